@@ -29,7 +29,7 @@ from ortconv.optimizer.catalog import entries
 from ortconv.partition.coreml import rules as coreml
 from ortconv.partition.nnapi import rules as nnapi
 from ortconv.partition.nnapi.row import NnapiRow
-from ortconv.reduction import reduce
+from ortconv.reduction import bundle, reduce
 
 FOLDER = Path(__file__).parent
 NOTE = "This page is written by `make docs` from the program itself.\n"
@@ -188,6 +188,7 @@ def picture(*options: str) -> str:
 
 SCHEMAS: dict[str, tuple[type, int]] = {
     "conformance": (conformance.Conformance, conformance.VERSION),
+    "bundle": (bundle.Bundle, bundle.VERSION),
     "diff": (diff.Difference, diff.VERSION),
     "export": (export.Export, export.VERSION),
     "inspect": (inspect.Inspection, inspect.VERSION),

@@ -34,6 +34,7 @@ if _TYPE_CHECKING:
     from ortconv.pipeline import optimize as optimize
     from ortconv.pipeline.analysis import analyze as analyze
     from ortconv.pipeline.export import export as export_tflite
+    from ortconv.reduction.bundle import bundle as bundle
     from ortconv.reduction.reduce import reduce as reduce
     from ortconv.runtime.session import Session as Session
 
@@ -49,6 +50,7 @@ _PUBLIC = {
     "Result": ("ortconv.pipeline", ""),
     "Session": ("ortconv.runtime.session", ""),
     "analyze": ("ortconv.pipeline.analysis", ""),
+    "bundle": ("ortconv.reduction.bundle", ""),
     "convert": ("ortconv.pipeline", ""),
     "convert_all": ("ortconv.batch", ""),
     "diff": ("ortconv.differences.diff", ""),
@@ -62,9 +64,10 @@ _PUBLIC = {
 }
 
 __all__ = [
-    "BackendError", "Failure", "FormatError", "GraphError", "MismatchError", "ModelError", "Options", "OrtconvError", "Result",
-    "Session", "UnsafeInputError", "UnsupportedError", "UsageError", "__version__", "analyze", "compare", "convert", "convert_all",
-    "diff", "errors", "export", "export_tflite", "inspect", "load", "nnapi", "optimize", "partition", "reduce", "verify",
+    "BackendError", "Failure", "FormatError", "GraphError", "MismatchError", "ModelError", "Options", "OrtconvError",
+    "Result", "Session", "UnsafeInputError", "UnsupportedError", "UsageError", "__version__", "analyze", "bundle",
+    "compare", "convert", "convert_all", "diff", "errors", "export", "export_tflite", "inspect", "load", "nnapi",
+    "optimize", "partition", "reduce", "verify",
 ]  # fmt: skip
 
 

@@ -28,6 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 COMMANDS: dict[str, list[str]] = {
     "conformance": ["nnapi conformance --specs {records}"],
+    "bundle": ["bundle {samples}/mnist.onnx -o {tmp}/b.zip --check false --strip-weights"],
     "diff": ["diff {samples}/mnist.onnx {folder}/mnist.ort", "diff {samples}/mnist.onnx {samples}/qdq_cnn.onnx"],
     "export": ["export {folder}/mnist.ort -o {tmp}/m.onnx --standard", "export {folder}/runtime.ort -o {tmp}/m.ort"],
     "reduce": ["reduce {samples}/mnist.onnx -o {tmp}/r.onnx --steps 3 --check false"],
