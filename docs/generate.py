@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 import click
 from click.testing import CliRunner
+from documents import DOCUMENTS
 from json_schema import document_schema
 
 from ortconv.choices import COREML_FORMATS
@@ -193,8 +194,9 @@ SCHEMAS: dict[str, tuple[type, int]] = {
     "export": (export.Export, export.VERSION),
     "inspect": (inspect.Inspection, inspect.VERSION),
     "reduce": (reduce.Reduction, reduce.VERSION),
+    **{name: (kind, 1) for name, kind in DOCUMENTS.items()},
 }
-"""By verb: what its JSON document consists of, and the document's version."""
+"""By the name of the schema: what the JSON document consists of, and the document's version."""
 
 PAGES: dict[str, Callable[[], str]] = {
     "commands.md": commands,
