@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     help='Exit with 4 if one of these holds, such as "max_abs>1e-3,cosine<0.999", instead of judging by rounding.',
 )
 @add(TIME_AND_MEMORY)
+@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-v", "--verbose", is_flag=True, help="With --layers, show all values, not only those that differ.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
@@ -77,9 +78,10 @@ def command(
     if as_json:
         print_json(document(subjects[0], found))
     elif not quiet:
-        from ortconv.cli.compare_view import show
+        from ortconv.cli.compare_view import sections
+        from ortconv.cli.tables import show
 
-        show(subjects[0], found, flags["verbose"])
+        show(sections(subjects[0], found, everything=flags["verbose"]), markdown=flags["markdown"])
     try:
         if conditions:
             check_gates(conditions, metrics(found), MismatchError)

@@ -61,7 +61,10 @@ COMMANDS: dict[str, list[str]] = {
         "nnapi benchmark {samples}/mnist.onnx --repeat 1 --timing --device npu-int8 --nnapi-flags fp16 --backend numpy"
     ],
     "nnapi_dump": ["nnapi dump {samples}/qdq_cnn.onnx", "nnapi dump {samples}/mnist.onnx"],
-    "ops_lint": ["ops lint {folder}/mnist.required_operators.config --model {folder}/mnist.ort", "5 ops lint {folder}/mnist.required_operators.config --model {folder}/runtime.ort"],
+    "ops_lint": [
+        "ops lint {folder}/mnist.required_operators.config --model {folder}/mnist.ort",
+        "5 ops lint {folder}/mnist.required_operators.config --model {folder}/runtime.ort",
+    ],
     "partition": [
         "partition {samples}/qdq_cnn.onnx --compare-levels --maximize-offload",
         "partition {samples}/if_branch.onnx --target coreml --coreml-enable-on-subgraph",
