@@ -188,11 +188,11 @@ def picture(*options: str) -> str:
 
 
 SCHEMAS: dict[str, tuple[type, int]] = {
-    "conformance": (conformance.Conformance, conformance.VERSION),
     "bundle": (bundle.Bundle, bundle.VERSION),
     "diff": (diff.Difference, diff.VERSION),
     "export": (export.Export, export.VERSION),
     "inspect": (inspect.Inspection, inspect.VERSION),
+    "nnapi_conformance": (conformance.Conformance, conformance.VERSION),
     "reduce": (reduce.Reduction, reduce.VERSION),
     **{name: (kind, 1) for name, kind in DOCUMENTS.items()},
 }

@@ -39,7 +39,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 COMMANDS: dict[str, list[str]] = {
-    "conformance": ["nnapi conformance --specs {records}"],
     "bundle": ["bundle {samples}/mnist.onnx -o {tmp}/b.zip --check false --strip-weights"],
     "compare": [
         "compare {samples}/mnist.onnx {samples}/mnist.onnx@onnxruntime --layers",
@@ -60,6 +59,7 @@ COMMANDS: dict[str, list[str]] = {
     "nnapi_benchmark": [
         "nnapi benchmark {samples}/mnist.onnx --repeat 1 --timing --device npu-int8 --nnapi-flags fp16 --backend numpy"
     ],
+    "nnapi_conformance": ["nnapi conformance --specs {records}"],
     "nnapi_dump": ["nnapi dump {samples}/qdq_cnn.onnx", "nnapi dump {samples}/mnist.onnx"],
     "ops_lint": [
         "ops lint {folder}/mnist.required_operators.config --model {folder}/mnist.ort",
