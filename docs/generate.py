@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 import click
 from click.testing import CliRunner
+from documents import DOCUMENTS
 from json_schema import document_schema
 
 from ortconv.choices import COREML_FORMATS
@@ -29,6 +30,7 @@ from ortconv.optimizer.catalog import entries
 from ortconv.partition.coreml import rules as coreml
 from ortconv.partition.nnapi import rules as nnapi
 from ortconv.partition.nnapi.row import NnapiRow
+from ortconv.reduction import bundle, reduce
 
 FOLDER = Path(__file__).parent
 NOTE = "This page is written by `make docs` from the program itself.\n"
@@ -186,12 +188,15 @@ def picture(*options: str) -> str:
 
 
 SCHEMAS: dict[str, tuple[type, int]] = {
-    "conformance": (conformance.Conformance, conformance.VERSION),
+    "bundle": (bundle.Bundle, bundle.VERSION),
     "diff": (diff.Difference, diff.VERSION),
     "export": (export.Export, export.VERSION),
     "inspect": (inspect.Inspection, inspect.VERSION),
+    "nnapi_conformance": (conformance.Conformance, conformance.VERSION),
+    "reduce": (reduce.Reduction, reduce.VERSION),
+    **{name: (kind, 1) for name, kind in DOCUMENTS.items()},
 }
-"""By verb: what its JSON document consists of, and the document's version."""
+"""By the name of the schema: what the JSON document consists of, and the document's version."""
 
 PAGES: dict[str, Callable[[], str]] = {
     "commands.md": commands,

@@ -10,6 +10,9 @@ from typing import Any
 
 PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
+TITLES = {"batch": "the last line of a verb with a directory and --json", "error": "a verb with --json that fails"}
+"""Documents that are of no single verb."""
+
 
 def document_schema(name: str, root: type, version: int) -> str:
     """The schema of a verb's document as text: the fields of its result beside the document's version."""
@@ -17,23 +20,30 @@ def document_schema(name: str, root: type, version: int) -> str:
     described = _object(root, definitions)
     described["properties"] = {"version": {"const": version}, **described["properties"]}
     described["required"] = ["version", *described["required"]]
-    head = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"ortconv {name} --json, version {version}",
-    }
+    title = TITLES.get(name, f"ortconv {name.replace('_', ' ')} --json")
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"{title}, version {version}"}
     return json.dumps({**head, **described, "$defs": dict(sorted(definitions.items()))}, indent=1) + "\n"
 
 
 def _object(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
-    properties = {field.name: _schema(hints[field.name], definitions) for field in fields(kind)}
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    names = [field.name for field in fields(kind)] if is_dataclass(kind) else list(hints)
+    required = [name for name in names if name in getattr(kind, "__required_keys__", names)]
+    properties = {name: _schema(hints[name], definitions) for name in names}
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _is_object(hint: Any) -> bool:
+    """Whether a type is a dataclass, a TypedDict or a NamedTuple: an object with these fields."""
+    return isinstance(hint, type) and (is_dataclass(hint) or typing.is_typeddict(hint) or hasattr(hint, "_fields"))
 
 
 def _schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if hint in PLAIN:
         return {"type": PLAIN[hint]}
-    if is_dataclass(hint) and isinstance(hint, type):
+    if hint is Any:
+        return {}
+    if _is_object(hint):
         if hint.__name__ not in definitions:
             definitions[hint.__name__] = {}
             definitions[hint.__name__] = _object(hint, definitions)

@@ -34,6 +34,8 @@ if _TYPE_CHECKING:
     from ortconv.pipeline import optimize as optimize
     from ortconv.pipeline.analysis import analyze as analyze
     from ortconv.pipeline.export import export as export_tflite
+    from ortconv.reduction.bundle import bundle as bundle
+    from ortconv.reduction.reduce import reduce as reduce
     from ortconv.runtime.session import Session as Session
 
 __version__ = "0.2.0"
@@ -48,6 +50,7 @@ _PUBLIC = {
     "Result": ("ortconv.pipeline", ""),
     "Session": ("ortconv.runtime.session", ""),
     "analyze": ("ortconv.pipeline.analysis", ""),
+    "bundle": ("ortconv.reduction.bundle", ""),
     "convert": ("ortconv.pipeline", ""),
     "convert_all": ("ortconv.batch", ""),
     "diff": ("ortconv.differences.diff", ""),
@@ -56,13 +59,15 @@ _PUBLIC = {
     "export_tflite": ("ortconv.pipeline.export", "export"),
     "load": ("ortconv.models", ""),
     "optimize": ("ortconv.pipeline", ""),
+    "reduce": ("ortconv.reduction.reduce", ""),
     "verify": ("ortconv.ortformat.check", "check"),
 }
 
 __all__ = [
-    "BackendError", "Failure", "FormatError", "GraphError", "MismatchError", "ModelError", "Options", "OrtconvError", "Result",
-    "Session", "UnsafeInputError", "UnsupportedError", "UsageError", "__version__", "analyze", "compare", "convert", "convert_all",
-    "diff", "errors", "export", "export_tflite", "inspect", "load", "nnapi", "optimize", "partition", "verify",
+    "BackendError", "Failure", "FormatError", "GraphError", "MismatchError", "ModelError", "Options", "OrtconvError",
+    "Result", "Session", "UnsafeInputError", "UnsupportedError", "UsageError", "__version__", "analyze", "bundle",
+    "compare", "convert", "convert_all", "diff", "errors", "export", "export_tflite", "inspect", "load", "nnapi",
+    "optimize", "partition", "reduce", "verify",
 ]  # fmt: skip
 
 

@@ -30,6 +30,7 @@ LAYERS: list[set[str]] = [
     {"report"},
     {"pipeline"},
     {"batch", "differences", "exporting", "inspection"},
+    {"reduction"},
     {"cli"},
     {"__main__"},
 ]

@@ -28,6 +28,8 @@ VERBS = {
     "nnapi": ("ortconv.cli.nnapi", "Show a model's NNAPI operations; compare NNAPI devices."),
     "inspect": ("ortconv.cli.inspect", "Show what a model is: operators, cost, memory, quantization, what stands out."),
     "diff": ("ortconv.cli.diff", "Show what changed from one model to another, and which rewrites did it."),
+    "reduce": ("ortconv.cli.reduce", "Shrink a model while a command still fails on it."),
+    "bundle": ("ortconv.cli.bundle", "Pack a model, a command and what it prints for a bug report."),
     "passes": ("ortconv.cli.passes", "List and explain the optimizer's passes."),
     "ops": ("ortconv.cli.ops", "Make, merge and check operator configs for reduced builds."),
     "export": ("ortconv.cli.export", "Turn an .ort file back into ONNX, or upgrade an old one."),

@@ -11,6 +11,7 @@ import click
 from ortconv.choices import LEVELS
 from ortconv.cli import inputs as given
 from ortconv.cli import print_json
+from ortconv.cli.again import add_reduce_line, options_given
 from ortconv.cli.options import BACKENDS, TIME_AND_MEMORY, add
 from ortconv.errors import MismatchError, UsageError
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     help='Exit with 4 if one of these holds, such as "max_abs>1e-3,cosine<0.999", instead of judging by rounding.',
 )
 @add(TIME_AND_MEMORY)
+@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-v", "--verbose", is_flag=True, help="With --layers, show all values, not only those that differ.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
@@ -76,12 +78,32 @@ def command(
     if as_json:
         print_json(document(subjects[0], found))
     elif not quiet:
-        from ortconv.cli.compare_view import show
+        from ortconv.cli.compare_view import sections
+        from ortconv.cli.tables import show
 
-        show(subjects[0], found, flags["verbose"])
-    if conditions:
-        check_gates(conditions, metrics(found), MismatchError)
-    _refuse(found, bool(conditions))
+        show(sections(subjects[0], found, everything=flags["verbose"]), markdown=flags["markdown"])
+    try:
+        if conditions:
+            check_gates(conditions, metrics(found), MismatchError)
+        _refuse(found, bool(conditions))
+    except MismatchError as error:
+        commands = _again(subjects, models)
+        if flags["layers"] and commands and subjects[0].file is not None:
+            add_reduce_line(error, subjects[0].file, *commands)
+        raise
+
+
+def _again(subjects: Sequence[Subject], models: Sequence[str]) -> list[list[str]]:
+    """The commands that compare another model in the same way; none where the models are not made of one."""
+    first, *others = [one.file for one in subjects if one.file is not None]
+    files = {first: "{}"} | dict.fromkeys((file for file in others if file.suffix.lower() == ".ort"), "{}.ort")
+    if first.suffix.lower() != ".onnx" or any(file not in files for file in others) or len(files) > 2:
+        return []
+    named = [text.replace(str(file), files[file], 1) for text, file in zip(models, (first, *others), strict=True)]
+    comparison = ["compare", *named, *options_given()]
+    return (
+        [["convert", "{}", "-o", "{}.ort", "--no-validate", "--quiet"], comparison] if len(files) > 1 else [comparison]
+    )
 
 
 def _converted(source: Subject, level: str) -> Subject:

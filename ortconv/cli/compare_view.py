@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
-from ortconv.cli import printable
-from ortconv.cli.run_view import fill, stdout, table
+from ortconv.report.sections import Section
 
 if TYPE_CHECKING:
     from ortconv.compare.layers import ComparedLayer
@@ -19,47 +16,41 @@ if TYPE_CHECKING:
 NUMBERS = (">max abs", ">scaled", ">ulp", ">cosine", ">snr dB", ">allowed")
 
 
-def show(reference: Subject, found: Sequence[Comparison], verbose: bool) -> None:
-    """Print comparisons to stdout."""
-    console = stdout()
-    console.print(Text.assemble((printable(reference.label), "bold"), f" on {', '.join(reference.backends)}"))
-    for one in found:
-        style, verdict = ("green", "the same") if one.same else ("red", "different")
-        on = f" on {', '.join(one.subject.backends)}: "
-        console.print(Text.assemble((printable(one.subject.label), "bold"), on, (verdict, style)))
-        rows = table("output", "type", *NUMBERS, "")
-        fill(
-            rows,
-            [(o.name, _type(o.found), *_numbers(o.found, o.limit), _verdict(o.same, o.found)) for o in one.outputs],
+def sections(reference: Subject, found: Sequence[Comparison], *, everything: bool = False) -> list[Section]:
+    """One section for each comparison, and one for the values inside, of which only those that differ are listed by default."""
+    shown = [
+        Section(
+            f"{reference.label} on {', '.join(reference.backends)}", ["the model that the others are compared with"]
         )
-        console.print(rows)
+    ]
+    for one in found:
+        verdict = "the same" if one.same else "different"
+        title = f"{one.subject.label} on {', '.join(one.subject.backends)}: {verdict}"
+        rows = [(o.name, _type(o.found), *_numbers(o.found, o.limit), _verdict(o.same, o.found)) for o in one.outputs]
+        shown.append(Section(title, header=("output", "type", *NUMBERS, ""), rows=rows))
         if one.layers is not None:
-            _show_layers(one, verbose)
+            shown.append(_layers(one, one.layers, everything))
+    return shown
 
 
-def _show_layers(one: Comparison, verbose: bool) -> None:
-    console = stdout()
-    layers = one.layers or []
+def _layers(one: Comparison, layers: Sequence[ComparedLayer], everything: bool) -> Section:
     differing = [layer for layer in layers if not layer.same]
-    console.print(Text(f"{len(layers)} values inside both graphs, {len(differing)} of them differ"))
+    count = f"{len(layers)} values inside both graphs, {len(differing)} of them differ"
+    rows = [_layer(layer) for layer in (layers if everything else differing)]
+    header = ("value", "node", ">max abs", ">scaled", ">snr dB", ">allowed", "")
+    return Section("Values inside", [count, *_findings(one, len(differing))], header, rows)
+
+
+def _findings(one: Comparison, differing: int) -> Iterator[str]:
     first = one.first
     if first is not None:
-        renamed = "" if first.other == first.name else f", '{printable(first.other)}' there"
-        console.print(
-            Text(f"first to differ: '{printable(first.name)}'{renamed}, made by {printable(first.node.label)}")
-        )
-        for rewrite in one.suspects:
-            console.print(Text(f"  rewritten by {printable(rewrite)}"))
+        renamed = "" if first.other == first.name else f", '{first.other}' there"
+        yield f"first to differ: '{first.name}'{renamed}, made by {first.node.label}"
+        yield from (f"rewritten by {rewrite}" for rewrite in one.suspects)
     loss = one.loss
-    if loss is not None and len(differing) > 1:
-        name, node = printable(loss.layer.name), printable(loss.layer.node.label)
+    if loss is not None and differing > 1:
         grown = f"from scaled {loss.before:.3g} to {loss.layer.found.scaled:.3g}"
-        console.print(Text(f"largest loss: '{name}', made by {node}: {grown}"))
-    shown = layers if verbose else differing
-    if shown:
-        rows = table("value", "node", ">max abs", ">scaled", ">snr dB", ">allowed", "")
-        fill(rows, [_layer(layer) for layer in shown])
-        console.print(rows)
+        yield f"largest loss: '{loss.layer.name}', made by {loss.layer.node.label}: {grown}"
 
 
 def _layer(layer: ComparedLayer) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import click
 
 from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES, TARGET_ORT
 from ortconv.cli import color, print_json
+from ortconv.cli.again import add_reduce_line, options_given
 from ortconv.cli.batch_view import BatchView, check_github, only_for_directories
 from ortconv.cli.options import (
     BATCH,
@@ -28,8 +29,9 @@ from ortconv.cli.options import (
     add,
 )
 from ortconv.cli.progress import stage_line
-from ortconv.cli.render import convert_line, convert_summary
-from ortconv.errors import UsageError
+from ortconv.cli.render import convert_line, convert_sections, convert_summary
+from ortconv.cli.tables import show
+from ortconv.errors import MismatchError, UsageError
 from ortconv.process import usable_cores
 
 if TYPE_CHECKING:
@@ -159,6 +161,7 @@ class ManyStyles(click.Command):
     is_flag=True,
     help="Print one JSON document; with a directory, one line for each model and one for all.",
 )
+@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request. See --summary for directories.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, help="List every pass and rewrite with nodes, bytes and time.")
 def command(
@@ -166,6 +169,7 @@ def command(
     output: Path | None,
     output_dir: Path | str | None,
     as_json: bool,
+    markdown: bool,
     quiet: bool,
     verbose: bool,
     **flags: Any,
@@ -179,6 +183,8 @@ def command(
     place = _place(model, output, output_dir, styles)
     details = verbose or as_json
     if isinstance(model, str) or isinstance(place, str) or model.is_dir():
+        if markdown:
+            raise UsageError("--markdown shows one model", hint="--summary FILE.md is for directories")
         view = BatchView("converted", 0, as_json, quiet)
         _convert_all(view, model, place, [_options(flags, style, details=details) for style in styles], flags, verbose)
         return
@@ -187,9 +193,11 @@ def command(
     for style in styles:
         options = _options(flags, style, details=details)
         results.append(_convert(model, place, options, _narrate if verbose else None, shown=not (quiet or verbose)))
-        _show(results[-1], summary=not (as_json or quiet), trace=verbose)
+        _show(results[-1], summary=not (as_json or quiet or markdown), trace=verbose)
     if as_json:
         print_json({"version": 1, "models": [result.to_dict() for result in results], "failures": []})
+    elif markdown and not quiet:
+        show([section for result in results for section in convert_sections(result)], markdown=True)
 
 
 def _convert_all(
@@ -261,16 +269,22 @@ def _convert(model: Path, place: Path | None, options: Options, observer: Observ
     target = place or model.parent
     if not _is_file(model, target):
         target /= ort_name(model, options.optimization_level, options.optimization_style)
-    with stage_line(model.name, shown=shown) as started:
-        return convert(model, target, options=options, observer=observer, started=started)
+    try:
+        with stage_line(model.name, shown=shown) as started:
+            return convert(model, target, options=options, observer=observer, started=started)
+    except MismatchError as error:
+        if options.verify_each:
+            words = ("convert", "{}", "-o", "{}.ort", *options_given(but=("output", "output_dir")))
+            add_reduce_line(error, model, words)
+        raise
 
 
 def _show(result: Result, *, summary: bool, trace: bool) -> None:
     """Print the trace of a result, and its summary or at least that it was not checked."""
     if trace:
-        from ortconv.cli.trace import show
+        from ortconv.cli import trace as trace_view
 
-        show(Path(result.source).name, result.trace)
+        trace_view.show(Path(result.source).name, result.trace)
     check = result.validation
     if summary:
         click.echo(convert_summary(result), color=color())

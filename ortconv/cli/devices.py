@@ -56,7 +56,7 @@ def show(outer: tuple[str, ...] | None, name: str, profiles: tuple[str, ...], vl
         known = ", ".join(d["name"] for d in documents)
         raise UsageError(f"there is no device '{name}'", hint=f"there are {known}; --device FILE adds one")
     if as_json:
-        print_json({"version": 1, **found[0]})
+        print_json({"version": 1, "device": found[0]})
     else:
         click.echo(_details(found[0]), color=color())
 

@@ -11,7 +11,7 @@ import click
 from ortconv.choices import STUDIED
 from ortconv.cli import color, print_json, printable
 from ortconv.cli.options import FIX_DIM, NNAPI, VALIDATION, add
-from ortconv.cli.render import columns, proof, size
+from ortconv.cli.render import columns, labeled, proof, size
 
 if TYPE_CHECKING:
     from ortconv.pipeline.export import ExportResult
@@ -94,7 +94,7 @@ def _lines(result: ExportResult) -> Iterator[str]:
         yield printable(f"left: {count}, such as {row['example']}: {row['reason']}")
     if len(result.refusals) > SHOWN_REFUSALS:
         yield f"left: {sum(row['nodes'] for row in result.refusals[SHOWN_REFUSALS:])} nodes for other reasons; --json names all"
-    yield from proof(result.validation)
+    yield from (labeled(*fact) for fact in proof(result.validation))
 
 
 def _names(names: tuple[str, ...]) -> str:

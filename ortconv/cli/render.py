@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.cli import printable
+from ortconv.report.sections import Section
 
 if TYPE_CHECKING:
     from ortconv.compare.validate import Validation
@@ -22,31 +23,45 @@ SHOWN_REFUSALS = 3
 """How many reasons against nodes a summary names."""
 
 
+Fact = tuple[str, str]
+"""A label and what stands behind it, such as nodes and their number; a label that is empty goes on with the fact before."""
+
+
 def convert_summary(result: Result) -> str:
     """What a conversion did, in a few lines."""
-    lines = [f"{click.style(result.source, bold=True)} -> {click.style(result.files[0], bold=True)}"]
-    lines += [labeled("warning", click.style(printable(text), fg="yellow")) for text in result.warnings]
-    lines.append(labeled("nodes", f"{result.nodes_before} -> {result.nodes_after}   {tally(result.operators)}"))
+    title = f"{click.style(result.source, bold=True)} -> {click.style(result.files[0], bold=True)}"
+    return "\n".join([title, *(labeled(*fact) for fact in _facts(result))])
+
+
+def convert_sections(result: Result) -> list[Section]:
+    """The same for Markdown, with every rule that applied."""
+    facts = [(label, click.unstyle(text)) for label, text in _facts(result)]
+    return [
+        Section(f"{result.source} -> {result.files[0]}", header=("", "conversion"), rows=facts),
+        Section("Rewrites", header=("rule", ">times"), rows=list(result.rewrites.items())),
+    ]
+
+
+def _facts(result: Result) -> Iterator[Fact]:
+    yield from (("warning", click.style(printable(text), fg="yellow")) for text in result.warnings)
+    yield "nodes", f"{result.nodes_before} -> {result.nodes_after}   {tally(result.operators)}"
     if result.rewrites:
-        lines.append(labeled("rewrites", tally(result.rewrites)))
+        yield "rewrites", tally(result.rewrites)
     if result.saved_fusions:
-        lines.append(
-            labeled("saved", f"{result.saved_fusions} fusions for onnxruntime to make when it loads the model")
-        )
+        yield "saved", f"{result.saved_fusions} fusions for onnxruntime to make when it loads the model"
     if result.float16 is not None:
-        lines += _float16(result.float16)
-    lines += _taken(result)
+        yield from _float16(result.float16)
+    yield from _taken(result)
     if result.oldest_onnxruntime:
         release, reason = (printable(result.oldest_onnxruntime[key]) for key in ("release", "reason"))
-        lines.append(labeled("loads in", f"onnxruntime {release} and later{reason and f' ({reason})'}"))
-    lines.append(labeled("size", f"{size(result.bytes_before)} -> {size(result.bytes_after)}"))
+        yield "loads in", f"onnxruntime {release} and later{reason and f' ({reason})'}"
+    yield "size", f"{size(result.bytes_before)} -> {size(result.bytes_after)}"
     if result.bytes_after > result.bytes_before:
-        lines.append(labeled("", f"larger since {_why_larger(result)}"))
-    lines += proof(result.validation)
+        yield "", f"larger since {_why_larger(result)}"
+    yield from proof(result.validation)
     if len(result.files) > 1:
-        lines.append(labeled("beside it", ", ".join(result.files[1:])))
-    lines.append(labeled("time", ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.seconds.items())))
-    return "\n".join(lines)
+        yield "beside it", ", ".join(result.files[1:])
+    yield "time", ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.seconds.items())
 
 
 def convert_line(result: Result) -> str:
@@ -65,43 +80,43 @@ def convert_line(result: Result) -> str:
     return f"{click.style(printable(result.source), bold=True)} -> {printable(result.files[0])}: {counts}, {numbers}{warned}"
 
 
-def _float16(found: Float16) -> Iterator[str]:
-    """Lines about a conversion to float16."""
+def _float16(found: Float16) -> Iterator[Fact]:
+    """Facts about a conversion to float16."""
     error = f"error {found.error:.1e} of {found.budget:g} allowed by simulated rounding"
     casts = f"{found.casts} Cast{'' if found.casts == 1 else 's'}"
-    yield labeled("float16", f"{found.nodes} of {found.nodes + found.kept} nodes, {casts}; {error}")
+    yield "float16", f"{found.nodes} of {found.nodes + found.kept} nodes, {casts}; {error}"
     if found.reasons:
-        yield labeled("", f"{found.kept} in float32: {', '.join(f'{n} {why}' for why, n in found.reasons.items())}")
+        yield "", f"{found.kept} in float32: {', '.join(f'{n} {why}' for why, n in found.reasons.items())}"
 
 
-def _taken(result: Result) -> Iterator[str]:
-    """Lines about what accelerators take, where the conversion was for such."""
+def _taken(result: Result) -> Iterator[Fact]:
+    """Facts about what accelerators take, where the conversion was for such."""
     if result.partitions is None:
         return
     for provider in dict.fromkeys(p["provider"] for p in result.partitions):
         own = [len(p["nodes"]) for p in result.partitions if p["provider"] == provider]
         what = "partition" if len(own) == 1 else "partitions"
         share = f"{sum(own)} of {result.nodes_divided} nodes"
-        yield labeled(provider, f"{len(own)} {what}, {share} before the fusions for the CPU")
+        yield provider, f"{len(own)} {what}, {share} before the fusions for the CPU"
     if not result.partitions:
-        yield labeled("partition", f"none, 0 of {result.nodes_divided} nodes")
+        yield "partition", f"none, 0 of {result.nodes_divided} nodes"
     if result.without_fallback:
         count = f"{result.without_fallback} of these have no CPU kernel"
-        yield labeled("", f"{count}: the file loads only with their providers")
+        yield "", f"{count}: the file loads only with their providers"
     for i, text in enumerate(gained(result.offload) if result.offload is not None else ()):
-        yield labeled("" if i else "offload", printable(text))
+        yield "" if i else "offload", printable(text)
     if result.refusals:
         counts = ", ".join(f"{row['nodes']} by {row['rule']}" for row in result.refusals)
-        yield labeled("", f"{sum(row['nodes'] for row in result.refusals)} left to the CPU: {counts}")
+        yield "", f"{sum(row['nodes'] for row in result.refusals)} left to the CPU: {counts}"
     for row in result.refusals[:SHOWN_REFUSALS]:
         advice = f" ({row['advice']})" if row["advice"] else ""
-        yield labeled("", f"{row['rule']}: such as {printable(row['example'])}{advice}")
+        yield "", f"{row['rule']}: such as {printable(row['example'])}{advice}"
 
 
-def proof(check: Validation | None) -> list[str]:
-    """What validation proved, in a line or more."""
+def proof(check: Validation | None) -> list[Fact]:
+    """What validation proved."""
     if check is None:
-        return [labeled("numbers", click.style("not checked", fg="yellow"))]
+        return [("numbers", click.style("not checked", fg="yellow"))]
     loads = [f"loads in {e.name} {e.version}" for e in check.engines if e.name != "numpy" and e.loads]
     if check.skipped:
         text = click.style(f"not checked: {check.skipped}", fg="yellow")
@@ -115,7 +130,7 @@ def proof(check: Validation | None) -> list[str]:
     own = max((e.own for e in check.engines if e.own is not None), default=0.0)
     more = [f"onnxruntime's own result differs by {own:.1e}"] if own and check.max_abs else []
     more += [e.skipped for e in check.engines if e.skipped is not None and not check.skipped]
-    return [labeled("numbers", text), *(labeled("", printable(line)) for line in (*more, *check.notes))]
+    return [("numbers", text), *(("", printable(line)) for line in (*more, *check.notes))]
 
 
 def gained(offload: dict[str, Any]) -> list[str]:

@@ -45,7 +45,7 @@ def test_the_cpu_comes_first_then_the_profiles(profile: Path, printed: Printed) 
 
 
 def test_what_a_profile_says(profile: Path, printed: Printed) -> None:
-    found = printed("devices", "show", "example", "--device", profile)
+    found = printed("devices", "show", "example", "--device", profile)["device"]
     assert (found["version"], found["type"], found["feature_level"], found["api_level"]) == ("2.1", "GPU", 3, 29)
     assert found["operations"] == {"ADD": ["TENSOR_FLOAT32"], "EXP": ["TENSOR_FLOAT32"]}
     assert found["supported_operations"] == 2
@@ -68,8 +68,8 @@ def test_a_device_by_name_profile_or_file(profile: Path, capsys: pytest.CaptureF
 def test_a_device_that_never_gets_work(tmp_path: Path, printed: Printed, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "plain.toml"
     path.write_text('name = "plain"')
-    assert printed("devices", "show", path)["gets_work"] is False
-    assert printed("devices", "show", "npu-int8")["gets_work"] is True
+    assert printed("devices", "show", path)["device"]["gets_work"] is False
+    assert printed("devices", "show", "npu-int8")["device"]["gets_work"] is True
     assert main(["devices", "show", str(path)]) == 0
     assert "no work while the CPU is among the devices" in capsys.readouterr().out
 

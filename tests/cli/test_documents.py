@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 
 import ortconv
+from ortconv.cli import main
 from ortconv.exporting.export import Export
 from tests.conformance_records import write_records
 from tests.conftest import ROOT, SAMPLES
@@ -23,29 +27,114 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("documents")
     ortconv.convert(SAMPLES / "mnist.onnx", made / "mnist.ort", validate=False)
     ortconv.convert(SAMPLES / "qdq_cnn.onnx", made / "runtime.ort", validate=False, optimization_style="Runtime")
+    (made / "damaged.onnx").write_bytes(b"\x08\x07nonsense")
+    other = onnx.load(SAMPLES / "mnist.onnx")
+    next(node for node in other.graph.node if node.op_type == "Relu").op_type = "Abs"
+    onnx.save(other, made / "other.onnx")
+    feeds = {"Input3": np.ones((1, 1, 28, 28), np.float32)}
+    (digits,) = ortconv.Session(SAMPLES / "mnist.onnx").run(None, feeds)
+    np.savez(made / "inputs.npz", **feeds)
+    np.savez(made / "expected.npz", Plus214_Output_0=digits)
     return made
 
 
 COMMANDS: dict[str, list[str]] = {
-    "conformance": ["nnapi conformance --specs {records}"],
+    "bundle": ["bundle {samples}/mnist.onnx -o {tmp}/b.zip --check false --strip-weights"],
+    "compare": [
+        "compare {samples}/mnist.onnx {samples}/mnist.onnx@onnxruntime --layers",
+        "compare {samples}/if_branch.onnx --convert-with all",
+        "4 compare {samples}/mnist.onnx {folder}/other.onnx --layers",
+    ],
+    "convert": [
+        "convert {samples}/qdq_cnn.onnx -o {tmp}/a.ort --use-nnapi --maximize-offload",
+        "convert {samples}/mobilenet_v2_small.onnx -o {tmp}/a.ort --float16 --use-coreml",
+        "convert {samples}/mnist.onnx -o {tmp} --optimization-style Fixed Runtime --no-validate",
+    ],
+    "devices": ["devices"],
+    "devices_show": ["devices show npu-int8", "devices show nnapi-reference"],
     "diff": ["diff {samples}/mnist.onnx {folder}/mnist.ort", "diff {samples}/mnist.onnx {samples}/qdq_cnn.onnx"],
+    "error": ["3 inspect {folder}/damaged.onnx", "2 convert {samples}/mnist.onnx -o a.onnx", "2 run"],
     "export": ["export {folder}/mnist.ort -o {tmp}/m.onnx --standard", "export {folder}/runtime.ort -o {tmp}/m.ort"],
     "inspect": ["inspect {samples}/qdq_cnn.onnx --lint quantization", "inspect {folder}/runtime.ort"],
+    "nnapi_benchmark": [
+        "nnapi benchmark {samples}/mnist.onnx --repeat 1 --timing --device npu-int8 --nnapi-flags fp16 --backend numpy"
+    ],
+    "nnapi_conformance": ["nnapi conformance --specs {records}"],
+    "nnapi_dump": ["nnapi dump {samples}/qdq_cnn.onnx", "nnapi dump {samples}/mnist.onnx"],
+    "ops_lint": [
+        "ops lint {folder}/mnist.required_operators.config --model {folder}/mnist.ort",
+        "5 ops lint {folder}/mnist.required_operators.config --model {folder}/runtime.ort",
+    ],
+    "partition": [
+        "partition {samples}/qdq_cnn.onnx --compare-levels --maximize-offload",
+        "partition {samples}/if_branch.onnx --target coreml --coreml-enable-on-subgraph",
+        "partition {samples}/bert_tiny.onnx",
+    ],
+    "passes_explain": ["passes explain ConvBNFusion"],
+    "passes_list": ["passes list"],
+    "reduce": ["reduce {samples}/mnist.onnx -o {tmp}/r.onnx --steps 3 --check false"],
+    "run": [
+        "run {samples}/mnist.onnx --plan --top 3 --profile {tmp}/trace.json",
+        "run {samples}/qdq_cnn.onnx --backend nnapi --timing --plan",
+        "run {samples}/mnist.onnx --inputs {folder}/inputs.npz --check {folder}/expected.npz",
+    ],
+    "verify": ["verify {folder}/runtime.ort"],
+}  # fmt: skip
+"""By schema: command lines whose documents it describes, behind the exit code where that is not 0."""
+
+OTHERS = {
+    "batch": "test_the_last_line_of_a_directory_follows_its_schema",
+    "nnapi_export": "test_an_export_to_litert_follows_its_schema",
+    "nnapi_ndk": "test_the_files_of_the_ndk_follow_their_schema",
 }
-"""By schema: command lines whose documents it describes."""
+"""Schemas that are tried by tests of their own."""
 
 
 def test_every_schema_is_tried_and_listed() -> None:
-    assert SCHEMAS.keys() == COMMANDS.keys()
+    assert SCHEMAS.keys() == {*COMMANDS, *OTHERS}
+    assert [test for test in OTHERS.values() if test not in globals()] == []
     listed = (ROOT / "docs/schemas/README.md").read_text("utf-8")
     assert [name for name in SCHEMAS if f"({name}.json)" not in listed] == []
 
 
-@pytest.mark.parametrize(("verb", "line"), [(verb, line) for verb, lines in COMMANDS.items() for line in lines])
-def test_documents_follow_their_schemas(verb: str, line: str, folder: Path, tmp_path: Path, printed: Any) -> None:
-    places = {"folder": folder, "tmp": tmp_path, "samples": SAMPLES, "records": write_records(tmp_path / "records")}
-    document = printed(*line.format(**places).split())
-    assert list(faults(document, SCHEMAS[verb])) == []
+@pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in COMMANDS.items() for line in lines])
+def test_documents_follow_their_schemas(name: str, line: str, folder: Path, tmp_path: Path, printed: Any) -> None:
+    records = write_records(tmp_path / "records") if "{records}" in line else ""
+    places = {"folder": folder, "tmp": tmp_path, "samples": SAMPLES, "records": records}
+    words = line.format(**places).split()
+    code = int(words.pop(0)) if words[0].isdecimal() else 0
+    assert list(faults(printed(*words, code=code), SCHEMAS[name])) == []
+
+
+@pytest.mark.parametrize(
+    ("verb", "code"), [("convert", 7), ("partition", 7), ("verify", 0)], ids=lambda text: str(text)
+)
+def test_the_last_line_of_a_directory_follows_its_schema(
+    verb: str, code: int, tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    for source in (SAMPLES / "mnist.onnx", folder / "mnist.ort", folder / "damaged.onnx"):
+        shutil.copy(source, models)
+    assert (
+        main([verb, str(models), "--jobs", "1", "--json"] if verb == "convert" else [verb, str(models), "--json"])
+        == code
+    )
+    *lines, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert list(faults(last, SCHEMAS["batch"])) == []
+    assert all(line["status"] for line in lines)
+    assert len(lines) == last["total"]
+
+
+def test_an_export_to_litert_follows_its_schema(tmp_path: Path, printed: Any) -> None:
+    pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
+    document = printed("nnapi", "export", SAMPLES / "mnist.onnx", "-o", tmp_path / "out")
+    assert list(faults(document, SCHEMAS["nnapi_export"])) == []
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_the_files_of_the_ndk_follow_their_schema(tmp_path: Path, printed: Any) -> None:
+    assert list(faults(printed("nnapi", "ndk", "-o", tmp_path), SCHEMAS["nnapi_ndk"])) == []
 
 
 def test_the_check_sees_faults() -> None:

@@ -1,0 +1,46 @@
+"""Command lines that do the present command again, on other models."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from ortconv.errors import MismatchError
+
+SHOWN = ("as_json", "quiet", "verbose", "markdown")
+"""Options that only change what a command prints."""
+
+
+def options_given(but: Collection[str] = ()) -> list[str]:
+    """The options of the present command that are on its command line, but for those of these names."""
+    context = click.get_current_context()
+    return [
+        word
+        for param in context.command.params
+        if isinstance(param, click.Option) and param.name not in (*SHOWN, *but) and param.name is not None
+        if context.get_parameter_source(param.name) is click.core.ParameterSource.COMMANDLINE
+        for word in _words(param, context.params[param.name])
+    ]
+
+
+def _words(option: click.Option, value: object) -> Iterator[str]:
+    if option.is_flag:
+        yield option.opts[0] if value else option.secondary_opts[0]
+        return
+    for one in value if isinstance(value, tuple | list) else (value,):
+        yield from (option.opts[0], str(one))
+
+
+def add_reduce_line(error: MismatchError, model: Path, *commands: Sequence[str]) -> None:
+    """Add to an error's hint how to shrink the model on which these commands, one after the other, end with it."""
+    check = " && ".join(" ".join(map(_quoted, ("ortconv", *words))) for words in commands)
+    line = shlex.join(["ortconv", "reduce", str(model), "--expect-exit", str(error.exit_code), "--check", check])
+    error.hint = f"{error.hint}; or shrink the model: {line}" if error.hint else f"shrink the model: {line}"
+
+
+def _quoted(word: str) -> str:
+    """A word as the shell reads it; {} stays as it is, since `ortconv reduce` puts a quoted path there."""
+    return shlex.quote(word.replace("{}", "@@")).replace("@@", "{}")

@@ -1,0 +1,93 @@
+"""ortconv bundle"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ortconv.cli import color, print_json, printable
+from ortconv.cli.options import Size
+
+if TYPE_CHECKING:
+    from ortconv.reduction.bundle import Bundle
+
+
+@click.command()
+@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--check",
+    metavar="COMMAND",
+    help="Command that shows the problem. {} in it is the path of the model; without {}, the path comes last.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The .zip file to write, or a folder.  [default: MODEL.bundle.zip in this directory]",
+)
+@click.option(
+    "--inputs",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Inputs by name as .npz. Without it, inputs are made up.",
+)
+@click.option(
+    "--strip-weights",
+    is_flag=True,
+    help="Replace weights by made-up ones with the same range, mean and deviation. With --check, the result must be the same.",
+)
+@click.option("--expect-exit", type=int, metavar="CODE", help="Exit code that the command must have.")
+@click.option(
+    "--check-timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Limit on the command."
+)
+@click.option(
+    "--check-memory", type=Size(), metavar="SIZE", help="Limit on the memory of the command, such as 4GiB (Linux only)."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def command(
+    model: Path,
+    check: str | None,
+    output: Path | None,
+    inputs: Path | None,
+    strip_weights: bool,
+    expect_exit: int | None,
+    check_timeout: float | None,
+    check_memory: int | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Pack MODEL (.onnx or .ort) for a bug report: with inputs, versions, a command and what it prints.
+
+    Nothing private goes in: no descriptions or metadata of the model, no absolute paths, no environment variables. Such as:
+    ortconv bundle model.reduced.onnx --check 'ortconv convert {} -o {}.ort' --strip-weights
+    """
+    from ortconv.cli.arrays import read_npz
+    from ortconv.reduction.bundle import bundle
+    from ortconv.reduction.command import Command
+
+    found = bundle(
+        model,
+        output or Path(f"{model.stem}.bundle.zip"),
+        command=None if check is None else Command(check, check_timeout, check_memory),
+        inputs=None if inputs is None else read_npz(inputs),
+        strip_weights=strip_weights,
+        expect_exit=expect_exit,
+    )
+    if as_json:
+        print_json(found.to_dict())
+    elif not quiet:
+        click.echo("\n".join(_lines(found)), color=color())
+
+
+def _lines(found: Bundle) -> list[str]:
+    from ortconv.cli.render import labeled, size
+
+    lines = [f"{click.style(found.source, bold=True)} -> {click.style(found.output, bold=True)}"]
+    lines.append(labeled("files", ", ".join(f"{name} {size(count)}" for name, count in found.files.items())))
+    if found.stripped:
+        lines.append(labeled("weights", f"{found.stripped} constants replaced"))
+    if found.exit_code is not None:
+        lines.append(labeled("command", f"exit code {found.exit_code}"))
+    return lines + [labeled("note", printable(note)) for note in found.notes]

@@ -1,0 +1,107 @@
+"""ortconv reduce"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ortconv.cli import color, print_json
+from ortconv.cli.options import Size
+
+if TYPE_CHECKING:
+    from ortconv.reduction.reduce import Reduction
+
+WHY = {
+    "steps": "stopped at the limit of --steps",
+    "time": "stopped at the limit of --timeout",
+    "interrupted": "interrupted",
+}
+
+
+@click.command()
+@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--check",
+    required=True,
+    metavar="COMMAND",
+    help="Command that fails on MODEL. {} in it is the path of the model to try; without {}, the path comes last.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The .onnx file to write.  [default: MODEL.reduced.onnx in this directory]",
+)
+@click.option(
+    "--expect-exit", type=int, metavar="CODE", help="Exit code that is the failure.  [default: that on MODEL, not 0]"
+)
+@click.option("--expect-output", metavar="TEXT", help="The failure also prints this.")
+@click.option("--steps", type=click.IntRange(1), metavar="N", help="Stop after N runs of the command.")
+@click.option(
+    "--timeout", "seconds", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Stop after this time."
+)
+@click.option(
+    "--check-timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Limit on one run of the command, which ends with exit code 124 then.  [default: 10 times the first run, at least 30]",
+)
+@click.option(
+    "--check-memory", type=Size(), metavar="SIZE", help="Limit on the memory of the command, such as 4GiB (Linux only)."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def command(
+    model: Path,
+    check: str,
+    output: Path | None,
+    expect_exit: int | None,
+    expect_output: str | None,
+    steps: int | None,
+    seconds: float | None,
+    check_timeout: float | None,
+    check_memory: int | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Shrink MODEL, an .onnx file, while a command still fails on it: fewer nodes, then fewer inputs, smaller shapes and constants.
+
+    The smallest model is in place whenever the command is stopped; the same command line goes on from there. Such as:
+    ortconv reduce model.onnx --check 'ortconv convert {} -o {}.ort --verify-each'
+    """
+    from ortconv.reduction.command import Command
+    from ortconv.reduction.reduce import reduce
+
+    target = output or Path(f"{model.stem}.reduced.onnx")
+    found = reduce(
+        model,
+        target,
+        Command(check, check_timeout, check_memory),
+        expect_exit=expect_exit,
+        expect_output=expect_output,
+        steps=steps,
+        seconds=seconds,
+        journal=target.with_name(f"{target.name}.journal"),
+        progress=None if quiet or as_json else lambda line: click.echo(line, err=True),
+    )
+    if as_json:
+        print_json(found.to_dict())
+    elif not quiet:
+        click.echo("\n".join(_lines(found)), color=color())
+    if found.stopped == "interrupted":
+        raise KeyboardInterrupt
+
+
+def _lines(found: Reduction) -> list[str]:
+    from ortconv.cli.render import labeled, size, tally
+
+    lines = [f"{click.style(found.source, bold=True)} -> {click.style(found.output, bold=True)}"]
+    lines.append(labeled("nodes", f"{found.nodes_before} -> {found.nodes_after}   {tally(found.operators)}"))
+    lines.append(labeled("size", f"{size(found.bytes_before)} -> {size(found.bytes_after)}"))
+    known = f", {found.known} results known from an earlier run" if found.known else ""
+    lines.append(labeled("runs", f"{found.steps} in {found.seconds:.1f} s{known}"))
+    if found.stopped is not None:
+        lines.append(labeled("", f"{WHY[found.stopped]}: the same command line goes on from here"))
+    return lines

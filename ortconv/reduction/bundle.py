@@ -1,0 +1,232 @@
+"""What goes into a bug report: the model, inputs, versions, the command and what it printed; nothing private."""
+
+from __future__ import annotations
+
+import io
+import platform
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from ortconv.errors import OrtconvError, UsageError
+from ortconv.exporting.export import onnx_bytes
+from ortconv.files import read_bytes, write_bytes
+from ortconv.ir.model import Model
+from ortconv.models import ModelSource, as_file, is_ort, load
+from ortconv.reduction.command import Command, Outcome
+from ortconv.reduction.strip import without_texts, without_weights
+
+VERSION = 1
+"""Of the JSON document."""
+
+PACKAGES = ("ortconv", "onnx", "onnxruntime", "numpy", "flatbuffers", "ml_dtypes")
+LARGEST_INPUTS = 1 << 28
+"""Bytes of made-up inputs that a bundle holds."""
+
+DATE = (1980, 1, 1, 0, 0, 0)
+"""Of all files in an archive, so that the same bundle has the same bytes."""
+
+
+@dataclass
+class Bundle:
+    """What a bundle holds. `exit_code` is that of the command on the bundled model."""
+
+    source: str
+    output: str
+    files: dict[str, int] = field(default_factory=dict)
+    """Sizes in bytes by name."""
+    stripped: int = 0
+    """How many constants were replaced."""
+    command: str | None = None
+    exit_code: int | None = None
+    notes: list[str] = field(default_factory=list)
+    """What a reader of the report should know."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, for JSON."""
+        return {"version": VERSION, **asdict(self)}
+
+
+def bundle(
+    source: ModelSource,
+    output: str | Path,
+    *,
+    command: str | Command | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    strip_weights: bool = False,
+    expect_exit: int | None = None,
+) -> Bundle:
+    """Write a folder, or an archive if `output` ends with .zip, with a model and all that a bug report needs.
+
+    Descriptions and metadata of the model are left out, and absolute paths of what the command prints. With `strip_weights`, the
+    larger constants are replaced by made-up ones of the same statistics. `inputs` are arrays by name; without them, made-up ones
+    go in if the model takes such. A `command` runs on the whole model and on the bundled one. UsageError if it ends otherwise
+    there, or with another exit code than `expect_exit`; or if `output` exists.
+    """
+    target = Path(output)
+    if target.exists():
+        raise UsageError("exists already", file=target, hint="choose another name")
+    wanted = Command(command) if isinstance(command, str) else command
+    with as_file(source) as (path, label), TemporaryDirectory(prefix="ortconv-") as folder:
+        found = Bundle(label, str(target), command=None if wanted is None else scrubbed(wanted.text, {}))
+        before = None if wanted is None else _first(wanted, path, expect_exit)
+        name = f"model{'.ort' if is_ort(path) else '.onnx'}"
+        data = _model_bytes(path, found, strip_weights=strip_weights)
+        draft = Path(folder) / name
+        after = _tried(draft, data, wanted)
+        if before is not None and after is not None and before.exit_code != after.exit_code:
+            if strip_weights:
+                why = f"with other weights, the command ends with {after.exit_code} and not {before.exit_code}"
+                raise UsageError(why, file=label, hint="leave out --strip-weights, or reduce the model first")
+            found.notes.append(
+                "the model is as it was, descriptions and metadata included: without them, nothing fails"
+            )
+            data = read_bytes(path)
+            after = _tried(draft, data, wanted)
+        files = {name: data, **_inputs(data, inputs, found)}
+        if after is not None:
+            found.exit_code = after.exit_code
+            files["output.txt"] = scrubbed(after.output, {folder: ""}).encode()
+        files["report.md"] = _report(found, name, files).encode()
+    found.files = {name: len(content) for name, content in sorted(files.items())}
+    _write(target, files)
+    return found
+
+
+def _first(command: Command, path: Path, expect_exit: int | None) -> Outcome:
+    outcome = command.run(path)
+    if expect_exit is not None and outcome.exit_code != expect_exit:
+        why = f"the command ends with {outcome.exit_code} and not {expect_exit}"
+        raise UsageError(why, file=path, hint=f"try it by itself: {command.line(path)}")
+    return outcome
+
+
+def _tried(draft: Path, data: bytes, command: Command | None) -> Outcome | None:
+    if command is None:
+        return None
+    draft.write_bytes(data)
+    return command.run(draft)
+
+
+# ------------------------------------------------------------------ the model and its inputs
+
+
+def _model_bytes(path: Path, found: Bundle, *, strip_weights: bool) -> bytes:
+    """The model without texts, and without weights if wanted; as it is where it cannot be read."""
+    try:
+        model = load(path, only_to_run=True)
+    except OrtconvError as error:
+        if strip_weights:
+            raise
+        found.notes.append(f"the model is as it was, since ortconv does not read it: {scrubbed(error.message, {})}")
+        return read_bytes(path)
+    without_texts(model)
+    if strip_weights:
+        found.stripped = without_weights(model)
+    return _written(model, path)
+
+
+def _written(model: Model, path: Path) -> bytes:
+    if not is_ort(path):
+        return onnx_bytes(model)
+    from ortconv.ortformat.writer import save
+
+    with TemporaryDirectory(prefix="ortconv-") as folder:
+        save(model, Path(folder) / "model.ort")
+        return read_bytes(Path(folder) / "model.ort")
+
+
+def _inputs(data: bytes, given: Mapping[str, Any] | None, found: Bundle) -> dict[str, bytes]:
+    """The file of inputs: the given ones, or made-up ones; none where the model takes none that can be made up."""
+    arrays = given
+    if arrays is None:
+        try:
+            arrays = _made_up(data)
+        except OrtconvError as error:
+            found.notes.append(f"no inputs: {scrubbed(error.message, {})}")
+            return {}
+    if not arrays:
+        return {}
+    file = io.BytesIO()
+    named: dict[str, Any] = {name: np.asarray(array) for name, array in sorted(arrays.items())}
+    np.savez(file, **named)
+    return {"inputs.npz": file.getvalue()}
+
+
+def _made_up(data: bytes) -> dict[str, Any]:
+    from ortconv.compare.feeds import candidates
+
+    feeds = next(iter(candidates(load(data, only_to_run=True).graph)), {})
+    arrays = {name: array for name, array in feeds.items() if isinstance(array, np.ndarray) and array.dtype != object}
+    return arrays if sum(array.nbytes for array in arrays.values()) <= LARGEST_INPUTS else {}
+
+
+# ------------------------------------------------------------------ the report
+
+_PATH = re.compile(r"(?<![\w.~/-])(?:[A-Za-z]:[\\/]|/)(?:[^\s\\/:'\"<>|*?,;()\[\]]+[\\/])*[^\s\\/:'\"<>|*?,;()\[\]]+")
+
+
+def scrubbed(text: str, folders: Mapping[str, str]) -> str:
+    """A text without absolute paths of this machine: of each, the last part is left. `folders` are replaced first."""
+    for folder, name in folders.items():
+        text = text.replace(f"{folder}/", name).replace(f"{folder}\\", name).replace(folder, name)
+    return _PATH.sub(lambda found: _without_folders(found[0]), text)
+
+
+def _without_folders(path: str) -> str:
+    """The last part of a path that begins in a folder of this machine; other texts, such as names of nodes, as they are."""
+    anchor = Path(path).parts[:2]
+    is_path = len(anchor) == 2 and Path(*anchor).exists()
+    return Path(path).name if is_path else path
+
+
+def versions() -> dict[str, str]:
+    """The versions of what decides results: packages, Python, the system."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return {**found, "Python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
+
+
+def _report(found: Bundle, model: str, files: Mapping[str, bytes]) -> str:
+    lines = ["# Report", "", "What is expected, and what happens instead: (fill in)", ""]
+    if found.command is not None:
+        shown = found.command.replace("{}", model) if "{}" in found.command else f"{found.command} {model}"
+        lines += ["## Command", "", "```", shown, "```", ""]
+        lines += [f"It ends with exit code {found.exit_code} and prints what is in output.txt.", ""]
+    lines += ["## Files", "", "| file | bytes |", "|---|--:|"]
+    lines += [f"| {name} | {len(content)} |" for name, content in sorted(files.items())]
+    if found.stripped:
+        lines += [
+            "",
+            f"{found.stripped} constants of the model are made up, with the same ranges, means and deviations.",
+        ]
+    lines += ["", *(f"* {note}" for note in found.notes)] if found.notes else []
+    lines += ["", "## Versions", "", "| name | version |", "|---|---|"]
+    lines += [f"| {name} | {text} |" for name, text in versions().items()]
+    return "\n".join(lines) + "\n"
+
+
+def _write(target: Path, files: Mapping[str, bytes]) -> None:
+    """Write a folder or an archive, whose bytes only the files decide."""
+    if target.suffix.lower() != ".zip":
+        for name, content in sorted(files.items()):
+            write_bytes(target / name, content)
+        return
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in sorted(files.items()):
+            entry = zipfile.ZipInfo(f"{target.stem}/{name}", DATE)
+            entry.compress_type, entry.external_attr, entry.create_system = zipfile.ZIP_DEFLATED, 0o644 << 16, 3
+            archive.writestr(entry, content)
+    write_bytes(target, packed.getvalue())

@@ -1,0 +1,104 @@
+"""A command that fails on a model, and whether it still fails in the same way on another one."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from ortconv.errors import UsageError
+
+PLACE = "{}"
+"""Stands for the model's path in a command."""
+
+LATE = 124
+"""The exit code of a command that its time limit ended, as that of timeout(1)."""
+
+LARGEST_OUTPUT = 1 << 20
+"""Bytes of output that are kept: the last ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a command ended: its exit code, 128 and the signal if one killed it, and what it printed, errors included."""
+
+    exit_code: int
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of the shell. {} in it is the path of a model, which comes last if there is no {}.
+
+    It runs in a process group of its own, which is killed as a whole at the end of its time. `bytes` is the memory that
+    each of its processes may allocate, where the system has such limits.
+    """
+
+    text: str
+    seconds: float | None = None
+    bytes: int | None = None
+
+    def line(self, path: Path) -> str:
+        """The command for the model at this path."""
+        quoted = shlex.quote(str(path)) if os.name == "posix" else subprocess.list2cmdline([str(path)])
+        return self.text.replace(PLACE, quoted) if PLACE in self.text else f"{self.text} {quoted}"
+
+    def run(self, path: Path) -> Outcome:
+        """Run the command for the model at this path, in this folder, without input."""
+        if not self.text.strip():
+            raise UsageError("the command to check with is empty", hint="such as --check 'ortconv run {}'")
+        with tempfile.TemporaryFile() as output:
+            process = subprocess.Popen(
+                self.line(path),
+                shell=True,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=os.name == "posix",
+                preexec_fn=_limiter(self.bytes),
+            )
+            try:
+                code = process.wait(self.seconds)
+            except subprocess.TimeoutExpired:
+                code = LATE
+            finally:
+                _kill(process)
+            return Outcome(code if code >= 0 else 128 - code, _tail(output))
+
+
+def _limiter(allowed: int | None) -> Callable[[], None] | None:
+    """What limits the memory of a process before it begins."""
+    if allowed is None or sys.platform != "linux":
+        return None
+    import resource
+
+    def limit() -> None:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        soft = allowed if hard == resource.RLIM_INFINITY else min(allowed, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+    return limit
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End what is left of a command."""
+    with suppress(ProcessLookupError, PermissionError):
+        if os.name == "posix":
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    process.wait()
+
+
+def _tail(file: BinaryIO) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(size - LARGEST_OUTPUT, 0))
+    return file.read().decode("utf-8", "replace")

@@ -1,0 +1,286 @@
+"""Ways to make a model smaller. Each edit changes a model in place; it returns False where it does not apply.
+
+Nodes are numbered in the order of `Graph.walk`, subgraphs included. An edited model may be invalid: who uses edits checks that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import numpy as np
+
+from ortconv.ir.graph import Graph, Graphs, Node, Value
+from ortconv.ir.model import Model
+from ortconv.ir.tensor import Array, Tensor
+from ortconv.ir.types import TensorType
+from ortconv.onnxio.infer import infer_missing
+
+Edit = Callable[[Model], bool]
+
+Values = Mapping[str, Array]
+"""Elements of inner values, by name, as a run computed them."""
+
+SHAPES_SIZE = 64
+"""Integers of up to this size and one dimension are shapes or axes, which a model needs as constants."""
+
+
+def keep_nodes(kept: Collection[int], values: Values, *, constants: bool) -> Edit:
+    """Keep these nodes alone. What they read of other nodes becomes an input, or with `constants` what a run computed.
+
+    Shapes and axes become constants in any case, where their values are known. What other nodes read becomes an output.
+    """
+
+    def edit(model: Model) -> bool:
+        numbers = {node: i for i, node in enumerate(model.graph.walk())}
+        removed = {node for node in numbers if any(numbers[n] not in kept for n in _with_owners(node))}
+        if not removed or len(removed) == len(numbers):
+            return False
+        _return_what_is_left(model.graph, removed)
+        gone = [node for node in numbers if node in removed and removed.isdisjoint(_with_owners(node)[1:])]
+        instead: dict[Value, str] = {}
+        for value in [v for node in gone for v in node.outputs if v is not None and not _is_unread(v, removed)]:
+            new = _replacement(model.graph, value, values, constants=constants)
+            if new is None:
+                return False
+            instead[new] = value.name
+        homes = [(node, node.graph) for node in gone if node.graph is not None]
+        for node, home in homes:
+            home.set_inputs(node, ())
+        for node, home in homes:
+            home.remove(node)
+        for new, name in instead.items():
+            assert new.graph is not None
+            new.graph.rename(new, name)
+        return bool(model.graph.outputs)
+
+    return edit
+
+
+def _with_owners(node: Node) -> list[Node]:
+    """A node, and the nodes whose subgraphs it is in, from the inside out."""
+    found = [node]
+    while node.graph is not None and node.graph.owner is not None:
+        node = node.graph.owner
+        found.append(node)
+    return found
+
+
+def _return_what_is_left(graph: Graph, removed: Collection[Node]) -> None:
+    """Let the graph return what it returned and still makes, and what only removed nodes read."""
+    outputs = [v for v in graph.outputs if v.producer is not None and v.producer not in removed]
+    for node in graph:
+        if node in removed:
+            continue
+        for value in node.outputs:
+            if value is not None and value.uses and not value.is_output:
+                outputs += [value] if all(reader in removed for reader, _ in value.uses) else []
+    graph.set_outputs(outputs)
+
+
+def _is_unread(value: Value, removed: Collection[Node]) -> bool:
+    return not value.is_output and all(reader in removed for reader, _ in value.uses)
+
+
+def _replacement(main: Graph, value: Value, values: Values, *, constants: bool) -> Value | None:
+    """An input or a constant that kept nodes read in place of a value whose node goes; None if its type is unknown."""
+    assert value.graph is not None
+    if value.is_output:
+        return _zeros_to_return(value)
+    array = values.get(value.name) if value.graph is main else None
+    if array is not None and (constants or _is_shape(array)):
+        new = main.constant(Tensor.of(array), value.name)
+    elif value.type is not None:
+        new = main.add_input(main.fresh(value.name), value.type)
+    else:
+        return None
+    value.graph.replace_uses(value, new)
+    return new
+
+
+def _is_shape(array: Array) -> bool:
+    return array.dtype.kind in "iu" and array.ndim <= 1 and array.size <= SHAPES_SIZE
+
+
+def _zeros_to_return(value: Value) -> Value | None:
+    """Zeros that a subgraph returns in place of a value; None if its shape is unknown."""
+    graph = value.graph
+    assert graph is not None
+    shape = None if value.shape is None else tuple(d if isinstance(d, int) else 1 for d in value.shape)
+    if shape is None or value.dtype is None:
+        return None
+    zeros = graph.constant(Tensor.of(np.zeros(shape, value.dtype.numpy), value.dtype), value.name)
+    graph.replace_uses(value, zeros)
+    graph.set_outputs([zeros if v is value else v for v in graph.outputs])
+    return zeros
+
+
+def drop_unused_inputs(model: Model) -> None:
+    """Remove inputs that nothing reads or returns, and constants likewise."""
+    graph = model.graph
+    for value in [v for v in graph.inputs if not v.uses and not v.is_output]:
+        graph.inputs.remove(value)
+        value.is_input = False
+    graph.prune()
+
+
+# ------------------------------------------------------------------ single nodes
+
+
+def bypass(place: int, slot: int) -> Edit:
+    """Let the readers of a node read one of its inputs, of the same type, in its place."""
+
+    def edit(model: Model) -> bool:
+        node = _at(model, place)
+        read = node.input(slot)
+        made = [v for v in node.outputs if v is not None]
+        if read is None or len(made) != 1 or read.type is None or read.type != made[0].type:
+            return False
+        assert node.graph is not None
+        if made[0].is_output and (read.producer is None or read.is_output or read.graph is not node.graph):
+            return False
+        node.graph.replace(made[0], read)
+        node.graph.remove(node)
+        return True
+
+    return edit
+
+
+def inline(place: int, branch: str) -> Edit:
+    """Put the nodes of a branch of an If in its place."""
+
+    def edit(model: Model) -> bool:
+        node = _at(model, place)
+        sub = node.attrs.get(branch)
+        if node.op != "If" or not isinstance(sub, Graph) or node.graph is None:
+            return False
+        graph = node.graph
+        returned = graph.absorb(sub, node)
+        for old, new in zip(node.outputs, returned, strict=True):
+            if old is not None:
+                graph.replace(old, new)
+        graph.remove(node)
+        return True
+
+    return edit
+
+
+def drop_input(place: int, slot: int) -> Edit:
+    """Leave out an optional input of a node, or the last of a variable number."""
+
+    def edit(model: Model) -> bool:
+        node = _at(model, place)
+        if node.input(slot) is None or node.graph is None:
+            return False
+        inputs = [None if i == slot else v for i, v in enumerate(node.inputs)]
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        node.graph.set_inputs(node, inputs)
+        return True
+
+    return edit
+
+
+def drop_attribute(place: int, name: str) -> Edit:
+    """Leave out an attribute that is no subgraph."""
+
+    def edit(model: Model) -> bool:
+        node = _at(model, place)
+        if isinstance(node.attrs.get(name), (Graph, Graphs, type(None))):
+            return False
+        del node.attrs[name]
+        return True
+
+    return edit
+
+
+def _at(model: Model, place: int) -> Node:
+    return next(node for i, node in enumerate(model.graph.walk()) if i == place)
+
+
+# ------------------------------------------------------------------ outputs, shapes, constants
+
+
+def drop_output(place: int) -> Edit:
+    """Return one value less, and remove the nodes that only it needed."""
+
+    def edit(model: Model) -> bool:
+        graph = model.graph
+        if len(graph.outputs) < 2:
+            return False
+        value = graph.outputs[place]
+        graph.set_outputs([v for v in graph.outputs if v is not value])
+        if value.producer is not None:
+            graph.remove_dead(value.producer)
+        return True
+
+    return edit
+
+
+def zeros_for_input(place: int) -> Edit:
+    """Make an input of the graph a constant of zeros, unless it is the only one."""
+
+    def edit(model: Model) -> bool:
+        if len(model.graph.inputs) < 2:
+            return False
+        value = model.graph.inputs[place]
+        shape, dtype = value.static_shape, value.dtype
+        if shape is None or dtype is None or value.is_output or value.const is not None:
+            return False
+        zeros = model.graph.constant(Tensor.of(np.zeros(shape, dtype.numpy), dtype), value.name)
+        model.graph.replace_uses(value, zeros)
+        return True
+
+    return edit
+
+
+def sizes(model: Model) -> list[int | str]:
+    """The sizes of axes of inputs and constants, the largest first, and the symbols."""
+    shapes = [v.shape or () for graph in model.graph.graphs() for v in (*graph.inputs, *graph.initializers.values())]
+    found = {d for shape in shapes for d in shape if isinstance(d, int) and d > 1}
+    symbols = {d for shape in shapes for d in shape if isinstance(d, str)}
+    return [*sorted(symbols), *sorted(found, reverse=True)]
+
+
+def resize(old: int | str, new: int) -> Edit:
+    """Cut every axis of this size or symbol, of inputs and constants, to the first `new` elements."""
+
+    def edit(model: Model) -> bool:
+        for graph in model.graph.graphs():
+            for value in (*graph.inputs, *graph.initializers.values()):
+                _cut(value, old, new)
+            for node in graph:
+                for made in node.outputs:
+                    if made is not None:
+                        made.retype(None)
+        infer_missing(model.graph)
+        return True
+
+    return edit
+
+
+def _cut(value: Value, old: int | str, new: int) -> None:
+    const, shape = value.const, value.shape
+    if shape is None or old not in shape or not isinstance(value.type, TensorType):
+        return
+    if isinstance(const, Tensor):
+        part = const.numpy()[tuple(slice(0, new) if d == old else slice(None) for d in const.shape)]
+        value.const = Tensor.of(np.ascontiguousarray(part).reshape(part.shape), const.dtype)
+    elif const is not None:
+        return
+    value.retype(TensorType(value.type.dtype, tuple(new if d == old else d for d in shape)))
+
+
+def clear(name: str) -> Edit:
+    """Replace the elements of a constant by zeros."""
+
+    def edit(model: Model) -> bool:
+        value = model.graph.initializers.get(name)
+        if value is None or not isinstance(value.const, Tensor) or value.const.dtype.numpy.kind not in "fc":
+            return False
+        array = value.const.numpy()
+        if not array.any():
+            return False
+        value.const = Tensor.of(np.zeros_like(array), value.const.dtype)
+        return True
+
+    return edit

@@ -1,0 +1,51 @@
+"""What is known of candidates, so that a reduction that was interrupted goes on where it was.
+
+The search is deterministic: begun again, it makes the same candidates, and finds here how the first ones ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from ortconv.files import LARGEST_TEXT, read_text
+
+
+class Journal:
+    """A file with one line of JSON for each candidate: its digest, and whether it fails. The first line names the search."""
+
+    def __init__(self, path: Path | None, search: str) -> None:
+        self.path = path
+        self.known: dict[str, bool] = {} if path is None else dict(_records(path, search))
+        self.goes_on = bool(self.known)
+        """Whether the file is of an earlier run of this search."""
+        if path is not None and not self.known:
+            path.write_text(json.dumps({"search": search}) + "\n", encoding="utf-8")
+
+    def note(self, digest: str, fails: bool) -> None:
+        """Remember how a candidate ended."""
+        self.known[digest] = fails
+        if self.path is not None:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps({"candidate": digest, "fails": fails}) + "\n")
+
+    def done(self) -> None:
+        """Remove the file."""
+        if self.path is not None:
+            with suppress(OSError):
+                os.unlink(self.path)
+
+
+def _records(path: Path, search: str) -> Iterator[tuple[str, bool]]:
+    if not path.is_file():
+        return
+    lines = read_text(path, LARGEST_TEXT).splitlines()
+    with suppress(ValueError, KeyError, TypeError):
+        if not lines or json.loads(lines[0])["search"] != search:
+            return
+        for line in lines[1:]:
+            record = json.loads(line)
+            yield record["candidate"], bool(record["fails"])

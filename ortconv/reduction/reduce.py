@@ -1,0 +1,387 @@
+"""The smallest model, found within bounds, on which a check still fails."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+from ortconv.errors import OrtconvError, UsageError
+from ortconv.exporting.export import onnx_bytes
+from ortconv.files import read_bytes, write_bytes
+from ortconv.ir.model import Model
+from ortconv.models import ModelSource, as_file, is_ort, load
+from ortconv.pipeline.result import operator_counts
+from ortconv.reduction import edits
+from ortconv.reduction.command import LATE, Command, Outcome
+from ortconv.reduction.journal import Journal
+from ortconv.reduction.values import captured
+
+VERSION = 1
+"""Of the JSON document."""
+
+SLOWER = 10
+LEAST_SECONDS = 30.0
+"""A run of the command may take as many times longer than the first one, and at least these seconds."""
+
+Check = Callable[[Path], bool]
+"""Whether the model at a path has the fault."""
+
+Stopped = Literal["steps", "time", "interrupted"]
+
+
+@dataclass
+class Reduction:
+    """What a reduction came to. `stopped` is the bound that ended it; None if no smaller model was found."""
+
+    source: str
+    output: str
+    nodes_before: int
+    bytes_before: int
+    nodes_after: int = 0
+    bytes_after: int = 0
+    operators: dict[str, int] = field(default_factory=dict)
+    """The operators that are left, and how often."""
+    steps: int = 0
+    """How often the check ran."""
+    known: int = 0
+    """How many results came from the journal of an earlier run."""
+    seconds: float = 0.0
+    stopped: Stopped | None = None
+    command: str | None = None
+    exit_code: int | None = None
+    """That of the command on the whole model."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, for JSON."""
+        return {"version": VERSION, **asdict(self)}
+
+
+class _Stop(Exception):  # noqa: N818
+    """A bound is reached."""
+
+    def __init__(self, bound: Stopped) -> None:
+        super().__init__(bound)
+        self.bound = bound
+
+
+def reduce(
+    source: ModelSource,
+    output: str | Path,
+    check: str | Command | Check,
+    *,
+    expect_exit: int | None = None,
+    expect_output: str | None = None,
+    steps: int | None = None,
+    seconds: float | None = None,
+    journal: str | Path | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Reduction:
+    """Shrink a model while a check still fails on it, and write the smallest one to `output`, which must not exist.
+
+    The check is a command of the shell, in which {} is the model's path, or a function that says whether the model at a path has
+    the fault. A command fails if it ends with `expect_exit`, by default the exit code that it has on the whole model, and prints
+    `expect_output`, if that is given. `steps` and `seconds` bound the search. With a `journal`, a search that was stopped goes on
+    where it was. `progress` is called with a line about each smaller model. Every candidate is a valid model.
+
+    UsageError if the check does not fail on the whole model, or no longer does when ortconv writes the model anew.
+    """
+    target = Path(output)
+    if target.suffix.lower() != ".onnx":
+        raise UsageError("reduce writes .onnx files", file=target, hint=f"name it {target.stem}.onnx")
+    with as_file(source) as (path, label), TemporaryDirectory(prefix="ortconv-") as folder:
+        if journal is None or not Path(journal).exists():
+            _refuse_existing(target)
+        if is_ort(path):
+            raise UsageError("reduce takes .onnx models", file=path, hint="ortconv export makes one of an .ort file")
+        model = load(path, only_to_run=True)
+        found = Reduction(label, str(target), sum(1 for _ in model.graph.walk()), model.file_bytes)
+        test = _Test.of(check, expect_exit, expect_output, path, found)
+        search = _Search(Path(folder), target, test, found, steps, seconds, progress)
+        search.journal = Journal(None if journal is None else Path(journal), _name_of(path, found))
+        if not search.journal.goes_on:
+            _refuse_existing(target)
+        search.begin(model)
+        try:
+            _shrink(search)
+            search.journal.done()
+        except _Stop as stop:
+            found.stopped = stop.bound
+        except KeyboardInterrupt:
+            found.stopped = "interrupted"
+        search.finish()
+    return found
+
+
+def _refuse_existing(target: Path) -> None:
+    if target.exists():
+        raise UsageError("exists already, and reduce writes over no model", file=target, hint="choose another name")
+
+
+def _name_of(path: Path, found: Reduction) -> str:
+    """What distinguishes this search from others: the model, and how it is to fail."""
+    digest = blake2b(read_bytes(path), digest_size=16)
+    digest.update(repr((VERSION, found.command, found.exit_code)).encode())
+    return digest.hexdigest()
+
+
+# ------------------------------------------------------------------ the check
+
+
+@dataclass
+class _Test:
+    """The check as a function, which says whether a model has the fault."""
+
+    has_fault: Check
+
+    @classmethod
+    def of(
+        cls,
+        check: str | Command | Check,
+        expect_exit: int | None,
+        expect_output: str | None,
+        path: Path,
+        found: Reduction,
+    ) -> _Test:
+        """The check, tried on the whole model. UsageError if it does not fail there."""
+        if not isinstance(check, str | Command):
+            if not check(path):
+                raise UsageError("the check finds no fault in the whole model", file=path)
+            return cls(check)
+        command = Command(check) if isinstance(check, str) else check
+        began = time.monotonic()
+        first = command.run(path)
+        found.command, found.exit_code = command.text, first.exit_code
+        wanted = first.exit_code if expect_exit is None else expect_exit
+        _refuse_unless(first, wanted, expect_output, command.line(path), path)
+        if command.seconds is None and wanted != LATE:
+            seconds = max(LEAST_SECONDS, SLOWER * (time.monotonic() - began))
+            command = Command(command.text, seconds, command.bytes)
+        return cls(lambda candidate: _fails(command.run(candidate), wanted, expect_output))
+
+
+def _fails(outcome: Outcome, wanted: int, text: str | None) -> bool:
+    return outcome.exit_code == wanted and (text is None or text in outcome.output)
+
+
+def _refuse_unless(first: Outcome, wanted: int, text: str | None, line: str, path: Path) -> None:
+    """UsageError if a command does not fail on the whole model as it should."""
+    if _fails(first, wanted, text) and wanted != 0:
+        return
+    last = first.output.strip().splitlines()[-1:]
+    why = f"it ends with {first.exit_code}" + (f" and not {wanted}" if first.exit_code != wanted else "")
+    if first.exit_code == wanted != 0:
+        why = f"it does not print '{text}'"
+    raise UsageError(
+        f"the command does not fail on the whole model as it should: {why}{f': {last[0]}' if last else ''}",
+        file=path,
+        hint=f"try it by itself: {line}",
+    )
+
+
+# ------------------------------------------------------------------ the search
+
+
+class _Search:
+    """The smallest model so far, and candidates that may take its place."""
+
+    def __init__(
+        self,
+        folder: Path,
+        target: Path,
+        test: _Test,
+        found: Reduction,
+        steps: int | None,
+        seconds: float | None,
+        progress: Callable[[str], None] | None,
+    ) -> None:
+        self.best = folder / "best.onnx"
+        self.candidate = folder / "candidate.onnx"
+        self.found = found
+        self.journal = Journal(None, "")
+        self._target, self._test, self._steps, self._progress = target, test, steps, progress
+        self._size: _Size | None = None
+        self._began = time.monotonic()
+        self._ends = None if seconds is None else self._began + seconds
+
+    def begin(self, model: Model) -> None:
+        """Take the whole model, written anew, as the first one. UsageError if it does not fail."""
+        edits.drop_unused_inputs(model)
+        if not self._accept(model):
+            hint = "the fault lies in what ortconv does not keep, such as functions, or the model is not valid"
+            raise UsageError(
+                "the check does not fail when the model is written anew", file=self.found.source, hint=hint
+            )
+
+    def model(self) -> Model:
+        """The smallest model so far, to be changed."""
+        return load(self.best, only_to_run=True)
+
+    def try_edit(self, edit: edits.Edit) -> bool:
+        """Edit the smallest model. If the result is valid and has the fault, it is the smallest one from now on."""
+        self._check_bounds()
+        model = self.model()
+        try:
+            if not edit(model):
+                return False
+            edits.drop_unused_inputs(model)
+            return self._accept(model)
+        except OrtconvError:
+            return False
+
+    def finish(self) -> None:
+        model = self.model()
+        self.found.nodes_after = sum(1 for _ in model.graph.walk())
+        self.found.bytes_after = self._target.stat().st_size
+        self.found.operators = operator_counts(model)
+        self.found.seconds = time.monotonic() - self._began
+
+    def _check_bounds(self) -> None:
+        if self._steps is not None and self.found.steps >= self._steps:
+            raise _Stop("steps")
+        if self._ends is not None and time.monotonic() > self._ends:
+            raise _Stop("time")
+
+    def _accept(self, model: Model) -> bool:
+        """Whether a model is smaller than the smallest so far, valid, and has the fault; then it is written to the output."""
+        data = onnx_bytes(model)
+        size = _size(model, data)
+        if self._size is not None and size >= self._size:
+            return False
+        digest = blake2b(data, digest_size=16).hexdigest()
+        fails = self.journal.known.get(digest)
+        if fails is False:
+            self.found.known += 1
+            return False
+        self.candidate.write_bytes(data)
+        load(self.candidate, only_to_run=True)
+        if fails is None:
+            self.found.steps += 1
+            fails = self._test.has_fault(self.candidate)
+            self.journal.note(digest, fails)
+        else:
+            self.found.known += 1
+        if fails:
+            self._size = size
+            self.candidate.replace(self.best)
+            write_bytes(self._target, data)
+            self._tell(model, len(data))
+        return fails
+
+    def _tell(self, model: Model, size: int) -> None:
+        if self._progress is not None:
+            self._progress(f"{sum(1 for _ in model.graph.walk())} nodes, {size} bytes, {self.found.steps} runs")
+
+
+_Size = tuple[int, int, int]
+
+
+def _size(model: Model, data: bytes) -> _Size:
+    """What is to become smaller: the nodes, then inputs and outputs, then the compressed file. Each edit that counts lessens it."""
+    nodes = sum(1 for _ in model.graph.walk())
+    return nodes, len(model.graph.inputs) + len(model.graph.outputs), len(zlib.compress(data, 1))
+
+
+def _shrink(search: _Search) -> None:
+    """Shrink the smallest model until no edit makes it smaller: first nodes, then all else."""
+    values = captured(search.model())
+    while True:
+        _shrink_nodes(search, values, constants=False)
+        changed = any([_shrink_nodes(search, values, constants=True), _any(search, _around_nodes)])
+        if not changed:
+            break
+    while any(_any(search, family) for family in (_outputs, _inputs, _operands, _sizes, _constants)):
+        pass
+
+
+def _shrink_nodes(search: _Search, values: edits.Values, *, constants: bool) -> bool:
+    """Keep as few nodes as the check needs: halves first, then without ever smaller pieces (delta debugging)."""
+
+    def keep(kept: Iterable[int]) -> bool:
+        return search.try_edit(edits.keep_nodes(frozenset(kept), values, constants=constants))
+
+    def count() -> int:
+        return sum(1 for _ in search.model().graph.walk())
+
+    before = total = count()
+    while total > 1 and any(keep(part) for part in _halves(total)):
+        total = count()
+    size = total // 2
+    while size >= 1:
+        start = total - size
+        while start > -size:
+            if keep(i for i in range(total) if not start <= i < start + size):
+                total = count()
+                start = min(start, total)
+            start -= size
+        size = min(size // 2, total)
+    return total < before
+
+
+def _halves(total: int) -> list[range]:
+    """The first, last and middle half of the nodes."""
+    half = (total + 1) // 2
+    return [range(half), range(total - half, total), range(total // 4, total // 4 + half)]
+
+
+Family = Callable[[Model], list[edits.Edit]]
+"""The edits of one kind that a model may take, the last place first."""
+
+
+def _any(search: _Search, family: Family) -> bool:
+    """Try all edits of a family, again after each that works, and whether one did."""
+    changed, place = False, 0
+    while True:
+        candidates = family(search.model())
+        if place >= len(candidates):
+            return changed
+        if search.try_edit(candidates[place]):
+            changed = True
+        else:
+            place += 1
+
+
+def _around_nodes(model: Model) -> list[edits.Edit]:
+    found: list[edits.Edit] = []
+    for place, node in _backward(model):
+        found += [edits.bypass(place, slot) for slot, value in enumerate(node.inputs) if value is not None]
+        found += [edits.inline(place, branch) for branch in ("then_branch", "else_branch") if node.op == "If"]
+    return found
+
+
+def _backward(model: Model) -> Iterator[tuple[int, Any]]:
+    return reversed(list(enumerate(model.graph.walk())))
+
+
+def _outputs(model: Model) -> list[edits.Edit]:
+    return [edits.drop_output(place) for place in reversed(range(len(model.graph.outputs)))]
+
+
+def _inputs(model: Model) -> list[edits.Edit]:
+    return [edits.zeros_for_input(place) for place in reversed(range(len(model.graph.inputs)))]
+
+
+def _operands(model: Model) -> list[edits.Edit]:
+    found: list[edits.Edit] = []
+    for place, node in _backward(model):
+        found += [edits.drop_input(place, slot) for slot in reversed(range(len(node.inputs)))]
+        found += [edits.drop_attribute(place, name) for name in sorted(node.attrs)]
+    return found
+
+
+def _sizes(model: Model) -> list[edits.Edit]:
+    return [
+        edits.resize(size, new)
+        for size in edits.sizes(model)
+        for new in (1, 2, 4, 8, 16)
+        if isinstance(size, str) or new < size
+    ]
+
+
+def _constants(model: Model) -> list[edits.Edit]:
+    return [edits.clear(name) for graph in model.graph.graphs() for name in graph.initializers]

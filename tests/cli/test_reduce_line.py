@@ -1,0 +1,62 @@
+"""--verify-each and compare --layers end with the command line that shrinks the model."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+import ortconv
+from ortconv.cli import main
+from ortconv.optimizer.engine import Match, New, P, RulePass, rule
+from ortconv.reduction.command import Command
+from tests.conftest import SAMPLES
+
+
+def line_of(shown: str) -> list[str]:
+    """The words behind the last "shrink the model"."""
+    return shlex.split(shown.rpartition("shrink the model: ")[2])
+
+
+def test_verify_each_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @rule("WrongFusion", P("Relu", "x"))
+    def wrong(m: Match) -> New:
+        """Relu(x) -> Tanh(x), which is not the same"""
+        return New("Tanh", [m.x])
+
+    monkeypatch.setattr("ortconv.optimizer.basic.PASSES", (RulePass("WrongFusion", wrong),))
+    source = SAMPLES / "mnist.onnx"
+    given = ["--verify-each", "--optimization-level", "basic", "--fold-limit", "1", "--quiet"]
+    assert main(["convert", str(source), "-o", str(tmp_path / "m.ort"), *given]) == 4
+    words = line_of(capsys.readouterr().err)
+    assert words[:6] == ["ortconv", "reduce", str(source), "--expect-exit", "4", "--check"]
+    assert shlex.split(words[6]) == [
+        *("ortconv", "convert", "{}", "-o", "{}.ort", "--optimization-level", "basic", "--verify-each"),
+        *("--fold-limit", "1"),
+    ]  # fmt: skip
+
+
+def test_compare_layers_ends_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source, other = Path("a b.onnx"), Path("other.ort")
+    source.write_bytes((SAMPLES / "mnist.onnx").read_bytes())
+    ortconv.convert(source, other, validate=False)
+    gate = ["--layers", "--fail-on", "cosine<2", "--quiet"]
+    assert main(["compare", str(source), f"{source}@onnxruntime", *gate]) == 4
+    words = line_of(capsys.readouterr().err)
+    assert words[:3] == ["ortconv", "reduce", "a b.onnx"]
+    assert words[6] == "ortconv compare {} {}@onnxruntime --layers --fail-on 'cosine<2'"
+    assert main(["compare", str(source), str(other), *gate]) == 4
+    check = line_of(capsys.readouterr().err)[6]
+    first, then = check.split(" && ")
+    assert first == "ortconv convert {} -o {}.ort --no-validate --quiet"
+    assert then == "ortconv compare {} {}.ort --layers --fail-on 'cosine<2'"
+    outcome = Command(check).run(source)
+    assert outcome.exit_code == 4, outcome.output
+    assert main(["compare", str(source), str(SAMPLES / "mnist.onnx"), *gate]) == 4
+    assert "shrink the model" not in capsys.readouterr().err
