@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ortconv import __version__
-from ortconv.report.sections import Markup, Section
+from ortconv.report.sections import Link, Markup, Section
 
 WEB = Path(__file__).with_name("web")
 CLOSED = "base-uri 'none'; form-action 'none'"
@@ -118,8 +118,15 @@ def _date() -> str:
 
 
 def text(value: object) -> str:
-    """A value as HTML: text is escaped, its control characters replaced; Markup stays as it is."""
-    return value if isinstance(value, Markup) else escape(clean(str(value)))
+    """A value as HTML: text is escaped, its control characters replaced. A Link is a button, a tuple several lines."""
+    if isinstance(value, Markup):
+        return value
+    if isinstance(value, tuple):
+        return "".join(f"<div>{text(part)}</div>" for part in value if part)
+    shown = escape(clean(str(value)))
+    if isinstance(value, Link):
+        return f'<button class="link" data-find="{escape(clean(value.words))}">{shown}</button>'
+    return shown
 
 
 def clean(text: str) -> str:
