@@ -18,6 +18,7 @@ from ortconv.cli.options import (
     FLOAT16,
     LIMITS,
     NNAPI,
+    PAGE,
     PASS_CHOICE,
     TIME_AND_MEMORY,
     VALIDATION,
@@ -153,6 +154,7 @@ class ManyStyles(click.Command):
     "all of them.",
 )
 @add(TIME_AND_MEMORY)
+@add(PAGE)
 @click.option(
     "--json",
     "as_json",
@@ -165,6 +167,7 @@ def command(
     model: Path | str,
     output: Path | None,
     output_dir: Path | str | None,
+    html: Path | None,
     as_json: bool,
     quiet: bool,
     verbose: bool,
@@ -177,16 +180,24 @@ def command(
     """
     styles = tuple(dict.fromkeys(flags.pop("styles")))
     place = _place(model, output, output_dir, styles)
-    details = verbose or as_json
+    details = verbose or as_json or html is not None
     if isinstance(model, str) or isinstance(place, str) or model.is_dir():
+        if html is not None:
+            raise UsageError("--html shows one model", hint="give a model, not a directory")
         view = BatchView("converted", 0, as_json, quiet)
         _convert_all(view, model, place, [_options(flags, style, details=details) for style in styles], flags, verbose)
         return
     only_for_directories([(f"--{name}", flags[name]) for name in ("resume", "cluster", "summary", "github")])
+    if html is not None and len(styles) > 1:
+        raise UsageError("--html shows one conversion", hint="name one style")
     results = []
     for style in styles:
         options = _options(flags, style, details=details)
         results.append(_convert(model, place, options, _narrate if verbose else None, shown=not (quiet or verbose)))
+        if html is not None:
+            from ortconv.cli.pages import write_conversion
+
+            write_conversion(html, model, results[-1], options)
         _show(results[-1], summary=not (as_json or quiet), trace=verbose)
     if as_json:
         print_json({"version": 1, "models": [result.to_dict() for result in results], "failures": []})

@@ -282,6 +282,15 @@ def add(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     return decorate
 
 
+PAGE = (
+    click.option(
+        "--html",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="PAGE",
+        help="Write the result as an interactive page in one file.",
+    ),
+)
+
 NOT_SHOWN = ("as_json", "dark", "html", "quiet", "svg", "verbose")
 """Options that decide where a result goes, not what it is."""
 

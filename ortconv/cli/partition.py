@@ -10,7 +10,7 @@ import click
 
 from ortconv.choices import STUDIED, TARGETS
 from ortconv.cli import print_json
-from ortconv.cli.options import BATCH, COREML, FIX_DIM, LIMITS, NNAPI, TIME_AND_MEMORY, add
+from ortconv.cli.options import BATCH, COREML, FIX_DIM, LIMITS, NNAPI, PAGE, TIME_AND_MEMORY, add
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,9 +44,7 @@ if TYPE_CHECKING:
     "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the graph and its partitions into this file."
 )
 @click.option("--dark", is_flag=True, help="Use colors for dark pages in --svg.")
-@click.option(
-    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the same as an interactive page in one file."
-)
+@add(PAGE)
 @add(BATCH)
 @add(TIME_AND_MEMORY)
 @click.option(

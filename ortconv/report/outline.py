@@ -191,7 +191,7 @@ class _Drawn:
         at = 0
         for start, end, key in scoped([scope([n.name for n in p.nodes]) for p in parts], LEAST):
             row = parts[start:end]
-            found += [*parts[at:start], self.group(_words(key) or f"{len(row)} parts", row, self.folded(row))]
+            found += [*parts[at:start], self.group(_words(key) or ".".join(key[-2:]), row, self.folded(row))]
             at = end
         return found + parts[at:]
 

@@ -76,8 +76,9 @@ def _reasons(analysis: Analysis) -> Iterator[tuple[object, ...]]:
 
 
 def _partitions(analysis: Analysis) -> Iterator[tuple[object, ...]]:
-    costs = analysis.estimate.partitions
-    for i, (p, c) in enumerate(zip(analysis.partitioning.partitions, costs, strict=True)):
+    """The partitions, those first that save or lose most."""
+    pairs = zip(analysis.partitioning.partitions, analysis.estimate.partitions, strict=True)
+    for i, (p, c) in sorted(enumerate(pairs), key=lambda row: -abs(row[1][1].gain)):
         copied = f"{byte_text(c.bytes_in)} in, {byte_text(c.bytes_out)} out"
         name = Link(f"{i}: {_operators(p.nodes)}", f"partition:{i};"), copied
         yield name, len(p.nodes), _ms(c.cpu_seconds), _ms(c.accelerator_seconds), _ms(c.copy_seconds), _ms(c.gain)

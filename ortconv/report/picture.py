@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ortconv.ir.graph import Graph
@@ -13,7 +13,7 @@ from ortconv.report.layout import Layout
 from ortconv.report.outline import ACCELERATOR, CPU, FONT, INPUT, MIXED, Part, outline, text_width
 from ortconv.report.page import Stage, text
 from ortconv.report.scene import MARGIN, Inside, Scene, scene
-from ortconv.report.sections import NOTHING, Markup
+from ortconv.report.sections import Markup
 
 OPEN_AT_FIRST = 60
 """Groups are open at first as long as this many boxes are enough for all."""
@@ -25,6 +25,7 @@ KEYS = {
     INPUT: "input or output",
 }
 COPY_KEY = "copied between CPU and accelerator"
+COST_KEY = "time on the CPU, beside its neighbors"
 SEARCH = (
     '<input id="search" type="search" placeholder="operator, name or rule  ( / )" aria-label="search nodes" autocomplete="off">'
     '<span id="found" role="status"></span>'
@@ -62,17 +63,18 @@ def picture(found: Scene, title: str, estimate: Estimate | None = None) -> dict[
     }
 
 
-def stage(*pictures: dict[str, Any], more: Markup = NOTHING, scripts: tuple[str, ...] = ()) -> Stage:
-    """The pictures of a page, side by side."""
+def stage(*pictures: dict[str, Any], scripts: tuple[str, ...] = (), more: Mapping[str, Any] | None = None) -> Stage:
+    """The pictures of a page, side by side; `more` is data for other scripts."""
     frames = "".join(_frame(i, found, len(pictures) > 1) for i, found in enumerate(pictures))
-    markup = Markup(f'<div class="pictures">{frames}</div>{more}')
-    return Stage(markup, ("picture.css",), (*SCRIPTS, *scripts), {"pictures": list(pictures)})
+    markup = Markup(f'<div class="pictures">{frames}</div>')
+    return Stage(markup, ("picture.css",), (*scripts, *SCRIPTS), {"pictures": list(pictures), **(more or {})})
 
 
 def legend(*, with_target: bool) -> str:
     """The meaning of colors and shapes, as HTML."""
     keys = KEYS if with_target else {INPUT: KEYS[INPUT]}
     spans = [f'<span><span class="key {kind}"></span>{meaning}</span>' for kind, meaning in keys.items()]
+    spans.append(f'<span><span class="key cost"></span>{COST_KEY}</span>')
     spans += [f'<span><span class="key copy"></span>{COPY_KEY}</span>'] if with_target else []
     return f'<p class="legend">{"".join(spans)}</p>'
 

@@ -15,7 +15,7 @@ function shape(tag, attributes, ...children) {
 /* One graph on a page: what is open, what is chosen, and the part of it that the window shows. Only what shows is in the document. */
 class Picture {
   constructor(frame, data, index) {
-    Object.assign(this, { frame, data, index, open: new Set(data.open), known: new Map(), drawn: new Map(), marks: new Map() });
+    Object.assign(this, { frame, data, index, open: new Set(data.open), known: new Map(), drawn: new Map(), painted: new Map() });
     this.svg = frame.querySelector("svg");
     this.map = new MiniMap(this, frame.querySelector("canvas"));
     this.layers = Object.fromEntries(["areas", "lines", "boxes"].map((name) => [name, this.svg.appendChild(shape("g", { role: "none" }))]));
@@ -70,6 +70,30 @@ class Picture {
     const found = [];
     for (let i = 0; i < (part.count ?? 0); i++) found.push(...this.nodesIn(part.first + i));
     return found;
+  }
+
+  /* The time of a part on the CPU, in microseconds. */
+  cost(id) {
+    this.costs ??= new Map();
+    if (!this.costs.has(id)) {
+      const part = this.data.parts[id];
+      let sum = part.node === undefined ? 0 : this.data.nodes[part.node][6];
+      for (let i = 0; i < (part.count ?? 0); i++) sum += this.cost(part.first + i);
+      this.costs.set(id, sum);
+    }
+    return this.costs.get(id);
+  }
+
+  /* The time of a part as a share of that of the slowest part of its group. */
+  costShare(id) {
+    const group = this.data.parts[this.parent[id]];
+    this.most ??= new Map();
+    if (!this.most.has(this.parent[id])) {
+      let most = 0;
+      for (let i = 0; i < group.count; i++) most = Math.max(most, this.cost(group.first + i));
+      this.most.set(this.parent[id], most);
+    }
+    return this.cost(id) / Math.max(this.most.get(this.parent[id]), 1e-9);
   }
 
   /* ------------------------------------------------------------------ geometry */
@@ -190,8 +214,8 @@ class Picture {
     };
     if (part.layout !== undefined) attributes["aria-expanded"] = this.open.has(id);
     const made = shape("g", attributes);
-    made.classList.toggle("match", Boolean(this.marks.get(id)));
     made.classList.toggle("chosen", id === this.chosen);
+    if (!this.open.has(id)) this.dress(made, id);
     return made;
   }
 
@@ -201,6 +225,8 @@ class Picture {
     if (part.layout !== undefined) made.append(shape("rect", { class: "under", x: x + 4, y: y + 4, width: w, height: h, rx: round }));
     made.append(shape("rect", { class: "box", x, y, width: w, height: h, rx: round }));
     const top = y + h / 2 - (part.lines.length - 1) * 7 + 4;
+    const cost = this.costShare(id);
+    if (cost > 0.005) made.append(shape("rect", { class: "cost", x: x + 2, y: y + h - 4, width: (w - 4) * cost, height: 3 }));
     part.lines.forEach((line, i) => made.append(shape("text", { class: i ? "small" : "op", x: x + w / 2, y: top + 14 * i - (i ? 0 : 1) }, line)));
     return this.layers.boxes.appendChild(made);
   }
@@ -317,15 +343,17 @@ class Picture {
     this.choose(id);
   }
 
-  /* Marks the nodes that a search found, and the closed groups around them. */
-  mark(nodes) {
-    this.marks.clear();
+  /* Gives nodes, and the closed groups around them, a class, and takes it from all others. */
+  paint(name, nodes, around = true) {
+    const parts = new Set();
     for (const node of nodes)
-      for (let at = this.partOfNode[node]; at; at = this.parent[at]) this.marks.set(at, true);
-    for (const each of this.svg.querySelectorAll("[data-part]")) {
-      const id = Number(each.dataset.part);
-      each.classList.toggle("match", Boolean(this.marks.get(id)) && !each.classList.contains("area"));
-    }
+      for (let at = this.partOfNode[node]; at && !parts.has(at); at = around ? this.parent[at] : 0) parts.add(at);
+    this.painted.set(name, parts);
+    for (const each of this.svg.querySelectorAll("[data-part]")) this.dress(each, Number(each.dataset.part));
+  }
+
+  dress(drawn, id) {
+    for (const [name, parts] of this.painted) drawn.classList.toggle(name, parts.has(id) && !drawn.classList.contains("area"));
   }
 
   /* ------------------------------------------------------------------ events */
@@ -465,7 +493,7 @@ function look() {
   matches = [];
   for (const picture of pictures) {
     const found = words.length ? picture.searched().flatMap((text, node) => (words.every((w) => text.includes(w)) ? [node] : [])) : [];
-    picture.mark(found);
+    picture.paint("match", found);
     matches.push(...found.map((node) => [picture, picture.partOfNode[node]]));
   }
   match = -1;
