@@ -95,7 +95,8 @@ def table_html(header: Sequence[str], rows: Sequence[Sequence[object]], label: s
     is_wide = len(header) >= WIDE
     labels = [f' data-label="{text(name)}"' if is_wide else "" for name in names]
     head = "".join(
-        f'<th scope="col"{r}><button>{text(name)}</button></th>' for name, r in zip(names, right, strict=True)
+        f'<th scope="col"{r}><button>{text(name)}</button></th>' if name else "<td></td>"
+        for name, r in zip(names, right, strict=True)
     )
     body = "".join(
         f"<tr>{''.join(f'<td{r}{d}>{text(c)}</td>' for c, r, d in zip(row, right, labels, strict=True))}</tr>"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -158,6 +160,32 @@ def test_arrow_keys_open_groups_down_to_a_node_of_27000(chromium: Browser, pages
         chromium.press("ArrowRight")
     assert chromium.evaluate("pictures[0].data.parts[document.activeElement.dataset.part].node") is not None
     assert int(chromium.evaluate("document.activeElement.getAttribute('aria-level')")) >= 4
+
+
+def axe() -> Path | None:
+    """axe-core, which npm installs: a development tool that looks for faults of accessibility."""
+    npm = shutil.which("npm")
+    if npm is None:
+        return None
+    roots = [subprocess.run([npm, "root", *flags], capture_output=True, text=True).stdout for flags in ((), ("-g",))]
+    places = (Path(root.strip()) / "axe-core/axe.min.js" for root in roots)
+    return next((place for place in places if place.exists()), None)
+
+
+AXE = "axe.run().then((found) => found.violations.map((v) => `${v.impact} ${v.id}: ${v.nodes[0].html.slice(0, 200)}`))"
+
+
+@pytest.mark.skipif(axe() is None, reason="needs axe-core: npm install -g axe-core")
+@pytest.mark.parametrize(("width", "dark"), SCREENS)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_axe_finds_nothing(chromium: Browser, pages: dict[str, Path], name: str, width: int, dark: bool) -> None:
+    chromium.open(pages[name], width, dark=dark)
+    if name != "benchmark":
+        chromium.evaluate("pictures[0].focus(1); pictures[0].enter(1)")
+    place = axe()
+    assert place is not None
+    chromium.evaluate(place.read_text("utf-8") + "; 0")
+    assert chromium.evaluate(AXE) == []
 
 
 def focused(chromium: Browser) -> Any:

@@ -210,7 +210,7 @@ class Picture {
     const attributes = {
       class: `part ${part.kind}`, "data-part": id, role: "treeitem", tabindex: -1, "aria-level": item.depth,
       "aria-setsize": parent.count, "aria-posinset": id - parent.first + 1, "aria-selected": id === this.chosen,
-      "aria-label": [...part.lines, side ?? ""].filter(Boolean).join(", "),
+      "aria-label": part.lines.join(" ") + (side ? `, ${side}` : ""),
     };
     if (part.layout !== undefined) attributes["aria-expanded"] = this.open.has(id);
     const made = shape("g", attributes);
@@ -227,7 +227,7 @@ class Picture {
     const top = y + h / 2 - (part.lines.length - 1) * 7 + 4;
     const cost = this.costShare(id);
     if (cost > 0.005) made.append(shape("rect", { class: "cost", x: x + 2, y: y + h - 4, width: (w - 4) * cost, height: 3 }));
-    part.lines.forEach((line, i) => made.append(shape("text", { class: i ? "small" : "op", x: x + w / 2, y: top + 14 * i - (i ? 0 : 1) }, line)));
+    part.lines.forEach((line, i) => made.append(shape("text", { class: i ? "small" : "op", x: x + w / 2, y: top + 14 * i - (i ? 0 : 1) }, line), " "));
     return this.layers.boxes.appendChild(made);
   }
 
