@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import color, nnapi_conformance, nnapi_export, print_json, printable
+from ortconv.cli import color, completion, nnapi_conformance, nnapi_export, print_json, printable
 from ortconv.cli import inputs as given
 from ortconv.cli.nnapi_runtime import DEVICES, MODEL, VLOG, load_devices, messages, prepared
 from ortconv.cli.options import PAGE, add
@@ -77,6 +77,7 @@ def parsed(nnapi_flags: str) -> dict[str, Any]:
     "backends",
     multiple=True,
     default=("numpy", "onnxruntime"),
+    shell_complete=completion.backends,
     show_default=True,
     help="CPU backends to compare with; may be repeated. The first one that runs the model is the reference for all outputs.",
 )
