@@ -242,7 +242,7 @@ def test_libraries_are_imported_where_they_belong(imports: list[Import]) -> None
         ("pipeline/stages.py", "from ortconv.backends import numpy_cpu", None),
         ("ir/graph.py", "from ortconv import Session", "a layer above"),
         ("cli/run.py", "from ortconv import Session", None),
-        ("report/html.py", "from ortconv import __version__", None),
+        ("report/page.py", "from ortconv import __version__", None),
     ],
 )  # fmt: skip
 def test_the_order_rule(path: str, source: str, refused: str | None) -> None:
@@ -275,7 +275,7 @@ def test_the_room_rule(path: str, source: str, refused: str | None) -> None:
     ("path", "source", "refused"),
     [
         ("cli/run.py", "import click\nfrom rich.table import Table", None),
-        ("report/html.py", "import click", "may"),
+        ("report/page.py", "import click", "may"),
         ("backends/onnxruntime_cpu.py", "import onnxruntime as ort", None),
         ("backends/numpy_cpu.py", "def f():\n    import onnxruntime", "may"),
         ("backends/onnxruntime_cpu.py", "from onnxruntime import tools", "never"),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import LEVELS
+from ortconv.cli import completion, print_json
 from ortconv.cli import inputs as given
-from ortconv.cli import print_json
 from ortconv.cli.again import add_reduce_line, options_given
 from ortconv.cli.options import BACKENDS, TIME_AND_MEMORY, add
 from ortconv.errors import MismatchError, UsageError
@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("models", nargs=-1, required=True, metavar="A[@BACKEND] B[@BACKEND]...")
+@click.argument(
+    "models",
+    nargs=-1,
+    required=True,
+    metavar="A[@BACKEND] B[@BACKEND]...",
+    shell_complete=completion.model_on_backend,
+)
 @add(given.OPTIONS)
 @add(BACKENDS)
 @click.option(

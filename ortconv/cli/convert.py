@@ -19,6 +19,7 @@ from ortconv.cli.options import (
     FLOAT16,
     LIMITS,
     NNAPI,
+    PAGE,
     PASS_CHOICE,
     TIME_AND_MEMORY,
     VALIDATION,
@@ -155,6 +156,7 @@ class ManyStyles(click.Command):
     "all of them.",
 )
 @add(TIME_AND_MEMORY)
+@add(PAGE)
 @click.option(
     "--json",
     "as_json",
@@ -168,6 +170,7 @@ def command(
     model: Path | str,
     output: Path | None,
     output_dir: Path | str | None,
+    html: Path | None,
     as_json: bool,
     markdown: bool,
     quiet: bool,
@@ -181,18 +184,26 @@ def command(
     """
     styles = tuple(dict.fromkeys(flags.pop("styles")))
     place = _place(model, output, output_dir, styles)
-    details = verbose or as_json
+    details = verbose or as_json or html is not None
     if isinstance(model, str) or isinstance(place, str) or model.is_dir():
         if markdown:
             raise UsageError("--markdown shows one model", hint="--summary FILE.md is for directories")
+        if html is not None:
+            raise UsageError("--html shows one model", hint="give a model, not a directory")
         view = BatchView("converted", 0, as_json, quiet)
         _convert_all(view, model, place, [_options(flags, style, details=details) for style in styles], flags, verbose)
         return
     only_for_directories([(f"--{name}", flags[name]) for name in ("resume", "cluster", "summary", "github")])
+    if html is not None and len(styles) > 1:
+        raise UsageError("--html shows one conversion", hint="name one style")
     results = []
     for style in styles:
         options = _options(flags, style, details=details)
         results.append(_convert(model, place, options, _narrate if verbose else None, shown=not (quiet or verbose)))
+        if html is not None:
+            from ortconv.cli.pages import write_conversion
+
+            write_conversion(html, model, results[-1], options)
         _show(results[-1], summary=not (as_json or quiet or markdown), trace=verbose)
     if as_json:
         print_json({"version": 1, "models": [result.to_dict() for result in results], "failures": []})

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ortconv.cli import color, print_json, printable
+from ortconv.cli import color, completion, print_json, printable
 from ortconv.cli.nnapi_runtime import DEVICES, VLOG, load_devices, messages
 from ortconv.cli.render import columns
 from ortconv.errors import UsageError
@@ -40,7 +40,7 @@ def command(ctx: click.Context, profiles: tuple[str, ...], vlog: str, as_json: b
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completion.device_names)
 @DEVICES
 @VLOG
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

@@ -9,7 +9,7 @@ import click
 
 from ortconv.choices import LEVELS, PLATFORMS
 from ortconv.cli import print_json
-from ortconv.cli.options import COREML, FIX_DIM, NNAPI, PASS_CHOICE, TIME_AND_MEMORY, add
+from ortconv.cli.options import COREML, FIX_DIM, NNAPI, PAGE, PASS_CHOICE, TIME_AND_MEMORY, add
 from ortconv.errors import MismatchError
 
 OF_CONVERSION = (
@@ -38,6 +38,7 @@ OF_COMMAND = ("timeout", "memory")
 @click.option("--exit-code", is_flag=True, help="Exit with 4 if anything but names inside the graphs changed.")
 @add(OF_CONVERSION)
 @add(TIME_AND_MEMORY)
+@add(PAGE)
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option(
@@ -45,7 +46,15 @@ OF_COMMAND = ("timeout", "memory")
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def command(
-    a: Path, b: Path, exit_code: bool, markdown: bool, as_json: bool, verbose: bool, quiet: bool, **flags: Any
+    a: Path,
+    b: Path,
+    exit_code: bool,
+    html: Path | None,
+    markdown: bool,
+    as_json: bool,
+    verbose: bool,
+    quiet: bool,
+    **flags: Any,
 ) -> None:
     """Show what changed from model A to model B (.onnx or .ort): interface, nodes, attributes, constants, operator sets, metadata.
 
@@ -55,6 +64,10 @@ def command(
     from ortconv.differences.diff import diff
 
     found = diff(a, b, **_settings(flags))
+    if html is not None:
+        from ortconv.cli.pages import write_difference
+
+        write_difference(html, a, b, found)
     if as_json:
         print_json(found.to_dict())
     elif not quiet:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import click
 
 from ortconv.cli import print_json
-from ortconv.cli.options import FIX_DIM, add
+from ortconv.cli.options import FIX_DIM, PAGE, add
 
 
 @click.command()
@@ -19,17 +19,28 @@ from ortconv.cli.options import FIX_DIM, add
     type=click.Choice(["quantization"]),
     help="Also say for each QDQ group whether NNAPI and CoreML take it, and what to change.",
 )
+@add(PAGE)
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-v", "--verbose", is_flag=True, help="List every operator, input and reason, not only the first ones.")
 def command(
-    model: Path, lint: Literal["quantization"] | None, markdown: bool, as_json: bool, verbose: bool, **flags: Any
+    model: Path,
+    lint: Literal["quantization"] | None,
+    html: Path | None,
+    markdown: bool,
+    as_json: bool,
+    verbose: bool,
+    **flags: Any,
 ) -> None:
     """Show what MODEL (.onnx or .ort) is: interface, operators, cost, memory, quantization, and what stands out."""
     from ortconv.cli.convert import dims
     from ortconv.inspection.inspect import inspect
 
     found = inspect(model, fix_dims=dims(flags["fix_dims"]), lint=lint)
+    if html is not None:
+        from ortconv.cli.pages import write_inspection
+
+        write_inspection(html, model, found, dims(flags["fix_dims"]))
     if as_json:
         print_json(found.to_dict())
         return

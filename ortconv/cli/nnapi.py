@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import color, nnapi_conformance, nnapi_export, print_json, printable
+from ortconv.cli import color, completion, nnapi_conformance, nnapi_export, print_json, printable
 from ortconv.cli import inputs as given
 from ortconv.cli.nnapi_runtime import DEVICES, MODEL, VLOG, load_devices, messages, prepared
-from ortconv.cli.options import add
+from ortconv.cli.options import PAGE, add
 
 if TYPE_CHECKING:
     from ortconv.report.benchmark import BenchmarkComparison
@@ -77,6 +77,7 @@ def parsed(nnapi_flags: str) -> dict[str, Any]:
     "backends",
     multiple=True,
     default=("numpy", "onnxruntime"),
+    shell_complete=completion.backends,
     show_default=True,
     help="CPU backends to compare with; may be repeated. The first one that runs the model is the reference for all outputs.",
 )
@@ -84,7 +85,7 @@ def parsed(nnapi_flags: str) -> dict[str, Any]:
 @click.option("--repeat", type=click.IntRange(1), default=10, show_default=True, help="Number of runs for each median.")
 @click.option("--timing", is_flag=True, help="Show the time of application, runtime, driver and CPU by phase.")
 @VLOG
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the result as a page in one file.")
+@add(PAGE)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def benchmark(model: Path, html: Path | None, as_json: bool, **flags: Any) -> None:
     """Compare NNAPI devices, flags and CPU backends on MODEL (.onnx or .ort): latency, and difference of the outputs.

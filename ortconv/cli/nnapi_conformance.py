@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ortconv.cli import print_json
+from ortconv.cli import completion, print_json
 from ortconv.cli.nnapi_runtime import VLOG, load_devices, messages
 from ortconv.cli.progress import stage_line
 from ortconv.errors import MismatchError
@@ -30,6 +30,7 @@ REFERENCE = "nnapi-reference"
     default=REFERENCE,
     show_default=True,
     metavar="DEVICE",
+    shell_complete=completion.devices,
     help="The device: the CPU, a profile's name or TOML file, or a device of an installed package.",
 )
 @click.option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import FEATURE_LEVELS
+from ortconv.cli import completion
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ NNAPI = (
         "devices",
         multiple=True,
         metavar="PROFILE",
+        shell_complete=completion.devices,
         help="For backend nnapi: the TOML file or name of a simulated device, or the name of an installed one; may be repeated.",
     ),
     click.option(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import STUDIED
-from ortconv.cli import printable
+from ortconv.cli import completion, printable
 from ortconv.cli.options import FIX_DIM, NNAPI
 from ortconv.errors import UsageError
 
@@ -44,6 +44,7 @@ DEVICES = click.option(
     "profiles",
     multiple=True,
     metavar="PROFILE",
+    shell_complete=completion.devices,
     help="A device: the TOML file or name of a simulated one, or the name of an installed one; may be repeated.",
 )
 VLOG = click.option(

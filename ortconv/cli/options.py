@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ortconv.choices import COREML_FORMATS, COREML_VERSION, ERROR_BUDGET, FEATURE_LEVELS
+from ortconv.cli import completion
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]
@@ -82,6 +83,7 @@ PASS_CHOICE = (
         "enable_passes",
         multiple=True,
         metavar="NAME",
+        shell_complete=completion.passes,
         help="Also run this opt-in pass; may be repeated.",
     ),
     click.option(
@@ -89,6 +91,7 @@ PASS_CHOICE = (
         "disable_passes",
         multiple=True,
         metavar="NAME",
+        shell_complete=completion.passes,
         help="Leave out a pass; may be repeated. See: ortconv passes list.",
     ),
     click.option(
@@ -96,6 +99,7 @@ PASS_CHOICE = (
         "only_passes",
         multiple=True,
         metavar="NAME",
+        shell_complete=completion.passes,
         help="Run only the passes named so; may be repeated.",
     ),
     click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Stop optimizing after N rewrites."),
@@ -137,6 +141,7 @@ FLOAT16 = (
         "--keep-float32",
         multiple=True,
         metavar="NAME",
+        shell_complete=completion.operators,
         help="Keep a node, the node that makes a value, or all nodes of an operator in float32; may be repeated.",
     ),
 )
@@ -220,6 +225,7 @@ NNAPI = (
         "--nnapi-partitioning-stop-ops",
         "--stop-ops",
         metavar="OPS",
+        shell_complete=completion.operators,
         help="Stop operators, comma separated: NNAPI gets neither these nor any node behind them.  [default: NonMaxSuppression]",
     ),
 )
@@ -260,6 +266,7 @@ BACKENDS = (
         "backends",
         multiple=True,
         default=["numpy"],
+        shell_complete=completion.backends,
         help="Backend to run on: numpy, numpy:reference, onnxruntime, nnapi, litert or an installed one. "
         "Repeat it in order of preference.",
     ),
@@ -281,6 +288,15 @@ def add(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
 
     return decorate
 
+
+PAGE = (
+    click.option(
+        "--html",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="PAGE",
+        help="Write the result as an interactive page in one file.",
+    ),
+)
 
 NOT_SHOWN = ("as_json", "dark", "html", "quiet", "svg", "verbose")
 """Options that decide where a result goes, not what it is."""

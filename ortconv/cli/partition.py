@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,11 @@ import click
 
 from ortconv.choices import STUDIED, TARGETS
 from ortconv.cli import print_json
-from ortconv.cli.options import BATCH, COREML, FIX_DIM, LIMITS, NNAPI, TIME_AND_MEMORY, add
+from ortconv.cli.options import BATCH, COREML, FIX_DIM, LIMITS, NNAPI, PAGE, TIME_AND_MEMORY, add
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
+    from ortconv.partition.advice import Merge
     from ortconv.pipeline.analysis import Analysis
 
 
@@ -43,9 +44,7 @@ if TYPE_CHECKING:
     "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the graph and its partitions into this file."
 )
 @click.option("--dark", is_flag=True, help="Use colors for dark pages in --svg.")
-@click.option(
-    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the same as an interactive page in one file."
-)
+@add(PAGE)
 @add(BATCH)
 @add(TIME_AND_MEMORY)
 @click.option(
@@ -70,9 +69,9 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     found = analysis_at(flags["level"])
     numbers = metrics(found.partitioning, found.estimate)
     conditions = parse_gates(flags["fail_on"], numbers) if flags["fail_on"] is not None else ()
-    advice = [] if quiet and not as_json else found.advice()
+    advice = [] if quiet and not as_json and flags["html"] is None else found.advice()
     rows = _levels(model, analysis_at) if flags["compare_levels"] else []
-    _draw(found, model, flags)
+    _draw(found, advice, rows, model, flags)
     if as_json:
         described = document(str(model), found.level, found.partitioning, found.estimate, advice)
         more: dict[str, Any] = {"levels": rows} if rows else {}
@@ -160,16 +159,19 @@ def _levels(model: Path, analysis_at: Callable[[str | None], Analysis]) -> list[
     return [level_row(s.level, s.partitioning, s.estimate) for s in found]
 
 
-def _draw(found: Analysis, model: Path, flags: dict[str, Any]) -> None:
+def _draw(
+    found: Analysis, advice: Sequence[Merge], rows: Sequence[dict[str, Any]], model: Path, flags: dict[str, Any]
+) -> None:
     if flags["svg"] is None and flags["html"] is None:
         return
+    from ortconv.cli.options import given_options
     from ortconv.files import write_text
-    from ortconv.report.html import page
-    from ortconv.report.scene import scene
+    from ortconv.report.partition_page import partition_page
+    from ortconv.report.picture import drawn
     from ortconv.report.svg import drawing
 
-    drawn = scene(found.partitioning, found.estimate)
+    scene = drawn(found.model.graph, found.partitioning, found.estimate)
     if flags["svg"] is not None:
-        write_text(flags["svg"], drawing(drawn, dark=flags["dark"]))
+        write_text(flags["svg"], drawing(scene, dark=flags["dark"]))
     if flags["html"] is not None:
-        write_text(flags["html"], page(drawn, title=model.name))
+        write_text(flags["html"], partition_page(found, scene, model.name, advice, rows, given_options()))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import LEVELS
-from ortconv.cli import color, print_json
+from ortconv.cli import color, completion, print_json
 from ortconv.cli.options import PASS_CHOICE, Size, add
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | Non
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completion.passes)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def explain(name: str, as_json: bool) -> None:
     """Explain the pass NAME: its patterns, and how it differs from ONNX Runtime's."""

@@ -85,6 +85,11 @@ def named(*any_of: Trait, domain: str = "", but: Collection[str] = ()) -> tuple[
     return tuple(op for op in found if op not in but)
 
 
+def operators(domain: str = "") -> tuple[str, ...]:
+    """The operators of a domain that have a row."""
+    return tuple(op for d, op in _TABLE if d == domain)
+
+
 def operator(
     op: str,
     *flags: Trait,

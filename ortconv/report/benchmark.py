@@ -107,9 +107,13 @@ def benchmark_page(found: BenchmarkComparison, options: Mapping[str, object] | N
 
 
 def _summaries(rows: Sequence[BenchmarkRow], repeat: int) -> Markup:
-    tables = [f"<h3>{text(title(r))}</h3><pre>{text(timing.table(r.summary))}</pre>" for r in rows if r.summary]
+    tables = [f"<h3>{text(title(r))}</h3>{_listing(timing.table(r.summary), title(r))}" for r in rows if r.summary]
     note = f'<p class="note">Of lowering, compiling and {repeat} runs.</p>'
     return Markup(note + "".join(tables) if tables else "")
+
+
+def _listing(content: str, label: str) -> str:
+    return f'<pre role="region" tabindex="0" aria-label="{text(label)}">{text(content)}</pre>'
 
 
 def _input(name: str, value: Any) -> str:

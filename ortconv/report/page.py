@@ -20,10 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from ortconv import __version__
-from ortconv.report.sections import Markup, Section
+from ortconv.report.sections import Link, Markup, Section
 
 WEB = Path(__file__).with_name("web")
 CLOSED = "base-uri 'none'; form-action 'none'"
+WIDE = 5
+"""A table of so many columns shows its rows as cards where there is little room."""
+MOST_ROWS = 200
+"""A table shows so many rows: thousands would take a browser longer than all the rest of a page."""
 LIBRARIES = ("onnx", "onnxruntime", "numpy")
 
 
@@ -85,22 +89,23 @@ def _lines(lines: Sequence[str]) -> str:
 
 
 def table_html(header: Sequence[str], rows: Sequence[Sequence[object]], label: str) -> str:
-    """A table that sorts by a click on the name of a column. It scrolls within its frame where a screen is too narrow."""
-    right = [name.startswith(">") for name in header]
+    """A table that sorts by a click on the name of a column. Where there is little room, wide ones show cards."""
+    names = [name.removeprefix(">") for name in header]
+    right = [' class="n"' if name.startswith(">") else "" for name in header]
+    is_wide = len(header) >= WIDE
+    labels = [f' data-label="{text(name)}"' if is_wide else "" for name in names]
     head = "".join(
-        f'<th scope="col"{_aligned(r)}><button>{text(name.removeprefix(">"))}</button></th>'
-        for name, r in zip(header, right, strict=True)
+        f'<th scope="col"{r}><button>{text(name)}</button></th>' if name else "<td></td>"
+        for name, r in zip(names, right, strict=True)
     )
     body = "".join(
-        f"<tr>{''.join(f'<td{_aligned(r)}>{text(c)}</td>' for c, r in zip(row, right, strict=True))}</tr>"
-        for row in rows
+        f"<tr>{''.join(f'<td{r}{d}>{text(c)}</td>' for c, r, d in zip(row, right, labels, strict=True))}</tr>"
+        for row in rows[:MOST_ROWS]
     )
+    left = f'<p class="note">the first {MOST_ROWS} of {len(rows)} rows</p>' if len(rows) > MOST_ROWS else ""
     frame = f'<div class="frame" role="region" tabindex="0" aria-label="{text(label)}">'
-    return f"{frame}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-
-
-def _aligned(right: bool) -> str:
-    return ' class="n"' if right else ""
+    kind = ' class="wide"' if is_wide else ""
+    return f"{frame}<table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{left}"
 
 
 def about(options: Mapping[str, object]) -> Section:
@@ -118,8 +123,15 @@ def _date() -> str:
 
 
 def text(value: object) -> str:
-    """A value as HTML: text is escaped, its control characters replaced; Markup stays as it is."""
-    return value if isinstance(value, Markup) else escape(clean(str(value)))
+    """A value as HTML: text is escaped, its control characters replaced. A Link is a button, a tuple several lines."""
+    if isinstance(value, Markup):
+        return value
+    if isinstance(value, tuple):
+        return "".join(f"<div>{text(part)}</div>" for part in value if part)
+    shown = escape(clean(str(value)))
+    if isinstance(value, Link):
+        return f'<button class="link" data-find="{escape(clean(value.words))}">{shown}</button>'
+    return shown
 
 
 def clean(text: str) -> str:

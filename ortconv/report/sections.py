@@ -12,6 +12,17 @@ class Markup(str):
     __slots__ = ()
 
 
+class Link(str):
+    """Text that a page links to the nodes which a search for `words` finds."""
+
+    words: str
+
+    def __new__(cls, text: str, words: str) -> Link:
+        made = super().__new__(cls, text)
+        made.words = words
+        return made
+
+
 NOTHING = Markup("")
 
 

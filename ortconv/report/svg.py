@@ -2,71 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 
-from ortconv.report.layout import Point
-from ortconv.report.page import clean
-from ortconv.report.scene import (
+from ortconv.ir.graph import Value
+from ortconv.report.layout import Layout, Point
+from ortconv.report.outline import (
     ACCELERATOR,
     CPU,
     FONT,
-    GUTTER,
     INPUT,
+    MIXED,
     OUTPUT,
     PORT,
     SMALL,
     Box,
-    InnerPicture,
-    PictureGroup,
-    Scene,
-    headline,
+    Part,
     text_width,
 )  # fmt: skip
+from ortconv.report.page import clean
+from ortconv.report.scene import GUTTER, Inside, Scene, framed, headline
+
+OPENED_LIMIT = 6000
+"""Groups of more nodes stay closed: nobody could read them."""
 
 STYLE = """
-text { font-family: Helvetica, Arial, "Liberation Sans", sans-serif; font-size: 12px; fill: #1b1b1b; text-anchor: middle }
-.small { font-size: 10px; fill: #555 }
+text { font: 12px Helvetica, Arial, sans-serif; fill: #17191e; text-anchor: middle }
+.small { font-size: 10px; fill: #565d6b }
 .op { font-weight: bold }
 .box { stroke-width: 1.2 }
-.accelerator { fill: #f7c9c5; stroke: #b3261e }
-.cpu { fill: #cfead3; stroke: #2f7d3b; stroke-dasharray: 5 2 }
-.input, .output { fill: #eeeef3; stroke: #777 }
-.port { fill: #b45309; stroke: none }
-.cpu-port { fill: #888; stroke: none }
+.accelerator { fill: #d3f0e6; stroke: #08705c }
+.cpu { fill: #fce3d0; stroke: #a8430a; stroke-dasharray: 5 2 }
+.mixed { fill: #eceef3; stroke: #5b6474; stroke-dasharray: 2 2 }
+.plain { fill: #eceef3; stroke: #5b6474 }
+.input, .output { fill: #fff; stroke: #5b6474 }
+.port { fill: #7a3fb0; stroke: none }
+.cpu-port { fill: #8a93a3; stroke: none }
 .area { stroke-width: 1 }
-.area.accelerator { fill: #fdebea; stroke: #d98f8a }
-.area.cpu { fill: #eef8ef; stroke: #93c39b }
+.area.accelerator { fill: #f0faf6; stroke: #6fb5a4 }
+.area.cpu { fill: #fdf5ee; stroke: #d8a27c }
+.area.mixed, .area.plain { fill: #f8f9fb; stroke: #b9c0cd }
 .label { font-weight: bold; stroke: none }
-.label.accelerator { fill: #7a1a14; stroke: none }
-.label.cpu { fill: #1f5a29; stroke: none }
+.label.accelerator { fill: #08705c; stroke: none }
+.label.cpu { fill: #a8430a; stroke: none }
+.label.mixed, .label.plain { fill: #565d6b; stroke: none }
 .line { fill: none; stroke: #7c8494; stroke-width: 1.2 }
-.line.copy { stroke: #b45309; stroke-width: 1.9 }
+.line.copy { stroke: #7a3fb0; stroke-width: 1.9 }
 .head { fill: #7c8494 }
+.copy-head { fill: #7a3fb0 }
 .paper { fill: #fff }
 """
 
 DARK = """
-text { fill: #e6e6ea }
-.small { fill: #b0b0ba }
-.accelerator { fill: #5c2723; stroke: #e58a82 }
-.cpu { fill: #1f4527; stroke: #76b784 }
-.input, .output { fill: #33343d; stroke: #8d8f9b }
-.port { fill: #f0a04b }
-.line.copy { stroke: #f0a04b }
-.cpu-port { fill: #8d8f9b }
-.area.accelerator { fill: #2c1917; stroke: #8f4a44 }
-.area.cpu { fill: #14231a; stroke: #3f6b4a }
-.label.accelerator { fill: #f3b5af; stroke: none }
-.label.cpu { fill: #a9d7b3; stroke: none }
-.paper { fill: #15161a }
+text { fill: #e7e9ee }
+.small { fill: #a6adbb }
+.accelerator { fill: #12443a; stroke: #56d3b4 }
+.cpu { fill: #512c10; stroke: #f5ab72 }
+.mixed, .plain { fill: #2b303a; stroke: #9aa3b4 }
+.input, .output { fill: #13151a; stroke: #9aa3b4 }
+.port { fill: #c79bf2 }
+.line.copy { stroke: #c79bf2 }
+.copy-head { fill: #c79bf2 }
+.cpu-port { fill: #9aa3b4 }
+.area.accelerator { fill: #14231f; stroke: #2f7a68 }
+.area.cpu { fill: #241c15; stroke: #8a5a36 }
+.area.mixed, .area.plain { fill: #1b1e25; stroke: #4a5162 }
+.label.accelerator { fill: #56d3b4; stroke: none }
+.label.cpu { fill: #f5ab72; stroke: none }
+.label.mixed, .label.plain { fill: #a6adbb; stroke: none }
+.paper { fill: #13151a }
 """
 """Rules behind STYLE that draw the same picture on a dark ground."""
 
-DEFS = (
-    '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6" markerUnits="userSpaceOnUse"'
-    ' orient="auto"><path class="head" d="M0 0L8 4L0 8z"/></marker></defs>'
+_MARKER = (
+    '<marker id="{0}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" markerUnits="userSpaceOnUse"'
+    ' orient="auto"><path class="{0}" d="M0 0L8 4L0 8z"/></marker>'
 )
+DEFS = f"<defs>{_MARKER.format('head')}{_MARKER.format('copy-head')}</defs>"
 
 EDGE = 20.0
 LABEL_EVERY = 1200.0
@@ -76,12 +88,14 @@ LEGEND = (
     (CPU, "left to the CPU, open to its optimizations"),
     (INPUT, "input or output of the model"),
 )
+COPIED = "tensor copied between CPU and accelerator"
 
 
 def drawing(scene: Scene, *, dark: bool = False) -> str:
     """The whole picture with all groups opened, in colors for a light or a dark page."""
     legend, legend_width, top = _legend(scene)
-    layout = scene.opened
+    layouts: dict[Part, Layout] = {}
+    layout = _opened(scene, scene.root, layouts)
     width = max(layout.width, legend_width) + 2 * EDGE
     height = layout.height + top + 2 * EDGE
     left = (width - layout.width) / 2
@@ -92,31 +106,74 @@ def drawing(scene: Scene, *, dark: bool = False) -> str:
         f'<rect class="paper" width="{num(width)}" height="{num(height)}"/>',
         legend,
         f'<g transform="translate({num(left)} {num(top + EDGE)})">',
+        *_inside(scene, scene.root, layouts, 0, 0),
+        "</g></svg>\n",
     ]
-    for group, (x, y), (w, h) in zip(scene.groups, layout.corners, layout.sizes, strict=True):
-        inside = opened(group, w, h) if group.inner is not None else box_svg(group.box, 0, 0, w, h)
-        parts.append(f'<g transform="translate({num(x)} {num(y)})">{inside}</g>')
-    for route in layout.routes:
-        title = tensor(scene, route.net)
-        ends = scene.groups[route.target].inner is None
-        parts.append(line_svg(layout.line(route), title, copy=is_copy(scene, route.source, route.target), head=ends))
-    parts.append("</g></svg>\n")
     return "\n".join(parts)
 
 
-def is_copy(scene: Scene, source: int, target: int) -> bool:
-    """True for a line on which a tensor is copied between CPU and accelerator."""
-    return ACCELERATOR in (scene.groups[source].box.kind, scene.groups[target].box.kind)
+def _opened(scene: Scene, part: Part, layouts: dict[Part, Layout]) -> Layout:
+    """The layout of a group with all its groups opened; adds it to `layouts`, and theirs."""
+    inside = scene.insides[part]
+    sizes = [box.size for box in inside.boxes]
+    for i, inner in enumerate(inside.parts, len(inside.ports_in)):
+        if inner.parts and len(inner.nodes) <= OPENED_LIMIT:
+            sizes[i] = framed(_opened(scene, inner, layouts), inner.box.lines[0])
+    layouts[part] = inside.arranged(sizes, scene.known)
+    return layouts[part]
 
 
-def tensor(scene: Scene, net: int) -> str:
+def _inside(scene: Scene, part: Part, layouts: dict[Part, Layout], left: float, top: float) -> Iterator[str]:
+    """The lines and boxes of a group, its own groups opened."""
+    inside, layout = scene.insides[part], layouts[part]
+    for route in layout.routes:
+        line = [(x + left, y + top) for x, y in layout.line(route)]
+        copy = inside.is_copy(route.source, route.target)
+        yield line_svg(line, tensor(inside.values[route.net]), copy=copy, head=inside.part(route.target) not in layouts)
+    for i, (box, (x, y), (w, h)) in enumerate(zip(inside.boxes, layout.corners, layout.sizes, strict=True)):
+        inner = inside.part(i)
+        if inner is None or inner not in layouts:
+            is_node = inner is not None and bool(inner.nodes) and not inner.parts
+            yield box_svg(box, x + left, y + top, w, h, is_node=is_node, in_partition=part.partition is not None)
+        else:
+            yield f'<g transform="translate({num(x + left)} {num(y + top)})">'
+            yield from _area(scene, inner, layouts, w, h)
+            yield "</g>"
+
+
+def _area(scene: Scene, part: Part, layouts: dict[Part, Layout], width: float, height: float) -> Iterator[str]:
+    """An open group, from its upper left corner on."""
+    kind, inside, layout = part.box.kind, scene.insides[part], layouts[part]
+    yield f'<rect class="area {kind}" width="{num(width)}" height="{num(height)}" rx="10"/>'
+    labels = max(1, int(height / LABEL_EVERY))
+    for i in range(labels):
+        place = f'transform="translate(17 {num(height * (i + 0.5) / labels)}) rotate(-90)"'
+        yield f'<text class="label {kind}" {place}>{escape(clean(part.box.lines[0]))}</text>'
+    left, top = GUTTER, (height - layout.height) / 2
+    for start, end in stubs(inside, layout, left, top, width, height):
+        yield line_svg([start, end], "", copy=part.partition is not None, head=False)
+    yield from _inside(scene, part, layouts, left, top)
+
+
+def stubs(
+    inside: Inside, layout: Layout, left: float, top: float, width: float, height: float
+) -> Iterator[tuple[Point, Point]]:
+    """The lines between the border of an open group and its ports."""
+    for i, share in enumerate(inside.ports_in):
+        (x, y), (w, _) = layout.corners[i], layout.sizes[i]
+        yield (share * width, 0), (x + left + w / 2, y + top)
+    for i, share in enumerate(inside.ports_out, len(inside.boxes) - len(inside.ports_out)):
+        (x, y), (w, h) = layout.corners[i], layout.sizes[i]
+        yield (x + left + w / 2, y + top + h), (share * width, height)
+
+
+def tensor(value: Value) -> str:
     """The name and type of what a line carries."""
-    value = scene.values[net]
     return f"{value.name}: {value.type}"
 
 
 def _legend(scene: Scene) -> tuple[str, float, float]:
-    head = headline(scene.partitioning)
+    head = "" if scene.partitioning is None else headline(scene.partitioning)
     start = 'style="text-anchor:start"'
     parts = [f'<text class="op" x="{num(EDGE)}" y="{num(EDGE + 10)}" {start}>{escape(head)}</text>']
     widest = text_width(head, FONT)
@@ -128,62 +185,24 @@ def _legend(scene: Scene) -> tuple[str, float, float]:
         parts.append(f'<text class="small" x="{num(EDGE + 30)}" y="{num(y + 10)}" {start}>{text}</text>')
         widest = max(widest, 30 + text_width(text, SMALL))
         y += 19
-    text = "tensor copied between CPU and accelerator"
     parts.append(f'<path class="line copy" d="M{num(EDGE)} {num(y + 6)}h22"/>')
-    parts.append(f'<text class="small" x="{num(EDGE + 30)}" y="{num(y + 10)}" {start}>{text}</text>')
-    return "".join(parts), max(widest, 30 + text_width(text, SMALL)), y + 19
+    parts.append(f'<text class="small" x="{num(EDGE + 30)}" y="{num(y + 10)}" {start}>{COPIED}</text>')
+    return "".join(parts), max(widest, 30 + text_width(COPIED, SMALL)), y + 19
 
 
 def _radius(kind: str) -> str:
-    return {ACCELERATOR: "8", INPUT: "6.5", OUTPUT: "6.5"}.get(kind, "0")
+    return {ACCELERATOR: "8", INPUT: "6.5", OUTPUT: "6.5", MIXED: "3"}.get(kind, "0")
 
 
-def opened(group: PictureGroup, width: float, height: float) -> str:
-    """The inner picture of a group, from its upper left corner on."""
-    inner = group.inner
-    assert inner is not None
-    kind = group.box.kind
-    parts = [f'<rect class="area {kind}" width="{num(width)}" height="{num(height)}" rx="10"/>']
-    labels = max(1, int(height / LABEL_EVERY))
-    for i in range(labels):
-        place = f'transform="translate(17 {num(height * (i + 0.5) / labels)}) rotate(-90)"'
-        parts.append(f'<text class="label {kind}" {place}>{escape(clean(group.label))}</text>')
-    left, top = GUTTER, (height - inner.layout.height) / 2
-    lines = [
-        line_svg([(x + left, y + top) for x, y in inner.layout.line(r)], _title(inner, r.net))
-        for r in inner.layout.routes
-    ]
-    parts += lines
-    parts += _stubs(inner, left, top, width, height, copy=kind == ACCELERATOR)
-    for box, (x, y), (w, h) in zip(inner.boxes, inner.layout.corners, inner.layout.sizes, strict=True):
-        parts.append(box_svg(box, x + left, y + top, w, h, kind))
-    return "".join(parts)
-
-
-def _title(inner: InnerPicture, net: int) -> str:
-    return f"{inner.values[net].name}: {inner.values[net].type}"
-
-
-def _stubs(inner: InnerPicture, left: float, top: float, width: float, height: float, *, copy: bool) -> Iterable[str]:
-    """The lines between the border and the ports."""
-    for i, share in enumerate(inner.ports_in):
-        (x, y), (w, _) = inner.layout.corners[i], inner.layout.sizes[i]
-        yield line_svg([(share * width, 0), (x + left + w / 2, y + top)], "", copy=copy, head=False)
-    first = len(inner.boxes) - len(inner.ports_out)
-    for i, share in enumerate(inner.ports_out, first):
-        (x, y), (w, h) = inner.layout.corners[i], inner.layout.sizes[i]
-        yield line_svg([(x + left + w / 2, y + top + h), (share * width, height)], "", copy=copy, head=False)
-
-
-def box_svg(box: Box, x: float, y: float, width: float, height: float, area: str = "") -> str:
+def box_svg(box: Box, x: float, y: float, width: float, height: float, *, is_node: bool, in_partition: bool) -> str:
     """A box with its texts."""
     title = f"<title>{escape(clean(box.title))}</title>"
     if box.kind == PORT:
-        kind = "port" if area == ACCELERATOR else "cpu-port"
+        kind = "port" if in_partition else "cpu-port"
         return f'<circle class="{kind}" cx="{num(x + width / 2)}" cy="{num(y + height / 2)}" r="{num(width / 2)}">{title}</circle>'
     middle = x + width / 2
     radius = num(height / 2) if box.kind in (INPUT, OUTPUT) else _radius(box.kind)
-    mark = "" if box.node is None else ' data-node=""'
+    mark = ' data-node=""' if is_node else ""
     place = f'x="{num(x)}" y="{num(y)}" width="{num(width)}" height="{num(height)}" rx="{radius}"'
     parts = [f'<g class="node"{mark}>{title}<rect class="box {box.kind}" {place}/>']
     for i, line in enumerate(box.lines):
@@ -206,14 +225,12 @@ def path(points: Sequence[Point]) -> str:
     return "".join(parts)
 
 
-def line_svg(
-    points: Sequence[Point], title: str, *, copy: bool = False, head: bool = True, index: int | None = None
-) -> str:
-    """A line; with an index, one that a script can find."""
+def line_svg(points: Sequence[Point], title: str, *, copy: bool = False, head: bool = True) -> str:
+    """A line, with an arrowhead in its own color where it ends at a box."""
     named = f"<title>{escape(clean(title))}</title>" if title else ""
-    end = ' marker-end="url(#head)"' if head else ""
-    mark = "" if index is None else f' data-r="{index}"'
-    return f'<path{mark} class="line{" copy" if copy else ""}" d="{path(points)}"{end}>{named}</path>'
+    marker = "copy-head" if copy else "head"
+    end = f' marker-end="url(#{marker})"' if head else ""
+    return f'<path class="line{" copy" if copy else ""}" d="{path(points)}"{end}>{named}</path>'
 
 
 def num(value: float) -> str:

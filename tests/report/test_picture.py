@@ -6,10 +6,11 @@ import json
 import re
 import shutil
 import subprocess
+from base64 import b64encode
 from collections import Counter
+from hashlib import sha256
 from html.parser import HTMLParser
 from itertools import pairwise
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -22,33 +23,40 @@ from ortconv.partition import Partitioning, Target, partition
 from ortconv.partition.cost import estimate
 from ortconv.pipeline.analysis import analyze
 from ortconv.report import svg
-from ortconv.report.html import page
-from ortconv.report.scene import (
+from ortconv.report.outline import (
     ACCELERATOR,
     CPU,
     FONT,
     INPUT,
+    MIXED,
     OUTPUT,
     PORT,
     SMALL,
-    Scene,
-    scene,
+    Part,
+    outline,
     short,
     stages,
     text_width,
 )  # fmt: skip
-from tests.conftest import ROOT
+from ortconv.report.page import WEB, page
+from ortconv.report.picture import drawn as arranged
+from ortconv.report.picture import open_at_first, picture, stage
+from ortconv.report.scene import Scene
 from tests.counting import calls
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def drawn(partitioning: Partitioning) -> Scene:
-    return scene(partitioning, estimate(partitioning))
+def drawn(graph: Graph, partitioning: Partitioning) -> Scene:
+    return arranged(graph, partitioning, estimate(partitioning))
 
 
 def of(graph: Graph, **target: object) -> Scene:
-    return drawn(partition(graph, Target(**target)))  # type: ignore[arg-type]
+    return drawn(graph, partition(graph, Target(**target)))  # type: ignore[arg-type]
+
+
+def page_of(found: Scene, title: str = "m.onnx") -> str:
+    return page(title, "a graph", [], kind="partitions", stage=stage(picture(found, title)))
 
 
 def branching() -> Graph:
@@ -63,8 +71,8 @@ def branching() -> Graph:
 
 
 def test_groups():
-    found = of(branching())
-    kinds = [(g.box.kind, [n.op for n in g.nodes]) for g in found.groups]
+    found = of(branching()).root
+    kinds = [(p.box.kind, [n.op for n in p.nodes]) for p in found.parts]
     assert sorted(kinds) == sorted(
         [
             (INPUT, []), (INPUT, []), (OUTPUT, []), (OUTPUT, []), (OUTPUT, []),
@@ -76,43 +84,82 @@ def test_groups():
 
 def test_ports_are_the_tensors_that_cross_the_border():
     found = of(branching())
-    for group in found.groups:
-        if group.box.kind == ACCELERATOR and group.inner is not None:
-            index = found.partitioning.verdicts[group.nodes[0]].partition
-            part = found.partitioning.partitions[index]
-            assert len(group.inner.ports_in) == sum(v.constant is None for v in part.inputs)
-            assert len(group.inner.ports_out) == len(part.outputs)
+    groups = [part for part in found.root.parts if part.partition is not None]
+    assert len(groups) == 2
+    for group in groups:
+        partition = found.partitioning.partitions[group.partition]
+        inside = found.insides[group]
+        assert len(inside.ports_in) == sum(v.constant is None for v in partition.inputs)
+        assert len(inside.ports_out) == len(partition.outputs)
+        assert inside.in_partition
 
 
-def inner_consistent(found: Scene) -> None:
-    check(found.closed, list(found.nets))
-    check(found.opened, list(found.nets))
-    for net in found.nets:
-        assert all(net.source < t for t in net.targets)
-    for group in found.groups:
-        if group.inner is not None:
-            width, height = group.opened_size
-            inner = group.inner
-            assert inner.layout.width < width
-            assert inner.layout.height < height
-            boxes = [
-                (x, y, x + w, y + h) for (x, y), (w, h) in zip(inner.layout.corners, inner.layout.sizes, strict=True)
-            ]
-            for a, b in pairwise(sorted(boxes, key=lambda b: (b[1], b[0]))):
-                assert a[2] <= b[0] or a[3] <= b[1] or a[1] != b[1]
+def layers(count: int) -> Graph:
+    """Layers whose nodes NNAPI takes but for one, named as exporters do."""
+    body, value = "", "x"
+    for i in range(count):
+        body += f" a{i} = Relu ({value}) b{i} = Erf (a{i}) c{i} = Add (a{i}, b{i}) d{i} = Tanh (c{i})"
+        value = f"d{i}"
+    graph = make("float[1,4] x", body + f" y = Softsign ({value})", "y")
+    for i, node in enumerate(graph):
+        node.name = f"/net/layer.{i // 4}/{node.op}" if i < 4 * count else "/head"
+    return graph
+
+
+def test_repeated_blocks_are_one_part():
+    found = of(layers(5)).root
+    repeat = next(part for part in found.parts if part.is_repeat)
+    assert repeat.box.lines[0] == "4 × net layer"
+    assert repeat.box.kind == MIXED
+    assert [len(block.nodes) for block in repeat.parts] == [4] * 4
+    plain = outline(layers(5)).parts[1]
+    assert plain.box.lines[0] == "5 × net layer"
+    assert [block.box.lines[0] for block in plain.parts] == [f"net layer {i}" for i in range(5)]
+
+
+def test_a_long_row_is_cut_into_sections():
+    ops = ("Relu", "Tanh", "Sigmoid", "Abs", "Neg")
+    body, value = "", "x"
+    for i in range(600):
+        body, value = f"{body} v{i} = {ops[hash_of(i) % 5]} ({value})", f"v{i}"
+    root = outline(make("float[4] x", body, value))
+    assert len(root.parts) <= 240
+    assert Counter(p.nodes[0] for p in root.walk() if not p.parts and p.nodes) == Counter(root.nodes)
+
+
+def hash_of(i: int) -> int:
+    """Numbers without a period."""
+    return (i * i * 2654435761 % 2**32) >> 13
+
+
+def test_small_graphs_are_open_at_first_and_repeats_of_large_ones_closed():
+    assert len(open_at_first(of(branching()).root)) == 4
+    large = of(layers(40)).root
+    assert not any(part.is_repeat for part in open_at_first(large))
+
+
+def consistent(found: Scene) -> None:
+    for part, inside in found.insides.items():
+        check(inside.layout, list(inside.nets))
+        for net in inside.nets:
+            assert all(net.source < t for t in net.targets)
+        assert len(inside.boxes) == len(inside.ports_in) + len(part.parts) + len(inside.ports_out)
+        boxes = [
+            (x, y, x + w, y + h) for (x, y), (w, h) in zip(inside.layout.corners, inside.layout.sizes, strict=True)
+        ]
+        for a, b in pairwise(sorted(boxes, key=lambda b: (b[1], b[0]))):
+            assert a[2] <= b[0] or a[3] <= b[1] or a[1] != b[1]
 
 
 def texts_fit(found: Scene) -> None:
-    boxes = [g.box for g in found.groups] + [b for g in found.groups if g.inner for b in g.inner.boxes]
-    for box in boxes:
-        if box.kind == PORT:
-            continue
+    for box in (box for inside in found.insides.values() for box in inside.boxes if box.kind != PORT):
         width, height = box.size
         assert all(text_width(line, SMALL if i else FONT) <= width - 20 for i, line in enumerate(box.lines))
         assert 16 + 14 * (len(box.lines) - 1) + 4 <= height
-    for group in found.groups:
-        if group.inner is not None:
-            assert text_width(group.label, FONT) < group.opened_size[1]
+
+
+def leaves(part: Part) -> list[Part]:
+    return [p for p in part.walk() if not p.parts and p.nodes]
 
 
 def nodes_in(text: str) -> Counter[str]:
@@ -124,6 +171,7 @@ def nodes_in(text: str) -> Counter[str]:
 def every_node_once(found: Scene) -> None:
     expected = Counter(n.label for n in found.partitioning.verdicts)
     assert nodes_in(svg.drawing(found)) == expected
+    assert Counter(p.nodes[0].label for p in leaves(found.root)) == expected
 
 
 SCENES = {
@@ -133,6 +181,7 @@ SCENES = {
     "branching": lambda: of(branching()),
     "one": lambda: of(make("float[2] x", "y = Relu (x)")),
     "nothing-taken": lambda: of(make("float[N] x", "a = Relu (x)  y = Tanh (a)")),
+    "layers": lambda: of(layers(5)),
     "constants-only": lambda: of(make("float[2] x", "y = Add (k, k2)", "y", k=f32(2), k2=f32(2))),
 }
 
@@ -140,18 +189,19 @@ SCENES = {
 @pytest.mark.parametrize("name", SCENES)
 def test_small_scenes(name):
     found = SCENES[name]()
-    inner_consistent(found)
+    consistent(found)
     texts_fit(found)
     every_node_once(found)
 
 
 def test_samples(sample):
-    found = drawn(analyze(sample, Target()).partitioning)
-    inner_consistent(found)
+    analysis = analyze(sample, Target())
+    found = drawn(analysis.model.graph, analysis.partitioning)
+    consistent(found)
     texts_fit(found)
     every_node_once(found)
     parsed = Checked()
-    parsed.feed(page(found, title=sample.name))
+    parsed.feed(page_of(found, sample.name))
     parsed.close()
     assert parsed.open == []
 
@@ -162,14 +212,14 @@ def test_a_dark_picture_differs_in_its_colors_alone():
     assert dark.replace(svg.DARK, "") == light
     used = {name for names in re.findall(r'class="([^"]+)"', light) for name in names.split()}
     painted = set(re.findall(r"\.([a-z-]+)", svg.STYLE))
-    assert used & painted - {"op", "box", "line", "head"} <= set(re.findall(r"\.([a-z-]+)", svg.DARK))
+    assert used & painted - {"op", "box", "line", "head", "copy-head"} <= set(re.findall(r"\.([a-z-]+)", svg.DARK))
 
 
 def test_graph_without_nodes():
     graph = Graph()
     graph.opsets[""] = 13
     found = of(graph)
-    assert found.groups == ()
+    assert found.root.parts == ()
     ElementTree.fromstring(svg.drawing(found))
 
 
@@ -249,7 +299,7 @@ def test_names_cannot_break_out():
     picture = svg.drawing(found)
     root = ElementTree.fromstring(picture)
     assert not [e for e in root.iter() if e.tag == f"{SVG}img"]
-    text = page(found, title=HOSTILE)
+    text = page_of(found, HOSTILE)
     parsed = Checked()
     parsed.feed(text)
     parsed.close()
@@ -260,79 +310,115 @@ def test_names_cannot_break_out():
 
 
 def test_the_page_loads_nothing():
-    text = page(of(branching()), title="m.onnx")
+    text = page_of(of(branching()))
     parsed = Checked()
     parsed.feed(text)
     assert parsed.references == []
     assert "default-src 'none'" in text
     addresses = set(re.findall(r"https?://[^\s\"'<]+", text))
     assert addresses <= {"http://www.w3.org/2000/svg"}
-    assert "url(#head)" in text
+    assert "unsafe-inline" not in text
     assert "@import" not in text
 
 
-def geometry(text: str) -> dict:
-    return json.loads(re.search(r'id="scene">(.*?)</script>', text, re.DOTALL)[1])
+def test_the_policy_names_the_style_and_the_script():
+    text = page_of(of(branching()))
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+    for tag in ("style", "script"):
+        content = re.search(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)[1]
+        assert f"sha256-{b64encode(sha256(content.encode()).digest()).decode()}" in policy
+    assert " style=" not in text
+
+
+def data_of(text: str) -> dict:
+    (found,) = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])["pictures"]
+    for part in found["parts"]:
+        part["kind"], part["lines"] = found["labels"][part["label"]]
+    return found
 
 
 PROBE = """
-const { place, stretch } = require(process.argv[1]);
-const scene = JSON.parse(require("fs").readFileSync(0, "utf8"));
-const can = scene.groups.map((g, i) => (g.W ? i : -1)).filter((i) => i >= 0);
-const states = [[], can, ...can.map((i) => [i]), can.filter((i) => i % 2)];
-console.log(JSON.stringify(states.map((open) => ({ open, ...place(scene, new Set(open)) }))));
+const { placed } = require(process.argv[1]);
+const picture = JSON.parse(require("fs").readFileSync(0, "utf8"));
+const can = picture.parts.map((p, i) => (i && p.layout !== undefined ? i : -1)).filter((i) => i >= 0);
+const states = [[], can, ...can.slice(0, 8).map((i) => [i]), can.filter((i) => i % 2)];
+console.log(JSON.stringify(states.map((open) => ({ open, ...placed(picture, new Set(open), new Map()) }))));
 """
 
 
+def overlap(a: dict, b: dict) -> bool:
+    return (
+        a["x"] < b["x"] + b["w"] and b["x"] < a["x"] + a["w"] and a["y"] < b["y"] + b["h"] and b["y"] < a["y"] + a["h"]
+    )
+
+
+def meets(line: dict, box: dict) -> bool:
+    """Whether a piece of a line may cross a box."""
+    return any(
+        min(x, u) < box["x"] + box["w"] - 0.2 and max(x, u) > box["x"] + 0.2
+        and y < box["y"] + box["h"] - 0.2 and v > box["y"] + 0.2
+        for (x, y), (u, v) in pairwise(line["points"])
+    )  # fmt: skip
+
+
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node to run the page's script")
-@pytest.mark.parametrize("name", ["mnist", "branching", "bert_tiny"])
+@pytest.mark.parametrize("name", ["mnist", "branching", "layers", "bert_tiny"])
 def test_opened_groups_push_the_others_aside(name, samples):
-    found = drawn(analyze(samples / f"{name}.onnx", Target()).partitioning) if name == "bert_tiny" else SCENES[name]()
-    scene = geometry(page(found, title=name))
-    script = ROOT / "ortconv/report/explore.js"
+    if name == "bert_tiny":
+        analysis = analyze(samples / f"{name}.onnx", Target())
+        found = drawn(analysis.model.graph, analysis.partitioning)
+    else:
+        found = SCENES[name]()
+    data = data_of(page_of(found))
     done = subprocess.run(
-        ["node", "-e", PROBE, str(script)], input=json.dumps(scene), capture_output=True, text=True, check=True
+        ["node", "-e", PROBE, str(WEB / "geometry.js")],
+        input=json.dumps(data),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     states = json.loads(done.stdout)
     assert len(states) >= 3
     for state in states:
-        boxes = state["boxes"]
-        for i, a in enumerate(boxes):
-            group = scene["groups"][i]
-            assert [a["w"], a["h"]] == ([group["W"], group["H"]] if i in state["open"] else [group["w"], group["h"]])
-            for b in boxes[:i]:
-                apart = (
-                    a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"]
-                    or a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
-                )  # fmt: skip
-                assert apart
-        for route, line in zip(scene["routes"], state["lines"], strict=True):
-            source, target = boxes[route["source"]], boxes[route["target"]]
-            assert line[0] == pytest.approx([source["x"] + source["w"] * route["leaves"], source["y"] + source["h"]])
-            assert line[-1] == pytest.approx([target["x"] + target["w"] * route["arrives"], target["y"]])
-            assert all(b[1] >= a[1] - 1e-6 for a, b in pairwise(line))
-            for i, box in enumerate(boxes):
-                if i in (route["source"], route["target"]):
-                    continue
-                for (x, y), (u, v) in pairwise(line):
-                    meets = (
-                        min(x, u) < box["x"] + box["w"] - 0.2 and max(x, u) > box["x"] + 0.2
-                        and y < box["y"] + box["h"] - 0.2 and v > box["y"] + 0.2
-                    )  # fmt: skip
-                    assert not meets
+        items = state["items"]
+        for i, item in enumerate(items):
+            if item["end"] > i + 1:
+                assert item["id"] in state["open"]
+                inner = items[i + 1 : item["end"]]
+                assert all(item["x"] < b["x"] and b["x"] + b["w"] < item["x"] + item["w"] for b in inner)
+                assert all(item["y"] < b["y"] and b["y"] + b["h"] < item["y"] + item["h"] for b in inner)
+            assert not any(overlap(item, other) for other in items[item["end"] :])
+        for owner in [state, *(item for item in items if "lines" in item)]:
+            first = 0 if owner is state else items.index(owner) + 1
+            boxes = siblings(items, first, len(items) if owner is state else owner["end"])
+            for line in owner["lines"]:
+                assert all(b[1] >= a[1] - 1e-6 for a, b in pairwise(line["points"]))
+                if line["head"]:
+                    assert sum(meets(line, box) for box in boxes) == 0
+
+
+def siblings(items: list[dict], at: int, end: int) -> list[dict]:
+    """The items right inside a group."""
+    found = []
+    while at < end:
+        found.append(items[at])
+        at = items[at]["end"]
+    return found
 
 
 def test_cost_is_linear():
     def cost(blocks: int) -> int:
+        ops = ("Relu", "Tanh", "Sigmoid")
         body, value = "", "x"
         for i in range(blocks):
-            body += f" a{i} = Relu ({value}) b{i} = Erf (a{i}) c{i} = Add (a{i}, b{i})"
+            body += f" a{i} = {ops[hash_of(i) % 3]} ({value}) b{i} = Erf (a{i}) c{i} = Add (a{i}, b{i})"
             value = f"c{i}"
-        result = partition(make("float[1,4] x", body, value))
-        return calls(lambda: svg.drawing(scene(result)))
+        graph = make("float[1,4] x", body, value)
+        result = partition(graph)
+        return calls(lambda: svg.drawing(drawn(graph, result)))
 
     assert cost(120) < 4 * 1.4 * cost(30)
 
 
-def test_the_script_is_shipped():
-    assert (Path(svg.__file__).parent / "explore.js").exists()
+def test_the_scripts_are_shipped():
+    assert {file.name for file in WEB.iterdir()} >= {"page.css", "page.js", "picture.css", "picture.js", "geometry.js"}

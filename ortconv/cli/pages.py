@@ -1,0 +1,72 @@
+"""What `--html` writes for verbs whose pages show graphs: the models are read once more for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ortconv.cli.options import given_options
+from ortconv.files import write_text
+from ortconv.models import load
+from ortconv.report.page import about, page
+from ortconv.report.picture import SEARCH, drawn, legend, picture, stage
+from ortconv.report.story import RewriteStep, story_page
+
+if TYPE_CHECKING:
+    from ortconv.differences.diff import Difference
+    from ortconv.inspection.inspect import Inspection
+    from ortconv.pipeline import Options, Result
+
+UNMARKED = ("provider", "type")
+"""Changes that say nothing of what a node does."""
+
+
+def write_inspection(html: Path, model: Path, found: Inspection, fix_dims: Mapping[str, int]) -> None:
+    """The graph as it stands in the file, and all that is known of it."""
+    from ortconv.cli.inspect_view import sections
+
+    graph = load(model, fix_dims, only_to_run=True).graph
+    head, *shown = sections(found, everything=True)
+    text = page(
+        model.name,
+        f"{found.nodes} nodes, {found.format.upper()}",
+        [replace(head, title="Model"), *shown, about(given_options())],
+        kind="inspection",
+        stage=stage(picture(drawn(graph), model.name)),
+        toolbar=SEARCH + legend(with_target=False),
+    )
+    write_text(html, text)
+
+
+def write_difference(html: Path, a: Path, b: Path, found: Difference) -> None:
+    """Both graphs, with the nodes marked that changed, and for a conversion its rewrites as steps."""
+    from ortconv.cli.diff_view import sections
+
+    scenes = [drawn(load(path, only_to_run=True).graph) for path in (a, b)]
+    replay = found.replay
+    steps = [] if replay is None else [RewriteStep(s.rule, s.root, s.removed, s.made) for s in replay.steps]
+    changes = [change for change in found.changes if change.kind not in UNMARKED]
+    gone = [change.subject for change in changes if change.kind != "node added"]
+    come = [change.subject for change in changes if change.kind != "node removed"]
+    head, *shown = sections(found, everything=True)
+    text = story_page(
+        f"{a.name} and {b.name}",
+        "no change" if found.equal else f"{len(found.changes)} changes",
+        (scenes[0], scenes[1]),
+        [replace(head, title="What changed"), *shown, about(given_options())],
+        kind="difference",
+        steps=steps,
+        changed=(gone, come),
+        titles=(a.name, b.name),
+    )
+    write_text(html, text)
+
+
+def write_conversion(html: Path, model: Path, result: Result, options: Options) -> None:
+    """The graph before and after a conversion, and what happened between."""
+    from ortconv.report.conversion_page import conversion_page
+
+    before, after = load(model, options.fix_dims), load(Path(result.files[0]))
+    write_text(html, conversion_page(result, before, after, options.targets(), given_options()))

@@ -1,0 +1,91 @@
+"""What a page knows of each node of a graph: attributes, tensors, cost, and why an accelerator refuses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Value
+from ortconv.ir.text import attribute_text, tensor_text
+from ortconv.partition import Partitioning
+from ortconv.partition.cost import multiply_adds, seconds
+from ortconv.partition.profile import DeviceProfile
+from ortconv.report.page import clean
+
+LONGEST = 160
+"""Characters of an attribute or a constant."""
+
+
+class Facts:
+    """The nodes of a graph as JSON values, numbered. Values and reasons that several nodes share stand once.
+
+    A node is [operator, name, attributes, inputs, outputs, multiply-adds, microseconds on the CPU, on the accelerator, partition,
+    reasons]; inputs and outputs are numbers of values, -1 for one that is left out. A value is [name, type, constant]. A reason is
+    [rule, message, advice], its rule and its advice numbers of `words`.
+    """
+
+    def __init__(self, partitioning: Partitioning | None, device: DeviceProfile | None = None) -> None:
+        self.partitioning, self.device = partitioning, device or DeviceProfile()
+        self.node_ids: dict[Node, int] = {}
+        self.value_ids: dict[Value, int] = {}
+        self.reason_ids: dict[tuple[int, str, int], int] = {}
+        self.word_ids: dict[str, int] = {}
+        self.nodes: list[list[Any]] = []
+        self.values: list[list[Any]] = []
+
+    def add(self, nodes: Iterable[Node]) -> None:
+        """Describe more nodes."""
+        for node in nodes:
+            self.node_ids[node] = len(self.nodes)
+            self.nodes.append(self._node(node))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON values."""
+        words = list(map(clean, self.word_ids))
+        return {"nodes": self.nodes, "values": self.values, "reasons": list(self.reason_ids), "words": words}
+
+    def value(self, value: Value | None) -> int:
+        """The number of a value."""
+        if value is None:
+            return -1
+        if value not in self.value_ids:
+            self.value_ids[value] = len(self.values)
+            constant = value.constant
+            held = [] if constant is None else [_clipped(tensor_text(constant).partition(" ")[2])]
+            self.values.append([clean(value.name), clean(str(value.type or "unknown")), *held])
+        return self.value_ids[value]
+
+    def reason(self, rule: str, message: str, advice: str) -> int:
+        """The number of a reason."""
+        found = (self._word(rule), clean(message), self._word(advice))
+        return self.reason_ids.setdefault(found, len(self.reason_ids))
+
+    def _word(self, text: str) -> int:
+        return self.word_ids.setdefault(text, len(self.word_ids))
+
+    def _node(self, node: Node) -> list[Any]:
+        verdict = None if self.partitioning is None else self.partitioning.verdicts.get(node)
+        return [
+            clean(f"{node.domain}:{node.op}" if node.domain else node.op),
+            clean(node.name),
+            [[clean(k), _attribute(v)] for k, v in sorted(node.attrs.items())],
+            [self.value(v) for v in node.inputs],
+            [self.value(v) for v in node.outputs],
+            multiply_adds(node),
+            *(round(seconds(node, speed) * 1e6, 3) for speed in (self.device.cpu, self.device.accelerator)),
+            None if verdict is None else verdict.partition,
+            [] if verdict is None else [self.reason(*o) for o in verdict.objections],
+        ]
+
+
+def _attribute(value: Attribute) -> str:
+    if isinstance(value, Graph):
+        return f"graph of {len(list(value.walk()))} nodes"
+    if isinstance(value, Graphs):
+        return ", ".join(map(_attribute, value))
+    return _clipped(attribute_text(value))
+
+
+def _clipped(text: str) -> str:
+    text = clean(text)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -1,0 +1,317 @@
+"""A graph as nested boxes: partitions and what the CPU runs between them, repeated blocks folded, long rows cut into sections."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ortconv.ir.disjoint import DisjointSets
+from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.partition import Partitioning
+from ortconv.partition.cost import Estimate
+from ortconv.report.folding import Repeat, cohesion, repeats, scope, scoped, sections
+from ortconv.report.page import clean
+
+ACCELERATOR, CPU, MIXED, PLAIN, INPUT, OUTPUT, PORT = "accelerator", "cpu", "mixed", "plain", "input", "output", "port"
+"""Kinds of boxes. A mixed one holds nodes of both sides; without a target all nodes are plain."""
+
+MOST = 240
+"""A row of more parts is cut into sections."""
+LONG = 40
+"""In a row of more parts, those of one scope of names are grouped."""
+LEAST = 6
+"""Fewest parts of such a group."""
+SECTION = 120
+"""Parts of a section."""
+LONGEST = 30
+"""Characters of a text in a box."""
+SHORTEST_NAME = 4
+"""Names of blocks that are shorter say nothing."""
+
+NODE_HEIGHT = 38.0
+PORT_SIZE = (8.0, 8.0)
+FONT = 12.0
+SMALL = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Something drawn with a text: one bold line, small lines below it, a title that shows on hover."""
+
+    kind: str
+    lines: tuple[str, ...] = ()
+    title: str = ""
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height."""
+        if self.kind == PORT:
+            return PORT_SIZE
+        widths = [text_width(line, SMALL if i else FONT) for i, line in enumerate(self.lines)]
+        return max(*widths, 40.0) + 2 * 12, NODE_HEIGHT + 14 * max(len(self.lines) - 2, 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A node, an input or output of the graph with its value, or a group: then `parts` are in topological order."""
+
+    box: Box
+    nodes: tuple[Node, ...] = ()
+    parts: tuple[Part, ...] = ()
+    value: Value | None = None
+    partition: int | None = None
+    """Of a group that is a whole partition, its number."""
+    is_repeat: bool = False
+    """Whether the parts of a group are blocks of the same operators."""
+
+    def walk(self) -> Iterator[Part]:
+        """This part and all below it."""
+        yield self
+        for part in self.parts:
+            yield from part.walk()
+
+
+def outline(graph: Graph | None, partitioning: Partitioning | None = None, estimate: Estimate | None = None) -> Part:
+    """The graph as one part. With a partitioning, nodes are colored and grouped by it; with an estimate, partitions have a cost."""
+    if graph is None:
+        return Part(Box(PLAIN))
+    drawn = _Drawn(partitioning, estimate)
+    nodes = tuple(graph)
+    inner = [drawn.node(n) for n in nodes] if partitioning is None else drawn.groups()
+    read = {v for n in nodes for v in reads(n)} | set(graph.outputs)
+    ins = [_tensor(INPUT, v) for v in graph.inputs if v in read and v.producer is None]
+    outs = [_tensor(OUTPUT, v) for v in graph.outputs]
+    return Part(Box(PLAIN, (short(graph.name),)), nodes, (*ins, *drawn.folded(inner), *outs))
+
+
+def reads(node: Node) -> list[Value]:
+    """The values that a node reads, its subgraphs included, without constants."""
+    values = (*node.inputs, *captures(node)) if node.subgraphs else node.inputs
+    return [v for v in values if v is not None and (v.producer is not None or v.is_input)]
+
+
+def stages(partitioning: Partitioning) -> list[list[Node]]:
+    """Partitions, and the nodes that the CPU runs between them in connected parts, in topological order."""
+    stage: dict[Node, int] = {}
+    for node, verdict in partitioning.verdicts.items():
+        before = [stage[v.producer] for v in reads(node) if v.producer in stage]
+        # Even stages are the CPU's, 2k + 1 is partition k.
+        stage[node] = (
+            2 * verdict.partition + 1 if verdict.partition is not None else max((s + s % 2 for s in before), default=0)
+        )
+    connected = DisjointSets(stage)
+    anchor: dict[int, Node] = {}
+    for node, s in stage.items():
+        if s % 2:
+            connected.join(node, anchor.setdefault(s, node))
+        for value in reads(node):
+            if value.producer in stage and stage[value.producer] == s:
+                connected.join(node, value.producer)
+    return sorted(connected.sets(), key=lambda part: stage[part[0]])
+
+
+class _Drawn:
+    """Makes the parts of one graph."""
+
+    def __init__(self, partitioning: Partitioning | None, estimate: Estimate | None) -> None:
+        self.partitioning, self.estimate = partitioning, estimate
+
+    def node(self, node: Node) -> Part:
+        """A node: its operator, and its output or the rules that refuse it."""
+        made = next((v for v in node.outputs if v is not None), None)
+        title = [node.label, *(f"out: {v.name}: {v.type}" for v in node.outputs if v is not None)]
+        title += [f"constant: {v.name}: {v.type}" for v in node.inputs if v is not None and v.constant is not None]
+        second, kind = shape(made), PLAIN
+        if self.partitioning is not None:
+            verdict = self.partitioning.verdicts[node]
+            title += [f"{o.rule}: {o}" for o in verdict.objections]
+            rules = list(dict.fromkeys(o.rule for o in verdict.objections))
+            more = f" +{len(rules) - 2}" if len(rules) > 2 else ""
+            second = second if verdict.taken else ", ".join(rules[:2]) + more
+            kind = ACCELERATOR if verdict.taken else CPU
+        return Part(Box(kind, (short(node.op), short(second)), "\n".join(title)), (node,))
+
+    def groups(self) -> list[Part]:
+        """Partitions, and the CPU's nodes between them."""
+        assert self.partitioning is not None
+        found = []
+        for nodes in stages(self.partitioning):
+            index = self.partitioning.verdicts[nodes[0]].partition
+            parts = [self.node(n) for n in nodes]
+            if len(parts) == 1:
+                found += parts
+            elif index is None:
+                found.append(self.on_cpu(nodes, parts))
+            else:
+                found.append(self.in_partition(index, nodes, parts))
+        return found
+
+    def on_cpu(self, nodes: Sequence[Node], parts: list[Part]) -> Part:
+        """A group of connected nodes that the CPU runs."""
+        assert self.partitioning is not None
+        rules = Counter(o.rule for n in nodes for o in self.partitioning.verdicts[n].objections)
+        label = f"CPU · {len(nodes)} nodes"
+        why = ", ".join(f"{rule} ×{count}" for rule, count in rules.most_common(3))
+        title = "\n".join([label, f"operators: {operators(nodes, 99)}", f"why: {why}"])
+        return Part(Box(CPU, (label, operators(nodes), why), title), tuple(nodes), self.folded(parts))
+
+    def in_partition(self, index: int, nodes: Sequence[Node], parts: list[Part]) -> Part:
+        """A partition, with its cost where there is an estimate."""
+        assert self.partitioning is not None
+        label = f"{self.partitioning.target.provider.name} partition {index} · {len(nodes)} nodes"
+        lines = [label, operators(nodes)]
+        if self.estimate is not None:
+            cost = self.estimate.partitions[index]
+            saves = f"saves {cost.gain * 1e3:.3g} ms" if cost.is_worthwhile else f"loses {-cost.gain * 1e3:.3g} ms"
+            lines.append(f"{byte_text(cost.bytes_in)} in, {byte_text(cost.bytes_out)} out, {saves}")
+        name = self.partitioning.partitions[index].name
+        title = "\n".join([label, name, f"operators: {operators(nodes, 99)}", *lines[2:]])
+        return Part(Box(ACCELERATOR, tuple(lines), title), tuple(nodes), self.folded(parts), partition=index)
+
+    # ------------------------------------------------------------------ folding
+
+    def folded(self, parts: list[Part]) -> tuple[Part, ...]:
+        """The parts with repeated blocks as one part each, and cut into sections where they are many."""
+        if len(parts) < 2:
+            return tuple(parts)
+        found: list[Part] = []
+        at = 0
+        for repeat in repeats(_symbols(parts), [len(p.nodes) for p in parts], _crossings(parts), _together(parts)):
+            found += parts[at : repeat.start]
+            found.append(self.repeated(parts, repeat))
+            at = repeat.end
+        return self.cut(self.scoped(found + parts[at:]))
+
+    def scoped(self, parts: list[Part]) -> list[Part]:
+        """The parts; where they are many, those of one scope of names as one part."""
+        if len(parts) <= LONG:
+            return parts
+        found: list[Part] = []
+        at = 0
+        for start, end, key in scoped([scope([n.name for n in p.nodes]) for p in parts], LEAST):
+            row = parts[start:end]
+            found += [*parts[at:start], self.group(_words(key) or ".".join(key[-2:]), row, self.folded(row))]
+            at = end
+        return found + parts[at:]
+
+    def repeated(self, parts: Sequence[Part], repeat: Repeat) -> Part:
+        """A repeat as one part."""
+        starts = range(repeat.start, repeat.end, repeat.period)
+        rows = [list(parts[s : s + repeat.period]) for s in starts]
+        name, numbers = _block_names([[n for part in row for n in part.nodes] for row in rows])
+        if repeat.period == 1:
+            blocks = rows[0] if len(rows) == 1 else [row[0] for row in rows]
+        else:
+            blocks = [self.group(f"{name} {i}", row, self.folded(row)) for i, row in zip(numbers, rows, strict=True)]
+        return replace(self.group(f"{repeat.blocks} × {name}", blocks, self.cut(blocks), rows[0]), is_repeat=True)
+
+    def cut(self, parts: list[Part]) -> tuple[Part, ...]:
+        """The parts, in sections where they are many."""
+        if len(parts) <= MOST:
+            return tuple(parts)
+        cuts = sections(len(parts), _crossings(parts), max(SECTION, len(parts) // MOST + 1))
+        return tuple(self.group(f"parts {a + 1} to {b}", parts[a:b], tuple(parts[a:b])) for a, b in cuts)
+
+    def group(self, label: str, parts: Sequence[Part], inner: tuple[Part, ...], shown: Sequence[Part] = ()) -> Part:
+        """A group with these parts; its second line has the operators of `shown`."""
+        nodes = tuple(n for part in parts for n in part.nodes)
+        kinds = {part.box.kind for part in parts}
+        kind = kinds.pop() if len(kinds) == 1 else MIXED
+        lines = [short(label, 2 * LONGEST), operators([n for part in shown or parts for n in part.nodes])]
+        if kind == MIXED and self.partitioning is not None:
+            taken = sum(self.partitioning.verdicts[n].taken for n in nodes)
+            lines.append(f"{taken} of {len(nodes)} nodes on {self.partitioning.target.provider.name}")
+        title = "\n".join([label, f"{len(nodes)} nodes", f"operators: {operators(nodes, 99)}"])
+        return Part(Box(kind, tuple(lines), title), nodes, inner)
+
+
+def _symbols(parts: Sequence[Part]) -> list[int]:
+    """Equal numbers for parts of the same operators on the same side."""
+    known: dict[object, int] = {}
+    return [known.setdefault((p.box.kind, *((n.op, n.domain) for n in p.nodes)), len(known)) for p in parts]
+
+
+def _crossings(parts: Sequence[Part]) -> list[int]:
+    """For each place between parts, before the first and behind the last included, the values that cross it."""
+    maker = {v: i for i, part in enumerate(parts) for n in part.nodes for v in n.outputs if v is not None}
+    last: dict[Value, int] = {}
+    for i, part in enumerate(parts):
+        for node in part.nodes:
+            last.update((v, i) for v in reads(node) if v in maker)
+    change = [0] * (len(parts) + 2)
+    for value, reader in last.items():
+        change[maker[value] + 1] += 1
+        change[reader + 1] -= 1
+    found, now = [], 0
+    for step in change[: len(parts) + 1]:
+        now += step
+        found.append(now)
+    return found
+
+
+def _together(parts: Sequence[Part]) -> Callable[[int, int], float]:
+    return lambda low, high: cohesion([n.name for part in parts[low:high] for n in part.nodes])
+
+
+def _block_names(blocks: Sequence[Sequence[Node]]) -> tuple[str, list[str]]:
+    """What blocks are called, from the scopes of their nodes' names, and the number of each."""
+    scopes = [scope([n.name for n in nodes]) for nodes in blocks]
+    counted = [str(i) for i in range(1, len(blocks) + 1)]
+    varying = next((i for i, (a, b) in enumerate(zip(*scopes[:2], strict=False)) if a != b), None)
+    if varying is not None:
+        numbers = [s[varying] if varying < len(s) else "" for s in scopes]
+        if name := _words([w for w in scopes[0][: varying + 1] if not w.isdecimal()]):
+            return name, numbers if all(map(str.isdecimal, numbers)) else counted
+    ops = [n.op for n in blocks[0]]
+    chain = " + ".join(ops)
+    return chain if len(chain) <= LONGEST else f"block of {len(ops)} nodes", counted
+
+
+def _words(scopes: Sequence[str]) -> str:
+    """The two innermost of nested scopes as a name, with the number of the last; empty where they say nothing."""
+    words = [w for w in dict.fromkeys(scopes) if not w.isdecimal()]
+    number = f" {scopes[-1]}" if scopes[-1].isdecimal() else ""
+    name = " ".join(words[-2:]).replace("_", " ")
+    return name + number if len(name) >= SHORTEST_NAME else ""
+
+
+# ---------------------------------------------------------------------- text
+
+
+def _tensor(kind: str, value: Value) -> Part:
+    return Part(Box(kind, (short(value.name), short(shape(value))), f"{kind}: {value.name}: {value.type}"), value=value)
+
+
+def operators(nodes: Iterable[Node], most: int = 3) -> str:
+    """The operators of nodes with their counts, most frequent first."""
+    counts = Counter(n.op for n in nodes).most_common()
+    shown = [f"{short(op, 18)} ×{count}" if count > 1 else short(op, 18) for op, count in counts[:most]]
+    return ", ".join(shown) + (", …" if len(counts) > most else "")
+
+
+def shape(value: Value | None) -> str:
+    """The shape of a tensor, such as 1×3×224×224."""
+    if value is None or value.shape is None:
+        return "unknown shape"
+    return "×".join("?" if d is None else str(d) for d in value.shape) or "scalar"
+
+
+def byte_text(count: int) -> str:
+    """A number of bytes for people."""
+    return f"{count} B" if count < 1000 else f"{count / 1e3:.3g} kB" if count < 1e6 else f"{count / 1e6:.3g} MB"
+
+
+def short(text: str, most: int = LONGEST) -> str:
+    """The text, its middle left out where it is long, and control characters replaced."""
+    text = clean(text)
+    return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most - most // 2) :]}"
+
+
+_NARROW = frozenset("iljI.,:;'|!/\\()[]{}tfr \"`·")
+_WIDE = frozenset("mwMW%@—…")
+
+
+def text_width(text: str, font: float) -> float:
+    """An upper bound of the width of a text in the usual sans-serif fonts, in pixels."""
+    return font * sum(0.42 if c in _NARROW else 1.0 if c in _WIDE or ord(c) > 0x2FF else 0.72 for c in text)

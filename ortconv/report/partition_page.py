@@ -1,0 +1,105 @@
+"""The page of `ortconv partition`: the graph with its partitions, reasons, advice, levels and estimate."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ortconv.ir.graph import Node
+from ortconv.partition.cost import ASSUMPTIONS
+from ortconv.report.outline import byte_text
+from ortconv.report.page import about, page
+from ortconv.report.partitions import refusals
+from ortconv.report.picture import SEARCH, legend, picture, stage
+from ortconv.report.scene import Scene, headline
+from ortconv.report.sections import Link, Section
+
+if TYPE_CHECKING:
+    from ortconv.partition.advice import Merge
+    from ortconv.pipeline.analysis import Analysis
+
+
+def partition_page(
+    analysis: Analysis,
+    scene: Scene,
+    title: str,
+    advice: Sequence[Merge],
+    levels: Sequence[Mapping[str, Any]],
+    options: Mapping[str, object],
+) -> str:
+    """The page; `levels` are rows of a comparison of levels, `options` those of the command."""
+    found = picture(scene, title, analysis.estimate)
+    return page(
+        title,
+        headline(analysis.partitioning),
+        [*_sections(analysis, advice, levels), about(options)],
+        kind="partitions",
+        stage=stage(found),
+        toolbar=SEARCH + legend(with_target=True),
+    )
+
+
+def _sections(analysis: Analysis, advice: Sequence[Merge], levels: Sequence[Mapping[str, Any]]) -> Iterator[Section]:
+    yield Section("Estimate", _totals(analysis))
+    yield Section("Why nodes stay on the CPU", (), ("reason", ">nodes"), list(_reasons(analysis)))
+    yield Section("What would join partitions or put more nodes in them", [str(merge) for merge in advice])
+    header = ("partition", ">nodes", ">CPU", ">accelerator", ">copies", ">gain")
+    yield Section("Partitions", (), header, list(_partitions(analysis)))
+    yield Section(
+        "Levels", (), ("level", ">nodes", ">partitions", ">taken", ">largest", ">estimate"), list(map(_level, levels))
+    )
+    yield Section("Graphs inside of nodes", (), ("graph", ">nodes", ">taken", ">partitions"), list(_inside(analysis)))
+    yield Section("Assumptions of the estimate", ASSUMPTIONS)
+
+
+def _totals(analysis: Analysis) -> list[str]:
+    p, e = analysis.partitioning, analysis.estimate
+    share = 100 * e.multiply_adds_taken / e.multiply_adds if e.multiply_adds else 0.0
+    lines = [
+        f"{p.taken} of {p.total} nodes and {share:.1f} % of the multiply-adds are in {len(p.partitions)} partitions",
+        f"on {e.device.name}: {_ms(e.cpu_seconds)} on the CPU alone, {_ms(e.seconds)} with these partitions, "
+        f"{_ms(e.best_seconds)} with the worthwhile ones",
+        f"level {analysis.level}",
+    ]
+    if p.target.refused_ops:
+        lines.append(f"without {', '.join(p.target.refused_ops)}")
+    if analysis.gain is not None:
+        lines.append(f"rewrites for the target: {len(analysis.gain.to_dict().get('rewrites', ()))} kinds")
+    return lines
+
+
+def _reasons(analysis: Analysis) -> Iterator[tuple[object, ...]]:
+    for row in refusals(analysis.partitioning):
+        helps = f"What helps: {row.advice[0]}" if row.advice else ""
+        yield (Link(f"{row.op}: {row.rule}", f"{row.op} {row.rule}:"), row.message, helps), row.nodes
+
+
+def _partitions(analysis: Analysis) -> Iterator[tuple[object, ...]]:
+    """The partitions, those first that save or lose most."""
+    pairs = zip(analysis.partitioning.partitions, analysis.estimate.partitions, strict=True)
+    for i, (p, c) in sorted(enumerate(pairs), key=lambda row: -abs(row[1][1].gain)):
+        copied = f"{byte_text(c.bytes_in)} in, {byte_text(c.bytes_out)} out"
+        name = Link(f"{i}: {_operators(p.nodes)}", f"partition:{i};"), copied
+        yield name, len(p.nodes), _ms(c.cpu_seconds), _ms(c.accelerator_seconds), _ms(c.copy_seconds), _ms(c.gain)
+
+
+def _operators(nodes: Sequence[Node]) -> str:
+    counts = Counter(n.op for n in nodes).most_common()
+    shown = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in counts[:4])
+    return shown + (", …" if len(counts) > 4 else "")
+
+
+def _level(row: Mapping[str, Any]) -> tuple[object, ...]:
+    taken = f"{row['nodes_taken']} ({row['coverage_percent']:.1f} %)"
+    return row["level"], row["nodes"], row["partitions"], taken, row["largest"], _ms(row["seconds"])
+
+
+def _inside(analysis: Analysis) -> Iterator[tuple[object, ...]]:
+    for i in analysis.inside:
+        p = i.partitioning
+        yield i.label, p.total, p.taken, len(p.partitions)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"

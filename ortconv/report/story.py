@@ -1,0 +1,98 @@
+"""The page of two graphs side by side: before and after a conversion or another change, and the rewrites between them as steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ortconv.ir.graph import Node
+from ortconv.report.page import clean, page
+from ortconv.report.picture import SEARCH, legend, picture, stage
+from ortconv.report.scene import Scene
+from ortconv.report.sections import Markup, Section
+
+SHOWN_NODES = 8
+"""Nodes that a step names on each side."""
+
+WALK = Markup(
+    '<div id="walk"><div class="buttons"><button id="step-first">start</button><button id="step-back">◀ back</button>'
+    '<button id="step-next">next ▶</button><button id="step-last">end</button></div>'
+    '<input id="step" type="range" min="0" value="0" aria-label="step"><div id="step-text" role="status"></div></div>'
+)
+CHANGED_KEY = '<p class="legend"><span><span class="key changed"></span>changed</span></p>'
+
+
+class RewriteStep(NamedTuple):
+    """A rewrite: its rule, the node where it applied, the labels of the nodes that it removed and made, and a note."""
+
+    rule: str
+    root: str
+    removed: Sequence[str]
+    made: Sequence[str]
+    note: str = ""
+
+
+def story_page(
+    title: str,
+    headline: str,
+    scenes: tuple[Scene, Scene],
+    sections: Sequence[Section],
+    *,
+    kind: str,
+    steps: Sequence[RewriteStep] = (),
+    changed: tuple[Iterable[str], Iterable[str]] = ((), ()),
+    titles: tuple[str, str] = ("before", "after"),
+) -> str:
+    """The page. `changed` has the labels of nodes of each side to mark."""
+    pictures = [picture(scene, name) for scene, name in zip(scenes, titles, strict=True)]
+    before, after = (list(scene.root.nodes) for scene in scenes)
+    more: dict[str, Any] = {"steps": step_data(before, after, steps)} if steps else {}
+    marks = [_numbers(nodes, labels) for nodes, labels in zip((before, after), changed, strict=True)]
+    is_marked = any(marks)
+    walk = [Section("Rewrites, step by step", figure=WALK)] if steps else []
+    with_target = any(scene.partitioning is not None for scene in scenes)
+    key = CHANGED_KEY if is_marked else ""
+    return page(
+        title,
+        headline,
+        [*walk, *sections],
+        kind=kind,
+        stage=stage(*pictures, scripts=("steps.js",), more=more | ({"changed": marks} if is_marked else {})),
+        toolbar=SEARCH + legend(with_target=with_target) + key,
+    )
+
+
+def step_data(before: Sequence[Node], after: Sequence[Node], steps: Iterable[RewriteStep]) -> list[dict[str, Any]]:
+    """The steps as JSON values.
+
+    `from` and `to` are the nodes of the first and of the last graph that a step itself removed and made, `after` the steps that
+    made what it removed.
+    """
+    sources = {node.label: i for i, node in reversed(list(enumerate(before)))}
+    maker: dict[str, int] = {}
+    found: list[dict[str, Any]] = []
+    for number, step in enumerate(steps):
+        earlier = sorted({maker.pop(label) for label in step.removed if label in maker})
+        taken = [sources.pop(label) for label in step.removed if label in sources]
+        maker.update((label, number) for label in step.made)
+        sides = [list(map(clean, labels[:SHOWN_NODES])) for labels in (step.removed, step.made)]
+        more = [max(len(labels) - SHOWN_NODES, 0) for labels in (step.removed, step.made)]
+        texts = {"rule": step.rule, "root": clean(step.root), "removed": sides[0], "made": sides[1], "more": more}
+        found.append({**texts, "note": clean(step.note), "from": taken, "to": [], "after": earlier})
+    for i, node in enumerate(after):
+        if node.label in maker:
+            found[maker[node.label]]["to"].append(i)
+    return found
+
+
+def _numbers(nodes: Sequence[Node], labels: Iterable[str]) -> list[int]:
+    wanted = set(labels)
+    return [i for i, node in enumerate(nodes) if node.label in wanted]
+
+
+def rule_rows(rewrites: Mapping[str, int]) -> list[tuple[object, ...]]:
+    """How often each rule applied, as links to its first step."""
+    return [
+        (Markup(f'<button class="link" data-rule="{clean(rule)}">{clean(rule)}</button>'), count)
+        for rule, count in rewrites.items()
+    ]
