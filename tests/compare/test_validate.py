@@ -438,6 +438,22 @@ def test_conditions_that_are_inputs_are_drawn_again(tmp_path: Path) -> None:
         assert Reference(load(source), source, ValidationSettings(engines=("numpy",))).trials, name
 
 
+def test_every_case_of_conditions_that_are_inputs_is_tried(tmp_path: Path) -> None:
+    """In one of 16 cases alone the rank is the one that the Transpose takes."""
+    keeps, reduces = (
+        "p{0} () => (u{0}) {{ u{0} = Relu(x{0}) }}",
+        "q{0} () => (v{0}) {{ v{0} = ReduceMax<keepdims = 0, axes = [0]>(x{0}) }}",
+    )
+    branches = [(keeps, reduces) if n % 3 else (reduces, keeps) for n in range(4)]
+    steps = [
+        f"x{n + 1} = If(c{n}) <then_branch = {a.format(n)}, else_branch = {b.format(n)}>"
+        for n, (a, b) in enumerate(branches)
+    ]
+    body = " ".join(steps) + " y = Transpose<perm = [1, 0, 2]>(x4)"
+    source = save(tmp_path / "m.onnx", body, "bool c0, bool c1, bool c2, bool c3, float[2,3,4] x0")
+    assert Reference(load(source), source, ValidationSettings(engines=("numpy",))).trials
+
+
 @pytest.mark.parametrize(
     ("body", "head"),
     [

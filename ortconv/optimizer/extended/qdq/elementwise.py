@@ -70,7 +70,8 @@ def _pool_fits(node: Node, y: Quantized) -> bool:
 def _softmax_fits(node: Node, y: Quantized) -> bool:
     """Sums long enough for the steps of the result: the kernel overflows where a sum is short and the steps are fine.
 
-    1 / scale is a whole number, since the kernel leaves out the rest. It also returns nothing at all where there are no elements, and before ONNX Runtime 1.32 int8 results beyond 127 wrap around.
+    1 / scale must be a whole number, since the kernel leaves out the rest.
+    It also returns nothing at all where there are no elements, and before ONNX Runtime 1.32 int8 results beyond 127 wrap around.
     """
     shape, step, zero = node.out.shape, elements(y.scale), zero_points(y)
     axis = attribute(node, "axis")
