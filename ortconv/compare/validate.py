@@ -6,7 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from ortconv.compare.reference import Outputs, Reference, open_file, runtime_name, said
+from ortconv.compare.consumer import open_file, runtime_name, said
+from ortconv.compare.reference import Outputs, Reference
 from ortconv.compare.shrink import shrink
 from ortconv.errors import BackendError, UnsupportedError
 from ortconv.ir.model import Model

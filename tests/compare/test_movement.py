@@ -78,6 +78,25 @@ def test_a_result_that_was_accepted_for_this_is_named(tmp_path: Path) -> None:
     assert validate(expected, tmp_path / "m.onnx").notes == (f"{UNSTABLE}: y",)
 
 
+def test_large_inputs_may_overflow_as_they_do_in_onnxruntime(tmp_path: Path) -> None:
+    """ReduceLogSumExp of onnxruntime may add up the exponentials themselves."""
+    text = "g (float[1,2] x) => (float[1,1] y) { y = ReduceLogSumExp<axes = [1]>(x) }"
+    source = tmp_path / "m.onnx"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'), source)
+    expected = Reference(load(source), source, ValidationSettings(engines=("numpy",)))
+    large = next(i for i, trial in enumerate(expected.trials) if trial.is_large)
+    overflow = [np.full((1, 1), INF, np.float32)]
+    plain = list(expected.outputs["numpy"])
+    with expected.clock:
+        with pytest.raises(MismatchError):
+            expected.judge("numpy", [*plain[:large], overflow, *plain[large + 1 :]], "", "", False)
+        expected.outputs["onnxruntime"] = [*plain[:large], overflow, *plain[large + 1 :]]
+        expected._own = dict.fromkeys(range(len(plain)))
+        expected.judge("numpy", [*plain[:large], overflow, *plain[large + 1 :]], "", "", False)
+        with pytest.raises(MismatchError):
+            expected.judge("numpy", [overflow, *plain[1:]], "", "", False)
+
+
 def test_every_second_movement_is_that_before_it_with_the_other_sign() -> None:
     value = np.linspace(-2, 2, 50)
     moves = [nudged(value, Direction(n)) - value for n in range(4)]

@@ -196,6 +196,19 @@ def test_a_loop_without_end_is_not_tried(tmp_path: Path) -> None:
     assert ortconv.convert(source, tmp_path / "m.ort", allow_unchecked=True).validation is not None
 
 
+def test_the_rows_of_a_loop_without_turns_have_any_shape(tmp_path: Path) -> None:
+    body = """l, y = Loop(n, , x) <body = b (int64 i, bool going, float[2] v) => (bool more, float[2] w, float[2] row) {
+        more = Identity(going) w = Add(v, v) row = Mul(v, x) }>"""
+    source = save(tmp_path / "m.onnx", body, "int64 n, float[2] x")
+    feeds = {"n": np.array(0), "x": np.ones(2, np.float32)}
+    expected = Reference(load(source), source, ValidationSettings(engines=("numpy",), given=(feeds,)))
+    assert expected.outputs["numpy"][0] is not None
+    expected.judge("numpy", [[np.zeros((0, 0), np.float32)]], "", "", False)
+    for wrong in (np.zeros((1, 2), np.float32), np.zeros((2, 0), np.float32), np.zeros((0, 2), np.float16)):
+        with pytest.raises(MismatchError):
+            expected.judge("numpy", [[wrong]], "", "", False)
+
+
 @pytest.mark.parametrize("backend", ["numpy", "onnxruntime"])
 def test_a_long_run_is_given_up(backend: str, tmp_path: Path) -> None:
     session = Session(endless(tmp_path / "m.onnx", 1 << 24), [backend])
