@@ -25,12 +25,14 @@ def is_target(value: Value) -> bool:
 
 
 def length(value: Value) -> int | None:
-    """How many elements a target has: as declared, or the rank that readers of what has this shape take."""
+    """How many elements a target has: as declared, the rank that readers of what has this shape take, or that of what gets it."""
     declared = value.dim(0)
     if isinstance(declared, int):
         return declared
-    made = (node.out for node, slot in value.uses if SHAPED.get((node.op, slot)) and not node.domain)
-    return next((rank for rank in map(_rank, made) if rank is not None), None)
+    nodes = [node for node, slot in value.uses if SHAPED.get((node.op, slot)) and not node.domain]
+    data = (node.inputs[0] for node in nodes if node.op == "Reshape")
+    ranks = [*(_rank(node.out) for node in nodes), *(v.rank for v in data if v is not None)]
+    return next((rank for rank in ranks if rank is not None), None)
 
 
 def _rank(value: Value) -> int | None:

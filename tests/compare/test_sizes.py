@@ -149,6 +149,9 @@ TARGETS = {
     "a product with another size": (
         graph("a = Reshape(x, t) y = Gemm(a, w)", "float[N,4] x, int64[R] t", w=(10, 3)), {"R": 2, "t(1)": 10}
     ),
+    "a dimension that the next Reshape keeps": (
+        graph("a = Reshape(x, t) y = Reshape(a, u)", "float[2,3,4] x, int64[R] t", u=ints(6, 1, 0, 2)), {"R": 3, "t(2)": 2}
+    ),
     "a shape without content": (
         graph("a = ConstantOfShape(t) b = Relu(a) y = MatMul(b, w)", "int64[R] t", w=(5, 2)), {"R": 2, "t(1)": 5}
     ),
