@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ortconv.ir.graph import Node, Value
@@ -42,8 +43,15 @@ class Demand(NamedTuple):
 DemandsOf = Callable[[Node, Shapes], Iterator[Demand]]
 
 
-def demands(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    """Every demand of a node whose two sides are known, met or not, in an order that depends on the node alone."""
+def demands(node: Node, shapes: Shapes, held: Mapping[Value, Sequence[int]] = MappingProxyType({})) -> Iterator[Demand]:
+    """Every demand of a node whose two sides are known, met or not, in an order that depends on the node alone.
+
+    `held` is what inputs hold that are shapes.
+    """
+    target = node.input(1)
+    if target is not None and target in held and node.is_op("Reshape"):
+        yield from _reshape_to(node, held[target], shapes)
+        return
     row = ROWS.get(node.op)
     if row is not None and node.domain in ("", "com.microsoft"):
         yield from row(node, shapes)
@@ -202,15 +210,22 @@ def _integers(value: Value | None) -> list[int] | None:
 
 
 def _reshape(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    value, shape, target = node.input(0), _shape(node, 0, shapes), _integers(node.input(1))
-    if value is None or shape is None or target is None or any(d is None for d in shape):
+    target = _integers(node.input(1))
+    return iter(()) if target is None else _reshape_to(node, target, shapes)
+
+
+def _reshape_to(node: Node, target: Sequence[int], shapes: Shapes) -> Iterator[Demand]:
+    value, shape = node.input(0), _shape(node, 0, shapes)
+    if value is None or shape is None or any(d is None for d in shape):
         return
     numbers = [d for d in shape if d is not None]
     if not node.attr("allowzero", 0):
         target = [numbers[i] if n == 0 and i < len(numbers) else n for i, n in enumerate(target)]
-    known = math.prod(n for n in target if n != -1)
-    if known > 0:
-        yield Demand(Extent(value), math.prod(numbers), known, "multiple" if -1 in target else "equal")
+    known, open_count = math.prod(n for n in target if n != -1), target.count(-1)
+    if open_count > 1:
+        yield Demand(Extent(value), open_count, 1)
+    elif known > 0:
+        yield Demand(Extent(value), math.prod(numbers), known, "multiple" if open_count else "equal")
 
 
 def _split(node: Node, shapes: Shapes) -> Iterator[Demand]:

@@ -36,7 +36,7 @@ LARGE = {DType.FLOAT16: 100.0, DType.FLOAT: 1e4, DType.DOUBLE: 1e4, DType.BFLOAT
 """What floats are multiplied by where they are to be large."""
 
 SEEDS = 16
-"""Seeds that differ in less than the whole multiple draw other numbers, but the same shapes and axes for inputs that hold such."""
+"""Below, conditions are drawn. From each multiple on, seeds draw other numbers, but have the conditions of one case."""
 
 PASSED_THROUGH = frozenset((*named(Trait.MOVES, Trait.JOINS), "Cast", "Clip", "Where"))
 """Operators whose output holds elements of their inputs, or the same numbers in another type or between bounds."""
@@ -154,8 +154,12 @@ def make(
     problem: Problem, sizes: Sizes, seed: int = 0, draws: Mapping[str, Draw] | None = None, kind: str = "drawn"
 ) -> Feeds:
     """Content for the inputs that are to be made up, of these sizes and one of KINDS."""
-    made = {}
+    made: Feeds = {}
+    held = problem.held(sizes)
     for value in (v for v in problem.graph.inputs if v in problem.made or v in problem.shaped):
+        if value in held and value.name not in (draws or {}):
+            made[value.name] = np.array(held[value], np.int64)
+            continue
         shape = () if value in problem.shaped else problem.shape(value, sizes)
         drawn = generate(value, shape, seed, (draws or {}).get(value.name))
         made[value.name] = drawn if kind == "drawn" else changed(value, drawn, kind)
@@ -201,14 +205,22 @@ def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | N
     _check_possible(value, type.dtype, shape)
     if draw is not None and draw.low is not None and draw.high is not None:
         return _between(rng, value, type.dtype, shape, draw.low, draw.high)
-    meant = parameter(value, shape, seed // SEEDS)
+    meant = parameter(value, shape)
     if meant is not None:
         return meant
+    if seed >= SEEDS and is_condition(value) and value.graph is not None:
+        place = [v for v in value.graph.inputs if is_condition(v)].index(value)
+        return np.full(shape, bool((seed // SEEDS - 1) >> place & 1))
     bound = _upper_bound(value)
     made = _array(rng, type.dtype, shape, bound)
     if type.dtype in MASKS and bound == 2 and len(shape) > 1:
         made[..., :1] = 1
     return made
+
+
+def is_condition(value: Value) -> bool:
+    """Whether an input decides which branch of an If is run."""
+    return value.dtype is DType.BOOL and any(node.is_op("If") and slot == 0 for node, slot in value.uses)
 
 
 LARGEST_RANK = 64

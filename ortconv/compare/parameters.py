@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from itertools import product
-from random import Random
 
 import numpy as np
 
@@ -17,17 +15,12 @@ from ortconv.ir.types import TensorType
 Content = Callable[[Node, tuple[int, ...]], Array | None]
 
 
-def parameter(value: Value, shape: tuple[int, ...], variant: int = 0) -> Array | None:
-    """What an input of this shape must hold for the first node that takes it as a parameter; None where none does.
-
-    The target of a Reshape is another one for each `variant`.
-    """
+def parameter(value: Value, shape: tuple[int, ...]) -> Array | None:
+    """What an input of this shape must hold for the first node that takes it as a parameter; None where none does."""
     for node, slot in value.uses:
         row = ROWS.get((f"{node.domain}.{node.op}" if node.domain else node.op, slot))
         if row is None and slot == 1 and node.domain == "" and node.op.startswith("Reduce"):
             row = _counting
-        if row is _reshape and variant and math.prod(shape):
-            row = partial(_otherwise, variant)
         found = None if row is None else row(node, shape)
         if found is not None and value.dtype is not None and found.size == math.prod(shape):
             return found.reshape(shape).astype(value.dtype.numpy)
@@ -55,22 +48,6 @@ def _reshape(node: Node, shape: tuple[int, ...]) -> Array | None:
     if source is not None and source.rank == math.prod(shape) and not node.attr("allowzero", 0):
         return np.zeros(shape)  # each dimension as it is
     return np.array([-1, *[1] * (math.prod(shape) - 1)])
-
-
-def _otherwise(variant: int, node: Node, shape: tuple[int, ...]) -> Array | None:
-    """A target of a Reshape with all elements along one axis; of the variants beyond those, one with other factors."""
-    count, source = math.prod(shape), node.inputs[0]
-    made = np.ones(count)
-    size = source.type.static_shape if source is not None and isinstance(source.type, TensorType) else None
-    if variant <= count or size is None:
-        made[(variant - 1) % count] = -1
-        return made
-    rng, left = Random(variant), math.prod(size)
-    while left > 1:
-        factor = next((f for f in range(2, math.isqrt(left) + 1) if left % f == 0), left)
-        made[rng.randrange(count)] *= factor
-        left //= factor
-    return made
 
 
 def _squeeze(node: Node, shape: tuple[int, ...]) -> Array | None:

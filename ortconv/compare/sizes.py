@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from ortconv.compare import targets
 from ortconv.compare.demands import Demand, Extent, Numbers, demands, size_of
 from ortconv.errors import GraphError
 from ortconv.ir.graph import Graph, Node, Value, captures
@@ -46,6 +49,7 @@ def _likely_rank(value: Value) -> int:
 class Problem:
     """The free dimensions of the inputs `made`. `fixed` sizes are given, `batches` lead an input of several dimensions.
 
+    Elements of the `targets`, inputs that hold shapes, are free like dimensions, and -1 or 0 where a Reshape may choose.
     `shaped` are inputs whose shapes are given. `observe` tells shapes beyond those that are inferred for some sizes.
     """
 
@@ -57,13 +61,36 @@ class Problem:
 
     def __post_init__(self) -> None:
         self.shapes = {v: dimensions(v) for v in self.made if isinstance(v.type, TensorType)}
+        self.targets = self._targets()
+        self._named = {out: tuple(self.targets[v]) for out, v in targets.outputs(self.targets).items()}
         names = dict.fromkeys(d for shape in self.shapes.values() for d in shape if isinstance(d, str))
+        names |= dict.fromkeys(name for found in self.targets.values() for name in found)
         self.free = [name for name in names if name not in self.fixed]
         self.batches = {s[0] for s in self.shapes.values() if len(s) > 1 and isinstance(s[0], str)}
 
+    def _targets(self) -> dict[Value, Sizes]:
+        """The names of the elements of each target, and what they hold at first. A free length is fixed."""
+        found: dict[Value, Sizes] = {}
+        for value in filter(targets.is_target, self.shapes):
+            (dim,) = self.shapes[value]
+            count = dim if isinstance(dim, int) else self.fixed.get(dim, targets.length(value))
+            if count is not None:
+                self.fixed |= {} if isinstance(dim, int) else {dim: count}
+                found[value] = targets.elements(value, count)
+        return found
+
     def first(self, size: int, batch: int) -> Sizes:
         """Every free dimension of one size, those that lead of another."""
-        return {**self.fixed, **{n: batch if n in self.batches else size for n in self.free}}
+        starts = {name: held for found in self.targets.values() for name, held in found.items()}
+        return {**self.fixed, **{n: starts.get(n, batch if n in self.batches else size) for n in self.free}}
+
+    def names(self, value: Value) -> tuple[int | str | None, ...]:
+        """What is known of a shape, with the names of free sizes; empty where nothing is."""
+        return self.shapes.get(value) or self._named.get(value) or value.shape or ()
+
+    def held(self, sizes: Mapping[str, int]) -> dict[Value, list[int]]:
+        """What the targets hold."""
+        return {value: [sizes[name] for name in names] for value, names in self.targets.items()}
 
     def shape(self, value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
         named = self.shapes.get(value, ())
@@ -86,7 +113,7 @@ def solve(problem: Problem, sizes: Sizes, implied: frozenset[str] = frozenset())
     hopeless: set[DemandKey] = set()
     for _ in range(ROUNDS):
         found.shapes = infer_shapes(problem, found.sizes)
-        open_demands = ((key, d) for key, d in _all_demands(problem.graph, found.shapes) if not d.is_met)
+        open_demands = ((key, d) for key, d in _all_demands(problem, found.sizes, found.shapes) if not d.is_met)
         key, demand = next(((k, d) for k, d in open_demands if k not in hopeless), (None, None))
         if key is None or demand is None:
             found.is_met = not hopeless
@@ -101,13 +128,16 @@ DemandKey = tuple[Node, int]
 
 def demands_for(problem: Problem, sizes: Mapping[str, int]) -> Iterator[tuple[DemandKey, Demand]]:
     """All demands with these sizes, in the graph's order."""
-    return _all_demands(problem.graph, infer_shapes(problem, sizes))
+    return _all_demands(problem, sizes, infer_shapes(problem, sizes))
 
 
-def _all_demands(graph: Graph, shapes: Mapping[Value, Numbers]) -> Iterator[tuple[DemandKey, Demand]]:
+def _all_demands(
+    problem: Problem, sizes: Mapping[str, int], shapes: Mapping[Value, Numbers]
+) -> Iterator[tuple[DemandKey, Demand]]:
     """The demands of all nodes, and that inner values have the shapes that they declare and are not empty."""
-    for node in graph.walk():
-        for i, demand in enumerate(demands(node, shapes)):
+    held = problem.held(sizes)
+    for node in problem.graph.walk():
+        for i, demand in enumerate(demands(node, shapes, held)):
             yield (node, i), demand
         for out, value in enumerate(node.outputs):
             shape = None if value is None else shapes.get(value)
@@ -124,8 +154,8 @@ def symbol(problem: Problem, place: Extent | None) -> str | None:
     """The free dimension that lies at a place, where its name is known there."""
     if place is None or place.axis is None:
         return None
-    named: tuple[int | str | None, ...] | None = problem.shapes.get(place.value) or place.value.shape
-    if named is None or not -len(named) <= place.axis < len(named):
+    named = problem.names(place.value)
+    if not -len(named) <= place.axis < len(named):
         return None
     dim = named[place.axis]
     return dim if isinstance(dim, str) and dim in problem.free else None
@@ -196,6 +226,7 @@ def behind(problem: Problem, node: Node) -> list[str]:
                 continue
             seen.add(value)
             found.update(dict.fromkeys(d for d in problem.shapes.get(value, ()) if isinstance(d, str)))
+            found.update(dict.fromkeys(problem.targets.get(value, ())))
             if value.producer is not None and value.producer not in nodes:
                 nodes.add(value.producer)
                 near.append(value.producer)
@@ -212,8 +243,12 @@ def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numb
     for domain, version in graph.opsets.items():
         message.opset_import.add(domain=domain, version=version)
     message.graph.name = "sizes"
+    held = problem.held(sizes)
     for value in graph.inputs:
-        _declare(message.graph.input.add(), value, fed.get(value) or _substituted(value, sizes))
+        if value in held:
+            message.graph.initializer.append(tensor_proto(Tensor.of(np.array(held[value], np.int64)), value.name))
+        else:
+            _declare(message.graph.input.add(), value, fed.get(value) or _substituted(value, sizes))
     for name, value in graph.initializers.items():
         const = value.const
         if isinstance(const, Tensor) and const.size <= LARGEST_SHAPE_DATA and not value.is_input:

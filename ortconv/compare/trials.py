@@ -13,13 +13,12 @@ from typing import Any
 from ortconv.compare.budget import SHARE_OF_EXTRAS, Clock
 from ortconv.compare.climb import Reached, climb
 from ortconv.compare.demands import Numbers, Shapes
-from ortconv.compare.feeds import SEEDS, Feeds, free_problem, from_arrays, make, sizes_to_try
+from ortconv.compare.feeds import SEEDS, Feeds, free_problem, from_arrays, is_condition, make, sizes_to_try
 from ortconv.compare.layers import stream
 from ortconv.compare.sizes import Problem, Sizes, footprint, infer_shapes, is_solved, solve
 from ortconv.errors import BackendError, OrtconvError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Tensor
-from ortconv.ir.types import DType
 from ortconv.process import memory_limit
 from ortconv.runtime.deadline import TimeLimitError, within
 
@@ -28,8 +27,8 @@ Run = Callable[[Feeds], list[Any]]
 CLIMBS = (120, 500)
 """How often a model is run to find sizes from one start, first and where that was not enough."""
 
-CONDITIONS_TRIED, TARGETS_TRIED = 4, 16
-"""How often conditions and targets of a Reshape that are inputs are made up, where the model runs with none of the sizes."""
+MOST_CONDITIONS = 4
+"""Of so many conditions that are inputs every case is tried, where the model runs with none of the sizes."""
 
 PAIRS = (("negative", 1), ("large", 0), ("zeros", 0))
 """The sets beyond the first one: what the elements are like, and whether free dimensions are to be 1."""
@@ -146,10 +145,9 @@ def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, in
 
 
 def _draws(problem: Problem) -> int:
-    """How often inputs are drawn: conditions, and targets of a Reshape, of which there are more."""
-    if any(node.is_op("Reshape") and slot == 1 for value in problem.made for node, slot in value.uses):
-        return TARGETS_TRIED
-    return CONDITIONS_TRIED if any(v.dtype is DType.BOOL for v in problem.made) else 1
+    """How often inputs are drawn: once as they come, and once for each case of the conditions."""
+    count = sum(map(is_condition, problem.made))
+    return 1 + 2 ** min(count, MOST_CONDITIONS) if count else 1
 
 
 def _reach(problem: Problem, clock: Clock, seed: int, sizes: Sizes) -> Reached:

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from ortconv.compare.reference import Outputs, Reference, open_file, runtime_name, said
+from ortconv.compare.consumer import open_file, runtime_name, said
+from ortconv.compare.reference import Outputs, Reference
 from ortconv.compare.shrink import shrink
 from ortconv.errors import BackendError, UnsupportedError
 from ortconv.ir.model import Model
@@ -73,13 +74,17 @@ def validate(
         tuple(excused),
         tuple(found),
         tuple(t.what for t in expected.trials),
-        (*expected.notes, *_about_random(expected)),
+        (*expected.notes, *_about(expected, expected.random, RANDOM), *_about(expected, expected.unstable, UNSTABLE)),
     )
 
 
-def _about_random(expected: Reference) -> list[str]:
-    names = ", ".join(expected.names[k] for k in sorted(expected.random)[:4])
-    return [f"types and shapes alone were compared where random numbers are drawn: {names}"] if names else []
+RANDOM = "types and shapes alone were compared where random numbers are drawn"
+UNSTABLE = "off by more than the limit, but rounding alone moves the source's own results as far"
+
+
+def _about(expected: Reference, outputs: Collection[int], what: str) -> list[str]:
+    names = ", ".join(expected.names[k] for k in sorted(outputs)[:4])
+    return [f"{what}: {names}"] if names else []
 
 
 HINT = "nothing was written; --verify-each names the pass at fault, --no-validate writes it all the same"

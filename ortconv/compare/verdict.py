@@ -12,7 +12,7 @@ import numpy as np
 from ortconv.compare.tolerance import QUANTIZED_LIMIT, Difference, limit, quantizes
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.operators import Trait, named, traits
-from ortconv.ir.tensor import Array, Tensor
+from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
 QUANTIZED_RMS = 0.01
@@ -92,15 +92,15 @@ class Gap:
     size: int = 0
     mismatch: str | None = None
 
-    def explained_by(self, other: Gap) -> bool:
-        """Whether another gap between results of the source is as wide in every respect."""
+    def explained_by(self, other: Gap, times: float = TIMES) -> bool:
+        """Whether another gap between results of the source, so many times as wide, is as wide in every respect."""
         if self.mismatch is not None or other.mismatch is not None:
             return False
         return (
-            self.largest <= TIMES * other.largest
-            and self.rms <= TIMES * other.rms
-            and self.count <= TIMES * other.count
-            and self.strays <= TIMES * other.strays
+            self.largest <= times * other.largest
+            and self.rms <= times * other.rms
+            and self.count <= times * other.count
+            and self.strays <= times * other.strays
         )
 
     def difference(self) -> Difference:
@@ -146,8 +146,7 @@ def _numeric(a: Array, b: Array) -> Gap:
         finite = np.isfinite(x) & np.isfinite(y)
         strays = 0
         if not finite.all():
-            outside = ~finite & ~((x == y) | (np.isnan(x) & np.isnan(y)))
-            strays, x, y = int(np.count_nonzero(outside)), x[finite], y[finite]
+            strays, x, y = int(np.count_nonzero(stray(x, y))), x[finite], y[finite]
         apart = np.abs(x - y)
     magnitudes = np.abs(x)
     largest = float(magnitudes.max(initial=0))
@@ -160,6 +159,12 @@ def _numeric(a: Array, b: Array) -> Gap:
         math.sqrt(float(np.mean(np.square(magnitudes)))) if apart.size else 0.0,
         a.size,
     )
+
+
+def stray(want: Array, got: Array) -> Array:
+    """The elements that are infinite or NaN in one of two arrays alone."""
+    finite = np.isfinite(want) & np.isfinite(got)
+    return np.asarray(~finite & ~((want == got) | (np.isnan(want) & np.isnan(got))))
 
 
 def accepts(tolerance: Tolerance, found: Gap) -> bool:
@@ -181,39 +186,6 @@ def accepts(tolerance: Tolerance, found: Gap) -> bool:
 def few(size: int) -> int:
     """How many of `count` quantized values may be a step off: those that lie at rounding ties."""
     return min(2 + size // 50, -(-size // 4))
-
-
-UNITS = {DType.FLOAT16: 2.0**-11, DType.BFLOAT16: 2.0**-8, DType.FLOAT: 2.0**-20, DType.DOUBLE: 2.0**-49}
-"""How far sums are off, relative to their size, for being added in another order."""
-
-
-def nudged(value: Any, rng: np.random.Generator) -> Any:
-    """An input or constant whose floats are off by about what rounding does to sums."""
-    if isinstance(value, list):
-        return [nudged(v, rng) for v in value]
-    if not isinstance(value, np.ndarray) or value.dtype == object:
-        return value
-    unit = UNITS.get(DType.of(value.dtype))
-    if unit is None:
-        return value
-    exact = value.astype(np.float64)
-    with np.errstate(all="ignore"):
-        return (exact + unit * rng.choice((-1.0, 1.0), exact.shape) * (np.abs(exact) + 2.0**-3)).astype(value.dtype)
-
-
-def nudge(graph: Graph, rng: np.random.Generator) -> None:
-    """Move float constants by about what rounding does to sums, in place: quantized values at ties then fall elsewhere.
-
-    Exponents stay: a negative number has no other power than a whole one.
-    """
-    exponents = {node.input(1) for node in graph.walk() if node.is_op("Pow")}
-    for part in graph.graphs():
-        for value in part.initializers.values():
-            const = value.constant
-            if const is not None and const.dtype in UNITS and value not in exponents:
-                exact = const.numpy().astype(np.float64)
-                factor = 1 + UNITS[const.dtype] * rng.uniform(-1, 1, exact.shape)
-                value.const = Tensor.of((exact * factor).astype(const.dtype.numpy))
 
 
 def widest(gaps: Sequence[Gap]) -> Gap:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from ortconv.errors import GraphError, OrtconvError
@@ -15,7 +16,14 @@ from ortconv.onnxio.check import inference_error
 from ortconv.onnxio.contrib_types import CONTRIB_TYPES
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
 from ortconv.onnxio.scopes import may_clash, rename, rename_clashes
-from ortconv.onnxio.shield import hide, may_need_hiding, reveal
+from ortconv.onnxio.shield import (
+    hide,
+    hide_slices,
+    may_need_hiding,
+    may_split_below_zero,
+    refuse_below_zero,
+    reveal,
+)
 from ortconv.onnxlib import IR_VERSION, GraphProto, InferenceError, ModelProto, infer_shapes
 from ortconv.process import memory_limit
 
@@ -38,6 +46,7 @@ def infer_model(
     serialized model if onnx finds nodes that break the rules of their operators.
     """
     message, restore = _guarded(proto)
+    _refuse_splits(message)
     allowance = MEMORY_BASE + MEMORY_FACTOR * len(message)
     for follow_values in (True, False):
         try:
@@ -75,6 +84,15 @@ def _guarded(proto: ModelProto) -> tuple[bytes, Callable[[GraphProto], None]]:
             rename(graph, renamed)
 
     return message, restore
+
+
+def _refuse_splits(message: bytes) -> None:
+    """GraphError for a Split behind which a Slice would end the process."""
+    trial = ModelProto.FromString(message) if may_split_below_zero(message) else None
+    if trial is not None and hide_slices(trial.graph):
+        with suppress(InferenceError):
+            trial = ModelProto.FromString(infer_shapes(trial.SerializeToString(), data_prop=False))
+        refuse_below_zero(trial.graph)
 
 
 def _inferred(message: bytes, follow_values: bool, strict: bool, on_errors: Callable[[bytes], None] | None) -> bytes:

@@ -57,6 +57,37 @@ def reveal(graph: GraphProto) -> None:
             node.op_type = node.op_type[1:]
 
 
+def may_split_below_zero(message: bytes) -> bool:
+    """False if a serialized model is sure to have no Slice behind a Split into parts of which the last may be below 0."""
+    return b"num_outputs" in message and b"Slice" in message
+
+
+def hide_slices(graph: GraphProto) -> bool:
+    """Rename the Slice nodes at any depth. False, and nothing is renamed, if no Split makes 3 parts or more."""
+    if not any(_parts(node) > 2 for node in walk(graph)):
+        return False
+    for node in walk(graph):
+        if node.op_type == "Slice":
+            node.op_type = MARK + node.op_type
+    return True
+
+
+def refuse_below_zero(inferred: GraphProto) -> None:
+    """GraphError for a Split whose last part has a size below 0: onnx's inference of a Slice of it fails an assertion."""
+    graphs = [inferred, *(a.g for node in walk(inferred) for a in node.attribute if a.HasField("g"))]
+    values = (v for graph in graphs for v in (*graph.value_info, *graph.output))
+    below = {v.name for v in values if any(d.dim_value < 0 for d in v.type.tensor_type.shape.dim)}
+    for node in walk(inferred):
+        if _parts(node) > 2 and not below.isdisjoint(node.output):
+            fault = f"the dimension is too small for {_parts(node)} parts: the size of the last one is below 0"
+            raise GraphError(fault, node=f"Split '{node.name or next(iter(node.output), '?')}'")
+
+
+def _parts(node: NodeProto) -> int:
+    parts = _attribute(node, "num_outputs") if node.op_type == "Split" and node.domain in ("", "ai.onnx") else None
+    return 0 if parts is None else parts.i
+
+
 def _attribute(node: NodeProto, name: str) -> AttributeProto | None:
     return next((a for a in node.attribute if a.name == name), None)
 

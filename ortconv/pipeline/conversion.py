@@ -55,6 +55,8 @@ def convert(
     `settings` are fields of Options. `output` is the file, or a folder for one of ONNX Runtime's name. `started` is called with
     the name of each stage as it begins, and `placing` with the result and the draft of the file before that is put in place.
     Nothing is put in place unless everything went well: MismatchError (exit code 4) where the result computes something else.
+
+    Everything runs in this process, which ends where native code crashes. `convert_all([source], folder, jobs=1)` survives that.
     """
     options = options_of(options, settings)
     with as_file(source) as (path, label):

@@ -8,7 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 from ortconv.compare.budget import Budget, Clock
-from ortconv.compare.feeds import candidates, free_problem, sizes_to_try
+from ortconv.compare.feeds import candidates, free_problem, make, sizes_to_try
 from ortconv.compare.sizes import footprint, infer_shapes, is_solved
 from ortconv.compare.trials import trials
 from ortconv.errors import UnsupportedError
@@ -131,6 +131,43 @@ def test_sizes_that_nothing_implies_are_found_by_trial(name: str) -> None:
     given = graph(body, head, s=ints(30, 4), **scalars)
     session = Session(Model(given), ["numpy"])
     assert next(trials(given, lambda feeds: session.run(None, feeds), (), Clock(Budget()), []))
+
+
+TARGETS = {
+    "a channel behind a Transpose": (
+        graph(
+            "a = Reshape(x, t) b = Transpose<perm = [1, 0, 2, 3]>(a) y = Conv(b, w)", "float[2,3,9] x, int64[R] t",
+            w=(4, 6, 1, 1),
+        ),
+        {"R": 4},
+    ),
+    "one after the other": (
+        graph("a = Reshape(x, t) b = Reshape(a, u) y = Concat<axis = 0>(b, w)", "float[4,9] x, int64[3] t, int64[R] u",
+              w=(1, 6, 2)),
+        {"R": 3, "u(1)": 6, "u(2)": 2},
+    ),
+    "a product with another size": (
+        graph("a = Reshape(x, t) y = Gemm(a, w)", "float[N,4] x, int64[R] t", w=(10, 3)), {"R": 2, "t(1)": 10}
+    ),
+    "a dimension that the next Reshape keeps": (
+        graph("a = Reshape(x, t) y = Reshape(a, u)", "float[2,3,4] x, int64[R] t", u=ints(6, 1, 0, 2)), {"R": 3, "t(2)": 2}
+    ),
+    "a shape without content": (
+        graph("a = ConstantOfShape(t) b = Relu(a) y = MatMul(b, w)", "int64[R] t", w=(5, 2)), {"R": 2, "t(1)": 5}
+    ),
+    "a shape to repeat to": (
+        graph("a = Expand(x, t) y = Add(a, w)", "float[1,4] x, int64[2] t", w=(3, 4)), {}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_shapes_that_are_inputs_are_sizes(name: str) -> None:
+    case, expected = TARGETS[name]
+    problem = free_problem(case, {}, {})
+    *_, (sizes, _) = sizes_to_try(problem, 2)
+    assert {n: sizes[n] for n in expected} == expected
+    assert Session(Model(case)).run(None, make(problem, sizes))
 
 
 CONTRADICTIONS = {

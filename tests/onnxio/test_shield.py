@@ -97,3 +97,23 @@ def test_equations_that_are_well_formed(equation: str) -> None:
     nodes = f'x = c.Custom(z) y = Einsum<equation = "{equation}">({reads})'
     text = f'<ir_version: 9, opset_import: ["" : 17, "c" : 1]> g (float z) => (float y) {{ {nodes} }}'
     assert len(from_proto(parser.parse_model(text)).graph) == 2
+
+
+SPLIT = "a, b, c = Split<num_outputs = 3, axis = 0>(x) y = Slice(c, zero, one, zero, one)"
+
+
+@pytest.mark.parametrize(("rows", "inner"), [(1, False), (1, True), (2, False), (3, False)])
+def test_a_slice_of_what_a_split_leaves(rows: int, inner: bool) -> None:
+    body = SPLIT
+    if inner:
+        graphs = [f"{name} () => (float {name}{name}) {{ {SPLIT.replace('y =', f'{name}{name} =')} }}" for name in "pq"]
+        body = f"y = If(k) <then_branch = {graphs[0]}, else_branch = {graphs[1]}>"
+    text = f"""<ir_version: 9, opset_import: ["" : 18]> g (float[{rows},2] x, bool k) => (float y)
+        <int64[1] zero = {{0}}, int64[1] one = {{1}}> {{ {body} }}"""
+    proto = parser.parse_model(text)
+    proto.graph.output[0].ClearField("type")
+    if rows == 1:
+        with pytest.raises(GraphError, match="too small for 3 parts"):
+            from_proto(proto)
+    else:
+        assert from_proto(proto).graph.outputs[0].shape == (rows - 2, 2)

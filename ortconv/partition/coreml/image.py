@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ortconv.ir.schema import attribute
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import all_of, attribute_is, no_objection, ones, rank, single_output
+from ortconv.partition.checks import CHANGED, all_of, attribute_is, no_objection, ones, rank, single_output
 from ortconv.partition.coreml.checks import by_format
 from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow
 from ortconv.partition.policy import Target
@@ -35,7 +35,7 @@ def reflection(unit: NodeUnit, target: Target) -> Objections:
     padding = attribute(unit.target, "padding_mode")
     if padding == "reflection" and not attribute(unit.target, "align_corners"):
         message = f"padding_mode is reflection with align_corners 0: {target.name} takes that with align_corners 1"
-        yield Objection("attribute", message, "export with align_corners 1 or padding_mode zeros")
+        yield Objection("attribute", message, f"export with align_corners 1 or padding_mode zeros, {CHANGED}")
 
 
 ROWS = (

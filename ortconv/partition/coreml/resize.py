@@ -7,7 +7,7 @@ from math import floor
 
 from ortconv.ir.schema import attribute
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import all_of, attribute_is, constant, dynamic, rank, role
+from ortconv.partition.checks import CHANGED, all_of, attribute_is, constant, dynamic, rank, role
 from ortconv.partition.coreml.checks import OTHER_FORMAT, by_format
 from ortconv.partition.coreml.row import CoremlRow
 from ortconv.partition.policy import Target
@@ -18,7 +18,7 @@ def coordinates(unit: NodeUnit, target: Target) -> Objections:
     """Linear or nearest in the coordinates that the format has."""
     mode = attribute(unit.target, "mode")
     transform = attribute(unit.target, "coordinate_transformation_mode")
-    advice = "export with asymmetric coordinates"
+    advice = f"export with asymmetric coordinates, {CHANGED}"
     if mode == "nearest":
         rounding = attribute(unit.target, "nearest_mode")
         if transform != "asymmetric" or rounding != "floor":
@@ -26,12 +26,12 @@ def coordinates(unit: NodeUnit, target: Target) -> Objections:
             yield Objection("attribute", f"{message}: {target.name} takes asymmetric and floor", advice)
     elif mode != "linear":
         yield Objection(
-            "attribute", f"mode is {mode}: {target.name} takes linear or nearest", "resize with mode linear"
+            "attribute", f"mode is {mode}: {target.name} takes linear or nearest", f"resize with mode linear, {CHANGED}"
         )
     elif not target.is_mlprogram:
         if transform != "asymmetric":
             message = f"coordinate_transformation_mode is {transform}: {target.name} takes asymmetric"
-            yield Objection("attribute", message, f"{advice}, or take another format: --coreml-format MLProgram")
+            yield Objection("attribute", message, f"{OTHER_FORMAT}, or {advice}")
     elif transform == "asymmetric":
         if given_by(unit) == 2:
             message = "mode linear has asymmetric coordinates and scales: CoreML MLProgram takes them with sizes"
@@ -124,7 +124,7 @@ def _half_pixel(unit: NodeUnit, axis: int, result: int, target: Target) -> Objec
     transform = attribute(unit.target, "coordinate_transformation_mode")
     if transform == "pytorch_half_pixel" and target.is_mlprogram and result <= 1:
         message = f"axis {axis} becomes {result}: {target.name} takes pytorch_half_pixel for more than 1"
-        yield Objection("attribute", message, "export with half_pixel coordinates")
+        yield Objection("attribute", message, f"export with half_pixel coordinates, {CHANGED}")
 
 
 CHECK = all_of(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.units import NodeUnit
+from ortconv.partition.checks import CHANGED
 from ortconv.partition.coreml import convolution, elementwise, image, indices, matmul, movement, normalization, resize
 from ortconv.partition.coreml.row import CoremlRow, judge
 from ortconv.partition.policy import Target
@@ -16,7 +17,7 @@ FAMILIES = (convolution, elementwise, image, indices, matmul, movement, normaliz
 ROWS: dict[str, CoremlRow] = {row.op: row for family in FAMILIES for row in family.ROWS}
 """The operators that CoreML can run, by ONNX op type."""
 
-_FLOAT = "convert the float model: CoreML computes in floats, and quantizes weights with tools of its own"
+_FLOAT = f"convert the float model, {CHANGED}: CoreML computes in floats, and quantizes weights with tools of its own"
 _FOLD = "fix the shapes, so that it folds: convert --fix-dim NAME=N"
 
 INSTEAD: dict[str, str] = {

@@ -54,6 +54,10 @@ HEADROOM = 128
 """How often the kernel of QLinearSoftmax can add up its largest exponential, for each element that it sums, in float32."""
 
 
+WHOLE = 1e-3
+"""How far 1 / scale may be from a whole number: scales are rounded to float32."""
+
+
 def _pool_fits(node: Node, y: Quantized) -> bool:
     """No dilations, and no windows beyond the padding where padding counts: the kernel divides by another number there."""
     rank = node.inputs[0].rank if node.inputs[0] is not None else None
@@ -66,6 +70,7 @@ def _pool_fits(node: Node, y: Quantized) -> bool:
 def _softmax_fits(node: Node, y: Quantized) -> bool:
     """Sums long enough for the steps of the result: the kernel overflows where a sum is short and the steps are fine.
 
+    1 / scale must be a whole number, since the kernel leaves out the rest.
     It also returns nothing at all where there are no elements, and before ONNX Runtime 1.32 int8 results beyond 127 wrap around.
     """
     shape, step, zero = node.out.shape, elements(y.scale), zero_points(y)
@@ -73,6 +78,8 @@ def _softmax_fits(node: Node, y: Quantized) -> bool:
     if shape is None or 0 in shape or step is None or zero is None or not -len(shape) <= axis < len(shape):
         return False
     if y.dtype is DType.INT8 and not 1 / step[0] + zero[0] <= LIMITS[DType.INT8][1] + 1:
+        return False
+    if abs(1 / step[0] - round(1 / step[0])) > WHOLE:
         return False
     axis %= len(shape)
     summed = shape[axis:] if since_version(node) < 13 else shape[axis : axis + 1]

@@ -1,0 +1,147 @@
+"""How far a model's own outputs move when its inputs, constants and approximated functions are off by rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from ortconv.compare.verdict import TIMES, Gap, gap, widest
+from ortconv.errors import OrtconvError
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.tensor import Array, Tensor
+from ortconv.ir.types import DType
+
+UNITS = {DType.FLOAT16: 2.0**-11, DType.BFLOAT16: 2.0**-8, DType.FLOAT: 2.0**-20, DType.DOUBLE: 2.0**-49}
+"""How far sums are off, relative to their size, for being added in another order."""
+
+APPROXIMATED = ("Sigmoid", "Tanh", "Erf")
+"""Functions that kernels compute by polynomials, with an error that is relative to 1 and not to a result near 0."""
+
+ERRORS = {DType.FLOAT: 2.0**-23, DType.DOUBLE: 2.0**-52}
+"""The error of these functions. Narrow types hide it."""
+
+
+TIES = 2.0**-12
+"""How far a sum of products of quantized values is off before it is rounded, in steps."""
+
+NUDGES = 8
+"""How often a model is run off by rounding, where that may explain a difference."""
+
+FIRST = 2
+"""After as many runs, only a difference that they come near to explaining has the others made."""
+
+NEAR = 4.0
+"""Movements come near to explaining a difference that is no more than so many times as wide."""
+
+Outputs = list[Any]
+
+
+class Direction:
+    """Random signs and factors by number. Each odd number has those of the one before with the other sign."""
+
+    def __init__(self, number: int) -> None:
+        self._rng, self._sign = np.random.default_rng(number // 2), 1 - 2 * (number % 2)
+
+    def signs(self, shape: tuple[int, ...] = ()) -> Array:
+        return np.asarray(self._sign * self._rng.choice((-1.0, 1.0), shape))
+
+    def factors(self, shape: tuple[int, ...]) -> Array:
+        """Numbers from -1 to 1."""
+        return np.asarray(self._sign * self._rng.uniform(-1, 1, shape))
+
+
+class Movements:
+    """What a model makes when it is off by rounding: `run(direction, inputs)`, on inputs that are off, too."""
+
+    def __init__(self, run: Callable[[Direction, dict[str, Any]], Outputs]) -> None:
+        self._run = run
+        self._made: dict[int, list[Outputs]] = {}
+
+    def of(self, i: int, feeds: Mapping[str, Any]) -> Iterator[Outputs]:
+        """The outputs for the inputs of number i, at most NUDGES: the first failure ends them. Runs are made when needed."""
+        made = self._made.setdefault(i, [])
+        with suppress(OrtconvError):
+            for n in range(NUDGES):
+                if n == len(made):
+                    made.append(self._run(Direction(n), {k: nudged(v, Direction(n)) for k, v in feeds.items()}))
+                yield made[n]
+
+    def explain(self, found: Gap, i: int, feeds: Mapping[str, Any], want: Outputs, k: int) -> bool:
+        """Whether output k of these runs is as far from what the model makes of the inputs as a result is."""
+        gaps: list[Gap] = []
+        for moved in self.of(i, feeds):
+            gaps.append(gap(want[k], moved[k]))
+            if found.explained_by(widest(gaps)):
+                return True
+            if len(gaps) == FIRST and not found.explained_by(widest(gaps), NEAR * TIMES):
+                return False
+        return False
+
+
+def nudged(value: Any, direction: Direction) -> Any:
+    """An input or constant whose floats are off by about what rounding does to sums."""
+    if isinstance(value, list):
+        return [nudged(v, direction) for v in value]
+    if not isinstance(value, np.ndarray) or value.dtype == object:
+        return value
+    unit = UNITS.get(DType.of(value.dtype))
+    if unit is None:
+        return value
+    exact = value.astype(np.float64)
+    with np.errstate(all="ignore"):
+        return (exact + unit * direction.signs(exact.shape) * (np.abs(exact) + 2.0**-3)).astype(value.dtype)
+
+
+def nudge(graph: Graph, direction: Direction) -> None:
+    """Move float constants by about what rounding does to sums, and what is approximated or quantized by the error of that.
+
+    In place. Quantized values at ties then fall elsewhere. Exponents stay: a negative number has no other power than a whole one.
+    """
+    exponents = {node.input(1) for node in graph.walk() if node.is_op("Pow")}
+    for part in graph.graphs():
+        for value in part.initializers.values():
+            const = value.constant
+            if const is not None and const.dtype in UNITS and value not in exponents:
+                exact = const.numpy().astype(np.float64)
+                factor = 1 + UNITS[const.dtype] * direction.factors(exact.shape)
+                value.const = Tensor.of((exact * factor).astype(const.dtype.numpy))
+        for node in list(part):
+            _nudge_node(part, node, direction.signs().item())
+
+
+def _nudge_node(graph: Graph, node: Node, sign: float) -> None:
+    value = node.input(0)
+    if node.domain == "" and node.op in APPROXIMATED:
+        result, error = node.out, ERRORS.get(node.out.dtype or DType.UNDEFINED, 0.0)
+        if error:
+            added = _add(graph, result, sign * error, node.next)
+            graph.replace_uses(result, added.out)
+            graph.set_input(added, 0, result)
+    elif node.is_op("QuantizeLinear") and value is not None:
+        step = _step(node)
+        if step:
+            graph.set_input(node, 0, _add(graph, value, sign * step * TIES, node).out)
+
+
+def _add(graph: Graph, value: Value, amount: float, before: Node | None) -> Node:
+    """A node that adds a number to a value."""
+    assert value.dtype is not None
+    number = graph.constant(Tensor.of(np.array(amount, value.dtype.numpy)), "error")
+    return graph.add_node("Add", [value, number], types=[value.type], before=before)
+
+
+def _step(node: Node) -> float:
+    """The smallest scale of a QuantizeLinear of float32; 0 where it is not constant."""
+    value, scale = node.input(0), node.input(1)
+    const = None if scale is None or value is None or value.dtype is not DType.FLOAT else scale.constant
+    return 0.0 if const is None else float(np.abs(const.numpy().astype(np.float64)).min(initial=np.inf))
+
+
+def swinging(runs: Sequence[Array]) -> Array:
+    """The elements that move through the whole range of the first of several results, as beside the pole of a function."""
+    numbers = [np.where(np.isfinite(a), a, 0).astype(np.float64) for a in runs]
+    swing = np.max(numbers, axis=0) - np.min(numbers, axis=0)
+    return np.asarray((swing > 0) & (swing >= np.abs(numbers[0]).max(initial=0)))

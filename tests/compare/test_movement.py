@@ -1,0 +1,114 @@
+"""A difference is explained where rounding moves the source as far, and nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from ortconv.compare.movement import Direction, nudge, nudged
+from ortconv.compare.reference import Reference, ValidationSettings
+from ortconv.compare.validate import UNSTABLE, validate
+from ortconv.errors import MismatchError
+from ortconv.ir.tensor import Tensor
+from ortconv.models import load
+
+INF = np.inf
+LARGE = np.array([-8.2, -9.1, -10.3, -12.7])
+TAILS = LARGE / (1 + np.exp(-LARGE))
+QUANTIZED = "q = QuantizeLinear(x, one, zero) d = DequantizeLinear(q, one, zero) y = Mul(d, three)"
+
+
+class Case(NamedTuple):
+    """A source, its inputs, a result that rounding explains, and others that have a fault."""
+
+    body: str
+    x: object
+    fine: object
+    wrong: tuple[object, ...]
+    dtype: str = "float"
+
+
+CASES = {
+    "a quantized value at a tie": Case(
+        QUANTIZED, [0.5, 3, 4, 5], [3, 9, 12, 15], ([7, 9, 12, 15], [3, 12, 15, 15], [0, 9, 12, INF])
+    ),
+    "the pole of a function": Case(
+        "y = Tan(x)", [np.pi / 2, 1, 0.5, 0.25], [-INF, 1.558, 0.5464, 0.2554],
+        ([2066, INF, 0.5464, 0.2554], [INF, -INF, 0.5464, 0.2554]), "float16",
+    ),
+    "the tail of a sigmoid": Case(
+        "s = Sigmoid(x) y = Mul(x, s)", LARGE, TAILS + LARGE * 1e-7, (TAILS + LARGE * 1e-6, TAILS[::-1])
+    ),
+}  # fmt: skip
+
+
+def reference(folder: Path, case: Case) -> Reference:
+    dtype = {"float": np.float32, "float16": np.float16}[case.dtype]
+    constants = "<float one = {1}, uint8 zero = {0}, float three = {3}>" if "one" in case.body else ""
+    text = f"g ({case.dtype}[4] x) => ({case.dtype}[4] y) {constants} {{ {case.body} }}"
+    source = folder / "m.onnx"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'), source)
+    given = {"x": np.array(case.x, dtype)}
+    return Reference(load(source), source, ValidationSettings(engines=("numpy",), given=(given,)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_rounding_explains_is_no_fault(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    expected = reference(tmp_path, case)
+    dtype = expected.feeds["x"].dtype
+    with expected.clock:
+        expected.judge("numpy", [[np.array(case.fine, dtype)]], "", "", False)
+        for wrong in case.wrong:
+            with pytest.raises(MismatchError):
+                expected.judge("numpy", [[np.array(wrong, dtype)]], "", "", False)
+
+
+def test_a_result_that_was_accepted_for_this_is_named(tmp_path: Path) -> None:
+    case = CASES["a quantized value at a tie"]
+    expected = reference(tmp_path, case)
+    assert not validate(expected, tmp_path / "m.onnx").notes
+    with expected.clock:
+        expected.judge("numpy", [[np.array(case.fine, np.float32)]], "", "", False)
+    assert validate(expected, tmp_path / "m.onnx").notes == (f"{UNSTABLE}: y",)
+
+
+def test_large_inputs_may_overflow_as_they_do_in_onnxruntime(tmp_path: Path) -> None:
+    """ReduceLogSumExp of onnxruntime may add up the exponentials themselves."""
+    text = "g (float[1,2] x) => (float[1,1] y) { y = ReduceLogSumExp<axes = [1]>(x) }"
+    source = tmp_path / "m.onnx"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'), source)
+    expected = Reference(load(source), source, ValidationSettings(engines=("numpy",)))
+    large = next(i for i, trial in enumerate(expected.trials) if trial.is_large)
+    overflow = [np.full((1, 1), INF, np.float32)]
+    plain = list(expected.outputs["numpy"])
+    with expected.clock:
+        with pytest.raises(MismatchError):
+            expected.judge("numpy", [*plain[:large], overflow, *plain[large + 1 :]], "", "", False)
+        expected.outputs["onnxruntime"] = [*plain[:large], overflow, *plain[large + 1 :]]
+        expected._own = dict.fromkeys(range(len(plain)))
+        expected.judge("numpy", [*plain[:large], overflow, *plain[large + 1 :]], "", "", False)
+        with pytest.raises(MismatchError):
+            expected.judge("numpy", [overflow, *plain[1:]], "", "", False)
+
+
+def test_every_second_movement_is_that_before_it_with_the_other_sign() -> None:
+    value = np.linspace(-2, 2, 50)
+    moves = [nudged(value, Direction(n)) - value for n in range(4)]
+    np.testing.assert_allclose(moves[0], -moves[1], atol=1e-15)
+    assert np.abs(moves[0] - moves[2]).max() > 0
+
+
+def test_exponents_stay_where_constants_move(tmp_path: Path) -> None:
+    body = "p = Pow(x, three) y = Mul(p, one)"
+    expected = reference(tmp_path, Case(body, [1, 2, 3, 4], [], ()))
+    graph = load(expected.source).graph
+    nudge(graph, Direction(0))
+    moved = {v.const.numpy().item() for v in graph.initializers.values() if isinstance(v.const, Tensor)}
+    assert 3.0 in moved
+    assert 1.0 not in moved
