@@ -65,6 +65,11 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
 @click.option(
     "--snippet", type=click.Choice(SNIPPETS), help="Also print code that opens the recommended file in an app."
 )
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write plots, table and recommendation as a page in one file.",
+)
 @add(FIX_DIM)
 @add(VALIDATION)
 @click.option("--custom-op-library", type=Library(), help="Shared library with your own operators, for onnxruntime.")
@@ -96,6 +101,12 @@ def command(model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bo
 
         check_snippet(flags["snippet"], flags["target"])
     found = _tuned(model, only, flags, shown=not quiet)
+    if flags["html"] is not None:
+        from ortconv.cli.options import given_options
+        from ortconv.cli.tune_view import page_of
+        from ortconv.files import write_text
+
+        write_text(flags["html"], page_of(found, given_options()))
     if as_json:
         print_json(found.to_dict())
     elif quiet:

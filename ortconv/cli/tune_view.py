@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ortconv.cli.render import size
-from ortconv.cli.tables import Section, show
+from ortconv.cli.tables import show
+from ortconv.report.sections import Section
 
 if TYPE_CHECKING:
     from ortconv.backends.onnxruntime_app import SessionSettings
+    from ortconv.report.pareto import Point
     from ortconv.tuning.making import Estimated
     from ortconv.tuning.result import Measured, Row, Tuning
 
@@ -95,6 +97,55 @@ def _estimated(found: Estimated | None) -> tuple[str, ...]:
         return "", "", ""
     partitions = f"{found.partitions}, {found.taken} of {found.nodes} nodes"
     return f"{1e3 * found.seconds:.3g} ms", f"{1e3 * found.cpu_seconds:.3g} ms", partitions
+
+
+def page_of(found: Tuning, options: Mapping[str, object]) -> str:
+    """The tuning as a page, with plots of what a candidate costs; `options` are those of the command."""
+    from ortconv.report.page import about, page
+
+    head, *tables = sections(found, everything=True)
+    name = found.model.replace("\\", "/").rpartition("/")[2]
+    return page(
+        name, head.title, [Section("Recommended", head.lines), *_plots(found), *tables, about(options)], kind="tuning"
+    )
+
+
+PLOT_NOTE = "Less is better on both axes. The line joins candidates that no other beats in both; a ring marks the recommended one."
+
+
+def _plots(found: Tuning) -> Iterator[Section]:
+    """The measured latency against other costs, measured or estimated."""
+    from ortconv.report.pareto import AxisTitle, pareto
+
+    estimated = f"Latency, measured, and time with {NAMES[found.target]}, estimated"
+    plots: dict[str, tuple[str, Callable[[Row], float | None]]] = {
+        "Latency and peak memory, both measured": ("peak memory, MB", _peak),
+        "Latency and size, both measured": (
+            "size, MB",
+            lambda row: None if row.measured is None else row.measured.bytes / 1e6,
+        ),
+        estimated: (
+            f"estimated for {found.device}, ms",
+            lambda row: None if row.estimated is None else 1e3 * row.estimated.seconds,
+        ),
+    }
+    across = AxisTitle("latency, relative to the base")
+    for title, (axis, cost) in plots.items():
+        points = [point for row in found.rows if (point := _point(row, cost(row))) is not None]
+        yield Section(title, [PLOT_NOTE], figure=pareto(points, across, AxisTitle(axis, "{:.4g}")))
+
+
+def _peak(row: Row) -> float | None:
+    return None if row.measured is None or row.measured.peak_bytes is None else row.measured.peak_bytes / 1e6
+
+
+def _point(row: Row, cost: float | None) -> Point | None:
+    from ortconv.report.pareto import Point
+
+    if row.measured is None or cost is None:
+        return None
+    latency = row.measured.latency
+    return Point(row.label, latency.ratio, cost, latency.low, latency.high, row.rank == 1)
 
 
 def show_axes(only: Mapping[str, Sequence[str]], target: str, *, markdown: bool) -> None:

@@ -57,6 +57,21 @@ def test_markdown_has_a_fenced_snippet(samples: Path, capsys: pytest.CaptureFixt
     assert "```python\nimport onnxruntime" in out
 
 
+def test_the_page_has_plots_and_table(samples: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert main(["tune", str(samples / "mnist.onnx"), *FEW, "-q", "--html", str(page)]) == 0
+    text = page.read_text("utf-8")
+    assert text.count("<svg") == 3
+    for heading in (
+        "Recommended",
+        "Latency and peak memory, both measured",
+        "time with NNAPI, estimated",
+        "Candidates",
+    ):
+        assert heading in text
+    assert "options: --only level=all,basic" in text
+
+
 def test_quiet_prints_the_command(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tune", str(samples / "mnist.onnx"), *FEW, "-q", "--goal", "size"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
