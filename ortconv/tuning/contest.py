@@ -78,8 +78,15 @@ class Contest:
                 return
 
     def _block(self, alive: Sequence[Candidate], stage: str) -> None:
-        """One block, in a new process."""
-        entrants = [self.base, *(c for c in alive if c is not self.base)]
+        """One block: candidates of one thread in one new process, the others in another, since their clocks differ."""
+        others = [c for c in alive if c is not self.base]
+        for has_threads in (False, True):
+            group = [c for c in others if (c.entrant.settings.threads > 1) is has_threads]
+            if group or not (has_threads or others):
+                self._measure([self.base, *group], stage)
+        self._blocks += 1
+
+    def _measure(self, entrants: Sequence[Candidate], stage: str) -> None:
         block = Block(tuple(c.entrant for c in entrants), self._blocks, self._library)
         job = Job(self._key("block", entrants, self._blocks), measure_block, (block, self._feeds))
         found = self._workshop.do(stage, job, _times)
@@ -88,7 +95,6 @@ class Contest:
         for c, own in zip(entrants, found, strict=True):
             c.note(self._blocks, own, found[0])
             c.tell()
-        self._blocks += 1
 
     def _key(self, kind: str, candidates: Sequence[Candidate], *more: Any) -> str:
         return key_of(

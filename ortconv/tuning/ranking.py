@@ -56,6 +56,17 @@ def score(candidate: Candidate, goal: Goal) -> float | None:
     return sum(weight * value for weight, value in found if value is not None)
 
 
+def bound(candidate: Candidate, goal: Goal) -> tuple[float, float]:
+    """What candidates are ordered by: the upper end of the score's interval, and the score where that is unknown.
+
+    So an uncertain number wins only where it is better with confidence.
+    """
+    found, weight = score(candidate, goal), goal.weights.get("latency", 0.0)
+    assert found is not None
+    spread = interval(list(candidate.logs.values())).spread if weight else 0.0
+    return found + weight * spread if weight else found, found
+
+
 def _criterion(candidate: Candidate, name: str) -> float | None:
     """The logarithm of what a criterion counts."""
     estimated = candidate.row.estimated
@@ -89,39 +100,38 @@ def _mean(candidate: Candidate) -> float:
 
 def hopeless(candidates: Sequence[Candidate], goal: Goal) -> list[Candidate]:
     """The candidates that are worse than the best one by more than TIE with confidence: they cannot win."""
-    scores = [(found, c) for c in candidates if (found := score(c, goal)) is not None]
-    if not scores:
+    known = [c for c in candidates if score(c, goal) is not None]
+    best = min(known, key=lambda c: bound(c, goal), default=None)
+    if best is None:
         return []
-    best = min(scores, key=lambda entry: entry[0])[1]
-    others = [(c, ratio(c, best, goal)) for _, c in scores if c is not best]
+    others = [(c, ratio(c, best, goal)) for c in known if c is not best]
     return [c for c, over in others if over.low is not None and over.low > TIE]
 
 
 def ranked(candidates: Sequence[Candidate], goal: Goal) -> list[Candidate]:
     """The candidates that have a score, the best first, those that were stopped last; sets ranks and scores of their rows."""
-    scores = []
+    known = []
     for c in candidates:
         found = score(c, goal)
         c.row.score, c.row.rank = None if found is None else round(math.exp(found), 6), None
         if found is not None:
-            scores.append((found, c))
-    if not scores:
+            known.append(c)
+    if not known:
         return []
-    best = _best(scores, goal)
-    others = sorted((c.is_stopped, found, n) for n, (found, c) in enumerate(scores) if c is not best)
-    order = [best, *(scores[n][1] for _, _, n in others)]
+    best = _best(known, goal)
+    others = sorted((c for c in known if c is not best), key=lambda c: (c.is_stopped, bound(c, goal)))
+    order = [best, *others]
     for place, c in enumerate(order):
         c.row.rank = place + 1
     return order
 
 
-def _best(scores: Sequence[tuple[float, Candidate]], goal: Goal) -> Candidate:
-    """The candidate with the lowest score; among equal ones that with the lowest latency, and then the plainest one."""
-    least = min(scores, key=lambda entry: entry[0])[1]
-    equal = _equal_to(least, [c for _, c in scores], goal)
+def _best(candidates: Sequence[Candidate], goal: Goal) -> Candidate:
+    """The candidate with the lowest bound; among equal ones that with the lowest latency, and then the plainest one."""
+    equal = _equal_to(min(candidates, key=lambda c: bound(c, goal)), candidates, goal)
     timed = [c for c in equal if c.logs]
     if timed and goal is not LATENCY:
-        equal = _equal_to(min(timed, key=_mean), timed, LATENCY)
+        equal = _equal_to(min(timed, key=lambda c: bound(c, LATENCY)), timed, LATENCY)
     return min(equal, key=_oddity)
 
 

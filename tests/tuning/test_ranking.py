@@ -82,6 +82,11 @@ def test_a_difference_that_may_be_none_does_not_count_up_to_three_percent() -> N
     assert ranked([noisy, plain], LATENCY)[0] is noisy
 
 
+def test_an_uncertain_number_does_not_win() -> None:
+    sure, unsure = candidate([0.99, 0.99, 0.991]), candidate([0.7, 1.4, 0.8], form=Form("basic"), threads=2)
+    assert ranked([unsure, sure], LATENCY) == [sure, unsure]
+
+
 def test_among_equal_sizes_the_faster_file_wins() -> None:
     small, large, fast = candidate([1.0] * 3), candidate([0.5] * 3, bytes=200), candidate([0.8] * 3, form=Form("basic"))
     assert [c.row.rank for c in (small, large, fast)] == [None] * 3
