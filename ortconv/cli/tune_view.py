@@ -50,7 +50,7 @@ def _head(found: Tuning) -> Iterator[str]:
     minutes = f"{found.seconds:.0f} s" if found.seconds < 120 else f"{found.seconds / 60:.1f} min"
     yield f"{found.candidates} candidates, {found.files} different files, in {minutes}"
     if not found.is_complete:
-        yield "not complete: the time was up, or it was interrupted"
+        yield "not complete: " + ("; ".join(found.notes) or "the time was up, or it was interrupted")
 
 
 def opened_with(settings: SessionSettings, provider: str) -> str:

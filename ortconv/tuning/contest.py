@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ortconv.compare.feeds import Feeds
 from ortconv.errors import OrtconvError, UnsupportedError
+from ortconv.process import usable_memory
 from ortconv.tuning.candidate import Candidate, median_load, median_turn
 from ortconv.tuning.measuring import Block, Times, measure_block, measure_memory
 from ortconv.tuning.memo import key_of
@@ -42,16 +43,10 @@ class Contest:
 
     def weigh(self, candidates: Sequence[Candidate]) -> None:
         """Measure the peak memory of each, in a new process. What cannot be opened or run gets its error."""
-        jobs = {
-            self._key("memory", [c]): (
-                c,
-                Job(self._key("memory", [c]), measure_memory, (c.entrant, self._feeds, self._library)),
-            )
-            for c in candidates
-        }
-        every = [job for _, job in jobs.values()]
-        for job, found in self._workshop.each("measuring memory", every, _same, fresh=True):
-            candidate = jobs[job.key][0]
+        by_key = {self._key("memory", [c]): c for c in candidates}
+        jobs = [Job(key, measure_memory, (c.entrant, self._feeds, self._library)) for key, c in by_key.items()]
+        for job, found in self._workshop.each("measuring memory", jobs, _same, fresh=True):
+            candidate = by_key[job.key]
             if isinstance(found, OrtconvError):
                 candidate.row.error = found.message
             else:
@@ -82,8 +77,10 @@ class Contest:
         others = [c for c in alive if c is not self.base]
         for has_threads in (False, True):
             group = [c for c in others if (c.entrant.settings.threads > 1) is has_threads]
-            if group or not (has_threads or others):
-                self._measure([self.base, *group], stage)
+            for part in parts(group, self.base.peak or 0, usable_memory()):
+                self._measure([self.base, *part], stage)
+        if not others:
+            self._measure([self.base], stage)
         self._blocks += 1
 
     def _measure(self, entrants: Sequence[Candidate], stage: str) -> None:
@@ -102,14 +99,28 @@ class Contest:
         )
 
 
+def parts(candidates: Sequence[Candidate], base: int, memory: int | None) -> Iterator[list[Candidate]]:
+    """The candidates in parts, so that the sessions of a part and the base fit into half of the memory together."""
+    part: list[Candidate] = []
+    used = base
+    for c in candidates:
+        if part and memory is not None and used + (c.peak or 0) > memory // 2:
+            yield part
+            part, used = [], base
+        part.append(c)
+        used += c.peak or 0
+    if part:
+        yield part
+
+
 def _sound(candidates: Sequence[Candidate]) -> list[Candidate]:
     return [c for c in candidates if c.row.error is None]
 
 
 def _is_settled(alive: Sequence[Candidate], goal: Goal) -> bool:
     """Whether one is left, or more blocks would hardly change how the others compare with the best."""
-    best, *others = ranked(alive, goal)
-    return all(ratio(c, best, goal).spread <= PRECISION for c in others)
+    order = ranked(alive, goal)
+    return all(ratio(c, order[0], goal).spread <= PRECISION for c in order[1:])
 
 
 def _same(value: Any) -> Any:

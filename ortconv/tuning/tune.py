@@ -152,6 +152,7 @@ class Tuner:
         self._variants: list[Candidate] = []
         self._contest: Contest | None = None
         self._source_key = ""
+        self._notes: list[str] = []
         self.is_done = False
 
     def run(self) -> None:
@@ -167,14 +168,23 @@ class Tuner:
         self._variants = self._with_settings(self._files) if exhaustive else []
         entrants = [*self._files, *self._variants]
         contest.weigh([contest.base, *entrants])
-        contest.run(entrants, goal, "measuring", exhaustive=exhaustive)
+        self._measure(contest, entrants, "measuring")
         if exhaustive or self._workshop.is_late():
             return
         finalists = [c for c in ranked(self._files, goal) if not c.is_stopped][:FINALISTS]
         self._variants = self._with_settings(finalists)
         if self._variants:
             contest.weigh(self._variants)
-            contest.run([*finalists, *self._variants], goal, "measuring session settings")
+            self._measure(contest, [*finalists, *self._variants], "measuring session settings")
+
+    def _measure(self, contest: Contest, entrants: Sequence[Candidate], stage: str) -> None:
+        """Measure; what fails as a whole ends that, and is a note where there are results already."""
+        try:
+            contest.run(entrants, self._plan.goal, stage, exhaustive=self._plan.exhaustive)
+        except OrtconvError as error:
+            if not any(c.logs for c in self._files):
+                raise
+            self._notes.append(f"{stage} ended early: {error.message}")
 
     # ------------------------------------------------------------------ stages
 
@@ -276,7 +286,9 @@ class Tuner:
         order = [c.row for c in best]
         rest = [c.row for c in every if c.row.rank is None] + self._failed
         if self.is_done and not order:
-            reasons = list(dict.fromkeys(row.error for row in rest if row.error and row.error != LATE))
+            reasons = list(dict.fromkeys(row.error for row in rest if row.error is not None and row.error != LATE))
+            if any(c.logs for c in every):
+                reasons = ["this system does not report the memory of a process"]
             raise UnsupportedError(
                 f"no candidate could be measured: {reasons[0] if reasons else 'the time was up'}",
                 hint=None if reasons else "allow more time with --budget",
@@ -297,8 +309,9 @@ class Tuner:
             files=len(self._files),
             seconds=self._workshop.elapsed,
             stages=dict(self._workshop.stages),
-            is_complete=self.is_done and not late,
+            is_complete=self.is_done and not late and not self._notes,
             is_interrupted=not self.is_done,
+            notes=list(self._notes),
         )
 
     def _choice(self, best: Candidate) -> Choice:

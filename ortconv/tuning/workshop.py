@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from ortconv.batch.crew import Crew, crew_of
+from ortconv.batch.crew import Crew, crew_of, memory_share
 from ortconv.batch.engine import Engine
 from ortconv.errors import CrashError, LimitError, OrtconvError
 from ortconv.tuning.memo import Memo
@@ -146,7 +146,9 @@ class Workshop:
 
     def _crew(self, fresh: bool) -> Crew:
         if fresh not in self._crews:
-            made: AbstractContextManager[Crew] = crew_of(None, self._jobs, *self._limits, isolated=True, fresh=fresh)
+            timeout, memory = self._limits
+            memory = memory or (memory_share(1) if fresh else None)  # what is measured runs alone
+            made: AbstractContextManager[Crew] = crew_of(None, self._jobs, timeout, memory, isolated=True, fresh=fresh)
             self._crews[fresh] = self._resources.enter_context(made)
         return self._crews[fresh]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx.parser
@@ -18,7 +19,9 @@ from ortconv.cli import main
 from ortconv.errors import BackendError, UnsupportedError, UsageError
 from ortconv.tuning import contest
 from ortconv.tuning import tune as tuning
-from ortconv.tuning.result import Tuning
+from ortconv.tuning.axes import Form
+from ortconv.tuning.measuring import Entrant
+from ortconv.tuning.result import Row, Tuning
 from ortconv.tuning.workshop import Progress
 
 FEW = {
@@ -124,6 +127,31 @@ def test_an_interruption_keeps_what_is_known(samples: Path, tmp_path: Path) -> N
     assert found.recommended is not None
 
 
+def test_a_block_that_fails_keeps_what_is_known(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure, calls = contest.Contest._measure, []
+
+    def second_fails(*arguments: Any) -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            raise UnsupportedError("too slow")
+        measure(*arguments)
+
+    monkeypatch.setattr(contest.Contest, "_measure", second_fails)
+    found = ortconv.tune(samples / "mnist.onnx", only=FEW)
+    assert found.notes == ["measuring ended early: too slow"]
+    assert not found.is_complete
+    assert found.recommended is not None
+
+
+def test_a_first_block_that_fails_is_the_error(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*arguments: Any) -> None:
+        raise UnsupportedError("too slow")
+
+    monkeypatch.setattr(contest.Contest, "_measure", fails)
+    with pytest.raises(UnsupportedError, match="too slow"):
+        ortconv.tune(samples / "mnist.onnx", only=FEW)
+
+
 def test_a_budget_ends_the_work(samples: Path) -> None:
     found = ortconv.tune(samples / "mnist.onnx", budget=0.5)
     assert not found.is_complete
@@ -162,6 +190,16 @@ def test_an_ort_file_is_not_tuned(tmp_path: Path, samples: Path) -> None:
 def test_a_target_that_there_is_not(samples: Path) -> None:
     with pytest.raises(UsageError, match="target 'npu'"):
         ortconv.tune(samples / "mnist.onnx", target="npu")
+
+
+def test_sessions_of_a_process_fit_into_memory() -> None:
+    row = Row("c", Form(), SessionSettings(), "")
+    entrants = [
+        contest.Candidate(row, Entrant("f", row.settings), "d", 1, peak=peak) for peak in (10, 20, 30, 200, None)
+    ]
+    assert [[c.peak for c in part] for part in contest.parts(entrants, 5, 100)] == [[10, 20], [30], [200], [None]]
+    assert [len(part) for part in contest.parts(entrants, 5, None)] == [5]
+    assert list(contest.parts([], 5, 100)) == []
 
 
 # ---------------------------------------------------------------------- sessions
