@@ -31,6 +31,7 @@ from ortconv.partition.coreml import rules as coreml
 from ortconv.partition.nnapi import rules as nnapi
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.reduction import bundle, reduce
+from ortconv.tuning import result
 
 FOLDER = Path(__file__).parent
 NOTE = "This page is written by `make docs` from the program itself.\n"
@@ -195,6 +196,7 @@ SCHEMAS: dict[str, tuple[type, int]] = {
     "nnapi_conformance": (conformance.Conformance, conformance.VERSION),
     "reduce": (reduce.Reduction, reduce.VERSION),
     **{name: (kind, 1) for name, kind in DOCUMENTS.items()},
+    "tune": (result.Tuning, result.VERSION),
 }
 """By the name of the schema: what the JSON document consists of, and the document's version."""
 

@@ -37,6 +37,7 @@ if _TYPE_CHECKING:
     from ortconv.reduction.bundle import bundle as bundle
     from ortconv.reduction.reduce import reduce as reduce
     from ortconv.runtime.session import Session as Session
+    from ortconv.tuning.tune import tune as tune
 
 __version__ = "0.2.0"
 
@@ -60,6 +61,7 @@ _PUBLIC = {
     "load": ("ortconv.models", ""),
     "optimize": ("ortconv.pipeline", ""),
     "reduce": ("ortconv.reduction.reduce", ""),
+    "tune": ("ortconv.tuning.tune", ""),
     "verify": ("ortconv.ortformat.check", "check"),
 }
 
@@ -67,7 +69,7 @@ __all__ = [
     "BackendError", "Failure", "FormatError", "GraphError", "MismatchError", "ModelError", "Options", "OrtconvError",
     "Result", "Session", "UnsafeInputError", "UnsupportedError", "UsageError", "__version__", "analyze", "bundle",
     "compare", "convert", "convert_all", "diff", "errors", "export", "export_tflite", "inspect", "load", "nnapi",
-    "optimize", "partition", "reduce", "verify",
+    "optimize", "partition", "reduce", "tune", "verify",
 ]  # fmt: skip
 
 

@@ -32,3 +32,9 @@ ERROR_BUDGET = 0.01
 
 ENGINES = ("numpy", "onnxruntime", "both")
 """Where validation runs source and result."""
+
+GOALS = ("latency", "size", "memory", "accelerator", "balanced")
+"""What candidates of a tuning are ranked by."""
+
+SNIPPETS = ("kotlin", "swift", "cpp", "python")
+"""The languages of code that opens a file in an app."""

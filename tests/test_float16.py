@@ -172,6 +172,24 @@ def test_the_budget_decides(tmp_path: Path) -> None:
     assert errors[-1] == 0
 
 
+CHOOSING = with_weights(
+    model("g (float[64,8] x) => (float[64,16] y, int64[64,1] i) { y = MatMul(x, w)  i = ArgMax <axis = 1> (y) }"),
+    w=np.random.default_rng(0).normal(size=(8, 1)) + np.random.default_rng(1).normal(size=(8, 16)) * 1e-4,
+)
+
+
+def test_where_noise_decides_nothing_real_inputs_are_asked_for(tmp_path: Path) -> None:
+    result, _ = converted(CHOOSING, tmp_path)
+    assert result.float16 is not None
+    assert result.float16.reasons == {"error budget": 2}
+    assert "ArgMax" in (result.float16.advice or "")
+    assert "--validate-with" in (result.float16.advice or "")
+    given = {"x": np.eye(64, 8, dtype=np.float32)}
+    result, _ = converted(CHOOSING, tmp_path, validate_with=given)
+    assert result.float16 is not None
+    assert result.float16.advice is None
+
+
 @pytest.mark.parametrize("name", ["MatMul", "first", "h"])
 def test_named_nodes_stay_float32(name: str, tmp_path: Path) -> None:
     proto = onnx.ModelProto()

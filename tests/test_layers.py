@@ -30,7 +30,7 @@ LAYERS: list[set[str]] = [
     {"report"},
     {"pipeline"},
     {"batch", "differences", "exporting", "inspection"},
-    {"reduction"},
+    {"reduction", "tuning"},
     {"cli"},
     {"__main__"},
 ]

@@ -10,6 +10,7 @@ import json
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -195,11 +196,16 @@ def _session(
         options.add_session_config_entry("session.x64quantprecision", "1")
     if profile is not None:
         options.enable_profiling, options.profile_file_prefix = True, profile
+    with native(f"opening {_name(model, default)}"):
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=False)
+
+
+@contextmanager
+def native(call: str) -> Iterator[None]:
+    """A call of onnxruntime that may crash. BackendError with its message where it refuses."""
     try:
-        with risky(f"onnxruntime opening {_name(model, default)}"):
-            return onnxruntime.InferenceSession(
-                model, options, providers=["CPUExecutionProvider"], enable_fallback=False
-            )
+        with risky(f"onnxruntime {call}"):
+            yield
     except BackendError:
         raise
     except Exception as error:

@@ -42,8 +42,11 @@ def crew_of(
     memory: int | None,
     *,
     isolated: bool,
+    fresh: bool = False,
 ) -> Iterator[Crew]:
-    """Those who do the work as long as the block lasts. With `isolated`, in processes that are held to the limits."""
+    """Those who do the work as long as the block lasts. With `isolated`, in processes that are held to the limits, and with
+    `fresh` each piece of work in a new one.
+    """
     if isinstance(executor, Executor):
         if timeout is not None or memory is not None:
             hint = "leave the limits out, or leave the work to ortconv's own workers"
@@ -60,7 +63,9 @@ def crew_of(
     if not isolated:
         yield Crew(Here(), 1, True)
         return
-    pool = LocalPool(jobs, Limits(TIMEOUT if timeout is None else timeout, memory or memory_share(jobs)), WARM)
+    pool = LocalPool(
+        jobs, Limits(TIMEOUT if timeout is None else timeout, memory or memory_share(jobs)), WARM, fresh=fresh
+    )
     try:
         yield Crew(pool, jobs, True)
     finally:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ortconv.errors import UsageError
 from ortconv.files import lock, opened
@@ -60,11 +60,19 @@ class Record:
             return None
 
 
+class Line(Protocol):
+    """What a journal holds."""
+
+    def line(self) -> bytes:
+        """The same as one line, its end included."""
+        ...
+
+
 class Journal:
     """The journal of a folder, which this process alone has open as long as it exists. UsageError if another one has."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / NAME
+    def __init__(self, folder: Path, name: str = NAME) -> None:
+        self.path = folder / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._descriptor = _opened(self.path)
@@ -86,7 +94,7 @@ class Journal:
         with open(self.path, "rb") as file:
             return {record.output: record for line in file if (record := Record.parse(line)) is not None}
 
-    def append(self, record: Record) -> None:
+    def append(self, record: Line) -> None:
         """Add a line."""
         _write(self._descriptor, record)
 
@@ -95,7 +103,7 @@ class Journal:
         os.close(self._descriptor)
 
 
-def append(path: Path, record: Record) -> None:
+def append(path: Path, record: Line) -> None:
     """Add a line. Lines of several processes do not mix."""
     descriptor = _opened(path)
     try:
@@ -109,7 +117,7 @@ def _opened(path: Path) -> int:
     return os.open(path, flags, 0o666)
 
 
-def _write(descriptor: int, record: Record) -> None:
+def _write(descriptor: int, record: Line) -> None:
     line = record.line()
     if os.write(descriptor, line) < len(line):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

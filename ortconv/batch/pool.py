@@ -145,13 +145,14 @@ def _python(role: str, descriptor: int, warm: Sequence[str]) -> subprocess.Popen
 class LocalPool(Executor):
     """An executor of `jobs` workers. Functions and arguments are pickled; the limits hold for each call.
 
-    `warm` are functions to call in a new process, MODULE:NAME; they import what the work needs.
+    `warm` are functions to call in a new process, MODULE:NAME; they import what the work needs. With `fresh`, each call has a
+    worker of its own, in which nothing was done before.
     """
 
     starter: Callable[[Sequence[str]], Starter] = ForkServer if sys.platform == "linux" else Spawner
 
-    def __init__(self, jobs: int, limits: Limits = NONE, warm: Sequence[str] = ()) -> None:
-        self.jobs, self.limits, self._warm = jobs, limits, warm
+    def __init__(self, jobs: int, limits: Limits = NONE, warm: Sequence[str] = (), *, fresh: bool = False) -> None:
+        self.jobs, self.limits, self._warm, self._fresh = jobs, limits, warm, fresh
         self._waiting: deque[tuple[Task, Future[Any]]] = deque()
         self._workers: list[Worker] = []
         self._is_closing = self._is_aborted = False
@@ -162,7 +163,7 @@ class LocalPool(Executor):
         if self._is_closing:
             raise RuntimeError("the pool is closed")
         future: Future[Any] = Future()
-        self._waiting.append((Task(partial(function, **keywords), arguments, self.limits, {}), future))
+        self._waiting.append((Task(partial(function, **keywords), arguments, self.limits, {}, self._fresh), future))
         if self._thread is None:
             self._thread = threading.Thread(target=self._manage, name="ortconv batch", daemon=True)
             self._thread.start()

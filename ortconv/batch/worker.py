@@ -33,12 +33,16 @@ GROWTH = 8
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A call, by reference, with the limits that hold for it and the risky calls that killed it before."""
+    """A call, by reference, with the limits that hold for it and the risky calls that killed it before.
+
+    A worker ends after its call that `is_last`.
+    """
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     limits: Limits
     fatal: Mapping[str, str]
+    is_last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,8 @@ def serve(channel: Connection) -> None:
         watch.begin(channel.send, task.fatal)
         watch.note_stage("")
         done = perform(task)
-        worn = task.limits.bytes is not None and process.data_bytes() - least > task.limits.bytes // GROWTH
+        grown = task.limits.bytes is not None and process.data_bytes() - least > task.limits.bytes // GROWTH
+        worn = task.is_last or grown
         try:
             message = pickle.dumps(Done(done.value, done.error, worn))
         except Exception as error:

@@ -24,6 +24,7 @@ VERBS = {
     "partition": ("ortconv.cli.partition", "Show which nodes an accelerator takes, and why it refuses the others."),
     "run": ("ortconv.cli.run", "Run an .onnx or .ort model on this machine."),
     "compare": ("ortconv.cli.compare", "Compare the outputs of models and backends, and find where they differ."),
+    "tune": ("ortconv.cli.tune", "Find the conversion and session options that suit a model best."),
     "devices": ("ortconv.cli.devices", "List NNAPI devices: the CPU and simulated ones."),
     "nnapi": ("ortconv.cli.nnapi", "Show a model's NNAPI operations; compare NNAPI devices."),
     "inspect": ("ortconv.cli.inspect", "Show what a model is: operators, cost, memory, quantization, what stands out."),

@@ -315,10 +315,10 @@ def _options(flags: dict[str, Any], style: str, **settings: Any) -> Options:
     for name in OF_BATCHES:
         del given[name]
     given["pipeline"] = _pipeline(given["pipeline"])
-    given["device"] = _device(given["device"])
+    given["device"] = device_of(given["device"])
     given["nnapi_partitioning_stop_ops"] = names(given["nnapi_partitioning_stop_ops"])
     given["fix_dims"] = dims(given["fix_dims"])
-    given["validate_with"] = tuple(map(_arrays, given["validate_with"]))
+    given["validate_with"] = tuple(map(arrays_of, given["validate_with"]))
     try:
         return Options(optimization_style=style, **given, **settings)
     except UsageError as error:
@@ -361,7 +361,8 @@ def dims(texts: tuple[str, ...]) -> dict[str, int]:
     return fixed
 
 
-def _device(path: Path | None) -> Any:
+def device_of(path: Path | None) -> Any:
+    """The device profile of --device; None without one."""
     if path is None:
         return None
     from ortconv.partition.profile import read_device
@@ -369,7 +370,8 @@ def _device(path: Path | None) -> Any:
     return read_device(path)
 
 
-def _arrays(path: Path) -> dict[str, Any]:
+def arrays_of(path: Path) -> dict[str, Any]:
+    """The inputs of a --validate-with, by name."""
     from ortconv.cli.arrays import read_npz
 
     return read_npz(path)

@@ -27,6 +27,20 @@ class Size(click.ParamType):  # type: ignore[type-arg]
             self.fail(str(error), param, ctx)
 
 
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """A time with its unit, in seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        from ortconv.compare.budget import seconds_of
+
+        seconds = value if isinstance(value, float) else seconds_of(value.strip().lower())
+        if not seconds:
+            self.fail(f"'{value}' is no time: write 90s, 10min or 2h", param, ctx)
+        return float(seconds)
+
+
 class Source(click.Path):
     """A file or directory that exists, or a URL of fsspec, which stays a text."""
 

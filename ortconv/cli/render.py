@@ -87,6 +87,8 @@ def _float16(found: Float16) -> Iterator[Fact]:
     yield "float16", f"{found.nodes} of {found.nodes + found.kept} nodes, {casts}; {error}"
     if found.reasons:
         yield "", f"{found.kept} in float32: {', '.join(f'{n} {why}' for why, n in found.reasons.items())}"
+    if found.advice is not None:
+        yield "", printable(found.advice)
 
 
 def _taken(result: Result) -> Iterator[Fact]:

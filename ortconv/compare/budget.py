@@ -15,6 +15,12 @@ SHARE_OF_EXTRAS = 0.02
 """How much of the time may go into inputs beyond the first set."""
 
 
+def seconds_of(text: str) -> float | None:
+    """A time such as 30s, 1.5min or 2h in seconds; None for what is no time."""
+    number = re.fullmatch(r"(\d+(?:\.\d+)?)(s|sec|min|h)", text)
+    return None if number is None else float(number[1]) * SECONDS[number[2]]
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """Seconds for all runs together, and bytes for the values of one run, constants not counted."""
@@ -27,10 +33,10 @@ class Budget:
         """A time, a size or both, such as "30s", "500M" or "2min,4GiB". UsageError for anything else."""
         found: dict[str, float] = {}
         for part in re.split(r"[,\s]+", text.strip().lower()):
-            number = re.fullmatch(r"(\d+(?:\.\d+)?)(s|sec|min|h)", part)
             try:
-                if number is not None:
-                    found["seconds"] = float(number[1]) * SECONDS[number[2]]
+                seconds = seconds_of(part)
+                if seconds is not None:
+                    found["seconds"] = seconds
                 else:
                     found["bytes"] = byte_count(part)
             except (ValueError, OverflowError) as error:

@@ -26,6 +26,12 @@ SHARE = 0.9
 
 MOST_REASONS = 5
 
+CHOOSERS = ("NonMaxSuppression", "TopK", "ArgMax", "ArgMin")
+"""Operators whose results follow from the order of elements. Rounding changes the order of elements that are nearly equal."""
+
+BUDGET = "error budget"
+"""The reason of nodes that would exceed it."""
+
 
 Run = Callable[[int], list[Any]]
 """From the number of a set of inputs to the outputs."""
@@ -48,6 +54,8 @@ class Float16:
     budget: float
     reasons: dict[str, int] = field(default_factory=dict)
     examples: list[str] = field(default_factory=list)
+    advice: str | None = None
+    """What may let more nodes compute in float16."""
 
 
 @dataclass
@@ -117,7 +125,16 @@ def narrow(model: Model, expected: Reference, options: Options) -> Float16:
         options.error_budget,
         {reason: count for reason, count in counts.most_common() if count},
         examples,
+        None if expected.settings.given or not counts[BUDGET] else _advice(graph),
     )
+
+
+def _advice(graph: Graph) -> str | None:
+    """What helps where made up inputs decide on nothing clearly: on noise, many candidates are nearly equal."""
+    chooser = next((node for node in graph.walk() if node.op in CHOOSERS), None)
+    if chooser is None:
+        return None
+    return f"{chooser.label} chooses by order, which rounding changes on made up inputs: give real ones with --validate-with"
 
 
 def _fixed(graph: Graph, slots: dict[Node, Slots], names: Sequence[str]) -> dict[Node, str]:
@@ -189,7 +206,7 @@ def _search(rounding: _Rounding, reasons: dict[Node, str], run: Run, expected: R
         middle = (least + most) // 2
         fits, _ = tried(order[:middle], count)
         least, most = (least, middle) if fits else (middle, most)
-    reasons.update((node, "error budget") for node in order[:most])
+    reasons.update((node, BUDGET) for node in order[:most])
     return tried(order[:most], count)[1]
 
 

@@ -51,6 +51,14 @@ def test_calls_share_the_workers(pool: LocalPool) -> None:
     assert len({process for _, process in results} - {os.getpid()}) <= 2
 
 
+@pytest.mark.parametrize("kind", [LocalPool, SpawningPool])
+def test_each_call_has_a_fresh_worker(kind: type[LocalPool]) -> None:
+    pool = kind(2, Limits(60, None), fresh=True)
+    results = [future.result(60) for future in [pool.submit(calls.identity, i) for i in range(4)]]
+    pool.shutdown()
+    assert len({process for _, process in results}) == 4
+
+
 FAULTS: list[tuple[Callable[..., Any], tuple[Any, ...], type[OrtconvError], str]] = [
     (calls.segfault, (), CrashError, "the process died of SIGSEGV, in stage crash"),
     (calls.kill, (), CrashError, "the process died of SIGKILL"),

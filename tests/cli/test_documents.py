@@ -78,6 +78,7 @@ COMMANDS: dict[str, list[str]] = {
         "run {samples}/qdq_cnn.onnx --backend nnapi --timing --plan",
         "run {samples}/mnist.onnx --inputs {folder}/inputs.npz --check {folder}/expected.npz",
     ],
+    "tune": ["tune {samples}/mnist.onnx --only level=basic,all --only threads=1 --only direct=no --only offload=no"],
     "verify": ["verify {folder}/runtime.ort"],
 }  # fmt: skip
 """By schema: command lines whose documents it describes, behind the exit code where that is not 0."""

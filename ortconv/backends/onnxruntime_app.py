@@ -1,0 +1,97 @@
+"""A model file opened in onnxruntime as an app opens it: threads, direct initializers, saved fusions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ortconv.backends import onnxruntime_c
+from ortconv.backends.onnxruntime_cpu import native, runtime, session_options
+from ortconv.errors import BackendError
+
+SAVED = "session.enable_saved_runtime_optimizations"
+DIRECT = ("session.use_ort_model_bytes_directly", "session.use_ort_model_bytes_for_initializers")
+
+EXTENDED = 2
+"""The level of the C API that fuses nodes for the CPU, and leaves out the layouts of this machine's CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """How an app opens a file. `direct`: the constants stay where they are in the bytes of the file, which the app keeps.
+
+    `saved`: onnxruntime makes the fusions that a file of Runtime style holds.
+    """
+
+    threads: int = 1
+    direct: bool = False
+    saved: bool = True
+
+    @property
+    def entries(self) -> dict[str, str]:
+        """The session's config entries."""
+        return {**({SAVED: "1"} if self.saved else {}), **(dict.fromkeys(DIRECT, "1") if self.direct else {})}
+
+
+def can_be_direct(library: Path | None) -> bool:
+    """Whether direct initializers can be measured: through C alone, where custom operators are not supported."""
+    return library is None and onnxruntime_c.is_available()
+
+
+def prepare() -> None:
+    """Load what sessions need, so that the first one of the process is not charged with it."""
+    if onnxruntime_c.is_available():
+        onnxruntime_c.prepare()
+    runtime()
+
+
+class AppSession:
+    """A file opened on the CPU with these settings, for runs with these inputs; through C where that is possible.
+
+    `is_source`: an .onnx file, which onnxruntime optimizes at level extended. BackendError with onnxruntime's message if it does
+    not load or run the file.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        settings: SessionSettings,
+        feeds: Mapping[str, Any],
+        library: Path | None = None,
+        *,
+        is_source: bool = False,
+    ) -> None:
+        self.run: Callable[[], object]
+        if library is None and onnxruntime_c.is_available() and onnxruntime_c.takes(feeds):
+            session = onnxruntime_c.Session(
+                file,
+                feeds,
+                threads=settings.threads,
+                entries=settings.entries,
+                level=EXTENDED if is_source else None,
+                direct=settings.direct,
+            )
+            self.run, self.run_first = session.run, session.run_first
+            return
+        if settings.direct:
+            raise BackendError("direct initializers need the C library and inputs of numbers", backend="onnxruntime")
+        onnxruntime, options = runtime(), session_options(library)
+        options.intra_op_num_threads = settings.threads
+        for key, value in settings.entries.items():
+            options.add_session_config_entry(key, value)
+        if is_source:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        with native(f"opening {file.name} with {settings}"):
+            made = onnxruntime.InferenceSession(
+                str(file), options, providers=["CPUExecutionProvider"], enable_fallback=False
+            )
+        self._name = file.name
+        self.run, self.run_first = partial(made.run, None, dict(feeds)), self._run_first
+
+    def _run_first(self) -> None:
+        """Run for the first time, which may crash."""
+        with native(f"running {self._name}"):
+            self.run()

@@ -1,0 +1,196 @@
+"""onnxruntime's C functions: sessions without Python's share of a run, and with constants that stay in the bytes of a file.
+
+In Python, onnxruntime frees its copy of the bytes before the session is ready. Direct initializers would read freed memory there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ortconv.backends.onnxruntime_cpu import native, runtime
+from ortconv.ir.types import DType
+
+API_VERSION = 17
+"""All functions below are in this version of the C API, and in all later ones at the same place."""
+
+P, N, Z, S = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_char_p
+
+FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
+    "CreateEnv": (3, (N, S, P)),
+    "CreateSession": (7, (P, S, P, P)),
+    "CreateSessionFromArray": (8, (P, P, Z, P, P)),
+    "Run": (9, (P, P, P, P, Z, P, Z, P)),
+    "CreateSessionOptions": (10, (P,)),
+    "SetSessionLogSeverityLevel": (22, (P, N)),
+    "SetSessionGraphOptimizationLevel": (23, (P, N)),
+    "SetIntraOpNumThreads": (24, (P, N)),
+    "SessionGetOutputCount": (31, (P, P)),
+    "SessionGetOutputName": (37, (P, Z, P, P)),
+    "CreateTensorWithDataAsOrtValue": (49, (P, P, Z, P, Z, N, P)),
+    "CreateCpuMemoryInfo": (69, (N, N, P)),
+    "GetAllocatorWithDefaultOptions": (78, (P,)),
+    "AddSessionConfigEntry": (130, (P, S, S)),
+}
+"""Functions that return a status: their places in the structure OrtApi, and the types of their arguments."""
+
+GET_ERROR_MESSAGE = 2
+RELEASE = {"Status": 93, "Session": 95, "Value": 96, "SessionOptions": 100}
+
+SILENT = 4
+"""The log level of fatal errors."""
+
+
+def is_available() -> bool:
+    """Whether the package has the C library beside that of Python, as onnxruntime 1.32 has on Linux."""
+    return _library() is not None
+
+
+@cache
+def _library() -> Path | None:
+    folder = Path(runtime().__file__).parent / "capi"
+    found = sorted((*folder.glob("libonnxruntime.so*"), *folder.glob("libonnxruntime.*dylib")))
+    return found[0] if found else None
+
+
+def takes(feeds: Mapping[str, Any]) -> bool:
+    """Whether all inputs are arrays of numbers or truth values."""
+    return all(isinstance(a, np.ndarray) and a.dtype.kind not in "OUS" for a in feeds.values())
+
+
+class _Api:
+    """The C functions, and what all sessions share."""
+
+    def __init__(self, library: Path) -> None:
+        class Base(ctypes.Structure):
+            _fields_ = (("GetApi", ctypes.CFUNCTYPE(P, ctypes.c_uint32)), ("GetVersionString", P))
+
+        base = ctypes.CDLL(str(library)).OrtGetApiBase
+        base.restype = ctypes.POINTER(Base)
+        table = ctypes.cast(base().contents.GetApi(API_VERSION), ctypes.POINTER(P))
+        self._functions = {name: ctypes.CFUNCTYPE(P, *types)(table[at]) for name, (at, types) in FUNCTIONS.items()}
+        self._releases = {kind: ctypes.CFUNCTYPE(None, P)(table[at]) for kind, at in RELEASE.items()}
+        self._message = ctypes.CFUNCTYPE(S, P)(table[GET_ERROR_MESSAGE])
+        self.env = self.make("CreateEnv", SILENT, b"ortconv")
+        self.memory = self.make("CreateCpuMemoryInfo", 0, 0)
+        self.allocator = self.make("GetAllocatorWithDefaultOptions")
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function. RuntimeError with onnxruntime's message where it fails."""
+        status = self._functions[name](*arguments)
+        if status:
+            message = self._message(status).decode(errors="replace")
+            self.release("Status", status)
+            raise RuntimeError(message)
+
+    def make(self, name: str, *arguments: Any) -> Any:
+        """The pointer that a function puts behind its last argument."""
+        made = P()
+        self.call(name, *arguments, ctypes.byref(made))
+        return made
+
+    def release(self, kind: str, pointer: Any) -> None:
+        """Give back what was made."""
+        self._releases[kind](pointer)
+
+
+@cache
+def _api() -> _Api:
+    library = _library()
+    assert library is not None
+    return _Api(library)
+
+
+def prepare() -> None:
+    """Load the library."""
+    _api()
+
+
+class Session:
+    """A file opened on the CPU. With `direct`, its constants stay in the pages of the mapped file.
+
+    `level` is one of the C API, None for the default. BackendError with onnxruntime's message if it does not load or run the file.
+    """
+
+    def __init__(
+        self, file: Path, feeds: Mapping[str, np.ndarray[Any, Any]], *, threads: int, entries: Mapping[str, str],
+        level: int | None, direct: bool,
+    ) -> None:  # fmt: skip
+        self._api, self._name = _api(), file.name
+        with native(f"opening {file.name}, {threads} threads, {dict(entries)}"):
+            options = self._options(threads, entries, level)
+            try:
+                if direct:
+                    self._pages = _mapped(file)
+                    place, size = self._pages.ctypes.data, self._pages.nbytes
+                    self._session = self._api.make("CreateSessionFromArray", self._api.env, place, size, options)
+                else:
+                    self._session = self._api.make("CreateSession", self._api.env, str(file).encode(), options)
+            finally:
+                self._api.release("SessionOptions", options)
+            self._bind(feeds)
+
+    def _options(self, threads: int, entries: Mapping[str, str], level: int | None) -> Any:
+        options = self._api.make("CreateSessionOptions")
+        self._api.call("SetSessionLogSeverityLevel", options, SILENT)
+        self._api.call("SetIntraOpNumThreads", options, threads)
+        if level is not None:
+            self._api.call("SetSessionGraphOptimizationLevel", options, level)
+        for key, value in entries.items():
+            self._api.call("AddSessionConfigEntry", options, key.encode(), value.encode())
+        return options
+
+    def _bind(self, feeds: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Make the arguments of all runs, with the arrays as inputs, in place."""
+        count = ctypes.c_size_t()
+        self._api.call("SessionGetOutputCount", self._session, ctypes.byref(count))
+        names = [
+            self._api.make("SessionGetOutputName", self._session, k, self._api.allocator) for k in range(count.value)
+        ]
+        self._arrays = [np.ascontiguousarray(a) for a in feeds.values()]
+        self._values = (P * len(feeds))(*(self._tensor(a).value for a in self._arrays))
+        self._inputs = (S * len(feeds))(*(name.encode("utf-8", "surrogateescape") for name in feeds))
+        self._outputs = (P * count.value)(*(name.value for name in names))
+        self._results = (P * count.value)()
+
+    def _tensor(self, array: np.ndarray[Any, Any]) -> Any:
+        shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+        kind = int(DType.of(array.dtype))
+        make = self._api.make
+        return make(
+            "CreateTensorWithDataAsOrtValue", self._api.memory, array.ctypes.data, array.nbytes, shape, array.ndim, kind
+        )
+
+    def run(self) -> None:
+        """Run once, and let the outputs go."""
+        inputs, outputs = len(self._values), len(self._outputs)
+        self._api.call(
+            "Run", self._session, None, self._inputs, self._values, inputs, self._outputs, outputs, self._results
+        )
+        for k in range(outputs):
+            self._api.release("Value", self._results[k])
+            self._results[k] = None
+
+    def run_first(self) -> None:
+        """Run for the first time, which may crash."""
+        with native(f"running {self._name}"):
+            self.run()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_values"):
+            for value in self._values:
+                self._api.release("Value", value)
+        if hasattr(self, "_session"):
+            self._api.release("Session", self._session)
+
+
+def _mapped(file: Path) -> np.ndarray[Any, Any]:
+    """The bytes of a file, read when they are looked at."""
+    with open(file, "rb") as opened:
+        return np.frombuffer(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)

@@ -1,0 +1,188 @@
+"""ortconv tune"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ortconv.choices import GOALS, SNIPPETS, TARGETS
+from ortconv.cli import print_json
+from ortconv.cli.options import COREML, FIX_DIM, NNAPI, TIME_AND_MEMORY, VALIDATION, Duration, Library, add
+from ortconv.cli.progress import stage_line
+from ortconv.errors import UsageError
+
+if TYPE_CHECKING:
+    from ortconv.tuning.result import Tuning
+    from ortconv.tuning.workshop import Progress
+
+SHARED = ("device", "fix_dims", "validate_with", "validate_budget", "custom_op_library")
+"""Options that `ortconv convert` takes as well, beside those of accelerators."""
+
+COREML_FIELDS = ("coreml_format", "coreml_version", "coreml_static_inputs", "coreml_on_subgraphs")
+
+AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, saved"
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--goal",
+    type=click.Choice(GOALS),
+    default="latency",
+    help="What to rank by. All but accelerator, which is estimated, are measured on this machine.",
+)
+@click.option("--target", type=click.Choice(TARGETS), default="nnapi", help="Accelerator to prepare files for.")
+@add(NNAPI)
+@add(COREML)
+@click.option(
+    "--device",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Device profile for the estimates: a TOML file with the operators that a phone refuses, and its speeds.",
+)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="AXIS=VALUES",
+    help=f"Try only these values, comma separated, such as level=basic,all; may be repeated. Axes: {AXES}.",
+)
+@click.option(
+    "--list", "listed", is_flag=True, help="Show the axes with their values and the number of candidates; do nothing."
+)
+@click.option(
+    "--budget",
+    type=Duration(),
+    metavar="TIME",
+    help="Time for all of it, such as 90s or 10min. What is measured then counts.",
+)
+@click.option("--exhaustive", is_flag=True, help="Measure every file with every session setting, and drop none early.")
+@click.option(
+    "--output-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory for the files and for what is known of them. A tuning that was interrupted goes on from there.",
+)
+@click.option(
+    "--snippet", type=click.Choice(SNIPPETS), help="Also print code that opens the recommended file in an app."
+)
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write plots, table and recommendation as a page in one file.",
+)
+@add(FIX_DIM)
+@add(VALIDATION)
+@click.option("--custom-op-library", type=Library(), help="Shared library with your own operators, for onnxruntime.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="How many files are converted at a time. Measurements run alone.  [default: the cores that ortconv may use]",
+)
+@add(TIME_AND_MEMORY)
+@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the recommended command only.")
+@click.option("-v", "--verbose", is_flag=True, help="List every candidate, also those that give the same file.")
+def command(model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bool, **flags: Any) -> None:
+    """Find the conversion and session options that suit MODEL (.onnx) best.
+
+    Converts it in all ways that can matter, validates each result, measures them in onnxruntime, taking turns, and ranks them for a
+    goal. Times on accelerators are estimated for a device profile.
+    """
+    only = chosen_values(flags["only"])
+    if flags["listed"]:
+        from ortconv.cli.tune_view import show_axes
+
+        show_axes(only, flags["target"], markdown=markdown)
+        return
+    if flags["snippet"] is not None and flags["goal"] == "accelerator":
+        from ortconv.tuning.snippets import check_snippet
+
+        check_snippet(flags["snippet"], flags["target"])
+    found = _tuned(model, only, flags, shown=not quiet)
+    if flags["html"] is not None:
+        from ortconv.cli.options import given_options
+        from ortconv.cli.tune_view import page_of
+        from ortconv.files import write_text
+
+        write_text(flags["html"], page_of(found, given_options()))
+    if as_json:
+        print_json(found.to_dict())
+    elif quiet:
+        click.echo(found.recommended.command if found.recommended is not None else "")
+    else:
+        from ortconv.cli.tables import show
+        from ortconv.cli.tune_view import sections
+
+        show(sections(found, everything=verbose), markdown=markdown)
+    if flags["snippet"] is not None and found.recommended is not None and not as_json:
+        from ortconv.tuning.snippets import snippet
+
+        text = snippet(flags["snippet"], found.recommended)
+        click.echo(f"\n```{flags['snippet']}\n{text}\n```" if markdown else f"\n{text}")
+    if found.is_interrupted:
+        raise KeyboardInterrupt
+
+
+def chosen_values(texts: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """The values of --only AXIS=VALUES, by axis."""
+    found: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        listed = tuple(value.strip() for value in values.split(",") if value.strip())
+        if not equals or not listed:
+            raise UsageError(f"--only does not understand '{text}'", hint="write AXIS=VALUES, such as level=basic,all")
+        found[name.strip()] = (*found.get(name.strip(), ()), *listed)
+    return found
+
+
+def _tuned(model: Path, only: dict[str, tuple[str, ...]], flags: dict[str, Any], *, shown: bool) -> Tuning:
+    from ortconv.cli.convert import arrays_of, device_of, dims, names
+    from ortconv.tuning.tune import tune
+
+    stop_ops = names(flags["nnapi_partitioning_stop_ops"])
+
+    with stage_line(model.name, shown=shown) as stage:
+        return tune(
+            model,
+            goal=flags["goal"],
+            target=flags["target"],
+            only=only,
+            output_dir=flags["output_dir"],
+            budget=flags["budget"],
+            exhaustive=flags["exhaustive"],
+            jobs=flags["jobs"],
+            timeout=flags["timeout"],
+            memory=flags["memory"],
+            notify=None if stage is None else lambda progress: stage(_line(progress)),
+            more_flags=_shared_flags(flags),
+            use_nnapi=flags["target"] == "nnapi",
+            nnapi_feature_level=flags["nnapi_feature_level"],
+            nnapi_partitioning_stop_ops=stop_ops,
+            **{name: flags[name] for name in COREML_FIELDS},
+            device=device_of(flags["device"]),
+            fix_dims=dims(flags["fix_dims"]),
+            validate_with=tuple(map(arrays_of, flags["validate_with"])),
+            validate_budget=flags["validate_budget"],
+            custom_op_library=flags["custom_op_library"],
+        )
+
+
+def _shared_flags(flags: dict[str, Any]) -> dict[str, list[str]]:
+    """The options of this command that the recommended `ortconv convert` needs, too, by accelerator."""
+    context = click.get_current_context()
+    found: dict[str, list[str]] = {"": [], "nnapi": [], "coreml": []}
+    for param in context.command.params:
+        name = param.name or ""
+        is_given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        target = name.partition("_")[0] if name.partition("_")[0] in TARGETS else ""
+        if is_given and (target or name in SHARED):
+            for value in flags[name] if isinstance(flags[name], tuple) else (flags[name],):
+                found[target] += [param.opts[0]] if value is True else [param.opts[0], str(value)]
+    return found
+
+
+def _line(progress: Progress) -> str:
+    left = "" if progress.seconds_left is None else f", {progress.seconds_left:.0f} s left"
+    return f"{progress.stage} {progress.done} of {progress.total}{left}"

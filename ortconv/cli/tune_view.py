@@ -1,0 +1,159 @@
+"""What `ortconv tune` shows people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ortconv.cli.render import size
+from ortconv.cli.tables import show
+from ortconv.report.sections import Section
+
+if TYPE_CHECKING:
+    from ortconv.backends.onnxruntime_app import SessionSettings
+    from ortconv.report.pareto import Point
+    from ortconv.tuning.making import Estimated
+    from ortconv.tuning.result import Measured, Row, Tuning
+
+MOST_ROWS = 15
+
+NAMES = {"nnapi": "NNAPI", "coreml": "CoreML"}
+
+
+def sections(found: Tuning, *, everything: bool = False) -> list[Section]:
+    """The tuning as tables, cut after the first rows unless everything is wanted."""
+    good = [row for row in found.rows if row.measured is not None]
+    shown = good if everything else good[:MOST_ROWS]
+    title = "Candidates" + (f", the first {len(shown)} of {len(good)}" if len(shown) < len(good) else "")
+    header = ("", "candidate", ">latency", "95 % interval", ">ms", ">load ms", ">size", ">peak",
+              f">{NAMES[found.target]}, estimated", ">CPU, estimated", ">partitions")  # fmt: skip
+    refused = [(row.label, row.error) for row in found.rows if row.error is not None]
+    same = [(row.label, ", ".join(row.same)) for row in good if row.same] if everything else []
+    return [
+        Section(f"{found.model}, best by {_goal(found)}", list(_head(found))),
+        Section(title, list(_legend(found)), header, list(map(_row, shown))),
+        Section("Without a rank", header=("candidate", "reason"), rows=refused),
+        Section("The same file", header=("candidate", "also made by"), rows=same),
+    ]
+
+
+def _goal(found: Tuning) -> str:
+    from ortconv.tuning.ranking import GOALS
+
+    return GOALS[found.goal].what
+
+
+def _head(found: Tuning) -> Iterator[str]:
+    if found.recommended is not None:
+        yield found.recommended.command
+        yield opened_with(found.recommended.settings, found.recommended.provider)
+    minutes = f"{found.seconds:.0f} s" if found.seconds < 120 else f"{found.seconds / 60:.1f} min"
+    yield f"{found.candidates} candidates, {found.files} different files, in {minutes}"
+    if not found.is_complete:
+        yield "not complete: " + ("; ".join(found.notes) or "the time was up, or it was interrupted")
+
+
+def opened_with(settings: SessionSettings, provider: str) -> str:
+    """What the app sets, in a sentence."""
+    parts = [f"{settings.threads} thread{'' if settings.threads == 1 else 's'}"]
+    parts += ["direct initializers"] if settings.direct else []
+    parts += [f"the {NAMES[provider]} provider"] if provider in NAMES else []
+    return f"open it with {', '.join(parts)}; --snippet prints the code"
+
+
+def _legend(found: Tuning) -> Iterator[str]:
+    if found.base is not None:
+        base = found.base
+        yield f"latency is relative to {base.what}: {base.latency_ms:.3g} ms"
+    machine = found.machine
+    load = "" if machine.load_average is None else f", load average {machine.load_average:.1f}"
+    yield f"measured on {machine.cpu}, {machine.cores} cores, onnxruntime {machine.onnxruntime}{load}"
+    yield f"estimated for {found.device}; docs/cost.md has the formula and its assumptions"
+
+
+def _row(row: Row) -> tuple[object, ...]:
+    assert row.measured is not None
+    return (row.rank or "", row.label, *_measured(row.measured), *_estimated(row.estimated))
+
+
+def _measured(found: Measured) -> tuple[str, ...]:
+    latency = found.latency
+    known = latency.low is not None and latency.high is not None
+    between = f"{latency.low:.3f} to {latency.high:.3f}" if known else "one block only"
+    peak = "" if found.peak_bytes is None else size(found.peak_bytes)
+    dropped = " *" if found.is_stopped else ""
+    return (
+        f"{latency.ratio:.3f}",
+        between + dropped,
+        f"{found.latency_ms:.3g}",
+        f"{found.load_ms:.3g}",
+        size(found.bytes),
+        peak,
+    )
+
+
+def _estimated(found: Estimated | None) -> tuple[str, ...]:
+    if found is None:
+        return "", "", ""
+    partitions = f"{found.partitions}, {found.taken} of {found.nodes} nodes"
+    return f"{1e3 * found.seconds:.3g} ms", f"{1e3 * found.cpu_seconds:.3g} ms", partitions
+
+
+def page_of(found: Tuning, options: Mapping[str, object]) -> str:
+    """The tuning as a page, with plots of what a candidate costs; `options` are those of the command."""
+    from ortconv.report.page import about, page
+
+    head, *tables = sections(found, everything=True)
+    name = found.model.replace("\\", "/").rpartition("/")[2]
+    return page(
+        name, head.title, [Section("Recommended", head.lines), *_plots(found), *tables, about(options)], kind="tuning"
+    )
+
+
+PLOT_NOTE = "Less is better on both axes. The line joins candidates that no other beats in both; a ring marks the recommended one."
+
+
+def _plots(found: Tuning) -> Iterator[Section]:
+    """The measured latency against other costs, measured or estimated."""
+    from ortconv.report.pareto import AxisTitle, pareto
+
+    estimated = f"Latency, measured, and time with {NAMES[found.target]}, estimated"
+    plots: dict[str, tuple[str, Callable[[Row], float | None]]] = {
+        "Latency and peak memory, both measured": ("peak memory, MB", _peak),
+        "Latency and size, both measured": (
+            "size, MB",
+            lambda row: None if row.measured is None else row.measured.bytes / 1e6,
+        ),
+        estimated: (
+            f"estimated for {found.device}, ms",
+            lambda row: None if row.estimated is None else 1e3 * row.estimated.seconds,
+        ),
+    }
+    across = AxisTitle("latency, relative to the base")
+    for title, (axis, cost) in plots.items():
+        points = [point for row in found.rows if (point := _point(row, cost(row))) is not None]
+        yield Section(title, [PLOT_NOTE], figure=pareto(points, across, AxisTitle(axis, "{:.4g}")))
+
+
+def _peak(row: Row) -> float | None:
+    return None if row.measured is None or row.measured.peak_bytes is None else row.measured.peak_bytes / 1e6
+
+
+def _point(row: Row, cost: float | None) -> Point | None:
+    from ortconv.report.pareto import Point
+
+    if row.measured is None or cost is None:
+        return None
+    latency = row.measured.latency
+    return Point(row.label, latency.ratio, cost, latency.low, latency.high, row.rank == 1)
+
+
+def show_axes(only: Mapping[str, Sequence[str]], target: str, *, markdown: bool) -> None:
+    """Print the axes with the values that are tried, and how many candidates that makes."""
+    from ortconv.process import usable_cores
+    from ortconv.tuning.axes import AXES, NONE, chosen, forms
+
+    values = chosen({"aware": (NONE, target), **only}, usable_cores())
+    rows = [(name, ", ".join(values[name]), axis.help) for name, axis in AXES.items()]
+    count = len(forms(values))
+    show([Section(f"{count} conversions", header=("axis", "tried", "what it is"), rows=rows)], markdown=markdown)

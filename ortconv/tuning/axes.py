@@ -1,0 +1,167 @@
+"""The candidates of a tuning: a table of axes, and what a combination of their values means for a conversion."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import product
+from pathlib import Path
+
+from ortconv.choices import LEVELS, PLATFORMS, STYLES, TARGETS
+from ortconv.errors import UsageError, nearest
+from ortconv.ir.kernels import releases
+from ortconv.pipeline.options import Options
+
+ABOVE_BASIC = LEVELS[2:]
+"""The levels that make fusions for the CPU, so that Runtime style and awareness of an accelerator matter."""
+
+ANY, NONE, DEFAULT = "any", "none", "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A choice that candidates differ in. `values` are all that there are, `tried` those that are tried unless others are named.
+
+    The first value is the one that `ortconv convert` and onnxruntime take by default.
+    """
+
+    values: tuple[str, ...]
+    tried: tuple[str, ...]
+    help: str
+
+    @property
+    def usual(self) -> str:
+        return self.values[0]
+
+
+def _axis(help: str, *values: str, tried: Sequence[str] = ()) -> Axis:
+    return Axis(values, tuple(tried or values), help)
+
+
+CONVERSION = {
+    "level": _axis("optimization level", *reversed(LEVELS)),
+    "style": _axis("optimization style", *STYLES),
+    "aware": _axis("the accelerator whose nodes stay unfused", NONE, *TARGETS),
+    "offload": _axis("rewrite nodes that this accelerator refuses", "no", "yes"),
+    "platform": _axis("the CPU that runs the model", ANY, *PLATFORMS, tried=(ANY, "arm")),
+    "ort": _axis("oldest onnxruntime that must load it", DEFAULT, *releases(), tried=(DEFAULT, releases()[-1])),
+    "float16": _axis("float16 weights and activations", "no", "yes", tried=("no",)),
+}
+"""What a file can be made with, by the names of the fields of Form."""
+
+SESSION = {
+    "threads": _axis("threads of a node", *map(str, range(1, 65)), tried=("1", "2", "4")),
+    "direct": _axis("use constants where they lie in the file's bytes", "no", "yes"),
+    "saved": _axis("make the fusions that a Runtime style file holds", "yes", "no"),
+}
+"""What an app can open a file with, by the names of the fields of SessionSettings."""
+
+AXES = {**CONVERSION, **SESSION}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a file is made: one value of each axis of CONVERSION."""
+
+    level: str = "all"
+    style: str = "Fixed"
+    aware: str = NONE
+    offload: str = "no"
+    platform: str = ANY
+    ort: str = DEFAULT
+    float16: str = "no"
+
+    @property
+    def unusual(self) -> dict[str, str]:
+        """The values that are not those of a plain `ortconv convert`."""
+        return {name: value for name, value in asdict(self).items() if value != CONVERSION[name].usual}
+
+    @property
+    def label(self) -> str:
+        """Such as: all nnapi offload."""
+        words = {"offload": "offload", "float16": "float16", "ort": f"ort {self.ort}"}
+        unusual = self.unusual
+        unusual.pop("level", None)
+        return " ".join([self.level, *(words.get(name, value) for name, value in unusual.items())])
+
+    @property
+    def flags(self) -> list[str]:
+        """The options of `ortconv convert`."""
+        spelled = {
+            "level": ["--optimization-level", self.level],
+            "style": ["--optimization-style", self.style],
+            "aware": [f"--use-{self.aware}"],
+            "offload": ["--maximize-offload"],
+            "platform": ["--target-platform", self.platform],
+            "ort": ["--target-ort", self.ort],
+            "float16": ["--float16"],
+        }
+        return [word for name in self.unusual for word in spelled[name]]
+
+    def options(self, shared: Options) -> Options:
+        """The options of the conversion; `shared` are those that no axis sets. UsageError where they exclude each other."""
+        return replace(
+            shared,
+            optimization_level=self.level,
+            optimization_style=self.style,
+            use_nnapi=self.aware == "nnapi",
+            use_coreml=self.aware == "coreml",
+            maximize_offload=self.offload == "yes",
+            nnapi_partitioning_stop_ops=shared.nnapi_partitioning_stop_ops if self.aware == "nnapi" else None,
+            target_platform=None if self.platform == ANY else self.platform,
+            target_ort=None if self.ort == DEFAULT else self.ort,
+            float16=self.float16 == "yes",
+            write_config=False,
+        )
+
+
+def command(model: str, form: Form, more: Mapping[str, Sequence[str]]) -> str:
+    """The command line that makes a file of this form, with further options by the accelerator that they are for, "" for any."""
+    return shlex.join(["ortconv", "convert", model, *form.flags, *more.get(form.aware, ()), *more.get("", ())])
+
+
+def file_name(model: Path, form: Form) -> str:
+    """A name for the file of a form that no other form has."""
+    return f"{model.stem}.{form.label.replace(' ', '-')}.ort"
+
+
+# ---------------------------------------------------------------------- choosing
+
+
+def chosen(only: Mapping[str, Sequence[str]], cores: int) -> dict[str, tuple[str, ...]]:
+    """The values of each axis that are to be tried. UsageError for an axis or a value that there is not."""
+    for name, values in only.items():
+        if name not in AXES:
+            hint = nearest(name, AXES) or f"choose from {', '.join(AXES)}"
+            raise UsageError(f"there is no axis '{name}' of candidates", hint=hint)
+        for value in values:
+            if value not in AXES[name].values:
+                known = AXES[name].values
+                hint = nearest(value, known) or f"choose from {', '.join(known)}"
+                raise UsageError(f"axis {name} has no value '{value}'", hint=hint)
+    few = {"threads": tuple(n for n in SESSION["threads"].tried if int(n) <= max(cores, 1))}
+    return {name: tuple(dict.fromkeys(only.get(name) or few.get(name, axis.tried))) for name, axis in AXES.items()}
+
+
+def forms(values: Mapping[str, Sequence[str]]) -> list[Form]:
+    """The combinations that can make a difference, those with the fewest unusual values first. UsageError if there is none."""
+    names = [field.name for field in fields(Form)]
+    every = [Form(*combination) for combination in product(*(values[name] for name in names))]
+    found = [form for form in every if next(_pointless(form), None) is None]
+    if not found:
+        reason = next(_pointless(every[0]))
+        raise UsageError(f"no candidate is left: {reason}", hint="allow more values of an axis")
+    return sorted(found, key=lambda form: len(form.unusual))
+
+
+def _pointless(form: Form) -> Iterator[str]:
+    """Why a combination gives the same file as a simpler one, or none at all."""
+    if form.style == "Runtime" and form.level not in ABOVE_BASIC:
+        yield f"level {form.level} has no fusions to save"
+    if form.aware == NONE and form.offload == "yes":
+        yield "nodes are rewritten for one accelerator, and none is named"
+    if form.offload == "yes" and form.level == "disable":
+        yield "level disable rewrites nothing"
+    if form.aware != NONE and form.offload == "no" and form.level not in ABOVE_BASIC:
+        yield f"level {form.level} fuses nothing that an accelerator could take"

@@ -1,0 +1,101 @@
+"""What a worker does with one candidate before it is measured: convert it, and prove and estimate what came out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ortconv.batch.journal import digest
+from ortconv.partition import Target
+from ortconv.partition.profile import DeviceProfile
+from ortconv.pipeline.analysis import analyze
+from ortconv.pipeline.conversion import convert
+from ortconv.pipeline.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A conversion, and the accelerator whose time is to be estimated for the result."""
+
+    source: Path
+    output: Path
+    options: Options
+    target: Target
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A file that was converted and not validated: its SHA-256, size, nodes, and the oldest onnxruntime that loads it."""
+
+    digest: str
+    bytes: int
+    nodes: int
+    saved_fusions: int
+    oldest_onnxruntime: str
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """What a device profile predicts for a target: seconds of a run on the CPU alone, and with the partitions.
+
+    `taken` of `nodes` nodes are in partitions.
+    """
+
+    target: str
+    cpu_seconds: float
+    seconds: float
+    partitions: int
+    taken: int
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """How far the outputs are from the source's, relative to the largest element, the limit, and the estimate.
+
+    `unchecked` says why nothing was compared, where that is allowed.
+    """
+
+    scaled: float
+    limit: float
+    unchecked: str | None
+    estimated: Estimated
+
+
+def draft(work: Work) -> Draft:
+    """Convert without validation: many candidates give the same file, and one of them is enough to validate."""
+    with TemporaryDirectory(prefix="ortconv-") as folder:
+        output = Path(folder, work.output.name)
+        result = convert(work.source, output, options=replace(work.options, validate=False))
+        found = digest(output)
+    return Draft(
+        found,
+        result.bytes_after,
+        result.nodes_after,
+        result.saved_fusions,
+        result.oldest_onnxruntime["release"],
+    )
+
+
+def prove(work: Work) -> Proof:
+    """Convert again with validation, and estimate the time on accelerators."""
+    found = convert(work.source, work.output, options=work.options).validation
+    estimated = _estimated(work)
+    if found is None:
+        return Proof(0.0, 0.0, "validation is off", estimated)
+    return Proof(found.scaled, found.limit, found.skipped, estimated)
+
+
+def target_of(shared: Options, name: str) -> Target:
+    """The accelerator of a name, with its settings in the options."""
+    asked = replace(shared, use_nnapi=name == "nnapi", use_coreml=name == "coreml", maximize_offload=False)
+    return asked.targets()[0]
+
+
+def _estimated(work: Work) -> Estimated:
+    found = analyze(work.output, work.target, device=work.options.device or DeviceProfile())
+    times, divided = found.estimate, found.partitioning
+    return Estimated(
+        work.target.ep, times.cpu_seconds, times.seconds, len(divided.partitions), divided.taken, divided.total
+    )

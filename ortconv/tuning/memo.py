@@ -1,0 +1,70 @@
+"""What a tuning found out already, by keys that name all that it depends on. A tuning that was interrupted finds it again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ortconv.batch.journal import Journal
+
+NAME = ".ortconv-tuning.jsonl"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the file."""
+
+    key: str
+    value: Any
+
+    def line(self) -> bytes:
+        return json.dumps({"version": VERSION, "key": self.key, "value": self.value}).encode() + b"\n"
+
+    @classmethod
+    def parse(cls, line: bytes) -> Entry | None:
+        """The entry of a line; None for what is none, such as the half line of a full disk."""
+        try:
+            found = json.loads(line)
+            return cls(found["key"], found["value"]) if found["version"] == VERSION else None
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+class Memo:
+    """Values of JSON by key, in memory and, with a folder, in a journal there. UsageError if another process has it open."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._journal = None if folder is None else Journal(folder, NAME)
+        self._known: dict[str, Any] = {}
+        if self._journal is not None:
+            with open(self._journal.path, "rb") as file:
+                entries = filter(None, map(Entry.parse, file))
+                self._known = {entry.key: entry.value for entry in entries}
+
+    def get(self, key: str) -> Any:
+        """The value of a key; None where there is none."""
+        return self._known.get(key)
+
+    def put(self, key: str, value: Any) -> None:
+        """Keep a value."""
+        self._known[key] = value
+        if self._journal is not None:
+            self._journal.append(Entry(key, value))
+
+    def forget(self, key: str) -> None:
+        """Know nothing of a key."""
+        self._known.pop(key, None)
+
+    def close(self) -> None:
+        """Let other processes use the folder."""
+        if self._journal is not None:
+            self._journal.close()
+
+
+def key_of(*parts: object) -> str:
+    """A digest of what a value depends on."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()

@@ -1,0 +1,133 @@
+"""What a tuning found: a row for each candidate, ranked for a goal, and the recommended one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ortconv.backends.onnxruntime_app import SessionSettings
+from ortconv.tuning.axes import Form
+from ortconv.tuning.intervals import Interval
+from ortconv.tuning.making import Estimated
+
+VERSION = 1
+"""Of the JSON document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured on this machine, with the CPU of onnxruntime.
+
+    `latency` and `load` are ratios to the base. `peak_bytes` is the memory that opening the file and two runs add to a process;
+    None where the system does not report it. With `is_stopped`, the candidate was measured in fewer blocks: it cannot win.
+    """
+
+    latency: Interval
+    latency_ms: float
+    load: Interval
+    load_ms: float
+    bytes: int
+    peak_bytes: int | None
+    blocks: int
+    is_stopped: bool = False
+
+
+@dataclass
+class Row:
+    """A candidate: a file and how it is opened. `same` are the other candidates that give the same file.
+
+    `error` is the reason why there is nothing more. `rank` counts from 1; `score` is what it follows from, lower is better.
+    `scaled` is the difference of the outputs that validation found, relative to the largest element, and `limit` what it allows.
+    """
+
+    label: str
+    form: Form
+    settings: SessionSettings
+    command: str
+    same: list[str] = field(default_factory=list)
+    error: str | None = None
+    rank: int | None = None
+    score: float | None = None
+    measured: Measured | None = None
+    estimated: Estimated | None = None
+    nodes: int | None = None
+    oldest_onnxruntime: str | None = None
+    scaled: float | None = None
+    limit: float | None = None
+    unchecked: str | None = None
+    file: str | None = None
+    """The file of the candidate, where a folder for the files was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What ratios are relative to: in words, and its figures."""
+
+    what: str
+    latency_ms: float
+    load_ms: float
+    bytes: int
+    peak_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where it was measured."""
+
+    cpu: str
+    cores: int
+    onnxruntime: str
+    load_average: float | None
+    """Of the last minute when the measurement ended; None where the system does not report it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The recommended candidate: how its file is made and what it is called, and how an app opens it.
+
+    `provider` is what the app registers, with its options, "cpu" for none. `holds_fusions`: the file has saved fusions.
+    """
+
+    label: str
+    command: str
+    file: str
+    settings: SessionSettings
+    holds_fusions: bool
+    provider: str
+    provider_options: dict[str, str]
+    reason: str
+
+
+@dataclass
+class Tuning:
+    """What `tune` finds. Rows are in the order of their ranks, those without one last.
+
+    `device` and `assumptions` are what the estimates are made of. `stages` has the seconds of each stage. A tuning `is_complete`
+    unless it was interrupted or its time was up.
+    """
+
+    model: str
+    goal: str
+    target: str
+    base: Base | None
+    machine: Machine
+    device: str
+    assumptions: list[str]
+    rows: list[Row]
+    recommended: Choice | None
+    candidates: int
+    files: int
+    seconds: float
+    stages: dict[str, float] = field(default_factory=dict)
+    is_complete: bool = True
+    is_interrupted: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, for JSON."""
+        return {"version": VERSION, **asdict(self)}
+
+    @property
+    def best(self) -> Row | None:
+        """The row of the recommended candidate."""
+        return next((row for row in self.rows if row.rank == 1), None)

@@ -1,0 +1,373 @@
+"""Candidates are converted, validated and measured in stages; each stage works on what the one before has left."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, replace
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, Unpack
+
+from ortconv.backends.onnxruntime_app import SessionSettings, can_be_direct
+from ortconv.batch.journal import digest, key
+from ortconv.choices import TARGETS
+from ortconv.compare.feeds import Feeds, first_run
+from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
+from ortconv.models import ModelSource, as_file, is_ort, load
+from ortconv.partition.cost import ASSUMPTIONS
+from ortconv.partition.profile import DeviceProfile
+from ortconv.pipeline.config import ort_name
+from ortconv.pipeline.conversion import options_of
+from ortconv.pipeline.options import Options
+from ortconv.pipeline.settings import Settings
+from ortconv.process import usable_cores
+from ortconv.runtime.session import Session
+from ortconv.tuning.axes import NONE, SESSION, Form, chosen, command, file_name, forms
+from ortconv.tuning.candidate import Candidate
+from ortconv.tuning.contest import Contest
+from ortconv.tuning.making import Draft, Estimated, Proof, Work, draft, prove, target_of
+from ortconv.tuning.measuring import Entrant
+from ortconv.tuning.memo import Memo, key_of
+from ortconv.tuning.ranking import GOALS, Goal, goal_named, ranked
+from ortconv.tuning.result import Choice, Machine, Row, Tuning
+from ortconv.tuning.workshop import Job, Notify, Workshop
+
+FINALISTS = 3
+"""Files that are also measured with other session settings than the usual ones."""
+
+SHARE = 0.5
+"""The share of a budget of time after which no further candidate is converted."""
+
+LATE = "not tried: the time was up"
+
+
+def tune(
+    source: ModelSource,
+    *,
+    goal: str = "latency",
+    target: str = TARGETS[0],
+    only: Mapping[str, Sequence[str]] | None = None,
+    output_dir: str | Path | None = None,
+    budget: float | None = None,
+    exhaustive: bool = False,
+    jobs: int | None = None,
+    timeout: float | None = None,
+    memory: int | None = None,
+    notify: Notify | None = None,
+    more_flags: Mapping[str, Sequence[str]] | None = None,
+    options: Options | None = None,
+    **settings: Unpack[Settings],
+) -> Tuning:
+    """Convert an ONNX model in many ways, validate and measure the results, and rank them for a goal.
+
+    `only` restricts axes to values: see `ortconv.tuning.axes`. `target` is the accelerator whose time is estimated, for the device
+    of the options. `options` or `settings` hold for all conversions; what an axis sets is ignored in them. `more_flags` is the
+    same for the recommended command line, by the accelerator that they are for, "" for any. `exhaustive` measures every candidate
+    to the end, with all session settings.
+
+    Conversions run `jobs` at a time, measurements alone. `budget` is in seconds: what is not tried until then has no rank. With
+    `output_dir`, the files stay there with what is known of them, and the next tuning goes on where this one was interrupted.
+    Ctrl-C ends it with what has been found out so far. UnsupportedError where no candidate could be measured.
+    """
+    shared = replace(options_of(options, settings), details=False, save_optimized_onnx_model=False)
+    if target not in TARGETS:
+        raise UsageError(f"target '{target}' is not one of {', '.join(TARGETS)}")
+    values = chosen({"aware": (NONE, target), **(only or {})}, usable_cores())
+    if not can_be_direct(shared.custom_op_library):
+        values["direct"] = ("no",)
+    plan = Plan(goal_named(goal), goal, target, values, exhaustive, more_flags or {})
+    forms(values)
+    with as_file(source) as (path, label), ExitStack() as resources:
+        if is_ort(path):
+            raise UsageError("tune reads .onnx models", file=path, hint="tune the .onnx that it came from")
+        kept = None if output_dir is None else Path(output_dir)
+        folder = kept or Path(resources.enter_context(TemporaryDirectory(prefix="ortconv-")))
+        jobs = jobs or usable_cores()
+        workshop = Workshop(Memo(kept), jobs, seconds=budget, timeout=timeout, memory=memory, notify=notify)
+        resources.enter_context(workshop)
+        tuner = Tuner(path, label, folder, shared, plan, workshop, is_kept=kept is not None)
+        with suppress(KeyboardInterrupt):
+            tuner.run()
+            tuner.is_done = True
+        return tuner.result()
+
+
+class Plan(NamedTuple):
+    """What is to be tried, and for what."""
+
+    goal: Goal
+    goal_name: str
+    target: str
+    values: Mapping[str, tuple[str, ...]]
+    exhaustive: bool
+    more_flags: Mapping[str, Sequence[str]]
+
+
+class Start(NamedTuple):
+    """What is known before any conversion: inputs, who runs the source with them, and the source's files with weights."""
+
+    feeds: Feeds
+    engine: str
+    external: tuple[str, ...]
+
+
+def begin(source: Path, options: Options) -> Start:
+    """Inputs for the measurement: the first set of the user's, or made up ones that the model accepts."""
+    given = options.validate_with
+    arrays = given if isinstance(given, Mapping) else (given or ({},))[0]
+    failure: OrtconvError | None = None
+    for engine in ("onnxruntime", "numpy"):
+        model = load(source, options.fix_dims)
+        try:
+            session = Session(model, [engine], custom_op_library=options.custom_op_library)
+            return Start(first_run(session, None, arrays)[0], engine, model.external)
+        except (BackendError, UnsupportedError) as error:
+            failure = failure or error
+    assert failure is not None
+    raise failure
+
+
+class Tuner:
+    """A tuning that is under way. `result` is right at any time."""
+
+    def __init__(
+        self,
+        source: Path,
+        label: str,
+        folder: Path,
+        shared: Options,
+        plan: Plan,
+        workshop: Workshop,
+        *,
+        is_kept: bool,
+    ) -> None:
+        self._source, self._label, self._folder, self._shared = source, label, folder, shared
+        self._plan, self._workshop, self._is_kept = plan, workshop, is_kept
+        self._failed: list[Row] = []
+        self._files: list[Candidate] = []
+        self._variants: list[Candidate] = []
+        self._contest: Contest | None = None
+        self._source_key = ""
+        self._notes: list[str] = []
+        self.is_done = False
+
+    def run(self) -> None:
+        """All stages."""
+        start = self._workshop.do("preparing", Job("", begin, (self._source, self._shared)), _same)
+        self._source_key = key(self._source, start.external, self._shared)
+        self._convert()
+        self._prove()
+        if not self._files:
+            return
+        contest = self._contest = self._contest_with(start)
+        goal, exhaustive = self._plan.goal, self._plan.exhaustive
+        self._variants = self._with_settings(self._files) if exhaustive else []
+        entrants = [*self._files, *self._variants]
+        contest.weigh([contest.base, *entrants])
+        self._measure(contest, entrants, "measuring")
+        if exhaustive or self._workshop.is_late():
+            return
+        finalists = [c for c in ranked(self._files, goal) if not c.is_stopped][:FINALISTS]
+        self._variants = self._with_settings(finalists)
+        if self._variants:
+            contest.weigh(self._variants)
+            self._measure(contest, [*finalists, *self._variants], "measuring session settings")
+
+    def _measure(self, contest: Contest, entrants: Sequence[Candidate], stage: str) -> None:
+        """Measure; what fails as a whole ends that, and is a note where there are results already."""
+        try:
+            contest.run(entrants, self._plan.goal, stage, exhaustive=self._plan.exhaustive)
+        except OrtconvError as error:
+            if not any(c.logs for c in self._files):
+                raise
+            self._notes.append(f"{stage} ended early: {error.message}")
+
+    # ------------------------------------------------------------------ stages
+
+    def _convert(self) -> None:
+        """A candidate for each file that comes out; rows for what is refused."""
+        works = {self._key("draft", form): form for form in forms(self._plan.values)}
+        jobs = [Job(k, draft, (self._work(form),)) for k, form in works.items()]
+        found = {
+            works[job.key]: outcome for job, outcome in self._workshop.each("converting", jobs, _draft, share=SHARE)
+        }
+        usual = self._usual()
+        by_digest: dict[str, Candidate] = {}
+        for form in works.values():
+            outcome = found.get(form)
+            if isinstance(outcome, Draft) and outcome.digest in by_digest:
+                by_digest[outcome.digest].row.same.append(form.label)
+                continue
+            row = self._row(form, usual)
+            if not isinstance(outcome, Draft):
+                row.error = LATE if outcome is None else outcome.message
+                self._failed.append(row)
+                continue
+            row.nodes, row.oldest_onnxruntime = outcome.nodes, outcome.oldest_onnxruntime
+            entrant = Entrant(str(self._work(form).output), usual)
+            by_digest[outcome.digest] = Candidate(
+                row, entrant, outcome.digest, outcome.bytes, holds_fusions=outcome.saved_fusions > 0
+            )
+        self._files = list(by_digest.values())
+
+    def _prove(self) -> None:
+        """Validate each file and estimate its time; those that are wrong drop out."""
+        jobs = {}
+        for c in self._files:
+            job_key, work = self._key("proof", c.row.form), self._work(c.row.form)
+            jobs[job_key] = c, Job(job_key, prove, (work,))
+            if not (work.output.exists() and digest(work.output) == c.digest):
+                self._workshop.forget(job_key)
+            c.row.error = LATE
+        proven = self._workshop.each("validating", [job for _, job in jobs.values()], _proof)
+        for job, found in proven:
+            c = jobs[job.key][0]
+            c.row.error = found.message if isinstance(found, OrtconvError) else None
+            if isinstance(found, Proof):
+                c.row.scaled, c.row.limit, c.row.unchecked = found.scaled, found.limit, found.unchecked
+                c.row.estimated = found.estimated
+                c.row.file = c.entrant.file if self._is_kept else None
+        self._failed += [c.row for c in self._files if c.row.error is not None]
+        self._files = [c for c in self._files if c.row.error is None]
+
+    def _contest_with(self, start: Start) -> Contest:
+        """Ratios are relative to the source where onnxruntime runs it, else to the file with the fewest unusual options."""
+        version = _onnxruntime()
+        base, what = self._files[0], f"{self._files[0].row.label}, since onnxruntime {version} does not run the source"
+        if start.engine == "onnxruntime":
+            threads = self._usual().threads
+            entrant = Entrant(str(self._source), SessionSettings(threads), is_source=True)
+            size = sum(p.stat().st_size for p in (self._source, *(self._source.parent / n for n in start.external)))
+            base = Candidate(self._row(Form(), entrant.settings), entrant, "source", size)
+            count = f"{threads} thread{'' if threads == 1 else 's'}"
+            what = f"the source, optimized by onnxruntime {version} at level extended as it opens it, {count}"
+        about = key_of(self._source_key, platform.node(), platform.machine(), os.cpu_count())
+        return Contest(self._workshop, base, what, start.feeds, self._shared.custom_op_library, about)
+
+    def _with_settings(self, files: Sequence[Candidate]) -> list[Candidate]:
+        """The files with all session settings that they have not been measured with and that can make a difference."""
+        found = []
+        for c in files:
+            saved = self._plan.values["saved"] if c.holds_fusions else (self._plan.values["saved"][0],)
+            for threads, direct, kept in product(self._plan.values["threads"], self._plan.values["direct"], saved):
+                settings = _settings(threads, direct, kept)
+                if settings == c.entrant.settings:
+                    continue
+                label = _label(c.row.form, settings)
+                row = replace(c.row, label=label, settings=settings, same=[], measured=None)
+                found.append(Candidate(row, replace(c.entrant, settings=settings), c.digest, c.bytes, c.holds_fusions))
+        return found
+
+    # ------------------------------------------------------------------ small things
+
+    def _usual(self) -> SessionSettings:
+        return _settings(*(self._plan.values[name][0] for name in SESSION))
+
+    def _row(self, form: Form, settings: SessionSettings) -> Row:
+        return Row(_label(form, settings), form, settings, command(self._label, form, self._plan.more_flags))
+
+    def _work(self, form: Form) -> Work:
+        output = self._folder / file_name(self._source, form)
+        return Work(self._source, output, form.options(self._shared), target_of(self._shared, self._plan.target))
+
+    def _key(self, kind: str, form: Form) -> str:
+        return key_of(kind, self._source_key, asdict(form), self._plan.target)
+
+    # ------------------------------------------------------------------ the result
+
+    def result(self) -> Tuning:
+        """What is known now. UnsupportedError where all is done and nothing could be measured."""
+        every = [*self._files, *self._variants]
+        best = ranked(every, self._plan.goal)
+        order = [c.row for c in best]
+        rest = [c.row for c in every if c.row.rank is None] + self._failed
+        if self.is_done and not order:
+            reasons = list(dict.fromkeys(row.error for row in rest if row.error is not None and row.error != LATE))
+            if any(c.logs for c in every):
+                reasons = ["this system does not report the memory of a process"]
+            raise UnsupportedError(
+                f"no candidate could be measured: {reasons[0] if reasons else 'the time was up'}",
+                hint=None if reasons else "allow more time with --budget",
+            )
+        device = self._shared.device or DeviceProfile()
+        late = self._workshop.is_late() or any(row.error == LATE for row in rest)
+        return Tuning(
+            model=self._label,
+            goal=self._plan.goal_name,
+            target=self._plan.target,
+            base=None if self._contest is None else self._contest.described(),
+            machine=_machine(),
+            device=device.name,
+            assumptions=list(ASSUMPTIONS),
+            rows=[*order, *rest],
+            recommended=self._choice(best[0]) if best else None,
+            candidates=sum(1 + len(row.same) for row in (*order, *rest)),
+            files=len(self._files),
+            seconds=self._workshop.elapsed,
+            stages=dict(self._workshop.stages),
+            is_complete=self.is_done and not late and not self._notes,
+            is_interrupted=not self.is_done,
+            notes=list(self._notes),
+        )
+
+    def _choice(self, best: Candidate) -> Choice:
+        row, goal, provider = best.row, self._plan.goal_name, "cpu"
+        if goal == "accelerator" and row.estimated is not None and row.estimated.seconds < row.estimated.cpu_seconds:
+            provider = self._plan.target
+        return Choice(
+            row.label,
+            row.command,
+            ort_name(Path(self._label), row.form.level, row.form.style),
+            row.settings,
+            best.holds_fusions,
+            provider,
+            provider_options(self._shared) if provider == "coreml" else {},
+            f"best by {GOALS[goal].what}",
+        )
+
+
+def provider_options(shared: Options) -> dict[str, str]:
+    """The options of the CoreML provider that the estimate assumes."""
+    found = {"ModelFormat": shared.coreml_format}
+    found |= {"RequireStaticInputShapes": "1"} if shared.coreml_static_inputs else {}
+    return found | ({"EnableOnSubgraphs": "1"} if shared.coreml_on_subgraphs else {})
+
+
+def _settings(threads: str, direct: str, saved: str) -> SessionSettings:
+    return SessionSettings(int(threads), direct == "yes", saved == "yes")
+
+
+def _label(form: Form, settings: SessionSettings) -> str:
+    """Such as: all nnapi, 2 threads, direct."""
+    words = [form.label]
+    words += [f"{settings.threads} threads"] if settings.threads > 1 else []
+    words += ["direct"] if settings.direct else []
+    words += ["saved fusions unused"] if not settings.saved else []
+    return ", ".join(words)
+
+
+def _machine() -> Machine:
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    return Machine(platform.processor() or platform.machine(), usable_cores(), _onnxruntime(), load)
+
+
+def _onnxruntime() -> str:
+    from importlib.metadata import version
+
+    return version("onnxruntime")
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _proof(value: Mapping[str, Any]) -> Proof:
+    return Proof(**{**value, "estimated": Estimated(**value["estimated"])})
+
+
+def _draft(value: Mapping[str, Any]) -> Draft:
+    return Draft(**value)

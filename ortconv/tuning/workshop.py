@@ -1,0 +1,160 @@
+"""How the work of a tuning is done: in processes of their own, once for each key, until the time is up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from ortconv.batch.crew import Crew, crew_of, memory_share
+from ortconv.batch.engine import Engine
+from ortconv.errors import CrashError, LimitError, OrtconvError
+from ortconv.tuning.memo import Memo
+
+R = TypeVar("R")
+
+
+class Progress(NamedTuple):
+    """How far a stage is: pieces done and all of them, and the seconds that are left; None where nobody knows yet."""
+
+    stage: str
+    done: int
+    total: int
+    seconds_left: float | None
+
+
+Notify = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A call whose result depends on the key alone; without a key it is not remembered."""
+
+    key: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+def perform(job: Job) -> Any:
+    """Do a piece of work, in a worker."""
+    return job.function(*job.arguments)
+
+
+class Workshop:
+    """Workers, what they have found out, and the time that they have.
+
+    `seconds` is the budget, None for no limit. A worker may take `timeout` seconds and `memory` bytes for each piece of work.
+    """
+
+    def __init__(
+        self,
+        memo: Memo,
+        jobs: int,
+        *,
+        seconds: float | None = None,
+        timeout: float | None = None,
+        memory: int | None = None,
+        notify: Notify | None = None,
+    ) -> None:
+        self._memo, self._jobs, self._limits, self._notify = memo, jobs, (timeout, memory), notify
+        self._budget, self._begun = seconds, time.monotonic()
+        self._crews: dict[bool, Crew] = {}
+        self._resources = ExitStack()
+        self.stages: dict[str, float] = {}
+
+    def __enter__(self) -> Workshop:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._resources.close()
+        self._memo.close()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the beginning."""
+        return time.monotonic() - self._begun
+
+    def is_late(self, share: float = 1.0) -> bool:
+        """Whether this share of the time is over."""
+        return self._budget is not None and self.elapsed > share * self._budget
+
+    def report(self, stage: str, done: int, total: int, seconds_left: float | None) -> None:
+        """Tell how far a stage is."""
+        if self._notify is not None:
+            if self._budget is not None and seconds_left is not None:
+                seconds_left = min(seconds_left, max(self._budget - self.elapsed, 0.0))
+            self._notify(Progress(stage, done, total, seconds_left))
+
+    def each(
+        self, stage: str, jobs: Sequence[Job], decode: Callable[[Any], R], *, fresh: bool = False, share: float = 1.0
+    ) -> Iterator[tuple[Job, R | OrtconvError]]:
+        """Each job with its result or error, as it ends; fewer of them where this share of the time is over before.
+
+        `decode` makes a result of its JSON values. With `fresh`, each job has a new process.
+        """
+        begun, done = time.monotonic(), 0
+        self.report(stage, 0, len(jobs), None)
+        try:
+            for job, found in self._found(jobs, decode, fresh):
+                done += 1
+                left = (time.monotonic() - begun) / done * (len(jobs) - done)
+                self.report(stage, done, len(jobs), left)
+                yield job, found
+                if self.is_late(share):
+                    return
+        finally:
+            self.stages[stage] = self.stages.get(stage, 0.0) + time.monotonic() - begun
+
+    def do(self, stage: str, job: Job, decode: Callable[[Any], R]) -> R:
+        """The result of one job, in a new process. Its error is raised."""
+        begun = time.monotonic()
+        try:
+            for _, found in self._found([job], decode, fresh=True):
+                if isinstance(found, OrtconvError):
+                    raise found
+                return found
+            raise AssertionError("a job ends with a result or an error")
+        finally:
+            self.stages[stage] = self.stages.get(stage, 0.0) + time.monotonic() - begun
+
+    def _found(
+        self, jobs: Sequence[Job], decode: Callable[[Any], R], fresh: bool
+    ) -> Iterator[tuple[Job, R | OrtconvError]]:
+        unknown = []
+        for job in jobs:
+            known = self._memo.get(job.key)
+            if known is None:
+                unknown.append(job)
+            else:
+                yield job, OrtconvError(known["error"]) if "error" in known else decode(known["value"])
+        if not unknown:
+            return
+        for job, found in Engine(perform, self._crew(fresh)).run(unknown):
+            if isinstance(found, CrashError | LimitError):
+                yield job, found
+                continue
+            if job.key:
+                is_error = isinstance(found, OrtconvError)
+                self._memo.put(job.key, {"error": found.message} if is_error else {"value": _plain(found)})
+            yield job, found
+
+    def forget(self, key: str) -> None:
+        """Do the job of this key anew when it comes again."""
+        self._memo.forget(key)
+
+    def _crew(self, fresh: bool) -> Crew:
+        if fresh not in self._crews:
+            timeout, memory = self._limits
+            memory = memory or (memory_share(1) if fresh else None)  # what is measured runs alone
+            made: AbstractContextManager[Crew] = crew_of(None, self._jobs, timeout, memory, isolated=True, fresh=fresh)
+            self._crews[fresh] = self._resources.enter_context(made)
+        return self._crews[fresh]
+
+
+def _plain(value: Any) -> Any:
+    """A result as values of JSON."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
