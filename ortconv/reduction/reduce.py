@@ -193,7 +193,8 @@ class _Search:
         self.found = found
         self.journal = Journal(None, "")
         self._target, self._has_fault, self._steps, self._progress = target, has_fault, steps, progress
-        self._size: _Size | None = None
+        self._rank: tuple[int, int] | None = None
+        self._packed: int | None = None
         self._began = time.monotonic()
         self._ends = None if seconds is None else self._began + seconds
 
@@ -238,8 +239,7 @@ class _Search:
     def _accept(self, model: Model) -> bool:
         """Whether a model is smaller than the smallest so far, valid, and has the fault; then it is written to the output."""
         data = onnx_bytes(model)
-        size = _size(model, data)
-        if self._size is not None and size >= self._size:
+        if not self._is_smaller(model, data):
             return False
         digest = blake2b(data, digest_size=16).hexdigest()
         fails = self.journal.known.get(digest)
@@ -255,24 +255,33 @@ class _Search:
         else:
             self.found.known += 1
         if fails:
-            self._size = size
+            self._rank, self._packed = _rank(model), None
             self.candidate.replace(self.best)
             write_bytes(self._target, data)
             self._tell(model, len(data))
         return fails
+
+    def _is_smaller(self, model: Model, data: bytes) -> bool:
+        """Whether a model is smaller than the smallest so far. Every edit that is kept lessens nodes, ports or the packed file."""
+        rank = _rank(model)
+        if self._rank is None or rank != self._rank:
+            return self._rank is None or rank < self._rank
+        if self._packed is None:
+            self._packed = _packed(self.best.read_bytes())
+        return _packed(data) < self._packed
 
     def _tell(self, model: Model, size: int) -> None:
         if self._progress is not None:
             self._progress(f"{sum(1 for _ in model.graph.walk())} nodes, {size} bytes, {self.found.steps} runs")
 
 
-_Size = tuple[int, int, int]
+def _rank(model: Model) -> tuple[int, int]:
+    """What is to become smaller before the file: the nodes, then the inputs and outputs."""
+    return sum(1 for _ in model.graph.walk()), len(model.graph.inputs) + len(model.graph.outputs)
 
 
-def _size(model: Model, data: bytes) -> _Size:
-    """What is to become smaller: the nodes, then inputs and outputs, then the compressed file. Each edit that counts lessens it."""
-    nodes = sum(1 for _ in model.graph.walk())
-    return nodes, len(model.graph.inputs) + len(model.graph.outputs), len(zlib.compress(data, 1))
+def _packed(data: bytes) -> int:
+    return len(zlib.compress(data, 1))
 
 
 def _shrink(search: _Search) -> None:
