@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,4 +105,7 @@ def _lines(found: Reduction) -> list[str]:
     lines.append(labeled("runs", f"{found.steps} in {found.seconds:.1f} s{known}"))
     if found.stopped is not None:
         lines.append(labeled("", f"{WHY[found.stopped]}: the same command line goes on from here"))
+    elif found.command is not None:
+        line = shlex.join(["ortconv", "bundle", found.output, "--check", found.command])
+        lines.append(labeled("report", f"{line} packs it for a bug report"))
     return lines

@@ -93,9 +93,9 @@ class Alignment:
             (lambda n: (back_a[n], _result(n)), lambda n: (back_b[n], _result(n))),
             (lambda n: (back_a[n], n.name), lambda n: (back_b[n], n.name)),
             (lambda n: back_a[n], lambda n: back_b[n]),
-            (_result, _result),
-            (_nothing, _nothing),
         ]
+        in_order: list[tuple[Key, Key]] = [(_result, _result), (_nothing, _nothing)]
+        self._unique(self.of_a.forward, self.of_b.forward)
         self._by_color(self.of_a.forward, self.of_b.forward, by_use)
         self._unique(back_a, back_b)
         self._spread(ALIKE)
@@ -103,10 +103,10 @@ class Alignment:
         if names_hold:
             self._by_name()
         self._unique(self.of_a.local, self.of_b.local)
-        self._spread(LIKELY)
-        by_name = [(_result, _result)] if names_hold else []
-        self._by_color(back_a, back_b, [*by_name, (_nothing, _nothing)])
+        self._spread(UNIQUE)
+        self._by_color(back_a, back_b, in_order if names_hold else in_order[1:])
         self._spread(len(LEVELS))
+        self._by_color(self.of_a.forward, self.of_b.forward, in_order)
 
     def _pair(self, ours: Node, theirs: Node) -> None:
         self.pairs[ours] = theirs
@@ -158,7 +158,8 @@ class Alignment:
 
     def _spread(self, levels: int) -> None:
         """Pair neighbors of pairs by the first of LEVELS. What a level pairs is first spread from by the levels before it."""
-        queues: list[deque[Node | None]] = [deque((None, *self.pairs)) for _ in range(levels)]
+        border = self._border()
+        queues: list[deque[Node | None]] = [deque((None, *border)) for _ in range(levels)]
         self._new = []
         while True:
             for queue in queues:
@@ -168,6 +169,15 @@ class Alignment:
             if at is None:
                 return
             self._pair_neighbors(queues[at].popleft(), LEVELS[at])
+
+    def _border(self) -> list[Node]:
+        """The nodes of a that have a partner, and a neighbor without one."""
+        found: dict[Node, None] = {}
+        for node in self.left()[0]:
+            near = [v.producer for v in node.inputs if v is not None and v.producer is not None]
+            near += [reader for v in node.outputs if v is not None for reader, _ in readers(self.a, v)]
+            found |= dict.fromkeys(n for n in near if n in self.pairs)
+        return list(found)
 
     def _pair_neighbors(self, ours: Node | None, level: Level) -> None:
         """Pair readers and producers of a pair's values; of the graphs' inputs and outputs for None."""
@@ -231,10 +241,10 @@ class Alignment:
 
 def _groups(of_a: Mapping[Node, int], of_b: Mapping[Node, int]) -> list[tuple[list[Node], list[Node]]]:
     """The nodes of each color that both graphs have."""
-    found: dict[int, tuple[list[Node], list[Node]]] = {}
+    found: dict[int, tuple[list[Node], list[Node]]] = defaultdict(lambda: ([], []))
     for side, colors in enumerate((of_a, of_b)):
         for node, color in colors.items():
-            found.setdefault(color, ([], []))[side].append(node)
+            found[color][side].append(node)
     return [group for group in found.values() if group[0] and group[1]]
 
 
@@ -282,8 +292,8 @@ LEVELS = (
     *(Level(key) for key in (_use, _look, _operator)),
     Level(lambda colors, node: None, in_place=True),
 )
-ALIKE, LIKELY = 1, 2
-"""How many of the levels ask for equal uses, and for equal looks."""
+ALIKE, UNIQUE = 1, 3
+"""How many of the levels ask for equal uses, and for neighbors without their like."""
 
 
 def _paired_inputs(a: Graph, b: Graph) -> dict[Value, Value]:

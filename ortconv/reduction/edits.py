@@ -12,7 +12,7 @@ import numpy as np
 from ortconv.ir.graph import Graph, Graphs, Node, Value
 from ortconv.ir.model import Model
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import TensorType
+from ortconv.ir.types import DType, TensorType
 from ortconv.onnxio.infer import infer_missing
 
 Edit = Callable[[Model], bool]
@@ -275,7 +275,7 @@ def clear(name: str) -> Edit:
 
     def edit(model: Model) -> bool:
         value = model.graph.initializers.get(name)
-        if value is None or not isinstance(value.const, Tensor) or value.const.dtype.numpy.kind not in "fc":
+        if value is None or not isinstance(value.const, Tensor) or value.const.dtype is DType.STRING:
             return False
         array = value.const.numpy()
         if not array.any():

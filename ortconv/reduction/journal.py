@@ -21,16 +21,16 @@ class Journal:
         self.path = path
         self.known: dict[str, bool] = {} if path is None else dict(_records(path, search))
         self.goes_on = bool(self.known)
-        """Whether the file is of an earlier run of this search."""
-        if path is not None and not self.known:
-            path.write_text(json.dumps({"search": search}) + "\n", encoding="utf-8")
+        """Whether the file is of an earlier run of this search. One of another search is replaced by the first note."""
+        self._head = "" if self.goes_on else json.dumps({"search": search}) + "\n"
 
     def note(self, digest: str, fails: bool) -> None:
         """Remember how a candidate ended."""
         self.known[digest] = fails
         if self.path is not None:
-            with open(self.path, "a", encoding="utf-8") as file:
-                file.write(json.dumps({"candidate": digest, "fails": fails}) + "\n")
+            with open(self.path, "w" if self._head else "a", encoding="utf-8") as file:
+                file.write(self._head + json.dumps({"candidate": digest, "fails": fails}) + "\n")
+            self._head = ""
 
     def done(self) -> None:
         """Remove the file."""

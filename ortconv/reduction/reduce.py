@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -101,9 +101,10 @@ def reduce(
             raise UsageError("reduce takes .onnx models", file=path, hint="ortconv export makes one of an .ort file")
         model = load(path, only_to_run=True)
         found = Reduction(label, str(target), sum(1 for _ in model.graph.walk()), model.file_bytes)
-        test = _Test.of(check, expect_exit, expect_output, path, found)
-        search = _Search(Path(folder), target, test, found, steps, seconds, progress)
-        search.journal = Journal(None if journal is None else Path(journal), _name_of(path, found))
+        has_fault = _tried(check, expect_exit, expect_output, path, found)
+        search = _Search(Path(folder), target, has_fault, found, steps, seconds, progress)
+        name = _name_of(path, found.command, found.exit_code, expect_output)
+        search.journal = Journal(None if journal is None else Path(journal), name)
         if not search.journal.goes_on:
             _refuse_existing(target)
         search.begin(model)
@@ -123,46 +124,33 @@ def _refuse_existing(target: Path) -> None:
         raise UsageError("exists already, and reduce writes over no model", file=target, hint="choose another name")
 
 
-def _name_of(path: Path, found: Reduction) -> str:
-    """What distinguishes this search from others: the model, and how it is to fail."""
+def _name_of(path: Path, *failure: object) -> str:
+    """What distinguishes this search from others: the model, and how it fails."""
     digest = blake2b(read_bytes(path), digest_size=16)
-    digest.update(repr((VERSION, found.command, found.exit_code)).encode())
+    digest.update(repr((VERSION, *failure)).encode())
     return digest.hexdigest()
 
 
 # ------------------------------------------------------------------ the check
 
 
-@dataclass
-class _Test:
-    """The check as a function, which says whether a model has the fault."""
-
-    has_fault: Check
-
-    @classmethod
-    def of(
-        cls,
-        check: str | Command | Check,
-        expect_exit: int | None,
-        expect_output: str | None,
-        path: Path,
-        found: Reduction,
-    ) -> _Test:
-        """The check, tried on the whole model. UsageError if it does not fail there."""
-        if not isinstance(check, str | Command):
-            if not check(path):
-                raise UsageError("the check finds no fault in the whole model", file=path)
-            return cls(check)
-        command = Command(check) if isinstance(check, str) else check
-        began = time.monotonic()
-        first = command.run(path)
-        found.command, found.exit_code = command.text, first.exit_code
-        wanted = first.exit_code if expect_exit is None else expect_exit
-        _refuse_unless(first, wanted, expect_output, command.line(path), path)
-        if command.seconds is None and wanted != LATE:
-            seconds = max(LEAST_SECONDS, SLOWER * (time.monotonic() - began))
-            command = Command(command.text, seconds, command.bytes)
-        return cls(lambda candidate: _fails(command.run(candidate), wanted, expect_output))
+def _tried(
+    check: str | Command | Check, expect_exit: int | None, expect_output: str | None, path: Path, found: Reduction
+) -> Check:
+    """The check as a function. It is tried on the whole model: UsageError if that does not fail."""
+    if not isinstance(check, str | Command):
+        if not check(path):
+            raise UsageError("the check finds no fault in the whole model", file=path)
+        return check
+    command = Command(check) if isinstance(check, str) else check
+    began = time.monotonic()
+    first = command.run(path)
+    found.command, found.exit_code = command.text, first.exit_code
+    wanted = first.exit_code if expect_exit is None else expect_exit
+    _refuse_unless(first, wanted, expect_output, command.line(path), path)
+    if command.seconds is None and wanted != LATE:
+        command = replace(command, seconds=max(LEAST_SECONDS, SLOWER * (time.monotonic() - began)))
+    return lambda candidate: _fails(command.run(candidate), wanted, expect_output)
 
 
 def _fails(outcome: Outcome, wanted: int, text: str | None) -> bool:
@@ -194,7 +182,7 @@ class _Search:
         self,
         folder: Path,
         target: Path,
-        test: _Test,
+        has_fault: Check,
         found: Reduction,
         steps: int | None,
         seconds: float | None,
@@ -204,8 +192,9 @@ class _Search:
         self.candidate = folder / "candidate.onnx"
         self.found = found
         self.journal = Journal(None, "")
-        self._target, self._test, self._steps, self._progress = target, test, steps, progress
-        self._size: _Size | None = None
+        self._target, self._has_fault, self._steps, self._progress = target, has_fault, steps, progress
+        self._rank: tuple[int, int] | None = None
+        self._packed: int | None = None
         self._began = time.monotonic()
         self._ends = None if seconds is None else self._began + seconds
 
@@ -250,8 +239,7 @@ class _Search:
     def _accept(self, model: Model) -> bool:
         """Whether a model is smaller than the smallest so far, valid, and has the fault; then it is written to the output."""
         data = onnx_bytes(model)
-        size = _size(model, data)
-        if self._size is not None and size >= self._size:
+        if not self._is_smaller(model, data):
             return False
         digest = blake2b(data, digest_size=16).hexdigest()
         fails = self.journal.known.get(digest)
@@ -262,29 +250,38 @@ class _Search:
         load(self.candidate, only_to_run=True)
         if fails is None:
             self.found.steps += 1
-            fails = self._test.has_fault(self.candidate)
+            fails = self._has_fault(self.candidate)
             self.journal.note(digest, fails)
         else:
             self.found.known += 1
         if fails:
-            self._size = size
+            self._rank, self._packed = _rank(model), None
             self.candidate.replace(self.best)
             write_bytes(self._target, data)
             self._tell(model, len(data))
         return fails
+
+    def _is_smaller(self, model: Model, data: bytes) -> bool:
+        """Whether a model is smaller than the smallest so far. Every edit that is kept lessens nodes, ports or the packed file."""
+        rank = _rank(model)
+        if self._rank is None or rank != self._rank:
+            return self._rank is None or rank < self._rank
+        if self._packed is None:
+            self._packed = _packed(self.best.read_bytes())
+        return _packed(data) < self._packed
 
     def _tell(self, model: Model, size: int) -> None:
         if self._progress is not None:
             self._progress(f"{sum(1 for _ in model.graph.walk())} nodes, {size} bytes, {self.found.steps} runs")
 
 
-_Size = tuple[int, int, int]
+def _rank(model: Model) -> tuple[int, int]:
+    """What is to become smaller before the file: the nodes, then the inputs and outputs."""
+    return sum(1 for _ in model.graph.walk()), len(model.graph.inputs) + len(model.graph.outputs)
 
 
-def _size(model: Model, data: bytes) -> _Size:
-    """What is to become smaller: the nodes, then inputs and outputs, then the compressed file. Each edit that counts lessens it."""
-    nodes = sum(1 for _ in model.graph.walk())
-    return nodes, len(model.graph.inputs) + len(model.graph.outputs), len(zlib.compress(data, 1))
+def _packed(data: bytes) -> int:
+    return len(zlib.compress(data, 1))
 
 
 def _shrink(search: _Search) -> None:

@@ -302,6 +302,29 @@ def test_twins_are_told_apart_by_their_readers() -> None:
     assert [change.kind for change in ortconv.diff(a, c).changes] == ["operator"]
 
 
+def shared_layers(bias: float) -> onnx.ModelProto:
+    """Six layers with the same weights, each through Identity nodes of its own, as exporters of shared modules make them."""
+    lines = []
+    for i in range(6):
+        lines += [
+            f"i{i} = Identity (w)",
+            f"j{i} = Identity (v)",
+            f"q{i} = MatMul (y{i}, i{i})",
+            f"k{i} = MatMul (y{i}, j{i})",
+        ]
+        lines += [f"s{i} = Mul (q{i}, k{i})", f"m{i} = Add (s{i}, mask)", f"y{i + 1} = Add (m{i}, b)"]
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+    g (float[2,2] y0, float[2,2] mask) => (float[2,2] y6)
+    <float[2,2] w = {{1, 2, 3, 4}}, float[2,2] v = {{4, 3, 2, 1}}, float[2] b = {{0, {bias}}}> {{ {" ".join(lines)} }}"""
+    return onnx.parser.parse_model(text)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_layers_that_share_their_weights_stay_apart(seed: int) -> None:
+    assert found(shared_layers(1), shared_layers(1)) == []
+    assert [kind for kind, _ in found(shared_layers(1), scrambled(shared_layers(2), seed))] == ["constant"]
+
+
 # ---------------------------------------------------------------------- conversions
 
 

@@ -165,6 +165,7 @@ def test_the_command_line_goes_on_where_it_stopped(tmp_path: Path, capsys: pytes
     assert len(log.read_text("utf-8")) == 5  # once to see that it fails
     assert main([*line, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
+    assert document["steps"] > 0
     assert (document["known"], document["stopped"], document["exit_code"], document["nodes_after"]) == (4, None, 9, 1)
     assert len(target.read_bytes()) < len(first)
     assert [path.name for path in tmp_path.iterdir() if path != log] == ["s.onnx"]
@@ -176,6 +177,19 @@ def test_a_gate_of_ortconv_is_reduced(tmp_path: Path) -> None:
     check = f'"{sys.executable}" -m ortconv partition {{}} --fail-on "refused>0" --quiet'
     found = ortconv.reduce(SAMPLES / "qdq_cnn.onnx", tmp_path / "s.onnx", check, steps=4)
     assert (found.exit_code, found.stopped, found.nodes_after < 20) == (5, "steps", True)
+
+
+def test_a_search_for_another_failure_begins_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "s.onnx"
+    line = ["reduce", str(SAMPLES / "mnist.onnx"), "-o", str(target), "--check", "echo boom; exit 9"]
+    assert main([*line, "--steps", "2"]) == 0
+    assert main([*line, "--steps", "2", "--expect-output", "boom"]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert main([*line, "--steps", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["known"] == 2
+    target.unlink()
+    assert main([*line, "--expect-output", "boom", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["known"] == 0
 
 
 def test_a_command_has_limits() -> None:
