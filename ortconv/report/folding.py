@@ -17,7 +17,7 @@ import numpy as np
 
 LEAST = 12
 """Repeats of fewer nodes in all are left as they are."""
-LEAST_PAIR = 20
+LEAST_PAIR = 16
 """The same for blocks that occur only twice."""
 GRAMS = (1, 4, 16)
 """Lengths of the pieces whose distances are candidates for periods."""

@@ -175,6 +175,7 @@ class _Drawn:
         """The parts with repeated blocks as one part each, and cut into sections where they are many."""
         if len(parts) < 2:
             return tuple(parts)
+        parts = _near_readers(parts)
         found: list[Part] = []
         at = 0
         for repeat in repeats(_symbols(parts), [len(p.nodes) for p in parts], _crossings(parts), _together(parts)):
@@ -224,6 +225,25 @@ class _Drawn:
             lines.append(f"{taken} of {len(nodes)} nodes on {self.partitioning.target.provider.name}")
         title = "\n".join([label, f"{len(nodes)} nodes", f"operators: {operators(nodes, 99)}"])
         return Part(Box(kind, tuple(lines), title), nodes, inner)
+
+
+def _near_readers(parts: list[Part]) -> list[Part]:
+    """The parts, still in topological order, with those that read constants alone right before the first that reads them.
+
+    Exporters put all such nodes first, for example the DequantizeLinear of each weight.
+    """
+    first: dict[Value, int] = {}
+    for i, part in enumerate(parts):
+        for node in part.nodes:
+            for value in reads(node):
+                first.setdefault(value, i)
+
+    def place(i: int) -> tuple[int, int, int]:
+        nodes = parts[i].nodes
+        reader = min((first[v] for n in nodes for v in n.outputs if v in first), default=i)
+        return (reader, 0, i) if reader > i and not any(map(reads, nodes)) else (i, 1, i)
+
+    return [parts[i] for i in sorted(range(len(parts)), key=place)]
 
 
 def _symbols(parts: Sequence[Part]) -> list[int]:

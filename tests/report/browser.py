@@ -90,6 +90,10 @@ class Browser:
         self.call("Page.navigate", url=page.as_uri())
         while not self.loaded:
             self._note(self._message())
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait for the next frame."""
         self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))")
 
     def evaluate(self, expression: str) -> Any:

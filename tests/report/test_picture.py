@@ -127,6 +127,17 @@ def test_a_long_row_is_cut_into_sections():
     assert Counter(p.nodes[0] for p in root.walk() if not p.parts and p.nodes) == Counter(root.nodes)
 
 
+def test_nodes_of_constants_stand_before_their_first_reader():
+    graph = make(
+        "float[2] x",
+        "a = Identity (k) b = Identity (k) c = Relu (x) d = Add (c, b) e = Tanh (d) y = Add (e, a)",
+        "y",
+        k=f32(2),
+    )
+    order = [part.nodes[0].out.name for part in outline(graph).parts if part.nodes]
+    assert order == ["c", "b", "d", "e", "a", "y"]
+
+
 def hash_of(i: int) -> int:
     """Numbers without a period."""
     return (i * i * 2654435761 % 2**32) >> 13

@@ -341,6 +341,7 @@ class Picture {
     this.current = id;
     this.reveal(id, true);
     this.choose(id);
+    this.uncover(id);
   }
 
   /* Gives nodes, and the closed groups around them, a class, and takes it from all others. */
@@ -391,6 +392,7 @@ class Picture {
       this.toggle(id, this.point(e)[1]);
       this.choose(id);
       openSheet(this.data.parts[id].layout === undefined);
+      this.uncover(id);
     });
     this.svg.addEventListener("focusin", (e) => { if (e.target.dataset?.part) this.current = Number(e.target.dataset.part); });
     this.svg.addEventListener("keydown", (e) => this.key(e));
@@ -419,6 +421,15 @@ class Picture {
   enter(id) {
     this.choose(id);
     openSheet(true);
+    this.uncover(id);
+  }
+
+  /* Moves a part above the sheet that covers a narrow screen. */
+  uncover(id) {
+    const sheet = document.getElementById("sheet");
+    if (!sheet.classList.contains("open") || getComputedStyle(sheet).position !== "fixed") return;
+    const free = innerHeight - sheet.offsetHeight - this.svg.getBoundingClientRect().top, { y, h } = this.placed.items[this.at.get(id)];
+    if (free > 40) this.pan(0, y + h / 2 - free / 2 / this.zoomOf() - this.view.y);
   }
 }
 

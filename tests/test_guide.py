@@ -1,0 +1,118 @@
+"""The guide's commands run, and print what the guide says. UPDATE_GOLDEN=1 writes outputs anew, but for those with a line "...".
+
+Of what varies between machines, only the presence is compared: times, memory, releases, numbers that rounding decides.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from ortconv.cli import main
+from tests.conftest import ROOT, SAMPLES
+
+GUIDE = ROOT / "docs/guide.md"
+LEFT_OUT = "..."
+VARIES = (
+    (r"numbers .*", "numbers"),
+    (r"onnxruntime \d+\.\d+\.\d+", "onnxruntime"),
+    (r"-?\d[\d.,]*(e[+-]\d+)? (ms|s|us)\b", "TIME"),
+    (r"process [\d.]+ [kMG]B", "process"),
+    (r"(min|max|mean) -?[\d.]+", r"\1"),
+    (r"-?\d[\d.]*e[+-]\d+", "SMALL"),
+    (r"\s+", " "),
+)
+
+
+class Shown(NamedTuple):
+    """A command of the guide, and the lines below it."""
+
+    command: str
+    output: list[str]
+
+
+def blocks(text: str) -> list[str]:
+    return re.findall(r"```\n(\$ .*?)```", text, flags=re.DOTALL)
+
+
+def shown(block: str) -> Iterator[Shown]:
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, output = part.partition("\n")
+        yield Shown(command, output.splitlines())
+
+
+def plain(line: str) -> str:
+    """A line without what varies."""
+    for pattern, text in VARIES:
+        line = re.sub(pattern, text, line)
+    return line.strip()
+
+
+def table_of_differences(line: str) -> bool:
+    """Whether a line is a row of `compare`, whose numbers rounding decides."""
+    return line.startswith(("last_hidden_state", "pooler_output"))
+
+
+def matches(expected: list[str], found: list[str]) -> bool:
+    """Whether lines are the expected ones, where LEFT_OUT is any number of lines."""
+    texts = [line.split()[0] if table_of_differences(line) else plain(line) for line in expected]
+    pattern = "".join("(?:.*\n)*?" if text == LEFT_OUT else re.escape(text) + "\n" for text in texts)
+    lines = [line.split()[0] if table_of_differences(line) else plain(line) for line in found]
+    return re.fullmatch(pattern, "".join(f"{line}\n" for line in lines)) is not None
+
+
+def updated(block: str, outputs: list[list[str]]) -> str:
+    parts = []
+    for one, output in zip(shown(block), outputs, strict=True):
+        lines = one.output if LEFT_OUT in one.output else output
+        parts.append("".join(f"{line}\n" for line in (f"$ {one.command}", *lines)))
+    return "".join(parts)
+
+
+def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    text = GUIDE.read_text("utf-8")
+    assert "cp sample_models/bert_tiny.onnx model.onnx" in text
+    shutil.copy(SAMPLES / "bert_tiny.onnx", tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    wrong = []
+    for block in blocks(text):
+        outputs = []
+        for one in shown(block):
+            program, *arguments = shlex.split(one.command)
+            assert program == "ortconv"
+            main(arguments)
+            printed = capfd.readouterr()
+            outputs.append([line.rstrip() for line in (printed.out + printed.err).splitlines()])
+            if not matches(one.output, outputs[-1]):
+                wrong.append("\n".join([one.command, *outputs[-1]]))
+        if os.environ.get("UPDATE_GOLDEN"):
+            text = text.replace(block, updated(block, outputs))
+    if os.environ.get("UPDATE_GOLDEN"):
+        GUIDE.write_text(text, "utf-8")
+        return
+    assert wrong == []
+    assert len(blocks(text)) >= 8
+    assert {path.name for path in tmp_path.iterdir()} >= {"partition.html", "story.html", "model.ort"}
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "same"),
+    [
+        (["a 1.2 ms"], ["a  30 ms"], True),
+        (["a", "..."], ["a", "b", "c"], True),
+        (["a", "...", "c"], ["a", "b"], False),
+        (["nodes 3"], ["nodes 4"], False),
+        ([], [], True),
+        ([], ["a"], False),
+    ],
+)
+def test_the_comparison_sees_differences(expected: list[str], found: list[str], same: bool) -> None:
+    assert matches(expected, found) == same
