@@ -17,6 +17,7 @@ from ortconv.executor.fusion.group import Constant, Scope
 from ortconv.executor.fusion.int8_patterns import is_of_weights
 from ortconv.executor.fusion.table import FLOAT, QUANTIZED, fuse
 from ortconv.executor.guard import SMALLER
+from ortconv.executor.half import in_float32
 from ortconv.executor.kernels.evaluate import kernel_of
 from ortconv.executor.kernels.registry import Kernel
 from ortconv.executor.replay.recorder import ABSENT, Recording, Step
@@ -77,6 +78,8 @@ class Plan:
         reference: bool = False,
         watch: Watch | None = None,
     ) -> None:
+        if not reference:
+            nodes, inputs, outputs = in_float32(nodes, inputs, outputs)
         # Nothing that a step holds leads back to the plan: its memory is free as soon as nobody needs the plan.
         constants = Constants()
         bind = partial(_bind, constants, reference=reference, watch=watch)

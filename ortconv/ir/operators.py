@@ -69,6 +69,9 @@ class Traits(NamedTuple):
 
 MICROSOFT = "com.microsoft"
 
+INTERNAL = "ortconv"
+"""Operators of plans, which no model has."""
+
 _TABLE: dict[tuple[str, str], Traits] = {}
 _UNKNOWN = Traits(frozenset({Trait.SHAPED_BY_DATA}))
 
@@ -354,3 +357,6 @@ operator("SimplifiedLayerNormalization", KEEPS_SHAPE, domain=MICROSOFT)
 operator("SkipLayerNormalization", domain=MICROSOFT)
 operator("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 operator("TransposeMatMul", SUMS, domain=MICROSOFT)
+
+operator("RoundToHalf", ELEMENTWISE, domain=INTERNAL)
+operator("SoftmaxOfHalf", KEEPS_SHAPE, NONNEGATIVE, domain=INTERNAL)
