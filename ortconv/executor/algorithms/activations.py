@@ -1,7 +1,4 @@
-"""Activations that other operators apply to their own result: fused convolutions and products, recurrent cells.
-
-Each takes an array that it may overwrite, then its parameters, and returns the result.
-"""
+"""Activations that other operators apply to their own result: fused convolutions and products, recurrent cells."""
 
 from __future__ import annotations
 
@@ -15,81 +12,50 @@ from ortconv.ir.tensor import Array
 Activation = Callable[[Array], Array]
 
 
-def relu(x: Array) -> Array:
-    zero = x.dtype.type(0)
-    return np.clip(x, zero, x.dtype.type(np.inf), out=x)
-
-
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x)); exp may overflow to infinity, which gives the right zero."""
-    np.negative(x, out=x)
-    np.exp(x, out=x)
-    x += 1
-    return np.reciprocal(x, out=x)
-
-
-def tanh(x: Array) -> Array:
-    return np.tanh(x, out=x)
+    return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def leaky_relu(x: Array, alpha: float = 0.01) -> Array:
     return np.where(x < 0, x * x.dtype.type(alpha), x)
 
 
-def hard_sigmoid(x: Array, alpha: float = 0.2, beta: float = 0.5) -> Array:
-    x *= x.dtype.type(alpha)
-    x += x.dtype.type(beta)
-    return np.clip(x, x.dtype.type(0), x.dtype.type(1), out=x)
+def _clip(x: Array, low: float = -np.inf, high: float = np.inf) -> Array:
+    return np.clip(x, x.dtype.type(low), x.dtype.type(high))
 
 
-def hard_swish(x: Array) -> Array:
-    """x * HardSigmoid<1/6, 0.5>(x)"""
-    gate = x * x.dtype.type(1 / 6)
-    gate += x.dtype.type(0.5)
-    x *= np.clip(gate, x.dtype.type(0), x.dtype.type(1), out=gate)
-    return x
+def _affine(x: Array, alpha: float = 1.0, beta: float = 0.0) -> Array:
+    return np.asarray(x * x.dtype.type(alpha) + x.dtype.type(beta))
 
 
-def clip(x: Array, low: float = -np.inf, high: float = np.inf) -> Array:
-    return np.clip(x, x.dtype.type(low), x.dtype.type(high), out=x)
+def _hard_sigmoid(x: Array, alpha: float = 0.2, beta: float = 0.5) -> Array:
+    return _clip(_affine(x, alpha, beta), 0, 1)
 
 
-def affine(x: Array, alpha: float = 1.0, beta: float = 0.0) -> Array:
-    x *= x.dtype.type(alpha)
-    x += x.dtype.type(beta)
-    return x
-
-
-def thresholded_relu(x: Array, alpha: float = 1.0) -> Array:
-    return np.where(x > alpha, x, x.dtype.type(0))
-
-
-def scaled_tanh(x: Array, alpha: float = 1.0, beta: float = 1.0) -> Array:
-    return np.asarray(x.dtype.type(alpha) * np.tanh(x * x.dtype.type(beta)))
-
-
-def elu(x: Array, alpha: float = 1.0) -> Array:
+def _elu(x: Array, alpha: float = 1.0) -> Array:
     return np.where(x < 0, x.dtype.type(alpha) * np.expm1(x), x)
 
 
-def selu(x: Array, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Array:
-    return np.asarray(gamma * elu(x, alpha))
-
-
-def softsign(x: Array) -> Array:
-    return np.asarray(x / (1 + np.abs(x)))
-
-
-def softplus(x: Array) -> Array:
-    return np.asarray(np.logaddexp(x, x.dtype.type(0)))
+def _selu(x: Array, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Array:
+    return np.asarray(gamma * _elu(x, alpha))
 
 
 ACTIVATIONS: dict[str, tuple[Callable[..., Array], int]] = {
-    "relu": (relu, 0), "sigmoid": (sigmoid, 0), "tanh": (tanh, 0), "softsign": (softsign, 0), "softplus": (softplus, 0),
-    "selu": (selu, 2), "leakyrelu": (leaky_relu, 1), "thresholdedrelu": (thresholded_relu, 1), "elu": (elu, 1),
-    "affine": (affine, 2), "scaledtanh": (scaled_tanh, 2), "hardsigmoid": (hard_sigmoid, 2), "clip": (clip, 2),
-    "hardswish": (hard_swish, 0),
-}  # fmt: skip
+    "relu": (lambda x: _clip(x, 0), 0),
+    "sigmoid": (sigmoid, 0),
+    "tanh": (np.tanh, 0),
+    "softsign": (lambda x: x / (1 + np.abs(x)), 0),
+    "softplus": (lambda x: np.logaddexp(x, x.dtype.type(0)), 0),
+    "selu": (_selu, 2),
+    "leakyrelu": (leaky_relu, 1),
+    "thresholdedrelu": (lambda x, alpha=1.0: np.where(x > alpha, x, x.dtype.type(0)), 1),
+    "elu": (_elu, 1),
+    "affine": (_affine, 2),
+    "scaledtanh": (lambda x, alpha=1.0, beta=1.0: x.dtype.type(alpha) * np.tanh(x * x.dtype.type(beta)), 2),
+    "hardsigmoid": (_hard_sigmoid, 2),
+    "clip": (_clip, 2),
+    "hardswish": (lambda x: x * _hard_sigmoid(x, 1 / 6, 0.5), 0),
+}
 """Lower-case name to function and number of parameters."""
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-import numpy as np
-
 from ortconv.executor.algorithms import row_tiles
 from ortconv.executor.algorithms.gemm import writer
 from ortconv.executor.algorithms.row_tiles import RowTile, rows_per_tile
@@ -41,8 +39,6 @@ def unfolded(matrix: Array, w: Window, finish: Finish | None = None) -> Unfolded
     c = k // prod(w.kernel)
     if all(w.output) and _overlaps_vertically(w, c):
         return _of_few_channels(matrix, w, finish) if c <= FEW_CHANNELS else _along_width(matrix, w, finish)
-    if all(w.output) and c <= FEW_CHANNELS and _are_patches(w):
-        return _of_patches(matrix, w, finish)
     multiply, pixels = _finisher(matrix, finish), prod(w.output[1:])
 
     def run(work: Work, x: Array, out: Array) -> None:
@@ -88,40 +84,6 @@ def _overlaps_vertically(w: Window, channels: int) -> bool:
     if len(w.kernel) != 2 or w.dilations[0] != 1 or w.kernel[0] <= w.strides[0]:
         return False
     return w.output[1] >= (16 if channels <= FEW_CHANNELS else 32) and channels <= _MANY_CHANNELS
-
-
-def _are_patches(w: Window) -> bool:
-    """True for large windows of an image that has all their elements."""
-    inside = not any(w.begin) and all(p <= size for p, size in zip(w.padded, w.size))
-    return len(w.kernel) == 2 and inside and w.dilations[1] == 1 and w.kernel[1] >= _LONG_RUN
-
-
-_LONG_RUN = 8
-"""Elements of a row of a window that are worth a copy of their own."""
-
-
-def _of_patches(matrix: Array, w: Window, finish: Finish | None) -> Unfolded:
-    """Windows as they lie in an image with its channels first."""
-    (kh, kw), (oh, ow), (k, m) = w.kernel, w.output, matrix.shape
-    c = k // (kh * kw)
-    by_channel = np.ascontiguousarray(matrix.reshape(kh, kw, c, m).transpose(2, 0, 1, 3).reshape(k, m))
-    multiply = _finisher(by_channel, finish)
-    count = rows_per_tile(oh, (k + m) * ow * matrix.itemsize)
-
-    def run(work: Work, x: Array, out: Array) -> None:
-        x = work.contiguous(x)
-        if parts := spans(oh, count):
-            held = work.empty((parts[0].stop - parts[0].start, ow, c, kh, kw), x.dtype)
-            for image, target in zip(x, out, strict=True):
-                by_channel, by_row, item = image.strides
-                steps = (w.strides[0] * by_row, w.strides[1] * item, by_channel, w.dilations[0] * by_row, item)
-                windows = strided(image, (oh, ow, c, kh, kw), steps)
-                for part in parts:
-                    rows = held[: part.stop - part.start]
-                    work.do(copy_runs, windows[part], rows)
-                    multiply(rows.reshape(-1, k), target[part].reshape(-1, m), work)
-
-    return run
 
 
 def _along_width(matrix: Array, w: Window, finish: Finish | None) -> Unfolded:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple, Self
@@ -90,7 +89,6 @@ class Code:
 
 
 _ZERO, _ONE, _INFINITY = f32(0), f32(1), f32(np.inf)
-_ROOT, _HALF_ROOT = f32(math.sqrt(6)), f32(math.sqrt(1.5))
 
 
 class Clip(Recordable):
@@ -146,39 +144,14 @@ def _hard_sigmoid(alpha: float, beta: float) -> Callable[..., Any]:
     return recordable(run)
 
 
-hard_gate = _hard_sigmoid(1 / 6, 0.5)
-"""The HardSigmoid of HardSwish."""
+_GATE = _hard_sigmoid(1 / 6, 0.5)
 
 
 @recordable
 def hard_swish(work: Work, x: Array, out: Array) -> None:
     gate = work.like(x)
-    work.do(hard_gate, x, gate)
+    work.do(_GATE, x, gate)
     work.do(np.multiply, x, gate, out)
-
-
-@recordable
-def _swish_of_scaled(work: Work, x: Array, out: Array) -> None:
-    divisor = work.like(x)
-    work.do(_EXPONENTIAL, x, divisor)
-    work.do(np.add, divisor, _ONE, divisor)
-    work.do(np.multiply, divisor, _MINUS_UNIT, divisor)
-    work.do(np.divide, x, divisor, out)
-
-
-@recordable
-def _hard_swish_of_scaled(work: Work, x: Array, out: Array) -> None:
-    gate = work.like(x)
-    work.do(np.add, x, _HALF_ROOT, gate)
-    work.do(clip_to, gate, _ZERO, _ROOT, gate)
-    work.do(np.multiply, x, gate, out)
-
-
-OF_SCALED: dict[Callable[..., Any], tuple[float, Callable[..., Any]]] = {
-    swish(1): (-_UNIT, _swish_of_scaled),
-    hard_swish: (1 / math.sqrt(6), _hard_swish_of_scaled),
-}
-"""Functions of one operand that cost less where it comes multiplied by a factor: the factor, and what to do then."""
 
 
 def _leaky_relu(alpha: float) -> Callable[..., Any]:
@@ -338,9 +311,7 @@ def _clip_by_node(code: Code) -> Temporary | None:
 
 
 def _hard_sigmoid_by_node(code: Code) -> Temporary | None:
-    alpha, beta = code.node.attr("alpha", 0.2), code.node.attr("beta", 0.5)
-    is_gate = math.isclose(alpha, 1 / 6, rel_tol=1e-6) and beta == 0.5
-    return code.add(hard_gate if is_gate else _hard_sigmoid(alpha, beta), code.operand(0))
+    return code.add(_hard_sigmoid(code.node.attr("alpha", 0.2), code.node.attr("beta", 0.5)), code.operand(0))
 
 
 def _leaky_relu_by_node(code: Code) -> Temporary | None:

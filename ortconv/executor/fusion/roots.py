@@ -25,7 +25,6 @@ from ortconv.executor.fusion.elementwise_ops import (
     fused_activation,
 )
 from ortconv.executor.fusion.group import Constant, Scope
-from ortconv.executor.fusion.peephole import after_factor
 from ortconv.executor.replay.numerics import f32
 from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.graph import Node, Value
@@ -141,7 +140,6 @@ def _fold(
     scale, shift = np.ones(prod(shape), np.float32), np.zeros(prod(shape), np.float32) if bias is None else bias
     readers = Counter(o for instruction in instructions for o in instruction.operands)
     while instructions and readers[made] == 1:
-        instructions = [*after_factor(instructions[0]), *instructions[1:]]
         affine = _channel_affine(instructions[0], made, shape)
         if affine is None:
             break

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms import fused_conv as fast
+from ortconv.executor.algorithms import conv_int8
 from ortconv.executor.algorithms.activations import activation as named_activation
 from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.algorithms.sliding_window import channels_first, channels_last, convolution_window, windows
@@ -17,7 +17,7 @@ from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
 
-@kernel("Conv", prepare=fast.prepared)
+@kernel("Conv")
 @in_float32
 def conv(
     x: Array,
@@ -44,7 +44,7 @@ def conv(
     return np.asarray(y if b is None else y + b.reshape(-1, *(1,) * (x.ndim - 2)))
 
 
-@kernel("FusedConv", domain="com.microsoft", prepare=fast.prepared)
+@kernel("FusedConv", domain="com.microsoft")
 @in_float32
 def fused_conv(
     x: Array,
@@ -68,7 +68,7 @@ def nhwc_fused_conv(x: Array, w: Array, b: Array | None = None, z: Array | None 
     return channels_last(y)
 
 
-@kernel("ConvInteger", prepare=fast.prepared_integer)
+@kernel("ConvInteger", prepare=conv_int8.prepared)
 def conv_integer(
     x: Array,
     w: Array,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.algorithms.activations import leaky_relu, sigmoid
-from ortconv.executor.algorithms.fused_conv import constant_sums
+from ortconv.executor.algorithms.conv_int8 import constant_sums
 from ortconv.executor.algorithms.gemm_exact import centered
 from ortconv.executor.algorithms.half_precision import compute_type
 from ortconv.executor.algorithms.rounding import integer_range, round_to_integers

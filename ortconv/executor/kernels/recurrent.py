@@ -41,7 +41,7 @@ class Direction(NamedTuple):
     def gate(self, x: Array, activation: int) -> Array:
         """An activation of x, which is limited before by the attribute clip."""
         limited = np.clip(x, x.dtype.type(-self.clip), x.dtype.type(self.clip)) if self.clip else x
-        return self.activations[activation](limited.copy())
+        return self.activations[activation](limited)
 
 
 def _rnn(d: Direction, inputs: Array, state: State) -> State:
@@ -68,7 +68,7 @@ def _lstm(d: Direction, inputs: Array, state: State) -> State:
     i = d.gate(i + at_input * c, 0)
     kept = 1 - i if d.input_forget else d.gate(forget + at_forget * c, 0)
     c = kept * c + i * d.gate(cell, 1)
-    return d.gate(o + at_output * c, 0) * d.activations[2](c.copy()), c
+    return d.gate(o + at_output * c, 0) * d.activations[2](c), c
 
 
 class Cell(NamedTuple):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms import row_tiles
+from ortconv.executor.algorithms import conv, row_tiles
 from tests.batches import batched
-from tests.executor.single_node import accelerated, assert_same, compare, run_kernel, run_onnxruntime
+from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
 
 # input, weights, attributes
 CONVOLUTIONS = [
@@ -73,35 +73,36 @@ def test_conv(rng, x, w, attributes, bias):
     compare("Conv", inputs, attributes, atol=1e-6 + 1e-7 * math.prod(w[1:]))
 
 
-def assert_prepared_equals_plain(rng, x, w, attributes):
-    inputs = [_numbers(rng, *x), _numbers(rng, *w), _numbers(rng, w[0])]
-    function = accelerated("Conv", inputs, attributes, (1, 2))
-    for memory in (inputs[0], np.moveaxis(np.ascontiguousarray(np.moveaxis(inputs[0], 1, -1)), -1, 1)):
-        got = function(memory, *inputs[1:])
-        assert_same(got, run_kernel("Conv", inputs, attributes)[0], rtol=1e-4, atol=1e-4)
+def laid_out(w, group=1, **geometry):
+    """The convolution with weights that are laid out once, without bias."""
+    return conv.convolution(w, group, geometry)
+
+
+def assert_laid_out_equals_plain(rng, x, w, attributes):
+    x, w = _numbers(rng, *x), _numbers(rng, *w)
+    want = run_kernel("Conv", [x, w], attributes)[0]
+    for memory in (x, np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)):
+        assert_same(laid_out(w, **attributes)(memory), want, rtol=1e-4, atol=1e-4)
 
 
 @batched
 @pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
-def test_prepared_conv_equals_conv(rng, x, w, attributes):
-    assert_prepared_equals_plain(rng, x, w, attributes)
+def test_laid_out_conv(rng, x, w, attributes):
+    assert_laid_out_equals_plain(rng, x, w, attributes)
 
 
 @batched
 @pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
 def test_conv_padded_side_by_side(rng, x, w, attributes, monkeypatch):
-    inputs = [_numbers(rng, *x), _numbers(rng, *w)]
-    want = run_kernel("Conv", inputs, attributes)[0]
     monkeypatch.setattr("ortconv.executor.algorithms.sliding_window._FILLED_WHOLE", 0)
-    np.testing.assert_array_equal(run_kernel("Conv", inputs, attributes)[0], want)
+    assert_laid_out_equals_plain(rng, x, w, attributes)
 
 
+@batched
 @pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
-def test_conv_in_many_stripes(rng, x, w, attributes, monkeypatch):
-    inputs = [_numbers(rng, *x), _numbers(rng, *w)]
-    want = run_kernel("Conv", inputs, attributes)[0]
+def test_conv_in_many_tiles(rng, x, w, attributes, monkeypatch):
     monkeypatch.setattr(row_tiles, "TILE_BYTES", 2000)
-    assert_same(run_kernel("Conv", inputs, attributes)[0], want, rtol=1e-4, atol=1e-4)
+    assert_laid_out_equals_plain(rng, x, w, attributes)
 
 
 @pytest.mark.parametrize("shape", [(1, 0, 5, 5), (0, 3, 5, 5)])
@@ -131,8 +132,9 @@ def test_conv_does_not_spread_non_finite_values(rng):
     x, w = _numbers(rng, 1, 64, 12, 12), _numbers(rng, 64, 64, 3, 3)
     x[0, 0, 5, 5], x[0, 1, 9, 9] = np.nan, np.inf
     compare("Conv", [x, w], {"pads": [1, 1, 1, 1]}, rtol=1e-4, atol=1e-4)
-    function = accelerated("Conv", [x, w], {"pads": (1, 1, 1, 1)}, (1,))
-    assert_same(function(x, w), run_onnxruntime("Conv", [x, w], {"pads": [1, 1, 1, 1]})[0], 1e-4, 1e-4)
+    assert_same(
+        laid_out(w, pads=(1, 1, 1, 1))(x), run_onnxruntime("Conv", [x, w], {"pads": [1, 1, 1, 1]})[0], 1e-4, 1e-4
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,9 +181,6 @@ def test_fused_conv(rng, name, parameters, residual):
     if parameters:
         attributes["activation_params"] = parameters
     compare("FusedConv", inputs, attributes, domain="com.microsoft", atol=1e-5)
-    function = accelerated("FusedConv", inputs, attributes, (1, 2), domain="com.microsoft")
-    want = run_kernel("FusedConv", inputs, attributes, domain="com.microsoft")[0]
-    assert_same(function(*inputs), want, 1e-4, 1e-4)
 
 
 # input, weights, attributes

@@ -1,4 +1,4 @@
-"""Convolution operators with constant weights, laid out once, and what is fused into them."""
+"""Convolutions of integers with constant weights, laid out once."""
 
 from __future__ import annotations
 
@@ -8,50 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.activations import activation as named_activation
-from ortconv.executor.algorithms.conv import convolution, integer_filters
+from ortconv.executor.algorithms.conv import integer_filters
 from ortconv.executor.algorithms.gemm_exact import centered
-from ortconv.executor.algorithms.sliding_window import convolution_window, to_last
+from ortconv.executor.algorithms.sliding_window import convolution_window
 from ortconv.executor.replay.work import AT_ONCE, Function, Work
 from ortconv.ir.tensor import Array
-
-
-def prepared(
-    operands: Sequence[Array | None],
-    *,
-    group: int = 1,
-    activation: str = "",
-    activation_params: Sequence[float] = (),
-    **geometry: Any,
-) -> Function | None:
-    """Conv and FusedConv of float32 or float64."""
-    weights = operands[1]
-    if weights is None or weights.dtype not in (np.float32, np.float64):
-        return None
-    multiply, apply = convolution(weights, group, geometry), named_activation(activation, activation_params)
-
-    def run(work: Work, x: Array, w: Array, b: Array | None = None, z: Array | None = None) -> Array | None:
-        if work is not AT_ONCE:
-            return None
-        y = _with_bias(multiply(x), b)
-        if z is not None:
-            y += z
-        return y if apply is None else apply(y)
-
-    return run
-
-
-def _with_bias(y: Array, b: Array | None) -> Array:
-    """Add the bias in place. Channels last, it is repeated over a row of the image: short inner loops are slow."""
-    if b is None or not y.size:
-        return y
-    rows = to_last(y)
-    if y.ndim > 2 and rows.flags.c_contiguous:
-        flat = rows.reshape(-1, y.shape[-1] * b.size)
-        flat += np.tile(b, y.shape[-1])
-    else:
-        y += b.reshape(-1, *(1,) * (y.ndim - 2))
-    return y
 
 
 def constant_sums(weights: int, zero_point: int) -> Callable[..., Function | None]:
@@ -65,7 +26,7 @@ def constant_sums(weights: int, zero_point: int) -> Callable[..., Function | Non
     return make
 
 
-def prepared_integer(operands: Sequence[Array | None], *, group: int = 1, **geometry: Any) -> Function | None:
+def prepared(operands: Sequence[Array | None], *, group: int = 1, **geometry: Any) -> Function | None:
     """ConvInteger with constant weights less their zero points."""
     w, w_zero_point = (*operands, None, None)[1:4:2]
     sums = None if w is None else _integer_convolution(w, w_zero_point, group)
