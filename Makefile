@@ -13,10 +13,10 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench samples schema docs clean
+.PHONY: help demo test check bench bench-full samples schema docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.run ## convert the digit model, run it on every backend, compare, count right answers
 	$(BIN)/python sample_models/demo.py --out $(OUT)
@@ -30,11 +30,19 @@ check: $(VENV)/.dev ## lint, formatting, types and the fast tests (all but the s
 	$(BIN)/mypy
 	$(PYTEST) -n auto --dist worksteal -m "not slow" -x --hypothesis-profile quick --ignore-glob 'tests/executor/kernels/test_node_cases*.py'
 
-bench: $(VENV)/.dev ## run the benchmarks of tests/bench
-	@found=0; for file in tests/bench/*.py; do \
-		case "$$file" in */_*|*/conftest.py|*'*'*) continue;; esac; \
-		found=1; echo "== $$file"; $(BIN)/python "$$file" || exit 1; \
-	done; [ "$$found" = 1 ] || echo "no benchmarks in tests/bench"
+bench: $(VENV)/.dev ## conversions, big models, runs and first answers against onnxruntime, in a few minutes; MODELS=... measures others
+	$(BIN)/python tests/bench/convert.py --runs 5 $(MODELS)
+	$(BIN)/python tests/bench/big.py
+	$(BIN)/python tests/bench/run.py $(MODELS)
+	$(BIN)/python tests/bench/first.py --runs 7 $(MODELS)
+
+bench-full: $(VENV)/.dev ## the same at length: more runs, a million nodes, 1.9 GB of weights, batches
+	$(BIN)/python tests/bench/convert.py --runs 15 $(MODELS)
+	$(BIN)/python tests/bench/big.py --full
+	$(BIN)/python tests/bench/run.py --runs 200 $(MODELS)
+	$(BIN)/python tests/bench/first.py --runs 21 $(MODELS)
+	$(BIN)/python tests/bench/batch.py troubles
+	$(BIN)/python tests/bench/batch.py kills
 
 samples: $(VENV)/.dev ## rebuild every sample model, training included
 	$(BIN)/python sample_models/make.py

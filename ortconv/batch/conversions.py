@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any, Unpack
 
-from ortconv.batch.crew import Crew, crew_of
+from ortconv.batch.crew import WARM, WARM_TO_CONVERT, Crew, crew_of
 from ortconv.batch.engine import Engine
 from ortconv.batch.journal import Journal, Record
 from ortconv.batch.locations import (
@@ -126,7 +126,8 @@ def convert_all(
     with ExitStack() as resources:
         isolated = not (observer is not None or (len(paths) == 1 and jobs is timeout is memory is None))
         check_reach((folder, *paths), in_process=isinstance(executor, Executor) or not isolated)
-        crew = resources.enter_context(crew_of(executor, jobs, timeout, memory, isolated=isolated))
+        warm = WARM if options.validate or options.float16 else WARM_TO_CONVERT
+        crew = resources.enter_context(crew_of(executor, jobs, timeout, memory, isolated=isolated, warm=warm))
         check_names(options.fix_dims, options.nnapi_partitioning_stop_ops or (), paths, crew)
         kept = None if resume is None else _journal(folder)
         if kept is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +18,9 @@ TIMEOUT = 3600.0
 
 WARM = ("ortconv.batch.work:warm_up",)
 """What a new process calls before it works: it imports all that verbs need."""
+
+WARM_TO_CONVERT = ("ortconv.batch.work:warm_up_to_convert",)
+"""The same for conversions without validation."""
 
 SHARE = 0.9
 """How much of the machine's memory all workers may fill together."""
@@ -43,9 +46,10 @@ def crew_of(
     *,
     isolated: bool,
     fresh: bool = False,
+    warm: Sequence[str] = WARM,
 ) -> Iterator[Crew]:
     """Those who do the work as long as the block lasts. With `isolated`, in processes that are held to the limits, and with
-    `fresh` each piece of work in a new one.
+    `fresh` each piece of work in a new one. `warm` is what new processes call first.
     """
     if isinstance(executor, Executor):
         if timeout is not None or memory is not None:
@@ -57,14 +61,14 @@ def crew_of(
     if executor is not None:
         from ortconv.batch.cluster import cluster
 
-        with cluster(executor, TIMEOUT if timeout is None else timeout, memory, WARM) as (far, many):
+        with cluster(executor, TIMEOUT if timeout is None else timeout, memory, warm) as (far, many):
             yield Crew(far, many, False)
         return
     if not isolated:
         yield Crew(Here(), 1, True)
         return
     pool = LocalPool(
-        jobs, Limits(TIMEOUT if timeout is None else timeout, memory or memory_share(jobs)), WARM, fresh=fresh
+        jobs, Limits(TIMEOUT if timeout is None else timeout, memory or memory_share(jobs)), warm, fresh=fresh
     )
     try:
         yield Crew(pool, jobs, True)

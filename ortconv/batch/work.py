@@ -128,18 +128,31 @@ def unknown_operators(names: Iterable[str]) -> set[str]:
 
 def warm_up() -> None:
     """Import what conversions need, by doing a small one."""
-    from tempfile import TemporaryDirectory
-
-    from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info
-
     from ortconv.backends.onnxruntime_cpu import runtime
 
     runtime()
-    x, y = (make_tensor_value_info(name, 1, [1]) for name in "xy")
-    proto = make_model(
-        make_graph([make_node("Relu", ["x"], ["y"])], "g", [x], [y]), opset_imports=[make_opsetid("", 17)]
-    )
+    _convert_small_one(Options(validate_on="numpy", write_config=False))
+
+
+def warm_up_to_convert() -> None:
+    """Import what conversions without validation need."""
+    _convert_small_one(Options(validate=False, write_config=False))
+
+
+def _convert_small_one(options: Options) -> None:
+    from tempfile import TemporaryDirectory
+
+    from ortconv.onnxlib import ModelProto
+
+    proto = ModelProto(ir_version=8)
+    proto.opset_import.add(version=17)
+    proto.graph.name = "g"
+    proto.graph.node.add(op_type="Relu", input=["x"], output=["y"])
+    for name, infos in (("x", proto.graph.input), ("y", proto.graph.output)):
+        tensor = infos.add(name=name).type.tensor_type
+        tensor.elem_type = 1
+        tensor.shape.dim.add(dim_value=1)
     with TemporaryDirectory(prefix="ortconv-") as folder:
         source = Path(folder, "m.onnx")
         source.write_bytes(proto.SerializeToString())
-        convert(source, Path(folder, "m.ort"), options=Options(validate_on="numpy", write_config=False))
+        convert(source, Path(folder, "m.ort"), options=options)

@@ -99,7 +99,6 @@ def command(
     if model.is_dir():
         _check_all(model, backends, flags)
         return
-    from ortconv.cli.arrays import write_npz
     from ortconv.runtime.session import Session
 
     trace = click.get_current_context().with_resource(observed(backends, flags))
@@ -120,6 +119,8 @@ def command(
     profile = None if flags["profile"] is None else _profile(session, feeds, flags["profile"])
     summary = None if trace is None else _summary(session, trace)
     if flags["save"] is not None:
+        from ortconv.cli.arrays import write_npz
+
         write_npz(flags["save"], results)
     wrong = _differences(expected, results, flags) if expected is not None else {}
     parts = {

@@ -54,7 +54,7 @@ def entries() -> tuple[Entry, ...]:
 
 def _documented(p: AnyPass) -> Iterator[tuple[str, str, tuple[P, ...]]]:
     if isinstance(p, FunctionPass):
-        yield p.name, p.run.__doc__ or "", ()
+        yield p.name, p.doc, ()
         return
     for r in p.rules:
         yield r.name, r.doc, (r.pattern,)

@@ -18,6 +18,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from typing import Any, Union
 
 import numpy as np
@@ -197,6 +198,22 @@ def rule_counts(trace: Iterable[Rewrite]) -> dict[str, int]:
     return dict(Counter(rewrite.rule for rewrite in trace))
 
 
+class Later:
+    """The function of the only pass of a module. The module is imported when the pass first runs: few models have its operators."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __call__(self, graph: Graph, context: Context) -> int:
+        return self.function(graph, context)
+
+    @property
+    def function(self) -> Callable[[Graph, Context], int]:
+        (only,) = import_module(self._module).PASSES
+        found: Callable[[Graph, Context], int] = only.run
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class FunctionPass:
     """A pass that is a function. It works on one graph, not on its subgraphs, and returns the number of changes.
@@ -208,6 +225,10 @@ class FunctionPass:
     run: Callable[[Graph, Context], int]
     once: bool = False
     operators: tuple[Operator, ...] = ()
+
+    @property
+    def doc(self) -> str:
+        return (self.run.function if isinstance(self.run, Later) else self.run).__doc__ or ""
 
 
 class RulePass:

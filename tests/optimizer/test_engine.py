@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import onnx
+import pytest
 
 from ortconv.onnxio.load import from_proto
-from ortconv.optimizer.engine import Context, apply, find
+from ortconv.optimizer import extended
+from ortconv.optimizer.engine import Context, FunctionPass, Later, apply, find
 from ortconv.optimizer.extended.gelu import fuse_quick_gelu
 
 
@@ -21,3 +26,32 @@ def test_a_rule_that_is_found_but_not_applied_imports_nothing() -> None:
     assert graph.opsets == before
     assert apply(rule, root, Context()) is not None
     assert graph.opsets == before | {"com.microsoft": 1}
+
+
+LATER = [p for p in extended.PASSES if isinstance(p, FunctionPass) and isinstance(p.run, Later)]
+
+
+@pytest.mark.parametrize("p", LATER, ids=lambda p: p.name)
+def test_a_pass_that_is_imported_later_is_that_of_its_module(p: FunctionPass) -> None:
+    assert isinstance(p.run, Later)
+    module = sys.modules[p.run.function.__module__]
+    assert [(q.name, q.operators, q.once, q.doc) for q in module.PASSES] == [(p.name, p.operators, p.once, p.doc)]
+    assert p.doc
+
+
+def test_passes_are_imported_when_a_model_has_their_operators() -> None:
+    """Convolutional networks need neither attention nor recurrent networks."""
+    modules = [p.run.function.__module__ for p in LATER if isinstance(p.run, Later)]
+    assert len(modules) == 5
+    code = f"""
+import sys
+from onnx import parser
+from ortconv.onnxio.load import from_proto
+from ortconv.pipeline import optimize
+text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) {{ y = OP(x) }}'
+for op in ("Relu", "Tanh"):
+    optimize(from_proto(parser.parse_model(text.replace("OP", op))))
+    print([name for name in {modules!r} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "['ortconv.optimizer.extended.recurrent.lstm']"]

@@ -69,7 +69,11 @@ _ANY_VERSION = 1 << 30
 
 _NO_FAMILIES = {"evaluate", "registry"}
 
-FOLDED_FIRST = ("movement", "indexing", "creation", "cast", "elementwise")
+COMMON = (
+    "movement", "indexing", "creation", "cast", "elementwise",
+    "activation", "conv", "matmul", "pool", "legacy", "reduction", "normalization", "quantize",
+)  # fmt: skip
+"""Families that most models need, in the order in which they are imported: those of constant folding come first."""
 
 
 def kernel(
@@ -135,9 +139,8 @@ def lookup(domain: str, op: str, since: int) -> Kernel | None:
 
 @cache
 def _pending_families() -> list[str]:
-    """The modules of kernels not yet imported, in reverse order: those that constant folding needs come first."""
+    """The modules of kernels not yet imported, in reverse order."""
     from ortconv.executor import kernels
 
     names = {module.name for module in pkgutil.iter_modules(kernels.__path__)} - _NO_FAMILIES
-    first = [name for name in FOLDED_FIRST if name in names]
-    return [*sorted(names.difference(first), reverse=True), *reversed(first)]
+    return [*sorted(names.difference(COMMON), reverse=True), *reversed(COMMON)]

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
-from ortconv.optimizer.extended.attention import fusion, packed_heads, repeat, rotary
+from ortconv.optimizer.engine import FunctionPass, Later
+from ortconv.optimizer.extended.attention import repeat
 
-PASSES = (*rotary.PASSES, *repeat.PASSES, *packed_heads.PASSES, *fusion.PASSES)
+PASSES = (
+    FunctionPass("RotaryEmbeddingFusion", Later(f"{__name__}.rotary"), operators=(("", "Neg"),)),
+    *repeat.PASSES,
+    FunctionPass("PackedHeadsFusion", Later(f"{__name__}.packed_heads"), operators=(("", "Transpose"),)),
+    FunctionPass("AttentionFusion", Later(f"{__name__}.fusion"), operators=(("", "Softmax"),)),
+)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from ortconv.optimizer.extended.recurrent import lstm, slices, step_products
+from ortconv.optimizer.engine import FunctionPass, Later
+from ortconv.optimizer.extended.recurrent import slices
 
-PASSES = (*lstm.PASSES, *slices.PASSES, *step_products.PASSES)
+PASSES = (
+    FunctionPass("UnrolledLstmFusion", Later(f"{__name__}.lstm"), operators=(("", "Tanh"),)),
+    *slices.PASSES,
+    FunctionPass("StepProductFusion", Later(f"{__name__}.step_products"), operators=(("", "MatMul"), ("", "Gemm"))),
+)
