@@ -31,6 +31,7 @@ from ortconv.partition.coreml import rules as coreml
 from ortconv.partition.nnapi import rules as nnapi
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.reduction import bundle, reduce
+from ortconv.report import timing
 from ortconv.tuning import result
 
 FOLDER = Path(__file__).parent
@@ -194,6 +195,7 @@ SCHEMAS: dict[str, tuple[type, int]] = {
     "export": (export.Export, export.VERSION),
     "inspect": (inspect.Inspection, inspect.VERSION),
     "nnapi_conformance": (conformance.Conformance, conformance.VERSION),
+    "nnapi_trace": (timing.Timings, timing.VERSION),
     "reduce": (reduce.Reduction, reduce.VERSION),
     **{name: (kind, 1) for name, kind in DOCUMENTS.items()},
     "tune": (result.Tuning, result.VERSION),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import color, completion, nnapi_conformance, nnapi_export, print_json, printable
+from ortconv.cli import color, completion, nnapi_conformance, nnapi_export, nnapi_trace, print_json, printable
 from ortconv.cli import inputs as given
 from ortconv.cli.nnapi_runtime import DEVICES, MODEL, VLOG, load_devices, messages, prepared
 from ortconv.cli.options import PAGE, add
@@ -21,11 +21,12 @@ DEFAULT_FLAGS = ("", "fp16", "nchw")
 
 @click.group()
 def command() -> None:
-    """Show the NNAPI models of a model's partitions, compare and check devices, and export models for LiteRT."""
+    """Show the NNAPI models of a model's partitions, compare and check devices, read traces, and export models for LiteRT."""
 
 
 command.add_command(nnapi_export.command)
 command.add_command(nnapi_conformance.command)
+command.add_command(nnapi_trace.command)
 
 
 @command.command()

@@ -15,8 +15,8 @@ import functools
 import os
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,9 +25,10 @@ from typing import ParamSpec, TypeVar
 from ortconv.files import write_text
 
 LAYERS = {"LA": "Application", "LR": "Runtime", "LI": "IPC", "LD": "Driver", "LC": "CPU"}
+MAIN = ("PI", "PP", "PC", "PE", "PT")
 EXECUTION = ("PE", "PIO", "PTR", "PCO", "PR")
-BELOW = {"LA": ("LR",), "LR": ("LD", "LC"), "LI": ("LD",), "LD": (), "LC": ()}
-"""The layers that a layer waits for. There is no process boundary here, so IPC needs no time."""
+BELOW: Mapping[str, tuple[str, ...]] = {"LA": ("LR",), "LR": ("LI", "LC"), "LI": ("LD",), "LD": (), "LC": ()}
+"""The layers that a layer waits for. Where one has no time, as IPC within one process, those below it count."""
 COLUMNS = {
     "PI": "Initialization",
     "PP": "Preparation",
@@ -40,7 +41,12 @@ COLUMNS = {
     "total": "Total",
 }
 PARTS = ("PIO", "compute", "PR")
-WITHOUT_PARTS = ("LA", "LD", "LC")  # layers that do not divide their executions
+EACH = {**{column: COLUMNS[column] for column in (*PARTS, "PE")}, "percentage": "Percentage"}
+"""The columns of one execution."""
+STARTS = tuple(
+    f"ANeuralNetworksExecution_{name}"
+    for name in ("compute", "burstCompute", "startCompute", "startComputeWithDependencies")
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,8 +54,8 @@ R = TypeVar("R")
 
 @dataclass(slots=True)
 class Span:
-    """One mark. Times are those of time.perf_counter, in seconds; `inside` lists layers and phases of the enclosing
-    marks.
+    """One mark. Times are in seconds, by any one clock; `inside` lists layers and phases of the enclosing marks, outermost
+    first. `elsewhere` seconds of it belong to marks within it that have another phase.
     """
 
     layer: str
@@ -59,10 +65,11 @@ class Span:
     start: float
     end: float
     inside: tuple[tuple[str, str], ...]
+    elsewhere: float = 0.0
 
     @property
     def seconds(self) -> float:
-        return self.end - self.start
+        return self.end - self.start - self.elsewhere
 
 
 @dataclass(slots=True)
@@ -183,6 +190,8 @@ def totals(trace: Trace) -> dict[str, dict[str, float]]:
     """
     found: dict[str, dict[str, float]] = {layer: defaultdict(float) for layer in LAYERS}
     for span in trace.spans:
+        if span.layer not in found:
+            continue
         around = {phase for layer, phase in span.inside if layer == span.layer}
         if span.phase not in around:
             found[span.layer][span.phase] += span.seconds * 1e3
@@ -194,19 +203,28 @@ def totals(trace: Trace) -> dict[str, dict[str, float]]:
 def summary(trace: Trace, self_times: bool = True) -> Summary:
     """The time of each layer; without the layers below it unless total times are asked for."""
     times = totals(trace)
-    result: dict[str, dict[str, float | None]] = {}
-    for layer in LAYERS:
-        row: dict[str, float | None] = {}
-        for phase in ("PI", "PP", "PC", "PIO", "PR", "PE", "PT"):
-            below = sum(times[lower][phase] for lower in BELOW[layer]) if self_times else 0.0
-            row[phase] = max(0.0, times[layer][phase] - below)
-        row["compute"] = max(0.0, (row["PE"] or 0.0) - (row["PIO"] or 0.0) - (row["PR"] or 0.0))
-        row["total"] = sum(row[phase] or 0.0 for phase in ("PI", "PP", "PC", "PE", "PT"))
-        result[layer] = {
-            column: None if layer in WITHOUT_PARTS and column in PARTS else row[column] for column in COLUMNS
-        }
+    result = {layer: _layer(times, layer, self_times) for layer in LAYERS}
     result["total"] = {column: _column_total(result, column, self_times) for column in COLUMNS}
     return result
+
+
+def _layer(times: Mapping[str, Mapping[str, float]], layer: str, self_times: bool) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    for phase in ("PI", "PP", "PC", "PIO", "PR", "PE", "PT"):
+        below = sum(_reached(times, lower, phase) for lower in BELOW[layer]) if self_times else 0.0
+        found[phase] = max(0.0, times[layer][phase] - below)
+    found["compute"] = max(0.0, (found["PE"] or 0.0) - (found["PIO"] or 0.0) - (found["PR"] or 0.0))
+    found["total"] = sum(found[phase] or 0.0 for phase in MAIN)
+    if times[layer]["PO"]:
+        below = sum(_reached(times, lower, phase) for lower in BELOW[layer] for phase in MAIN) if self_times else 0.0
+        found["total"] = max(0.0, times[layer]["PO"] - below)
+    divided = layer in ("LR", "LI") or any(times[layer][phase] for phase in EXECUTION[1:])
+    return {column: found[column] if divided or column not in PARTS else None for column in COLUMNS}
+
+
+def _reached(times: Mapping[str, Mapping[str, float]], layer: str, phase: str) -> float:
+    """The time of a layer, or of those below it if it has none of its own."""
+    return times[layer][phase] or sum(_reached(times, lower, phase) for lower in BELOW[layer])
 
 
 def _column_total(rows: Summary, column: str, self_times: bool) -> float:
@@ -214,22 +232,41 @@ def _column_total(rows: Summary, column: str, self_times: bool) -> float:
     return sum(known) if self_times else max(known, default=0.0)
 
 
+def executions(trace: Trace) -> int:
+    """How many executions the trace has: calls that compute, else executions created, else those that the application marks."""
+    names = Counter(span.name for span in trace.spans)
+    calls = sum(names[name] for name in STARTS) or names["ANeuralNetworksExecution_create"]
+    return calls or sum((span.layer, span.phase) == ("LA", "PE") for span in trace.spans)
+
+
+def per_execution(rows: Summary, count: int) -> Summary:
+    """The columns of one execution, out of `count` of them; percentages are those of the execution's total time."""
+    whole = rows["total"]["PE"] or 0.0
+    result: dict[str, dict[str, float | None]] = {}
+    for layer, row in rows.items():
+        each = {
+            column: None if not count or (value := row[column]) is None else value / count for column in (*PARTS, "PE")
+        }
+        result[layer] = {**each, "percentage": (row["PE"] or 0.0) / whole * 100 if whole else None}
+    return result
+
+
 def table(rows: Summary, self_times: bool = True) -> str:
-    """The summary as text, in the form of Android's parser of system traces."""
+    """The summary as text, in the form of Android's parser of system traces. It may be that of one execution."""
     kind = "self-times" if self_times else "total time"
-    lines = [f"NNAPI timing summary ({kind}, ms wall-clock)", _line("", ["", "", "", "Execution", "", "", "", "", ""])]
-    lines.append(_line("", COLUMNS.values()))
+    columns = COLUMNS if "total" in rows["total"] else EACH
+    above = ["" if column != "PIO" else "Execution" for column in columns]
+    lines = [f"NNAPI timing summary ({kind}, ms wall-clock)", _line("", above), _line("", columns.values())]
     for layer, name in [*LAYERS.items(), ("total", "Total")]:
-        row = rows[layer]
-        if layer == "LC" and not row["total"]:
+        if layer == "LC" and not any(rows[layer].values()):
             continue
         star = "*" if layer == "total" else ""
-        lines.append(_line(name, [_cell(row[column], star if column in PARTS else "") for column in COLUMNS]))
+        lines.append(_line(name, [_cell(rows[layer][column], star if column in PARTS else "") for column in columns]))
     return "\n".join([*lines, "* Values that are n/a are left out."])
 
 
-def _line(name: str, cells: object) -> str:
-    return "".join([f"{name:12}", *(f"{cell:>16}" for cell in cells)]).rstrip()  # type: ignore[attr-defined]
+def _line(name: str, cells: Iterable[str]) -> str:
+    return "".join([f"{name:12}", *(f"{cell:>16}" for cell in cells)]).rstrip()
 
 
 def _cell(value: float | None, star: str) -> str:

@@ -14,6 +14,7 @@ import pytest
 import ortconv
 from ortconv.cli import main
 from ortconv.exporting.export import Export
+from ortconv.nnapi import timing
 from tests.conformance_records import write_records
 from tests.conftest import ROOT, SAMPLES
 from tests.json_schema import faults
@@ -33,6 +34,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     onnx.save(other, made / "other.onnx")
     feeds = {"Input3": np.ones((1, 1, 28, 28), np.float32)}
     (digits,) = ortconv.Session(SAMPLES / "mnist.onnx").run(None, feeds)
+    with timing.tracing() as trace:
+        ortconv.Session(SAMPLES / "mnist.onnx", ["nnapi"]).run(None, feeds)
+    (made / "trace.txt").write_text(trace.ftrace(), "utf-8")
     np.savez(made / "inputs.npz", **feeds)
     np.savez(made / "expected.npz", Plus214_Output_0=digits)
     return made
@@ -61,6 +65,7 @@ COMMANDS: dict[str, list[str]] = {
     ],
     "nnapi_conformance": ["nnapi conformance --specs {records}"],
     "nnapi_dump": ["nnapi dump {samples}/qdq_cnn.onnx", "nnapi dump {samples}/mnist.onnx"],
+    "nnapi_trace": ["nnapi trace {folder}/trace.txt", "nnapi trace {folder}/trace.txt --print-detail --per-execution"],
     "ops_lint": [
         "ops lint {folder}/mnist.required_operators.config --model {folder}/mnist.ort",
         "5 ops lint {folder}/mnist.required_operators.config --model {folder}/runtime.ort",

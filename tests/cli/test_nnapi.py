@@ -223,3 +223,49 @@ def test_what_is_refused(
 ) -> None:
     assert main(["nnapi", arguments[0], str(mnist), *arguments[1:]]) == code
     assert said in capsys.readouterr().err
+
+
+TRACE = """\
+       app-100   (  100) [001] ...1 1.000000: tracing_mark_write: B|100|[NN_LA_PO]digits
+       app-100   (  100) [001] ...1 1.001000: tracing_mark_write: B|100|[NN_LR_PE]ANeuralNetworksExecution_compute
+       app-100   (  100) [001] ...1 1.002000: tracing_mark_write: B|100|HIDL::IPreparedModel::executeSynchronously::client
+  npu@1.3-s-200  (  200) [002] ...1 1.003000: tracing_mark_write: B|200|HIDL::IDevice::getType::server
+  npu@1.3-s-200  (  200) [002] ...1 1.003500: tracing_mark_write: E|200
+  npu@1.3-s-200  (  200) [002] ...1 1.004000: tracing_mark_write: B|200|HIDL::IPreparedModel::executeSynchronously::server
+  npu@1.3-s-200  (  200) [002] ...1 1.006000: tracing_mark_write: E|200
+       app-100   (  100) [001] ...1 1.007000: tracing_mark_write: E|100
+       app-100   (  100) [001] ...1 1.009000: tracing_mark_write: E|100
+       app-100   (  100) [001] ...1 1.011000: tracing_mark_write: E|100
+       app-100   (  100) [001] ...1 1.012000: tracing_mark_write: B|100|[NN_LR_PT]ANeuralNetworksModel_free
+CPU:2 [LOST 3 EVENTS]
+"""
+
+
+def cells(text: str) -> dict[str, list[str]]:
+    return {line.split()[0]: line.split()[1:] for line in text.splitlines() if line[:1].isupper()}
+
+
+def test_a_trace_of_a_phone(tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:
+    path = tmp_path / "trace.txt"
+    path.write_text(TRACE)
+    assert main(["nnapi", "trace", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "3 events were lost" in text
+    assert "digits: one execution" in text
+    assert "left out: 1 marks" in text
+    assert cells(text)["Runtime"] == ["-", "-", "-", "-", "3.00", "-", "3.00", "-", "3.00"]
+    assert cells(text)["IPC"] == ["-", "-", "-", "-", "3.00", "-", "3.00", "-", "3.00"]
+    assert cells(text)["Driver"] == ["0.50", "-", "-", "n/a", "n/a", "n/a", "2.00", "-", "2.50"]
+    assert main(["nnapi", "trace", str(path), "--total-times", "--per-execution", "--print-detail"]) == 0
+    text = capsys.readouterr().out
+    assert cells(text)["Runtime"] == ["-", "8.00", "-", "8.00", "100.00"]
+    assert cells(text)["Total"] == ["-*", "8.00*", "-*", "8.00", "100.00"]
+    assert "        1.004000        2.000 ms  LD_PE IPreparedModel::executeSynchronously::server" in text
+    document = printed("nnapi", "trace", path)
+    assert document["runs"][0]["times"]["LR"]["PE"] == pytest.approx(8)
+    assert document["runs"][0]["marks"] is None
+
+
+def test_a_file_that_is_no_trace(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nnapi", "trace", str(mnist)]) == 2
+    assert "the trace has no marks of NNAPI" in capsys.readouterr().err

@@ -1,0 +1,31 @@
+"""ortconv nnapi trace"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ortconv.cli import print_json, printable
+
+
+@click.command(name="trace")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--total-times", is_flag=True, help="Include the time that a layer waits for the layers below it.")
+@click.option("--per-execution", is_flag=True, help="Show the parts of one execution only, on average.")
+@click.option("--print-detail", is_flag=True, help="List all marks too, by thread and time.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def command(file: Path, total_times: bool, per_execution: bool, print_detail: bool, as_json: bool) -> None:
+    """Show where NNAPI's time went in FILE, a system trace of a phone: the time of each layer in each phase.
+
+    FILE is the text or HTML of systrace or atrace, recorded with the category nnapi, or a file that ORTCONV_NNAPI_TRACE
+    names. Each mark [NN_LA_PO] of the program starts a table of its own.
+    """
+    from ortconv.nnapi.systrace import read_trace
+    from ortconv.report.timing import text, timings
+
+    found = timings(file, read_trace(file), detail=print_detail)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        click.echo(printable(text(found, total_times=total_times, each=per_execution)))

@@ -1,0 +1,256 @@
+"""Traces of phones: NNAPI's marks in the text or HTML of systrace, atrace or Linux's tracer.
+
+The marks are those that Android's runtime and drivers write, and the calls between processes that HIDL and AIDL mark
+themselves. Lines of others are skipped. Times are wall-clock, so they fit a trace with one program that uses NNAPI.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from ortconv.errors import UsageError
+from ortconv.files import opened
+from ortconv.nnapi.timing import LAYERS, MAIN, Span, Trace
+
+LONGEST_LINE = 1 << 16
+WRITTEN = b"tracing_mark_write: "
+LOST = re.compile(rb"\[LOST (\d+) EVENTS\]")
+LINE = re.compile(
+    r"\s*.+-(?P<thread>\d+)\s+(?:\(\s*(?P<process>\d+|-+)\)\s+)?\[\d+\]\s+(?:\S+\s+)?"
+    r"(?P<at>\d+\.\d+):\s+tracing_mark_write:\s+(?P<kind>[BE])(?:\|(?P<owner>\d+))?(?:\|(?P<text>.*))?"
+)
+MARK = re.compile(r"(?P<flags>(?:\[(?:SW|SUB)\])*)\[NN_(?P<layer>[A-Z]+)_(?P<phase>[A-Z]+)\]\[?(?P<name>[^\]]*)")
+CALL = re.compile(r"[HA]IDL::(?:\w+::)?(?P<interface>I[A-Z]\w*)::(?P<method>\w+)::(?P<side>\w+)")
+OURS = re.compile(r"\[NN_|IDL::(\w+::)?IDevice::")
+
+OVERALL = ("PO", "PWU", "PBM")  # the program, its warm-up, its benchmark: all other phases are parts of these
+INITIALIZING = re.compile(r"getCapabilities|getType|getVersion|getStatus|getSupportedExtensions|getNumberOfCacheFiles")
+INTERFACES = {
+    "IDevice": "PC",
+    "IPreparedModel": "PE",
+    "IBurst": "PE",
+    "IBurstContext": "PE",
+    "IExecution": "PE",
+    "IServiceManager": "PI",
+    "IBase": "PI",
+    "IAllocator": "PU",
+    "IMapper": "PU",
+}
+"""The phases of the interfaces whose calls count, in threads that use NNAPI. PU means that of the mark around the call."""
+SIDES = {"client": "LI", "passthrough": "LI", "server": "LD"}
+
+STARTED = re.compile("ANeuralNetworksExecution_startCompute(WithDependencies)?")
+WAIT = "ANeuralNetworksEvent_wait"
+SERVED = re.compile(r"IPreparedModel::execute(_\d_\d)?::server")
+NOTIFIED = re.compile(r"IExecutionCallback::notify\w*::client")
+
+
+class Line(NamedTuple):
+    """The begin or end (text None) of a mark. `at` is in seconds."""
+
+    thread: int
+    process: int
+    at: float
+    text: str | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """The marks of one run of a program: from a mark [NN_LA_PO] to the next, or of the whole trace. `unfinished` counts
+    the marks that never end, which are left out.
+    """
+
+    name: str
+    trace: Trace
+    unfinished: int
+
+    @property
+    def benchmark(self) -> Trace:
+        """The marks of the benchmark phase where the program marks one beside its warm-up, else all."""
+        parts = {
+            phase: [s for s in self.trace.spans if (s.layer, s.phase) == ("LA", phase)] for phase in ("PWU", "PBM")
+        }
+        if not all(parts.values()):
+            return self.trace
+        return Trace([s for s in self.trace.spans if any(one.start <= s.start < one.end for one in parts["PBM"])])
+
+
+@dataclass(frozen=True)
+class PhoneTrace:
+    """The runs of a file. `lost` counts the events that the tracer says it dropped."""
+
+    runs: list[Run]
+    lost: int
+
+
+def read_trace(path: str | Path) -> PhoneTrace:
+    """The runs in a file. UsageError if it cannot be read, or has no mark of NNAPI."""
+    lines, lost = _lines(path)
+    threads = {line.thread for line in lines if line.text and OURS.search(line.text)}
+    if not threads:
+        hint = "record the category nnapi with systrace or atrace; convert a trace of Perfetto to the text of systrace"
+        raise UsageError("the trace has no marks of NNAPI", file=path, hint=hint)
+    notified = [(line.process, line.at) for line in lines if line.text and NOTIFIED.search(line.text)]
+    return PhoneTrace(_runs([line for line in lines if line.thread in threads], notified), lost)
+
+
+def _lines(path: str | Path) -> tuple[list[Line], int]:
+    found, lost = [], 0
+    owners: dict[int, int] = {}
+    with opened(path) as file:
+        for raw in iter(lambda: file.readline(LONGEST_LINE), b""):
+            if dropped := LOST.search(raw):
+                lost += int(dropped[1])
+            matched = LINE.match(raw.decode(errors="replace").rstrip()) if WRITTEN in raw else None
+            if matched is None:
+                continue
+            thread, named = int(matched["thread"]), matched["process"] or ""
+            owner = named if named.isdigit() else matched["owner"]
+            owners[thread] = int(owner) if owner else owners.get(thread, thread)
+            text = (matched["text"] or "") if matched["kind"] == "B" else None
+            found.append(Line(thread, owners[thread], float(matched["at"]), text))
+    return found, lost
+
+
+def _meaning(text: str) -> tuple[str, str, str] | None:
+    """Layer, phase and name of a mark. None for marks that do not count."""
+    if (mark := MARK.search(text)) is not None:
+        layer, phase = mark["layer"], mark["phase"]
+        return (layer, phase, mark["name"]) if layer in (*LAYERS, "LO", "LU") else None
+    call = CALL.search(text)
+    side = None if call is None else re.sub("^.*(?=client|server)", "", call["side"].lower())
+    if call is None or side not in SIDES or call["interface"] not in INTERFACES or call["method"].startswith("notify"):
+        return None
+    phase = "PI" if INITIALIZING.match(call["method"]) else INTERFACES[call["interface"]]
+    return SIDES[side], phase, f"{call['interface']}::{call['method']}::{side}"
+
+
+@dataclass(slots=True)
+class _Open:
+    """A mark that has begun. Marks that do not count, and those that a switch of phase has ended, have no layer."""
+
+    start: float
+    layer: str = ""
+    phase: str = ""
+    name: str = ""
+    aside: bool = False
+    elsewhere: float = 0.0
+
+    def leaves(self, outer: _Open) -> bool:
+        """Whether the time of this mark is not that of a mark around it."""
+        if outer.phase in OVERALL:
+            return False
+        apart = self.phase in MAIN and self.phase not in ("PE", outer.phase)
+        return apart or (self.aside and self.layer != outer.layer)
+
+
+class _Thread:
+    """The marks of a thread, from their begins and ends."""
+
+    def __init__(self, drives: bool | None) -> None:
+        self.layers = {None: {}, True: {"LC": "LD"}, False: {"LD": "LC"}}[drives]
+        self.stack: list[_Open] = []
+        self.spans: list[Span] = []
+
+    def take(self, line: Line) -> None:
+        if line.text is None:
+            if self.stack:
+                self._end(line)
+            return
+        meaning = _meaning(line.text)
+        if "[SW]" in line.text and self.stack and meaning is not None:
+            self._end(line)
+            self.stack.append(_Open(line.at))
+        if meaning is None:
+            self.stack.append(_Open(line.at))
+            return
+        layer, phase, name = meaning
+        if phase == "PU":
+            around = self._around()
+            phase = around[-1].phase if around else phase
+        self.stack.append(_Open(line.at, self.layers.get(layer, layer), phase, name, "[SUB]" in line.text))
+
+    def _around(self) -> list[_Open]:
+        return [one for one in self.stack if one.layer]
+
+    def _end(self, line: Line) -> None:
+        ended = self.stack.pop()
+        if not ended.layer:
+            return
+        around = self._around()
+        inside = tuple((one.layer, one.phase) for one in around)
+        span = Span(ended.layer, ended.phase, ended.name, line.thread, ended.start, line.at, inside, ended.elsewhere)
+        self.spans.append(span)
+        for index in range(len(around) - 1, -1, -1):
+            outer = around[index]
+            if not ended.leaves(outer):
+                break
+            outer.elsewhere += line.at - ended.start
+            if index and outer.leaves(around[index - 1]):
+                break  # the outer mark takes this time along
+
+
+def _runs(lines: list[Line], notified: list[tuple[int, float]]) -> list[Run]:
+    """The runs of the threads that use NNAPI. `notified` are processes and times of a driver's callbacks."""
+    drivers = {line.process for line in lines if line.text and re.search("IDevice::.*server", line.text, re.I)}
+    processes = {line.thread: line.process for line in lines}
+    threads = {thread: _Thread(process in drivers if drivers else None) for thread, process in processes.items()}
+    for line in lines:
+        threads[line.thread].take(line)
+    spans = sorted((span for one in threads.values() for span in one.spans), key=lambda span: span.start)
+    waits = [(processes[one.thread], one.end) for one in spans if one.name == WAIT]
+    for name, ends in ((STARTED, waits), (SERVED, notified)):
+        _join([one for one in spans if name.fullmatch(one.name)], ends, spans, processes)
+    programs = [line for line in lines if line.text and "[NN_LA_PO]" in line.text]
+    bounds = [-math.inf, *(line.at for line in programs[1:]), math.inf]
+    names = [meaning[2] for line in programs if line.text and (meaning := _meaning(line.text))]
+    open_marks = [one.start for thread in threads.values() for one in thread.stack if one.layer]
+    return [
+        Run(name, Trace([s for s in spans if start <= s.start < end]), sum(start <= at < end for at in open_marks))
+        for name, start, end in zip(names or [""], bounds, bounds[1:])
+    ]
+
+
+def _join(
+    starts: Iterable[Span], ends: Iterable[tuple[int, float]], spans: list[Span], processes: Mapping[int, int]
+) -> None:
+    """Let each mark that only starts an execution last until the next end, given by process and time, that is free. Marks of
+    its layer and process that begin within it become details of it.
+    """
+    free: dict[int, list[float]] = defaultdict(list)
+    for process, at in sorted(ends, reverse=True):
+        free[process].append(at)
+    wholes: dict[int, Span] = {}
+    for start in starts:
+        process = processes[start.thread]
+        left, before = free[process], wholes.get(process)
+        while left and left[-1] < start.start:
+            left.pop()
+        if not left:
+            continue
+        if before is not None and start.start <= before.end:
+            before.end = left.pop()
+            continue
+        _swallow(before, spans, processes)
+        start.end = left.pop()
+        wholes[process] = start
+    for whole in wholes.values():
+        _swallow(whole, spans, processes)
+
+
+def _swallow(whole: Span | None, spans: list[Span], processes: Mapping[int, int]) -> None:
+    if whole is None:
+        return
+    first = bisect_left(spans, whole.start, key=attrgetter("start"))
+    for one in spans[first : bisect_right(spans, whole.end, key=attrgetter("start"))]:
+        same = one.layer == whole.layer and processes[one.thread] == processes[whole.thread]
+        if same and one is not whole:
+            one.inside = ((whole.layer, whole.phase), *one.inside)

@@ -1,0 +1,116 @@
+"""The runs of a system trace as a JSON document and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ortconv.nnapi.systrace import PhoneTrace, Run
+from ortconv.nnapi.timing import Trace, executions, per_execution, summary, table
+
+VERSION = 1
+"""Version of the JSON document."""
+
+Times = dict[str, dict[str, float | None]]
+
+
+@dataclass(frozen=True)
+class TimedMark:
+    """A mark. `at` is in seconds by the clock of the trace; `depth` counts the marks around it in its thread."""
+
+    thread: int
+    at: float
+    milliseconds: float
+    layer: str
+    phase: str
+    name: str
+    depth: int
+
+
+@dataclass(frozen=True)
+class TimedRun:
+    """A run of a program: milliseconds by layer and column, with and without those of the layers below. `execution` holds
+    the same for one execution, of the benchmark phase if the program marks one. `marks` is None unless they are asked for.
+    """
+
+    name: str
+    executions: int
+    unfinished: int
+    times: Times
+    self_times: Times
+    execution_times: Times
+    execution_self_times: Times
+    marks: list[TimedMark] | None
+
+
+@dataclass(frozen=True)
+class Timings:
+    """The runs in a file. `lost` counts the events that the tracer dropped."""
+
+    file: str
+    lost: int
+    runs: list[TimedRun]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document."""
+        return {"version": VERSION, **asdict(self)}
+
+
+def timings(path: Path, found: PhoneTrace, *, detail: bool) -> Timings:
+    """The times of the runs in a file; with all marks if `detail` is true."""
+    return Timings(str(path), found.lost, [_run(run, detail) for run in found.runs])
+
+
+def _run(run: Run, detail: bool) -> TimedRun:
+    return TimedRun(
+        run.name,
+        executions(run.trace),
+        run.unfinished,
+        _times(run.trace, False),
+        _times(run.trace, True),
+        _each(run.benchmark, False),
+        _each(run.benchmark, True),
+        _marks(run.trace) if detail else None,
+    )
+
+
+def _times(trace: Trace, self_times: bool) -> Times:
+    return {layer: dict(row) for layer, row in summary(trace, self_times).items()}
+
+
+def _each(trace: Trace, self_times: bool) -> Times:
+    rows = per_execution(summary(trace, self_times), executions(trace))
+    return {layer: dict(row) for layer, row in rows.items()}
+
+
+def _marks(trace: Trace) -> list[TimedMark]:
+    spans = sorted(trace.spans, key=lambda one: (one.thread, one.start, -one.end, len(one.inside)))
+    return [
+        TimedMark(one.thread, one.start, (one.end - one.start) * 1e3, one.layer, one.phase, one.name, len(one.inside))
+        for one in spans
+    ]
+
+
+def text(found: Timings, *, total_times: bool, each: bool) -> str:
+    """A table for each run, then its marks; `each` chooses the times of one execution."""
+    lines = [f"{found.lost} events were lost: the times are too small"] if found.lost else []
+    for run in found.runs:
+        count = f"{run.executions} executions" if run.executions != 1 else "one execution"
+        lines.append(f"{run.name}: {count}" if run.name else count)
+        if run.unfinished:
+            lines.append(f"left out: {run.unfinished} marks that do not end within the trace")
+        overall, own = (run.execution_times, run.execution_self_times) if each else (run.times, run.self_times)
+        lines += [table(overall if total_times else own, not total_times), ""]
+        lines += _detail(run.marks or [])
+    return "\n".join(lines).rstrip()
+
+
+def _detail(marks: list[TimedMark]) -> Iterator[str]:
+    thread = None
+    for one in marks:
+        if one.thread != thread:
+            thread = one.thread
+            yield f"thread {thread}"
+        yield f"{one.at:16.6f} {one.milliseconds:12.3f} ms  {'  ' * one.depth}{one.layer}_{one.phase} {one.name}"
