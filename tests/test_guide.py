@@ -57,7 +57,7 @@ def plain(line: str) -> str:
 
 def table_of_differences(line: str) -> bool:
     """Whether a line is a row of `compare`, whose numbers rounding decides."""
-    return line.startswith(("last_hidden_state", "pooler_output"))
+    return line.lstrip().startswith(("last_hidden_state", "pooler_output"))
 
 
 def matches(expected: list[str], found: list[str]) -> bool:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 @add(PAGE)
 @add(BATCH)
 @add(TIME_AND_MEMORY)
+@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request. See --summary for directories.")
 @click.option(
     "--json",
     "as_json",
@@ -81,9 +82,10 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
             more["offload"] = found.gain.to_dict()
         print_json(described | more)
     elif not quiet:
-        from ortconv.cli.partition_view import show
+        from ortconv.cli.partition_view import sections
+        from ortconv.cli.tables import show
 
-        show(found, advice, rows, model)
+        show(sections(found, advice, rows, model), markdown=flags["markdown"])
     check_gates(conditions, numbers)
 
 
@@ -93,8 +95,8 @@ def _show_all(folder: Path, flags: dict[str, Any]) -> None:
     from ortconv.report.gates import parse_gates
     from ortconv.report.partitions import METRICS
 
-    if flags["svg"] is not None or flags["html"] is not None:
-        raise UsageError("--svg and --html show one model", hint="give a model, not a directory")
+    if flags["svg"] is not None or flags["html"] is not None or flags["markdown"]:
+        raise UsageError("--svg, --html and --markdown show one model", hint="give a model, not a directory")
     if flags["fail_on"] is not None:
         parse_gates(flags["fail_on"], METRICS)
     _analyzer(folder, flags)

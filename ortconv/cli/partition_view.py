@@ -7,13 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-from rich.text import Text
-
-from ortconv.cli import color, printable
-from ortconv.cli.render import columns, gained, room, size
-from ortconv.cli.run_view import stdout
+from ortconv.cli.render import gained, room, size
 from ortconv.report.partitions import refusals
+from ortconv.report.sections import Section
 
 if TYPE_CHECKING:
     from ortconv.partition.advice import Merge
@@ -26,49 +22,39 @@ WIDE = 110
 NAMES = {"disable": "as it is", "basic": "basic", "extended": "extended", "aware": "{}-aware"}
 
 
-def show(analysis: Analysis, advice: Sequence[Merge], levels: Sequence[dict[str, Any]], model: Path) -> None:
-    """Print the analysis to stdout."""
-    width = room()
-    console = stdout()
+def sections(
+    analysis: Analysis, advice: Sequence[Merge], levels: Sequence[dict[str, Any]], model: Path
+) -> list[Section]:
+    """The analysis as lists and tables."""
     p, e = analysis.partitioning, analysis.estimate
     refused = f", without {', '.join(p.target.refused_ops)}" if p.target.refused_ops else ""
-    console.print(
-        Text.assemble(
-            (printable(str(model)), "bold"),
-            f", {_named(analysis.level, analysis)}, for {p.target.label}{refused}: ",
-            (f"{len(p.partitions)} partition{'' if len(p.partitions) == 1 else 's'}", "bold"),
-            f", {p.taken} of {p.total} nodes ({p.coverage:.1f} %), ",
-            f"{_count(e.multiply_adds_taken)} of {_count(e.multiply_adds)} multiply-adds",
-        )
+    head = (
+        f"{len(p.partitions)} partition{'' if len(p.partitions) == 1 else 's'}, "
+        f"{p.taken} of {p.total} nodes ({p.coverage:.1f} %), "
+        f"{_count(e.multiply_adds_taken)} of {_count(e.multiply_adds)} multiply-adds"
     )
-    if analysis.gain is not None:
-        for line in gained(analysis.gain.to_dict()):
-            console.print(Text(printable(line)))
-    wide = width is None or width >= WIDE
-    for text in (_levels(levels, analysis), _partitions(analysis, wide), _inside(analysis), _reasons(analysis)):
-        if text:
-            click.echo(f"\n{text}\n", color=color())
-    if advice:
-        console.print(Text("What would join partitions or put more nodes in them", style="bold"))
-        for merge in advice:
-            console.print(Text(f"  {printable(str(merge))}"))
-    console.print(
-        Text(
-            f"Estimated on {printable(e.device.name)}: {_ms(e.cpu_seconds)} on the CPU alone, {_ms(e.seconds)} with these "
-            f"partitions, {_ms(e.best_seconds)} with the worthwhile ones. The formula and its assumptions are in docs/cost.md."
-        )
+    offload = gained(analysis.gain.to_dict()) if analysis.gain is not None else []
+    width = room()
+    times = (
+        f"{_ms(e.cpu_seconds)} on the CPU alone, {_ms(e.seconds)} with these partitions, {_ms(e.best_seconds)} with the "
+        "worthwhile ones. The formula and its assumptions are in docs/cost.md."
     )
+    return [
+        Section(f"{model}, {_named(analysis.level, analysis)}, for {p.target.label}{refused}", [head, *offload]),
+        _levels(levels, analysis),
+        _partitions(analysis, width is None or width >= WIDE),
+        _inside(analysis),
+        _reasons(analysis),
+        Section("What would join partitions or put more nodes in them", list(map(str, advice))),
+        Section(f"Estimated on {e.device.name}", [times]),
+    ]
 
 
 def _named(level: str, analysis: Analysis) -> str:
     return NAMES[level].format(analysis.partitioning.target.provider.name)
 
 
-def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    return f"{click.style(title, bold=True)}\n{columns(header, rows)}" if rows else ""
-
-
-def _levels(rows: Sequence[dict[str, Any]], analysis: Analysis) -> str:
+def _levels(rows: Sequence[dict[str, Any]], analysis: Analysis) -> Section:
     header = ("level", ">nodes", ">partitions", ">taken", ">coverage", ">largest", ">CPU", ">divided")
     cells = [
         (
@@ -77,10 +63,10 @@ def _levels(rows: Sequence[dict[str, Any]], analysis: Analysis) -> str:
         )
         for r in rows
     ]  # fmt: skip
-    return _table("Levels", header, cells)
+    return Section("Levels", header=header, rows=cells)
 
 
-def _partitions(analysis: Analysis, wide: bool) -> str:
+def _partitions(analysis: Analysis, wide: bool) -> Section:
     shown = analysis.partitioning.partitions[:MOST_PARTITIONS]
     rest = len(analysis.partitioning.partitions) - len(shown)
     title = f"Partitions, the first {len(shown)} of {len(analysis.partitioning.partitions)}" if rest else "Partitions"
@@ -92,33 +78,29 @@ def _partitions(analysis: Analysis, wide: bool) -> str:
         amounts = (size(c.bytes_in), size(c.bytes_out), _count(c.multiply_adds)) if wide else ()
         times = (_ms(c.cpu_seconds), _ms(c.accelerator_seconds), _ms(c.copy_seconds))
         rows.append((f"{i}  {named}", len(p.nodes), *amounts, *times, "yes" if c.is_worthwhile else "no"))
-    return _table(title, ("#  operators", ">nodes", *sizes, ">CPU", ">accelerator", ">copies", "worth it"), rows)
+    header = ("#  operators", ">nodes", *sizes, ">CPU", ">accelerator", ">copies", "worth it")
+    return Section(title, header=header, rows=rows)
 
 
-def _inside(analysis: Analysis) -> str:
+def _inside(analysis: Analysis) -> Section:
     header = ("graph", ">nodes", ">partitions", ">taken", ">coverage", ">CPU", ">divided")
     rows = [
         (i.label, p.total, len(p.partitions), p.taken, f"{p.coverage:.1f} %", _ms(e.cpu_seconds), _ms(e.seconds))
         for i, p, e in ((i, i.partitioning, i.estimate) for i in analysis.inside)
     ]
-    return _table("Graphs inside of nodes", header, rows)
+    return Section("Graphs inside of nodes", header=header, rows=rows)
 
 
-def _reasons(analysis: Analysis) -> str:
-    """Two lines for each reason: what was refused by which rule, with an example, then what helps. Both may be long."""
+def _reasons(analysis: Analysis) -> Section:
+    """Two lines for each reason: what was refused by which rule, with an example, then what helps."""
     rows = refusals(analysis.partitioning)
-    if not rows:
-        return ""
-    title = "Left to the CPU" + (
-        f", the first {MOST_REASONS} of {len(rows)} reasons" if len(rows) > MOST_REASONS else ""
-    )
-    lines = [click.style(title, bold=True)]
+    cut = f", the first {MOST_REASONS} of {len(rows)} reasons" if len(rows) > MOST_REASONS else ""
+    lines = []
     for row in rows[:MOST_REASONS]:
         more = f" (and {len(row.advice) - 1} others)" if len(row.advice) > 1 else ""
-        lines.append(printable(f"{row.nodes} {row.op} by {row.rule}, for example {row.example}: {row.message}"))
-        if row.advice:
-            lines.append(printable(f"    what helps: {row.advice[0]}{more}"))
-    return "\n".join(lines)
+        lines.append(f"{row.nodes} {row.op} by {row.rule}, for example {row.example}: {row.message}")
+        lines += [f"  what helps: {row.advice[0]}{more}"] if row.advice else []
+    return Section(f"Left to the CPU{cut}", lines)
 
 
 def _ms(seconds: float) -> str:

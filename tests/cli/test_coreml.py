@@ -42,7 +42,7 @@ def test_text_and_pictures(samples: Path, tmp_path: Path, capsys: pytest.Capture
         == 0
     )
     printed = " ".join(capsys.readouterr().out.split())
-    assert "for CoreML NeuralNetwork, version 7:" in printed
+    assert "for CoreML NeuralNetwork, version 7 " in printed
     assert "NNAPI" not in printed
     assert "CoreML NeuralNetwork, version 7" in svg.read_text()
     assert "CoreML NeuralNetwork, version 7" in page.read_text()

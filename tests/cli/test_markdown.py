@@ -16,6 +16,7 @@ LINES = {
     "compare": "compare {mnist} {other} --layers",
     "convert": "convert {mnist} -o {tmp}/m.ort --use-nnapi",
     "diff": "diff {mnist} {other}",
+    "partition": "partition {mnist} --compare-levels",
     "inspect": "inspect {mnist} --lint quantization",
 }
 
