@@ -31,6 +31,7 @@ COMMANDS = {
     "inspect": ("inspect", "{qdq}", "--lint", "quantization", "--json"),
     "convert": ("convert", "{bert}", "-o", "{folder}/bert.ort", "--use-nnapi", "-q"),
     "diff": ("diff", "{mnist}", "{qdq}", "-q"),
+    "inspect-subgraphs": ("inspect", "{loop}", "--json"),
     "benchmark": ("nnapi", "benchmark", "{mnist}", "--repeat", "1", "--json"),
 }
 GRAPHS = [name for name in COMMANDS if name != "benchmark"]
@@ -58,7 +59,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> dict[str, 
     folder = tmp_path_factory.mktemp("pages")
     large = folder / "large.onnx"
     large.write_bytes(model_proto(layered()).SerializeToString())
-    names = {"mnist": "mnist.onnx", "bert": "bert_tiny.onnx", "qdq": "qdq_cnn.onnx"}
+    names = {"mnist": "mnist.onnx", "bert": "bert_tiny.onnx", "qdq": "qdq_cnn.onnx", "loop": "loop_accumulate.onnx"}
     places = {"large": large, "folder": folder, **{key: samples / name for key, name in names.items()}}
     found = {}
     for name, command in COMMANDS.items():
