@@ -120,6 +120,8 @@ class _Drawn:
 
     def __init__(self, partitioning: Partitioning | None, estimate: Estimate | None) -> None:
         self.partitioning, self.estimate = partitioning, estimate
+        self.known: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Repeat]] = {}
+        """Repeats by symbols and sizes: blocks of the same operators are folded alike."""
 
     def graph(self, graph: Graph, label: str, inner: list[Part]) -> Part:
         """A graph: its inputs that something reads, its nodes as these parts, its outputs."""
@@ -196,11 +198,18 @@ class _Drawn:
         parts = _near_readers(parts)
         found: list[Part] = []
         at = 0
-        for repeat in repeats(_symbols(parts), [len(p.nodes) for p in parts], _crossings(parts), _together(parts)):
+        for repeat in self.repeats(parts):
             found += parts[at : repeat.start]
             found.append(self.repeated(parts, repeat))
             at = repeat.end
         return self.cut(self.scoped(found + parts[at:]))
+
+    def repeats(self, parts: Sequence[Part]) -> list[Repeat]:
+        """The repeats among parts."""
+        symbols, sizes = tuple(_symbols(parts)), tuple(len(p.nodes) for p in parts)
+        if (symbols, sizes) not in self.known:
+            self.known[symbols, sizes] = repeats(symbols, sizes, _crossings(parts), _together(parts))
+        return self.known[symbols, sizes]
 
     def scoped(self, parts: list[Part]) -> list[Part]:
         """The parts; where they are many, those of one scope of names as one part."""
