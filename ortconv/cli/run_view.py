@@ -88,8 +88,14 @@ def _where(place: dict[str, Any]) -> str:
     return place["backend"] if place["partition"] is None else f"{place['backend']} {place['partition']}"
 
 
+class _Stdout(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave a closed pipe to `cli.main`, as it is for all other output; rich would end the process itself."""
+        raise BrokenPipeError
+
+
 def stdout() -> Console:
-    return Console(no_color=True if os.environ.get("NO_COLOR") else None, highlight=False, soft_wrap=True)
+    return _Stdout(no_color=True if os.environ.get("NO_COLOR") else None, highlight=False, soft_wrap=True)
 
 
 class Rows:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ortconv.ir.disjoint import DisjointSets
-from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.graph import Graph, Graphs, Node, Value, captures
 from ortconv.partition import Partitioning
 from ortconv.partition.cost import Estimate
 from ortconv.report.folding import Repeat, cohesion, repeats, scope, scoped, sections
@@ -62,6 +62,8 @@ class Part:
     value: Value | None = None
     partition: int | None = None
     """Of a group that is a whole partition, its number."""
+    node: Node | None = None
+    """Of a single node, that one. Where it has subgraphs, they are its parts."""
     is_repeat: bool = False
     """Whether the parts of a group are blocks of the same operators."""
 
@@ -77,18 +79,20 @@ def outline(graph: Graph | None, partitioning: Partitioning | None = None, estim
     if graph is None:
         return Part(Box(PLAIN))
     drawn = _Drawn(partitioning, estimate)
-    nodes = tuple(graph)
-    inner = [drawn.node(n) for n in nodes] if partitioning is None else drawn.groups()
-    read = {v for n in nodes for v in reads(n)} | set(graph.outputs)
-    ins = [_tensor(INPUT, v) for v in graph.inputs if v in read and v.producer is None]
-    outs = [_tensor(OUTPUT, v) for v in graph.outputs]
-    return Part(Box(PLAIN, (short(graph.name),)), nodes, (*ins, *drawn.folded(inner), *outs))
+    return drawn.graph(graph, short(graph.name), drawn.nodes(graph) if partitioning is None else drawn.groups())
 
 
 def reads(node: Node) -> list[Value]:
     """The values that a node reads, its subgraphs included, without constants."""
     values = (*node.inputs, *captures(node)) if node.subgraphs else node.inputs
     return [v for v in values if v is not None and (v.producer is not None or v.is_input)]
+
+
+def bodies(node: Node) -> Iterator[tuple[str, Graph]]:
+    """The subgraphs of a node with the names of their attributes."""
+    for name, value in node.attrs.items():
+        for sub in (value,) if isinstance(value, Graph) else value if isinstance(value, Graphs) else ():
+            yield name, sub
 
 
 def stages(partitioning: Partitioning) -> list[list[Node]]:
@@ -116,6 +120,20 @@ class _Drawn:
 
     def __init__(self, partitioning: Partitioning | None, estimate: Estimate | None) -> None:
         self.partitioning, self.estimate = partitioning, estimate
+        self.known: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Repeat]] = {}
+        """Repeats by symbols and sizes: blocks of the same operators are folded alike."""
+
+    def graph(self, graph: Graph, label: str, inner: list[Part]) -> Part:
+        """A graph: its inputs that something reads, its nodes as these parts, its outputs."""
+        nodes = tuple(graph)
+        read = {v for n in nodes for v in reads(n)} | set(graph.outputs)
+        ins = [_tensor(INPUT, v) for v in graph.inputs if v in read and v.producer is None]
+        outs = [_tensor(OUTPUT, v) for v in graph.outputs]
+        return Part(Box(PLAIN, (label, operators(nodes))), nodes, (*ins, *self.folded(inner), *outs))
+
+    def nodes(self, graph: Graph) -> list[Part]:
+        """The nodes of a graph, each as a part."""
+        return [self.node(n) for n in graph]
 
     def node(self, node: Node) -> Part:
         """A node: its operator, and its output or the rules that refuse it."""
@@ -123,14 +141,16 @@ class _Drawn:
         title = [node.label, *(f"out: {v.name}: {v.type}" for v in node.outputs if v is not None)]
         title += [f"constant: {v.name}: {v.type}" for v in node.inputs if v is not None and v.constant is not None]
         second, kind = shape(made), PLAIN
-        if self.partitioning is not None:
-            verdict = self.partitioning.verdicts[node]
+        verdict = None if self.partitioning is None else self.partitioning.verdicts.get(node)
+        if verdict is not None:
             title += [f"{o.rule}: {o}" for o in verdict.objections]
             rules = list(dict.fromkeys(o.rule for o in verdict.objections))
             more = f" +{len(rules) - 2}" if len(rules) > 2 else ""
             second = second if verdict.taken else ", ".join(rules[:2]) + more
             kind = ACCELERATOR if verdict.taken else CPU
-        return Part(Box(kind, (short(node.op), short(second)), "\n".join(title)), (node,))
+        box = Box(kind, (short(node.op), short(second)), "\n".join(title))
+        inner = tuple(self.graph(sub, short(f"{name}: {sub.name}"), self.nodes(sub)) for name, sub in bodies(node))
+        return Part(box, (node,), inner, node=node)
 
     def groups(self) -> list[Part]:
         """Partitions, and the CPU's nodes between them."""
@@ -178,11 +198,18 @@ class _Drawn:
         parts = _near_readers(parts)
         found: list[Part] = []
         at = 0
-        for repeat in repeats(_symbols(parts), [len(p.nodes) for p in parts], _crossings(parts), _together(parts)):
+        for repeat in self.repeats(parts):
             found += parts[at : repeat.start]
             found.append(self.repeated(parts, repeat))
             at = repeat.end
         return self.cut(self.scoped(found + parts[at:]))
+
+    def repeats(self, parts: Sequence[Part]) -> list[Repeat]:
+        """The repeats among parts."""
+        symbols, sizes = tuple(_symbols(parts)), tuple(len(p.nodes) for p in parts)
+        if (symbols, sizes) not in self.known:
+            self.known[symbols, sizes] = repeats(symbols, sizes, _crossings(parts), _together(parts))
+        return self.known[symbols, sizes]
 
     def scoped(self, parts: list[Part]) -> list[Part]:
         """The parts; where they are many, those of one scope of names as one part."""
@@ -221,7 +248,7 @@ class _Drawn:
         kind = kinds.pop() if len(kinds) == 1 else MIXED
         lines = [short(label, 2 * LONGEST), operators([n for part in shown or parts for n in part.nodes])]
         if kind == MIXED and self.partitioning is not None:
-            taken = sum(self.partitioning.verdicts[n].taken for n in nodes)
+            taken = sum(self.partitioning.verdicts[n].taken for n in nodes if n in self.partitioning.verdicts)
             lines.append(f"{taken} of {len(nodes)} nodes on {self.partitioning.target.provider.name}")
         title = "\n".join([label, f"{len(nodes)} nodes", f"operators: {operators(nodes, 99)}"])
         return Part(Box(kind, tuple(lines), title), nodes, inner)

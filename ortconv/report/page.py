@@ -136,7 +136,9 @@ def text(value: object) -> str:
 
 def clean(text: str) -> str:
     """The text without characters that XML cannot hold: names come from model files."""
-    return "".join(c if c == "\n" or (c.isprintable() and not "\ud800" <= c <= "\udfff") else "�" for c in text)
+    if text.isprintable():
+        return text
+    return "".join(c if c == "\n" or c.isprintable() else "�" for c in text)
 
 
 def embedded(data: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from ortconv.report.facts import Facts
 from ortconv.report.layout import Layout
 from ortconv.report.outline import ACCELERATOR, CPU, FONT, INPUT, MIXED, Part, outline, text_width
 from ortconv.report.page import Stage, text
-from ortconv.report.scene import MARGIN, Inside, Scene, scene
+from ortconv.report.scene import MARGIN, Inside, Scene, all_nodes, scene
 from ortconv.report.sections import Markup
 
 OPEN_AT_FIRST = 60
@@ -48,7 +48,7 @@ def drawn(graph: Graph | None, partitioning: Partitioning | None = None, estimat
 def picture(found: Scene, title: str, estimate: Estimate | None = None) -> dict[str, Any]:
     """A picture as JSON values. web/geometry.js says what they mean."""
     facts = Facts(found.partitioning, None if estimate is None else estimate.device)
-    facts.add(found.root.nodes)
+    facts.add(all_nodes(found))
     writer = _Writer(found, facts)
     writer.write()
     target = None if found.partitioning is None else found.partitioning.target.provider.name
@@ -142,8 +142,8 @@ class _Writer:
             yield "partition", part.partition
         if part.value is not None:
             yield "value", self.facts.value(part.value)
-        elif not part.parts and part.nodes:
-            yield "node", self.facts.node_ids[part.nodes[0]]
+        elif part.node is not None:
+            yield "node", self.facts.node_ids[part.node]
         if inside := self.scene.insides.get(part):
             yield from self._inside(part, inside, first)
 

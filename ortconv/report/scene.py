@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ortconv.ir.graph import Value
+from ortconv.ir.graph import Node, Value
 from ortconv.partition import Partitioning
 from ortconv.partition.cost import size
 from ortconv.report.layout import Layout, Net, layered
@@ -77,12 +77,20 @@ def scene(root: Part, partitioning: Partitioning | None = None) -> Scene:
         arriving, leaving = _ends(inside)
         for i, inner in enumerate(inside.parts, len(ins)):
             if inner.parts:
-                waiting.append((inner, arriving.get(i, []), leaving.get(i, []), taken))
+                waiting.append((inner, *_ports(inner, arriving.get(i, []), leaving.get(i, [])), taken))
     return Scene(root, insides, known, partitioning)
 
 
 Ports = list[tuple[float, Value]]
 """Where lines meet the border of a closed group, from the left, and what they carry."""
+
+
+def _ports(part: Part, ins: Ports, outs: Ports) -> tuple[Ports, Ports]:
+    """The lines that go on inside a group: of a node with subgraphs, those that its subgraphs read."""
+    if part.node is None:
+        return ins, outs
+    read = {v for inner in part.parts for n in inner.nodes for v in reads(n)}
+    return [(at, v) for at, v in ins if v in read], []
 
 
 def _inside(part: Part, ins: Ports, outs: Ports, in_partition: bool, known: Known) -> Inside:
@@ -145,6 +153,12 @@ def framed(layout: Layout, label: str) -> tuple[float, float]:
     """The size of an open group: its layout, a gutter on the left for the label, and margins."""
     height = layout.height + 2 * MARGIN
     return layout.width + GUTTER + PAD, max(height, text_width(label, FONT) + 2 * MARGIN)
+
+
+def all_nodes(found: Scene) -> list[Node]:
+    """The nodes of a scene: first those of the graph, in its order, then those of subgraphs."""
+    main = list(found.root.nodes)
+    return [*main, *(inner for n in main for sub in n.subgraphs for inner in sub.walk())]
 
 
 def headline(p: Partitioning) -> str:

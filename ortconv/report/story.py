@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ortconv.ir.graph import Node
 from ortconv.report.page import clean, page
 from ortconv.report.picture import SEARCH, legend, picture, stage
-from ortconv.report.scene import Scene
+from ortconv.report.scene import Scene, all_nodes
 from ortconv.report.sections import Markup, Section
 
 SHOWN_NODES = 8
@@ -45,7 +45,7 @@ def story_page(
 ) -> str:
     """The page. `changed` has the labels of nodes of each side to mark."""
     pictures = [picture(scene, name) for scene, name in zip(scenes, titles, strict=True)]
-    before, after = (list(scene.root.nodes) for scene in scenes)
+    before, after = map(all_nodes, scenes)
     more: dict[str, Any] = {"steps": step_data(before, after, steps)} if steps else {}
     marks = [_numbers(nodes, labels) for nodes, labels in zip((before, after), changed, strict=True)]
     is_marked = any(marks)

@@ -117,7 +117,7 @@ def _opened(scene: Scene, part: Part, layouts: dict[Part, Layout]) -> Layout:
     inside = scene.insides[part]
     sizes = [box.size for box in inside.boxes]
     for i, inner in enumerate(inside.parts, len(inside.ports_in)):
-        if inner.parts and len(inner.nodes) <= OPENED_LIMIT:
+        if inner.parts and inner.node is None and len(inner.nodes) <= OPENED_LIMIT:
             sizes[i] = framed(_opened(scene, inner, layouts), inner.box.lines[0])
     layouts[part] = inside.arranged(sizes, scene.known)
     return layouts[part]
@@ -133,7 +133,7 @@ def _inside(scene: Scene, part: Part, layouts: dict[Part, Layout], left: float, 
     for i, (box, (x, y), (w, h)) in enumerate(zip(inside.boxes, layout.corners, layout.sizes, strict=True)):
         inner = inside.part(i)
         if inner is None or inner not in layouts:
-            is_node = inner is not None and bool(inner.nodes) and not inner.parts
+            is_node = inner is not None and inner.node is not None
             yield box_svg(box, x + left, y + top, w, h, is_node=is_node, in_partition=part.partition is not None)
         else:
             yield f'<g transform="translate({num(x + left)} {num(y + top)})">'

@@ -202,6 +202,12 @@ def test_a_closed_stdout(k: Path) -> None:
     assert run("verify", "m.ort", redirect="<&- >&- 2>&-").returncode == 0
 
 
+@pytest.mark.skipif(os.name != "posix", reason="closes a pipe in a shell")
+@pytest.mark.parametrize("arguments", [("partition", "k.onnx"), ("run", "k.onnx"), ("inspect", "k.onnx")])
+def test_a_reader_that_goes_away(k: Path, arguments: tuple[str, ...]) -> None:
+    assert run(*arguments, redirect="| true").stderr == ""
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
 def test_a_full_stdout(k: Path) -> None:
     found = run("run", "k.onnx", redirect=">/dev/full")

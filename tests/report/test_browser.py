@@ -18,7 +18,6 @@ from ortconv.onnxio.proto import model_proto
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.xdist_group("chromium"),
 ]
 
 SCREENS = [(390, False), (390, True), (1440, False), (1440, True)]
@@ -31,6 +30,7 @@ COMMANDS = {
     "inspect": ("inspect", "{qdq}", "--lint", "quantization", "--json"),
     "convert": ("convert", "{bert}", "-o", "{folder}/bert.ort", "--use-nnapi", "-q"),
     "diff": ("diff", "{mnist}", "{qdq}", "-q"),
+    "inspect-subgraphs": ("inspect", "{loop}", "--json"),
     "benchmark": ("nnapi", "benchmark", "{mnist}", "--repeat", "1", "--json"),
 }
 GRAPHS = [name for name in COMMANDS if name != "benchmark"]
@@ -52,19 +52,28 @@ def layered() -> Model:
     return Model(graph, ir_version=8)
 
 
+class Pages:
+    """A page of each kind, written when a test first asks for it."""
+
+    def __init__(self, folder: Path, samples: Path) -> None:
+        self.folder, self.written = folder, dict[str, Path]()
+        names = {"mnist": "mnist", "bert": "bert_tiny", "qdq": "qdq_cnn", "loop": "loop_accumulate"}
+        self.places = {"folder": folder, "large": folder / "large.onnx"}
+        self.places |= {key: samples / f"{name}.onnx" for key, name in names.items()}
+
+    def __getitem__(self, name: str) -> Path:
+        if name not in self.written:
+            if "{large}" in COMMANDS[name]:
+                self.places["large"].write_bytes(model_proto(layered()).SerializeToString())
+            self.written[name] = self.folder / f"{name}.html"
+            command = [part.format(**self.places) for part in COMMANDS[name]]
+            assert main([*command, "--html", str(self.written[name])]) == 0
+        return self.written[name]
+
+
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> dict[str, Path]:
-    """A page of each kind."""
-    folder = tmp_path_factory.mktemp("pages")
-    large = folder / "large.onnx"
-    large.write_bytes(model_proto(layered()).SerializeToString())
-    names = {"mnist": "mnist.onnx", "bert": "bert_tiny.onnx", "qdq": "qdq_cnn.onnx"}
-    places = {"large": large, "folder": folder, **{key: samples / name for key, name in names.items()}}
-    found = {}
-    for name, command in COMMANDS.items():
-        found[name] = folder / f"{name}.html"
-        assert main([*(part.format(**places) for part in command), "--html", str(found[name])]) == 0
-    return found
+def pages(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Pages:
+    return Pages(tmp_path_factory.mktemp("pages"), samples)
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +101,7 @@ CUT = """[...document.querySelectorAll("table")]
 
 @pytest.mark.parametrize(("width", "dark"), SCREENS)
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_page_opens_without_a_flaw(
-    chromium: Browser, pages: dict[str, Path], name: str, width: int, dark: bool
-) -> None:
+def test_a_page_opens_without_a_flaw(chromium: Browser, pages: Pages, name: str, width: int, dark: bool) -> None:
     chromium.open(pages[name], width, dark=dark)
     assert chromium.evaluate("document.documentElement.scrollWidth") <= width
     assert chromium.evaluate("getComputedStyle(document.body).backgroundColor") == (
@@ -108,7 +115,7 @@ def test_a_page_opens_without_a_flaw(
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_texts_do_not_overlap_in_the_whole_picture_or_with_all_groups_open(
-    chromium: Browser, pages: dict[str, Path], name: str
+    chromium: Browser, pages: Pages, name: str
 ) -> None:
     chromium.open(pages[name], 1440)
     for action in ("all(true)", "fit(true)", "all(false)", "fit(true)"):
@@ -119,7 +126,7 @@ def test_texts_do_not_overlap_in_the_whole_picture_or_with_all_groups_open(
 
 
 @pytest.mark.parametrize("width", [390, 1440])
-def test_27000_nodes_open_in_under_a_second(pages: dict[str, Path], width: int) -> None:
+def test_27000_nodes_open_in_under_a_second(pages: Pages, width: int) -> None:
     with browser() as chromium:
         chromium.call("Performance.enable")
         chromium.open(pages["partition-27000"], width)
@@ -147,12 +154,12 @@ WALKED = """(() => {
 
 @pytest.mark.parametrize("name", [name for name in GRAPHS if name != "partition-27000"])
 @pytest.mark.parametrize("width", [390, 1440])
-def test_arrow_keys_reach_every_node(chromium: Browser, pages: dict[str, Path], name: str, width: int) -> None:
+def test_arrow_keys_reach_every_node(chromium: Browser, pages: Pages, name: str, width: int) -> None:
     chromium.open(pages[name], width)
     assert chromium.evaluate(WALKED) == chromium.evaluate("pictures[0].data.nodes.length") > 0
 
 
-def test_arrow_keys_open_groups_down_to_a_node_of_27000(chromium: Browser, pages: dict[str, Path]) -> None:
+def test_arrow_keys_open_groups_down_to_a_node_of_27000(chromium: Browser, pages: Pages) -> None:
     chromium.open(pages["partition-27000"], 1440)
     repeat = "pictures[0].data.parts.findIndex((p) => p.lines[0].includes('×'))"
     chromium.evaluate(f"pictures[0].focus({repeat})")
@@ -178,7 +185,7 @@ AXE = "axe.run().then((found) => found.violations.map((v) => `${v.impact} ${v.id
 @pytest.mark.skipif(axe() is None, reason="needs axe-core: npm install -g axe-core")
 @pytest.mark.parametrize(("width", "dark"), SCREENS)
 @pytest.mark.parametrize("name", COMMANDS)
-def test_axe_finds_nothing(chromium: Browser, pages: dict[str, Path], name: str, width: int, dark: bool) -> None:
+def test_axe_finds_nothing(chromium: Browser, pages: Pages, name: str, width: int, dark: bool) -> None:
     chromium.open(pages[name], width, dark=dark)
     if name != "benchmark":
         chromium.evaluate("pictures[0].focus(1); pictures[0].enter(1)")
@@ -193,7 +200,7 @@ def focused(chromium: Browser) -> Any:
 
 
 @pytest.mark.parametrize("width", [390, 1440])
-def test_the_keyboard(chromium: Browser, pages: dict[str, Path], width: int) -> None:
+def test_the_keyboard(chromium: Browser, pages: Pages, width: int) -> None:
     chromium.open(pages["partition"], width)
     chromium.press("/")
     assert focused(chromium) == "search"
@@ -218,7 +225,7 @@ def test_the_keyboard(chromium: Browser, pages: dict[str, Path], width: int) -> 
     assert focused(chromium) == "treeitem"
 
 
-def test_on_a_phone_the_picture_comes_first(chromium: Browser, pages: dict[str, Path]) -> None:
+def test_on_a_phone_the_picture_comes_first(chromium: Browser, pages: Pages) -> None:
     chromium.open(pages["partition"], 390)
     box = "document.querySelector('svg[role=tree]').getBoundingClientRect()"
     assert chromium.evaluate(f"{box}.width") == 390
@@ -226,7 +233,7 @@ def test_on_a_phone_the_picture_comes_first(chromium: Browser, pages: dict[str, 
     assert chromium.evaluate("document.getElementById('handle').getBoundingClientRect().bottom") <= 900
 
 
-def test_reasons_lead_to_their_nodes(chromium: Browser, pages: dict[str, Path]) -> None:
+def test_reasons_lead_to_their_nodes(chromium: Browser, pages: Pages) -> None:
     chromium.open(pages["partition-transformer"], 1440)
     text = chromium.evaluate(
         "(() => { const b = document.querySelector('[data-find]'); b.click(); return b.dataset.find; })()"
@@ -238,7 +245,7 @@ def test_reasons_lead_to_their_nodes(chromium: Browser, pages: dict[str, Path]) 
     assert chromium.evaluate("document.querySelectorAll('.chosen').length") == 1
 
 
-def test_tables_sort(chromium: Browser, pages: dict[str, Path]) -> None:
+def test_tables_sort(chromium: Browser, pages: Pages) -> None:
     chromium.open(pages["benchmark"], 1440)
     column = "[...document.querySelectorAll('tbody tr')].map((r) => parseFloat(r.cells[3].textContent))"
     chromium.evaluate("document.querySelectorAll('th button')[3].click()")
@@ -249,7 +256,7 @@ def test_tables_sort(chromium: Browser, pages: dict[str, Path]) -> None:
     assert chromium.evaluate("document.querySelectorAll('th')[3].getAttribute('aria-sort')") == "ascending"
 
 
-def test_the_rewrites_can_be_walked_through(chromium: Browser, pages: dict[str, Path]) -> None:
+def test_the_rewrites_can_be_walked_through(chromium: Browser, pages: Pages) -> None:
     chromium.open(pages["convert"], 1440)
     count = chromium.evaluate("Number(document.getElementById('step').max)")
     assert count > 5
@@ -264,7 +271,7 @@ def test_the_rewrites_can_be_walked_through(chromium: Browser, pages: dict[str, 
     assert chromium.problems == []
 
 
-def test_lines_end_in_arrowheads_that_follow_them(chromium: Browser, pages: dict[str, Path]) -> None:
+def test_lines_end_in_arrowheads_that_follow_them(chromium: Browser, pages: Pages) -> None:
     chromium.open(pages["partition"], 1440)
     last = """[...document.querySelectorAll(".line[marker-end]")].map((line) => {
       const n = line.getTotalLength(), a = line.getPointAtLength(n - 0.5), b = line.getPointAtLength(n);

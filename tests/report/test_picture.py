@@ -170,7 +170,7 @@ def texts_fit(found: Scene) -> None:
 
 
 def leaves(part: Part) -> list[Part]:
-    return [p for p in part.walk() if not p.parts and p.nodes]
+    return [p for p in part.walk() if p.node is not None and p.node.graph.owner is None]
 
 
 def nodes_in(text: str) -> Counter[str]:
@@ -224,6 +224,18 @@ def test_a_dark_picture_differs_in_its_colors_alone():
     used = {name for names in re.findall(r'class="([^"]+)"', light) for name in names.split()}
     painted = set(re.findall(r"\.([a-z-]+)", svg.STYLE))
     assert used & painted - {"op", "box", "line", "head", "copy-head"} <= set(re.findall(r"\.([a-z-]+)", svg.DARK))
+
+
+def test_subgraphs_are_inside_their_node(samples):
+    analysis = analyze(samples / "if_branch.onnx", Target())
+    found = drawn(analysis.model.graph, analysis.partitioning)
+    (owner,) = (p for p in found.root.walk() if p.node is not None and p.parts)
+    assert owner.node.op == "If"
+    assert {body.box.lines[0].partition(":")[0] for body in owner.parts} == {"then_branch", "else_branch"}
+    drawn_nodes = [p.node for p in found.root.walk() if p.node is not None]
+    assert Counter(drawn_nodes) == Counter(analysis.model.graph.walk())
+    consistent(found)
+    assert len(picture(found, "m")["nodes"]) == len(drawn_nodes)
 
 
 def test_graph_without_nodes():

@@ -44,7 +44,7 @@ function ofNode(picture, id, part) {
   const cost = [["multiply-adds", count(macs)], ["on the CPU", time(cpu)]];
   if (picture.data.target) cost.push([`on ${picture.data.target}`, time(accelerator)]);
   return [
-    element("h2", {}, op), element("p", { class: "note" }, name || "without a name"), ...where,
+    element("h2", {}, op), element("p", { class: "note" }, name || "without a name"), ...where, ...opener(picture, id, part),
     ...titled("Why it stays on the CPU", why.length ? [element("ul", {}, ...why)] : []),
     ...titled("Inputs", listOf(inputs.map((v, i) => tensor(picture, v, i, makerOf)))),
     ...titled("Outputs", listOf(outputs.map((v, i) => tensor(picture, v, i, readersOf)))),
@@ -60,16 +60,24 @@ function ofValue(picture, part) {
 }
 
 function ofGroup(picture, id, part) {
-  const open = picture.open.has(id), counts = new Map();
+  const counts = new Map();
   for (const node of picture.nodesIn(id)) counts.set(picture.data.nodes[node][0], (counts.get(picture.data.nodes[node][0]) ?? 0) + 1);
   const rows = [...counts].sort((a, b) => b[1] - a[1]).map(([op, n]) => [op, String(n)]);
   const cpu = picture.nodesIn(id).reduce((sum, n) => sum + picture.data.nodes[n][6], 0);
   return [
     element("h2", {}, part.lines[0]), ...side(picture, part.kind),
     ...part.lines.slice(2).map((line) => element("p", { class: "note" }, line)),
-    element("p", {}, element("button", { onclick: () => { picture.toggle(id); picture.choose(id); } }, open ? "Close this group" : "Open this group")),
+    ...opener(picture, id, part),
     ...titled(`${part.nodes} nodes, ${time(cpu)} on the CPU`, listOf(rows)),
   ];
+}
+
+/* A button that opens or closes a group, or a node with subgraphs. */
+function opener(picture, id, part) {
+  if (part.layout === undefined) return [];
+  const what = part.node === undefined ? "this group" : "the subgraphs";
+  const act = () => { picture.toggle(id); picture.choose(id); };
+  return [element("p", {}, element("button", { onclick: act }, `${picture.open.has(id) ? "Close" : "Open"} ${what}`))];
 }
 
 /* A row about a tensor: name, type, elements of a constant, and links to its other ends. */

@@ -3,7 +3,7 @@
 /* A picture has parts, layouts, nodes, values and reasons.
  *
  * Part 0 is the whole graph. A part has a label, which is its kind and lines of text, and one of: the number of a node, the number of a value, or, as a
- * group, `count` parts from `first` on. A group has a layout, the values of its nets, and `in` and `out`: where the lines of its
+ * group, `count` parts from `first` on. A node with subgraphs is a group, too. A group has a layout, the values of its nets, and `in` and `out`: where the lines of its
  * ports meet its border, as shares of the width. Boxes of a layout are ports in, parts, ports out. A route of a layout is
  * [net, source, target, where it leaves, where it arrives, points]. */
 

@@ -78,7 +78,7 @@ class Picture {
     if (!this.costs.has(id)) {
       const part = this.data.parts[id];
       let sum = part.node === undefined ? 0 : this.data.nodes[part.node][6];
-      for (let i = 0; i < (part.count ?? 0); i++) sum += this.cost(part.first + i);
+      for (let i = 0; part.node === undefined && i < (part.count ?? 0); i++) sum += this.cost(part.first + i);
       this.costs.set(id, sum);
     }
     return this.costs.get(id);
