@@ -141,7 +141,7 @@ def main(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         return _ended(printed, "interrupted", 130)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # click exits where a pipe is closed
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (MemoryError, OSError) as error:
