@@ -89,7 +89,7 @@ def microsoft_mask(
         total = np.where(_allowed(mask, batch, queries, keys, past), np.float32(0), np.float32(filter_value))
     if causal and queries > 1:
         seen = visible(queries, keys, past, -1, 0)
-        seen[-1] = True  # as in the kernel, which matters where the keys are not as many as past and queries
+        seen[-1] = True  # as in the kernel; it matters where the number of keys is not past + queries
         lowest = np.finfo(np.float32).min
         unseen = np.where(seen, np.float32(0), lowest)
         total = unseen if total is None else np.maximum(total + unseen, lowest)
@@ -97,7 +97,7 @@ def microsoft_mask(
 
 
 def _allowed(mask: Array, batch: int, queries: int, keys: int, past: int) -> Array:
-    """True where keys are to be seen."""
+    """True where a query may look at a key."""
     if mask.ndim == 1 and mask.size in (batch, 2 * batch, 3 * batch + 2):
         return _between(mask, batch, keys)
     if mask.ndim == 2:
@@ -114,7 +114,7 @@ def _allowed(mask: Array, batch: int, queries: int, keys: int, past: int) -> Arr
 
 
 def _between(ends: Array, batch: int, keys: int) -> Array:
-    """(B, 1, 1, keys), true before the end that each sequence has, and from its start on where there are such."""
+    """(B, 1, 1, keys): true before the end of each sequence, and from its start on if `ends` has starts too."""
     end = ends[:batch].reshape(-1, 1, 1, 1)
     start = ends[batch:].reshape(-1, 1, 1, 1) if ends.size == 2 * batch else np.zeros_like(end)
     position = np.arange(keys)

@@ -1,4 +1,4 @@
-"""Products of integers that are exact: by float32 or float64 where these hold every sum, in parts where not."""
+"""Exact products of integers in float32. Where float32 cannot hold every sum, they are computed in parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXACT = float(1 << 24)
 """Integers up to this magnitude are exact in float32."""
 
 INPUT_REACH = 255
-"""How far apart 8-bit values can be, and so how far from their zero point."""
+"""The largest distance of an 8-bit value from its zero point."""
 
 
 def exact_product(a: Array, b: Array) -> Array:
@@ -69,7 +69,7 @@ def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
 
 
 def prepared_matmul_integer(operands: Sequence[Array | None]) -> Function | None:
-    """MatMulInteger with constant weights; float32 results where they hold every sum are made integers."""
+    """MatMulInteger with constant weights."""
     b, b_zero_point = (*operands, None, None)[1:4:2]
     if b is None or b.ndim != 2:
         return None
@@ -84,7 +84,7 @@ def prepared_matmul_integer(operands: Sequence[Array | None]) -> Function | None
 
 
 def _exact_parts(weights: Array) -> list[slice]:
-    """The rows of weights (K, N) in parts for which float32 holds the sums with 8-bit values, whatever their zero point is."""
+    """Parts of the rows of weights (K, N). float32 holds the sums of each part with any 8-bit values less any zero point."""
     count = 1
     while True:
         edges = [len(weights) * i // count for i in range(count + 1)]
@@ -126,7 +126,7 @@ def exact_sums(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_poi
 
 
 def constant_sums(weights: int, zero_point: int) -> Callable[..., Function | None]:
-    """What makes `exact_sums` for the weights and zero point at two places of the operands, where they are constant."""
+    """An inner function's maker: `exact_sums` with the operands at two places, where they are constant."""
 
     def make(operands: Sequence[Array | None], *, transB: int = 0, **_: Any) -> Function | None:  # noqa: N803
         b, b_zero_point = (*operands, None, None, None, None)[weights], (*operands, None, None, None, None)[zero_point]

@@ -105,7 +105,7 @@ def _softmax_as(scores: Array, dtype: np.dtype[Any], precision: int | None) -> A
 def _bias(
     scores: Array, mask: Array | None, past: int, lengths: Array | None, causal: int, left: int, right: int
 ) -> Array:
-    """What is added to the scores: the mask, and -inf where a key is out of sight or padding."""
+    """The summand of the scores: the mask, and -inf for keys that are hidden or padding."""
     queries, keys = scores.shape[-2:]
     never = scores.dtype.type(-np.inf)
     bias = np.zeros((), scores.dtype)
