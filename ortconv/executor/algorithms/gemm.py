@@ -69,10 +69,25 @@ def prepared_gemm(
 
 
 def prepared_projection(operands: Sequence[Array | None], **_: Any) -> Function | None:
-    """The product with constant weights as an inner function of a kernel."""
+    """An inner function's maker: `affine` with constant weights."""
     w = _matrix(operands)
-    multiply = None if w is None else by_weights(w)
-    return None if multiply is None else lambda work, x, _: work.call(multiply, x)
+    if w is None:
+        return None
+    multiply = by_weights(w)
+
+    def run(work: Work, x: Array, _: Array, bias: Array | None) -> Array:
+        y: Array = work.call(multiply, x)
+        if bias is not None:
+            work.do(np.add, y, bias, y)
+        return y
+
+    return run
+
+
+def affine(x: Array, w: Array, bias: Array | None) -> Array:
+    """x @ w + bias"""
+    y = np.asarray(np.matmul(x, w))
+    return y if bias is None else y + bias
 
 
 def _matrix(operands: Sequence[Array | None]) -> Array | None:

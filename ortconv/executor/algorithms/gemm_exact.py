@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights, leave, less_zero_point
+from ortconv.executor.algorithms.rounding import dynamic_centered
 from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
@@ -144,3 +145,54 @@ def constant_sums(weights: int, zero_point: int) -> Callable[..., Function | Non
         return run
 
     return make
+
+
+def prepared_to_float(operands: Sequence[Array | None]) -> Function | None:
+    """MatMulIntegerToFloat with constant weights."""
+    sums = constant_sums(1, 5)(operands)
+    if sums is None:
+        return None
+
+    def run(
+        work: Work,
+        a: Array,
+        b: Array,
+        a_scale: Array,
+        b_scale: Array,
+        a_zero_point: Array | None = None,
+        b_zero_point: Array | None = None,
+        bias: Array | None = None,
+    ) -> Array | None:
+        total = sums(work, a, b, a_zero_point, b_zero_point)
+        return _scaled(work, total, a_scale, b_scale, bias)
+
+    return run
+
+
+def prepared_dynamic(operands: Sequence[Array | None]) -> Function | None:
+    """DynamicQuantizeMatMul with constant weights."""
+    sums = constant_sums(1, 3)(operands)
+    if sums is None:
+        return None
+
+    def run(work: Work, a: Array, b: Array, b_scale: Array, *others: Array | None) -> Array | None:
+        if a.dtype != np.float32:
+            return None
+        b_zero_point, bias = (*others, None, None)[:2]
+        quantized, scale, _ = work.call(dynamic_centered, a)
+        return _scaled(work, sums(work, quantized, b, None, b_zero_point), scale, b_scale, bias)
+
+    return run
+
+
+def _scaled(work: Work, total: Array, a_scale: Array, b_scale: Array, bias: Array | None) -> Array | None:
+    """Sums times the scales, plus the bias; None but for float32, and one scale of a, and one each or one for all columns."""
+    floats = [x for x in (a_scale, b_scale, bias) if x is not None]
+    if a_scale.size != 1 or b_scale.ndim > 1 or any(x.dtype != np.float32 for x in floats):
+        return None
+    y, factor = work.empty(total.shape), work.empty(b_scale.shape)
+    work.do(np.multiply, b_scale, a_scale.reshape(()), factor)
+    work.do(np.multiply, total, factor, y)
+    if bias is not None:
+        work.do(np.add, y, bias, y)
+    return y
