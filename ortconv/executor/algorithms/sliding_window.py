@@ -218,7 +218,7 @@ def reached(w: Window, axis: int) -> tuple[Place, ...]:
 
 
 def columns_held(w: Window, count: int, first: int = 0, step: int = 1) -> Place:
-    """(slice of a copy, slice of the image columns stored there). The copy has `count` padded columns, `step` apart, after `first`."""
+    """(slice of a copy, slice of the image columns stored there). The copy has `count` columns, `step` apart, from `first` on."""
     origin = first - w.begin[1]
     start, stop = (min(max(0, -(-edge // step)), count) for edge in (-origin, w.size[1] - origin))
     return slice(start, stop), slice(step * start + origin, step * stop + origin, step)
