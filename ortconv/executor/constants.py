@@ -1,4 +1,4 @@
-"""What a plan knows of its values before it runs."""
+"""The values of a plan that are known before it runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array, aligned, dense
 
 _LARGEST_RESULT = 1 << 20
-"""Bytes up to which results are kept in any case; larger ones where operands of an eighth of that size stand for them."""
+"""Bytes. Larger results are kept only if their operands have at least an eighth of their size."""
 
 _SMALL = 1 << 16
 
@@ -22,8 +22,8 @@ Binder = Callable[[Node], tuple[Function, list[Value | None]]]
 class Constants:
     """Arrays of values: None where a value is no constant.
 
-    Large ones may be views of a model file, which aligns nothing: good to be laid out anew, but slow to compute with. `align` has
-    them copied.
+    Large ones may be views of a model file, where nothing is aligned. They can be laid out anew, but are slow to compute with:
+    `align` copies them.
     """
 
     def __init__(self) -> None:
@@ -43,14 +43,14 @@ class Constants:
         return known
 
     def align(self, value: Value) -> Array | None:
-        """The array of a value, where numpy and BLAS can work on it from then on."""
+        """The array of a value, copied to aligned memory if it is not aligned."""
         known = self(value)
         if known is not None and not known.flags.aligned:
             self._arrays[value] = known = aligned(known)
         return known
 
     def fold(self, node: Node, bind: Binder) -> bool:
-        """Compute what a node makes of constants. False where that fails, or is too large to keep."""
+        """Compute a node's outputs from constants. False if that fails, or if they are too large to keep."""
         function, reads = bind(node)
         operands = [None if v is None else self(v) for v in reads]
         if any(v is not None and operand is None for v, operand in zip(reads, operands, strict=True)):
@@ -70,5 +70,5 @@ class Constants:
         return True
 
     def forget(self) -> None:
-        """Let go of all arrays. Those that are asked for again are made again."""
+        """Release all arrays. A later request makes the array again."""
         self._arrays.clear()

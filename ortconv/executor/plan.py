@@ -80,7 +80,7 @@ class Plan:
     ) -> None:
         if not reference:
             nodes, inputs, outputs = in_float32(nodes, inputs, outputs)
-        # Nothing that a step holds leads back to the plan: its memory is free as soon as nobody needs the plan.
+        # No step refers to the plan, so that its memory is freed as soon as the last reference to the plan goes.
         constants = Constants()
         bind = partial(_bind, constants, reference=reference, watch=watch)
         folding, following = shape_dataflow(nodes, inputs)
@@ -206,7 +206,7 @@ class Plan:
         except ChangedError:
             self._recordings[shapes] = None
         except BackendError:
-            pass  # What runs instead will say what is wrong.
+            pass  # the ordinary run reports the error
         finally:
             recording.lock.release()
         return None
@@ -255,7 +255,7 @@ class Plan:
             raise BackendError(f"{label} failed on input shapes {shapes}: {error}", backend="numpy") from error
 
     def _remember(self, slots: list[Any]) -> tuple[list[Any], list[Step], frozenset[int]]:
-        """Where later runs with the same input shapes start, the steps that are left to them, and their small outputs."""
+        """For later runs with the same input shapes: the initial slots, the steps that are left, and the slots of small outputs."""
         small = frozenset(s for s in self._outputs if getattr(slots[s], "nbytes", _SMALL_BYTES + 1) <= _SMALL_BYTES)
         if not self._following:
             return self._initial, self.steps, small
@@ -293,7 +293,7 @@ def _folded(
 
 
 def _products() -> AbstractContextManager[None]:
-    """Where matrix products have the threads that a run may use."""
+    """The context in which matrix products use the threads of the run."""
     threads = thread_count()
     return nullcontext() if threads == 1 else products_in(threads)
 
@@ -354,7 +354,7 @@ def _accelerated(kernel: Kernel, operands: Sequence[Array | None], attributes: d
 
 
 def _with_bodies(function: Function, attributes: dict[str, Any], count: int, make: Callable[[Graph], Plan]) -> Function:
-    """A kernel whose subgraph attributes become functions of their inputs; outer values arrive behind the operands."""
+    """A kernel whose subgraph attributes become functions of their inputs. Outer values follow the operands."""
     plans: dict[str, Any] = {}
     for name, value in attributes.items():
         if isinstance(value, Graph):
@@ -395,7 +395,7 @@ class Body:
 
 def _body_plan(graph: Graph, outer: Sequence[Value], reference: bool, watch: Watch | None) -> Plan:
     inputs = [*graph.inputs, *outer]
-    # What has inputs runs many times in a row, with shapes that change from one time to the next.
+    # A body with inputs runs many times in a row, with shapes that may change each time.
     plan = Plan(list(graph), inputs, graph.outputs, records=not graph.inputs, reference=reference, watch=watch)
     plan.keeps_condition = _keeps_condition(graph)
     return plan

@@ -15,7 +15,7 @@ from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 
 _BLOCK = 1 << 18
-"""Scores in a block, where that leaves enough rows for a fast product."""
+"""Scores per block, unless that leaves too few rows for a fast product."""
 
 _FEWEST_ROWS = 64
 
@@ -45,7 +45,7 @@ def attended(
     batch, heads, length, _ = shape
     memory = work.empty((batch, length, heads, v.shape[3]))
     out = memory.transpose(0, 2, 1, 3)
-    # The fast exponential takes long for what is hidden by -inf.
+    # The fast exponential is slow for -inf, which masks hold.
     exponential, unit = (np.exp, 1.0) if summands else fast_exponential()
     scale = np.asarray(factor * unit, np.float32)
     with work.scratch():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,8 +51,21 @@ def visible(queries: int, keys: int, offset: Any, left: int, right: int) -> Arra
     return allowed if np.ndim(offset) else allowed[0, 0]
 
 
-def attend(q: Array, k: Array, v: Array, mask: Array | None, bias: Array | None, scale: float) -> Array:
+class Masking(NamedTuple):
+    """How a mask_index hides keys."""
+
+    filter_value: float
+    """The summand of the scores of hidden keys."""
+    causal: int
+    past: int = 0
+    """The number of keys of earlier runs."""
+
+
+def attend(
+    q: Array, k: Array, v: Array, mask_index: Array | None, bias: Array | None, scale: float, masking: Masking
+) -> Array:
     """softmax(q @ k^T * scale + mask + bias) @ v. A scale of 0 is 1 / sqrt(head size). Rows of nothing but -inf become NaN."""
+    mask = microsoft_mask(mask_index, q.shape, k.shape[2], masking)
     scores = np.matmul(q * q.dtype.type(scale or 1 / np.sqrt(q.shape[-1])), k.swapaxes(-1, -2))
     for summand in (mask, bias):
         scores = scores if summand is None else scores + summand
@@ -62,15 +75,27 @@ def attend(q: Array, k: Array, v: Array, mask: Array | None, bias: Array | None,
 
 
 def attend_in_blocks(
-    work: Work, q: Array, k: Array, v: Array, mask: Array | None, bias: Array | None, scale: float
+    work: Work,
+    q: Array,
+    k: Array,
+    v: Array,
+    mask_index: Array | None,
+    bias: Array | None,
+    scale: float,
+    masking: Masking,
 ) -> Array:
     """The same up to rounding."""
+
+    def masked(mask_index: Array | None) -> Array | None:
+        return microsoft_mask(mask_index, q.shape, k.shape[2], masking)
+
     fallback = Fallback(work)
+    mask = masked(None) if mask_index is None else work.arranged(masked, mask_index)  # type: ignore[arg-type]
     summands = [x for x in (mask, bias) if x is not None]
     y = attended(work, fallback, q, k.swapaxes(-1, -2), v, scale or 1 / np.sqrt(q.shape[-1]), summands)
     if y is None:
-        return attend(q, k, v, mask, bias, scale)
-    work.do(fallback.fall_back, _write, q, k, v, mask, bias, scale, y)
+        return work.call(attend, q, k, v, mask_index, bias, scale, masking)  # type: ignore[no-any-return]
+    work.do(fallback.fall_back, _write, q, k, v, mask_index, bias, scale, masking, y)
     return y
 
 
@@ -79,17 +104,15 @@ def _write(*operands: Any) -> None:
     np.copyto(out, attend(*given))
 
 
-def microsoft_mask(
-    mask: Array | None, shape: Sequence[int], keys: int, past: int, filter_value: float, causal: int
-) -> Array | None:
+def microsoft_mask(mask: Array | None, shape: Sequence[int], keys: int, masking: Masking) -> Array | None:
     """The additive mask, broadcasting to (B, heads, queries, keys), from any of the forms of mask_index."""
-    batch, _, queries, _ = shape
+    (batch, _, queries, _), (filter_value, causal, past) = shape, masking
     total = None
     if mask is not None:
         total = np.where(_allowed(mask, batch, queries, keys, past), np.float32(0), np.float32(filter_value))
     if causal and queries > 1:
         seen = visible(queries, keys, past, -1, 0)
-        seen[-1] = True  # as in the kernel, which matters where the keys are not as many as past and queries
+        seen[-1] = True  # as in the kernel; it matters where the number of keys is not past + queries
         lowest = np.finfo(np.float32).min
         unseen = np.where(seen, np.float32(0), lowest)
         total = unseen if total is None else np.maximum(total + unseen, lowest)
@@ -97,7 +120,7 @@ def microsoft_mask(
 
 
 def _allowed(mask: Array, batch: int, queries: int, keys: int, past: int) -> Array:
-    """True where keys are to be seen."""
+    """True where a query may look at a key."""
     if mask.ndim == 1 and mask.size in (batch, 2 * batch, 3 * batch + 2):
         return _between(mask, batch, keys)
     if mask.ndim == 2:
@@ -114,7 +137,7 @@ def _allowed(mask: Array, batch: int, queries: int, keys: int, past: int) -> Arr
 
 
 def _between(ends: Array, batch: int, keys: int) -> Array:
-    """(B, 1, 1, keys), true before the end that each sequence has, and from its start on where there are such."""
+    """(B, 1, 1, keys): true before the end of each sequence, and from its start on if `ends` has starts too."""
     end = ends[:batch].reshape(-1, 1, 1, 1)
     start = ends[batch:].reshape(-1, 1, 1, 1) if ends.size == 2 * batch else np.zeros_like(end)
     position = np.arange(keys)

@@ -51,7 +51,7 @@ dot_of_rows: Callable[..., Array] = getattr(np, "vecdot", partial(np.einsum, "..
 
 @lru_cache(maxsize=64)
 def ones(size: int, dtype: np.dtype[Any]) -> Array:
-    """What rows are multiplied by for their sums: for short ones several times faster than a reduction. Not to be written to."""
+    """A vector of ones. A product with it sums short rows several times faster than a reduction. Callers must not write to it."""
     return np.ones(size, dtype)
 
 
@@ -129,9 +129,9 @@ def _polynomial(work: Work, coefficients: tuple[Array, ...], x: Array, out: Arra
 
 
 def blockwise(function: Callable[[Array, Array], None], dtype: np.dtype[Any] | None = None) -> Function:
-    """The function of x that applies `function(part of x, part of out)` to parts small enough to stay in cache.
+    """The function of x that calls `function(part of x, part of out)` for parts that fit the cache.
 
-    Its result is laid out as x, and of its type if no other is given.
+    The result has the layout of x, and its type unless `dtype` is given.
     """
 
     def run(work: Work, x: Array) -> Array:

@@ -23,7 +23,7 @@ def _softmax(x: Array) -> Array:
 
 
 def _softmax_zero(x: Array) -> Array:
-    """Softmax in which scores of zero keep no share."""
+    """Softmax over the scores that are not zero; zeros stay zero."""
     e = np.where(np.abs(x) > 1e-7, np.exp(x - x.max(axis=1, keepdims=True, initial=-np.inf)), x.dtype.type(0))
     return np.asarray(e / e.sum(axis=1, keepdims=True))
 
@@ -45,7 +45,7 @@ TRANSFORMS = tuple(_TRANSFORMS)
 
 
 def transformed(scores: Array, transform: str) -> Array:
-    """Scores after a post_transform, as float32. A lone column only knows PROBIT, as in ONNX Runtime."""
+    """Scores after a post_transform, as float32. A single column is changed by PROBIT alone, as in ONNX Runtime."""
     if transform not in _TRANSFORMS:
         raise GraphError(f"there is no post_transform '{transform}', only {', '.join(_TRANSFORMS)}")
     if scores.shape[1] == 1 and transform != "PROBIT":

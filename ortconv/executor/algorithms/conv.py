@@ -1,4 +1,4 @@
-"""Convolution with laid out weights. Results lie channels last in memory behind their channels-first shape."""
+"""Convolution with laid out weights. Results have channels-first shapes and channels-last memory."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _tap_by_tap(weights: Array, w: Window, x: Array, out: Array | None = None) -
 
 
 def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Function:
-    """The function of x that convolves with constant weights, without bias. Its results are the caller's to overwrite."""
+    """The function of x that convolves with constant weights, without bias. The caller may overwrite its results."""
     laid_out = once(filters, weights, group)
     placement = {key: geometry[key] for key in ("strides", "dilations", "pads", "auto_pad") if key in geometry}
     steps = {*geometry.get("strides", ()), *geometry.get("dilations", ())}
@@ -179,7 +179,7 @@ def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Functio
 
 
 def by_shape(bound: Callable[[tuple[int, ...]], Function]) -> Function:
-    """The function of x that another function makes for the shape of x."""
+    """A function of x that calls `bound(x.shape)(x)`."""
     return recordable(lambda work, x: work.call(bound(x.shape), x))
 
 
@@ -193,7 +193,7 @@ class IntegerFilters(NamedTuple):
     """No sum is further from zero than this."""
 
     def convolve(self, x: Array, w: Window) -> Array:
-        """Centerd integer-valued float32 input to exact sums, as float32 where that holds them and as int32 where not."""
+        """Centered integer-valued float32 input to exact sums, as float32 where that holds them and as int32 where not."""
         sums = [
             convolve(x[:, channels].astype(part.matrix.dtype, copy=False), part, w) for channels, part in self.parts
         ]

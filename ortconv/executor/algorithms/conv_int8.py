@@ -16,7 +16,7 @@ from ortconv.ir.tensor import Array
 
 
 def constant_sums(weights: int, zero_point: int) -> Callable[..., Function | None]:
-    """What makes ConvInteger for the weights and zero point at two places of the operands, where both are constant."""
+    """An inner function's maker: ConvInteger with the operands at two places, where both are constant."""
 
     def make(operands: Sequence[Array | None], *, group: int = 1, **_: Any) -> Function | None:
         w, w_zero_point = operands[weights], operands[zero_point]

@@ -15,7 +15,7 @@ from ortconv.executor.replay.work import Finish, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 _LONG_RUN = 1 << 10
-"""Elements from which the innermost loop is long enough. For more the weights only take more room in the cache."""
+"""Elements that make the innermost loop long enough. Longer rows of weights only fill the cache."""
 
 
 class _Columns(NamedTuple):
@@ -25,7 +25,7 @@ class _Columns(NamedTuple):
     first: int
     """The column of the copy that the first of them reads for the first output."""
     step: int
-    """How much further on each next one reads."""
+    """The distance to the column that the next one reads."""
 
 
 def depthwise(weights: Array, w: Window, finish: Finish | None = None) -> Function:
@@ -96,4 +96,4 @@ def _copies_read(size: int, stride: int, dilation: int) -> dict[int, _Columns]:
 
 
 _einsum = getattr(getattr(getattr(np, "_core", None), "_multiarray_umath", None), "c_einsum", np.einsum)
-"""What np.einsum comes down to."""
+"""The C function behind np.einsum, without its parsing in Python."""

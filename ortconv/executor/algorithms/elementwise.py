@@ -46,7 +46,7 @@ def round_to_half(work: Work, x: Array) -> Any:
 
 
 _SHORT_ROW, _MANY = 32, 1 << 12
-"""To reduce at least so many elements in so short rows costs more than to make columns of the rows."""
+"""Rows up to this length, of this many elements in all, are reduced faster as columns."""
 
 
 def softmax(work: Work, x: Array, *, axis: int = -1) -> Array | None:

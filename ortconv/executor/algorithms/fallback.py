@@ -13,7 +13,7 @@ from ortconv.ir.tensor import Array
 
 
 class Fallback:
-    """A flag in memory of the work: set where a fast form met numbers that it cannot handle."""
+    """A flag in memory of the work. A fast form sets it when it meets numbers that it cannot handle."""
 
     def __init__(self, work: Work = AT_ONCE) -> None:
         self._found = work.empty((1,), np.bool_)
@@ -33,7 +33,7 @@ class Fallback:
             self._found[0] = True
 
     def fall_back(self, instead: Callable[..., Any], *args: Any) -> None:
-        """Have `instead` write the result where the flag is set."""
+        """Call `instead`, which writes the result, if the flag is set."""
         if self.found:
             instead(*args)
 

@@ -1,4 +1,4 @@
-"""Products with constant matrices, which are laid out once and shared by all who multiply with them."""
+"""Products with constant matrices. Each matrix is laid out once; all functions that multiply by it share it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ortconv.ir.tensor import Array, aligned
 def by_weights(*parts: Array) -> Callable[[Array], Array]:
     """x @ w as a function of x (..., K), for a constant matrix w that has these parts side by side. All are float32.
 
-    Functions of the same weights share what they prepare.
+    Functions of the same weights share the laid out matrix.
     """
     return recordable(_weights(parts).multiply)
 
@@ -69,14 +69,29 @@ def prepared_gemm(
 
 
 def prepared_projection(operands: Sequence[Array | None], **_: Any) -> Function | None:
-    """The product with constant weights as an inner function of a kernel."""
+    """An inner function's maker: `affine` with constant weights."""
     w = _matrix(operands)
-    multiply = None if w is None else by_weights(w)
-    return None if multiply is None else lambda work, x, _: work.call(multiply, x)
+    if w is None:
+        return None
+    multiply = by_weights(w)
+
+    def run(work: Work, x: Array, _: Array, bias: Array | None) -> Array:
+        y: Array = work.call(multiply, x)
+        if bias is not None:
+            work.do(np.add, y, bias, y)
+        return y
+
+    return run
+
+
+def affine(x: Array, w: Array, bias: Array | None) -> Array:
+    """x @ w + bias"""
+    y = np.asarray(np.matmul(x, w))
+    return y if bias is None else y + bias
 
 
 def _matrix(operands: Sequence[Array | None]) -> Array | None:
-    """The constant float32 matrix that something is multiplied by."""
+    """Operand 1, if it is a constant float32 matrix and operand 0 is not constant; else None."""
     w = operands[1]
     is_matrix = operands[0] is None and w is not None and w.ndim == 2 and w.dtype == np.float32
     return w if is_matrix else None
@@ -140,7 +155,7 @@ _PANEL = 64
 
 @cache
 def largest_without_copies() -> int:
-    """Up to how many multiplications BLAS needs no copies of its operands: OpenBLAS on processors with AVX-512, else 0."""
+    """The largest product, in multiplications, for which BLAS does not copy its operands. 0 but for OpenBLAS with AVX-512."""
     core = getattr(getattr(np, "_core", None), "_multiarray_umath", None)
     features: dict[str, bool] = getattr(core, "__cpu_features__", {})
     config: Any = np.show_config(mode="dicts")
@@ -149,7 +164,7 @@ def largest_without_copies() -> int:
 
 
 def contiguous(matrix: Array) -> Array:
-    """The matrix in row order. A transpose is copied in blocks: whole columns may share few lines of the cache."""
+    """The matrix in row order. A transpose is copied in blocks: elements of a whole column share few cache lines."""
     if not matrix.flags.f_contiguous or matrix.flags.c_contiguous:
         return np.ascontiguousarray(matrix)
     out = np.empty(matrix.shape, matrix.dtype)

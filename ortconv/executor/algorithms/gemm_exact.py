@@ -1,4 +1,4 @@
-"""Products of integers that are exact: by float32 or float64 where these hold every sum, in parts where not."""
+"""Exact products of integers in float32. Where float32 cannot hold every sum, they are computed in parts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights, leave, less_zero_point
+from ortconv.executor.algorithms.rounding import dynamic_centered
 from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
@@ -18,7 +19,7 @@ _EXACT = float(1 << 24)
 """Integers up to this magnitude are exact in float32."""
 
 INPUT_REACH = 255
-"""How far apart 8-bit values can be, and so how far from their zero point."""
+"""The largest distance of an 8-bit value from its zero point."""
 
 
 def exact_product(a: Array, b: Array) -> Array:
@@ -69,7 +70,7 @@ def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
 
 
 def prepared_matmul_integer(operands: Sequence[Array | None]) -> Function | None:
-    """MatMulInteger with constant weights; float32 results where they hold every sum are made integers."""
+    """MatMulInteger with constant weights."""
     b, b_zero_point = (*operands, None, None)[1:4:2]
     if b is None or b.ndim != 2:
         return None
@@ -84,7 +85,7 @@ def prepared_matmul_integer(operands: Sequence[Array | None]) -> Function | None
 
 
 def _exact_parts(weights: Array) -> list[slice]:
-    """The rows of weights (K, N) in parts for which float32 holds the sums with 8-bit values, whatever their zero point is."""
+    """Parts of the rows of weights (K, N). float32 holds the sums of each part with any 8-bit values less any zero point."""
     count = 1
     while True:
         edges = [len(weights) * i // count for i in range(count + 1)]
@@ -126,7 +127,7 @@ def exact_sums(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_poi
 
 
 def constant_sums(weights: int, zero_point: int) -> Callable[..., Function | None]:
-    """What makes `exact_sums` for the weights and zero point at two places of the operands, where they are constant."""
+    """An inner function's maker: `exact_sums` with the operands at two places, where they are constant."""
 
     def make(operands: Sequence[Array | None], *, transB: int = 0, **_: Any) -> Function | None:  # noqa: N803
         b, b_zero_point = (*operands, None, None, None, None)[weights], (*operands, None, None, None, None)[zero_point]
@@ -144,3 +145,54 @@ def constant_sums(weights: int, zero_point: int) -> Callable[..., Function | Non
         return run
 
     return make
+
+
+def prepared_to_float(operands: Sequence[Array | None]) -> Function | None:
+    """MatMulIntegerToFloat with constant weights."""
+    sums = constant_sums(1, 5)(operands)
+    if sums is None:
+        return None
+
+    def run(
+        work: Work,
+        a: Array,
+        b: Array,
+        a_scale: Array,
+        b_scale: Array,
+        a_zero_point: Array | None = None,
+        b_zero_point: Array | None = None,
+        bias: Array | None = None,
+    ) -> Array | None:
+        total = sums(work, a, b, a_zero_point, b_zero_point)
+        return _scaled(work, total, a_scale, b_scale, bias)
+
+    return run
+
+
+def prepared_dynamic(operands: Sequence[Array | None]) -> Function | None:
+    """DynamicQuantizeMatMul with constant weights."""
+    sums = constant_sums(1, 3)(operands)
+    if sums is None:
+        return None
+
+    def run(work: Work, a: Array, b: Array, b_scale: Array, *others: Array | None) -> Array | None:
+        if a.dtype != np.float32:
+            return None
+        b_zero_point, bias = (*others, None, None)[:2]
+        quantized, scale, _ = work.call(dynamic_centered, a)
+        return _scaled(work, sums(work, quantized, b, None, b_zero_point), scale, b_scale, bias)
+
+    return run
+
+
+def _scaled(work: Work, total: Array, a_scale: Array, b_scale: Array, bias: Array | None) -> Array | None:
+    """Sums times the scales, plus the bias; None but for float32, and one scale of a, and one each or one for all columns."""
+    floats = [x for x in (a_scale, b_scale, bias) if x is not None]
+    if a_scale.size != 1 or b_scale.ndim > 1 or any(x.dtype != np.float32 for x in floats):
+        return None
+    y, factor = work.empty(total.shape), work.empty(b_scale.shape)
+    work.do(np.multiply, b_scale, a_scale.reshape(()), factor)
+    work.do(np.multiply, total, factor, y)
+    if bias is not None:
+        work.do(np.add, y, bias, y)
+    return y

@@ -1,7 +1,7 @@
-"""Products of float32 rows with constant integer weights, which stay in their few bytes and are widened a piece at a time.
+"""Products of float32 rows with constant integer weights. The weights stay integers and are widened part by part.
 
-To widen what is about to be multiplied costs less than to read four times the bytes from beyond the cache. What finds room there is
-widened once.
+Widening a part just before its product costs less than reading four times the bytes from memory. Weights that fit the last cache
+level are widened once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ortconv.executor.replay.work import AT_ONCE, Finish, Work, copy_to
 from ortconv.ir.tensor import Array
 
 _WIDENED_BYTES = 256 << 10
-"""About so much is widened at once: it stays in the second cache level."""
+"""Bytes that are widened at once. They stay in the second cache level."""
 
 _MOST_KEPT_BYTES = 16 << 20
 """Half of a common last cache level."""
@@ -33,16 +33,16 @@ def less_zero_point(q: Array, zero_point: Array | None) -> Array:
 
 
 def leave(work: Work, part: Array) -> None:
-    """Finishes parts that are to stay as they are."""
+    """Finishes nothing."""
 
 
 class _Room:
-    """Bytes of widened weights that are held in the process."""
+    """Counts the bytes of widened weights that the process holds."""
 
     def __init__(self) -> None:
         self._lock, self._taken = Lock(), 0
         self.left = deque[int]()
-        """What is free again. Whoever says so, at any time, waits for nobody."""
+        """Sizes that are free again. Finalizers append to it without taking the lock."""
 
     def take(self, size: int) -> bool:
         with self._lock:
@@ -57,7 +57,7 @@ _room = _Room()
 
 
 def widened(w: Array) -> Array:
-    """Integers as float32 to be kept, if there is room; else as they are."""
+    """Integers as float32, if the process may hold that much more; else as they are."""
     size = 4 * w.size
     if not _room.take(size):
         return w
@@ -67,7 +67,7 @@ def widened(w: Array) -> Array:
 
 
 def as_float32(work: Work, w: Array) -> Array:
-    """Weights themselves where they are kept wide, else in memory of the work."""
+    """The weights if they are float32 already, else a copy in memory of the work."""
     if w.dtype == np.float32:
         return w
     held = work.empty(w.shape)

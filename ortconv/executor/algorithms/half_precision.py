@@ -1,4 +1,4 @@
-"""Half precision: arithmetic runs in float32 and is rounded once, at the end."""
+"""Half precision: kernels compute in float32 and round the result once."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ortconv.ir.tensor import Array
 
 
 def is_narrow(dtype: np.dtype[Any]) -> bool:
-    """True for float16 and bfloat16. Told by name, so that the package that defines bfloat16 is not imported for it."""
+    """True for float16 and bfloat16. It compares names, so that ml_dtypes, which defines bfloat16, is not imported."""
     return dtype.char == "e" or (dtype.kind == "V" and dtype.name == "bfloat16")
 
 
 def compute_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type in which operators on floats compute: at least float32; that of exact numbers for these."""
+    """The type in which operators on floats compute: float32, or the type itself if it is float64 or object."""
     return dtype if dtype in (np.float64, object) else np.dtype(np.float32)
 
 
 def is_native(*operands: Array | None) -> bool:
-    """True for numbers with which numpy computes by itself: no half precision, no exact numbers."""
+    """True if numpy computes with these types natively: not for half precision and exact numbers."""
     return all(x is None or (x.dtype.kind in "biuf" and x.dtype.char != "e") for x in operands)
 
 
@@ -41,7 +41,7 @@ def widen(x: Any) -> Any:
 
 
 def rounding(dtype: np.dtype[Any]) -> Callable[[Array], Array]:
-    """What rounds a float32 intermediate result to float16 or bfloat16; for any other type, what does nothing."""
+    """A function that rounds float32 to float16 or bfloat16. For any other type it returns its argument."""
     if not is_narrow(dtype):
         return lambda x: x
     return lambda x: x.astype(dtype).astype(np.float32)
@@ -50,7 +50,7 @@ def rounding(dtype: np.dtype[Any]) -> Callable[[Array], Array]:
 def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a kernel compute in float32 where its first operand is float16 or bfloat16; float32 results are rounded back.
 
-    Its results are arrays, also where numpy returns a scalar for an operand without axes.
+    Its results are arrays. numpy itself returns scalars for operands without axes.
     """
 
     @wraps(function, updated=())

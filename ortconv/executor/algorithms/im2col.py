@@ -28,13 +28,13 @@ from ortconv.ir.tensor import Array
 Unfolded = Callable[[Work, Array, Array], None]
 
 FEW_CHANNELS = 4
-"""Up to this many are unfolded channels first."""
+"""Images of at most this many channels are unfolded channels first."""
 
 _MANY_CHANNELS = 64
 
 
 def unfolded(matrix: Array, w: Window, finish: Finish | None = None) -> Unfolded:
-    """Parts of the result are finished as soon as they are made. That takes contiguous memory."""
+    """`finish` is called on each part of the result as soon as it is made. The result must be contiguous then."""
     k, m = matrix.shape
     c = k // prod(w.kernel)
     if all(w.output) and _overlaps_vertically(w, c):
@@ -58,7 +58,7 @@ def unfolded(matrix: Array, w: Window, finish: Finish | None = None) -> Unfolded
 
 
 def _finisher(matrix: Array, finish: Finish | None) -> Callable[[Array, Array, Work], None]:
-    """Of rows and out: writes rows @ matrix to out, and finishes that."""
+    """A function (rows, out, work) that writes rows @ matrix to out and finishes it."""
     write = writer(matrix)
     if finish is None:
         return write
@@ -80,7 +80,7 @@ def _runs(x: Array, w: Window) -> Array:
 
 
 def _overlaps_vertically(w: Window, channels: int) -> bool:
-    """True where unfolding along the width alone pays: long rows of few channels that several windows share."""
+    """True where it pays to unfold along the width alone: for long rows of few channels that several windows share."""
     if len(w.kernel) != 2 or w.dilations[0] != 1 or w.kernel[0] <= w.strides[0]:
         return False
     return w.output[1] >= (16 if channels <= FEW_CHANNELS else 32) and channels <= _MANY_CHANNELS

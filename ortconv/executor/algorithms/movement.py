@@ -9,11 +9,11 @@ from ortconv.executor.replay.work import Work, copy_pixels, copy_to
 from ortconv.ir.tensor import Array
 
 _SHORT_RUN = 8
-"""Elements along the last axis that are better copied in as many calls."""
+"""For at most this many elements along the last axis, one call each is faster than one call for all."""
 
 
 def reshape(work: Work, x: Array, shape: Array, *, allowzero: int = 0) -> Array | None:
-    """None where nothing is copied. Channels that are joined to one axis stay last in memory, behind those of the image."""
+    """None for views. If axes are joined to the channels of an image whose channels are last in memory, they stay last."""
     if x.flags.c_contiguous or 0 in shape:
         return None
     y = x.reshape(shape.tolist())
@@ -27,7 +27,7 @@ def reshape(work: Work, x: Array, shape: Array, *, allowzero: int = 0) -> Array 
 
 
 def _joins_channels(x: Array, y: Array) -> bool:
-    """True where y has the image of x, and x its channels last in memory."""
+    """True if x and y have the same batch and image, and the channels of x are last in memory."""
     spatial = y.ndim - 2
     if x.ndim <= y.ndim or spatial < 1 or (x.shape[0], *x.shape[-spatial:]) != (y.shape[0], *y.shape[2:]):
         return False

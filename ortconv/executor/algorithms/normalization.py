@@ -61,5 +61,5 @@ def _normalized(
 
 @cache
 def _averaging(size: int) -> Array:
-    """What rows of some length are multiplied by for their means, (size, 1)."""
+    """(size, 1): rows times this are their means."""
     return np.full((size, 1), 1 / size, np.float32)

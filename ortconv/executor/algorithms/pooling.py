@@ -29,7 +29,7 @@ _LONG_ROW = 64
 
 
 def lowest(dtype: np.dtype[Any]) -> Any:
-    """What no element is below."""
+    """The lowest value of a type: -inf for floats."""
     return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
 
 
@@ -81,9 +81,9 @@ def mean_of_channels(
 def reduce_windows(work: Work, x: Array, w: Window, ufunc: Any, identity: Any) -> Array:
     """(N, C, spatial...) to (N, C, output...) with every window reduced by a binary ufunc, in the memory order of x.
 
-    Padding is not there to be read: it counts as the identity. The output is made in row tiles along its first spatial axis.
+    Padding counts as the identity and is not materialized. The output is made in row tiles along its first spatial axis.
     """
-    # Short rows are dear: their channels make longer ones, unless they are few.
+    # Short rows are slow. Rows of channels are longer, unless the channels are few.
     last = not x.flags.c_contiguous or x.shape[-1] < min(_LONG_ROW, 4 * x.shape[1])
     given, first = (channels_last(x, work), 1) if last else (x, 2)
     w, rank, rows = trimmed(w), len(w.output), w.output[0]
@@ -136,9 +136,9 @@ def _reduce_axis(
 
 @lru_cache(maxsize=64)
 def window_counts(w: Window, declared_padding: bool) -> Array:
-    """(output...): how many elements of each window lie in the input, or also in its declared padding; 1 for none.
+    """(output...): the number of elements of each window in the input, or in the input and its declared padding; at least 1.
 
-    A scalar where all agree.
+    A scalar if all are equal.
     """
     counts = np.ones(())
     for i, n in enumerate(w.size):

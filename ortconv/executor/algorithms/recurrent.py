@@ -1,7 +1,7 @@
 """Recurrent layers with the usual activations and no options: all directions in one loop, which allocates nothing.
 
-sigmoid(x) is tanh(x / 2) / 2 + 1 / 2: with the weights of its gates halved, one tanh does for all gates. What a step works on lies
-gate by gate, (gates, D, B, H), as numpy is fastest on contiguous operands.
+sigmoid(x) is tanh(x / 2) / 2 + 1 / 2. So the weights of sigmoid gates are halved, and one tanh serves all gates. The operands of a
+step lie gate by gate, (gates, D, B, H), because numpy is fastest on contiguous memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Loop(NamedTuple):
     bias: Array
     """(D, gates, 1, H)"""
     constant: Array
-    """(n, D, 1, H): what the steps read behind the gates' products with the input."""
+    """(n, D, 1, H): constants that the steps read after the gates' products with the input."""
     steps: Steps
 
     def run(self, work: Work, x: Array, states: Sequence[Array], backwards: Sequence[bool]) -> tuple[Array, ...]:
@@ -64,7 +64,7 @@ _ACTIVATIONS = {"RNN": ("tanh",), "GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid"
 
 
 def prepared(op: str) -> Callable[..., Function | None]:
-    """What lays the constant weights of RNN, GRU or LSTM out."""
+    """The `prepare` of RNN, GRU or LSTM: lays constant weights out."""
 
     def make(
         operands: Sequence[Array | None], *, n_outputs: int = 1, layout: int = 0, **options: Any
@@ -101,7 +101,7 @@ def _loop_of(
     linear_before_reset: int = 0,
     **_: Any,
 ) -> Loop | None:
-    """None where weights are not constant, or the layer has an option that loops do not know."""
+    """None if weights are not constant, or the layer has an option that no loop supports."""
     w, r, b = (*operands, None)[1:4]
     if w is None or r is None or w.dtype not in (np.float32, np.float64):
         return None

@@ -1,6 +1,6 @@
 """Weighted sums of shifted selections along an axis.
 
-Enlarging by a whole number n repeats itself every n elements: it is n sums of views of the input times one weight each.
+Enlarging by a whole number n repeats the same weights every n elements. It is n sums of views of the input times one weight each.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ortconv.executor.replay.work import Work, copy_runs, copy_to
 from ortconv.ir.tensor import Array
 
 _MOST_PHASES = 1024
-"""Each is a step of a loop."""
+"""The limit on n."""
 
 
 class Taps:
-    """What the elements along an axis of the result are sums of: elements of the input, both (taps, output), times weights.
+    """Per element along an axis of the result, the input elements and the weights whose products it sums: both (taps, output).
 
-    Indices beyond the ends stand for the elements there. No weights stand for the elements as they are.
+    Indices beyond an end mean the element at that end. Without weights, elements are copied.
     """
 
     def __init__(self, index: Array, weights: Array | None, size: int) -> None:
@@ -38,7 +38,7 @@ class Taps:
 
     @cached_property
     def phases(self) -> list[list[tuple[int, float | None]]] | None:
-        """Where the axis grows by a whole number n: what each of n elements is made of, as shifts and weights. None else."""
+        """If the axis grows by a whole number n, the shifts and weights of each of the n elements; else None."""
         n = self.output // max(self.size, 1)
         if not 1 <= n <= _MOST_PHASES or self.output != n * self.size:
             return None
@@ -52,10 +52,10 @@ class Taps:
 
 
 _LONG_RUN = 32
-"""Neighbors in memory that are worth a call of numpy's innermost loop."""
+"""Neighbors in memory that make numpy's innermost loop efficient."""
 
 _HELD = 1 << 16
-"""Products with one weight that are held at once, about, where they are of several lines."""
+"""The approximate number of products with one weight that are held at once."""
 
 
 def resampled(work: Work, x: Array, axis: int, taps: Taps) -> Array:

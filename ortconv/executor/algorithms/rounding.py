@@ -72,7 +72,7 @@ def quantize_centered(x: Array, scale: Array, low: Array, high: Array, out: Arra
 
 
 def to_bytes(x: Array, scale: Array, zero_point: Array, dtype: DType) -> Array:
-    """float32 quantized with one scale, in parts that stay in cache. NaN becomes the lowest value."""
+    """float32 quantized with one scale, in parts that fit the cache. NaN becomes the lowest value."""
     low, high = BYTE_LIMITS[dtype]
 
     def quantize(part: Array, out: Array) -> None:
@@ -88,9 +88,9 @@ def to_bytes(x: Array, scale: Array, zero_point: Array, dtype: DType) -> Array:
 
 
 def _dynamic_range(low: float, high: float) -> tuple[float, int, bool]:
-    """The scale and zero point for float32 between two numbers, and whether they make numbers of all that lies there.
+    """The scale and zero point for float32 between two numbers, and whether quotients by the scale are finite.
 
-    Doubles that are rounded each time give what float32 gives, sooner.
+    Rounding doubles after each step gives the same as float32 arithmetic, and is faster for single numbers.
     """
     scale = _rounded(_rounded(high - low) / 255) if high > low else 1.0
     if not (scale > 0 and isfinite(low) and isfinite(high)):
@@ -146,6 +146,6 @@ def _write_parameters(x: Array, scale: Array, zero: Array, low: Array, high: Arr
 
 
 def _write_again(x: Array, y: Array, zero: Array, makes_numbers: Array) -> None:
-    """The quantized values, where dividing by the scale does not make numbers of all of x."""
+    """Write the quantized values again, by the slower form, if some quotient by the scale is not finite."""
     if not makes_numbers:
         np.subtract(dynamic_quantization(x)[0], np.float32(zero), y)

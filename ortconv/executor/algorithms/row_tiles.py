@@ -15,7 +15,7 @@ TILE_BYTES = 1 << 20
 class RowTile:
     """Copies of the same rows, (copies, rows, columns, C) in any memory order.
 
-    Each has its place: columns of the copy, and the columns of the image that belong there.
+    `places` has, for each copy, its columns and the columns of the image that go there.
     """
 
     def __init__(self, copies: Array, places: Sequence[Place], work: Work = AT_ONCE) -> None:
@@ -23,7 +23,7 @@ class RowTile:
         self._pad_columns(slice(None), work)
 
     def load(self, image: Array, first: int, work: Work = AT_ONCE) -> None:
-        """Bring rows of an image (H, W, C) from `first` on; those that lie outside are zero."""
+        """Load rows of an image (H, W, C) from `first` on. Rows outside of the image are zero."""
         count = self.copies.shape[1]
         begin = min(max(-first, 0), count)
         end = max(min(len(image) - first, count), begin)

@@ -98,7 +98,7 @@ def _window(
     output = []
     for n, e, s, b, a in zip(size, extent, strides, begin, end):
         room = n + b + a - e
-        # onnxruntime divides towards zero: a pool's window may be larger than all there is, by less than a stride.
+        # onnxruntime divides toward zero: a pool's window may exceed the padded input by less than a stride.
         steps = -(-room // s) if ceil_mode or room < 0 else room // s
         if ceil_mode and steps * s >= n + b:
             steps -= 1
@@ -122,7 +122,7 @@ def _padding(
 
 
 def padded(x: Array, w: Window, fill: Any) -> Array:
-    """x (N, C, spatial...) with what its windows reach of the padding."""
+    """x (N, C, spatial...) with the padding that its windows reach."""
     places = _padding_places(w, w.padded)
     if places is None:
         return x
@@ -133,14 +133,14 @@ def padded(x: Array, w: Window, fill: Any) -> Array:
 
 
 def taps(x: Array, w: Window, fill: Any) -> Iterator[Array]:
-    """Per kernel element in row-major order, (N, C, output...): what of x (N, C, spatial...) it meets, or `fill` in the padding."""
+    """Per kernel element in row-major order, the elements of x that it meets: (N, C, output...), `fill` in the padding."""
     whole = padded(x, w, fill)
     for tap in w.taps():
         yield whole[:, :, *tap]
 
 
 def windows(x: Array, w: Window, fill: Any) -> Array:
-    """View (N, C, kernel..., output...) of x (N, C, spatial...), or of a copy: what each kernel element meets."""
+    """The elements of x (N, C, spatial...) that each kernel element meets: a read-only view (N, C, kernel..., output...)."""
     whole = padded(x, w, fill)
     steps = whole.strides[2:]
     strides = (*whole.strides[:2], *map(mul, steps, w.dilations), *map(mul, steps, w.strides))
@@ -167,14 +167,14 @@ def pad_channels_last(
 
 
 _FILLED_WHOLE = 1 << 14
-"""Elements up to which one write to all of them costs less than one to each side."""
+"""Up to this many elements, one fill of all of them is faster than one of each side."""
 
 _Index = tuple[slice, ...]
 
 
 @lru_cache(maxsize=256)
 def _padding_places(w: Window, padded: tuple[int, ...]) -> tuple[tuple[int, ...], list[_Index], _Index, _Index] | None:
-    """The padded sizes, what lies outside the input, what is read of the input, and where it goes. None if nothing moves."""
+    """The padded sizes, the border slices, the slices of the input that are read, and their target. None without padding."""
     if padded == w.size and not any(w.begin):
         return None
     border, source, target = [], [slice(None)], [slice(None)]
@@ -218,7 +218,7 @@ def reached(w: Window, axis: int) -> tuple[Place, ...]:
 
 
 def columns_held(w: Window, count: int, first: int = 0, step: int = 1) -> Place:
-    """A copy holds `count` padded columns from `first` on, `step` apart: where columns of the image lie in it, and which ones."""
+    """(slice of a copy, slice of the image columns stored there). The copy has `count` columns, `step` apart, from `first` on."""
     origin = first - w.begin[1]
     start, stop = (min(max(0, -(-edge // step)), count) for edge in (-origin, w.size[1] - origin))
     return slice(start, stop), slice(step * start + origin, step * stop + origin, step)
@@ -235,7 +235,7 @@ def sliding(x: Array, w: Window) -> Array:
 
 
 def strided(x: Array, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> Array:
-    """View of the memory of a contiguous array, from some bytes on. Many times faster to make than by numpy's as_strided."""
+    """View of the memory of a contiguous array, from a byte offset on. Many times faster than numpy's as_strided."""
     return np.ndarray(shape, x.dtype, x, offset, strides)
 
 

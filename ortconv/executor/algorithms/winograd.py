@@ -20,7 +20,7 @@ from ortconv.executor.replay.work import Function, Work, copy_runs, copy_to, rec
 from ortconv.ir.tensor import Array
 
 _BT = ((np.subtract, 0, 2), (np.add, 1, 2), (np.subtract, 2, 1), (np.subtract, 1, 3))
-"""What four elements are transformed to, each from two of them."""
+"""The transform of four elements: each result combines two of them."""
 
 _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.float32)
 _AT = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float32)
@@ -28,7 +28,7 @@ _WEIGHTS, FROM_TILES = np.kron(_G, _G), np.kron(_AT, _AT)
 """(4, 16): transforms products of tiles back."""
 
 _BLOCK_BYTES = 640 << 10
-"""About the size of blocks of rows of tiles, where a quarter of the weights, which every block reads, is not more."""
+"""The approximate size of a block of rows of tiles, or a quarter of the weights, which every block reads, if that is more."""
 
 _FEWEST_CHANNELS = 16
 _FEWEST_PAIRS = 256
@@ -41,7 +41,7 @@ def suits(w: Array, group: int) -> bool:
 
 
 def suits_shape(shape: tuple[int, ...], group: int) -> bool:
-    """The same of their shape."""
+    """The same for the shape of weights."""
     m, c = shape[:2]
     enough = min(m, c) >= _FEWEST_CHANNELS and m * min(m, c) >= _FEWEST_PAIRS
     return group == 1 and shape[2:] == (3, 3) and enough
@@ -61,7 +61,7 @@ def transform_weights(w: Array) -> Array:
 def convolver(weights: Callable[[], Array], w: Window, direct: Callable[[], Function]) -> Function:
     """The function of x (N, C, H, W) that convolves with transformed weights to (N, M, OH, OW).
 
-    It does so by the direct form where values are not finite. It can also be given contiguous memory (N, OH, OW, M).
+    It uses the direct form if values are not finite. Its second argument may be contiguous memory (N, OH, OW, M) for the result.
     """
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:

@@ -17,10 +17,10 @@ from ortconv.executor.replay.work import Finish, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 _EXACT = float(1 << 24)
-"""Up to this float32 holds all integers."""
+"""float32 holds all integers up to this."""
 
 _FEWEST_TILES = 32
-"""With fewer the weights, 16 of 16 bits where the direct form reads 9 of 8, cost more than the multiplications saved."""
+"""With fewer, reading the weights (16 of 16 bits, directly 9 of 8 bits) costs more than the multiplications saved."""
 
 _WIDENED_AT_ONCE = 1 << 18
 """Transformed weights up to this count are widened together; more of them while they are multiplied."""
@@ -49,7 +49,7 @@ class TiledWeights:
     def convolver(self, w: Window, finish: Finish, direct: Callable[[], Function]) -> Function:
         """The function of x (N, C, H, W) that convolves to (N, M, OH, OW) and finishes that in parts.
 
-        By the direct form where sums have to be exact and might not be.
+        It uses the direct form where sums must be exact and might not be.
         """
         bounds = self._bounds
 
@@ -84,7 +84,7 @@ class TiledWeights:
 
 
 class _Bounds:
-    """How far from zero sums on the way to results get, in quarters.
+    """Bounds on the sums that are formed on the way to results, in quarters.
 
     A product of vectors is at most that of their lengths, and so is the sum of some of its terms. Nine products make a result: no
     sum of some of them is larger than half of what all amount to without their signs and with them.
@@ -135,10 +135,10 @@ class _Bounds:
 _FROM_QUARTERS, _OF_QUARTERS = FROM_TILES / 4, np.abs(FROM_TILES)
 
 _SUM_OF_FOUR = 5
-"""The element of a tile from which nothing is subtracted."""
+"""The element of a transformed tile that is a sum of four, without differences."""
 
 _ROUNDED_UP = np.float32(1.001)
-"""More than all that is lost by rounding where bounds are computed."""
+"""A factor above all rounding errors of the bounds."""
 
 
 def _quarters(w: Array) -> Array:

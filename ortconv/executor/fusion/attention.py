@@ -61,7 +61,7 @@ class Matcher:
         return None if scores is None else Attention((*scores.nodes, softmax, *fallback[::-1], last), scores, v)
 
     def _nan_replacement(self, value: Value, reader: Node) -> tuple[Node, ...]:
-        """Where and IsNaN that replace the rows of those that see nothing; attention without NaN does not need them."""
+        """Where and IsNaN that replace the rows of queries without any visible key. Attention without NaN does not need them."""
         where = self._made_for(value, {reader})
         if where is None or not where.is_op("Where"):
             return ()
@@ -94,7 +94,7 @@ class Matcher:
         return None
 
     def _unscaled(self, value: Value, reader: Node) -> tuple[tuple[Node, ...], Value, float]:
-        """The node that scales a factor of a product, if one does, what it scales, and by what."""
+        """The node that scales an operand of a product, if there is one, the value that it scales, and the factor."""
         node = self._made_for(value, {reader})
         if node is not None and node.op in ("Mul", "Div") and len(node.inputs) == 2:
             for inner, other in (node.inputs, node.inputs[::-1]):

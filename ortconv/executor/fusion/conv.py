@@ -1,4 +1,4 @@
-"""Convolutions with constant weights, the padding before them that they can do, and pools without padding."""
+"""Convolutions with constant weights, Pad nodes that they can absorb, and pools without padding."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def has_constant_weights(node: Node, constant: Constant) -> bool:
 
 
 def merged_pad(node: Node, constant: Constant) -> Node | None:
-    """The Pad with zeros before a convolution with constant weights, where the convolution can pad instead."""
+    """The Pad with zeros before a convolution with constant weights, if the convolution can pad instead."""
     value = node.inputs[0]
     pad = None if value is None else value.producer
     if node.op != "Conv" or pad is None or not pad.is_op("Pad") or node.attr("auto_pad", "NOTSET") != "NOTSET":
@@ -38,7 +38,7 @@ def merged_pad(node: Node, constant: Constant) -> Node | None:
 
 
 def total_padding(node: Node, pad: Node, constant: Constant) -> tuple[int, ...] | None:
-    """What both add to the spatial axes; None if that is not known, or the Pad does more."""
+    """The padding that both add to the spatial axes; None if it is not known, or the Pad does more."""
     if len(pad.inputs) < 2:
         return None if pad.attr("value", 0.0) else _sum(node, tuple(pad.attr("pads", ())))
     amounts, value = (None if v is None else constant(v) for v in (*pad.inputs, None)[1:3])

@@ -41,7 +41,7 @@ _Instructions = Callable[[Node], list[Instruction] | None]
 
 
 def elementwise_groups(scope: Scope) -> Iterator[Group]:
-    """Chains of elementwise operators behind their root, or without one, from the last node to the first."""
+    """Chains of elementwise operators after their root, or without one, from the last node to the first."""
     instructions: _Instructions = cache(lambda node: instructions_of(node, scope.constant))
     for node in reversed(scope.nodes):
         if node in scope.claimed or not (len(node.outputs) == 1 and node.outputs[0] is not None):
@@ -63,7 +63,7 @@ class _Members:
         self._last, self._scope, self._reductions = last, scope, reductions
         self.root: Node | None = None
         self.cast: Node | None = None
-        """What makes float32 of the root's integers."""
+        """The Cast of the root's integers to float32."""
         self.nodes: set[Node] = set()
         self._before: set[Value] = set()  # the operands of the root
         self._instructions: dict[Node, list[Instruction]] = {}
@@ -78,7 +78,7 @@ class _Members:
                     heapq.heappush(waiting, -place[producer])
 
     def _add(self, node: Node) -> list[Node]:
-        """Make a node a member if it can be one; the nodes that may join it."""
+        """Make a node a member if possible; returns the nodes that may join it."""
         before = quantizer_before(node)
         if not self._fits(node) or (before is not None and self._scope.maker(before.out, (node,)) is None):
             return []
@@ -133,7 +133,7 @@ class _Members:
 
     @property
     def are_worthwhile(self) -> bool:
-        """False for few small steps: to lay out a group costs more than to run them."""
+        """False for few small nodes: running them costs less than laying out a group."""
         shape = self._last.out.static_shape
         small = shape is not None and prod(shape) < _FEWEST_ELEMENTS
         if self.root is not None and self.root.op in ("Conv", "FusedConv"):
@@ -162,7 +162,7 @@ class _Members:
 
 
 def _fused(root: Function | None, program: BlockProgram | None, unfused: Function) -> Function:
-    """A root and what is elementwise behind it; its nodes one by one where shapes or layouts do not suit."""
+    """A root and the elementwise program after it; the nodes one by one if shapes or layouts do not suit."""
 
     def run(work: Work, *operands: Any) -> Any:
         source = None if root is None else work.call(root, *operands)

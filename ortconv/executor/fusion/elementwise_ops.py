@@ -26,7 +26,7 @@ from ortconv.ir.types import DType
 
 
 class Temporary:
-    """What an instruction makes, where that is no value of the graph."""
+    """The result of an instruction that is no value of the graph."""
 
 
 class Literal:
@@ -70,7 +70,7 @@ class Code:
         return None if value is None else self.constant(value)
 
     def operand(self, slot: int) -> Operand | None:
-        """An input; None for one that is left out."""
+        """The input at a slot; None if it is left out."""
         known = self.known(slot)
         return self.node.input(slot) if known is None else Literal(known)
 
@@ -190,7 +190,7 @@ def square(work: Work, x: Array, out: Array) -> None:
 
 @cache
 def _shares(n: int) -> Array:
-    """What rows are multiplied by for their means."""
+    """(n, 1): rows times this are their means."""
     return np.full((n, 1), 1 / n, np.float32)
 
 

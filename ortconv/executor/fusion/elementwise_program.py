@@ -1,4 +1,4 @@
-"""Block programs: elementwise instructions on float32 tensors, run block by block so that what they pass on stays in cache."""
+"""Block programs: elementwise instructions on float32 tensors, run block by block to keep intermediate results in cache."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def columns(instructions: Sequence[Instruction]) -> set[Name]:
 
 
 class BlockProgram:
-    """Instructions that read some operands. The result takes the memory of the operand `source`, where there is one."""
+    """Instructions that read some operands. The result overwrites the operand `source`, if there is one."""
 
     def __init__(
         self, instructions: Sequence[Instruction], source: Name | None, operands: Sequence[Name | None]
@@ -47,7 +47,7 @@ class BlockProgram:
         self._recipes: dict[Any, _Recipe | None] = {}
 
     def run(self, work: Work, source: Array | None, operands: Sequence[Any]) -> Array | None:
-        """The result; None where the operands are not float32 or do not broadcast along the memory of one of them."""
+        """The result; None if the operands are not float32 or do not broadcast along the memory of one of them."""
         read = [operands[slot] for slot in self._read]
         key = tuple([(v.shape, v.strides, v.dtype) for v in (read if source is None else [source, *read])])
         recipe = self._recipes.get(key, _UNKNOWN)
@@ -73,7 +73,7 @@ class BlockProgram:
         return result
 
     def _run_whole(self, work: Work, slots: list[Any], read: Sequence[Array], result: Array) -> None:
-        """One block, and numpy broadcasts: for few elements that is less work than to lay them out."""
+        """Run as one block, in which numpy broadcasts. For few elements that costs less than laying them out."""
         for slot, value in zip(self._read, read):
             slots[slot] = value
         slots[self._result] = result
@@ -177,7 +177,9 @@ class BlockProgram:
             return None
         if not widths and periods and (row := joint_row(longest, like.size // longest)) is not None:
             widths, width, longest = {row}, row, row
-        most = BLOCK if periods and not widths else self._block  # what repeats in no row is held for all of a block
+        most = (
+            BLOCK if periods and not widths else self._block
+        )  # an operand that does not repeat within a row is held for the whole block
         block = longest // width * max(1, most // longest)
         return _Grid((-1, width) if widths else (-1,), width, block, longest // width)
 
@@ -199,7 +201,7 @@ _MOST_RECIPES = 16
 
 
 class _Recipe(NamedTuple):
-    """What to do with operands of certain shapes and layouts."""
+    """How to run for operands of certain shapes and layouts."""
 
     model: int
     """The operand that the result is shaped and laid out like, without a source."""
@@ -253,16 +255,16 @@ def _tiled(x: Array, copies: int) -> Array:
 
 
 class _Placed(NamedTuple):
-    """An operand against the result, its axes in the order of the result's memory."""
+    """How an operand broadcasts to the result, with axes in the order of the result's memory."""
 
     shape: tuple[int, ...]
     """Its own, with the rank of the result."""
     lead: int
-    """How often the whole of it comes."""
+    """How many times the whole operand repeats."""
     repeat: int
     """How many neighboring elements of the result read each of its elements."""
     period: int
-    """After how many elements it begins again; 1 where it does not."""
+    """The number of elements after which it repeats; 1 if it does not."""
     is_full: bool
 
     @staticmethod
@@ -335,7 +337,7 @@ class _Buffer(NamedTuple):
 
 
 class _Buffers:
-    """The buffers that instructions write to. One is used again as soon as nobody reads it any more."""
+    """The buffers that instructions write to. A buffer is reused after its last reader."""
 
     def __init__(self, instructions: Sequence[Instruction], source: Name | None) -> None:
         self._narrow, self._last = columns(instructions), len(instructions) - 1

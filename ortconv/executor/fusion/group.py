@@ -23,7 +23,7 @@ class Group(NamedTuple):
     nodes: tuple[Node, ...]
     reads: list[Value | None]
     function: Function | None
-    """Of the values that the group reads; None where nothing is left to do."""
+    """The function of the values that the group reads; None if there is nothing to compute."""
     makes: Sequence[Value | None]
     place: Node
     """The node in whose place the step runs."""
@@ -48,7 +48,7 @@ class Scope:
         self.index = {node: index for index, node in enumerate(nodes)}
 
     def claim(self, group: Group) -> None:
-        """Have a group run, unless one of its nodes belongs to another one already."""
+        """Add a group, unless one of its nodes belongs to another group already."""
         if self.claimed.isdisjoint(group.nodes):
             self.claimed.update(group.nodes)
             self.groups[group.place] = group

@@ -56,7 +56,7 @@ _PATTERNS: list[tuple[_Pattern, Callable[..., Callable[..., Any]]]] = [
         for squares in _SQUARES
     ),
 ]
-"""What is one instruction of x, and the function of the pattern's other operands, which are numbers, that makes its function."""
+"""A pattern that one instruction of x replaces, and the maker of its function. It takes the other operands, which are numbers."""
 
 
 def simplified(instructions: Sequence[Instruction]) -> list[Instruction]:

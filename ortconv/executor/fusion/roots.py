@@ -40,7 +40,7 @@ class Root(NamedTuple):
     made: Name
     """The name of its result."""
     instructions: list[Instruction]
-    """What is left to do with that."""
+    """The instructions that are left after the root."""
 
 
 def root_of(

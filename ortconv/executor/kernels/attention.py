@@ -10,15 +10,15 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.attention_heads import (
+    Masking,
     attend,
     attend_in_blocks,
     merge_heads,
-    microsoft_mask,
     softmax_rows,
     split_heads,
     visible,
 )
-from ortconv.executor.algorithms.gemm import prepared_projection
+from ortconv.executor.algorithms.gemm import affine, prepared_projection
 from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, rounding, widen
 from ortconv.executor.kernels.registry import Function, kernel
 from ortconv.ir.tensor import Array
@@ -105,7 +105,7 @@ def _softmax_as(scores: Array, dtype: np.dtype[Any], precision: int | None) -> A
 def _bias(
     scores: Array, mask: Array | None, past: int, lengths: Array | None, causal: int, left: int, right: int
 ) -> Array:
-    """What is added to the scores: the mask, and -inf where a key is out of sight or padding."""
+    """The summand of the scores: the mask, and -inf for keys that are hidden or padding."""
     queries, keys = scores.shape[-2:]
     never = scores.dtype.type(-np.inf)
     bias = np.zeros((), scores.dtype)
@@ -149,8 +149,8 @@ def multi_head_attention(
     if past_key is not None and past_value is not None:
         k, v = np.concatenate([widen(past_key), k], axis=2), np.concatenate([widen(past_value), v], axis=2)
     past = 0 if past_key is None else past_key.shape[2]
-    mask = microsoft_mask(key_padding_mask, q.shape, k.shape[2], past, mask_filter_value, unidirectional)
-    y = attend(q, k, v, mask, widen(attention_bias), scale)
+    masking = Masking(mask_filter_value, unidirectional, past)
+    y = attend(q, k, v, key_padding_mask, widen(attention_bias), scale, masking)
     dtype = query.dtype
     outputs = (merge_heads(y).astype(dtype, copy=False), k.astype(dtype, copy=False), v.astype(dtype, copy=False))
     return outputs[0] if n_outputs == 1 else outputs[:n_outputs]
@@ -201,11 +201,10 @@ def attention_ms(
     unidirectional: int = 0,
     n_outputs: int = 1,
     attend: Function = attend,
-    project: Function = np.matmul,
+    project: Function = affine,
 ) -> Any:
     sizes = tuple(qkv_hidden_sizes or (weights.shape[1] // 3,) * 3)
-    projected = project(widen(x), widen(weights))
-    projected = projected if bias is None else projected + widen(bias)
+    projected = project(widen(x), widen(weights), widen(bias))
     values = sizes[0] + sizes[1]
     y, k, v = self_attention(
         (projected[..., : sizes[0]], projected[..., sizes[0] : values], projected[..., values:]),
@@ -238,8 +237,8 @@ def self_attention(
     if past is not None:
         k, v = np.concatenate([widen(past[0]), k], axis=2), np.concatenate([widen(past[1]), v], axis=2)
     length = 0 if past is None else past.shape[3]
-    mask = microsoft_mask(mask_index, q.shape, k.shape[2], length, mask_filter_value, unidirectional)
-    return merge_heads(attend(q, k, v, mask, widen(attention_bias), scale)), k, v
+    masking = Masking(mask_filter_value, unidirectional, length)
+    return merge_heads(attend(q, k, v, mask_index, widen(attention_bias), scale, masking)), k, v
 
 
 @kernel("BiasSoftmax", domain=_MS)

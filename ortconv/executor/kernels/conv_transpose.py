@@ -61,7 +61,7 @@ def _transposed_padding(
     auto_pad: str,
     output_shape: Sequence[int] | None,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What is cut off at the beginning, and the size of the result."""
+    """The elements cut off at the beginning, and the size of the result."""
     rank = len(size)
     same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
     if output_shape is None and same:

@@ -76,10 +76,10 @@ class _Boxes(NamedTuple):
 
 
 _FEW = ((16, 10), (64, 40))
-"""So many of the best candidates mostly tell which are kept, up to so many of them."""
+"""(best candidates that are tried first, the most boxes kept for which they mostly suffice)."""
 
 _GROUPS = 4
-"""Groups of candidates for each of the best: about so many have none of the best among them."""
+"""The number of groups of candidates per best candidate."""
 
 
 def _among_the_best(

@@ -81,7 +81,7 @@ def _heads(query: Array, key: Array | None, value: Array | None, heads: int, sha
 
 
 def _appended(past: Array | None, x: Array, before: Array, capacity: int) -> Array:
-    """The cache with the new tokens behind those that each batch entry has; zero where there are none."""
+    """The cache with the new tokens after the past ones of each batch entry, and zeros after both."""
     batch, heads, length, size = x.shape
     cache = np.zeros((batch, heads, capacity, size), np.float32)
     for b, start in enumerate(before):
@@ -103,7 +103,7 @@ def _seen(queries: int, keys: int, before: int, causal: int, window: int) -> Arr
 
 
 def _weights(scores: Array, sink: Array | None, smooth: bool) -> Array:
-    """Softmax; with a sink or smoothed, one more score per head that takes weight but stands for no key."""
+    """Softmax. With a sink, or smoothed, it has one more score per head, which belongs to no key."""
     if sink is None and not smooth:
         return softmax_rows(scores)
     extra = np.zeros(len(scores), np.float32) if sink is None else widen(sink)

@@ -1,4 +1,4 @@
-"""Operators as they were before opset 7: broadcasting on request, normalization that trains unless told otherwise."""
+"""Operators before opset 7: they broadcast only on request, and BatchNormalization trains unless is_test is set."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _equal_shape(a: Array, b: Array) -> Array:
 
 
 def _aligned(a: Array, b: Array, axis: int | None) -> Array:
-    """b with ones behind its axes, so that its first stands at `axis` of a."""
+    """b with ones appended to its shape, so that its first axis aligns with `axis` of a."""
     if b.size == 1:
         return b.reshape(())
     start = a.ndim - b.ndim if axis is None else axis % a.ndim

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.executor.algorithms.gemm_exact import constant_sums, exact_sums, stacked_columns
+from ortconv.executor.algorithms.gemm_exact import (
+    constant_sums,
+    exact_sums,
+    prepared_dynamic,
+    prepared_to_float,
+    stacked_columns,
+)
 from ortconv.executor.algorithms.half_precision import compute_type, widen
 from ortconv.executor.kernels.qlinear import output_dtype, requantize
 from ortconv.executor.kernels.quantize import dynamic_quantize_linear
@@ -67,7 +73,7 @@ def qgemm(
     return requantize(total, factor / y_scale.reshape(()), y_zero_point, output_dtype(y_zero_point))
 
 
-@kernel("MatMulIntegerToFloat", domain=_MS, inner={"sums": constant_sums(1, 5)})
+@kernel("MatMulIntegerToFloat", domain=_MS, prepare=prepared_to_float)
 def matmul_integer_to_float(
     a: Array,
     b: Array,
@@ -76,27 +82,23 @@ def matmul_integer_to_float(
     a_zero_point: Array | None = None,
     b_zero_point: Array | None = None,
     bias: Array | None = None,
-    *,
-    sums: Function = exact_sums,
 ) -> Array:
-    total = sums(a, b, a_zero_point, b_zero_point).astype(compute_type(a_scale.dtype), copy=False)
+    total = exact_sums(a, b, a_zero_point, b_zero_point).astype(compute_type(a_scale.dtype), copy=False)
     y = total * (_per_row(widen(a_scale), a) * stacked_columns(widen(b_scale), b))
     y = y if bias is None else y + widen(bias)
     return np.asarray(y.astype(a_scale.dtype, copy=False))
 
 
-@kernel("DynamicQuantizeMatMul", domain=_MS, inner={"sums": constant_sums(1, 3)})
+@kernel("DynamicQuantizeMatMul", domain=_MS, prepare=prepared_dynamic)
 def dynamic_quantize_matmul(
     a: Array,
     b: Array,
     b_scale: Array,
     b_zero_point: Array | None = None,
     bias: Array | None = None,
-    *,
-    sums: Function = exact_sums,
 ) -> Array:
     quantized, scale, zero = dynamic_quantize_linear(a)
-    return np.asarray(matmul_integer_to_float(quantized, b, scale, b_scale, zero, b_zero_point, bias, sums=sums))
+    return np.asarray(matmul_integer_to_float(quantized, b, scale, b_scale, zero, b_zero_point, bias))
 
 
 @kernel("MatMulNBits", domain=_MS)

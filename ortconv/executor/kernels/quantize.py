@@ -32,7 +32,7 @@ def quantize_linear(
     if precision:
         y = y.astype(DType(precision).numpy).astype(compute)
     if target not in INTEGER_RANGES:
-        # Nobody adds a zero point to floats of 8 bits, where it stands for the type alone.
+        # The zero point of 8-bit floats only states the type; runtimes do not add it.
         if target.bits < 8 and y_zero_point is not None and y_zero_point.astype(compute).any():
             y += spread(y_zero_point, x, axis, block_size).astype(compute)
         return convert(y, target, saturate=bool(saturate))

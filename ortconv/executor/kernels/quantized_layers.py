@@ -116,7 +116,7 @@ def _codes(x: Array, bits: int) -> Array:
 _NF4 = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
         -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
         0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0)  # fmt: skip
-"""What the codes of NF4 stand for, before the scale of their block."""
+"""The values of NF4's codes, before the scale of their block."""
 _FP4 = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 0.5, 1 / 6, 0.25)
 """The same for FP4 without its sign."""
 _TABLES = np.array([(*_FP4, *(-v for v in _FP4)), _NF4], np.float32)

@@ -1,4 +1,4 @@
-"""Resize and Upsample: what each element of the result is made of, along one axis at a time."""
+"""Resize and Upsample, along one axis at a time."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Sampling(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _taps(a: Axis, s: Sampling) -> Taps:
-    """What each element of the result is made of."""
+    """The input elements and weights of each element of the result."""
     if s.mode == "nearest":
         index = np.clip(s.nearest(s.positions(a), a).astype(np.int64), 0, a.size - 1)
         return Taps(index[None], None, a.size)

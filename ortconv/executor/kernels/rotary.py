@@ -61,7 +61,7 @@ def _rotated(x: Array, cos: Array, sin: Array, interleaved: int, num_heads: int 
 
 
 def rotated(heads: Array, cos: Array, sin: Array, interleaved: int) -> Array:
-    """Heads with their first elements, as many as cos and sin (B, L, n) stand for, turned."""
+    """Heads whose first elements are rotated, 2 n of them for cos and sin (B, L, n)."""
     dim = 2 * cos.shape[-1]
     cos, sin = cos[:, None], sin[:, None]
     first = slice(0, dim, 2) if interleaved else slice(0, dim // 2)

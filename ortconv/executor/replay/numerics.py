@@ -1,4 +1,4 @@
-"""How kernels want numpy to be."""
+"""numpy's settings while kernels run, and calls that avoid its overhead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded steps: what a plan does for inputs of certain shapes, done again in the same memory without deciding anything again.
+"""Recorded steps: the calls that a plan makes for inputs of certain shapes, repeated in the same memory.
 
 A `Recorder` is a Work that keeps the calls, on arrays that stay where they are. Functions that are not recordable are called again
 in each run, and what they make is copied to memory that stays.

@@ -21,7 +21,7 @@ Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class ChangedError(Exception):
-    """What was recorded does not hold for this run."""
+    """The recording does not hold for this run."""
 
 
 class Work:
@@ -40,7 +40,7 @@ class Work:
         function(*args)
 
     def scratch(self) -> AbstractContextManager[None]:
-        """Memory that is allocated inside the block is free again behind it."""
+        """Memory that is allocated inside the block is free again after it."""
         return nullcontext()
 
     def contiguous(self, x: Array) -> Array:
@@ -73,7 +73,7 @@ AT_ONCE = Work()
 
 
 Finish = Callable[[Work, Array], None]
-"""What is done in place to a contiguous part of a result, channels last, as soon as it is made."""
+"""Changes a contiguous part of a result, channels last, in place, as soon as it is made."""
 
 
 class Recordable(partial[Any]):
@@ -135,7 +135,7 @@ def with_inner(definition: Function, inner: Mapping[str, Function]) -> Recordabl
 
 
 class _ComputedError(Exception):
-    """An inner function reads what is not recorded."""
+    """An inner function reads an array that is not recorded."""
 
 
 @recordable
