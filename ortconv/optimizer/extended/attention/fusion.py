@@ -30,8 +30,8 @@ from ortconv.optimizer.extended.attention.making import (
     multi_head_attention,
     only_rows,
     put,
-    with_bias_of_heads,
     with_past,
+    with_whole_bias,
 )
 from ortconv.optimizer.extended.attention.mask import Biased, Bounds, Masks, leaves_a_key
 from ortconv.optimizer.extended.attention.past import Pasts, past_of
@@ -70,7 +70,7 @@ def fuse(graph: Graph, context: Context) -> int:
         past = pasts.find(f.key, f.value, (f.query.source, *masks_of(f)))
         packs = f.projections is not None and _may_pack(f.projections, owners)
         if past is not None:
-            f = with_bias_of_heads(f, masks, context)
+            f = with_whole_bias(f, masks, context)
         apart = may_make(f, "MultiHeadAttention", context)
         if packs and not (apart and _is_long(f)) and may_make(f, "Attention", context):
             fused = attention(f, packed)

@@ -12,7 +12,7 @@ from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.engine import Context, New, NewInput, import_operators
 from ortconv.optimizer.extended.attention.heads import Heads, alone, length
-from ortconv.optimizer.extended.attention.mask import Masks, Padding, of_heads_type
+from ortconv.optimizer.extended.attention.mask import Masks, Padding, whole_type
 from ortconv.optimizer.extended.attention.past import Past
 from ortconv.optimizer.extended.attention.projection import Projection
 from ortconv.optimizer.shapes import DimOf, Element, dim_of, refined, target
@@ -42,23 +42,26 @@ class Found:
 
 def may_make(f: Found, op: str, context: Context, bias: NewInput = None) -> bool:
     """True if the release that must run the model has an operator for the masks that there are, or for this bias instead."""
-    x, graph = f.query.source, f.root.graph
+    x: NewInput = f.query.source
+    graph = f.root.graph
     assert graph is not None
+    if f.query.rows is not None:
+        x = New("Reshape", [x], types=[TensorType(DType.FLOAT, f.query.rows)])
     inputs = [x, x, x if op == "Attention" else None, None, None, bias or f.bias]
     return context.may_make(graph, New(op, inputs, {"num_heads": f.query.count}, domain=MICROSOFT))
 
 
-def with_bias_of_heads(f: Found, masks: Masks, context: Context) -> Found:
-    """The same with a bias for each head, where the release needs that.
+def with_whole_bias(f: Found, masks: Masks, context: Context) -> Found:
+    """The same with a bias for each batch and head, where the release needs that.
 
     Only for attention with a past: its queries are usually one row, so that the larger bias costs little.
     """
     if f.bias is None or may_make(f, "MultiHeadAttention", context):
         return f
-    of_heads = New("Expand", [f.bias], types=[of_heads_type(f.bias, f.query.count)])
-    if not may_make(f, "MultiHeadAttention", context, of_heads):
+    whole = New("Expand", [f.bias], types=[whole_type(f.bias, f.query)])
+    if not may_make(f, "MultiHeadAttention", context, whole):
         return f
-    return replace(f, bias=masks.of_heads(f.bias, f.query.count, f.nodes[2]))
+    return replace(f, bias=masks.whole(f.bias, f.query, f.nodes[2]))
 
 
 def multi_head_attention(f: Found) -> Node:

@@ -257,12 +257,16 @@ class Masks:
         self.expanded.setdefault(mask, []).append((result, rows, columns))
         return result
 
-    def of_heads(self, bias: Value, heads: int, before: Node) -> Value:
-        """The bias, (1 or batch, 1 or heads, queries, keys), with a copy for each head."""
-        if (heads, bias) not in self.made:
-            shape = self._ints((1, heads, 1, 1), bias)
-            self.made[heads, bias] = self._node("Expand", [bias, shape], {}, of_heads_type(bias, heads), before)
-        return self.made[heads, bias]
+    def whole(self, bias: Value, query: Heads, before: Node) -> Value:
+        """The bias, (1 or batch, 1 or heads, queries, keys), with a copy for each batch and head."""
+        type = whole_type(bias, query)
+        if (query.count, bias) not in self.made:
+            shape = self._ints((1, query.count, 1, 1), bias)
+            if type.shape is not None and type.shape[0] != bias.dim(0):
+                parts = [self._extent(query.source, 0, before), self._ints((query.count, 1, 1), bias)]
+                shape = self._node("Concat", parts, {"axis": 0}, TensorType(DType.INT64, (4,)), before)
+            self.made[query.count, bias] = self._node("Expand", [bias, shape], {}, type, before)
+        return self.made[query.count, bias]
 
     def rows_with_a_key(self, bias: Value, before: Node) -> Value:
         """Whether a bias of one for all heads leaves a key to a row of queries, (1 or batch, queries, 1)."""
@@ -302,7 +306,7 @@ class Masks:
     def _extent(self, value: Value, axis: int, before: Node) -> Value:
         """One dimension of a value, as a tensor of one element."""
         if value not in self.sizes:
-            shape = self._node("Shape", [value], {}, TensorType(DType.INT64, (axis + 2,)), before)
+            shape = self._node("Shape", [value], {}, TensorType(DType.INT64, (value.rank,)), before)
             bounds = [self._ints((i,), value) for i in (axis, axis + 1)]
             self.sizes[value] = self._node("Slice", [shape, *bounds], {}, TensorType(DType.INT64, (1,)), before)
         return self.sizes[value]
@@ -314,9 +318,11 @@ class Masks:
         return self.graph.add_node(op, inputs, 1, attrs, types=[type], before=before).out
 
 
-def of_heads_type(bias: Value, heads: int) -> TensorType:
-    """The type of a bias of four axes with a copy for each head."""
-    return TensorType(DType.FLOAT, (bias.dim(0), heads, bias.dim(2), bias.dim(3)))
+def whole_type(bias: Value, query: Heads) -> TensorType:
+    """The type of a bias of four axes with a copy for each batch and head of the queries."""
+    batches = {d for d in length(query, 0) if isinstance(d, (int, str))}
+    batch = bias.dim(0) if bias.dim(0) in batches else query.source.dim(0)
+    return TensorType(DType.FLOAT, (batch, query.count, bias.dim(2), bias.dim(3)))
 
 
 def leaves_a_key(mask: Value | None) -> bool:
