@@ -238,6 +238,8 @@ def _attention(use: KernelUse) -> Iterator[str]:
             yield f"{op}_without_biases"
         if use.has_input(6):
             yield f"{op}_past"
+            if use.dim(1, 3) is not None:
+                yield f"{op}_past_heads"
 
 
 FORMS: dict[tuple[str, str], Callable[[KernelUse], Iterable[str]]] = {

@@ -70,6 +70,10 @@ HEADS = """g (float[2,3,8] q, float[2,3,8] k, float[2,3,8] v, float[24] b, float
     y = com.microsoft.MultiHeadAttention <num_heads = 2> (%s) }"""
 
 
+PAST = """g (float[2,3,8] q, float[%s] k, float[2,2,5,4] past) => (float y, float a, float b) {
+    y, a, b = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, k, , , , past, past) }"""
+
+
 @pytest.mark.parametrize(
     ("text", "release"),
     [
@@ -82,6 +86,8 @@ HEADS = """g (float[2,3,8] q, float[2,3,8] k, float[2,3,8] v, float[24] b, float
         (HEADS % (2, 2, "q, k, v, b, , m"), "1.15"),
         (HEADS % (1, 2, "q, k, v, b, , m"), "1.20"),
         (HEADS % (2, 1, "q, k, v, b, , m"), "1.22"),
+        (PAST % "2,3,8", "1.16"),
+        (PAST % "2,2,3,4", "1.19"),
     ],
 )
 def test_first_release(text: str, release: str) -> None:

@@ -17,7 +17,7 @@ from ortconv.optimizer.conditions import RESHAPES, ints, scalar
 from ortconv.optimizer.extended.attention.heads import Heads, alone, length, row_sources
 from ortconv.optimizer.extended.attention.past import ROWS, joined
 from ortconv.optimizer.shapes import Element, dim_of, elements
-from ortconv.optimizer.symbols import PLUS, broadcast_dims, stretches_to
+from ortconv.optimizer.symbols import PLUS, broadcast_dims, stretches_to, times
 
 LARGEST_BLEND = -1e30
 """A value from which on a sum with any reasonable score is that value."""
@@ -230,13 +230,18 @@ class Masks:
         if mask.graph is not self.graph or mask.shape is None:
             return None
         if ("raised", mask) not in self.made:
-            type = TensorType(DType.FLOAT, (1,) * len(missing) + mask.shape)
-            if self.graph.opset() < UNSQUEEZE_BY_INPUT:
-                result = self._node("Unsqueeze", [mask], {"axes": Ints(missing)}, type, before)
-            else:
-                result = self._node("Unsqueeze", [mask, self._ints(missing, mask)], {}, type, before)
-            self.made["raised", mask] = result
+            self.made["raised", mask] = self._unsqueezed(mask, missing, before)
         return self.made["raised", mask]
+
+    def _unsqueezed(self, mask: Value, axes: tuple[int, ...], before: Node) -> Value:
+        """The mask with axes of length 1 put in at these places, the first ones first."""
+        dims = list(mask.shape or ())
+        for axis in axes:
+            dims.insert(axis, 1)
+        type = TensorType(DType.FLOAT, tuple(dims))
+        if self.graph.opset() < UNSQUEEZE_BY_INPUT:
+            return self._node("Unsqueeze", [mask], {"axes": Ints(axes)}, type, before)
+        return self._node("Unsqueeze", [mask, self._ints(axes, mask)], {}, type, before)
 
     def _expanded(self, mask: Value, query: Heads, key: Heads, before: Node) -> Value | None:
         """Expand(mask) to (..., queries, keys), once for all layers of the same lengths."""
@@ -267,6 +272,21 @@ class Masks:
                 shape = self._node("Concat", parts, {"axis": 0}, TensorType(DType.INT64, (4,)), before)
             self.made[query.count, bias] = self._node("Expand", [bias, shape], {}, type, before)
         return self.made[query.count, bias]
+
+    def by_groups(self, bias: Value, key: Heads, before: Node) -> Value:
+        """The bias, (1 or batch, 1, queries, keys), with as many copies of each row as heads share a key."""
+        if (key.copies, bias) not in self.made:
+            rows, columns = bias.dim(2), bias.dim(3)
+            five = TensorType(DType.FLOAT, (bias.dim(0), 1, rows, key.copies, columns))
+            apart = self._unsqueezed(bias, (3,), before)
+            wide = self._node("Expand", [apart, self._ints((1, 1, 1, key.copies, 1), bias)], {}, five, before)
+            keys = self._extent(bias, 3, before)
+            shape = self._node(
+                "Concat", [self._ints((0, 1, -1), bias), keys], {"axis": 0}, TensorType(DType.INT64, (4,)), before
+            )
+            type = TensorType(DType.FLOAT, (bias.dim(0), 1, times(rows, key.copies), columns))
+            self.made[key.copies, bias] = self._node("Reshape", [wide, shape], {}, type, before)
+        return self.made[key.copies, bias]
 
     def rows_with_a_key(self, bias: Value, before: Node) -> Value:
         """Whether a bias of one for all heads leaves a key to a row of queries, (1 or batch, queries, 1)."""
