@@ -73,7 +73,7 @@ def fuse(graph: Graph, context: Context) -> int:
             continue
         packs = f.projections is not None and _may_pack(f.projections, owners)
         if past is not None:
-            f = with_whole_bias(by_groups(f, masks), masks, context)
+            f = with_whole_bias(by_groups(f, masks), past, masks, context)
         apart = may_make(f, "MultiHeadAttention", context)
         if packs and not (apart and _is_long(f)) and may_make(f, "Attention", context):
             fused = attention(f, packed)

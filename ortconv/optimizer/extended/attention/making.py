@@ -50,17 +50,19 @@ def may_make(f: Found, op: str, context: Context, bias: NewInput = None) -> bool
     return context.may_make(graph, New(op, inputs, {"num_heads": f.query.count}, domain=MICROSOFT))
 
 
-def with_whole_bias(f: Found, masks: Masks, context: Context) -> Found:
+def with_whole_bias(f: Found, past: Past, masks: Masks, context: Context) -> Found:
     """The same with a bias for each batch and head, where the release needs that.
 
-    Only for attention with a past: its queries are usually one row, so that the larger bias costs little.
+    Only for attention with a past: its queries are usually one row, so that the larger bias costs little. As all layers share the
+    bias, the past must be given and not computed.
     """
-    if f.bias is None or may_make(f, "MultiHeadAttention", context):
+    earlier = past.earlier[0]
+    if f.bias is None or earlier.producer is not None or may_make(f, "MultiHeadAttention", context):
         return f
     whole = New("Expand", [f.bias], types=[whole_type(f.bias, f.query)])
     if not may_make(f, "MultiHeadAttention", context, whole):
         return f
-    return replace(f, bias=masks.whole(f.bias, f.query, f.nodes[2]))
+    return replace(f, bias=masks.whole(f.bias, f.query, earlier, f.nodes[2]))
 
 
 def multi_head_attention(f: Found) -> Node:

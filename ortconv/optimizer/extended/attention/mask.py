@@ -65,7 +65,7 @@ class Masks:
         self.graph = graph
         self.made: dict[tuple[object, ...], Value] = {}
         self.expanded: dict[Value, list[tuple[Value, set[Element], set[Element]]]] = {}
-        self.sizes: dict[Value, Value] = {}
+        self.extents: dict[tuple[Value, int], Value] = {}
 
     def split(self, total: Value) -> Biased | None:
         """Scores and mask of the softmax's input; None if the scores are replaced in a way that no sum can express."""
@@ -262,13 +262,13 @@ class Masks:
         self.expanded.setdefault(mask, []).append((result, rows, columns))
         return result
 
-    def whole(self, bias: Value, query: Heads, before: Node) -> Value:
-        """The bias, (1 or batch, 1 or heads, queries, keys), with a copy for each batch and head."""
+    def whole(self, bias: Value, query: Heads, earlier: Value, before: Node) -> Value:
+        """The bias, (1 or batch, 1 or heads, queries, keys), with a copy for each batch, that of earlier keys, and head."""
         type = whole_type(bias, query)
         if (query.count, bias) not in self.made:
             shape = self._ints((1, query.count, 1, 1), bias)
             if type.shape is not None and type.shape[0] != bias.dim(0):
-                parts = [self._extent(query.source, 0, before), self._ints((query.count, 1, 1), bias)]
+                parts = [self._extent(earlier, 0, before), self._ints((query.count, 1, 1), bias)]
                 shape = self._node("Concat", parts, {"axis": 0}, TensorType(DType.INT64, (4,)), before)
             self.made[query.count, bias] = self._node("Expand", [bias, shape], {}, type, before)
         return self.made[query.count, bias]
@@ -313,11 +313,12 @@ class Masks:
         if side.source.graph is not self.graph or side.source.rank not in (3, 4):
             return None
         past = joined(side)
-        if past is not None and side.source not in self.sizes:
+        if past is not None and (side.source, ROWS) not in self.extents:
             later = self._size(past.later, before)
             if later is not None:  # what is joined may come out of attention, which needs this size
                 parts = [self._extent(past.earlier, ROWS, before), later]
-                self.sizes[side.source] = self._node("Add", parts, {}, TensorType(DType.INT64, (1,)), before)
+                total = self._node("Add", parts, {}, TensorType(DType.INT64, (1,)), before)
+                self.extents[side.source, ROWS] = total
         if side.source.rank == 4:
             return self._extent(side.source, ROWS, before)
         *_, rows = (v for v in row_sources(side.source) if v.graph is self.graph)
@@ -325,11 +326,11 @@ class Masks:
 
     def _extent(self, value: Value, axis: int, before: Node) -> Value:
         """One dimension of a value, as a tensor of one element."""
-        if value not in self.sizes:
+        if (value, axis) not in self.extents:
             shape = self._node("Shape", [value], {}, TensorType(DType.INT64, (value.rank,)), before)
             bounds = [self._ints((i,), value) for i in (axis, axis + 1)]
-            self.sizes[value] = self._node("Slice", [shape, *bounds], {}, TensorType(DType.INT64, (1,)), before)
-        return self.sizes[value]
+            self.extents[value, axis] = self._node("Slice", [shape, *bounds], {}, TensorType(DType.INT64, (1,)), before)
+        return self.extents[value, axis]
 
     def _ints(self, numbers: tuple[int, ...], near: Value) -> Value:
         return self.graph.constant(Tensor.of(np.array(numbers, np.int64)), f"{near.name}_const")
