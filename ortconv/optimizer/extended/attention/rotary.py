@@ -78,7 +78,7 @@ class Tables:
         return self.made[table]
 
     def _computed(self, r: Rotation, cos: Table, sin: Table) -> tuple[Value, Value, Value] | None:
-        """Cos and Sin of angles that stand twice in a row. Where they are the same for all batches, positions are given by the first."""
+        """Cos and Sin of angles that stand twice in a row; where batches share them, the first position is enough."""
         angles, others = _angles(cos), _angles(sin)
         if cos.node.op != "Cos" or sin.node.op != "Sin" or angles is None or angles is not others or angles.rank != 3:
             return None
