@@ -223,7 +223,7 @@ def _activation(use: KernelUse) -> Iterator[str]:
 
 
 def _attention(use: KernelUse) -> Iterator[str]:
-    """Attention with the attributes of today; scores with a bias, which may be the same for all heads; past keys; no biases."""
+    """Attention with the attributes of today; a bias of the scores, which heads or batches may share; past keys; no biases."""
     op, heads = use.schema.op, use.attr("num_heads")
     if op == "Attention":
         yield f"{op}_today"
@@ -231,11 +231,15 @@ def _attention(use: KernelUse) -> Iterator[str]:
         yield f"{op}_bias"
         if heads != 1 and use.dim(5, 1) != heads:
             yield f"{op}_broadcast_bias"
+        if use.dim(5, 0) is None or use.dim(5, 0) != use.dim(0, 0):
+            yield f"{op}_batch_bias"
     if op == "MultiHeadAttention":
         if not use.has_input(3):
             yield f"{op}_without_biases"
         if use.has_input(6):
             yield f"{op}_past"
+            if use.dim(1, 3) is not None:
+                yield f"{op}_past_heads"
 
 
 FORMS: dict[tuple[str, str], Callable[[KernelUse], Iterable[str]]] = {

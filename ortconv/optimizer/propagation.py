@@ -170,11 +170,11 @@ _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
 class Equalities:
     """Which anonymous symbols turned out to be other symbols, or numbers; those of the inputs stay.
 
-    What holds in a branch or a loop body need not hold outside: only a main graph teaches anything.
+    What a branch teaches holds in that branch. A loop body teaches nothing: its symbols may change from turn to turn.
     """
 
     def __init__(self, graph: Graph | None = None) -> None:
-        self._learns = graph is None or graph.owner is None
+        self._learns = graph is None or graph.owner is None or graph.owner.is_op("If")
         self._kept = frozenset(d for v in (graph.inputs if graph else ()) for d in v.shape or ())
         self._stands_for: dict[str, Dim] = {}
 

@@ -66,8 +66,12 @@ def test_without_kernel(text: str) -> None:
 
 
 CONV = "g (float[1,3,8,8] x, float[4,3,3,3] w) => (float y) { y = com.microsoft.FusedConv <activation = %s> (x, w) }"
-HEADS = """g (float[2,3,8] q, float[2,3,8] k, float[2,3,8] v, float[24] b, float[2,%d,3,3] m) => (float y) {
+HEADS = """g (float[2,3,8] q, float[2,3,8] k, float[2,3,8] v, float[24] b, float[%d,%d,3,3] m) => (float y) {
     y = com.microsoft.MultiHeadAttention <num_heads = 2> (%s) }"""
+
+
+PAST = """g (float[2,3,8] q, float[%s] k, float[2,2,5,4] past) => (float y, float a, float b) {
+    y, a, b = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, k, , , , past, past) }"""
 
 
 @pytest.mark.parametrize(
@@ -77,10 +81,13 @@ HEADS = """g (float[2,3,8] q, float[2,3,8] k, float[2,3,8] v, float[24] b, float
         (CONV % '"Relu"', "1.13"),
         (CONV % '"HardSwish"', "1.30"),
         ("g (float[2] x) => (float[2] y) { y = com.microsoft.QuickGelu (x) }", "1.14"),
-        (HEADS % (2, "q, k, v, b"), "1.14"),
-        (HEADS % (2, "q, k, v"), "1.16"),
-        (HEADS % (2, "q, k, v, b, , m"), "1.15"),
-        (HEADS % (1, "q, k, v, b, , m"), "1.22"),
+        (HEADS % (2, 2, "q, k, v, b"), "1.14"),
+        (HEADS % (2, 2, "q, k, v"), "1.16"),
+        (HEADS % (2, 2, "q, k, v, b, , m"), "1.15"),
+        (HEADS % (1, 2, "q, k, v, b, , m"), "1.20"),
+        (HEADS % (2, 1, "q, k, v, b, , m"), "1.22"),
+        (PAST % "2,3,8", "1.16"),
+        (PAST % "2,2,3,4", "1.19"),
     ],
 )
 def test_first_release(text: str, release: str) -> None:

@@ -211,6 +211,19 @@ def test_invented_symbols_give_way_everywhere() -> None:
     assert propagate(g, Context()) == 0
 
 
+def test_a_branch_learns_for_itself() -> None:
+    then_branch = "b1 () => (float[N,4,unknown] p) { a = Exp(x) p = Neg(a) }"
+    else_branch = "b2 () => (float[N,4,unknown] q) { q = Abs(x) }"
+    g = graph(
+        f"y = If<then_branch = {then_branch}, else_branch = {else_branch}>(c)", inputs="bool c, float[N,4,unknown] x"
+    )
+    sub = next(s for node in g for s in node.subgraphs if any(n.op == "Exp" for n in s))
+    inner = value(sub, "a")
+    inner.type = TensorType(DType.FLOAT, ("?1", 4, "unknown"))
+    assert propagate(sub, Context()) > 0
+    assert inner.shape == ("N", 4, "unknown")
+
+
 def test_symbols_of_the_model_stay() -> None:
     g = graph("a = Exp(x) y = Neg(a)", outputs="float[] y")
     value(g, "a").type = TensorType(DType.FLOAT, ("M", 4, None))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from ortconv.optimizer.engine import FunctionPass, Later
-from ortconv.optimizer.extended.attention import repeat
+from ortconv.optimizer.extended.attention import grouped, repeat
 
 PASSES = (
     FunctionPass("RotaryEmbeddingFusion", Later(f"{__name__}.rotary"), operators=(("", "Neg"),)),
-    *repeat.PASSES,
+    grouped.ROTARY_ROWS,
+    repeat.REPEAT,
     FunctionPass("PackedHeadsFusion", Later(f"{__name__}.packed_heads"), operators=(("", "Transpose"),)),
     FunctionPass("AttentionFusion", Later(f"{__name__}.fusion"), operators=(("", "Softmax"),)),
+    grouped.HEAD_ORDER,
+    repeat.GROUPED,
 )

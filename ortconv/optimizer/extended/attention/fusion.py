@@ -25,13 +25,14 @@ from ortconv.optimizer.extended.attention.making import (
     MERGE,
     Found,
     attention,
+    by_groups,
     masks_of,
     may_make,
     multi_head_attention,
-    only_rows,
     put,
-    with_bias_of_heads,
+    result_of,
     with_past,
+    with_whole_bias,
 )
 from ortconv.optimizer.extended.attention.mask import Biased, Bounds, Masks, leaves_a_key
 from ortconv.optimizer.extended.attention.past import Pasts, past_of
@@ -66,21 +67,23 @@ def fuse(graph: Graph, context: Context) -> int:
         if context.exhausted:
             break
         before, label = len(graph), f.root.label
-        rows = masks.rows_with_a_key(f.bias, f.nodes[2]) if f.blind and f.bias else None
+        seen = masks.rows_with_a_key(f.bias, f.nodes[2]) if f.blind and f.bias else None
         past = pasts.find(f.key, f.value, (f.query.source, *masks_of(f)))
+        if past is None and f.key.copies > 1:
+            continue
         packs = f.projections is not None and _may_pack(f.projections, owners)
         if past is not None:
-            f = with_bias_of_heads(f, masks, context)
+            f = with_whole_bias(by_groups(f, masks), past, masks, context)
         apart = may_make(f, "MultiHeadAttention", context)
         if packs and not (apart and _is_long(f)) and may_make(f, "Attention", context):
             fused = attention(f, packed)
         elif not apart:
             continue
         elif past is not None and context.may_touch(f.root, *past.joins):
-            fused = with_past(f, past)
+            fused = with_past(f, past, context)
         else:
             fused = multi_head_attention(f)
-        put(f, fused.out if rows is None else only_rows(fused, rows, f.root))
+        put(f, result_of(f, fused, seen))
         context.record("AttentionFusion", label, before - len(graph) + 1, 1)
         done += 1
     graph.sort()  # what attention returns of keys and values may be read before the place where they were multiplied
@@ -251,7 +254,7 @@ def _is_bounded(root: Node, query: Heads, value: Heads) -> bool:
     wanted = target(reader) if reader is not None and reader.is_op("Reshape") else None
     if reader is None or wanted is None or len(wanted) != 3:
         return False
-    dims, hidden = refined(wanted, reader.out), value.count * value.size
+    dims, hidden = refined(wanted, reader.out), query.count * value.size
     rows = all(length(query, axis) & {wanted[axis], dims[axis]} - {None} for axis in range(2))
     return rows and (dims[2] == hidden or (wanted[2] == -1 and _columns(reader.out) == hidden))
 
@@ -278,7 +281,9 @@ def _heads(multiply: Node, product: Node) -> tuple[Heads, Heads, Heads] | None:
     value = split_heads(product.inputs[1])
     if query is None or key is None or value is None or value.scale != 1:
         return None
-    if (query.count, query.size) != (key.count, key.size) or value.count != query.count:
+    if (query.count, query.size) != (key.count * key.copies, key.size) or query.copies != 1:
+        return None
+    if (value.count, value.copies) != (key.count, key.copies):
         return None
     apart = [side for side in (key, value) if side.source is side.whole and side.source.constant is None]
     if apart and (key.whole is None or value.whole is None):
@@ -290,7 +295,7 @@ def _heads(multiply: Node, product: Node) -> tuple[Heads, Heads, Heads] | None:
 def _projections(*sides: Heads) -> tuple[Projection, Projection, Projection] | None:
     found: list[Projection | None] = [*(packed_projections(sides) or ())] or [projection_of(side) for side in sides]
     query, key, value = found
-    if query is None or key is None or value is None or not query.x is key.x is value.x:
+    if sides[1].copies > 1 or query is None or key is None or value is None or not query.x is key.x is value.x:
         return None
     return query, key, value
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.types import DType, Shape
-from ortconv.optimizer.conditions import scalar
+from ortconv.optimizer.conditions import ints, scalar
 from ortconv.optimizer.shapes import Element, dim_of, refined, target
 from ortconv.optimizer.symbols import plus, times
 
+MICROSOFT = "com.microsoft"
 SPLIT = (0, 2, 1, 3)
+SWAP_HEADS = (0, 1, 3, 2, 4)
 SPLIT_TRANSPOSED = (0, 2, 3, 1)
 SWAP = (0, 1, 3, 2)
 FLAT_SWAP = (0, 2, 1)
@@ -32,6 +34,8 @@ class Heads:
     """The shape (batch, length, hidden) of the source, where it has another rank."""
     whole: Value | None = None
     """The same as heads, (batch, count, length, size), where the graph has it."""
+    copies: int = 1
+    """How many heads of queries share each of these."""
 
 
 def alone(value: Value) -> Node | None:
@@ -86,11 +90,28 @@ def split_heads(value: Value | None, *, transposed: bool = False) -> Heads | Non
     if node is not None and transposed and _swaps(node) and node.inputs[0] is not None:
         value, more, scaling = _unscaled(node.inputs[0])
         nodes, scale, transposed = (*nodes, node, *scaling), scale * more, False
-    stack, join = flattened(value), value.producer
+    copies, join = repeats(value.producer), value.producer
+    if join is not None and copies is not None and join.inputs[0] is not None and join.attr("axis", 0) in (1, -3):
+        found = split_heads(join.inputs[0], transposed=transposed)
+        return found and replace(found, scale=scale * found.scale, nodes=(*nodes, join, *found.nodes), copies=copies)
+    stack = flattened(value)
     if stack is not None and join is not None:
         value, more, scaling = _unscaled(stack)
         nodes, scale = (*nodes, join, *scaling), scale * more
     return _from_rows(value, scale, nodes, transposed) or (None if transposed else _as_they_are(value, scale, nodes))
+
+
+def repeats(gather: Node | None) -> int | None:
+    """How often a Gather takes every slice along its axis, one after the other; None if it does anything else."""
+    x = None if gather is None or not gather.is_op("Gather") else gather.inputs[0]
+    if gather is None or x is None or x.rank is None:
+        return None
+    index, axis = ints(gather.inputs[1]), gather.attr("axis", 0)
+    count = x.dim(axis % x.rank) if -x.rank <= axis < x.rank else None
+    if not index or not isinstance(count, int) or count < 1 or len(index) % count:
+        return None
+    copies = len(index) // count
+    return copies if copies > 1 and index == tuple(i // copies for i in range(len(index))) else None
 
 
 def _swaps(node: Node) -> bool:
@@ -214,10 +235,12 @@ def row_sources(value: Value | None) -> Iterator[Value]:
     while value is not None and value.rank == 3:
         yield value
         node = value.producer
-        if node is None or node.domain != "":
+        if node is None or (node.domain != "" and node.op != "RotaryEmbedding"):
             return
         a, b = (node.input(i) for i in range(2))
-        if node.op == "Add" and a is not None and b is not None:
+        if node.op == "RotaryEmbedding":
+            value = a
+        elif node.op == "Add" and a is not None and b is not None:
             value = a if b.rank == 1 else b if a.rank == 1 else None
         elif node.op == "MatMul" and b is not None and b.rank == 2:
             value = a

@@ -11,13 +11,12 @@ from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.engine import Context, New, NewInput, import_operators
-from ortconv.optimizer.extended.attention.heads import Heads, alone, length
-from ortconv.optimizer.extended.attention.mask import Masks, Padding, of_heads_type
+from ortconv.optimizer.extended.attention.heads import MICROSOFT, SWAP_HEADS, Heads, alone, length
+from ortconv.optimizer.extended.attention.mask import Masks, Padding, whole_type
 from ortconv.optimizer.extended.attention.past import Past
 from ortconv.optimizer.extended.attention.projection import Projection
 from ortconv.optimizer.shapes import DimOf, Element, dim_of, refined, target
 
-MICROSOFT = "com.microsoft"
 MERGE = (0, 2, 1, 3)
 
 
@@ -42,23 +41,28 @@ class Found:
 
 def may_make(f: Found, op: str, context: Context, bias: NewInput = None) -> bool:
     """True if the release that must run the model has an operator for the masks that there are, or for this bias instead."""
-    x, graph = f.query.source, f.root.graph
+    x: NewInput = f.query.source
+    graph = f.root.graph
     assert graph is not None
+    if f.query.rows is not None:
+        x = New("Reshape", [x], types=[TensorType(DType.FLOAT, f.query.rows)])
     inputs = [x, x, x if op == "Attention" else None, None, None, bias or f.bias]
     return context.may_make(graph, New(op, inputs, {"num_heads": f.query.count}, domain=MICROSOFT))
 
 
-def with_bias_of_heads(f: Found, masks: Masks, context: Context) -> Found:
-    """The same with a bias for each head, where the release needs that.
+def with_whole_bias(f: Found, past: Past, masks: Masks, context: Context) -> Found:
+    """The same with a bias for each batch and head, where the release needs that.
 
-    Only for attention with a past: its queries are usually one row, so that the larger bias costs little.
+    Only for attention with a past: its queries are usually one row, so that the larger bias costs little. As all layers share the
+    bias, the past must be given and not computed.
     """
-    if f.bias is None or may_make(f, "MultiHeadAttention", context):
+    earlier = past.earlier[0]
+    if f.bias is None or earlier.producer is not None or may_make(f, "MultiHeadAttention", context):
         return f
-    of_heads = New("Expand", [f.bias], types=[of_heads_type(f.bias, f.query.count)])
-    if not may_make(f, "MultiHeadAttention", context, of_heads):
+    whole = New("Expand", [f.bias], types=[whole_type(f.bias, f.query)])
+    if not may_make(f, "MultiHeadAttention", context, whole):
         return f
-    return replace(f, bias=masks.of_heads(f.bias, f.query.count, f.nodes[2]))
+    return replace(f, bias=masks.whole(f.bias, f.query, earlier, f.nodes[2]))
 
 
 def multi_head_attention(f: Found) -> Node:
@@ -71,11 +75,13 @@ def multi_head_attention(f: Found) -> Node:
     return _make(f, "MultiHeadAttention", [*inputs, *masks_of(f)], {})
 
 
-def with_past(f: Found, past: Past) -> Node:
+def with_past(f: Found, past: Past, context: Context) -> Node:
     """The fused node, which appends the present keys and values to the past ones and returns both."""
     graph = f.root.graph
     assert graph is not None
-    apart = any(side.source.rank == 4 for side in past.later)
+    whole = [side.whole for side in past.later]
+    use = New("MultiHeadAttention", [f.query.source, *whole, None, None, None, *past.earlier], domain=MICROSOFT)
+    apart = any(side.source.rank == 4 for side in past.later) and context.may_make(graph, use)
     inputs: list[Value | None] = [_packed_rows(f.query, f.root)]
     inputs += [side.whole if apart else _packed_rows(side, f.root) for side in past.later]
     types = [join.out.type for join in past.joins]
@@ -136,7 +142,8 @@ def _make(
     while inputs[-1] is None:
         inputs.pop()
     batch, queries = (f.root.out.dim(i) for i in range(2))
-    type = TensorType(DType.FLOAT, (batch, queries, f.value.count * f.value.size))
+    queries = queries if f.key.copies == 1 else None
+    type = TensorType(DType.FLOAT, (batch, queries, f.query.count * f.value.size))
     node = graph.add_node(
         op, inputs, 1 + len(more), attrs, domain=MICROSOFT, name=graph.fresh(f"{f.root.name or f.root.out.name}/{op}"),
         types=[type, *more], before=f.root,
@@ -184,13 +191,52 @@ def _reshaped(value: Value, shape: Shape, before: Node) -> Value:
     return node.out
 
 
-def only_rows(fused: Node, rows: Value, before: Node) -> Value:
-    """What the fused node returns, zero in rows without a key."""
-    assert fused.graph is not None
-    zero = fused.graph.constant(Tensor.of(np.float32(0)), f"{rows.name}_const")
-    where = fused.graph.add_node("Where", [rows, fused.out, zero], 1, types=[fused.out.type], before=before)
-    where.ep = fused.ep
+def _only_rows(result: Value, rows: Value, before: Node) -> Value:
+    """The result, zero in rows without a key."""
+    assert before.graph is not None
+    zero = before.graph.constant(Tensor.of(np.float32(0)), f"{rows.name}_const")
+    where = before.graph.add_node("Where", [rows, result, zero], 1, types=[result.type], before=before)
+    where.ep = before.ep
     return where.out
+
+
+def by_groups(f: Found, masks: Masks) -> Found:
+    """The same with as many heads of queries as of keys, where several share one: each has a row for every copy."""
+    if f.key.copies == 1:
+        return f
+    count, copies, size = f.key.count, f.key.copies, f.query.size
+    heads = _swapped(_packed_rows(f.query, f.root), (count, copies, size), f.root)
+    rows = _reshaped(heads, (0, -1, count * size), f.root)
+    rows.retype(TensorType(DType.FLOAT, (heads.dim(0), None, count * size)))
+    query = replace(f.query, source=rows, count=count, rows=None, whole=None)
+    return replace(f, query=query, bias=f.bias and masks.by_groups(f.bias, f.key, f.nodes[2]))
+
+
+def result_of(f: Found, fused: Node, seen: Value | None) -> Value:
+    """What the fused node returns, with a row for each query again, zero in the rows of which `seen` is false."""
+    rows, swap = fused.out, f.key.copies > 1
+    count, copies, size = f.key.count, f.key.copies, f.query.size
+    if swap:
+        rows = _reshaped(rows, (0, -1, count * copies * size), f.root)
+        rows.retype(TensorType(DType.FLOAT, (*(f.root.out.dim(i) for i in range(2)), count * copies * size)))
+    if seen is not None:
+        rows = _only_rows(rows, seen, f.root)
+    return _swapped(rows, (copies, count, size), f.root) if swap else rows
+
+
+def _swapped(rows: Value, parts: tuple[int, int, int], before: Node) -> Value:
+    """Rows, of which each is a matrix of heads, with these matrices transposed."""
+    graph, (first, second, size) = before.graph, parts
+    assert graph is not None
+    dims = rows.dim(0), rows.dim(1)
+    split = _reshaped(rows, (0, 0, *parts), before)
+    split.retype(TensorType(DType.FLOAT, (*dims, *parts)))
+    type = TensorType(DType.FLOAT, (*dims, second, first, size))
+    turned = graph.add_node("Transpose", [split], 1, {"perm": Ints(SWAP_HEADS)}, types=[type], before=before)
+    turned.ep = before.ep
+    flat = _reshaped(turned.out, (0, 0, first * second * size), before)
+    flat.retype(TensorType(DType.FLOAT, (*dims, first * second * size)))
+    return flat
 
 
 def put(f: Found, fused: Value) -> None:
@@ -200,7 +246,7 @@ def put(f: Found, fused: Value) -> None:
     reader = alone(root.out)
     wanted = target(reader) if reader is not None and reader.is_op("Reshape") else None
     if reader is not None and wanted is not None and reader.inputs[0] is root.out and reader.ep == root.ep:
-        hidden = f.value.count * f.value.size
+        hidden = f.value.count * f.value.copies * f.value.size
         dims = refined(wanted, reader.out)
         if _are_rows(dims, f, hidden) or _are_rows(wanted, f, hidden):
             fused.retype(reader.out.type)
@@ -212,7 +258,7 @@ def put(f: Found, fused: Value) -> None:
             graph.replace(reader.out, _reshaped(fused, numbers, root))
             graph.remove_dead(reader)
             return
-    split = _reshaped(fused, (0, 0, f.value.count, f.value.size), root)
+    split = _reshaped(fused, (0, 0, f.value.count * f.value.copies, f.value.size), root)
     split.retype(root.out.type)
     graph.replace(root.out, split)
     graph.remove_dead(root)

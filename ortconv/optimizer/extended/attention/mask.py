@@ -17,7 +17,7 @@ from ortconv.optimizer.conditions import RESHAPES, ints, scalar
 from ortconv.optimizer.extended.attention.heads import Heads, alone, length, row_sources
 from ortconv.optimizer.extended.attention.past import ROWS, joined
 from ortconv.optimizer.shapes import Element, dim_of, elements
-from ortconv.optimizer.symbols import PLUS, broadcast_dims, stretches_to
+from ortconv.optimizer.symbols import PLUS, broadcast_dims, stretches_to, times
 
 LARGEST_BLEND = -1e30
 """A value from which on a sum with any reasonable score is that value."""
@@ -65,7 +65,7 @@ class Masks:
         self.graph = graph
         self.made: dict[tuple[object, ...], Value] = {}
         self.expanded: dict[Value, list[tuple[Value, set[Element], set[Element]]]] = {}
-        self.sizes: dict[Value, Value] = {}
+        self.extents: dict[tuple[Value, int], Value] = {}
 
     def split(self, total: Value) -> Biased | None:
         """Scores and mask of the softmax's input; None if the scores are replaced in a way that no sum can express."""
@@ -230,13 +230,18 @@ class Masks:
         if mask.graph is not self.graph or mask.shape is None:
             return None
         if ("raised", mask) not in self.made:
-            type = TensorType(DType.FLOAT, (1,) * len(missing) + mask.shape)
-            if self.graph.opset() < UNSQUEEZE_BY_INPUT:
-                result = self._node("Unsqueeze", [mask], {"axes": Ints(missing)}, type, before)
-            else:
-                result = self._node("Unsqueeze", [mask, self._ints(missing, mask)], {}, type, before)
-            self.made["raised", mask] = result
+            self.made["raised", mask] = self._unsqueezed(mask, missing, before)
         return self.made["raised", mask]
+
+    def _unsqueezed(self, mask: Value, axes: tuple[int, ...], before: Node) -> Value:
+        """The mask with axes of length 1 put in at these places, the first ones first."""
+        dims = list(mask.shape or ())
+        for axis in axes:
+            dims.insert(axis, 1)
+        type = TensorType(DType.FLOAT, tuple(dims))
+        if self.graph.opset() < UNSQUEEZE_BY_INPUT:
+            return self._node("Unsqueeze", [mask], {"axes": Ints(axes)}, type, before)
+        return self._node("Unsqueeze", [mask, self._ints(axes, mask)], {}, type, before)
 
     def _expanded(self, mask: Value, query: Heads, key: Heads, before: Node) -> Value | None:
         """Expand(mask) to (..., queries, keys), once for all layers of the same lengths."""
@@ -257,12 +262,31 @@ class Masks:
         self.expanded.setdefault(mask, []).append((result, rows, columns))
         return result
 
-    def of_heads(self, bias: Value, heads: int, before: Node) -> Value:
-        """The bias, (1 or batch, 1 or heads, queries, keys), with a copy for each head."""
-        if (heads, bias) not in self.made:
-            shape = self._ints((1, heads, 1, 1), bias)
-            self.made[heads, bias] = self._node("Expand", [bias, shape], {}, of_heads_type(bias, heads), before)
-        return self.made[heads, bias]
+    def whole(self, bias: Value, query: Heads, earlier: Value, before: Node) -> Value:
+        """The bias, (1 or batch, 1 or heads, queries, keys), with a copy for each batch, that of earlier keys, and head."""
+        type = whole_type(bias, query)
+        if (query.count, bias) not in self.made:
+            shape = self._ints((1, query.count, 1, 1), bias)
+            if type.shape is not None and type.shape[0] != bias.dim(0):
+                parts = [self._extent(earlier, 0, before), self._ints((query.count, 1, 1), bias)]
+                shape = self._node("Concat", parts, {"axis": 0}, TensorType(DType.INT64, (4,)), before)
+            self.made[query.count, bias] = self._node("Expand", [bias, shape], {}, type, before)
+        return self.made[query.count, bias]
+
+    def by_groups(self, bias: Value, key: Heads, before: Node) -> Value:
+        """The bias, (1 or batch, 1, queries, keys), with as many copies of each row as heads share a key."""
+        if (key.copies, bias) not in self.made:
+            rows, columns = bias.dim(2), bias.dim(3)
+            five = TensorType(DType.FLOAT, (bias.dim(0), 1, rows, key.copies, columns))
+            apart = self._unsqueezed(bias, (3,), before)
+            wide = self._node("Expand", [apart, self._ints((1, 1, 1, key.copies, 1), bias)], {}, five, before)
+            keys = self._extent(bias, 3, before)
+            shape = self._node(
+                "Concat", [self._ints((0, 1, -1), bias), keys], {"axis": 0}, TensorType(DType.INT64, (4,)), before
+            )
+            type = TensorType(DType.FLOAT, (bias.dim(0), 1, times(rows, key.copies), columns))
+            self.made[key.copies, bias] = self._node("Reshape", [wide, shape], {}, type, before)
+        return self.made[key.copies, bias]
 
     def rows_with_a_key(self, bias: Value, before: Node) -> Value:
         """Whether a bias of one for all heads leaves a key to a row of queries, (1 or batch, queries, 1)."""
@@ -289,11 +313,12 @@ class Masks:
         if side.source.graph is not self.graph or side.source.rank not in (3, 4):
             return None
         past = joined(side)
-        if past is not None and side.source not in self.sizes:
+        if past is not None and (side.source, ROWS) not in self.extents:
             later = self._size(past.later, before)
             if later is not None:  # what is joined may come out of attention, which needs this size
                 parts = [self._extent(past.earlier, ROWS, before), later]
-                self.sizes[side.source] = self._node("Add", parts, {}, TensorType(DType.INT64, (1,)), before)
+                total = self._node("Add", parts, {}, TensorType(DType.INT64, (1,)), before)
+                self.extents[side.source, ROWS] = total
         if side.source.rank == 4:
             return self._extent(side.source, ROWS, before)
         *_, rows = (v for v in row_sources(side.source) if v.graph is self.graph)
@@ -301,11 +326,11 @@ class Masks:
 
     def _extent(self, value: Value, axis: int, before: Node) -> Value:
         """One dimension of a value, as a tensor of one element."""
-        if value not in self.sizes:
-            shape = self._node("Shape", [value], {}, TensorType(DType.INT64, (axis + 2,)), before)
+        if (value, axis) not in self.extents:
+            shape = self._node("Shape", [value], {}, TensorType(DType.INT64, (value.rank,)), before)
             bounds = [self._ints((i,), value) for i in (axis, axis + 1)]
-            self.sizes[value] = self._node("Slice", [shape, *bounds], {}, TensorType(DType.INT64, (1,)), before)
-        return self.sizes[value]
+            self.extents[value, axis] = self._node("Slice", [shape, *bounds], {}, TensorType(DType.INT64, (1,)), before)
+        return self.extents[value, axis]
 
     def _ints(self, numbers: tuple[int, ...], near: Value) -> Value:
         return self.graph.constant(Tensor.of(np.array(numbers, np.int64)), f"{near.name}_const")
@@ -314,9 +339,11 @@ class Masks:
         return self.graph.add_node(op, inputs, 1, attrs, types=[type], before=before).out
 
 
-def of_heads_type(bias: Value, heads: int) -> TensorType:
-    """The type of a bias of four axes with a copy for each head."""
-    return TensorType(DType.FLOAT, (bias.dim(0), heads, bias.dim(2), bias.dim(3)))
+def whole_type(bias: Value, query: Heads) -> TensorType:
+    """The type of a bias of four axes with a copy for each batch and head of the queries."""
+    batches = {d for d in length(query, 0) if isinstance(d, (int, str))}
+    batch = bias.dim(0) if bias.dim(0) in batches else query.source.dim(0)
+    return TensorType(DType.FLOAT, (batch, query.count, bias.dim(2), bias.dim(3)))
 
 
 def leaves_a_key(mask: Value | None) -> bool:

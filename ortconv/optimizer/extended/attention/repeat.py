@@ -8,8 +8,9 @@ from ortconv.ir.graph import Ints, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.optimizer.basic.transpose_handlers import transpose_perm
-from ortconv.optimizer.conditions import axes_of, equal_shapes, ints, with_shape
+from ortconv.optimizer.conditions import axes_of, equal_shapes, with_shape
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.extended.attention.heads import repeats
 from ortconv.optimizer.pattern import C, Match, P
 
 _WIDE = P("Expand", P("Unsqueeze", "x", ..., name="unsqueeze"), ..., name="expand")
@@ -59,16 +60,6 @@ def fuse_static_repeat(m: Match) -> Replacement:
 _REPEATED = P("Gather", "x", C("index"), name="gather")
 
 
-def _copies(m: Match) -> int | None:
-    """How often the Gather takes every slice, one after the other; None if it does anything else."""
-    index, axis, rank = ints(m.index), m.gather.attr("axis", 0), m.x.rank
-    count = None if rank is None or not -rank <= axis < rank else m.x.dim(axis % rank)
-    if not index or not isinstance(count, int) or count < 1 or len(index) % count:
-        return None
-    copies = len(index) // count
-    return copies if copies > 1 and index == tuple(i // copies for i in range(len(index))) else None
-
-
 @rule("GroupedMatMulFusion", P("Transpose", _REPEATED, name="transpose"))
 def transpose_before_repeat(m: Match) -> Replacement:
     """Transpose(Gather(x, [0, 0, 1, 1, ...]))  ->  Gather(Transpose(x), [0, 0, 1, 1, ...]) along the axis where that went
@@ -76,7 +67,7 @@ def transpose_before_repeat(m: Match) -> Replacement:
     Counterpart: none: beyond ONNX Runtime
     """
     perm, x = transpose_perm(m.transpose), m.x
-    if perm is None or x.shape is None or _copies(m) is None:
+    if perm is None or x.shape is None or repeats(m.gather) is None:
         return None
     inner = New("Transpose", [x], {"perm": Ints(perm)}, types=[with_shape(x, tuple(x.shape[i] for i in perm))])
     axis = perm.index(m.gather.attr("axis", 0) % len(perm))
@@ -90,7 +81,7 @@ def transpose_before_repeat(m: Match) -> Replacement:
 )
 def scale_before_repeat(m: Match) -> Replacement:
     "Gather(x, [0, 0, 1, 1, ...]) * factor  ->  Gather(x * factor, [0, 0, 1, 1, ...])"
-    if m.factor.constant.rank > m.x.rank or _copies(m) is None:
+    if m.factor.constant.rank > m.x.rank or repeats(m.gather) is None:
         return None
     inner = New(m.root.op, [m.x, m.factor], {}, types=[m.x.type])
     return New("Gather", [inner, m.index], like=m.gather, types=[m.root.out.type])
@@ -103,7 +94,7 @@ def multiply_groups(m: Match) -> Replacement:
     Counterpart: none: beyond ONNX Runtime, whose GroupQueryAttentionFusion serves other providers only
     """
     a, x = m.a.shape, m.x.shape
-    copies = _copies(m)
+    copies = repeats(m.gather)
     if a is None or x is None or len(a) != 4 or len(x) != 4 or m.gather.attr("axis", 0) not in (1, -3):
         return None
     if copies is None or m.a.dtype not in (DType.FLOAT, DType.DOUBLE) or not isinstance(x[1], int):
@@ -141,9 +132,8 @@ def _shape(count: int, rows: Dim) -> Array:
     return np.array([0, count, rows if isinstance(rows, int) else -1, 0], np.int64)
 
 
-PASSES = (
-    RulePass("RepeatFusion", fuse_repeat, fuse_static_repeat),
-    RulePass(
-        "GroupedMatMulFusion", transpose_before_repeat, scale_before_repeat, multiply_groups, scale_before_reshape
-    ),
+REPEAT = RulePass("RepeatFusion", fuse_repeat, fuse_static_repeat)
+GROUPED = RulePass(
+    "GroupedMatMulFusion", transpose_before_repeat, scale_before_repeat, multiply_groups, scale_before_reshape
 )
+PASSES = (REPEAT, GROUPED)

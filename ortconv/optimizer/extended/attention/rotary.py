@@ -78,16 +78,19 @@ class Tables:
         return self.made[table]
 
     def _computed(self, r: Rotation, cos: Table, sin: Table) -> tuple[Value, Value, Value] | None:
-        """Cos and Sin of angles that stand twice in a row."""
+        """Cos and Sin of angles that stand twice in a row; where batches share them, the first position is enough."""
         angles, others = _angles(cos), _angles(sin)
         if cos.node.op != "Cos" or sin.node.op != "Sin" or angles is None or angles is not others or angles.rank != 3:
             return None
         width = r.x.dim(-1)
         dims = tuple(angles.dim(axis) for axis in cos.axes)
-        if not isinstance(width, int) or dims[2] != width // 2 or not _fits(dims, r):
+        shared = dims[0] == 1
+        if not isinstance(width, int) or dims[2] != width // 2:
+            return None
+        if not _fits((r.x.dim(0) if shared else dims[0], dims[1]), r):
             return None
         return (
-            self._positions(angles, cos),
+            self._ints((0,), angles) if shared else self._positions(angles, cos),
             self._halved(cos, angles, width // 2),
             self._halved(sin, angles, width // 2),
         )

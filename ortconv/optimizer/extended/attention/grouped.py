@@ -1,0 +1,131 @@
+"""Rows of heads around attention: rotated before they are split, and in another order in the weights before and behind it."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import TensorType
+from ortconv.optimizer.basic.transpose_handlers import transpose_perm
+from ortconv.optimizer.conditions import equal_shapes, ints
+from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.extended.attention.heads import MICROSOFT, SPLIT, SWAP_HEADS
+from ortconv.optimizer.pattern import C, Match, P, PatternInput
+
+
+@rule(
+    "RotaryRowsFusion",
+    P(
+        "RotaryEmbedding",
+        P("Transpose", P("Reshape", "x", "heads", name="split"), name="turn"),
+        "positions", "cos", "sin", domain=MICROSOFT,
+    ),
+)  # fmt: skip
+def rotate_rows(m: Match) -> Replacement:
+    """RotaryEmbedding(Transpose(Reshape(x)))  ->  Transpose(Reshape(RotaryEmbedding(x))), where the rows of x are split into heads
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    x, dims, width = m.x.shape, m.split.out.shape, m.cos.dim(1)
+    if x is None or dims is None or len(x) != 3 or len(dims) != 4 or transpose_perm(m.turn) != SPLIT:
+        return None
+    if any(m.root.attr(name, 0) for name in ("num_heads", "rotary_embedding_dim", "is_packed_batching")):
+        return None
+    if not isinstance(width, int) or dims[3] != 2 * width or not equal_shapes(x[:2], dims[:2]):
+        return None
+    rotated = New("RotaryEmbedding", [m.x, m.positions, m.cos, m.sin], like=m.root, domain=MICROSOFT, types=[m.x.type])
+    split = New("Reshape", [rotated, m.heads], like=m.split, types=[m.split.out.type])
+    return New("Transpose", [split], like=m.turn, types=[m.root.out.type])
+
+
+def _swapped(x: PatternInput) -> P:
+    """Rows x, of which each is a matrix of heads, with these matrices transposed, and reshaped."""
+    return P("Reshape", P("Transpose", P("Reshape", x, C("heads"), name="split"), name="turn"), C("rows"))
+
+
+def _order(m: Match, x: Value) -> Array | None:
+    """Where each column of x stands after its heads have been transposed; None where anything else is done to x."""
+    parts = _parts(m)
+    if x.rank != 3 or len(parts) != 3 or transpose_perm(m.turn) != SWAP_HEADS or x.dim(2) != prod(parts):
+        return None
+    return np.arange(prod(parts)).reshape(parts).transpose(1, 0, 2).reshape(-1)
+
+
+def _parts(m: Match) -> tuple[int, ...]:
+    """The matrix of heads, and their size, into which the first Reshape splits rows; () where it does anything else."""
+    heads = ints(m.heads) or ()
+    return heads[2:] if heads[:2] == (0, 0) and all(d > 0 for d in heads[2:]) else ()
+
+
+def _reshaped(m: Match, x: New, root: Node) -> Replacement:
+    """What the last Reshape makes, of x instead of the transposed heads: the first two axes of both are the same."""
+    rows = ints(m.rows)
+    if rows is None or 0 in rows[2:] or root.attr("allowzero", 0):
+        return None
+    return New("Reshape", [x, m.rows], like=root, types=[root.out.type])
+
+
+@rule("HeadOrderFusion", _swapped(P("MatMul", "x", C("w"), name="product")))
+def swap_columns(m: Match) -> Replacement:
+    """Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(MatMul(x, w))))  ->  Reshape(MatMul(x, w')), with the columns in that order
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    order = _order(m, m.product.out)
+    if order is None or m.w.rank != 2 or len(m.w.uses) > 1:
+        return None
+    weights = np.ascontiguousarray(m.w.constant.numpy()[:, order])
+    return _reshaped(m, New("MatMul", [m.x, weights], like=m.product, types=[m.product.out.type]), m.root)
+
+
+@rule("HeadOrderFusion", _swapped(P("Add", "x", C("b"), name="sum", commutative=True)))
+def swap_bias(m: Match) -> Replacement:
+    "Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(x + b)))  ->  Reshape(Reshape(Transpose(Reshape(x))) + b')"
+    order = _order(m, m.x)
+    if order is None or m.b.shape != m.x.shape[2:]:
+        return None
+    type = m.x.type
+    total = New("Add", [_swap(m, type), m.b.constant.numpy()[order]], like=m.sum, types=[type])
+    return _reshaped(m, total, m.root)
+
+
+@rule(
+    "HeadOrderFusion", _swapped(P("RotaryEmbedding", "x", "positions", "cos", "sin", domain=MICROSOFT, name="rotation"))
+)
+def swap_before_rotation(m: Match) -> Replacement:
+    "Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(RotaryEmbedding(x))))  ->  Reshape(RotaryEmbedding(Reshape(Transpose(Reshape(x)))))"
+    width = m.cos.dim(1)
+    whole = not any(m.rotation.attr(name, 0) for name in ("num_heads", "rotary_embedding_dim", "is_packed_batching"))
+    if _order(m, m.x) is None or not whole or not isinstance(width, int) or _parts(m)[2] != 2 * width:
+        return None
+    inputs = [_swap(m, m.x.type), m.positions, m.cos, m.sin]
+    return _reshaped(m, New("RotaryEmbedding", inputs, like=m.rotation, domain=MICROSOFT, types=[m.x.type]), m.root)
+
+
+@rule("HeadOrderFusion", P("MatMul", _swapped("x"), C("w")))
+def swap_rows(m: Match) -> Replacement:
+    "MatMul(Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(x))), w)  ->  MatMul(x, w'), with the rows in that order"
+    order = _order(m, m.x)
+    if order is None or m.w.shape is None or m.w.rank != 2 or m.w.dim(0) != len(order) or len(m.w.uses) > 1:
+        return None
+    if ints(m.rows) != (0, 0, len(order)):
+        return None
+    weights = np.empty_like(m.w.constant.numpy())
+    weights[order] = m.w.constant.numpy()
+    return New("MatMul", [m.x, weights], like=m.root, types=[m.root.out.type])
+
+
+def _swap(m: Match, type: TensorType) -> New:
+    """The same Reshapes and Transpose for rows of this type."""
+    split = New("Reshape", [m.x, m.heads], like=m.split, types=[m.split.out.type])
+    turned = New("Transpose", [split], like=m.turn, types=[m.turn.out.type])
+    shape = np.array([0, 0, prod(_parts(m))], np.int64)
+    return New("Reshape", [turned, shape], types=[type])
+
+
+ROTARY_ROWS = RulePass("RotaryRowsFusion", rotate_rows)
+HEAD_ORDER = RulePass("HeadOrderFusion", swap_columns, swap_bias, swap_before_rotation, swap_rows)
+PASSES = (ROTARY_ROWS, HEAD_ORDER)
