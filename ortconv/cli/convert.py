@@ -285,7 +285,7 @@ def _convert(model: Path, place: Path | None, options: Options, observer: Observ
             return convert(model, target, options=options, observer=observer, started=started)
     except MismatchError as error:
         if options.verify_each:
-            words = ("convert", "{}", "-o", "{}.ort", *options_given(but=("output", "output_dir")))
+            words = ("convert", "{}", "-o", "{}.ort", *options_given())
             add_reduce_line(error, model, words)
         raise
 

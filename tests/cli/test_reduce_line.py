@@ -30,6 +30,7 @@ def test_verify_each_ends_with_it(
     monkeypatch.setattr("ortconv.optimizer.basic.PASSES", (RulePass("WrongFusion", wrong),))
     source = SAMPLES / "mnist.onnx"
     given = ["--verify-each", "--optimization-level", "basic", "--fold-limit", "1", "--quiet"]
+    given += ["--html", str(tmp_path / "page.html")]
     assert main(["convert", str(source), "-o", str(tmp_path / "m.ort"), *given]) == 4
     words = line_of(capsys.readouterr().err)
     assert words[:6] == ["ortconv", "reduce", str(source), "--expect-exit", "4", "--check"]

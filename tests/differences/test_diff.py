@@ -325,6 +325,37 @@ def test_layers_that_share_their_weights_stay_apart(seed: int) -> None:
     assert [kind for kind, _ in found(shared_layers(1), scrambled(shared_layers(2), seed))] == ["constant"]
 
 
+def test_a_declared_type_is_a_change_where_it_begins() -> None:
+    """Only the file says what an operator of another domain makes. Of what follows, the type of the output is a change."""
+
+    def custom(size: int) -> onnx.ModelProto:
+        text = f"""<ir_version: 8, opset_import: ["": 17, "test.ops": 1]>
+        g (float[2] x) => (float[m] y) <float[{size}] a> {{ a = test.ops.Own (x) b = Relu (a) y = Neg (b) }}"""
+        return onnx.parser.parse_model(text)
+
+    assert found(custom(2), custom(2)) == []
+    changes = ortconv.diff(custom(2), custom(3)).changes
+    assert [(c.kind, c.subject, c.before, c.after, c.detail) for c in changes] == [
+        ("type", "y", "float[2]", "float[3]", "output"),
+        ("type", "a", "float[2]", "float[3]", ""),
+    ]
+
+
+def test_constants_of_other_types_and_strings() -> None:
+    def with_constant(tensor: onnx.TensorProto) -> onnx.ModelProto:
+        graph = helper.make_graph([helper.make_node("Shape", ["c"], ["s"])], "g", [], [
+            helper.make_tensor_value_info("s", 7, None)], [tensor])  # fmt: skip
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+    texts = [numpy_helper.from_array(np.array(words, object), "c") for words in (["a", "b"], ["a", "c"])]
+    (change,) = ortconv.diff(*map(with_constant, texts)).changes
+    assert (change.kind, change.detail) == ("constant", "1 of 2 elements differ")
+    floats = [numpy_helper.from_array(np.array([1, np.nan], kind), "c") for kind in (np.float32, np.float64)]
+    assert ortconv.diff(with_constant(floats[0]), with_constant(floats[0])).equal
+    (change,) = ortconv.diff(*map(with_constant, floats)).changes
+    assert (change.kind, change.before.split("[")[0], change.after.split("[")[0]) == ("constant", "float", "double")
+
+
 # ---------------------------------------------------------------------- conversions
 
 
@@ -394,6 +425,11 @@ def test_ort_files_are_compared_as_onnx_models_are(converted: Callable[..., Path
     file = converted("bert_tiny")
     ortconv.export(file, tmp_path / "back.onnx")
     assert ortconv.diff(file, tmp_path / "back.onnx").equal
+    runtime = ortconv.diff(
+        converted("qdq_cnn", optimization_level="basic"), converted("qdq_cnn", optimization_style="Runtime")
+    )
+    assert set(runtime.counts) == {"saved fusion"}
+    assert all(change.before == "none" for change in runtime.changes)
     nnapi = ortconv.diff(converted("mnist", optimization_level="basic"), converted("mnist", use_nnapi=True))
     assert "provider" in nnapi.counts
 
