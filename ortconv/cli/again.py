@@ -41,10 +41,14 @@ def _words(option: click.Option, value: object) -> Iterator[str]:
         yield from (option.opts[0], str(one))
 
 
-def add_reduce_line(error: MismatchError, model: Path, *commands: Sequence[str]) -> None:
-    """Add to an error's hint how to shrink the model on which these commands, one after the other, end with it."""
+def add_reduce_line(error: MismatchError, model: Path, *commands: Sequence[str], output: str | None = None) -> None:
+    """Add to an error's hint how to shrink the model on which these commands, one after the other, end with it.
+
+    `output` is what they print then, and not for other failures with the same exit code.
+    """
     check = " && ".join(" ".join(map(_quoted, ("ortconv", *words))) for words in commands)
-    line = shlex.join(["ortconv", "reduce", str(model), "--expect-exit", str(error.exit_code), "--check", check])
+    expected = ["--expect-exit", str(error.exit_code), *(["--expect-output", output] if output else [])]
+    line = shlex.join(["ortconv", "reduce", str(model), *expected, "--check", check])
     error.hint = f"{error.hint}; or shrink the model: {line}" if error.hint else f"shrink the model: {line}"
 
 

@@ -286,7 +286,7 @@ def _convert(model: Path, place: Path | None, options: Options, observer: Observ
     except MismatchError as error:
         if options.verify_each:
             words = ("convert", "{}", "-o", "{}.ort", *options_given())
-            add_reduce_line(error, model, words)
+            add_reduce_line(error, model, words, output=error.hint)
         raise
 
 

@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import OrtconvError, UsageError
-from ortconv.exporting.export import onnx_bytes
 from ortconv.files import read_bytes, write_bytes
-from ortconv.ir.model import Model
 from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.reduction.command import Command, Outcome
+from ortconv.reduction.files import model_bytes
 from ortconv.reduction.strip import without_texts, without_weights
 
 VERSION = 1
@@ -130,17 +129,7 @@ def _model_bytes(path: Path, found: Bundle, *, strip_weights: bool) -> bytes:
     without_texts(model)
     if strip_weights:
         found.stripped = without_weights(model)
-    return _written(model, path)
-
-
-def _written(model: Model, path: Path) -> bytes:
-    if not is_ort(path):
-        return onnx_bytes(model)
-    from ortconv.ortformat.writer import save
-
-    with TemporaryDirectory(prefix="ortconv-") as folder:
-        save(model, Path(folder) / "model.ort")
-        return read_bytes(Path(folder) / "model.ort")
+    return model_bytes(model, ort=is_ort(path))
 
 
 def _inputs(data: bytes, given: Mapping[str, Any] | None, found: Bundle) -> dict[str, bytes]:
