@@ -21,6 +21,8 @@ from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.reduction.command import Command, Outcome
 from ortconv.reduction.files import model_bytes
 from ortconv.reduction.strip import without_texts, without_weights
+from ortconv.reduction.values import SECONDS
+from ortconv.runtime.deadline import within
 
 VERSION = 1
 """Of the JSON document."""
@@ -150,9 +152,16 @@ def _inputs(data: bytes, given: Mapping[str, Any] | None, found: Bundle) -> dict
 
 
 def _made_up(data: bytes) -> dict[str, Any]:
-    from ortconv.compare.feeds import candidates
+    """The first made-up inputs that the model accepts on numpy; those that fit its declared types where it does not run."""
+    from ortconv.compare.feeds import candidates, first_run
+    from ortconv.runtime.session import Session
 
-    feeds = next(iter(candidates(load(data, only_to_run=True).graph)), {})
+    model = load(data, only_to_run=True)
+    try:
+        with within(SECONDS), Session(model) as session:
+            feeds, _ = first_run(session)
+    except OrtconvError:
+        feeds = next(iter(candidates(model.graph)), {})
     arrays = {name: array for name, array in feeds.items() if isinstance(array, np.ndarray) and array.dtype != object}
     return arrays if sum(array.nbytes for array in arrays.values()) <= LARGEST_INPUTS else {}
 
