@@ -16,6 +16,7 @@ from ortconv.cli import main
 from ortconv.errors import UsageError
 from tests.conftest import SAMPLES
 from tests.differences.scrambled import scrambled
+from tests.optimizer import golden
 
 Graph = onnx.GraphProto
 Planted = Callable[[onnx.ModelProto], None]
@@ -289,6 +290,14 @@ def test_other_names_and_another_order_are_no_change(sample: Path) -> None:
     assert (result.equal, result.changes) == (True, [])
     assert result.nodes_in_both == ortconv.inspect(proto).nodes
     assert result.renamed
+
+
+@pytest.mark.parametrize("start", range(4))
+def test_golden_cases_are_equal_under_other_names(start: int) -> None:
+    cases = list(golden.cases())[start::32]
+    assert len(cases) > 10
+    for case in cases:
+        assert ortconv.diff(case.proto(), scrambled(case.proto(), start)).changes == [], case.id
 
 
 def test_twins_are_told_apart_by_their_readers() -> None:
