@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -14,16 +14,23 @@ SHOWN = ("as_json", "quiet", "verbose", "markdown")
 """Options that only change what a command prints."""
 
 
-def options_given(but: Collection[str] = ()) -> list[str]:
-    """The options of the present command that are on its command line, but for those of these names."""
+def options_given() -> list[str]:
+    """The options of the present command that are on its command line, but for those that name files to write."""
     context = click.get_current_context()
     return [
         word
         for param in context.command.params
-        if isinstance(param, click.Option) and param.name not in (*SHOWN, *but) and param.name is not None
+        if isinstance(param, click.Option)
+        and param.name is not None
+        and param.name not in SHOWN
+        and not _is_output(param)
         if context.get_parameter_source(param.name) is click.core.ParameterSource.COMMANDLINE
         for word in _words(param, context.params[param.name])
     ]
+
+
+def _is_output(option: click.Option) -> bool:
+    return isinstance(option.type, click.Path) and not option.type.exists
 
 
 def _words(option: click.Option, value: object) -> Iterator[str]:
@@ -34,10 +41,14 @@ def _words(option: click.Option, value: object) -> Iterator[str]:
         yield from (option.opts[0], str(one))
 
 
-def add_reduce_line(error: MismatchError, model: Path, *commands: Sequence[str]) -> None:
-    """Add to an error's hint how to shrink the model on which these commands, one after the other, end with it."""
+def add_reduce_line(error: MismatchError, model: Path, *commands: Sequence[str], output: str | None = None) -> None:
+    """Add to an error's hint how to shrink the model on which these commands, one after the other, end with it.
+
+    `output` is what they print then, and not for other failures with the same exit code.
+    """
     check = " && ".join(" ".join(map(_quoted, ("ortconv", *words))) for words in commands)
-    line = shlex.join(["ortconv", "reduce", str(model), "--expect-exit", str(error.exit_code), "--check", check])
+    expected = ["--expect-exit", str(error.exit_code), *(["--expect-output", output] if output else [])]
+    line = shlex.join(["ortconv", "reduce", str(model), *expected, "--check", check])
     error.hint = f"{error.hint}; or shrink the model: {line}" if error.hint else f"shrink the model: {line}"
 
 

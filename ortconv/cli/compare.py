@@ -95,15 +95,16 @@ def command(
     except MismatchError as error:
         commands = _again(subjects, models)
         if flags["layers"] and commands and subjects[0].file is not None:
-            add_reduce_line(error, subjects[0].file, *commands)
+            kinds = (o.found.mismatch for one in found for o in one.outputs if o.found.mismatch)
+            add_reduce_line(error, subjects[0].file, *commands, output=next(kinds, None))
         raise
 
 
 def _again(subjects: Sequence[Subject], models: Sequence[str]) -> list[list[str]]:
     """The commands that compare another model in the same way; none where the models are not made of one."""
     first, *others = [one.file for one in subjects if one.file is not None]
-    files = {first: "{}"} | dict.fromkeys((file for file in others if file.suffix.lower() == ".ort"), "{}.ort")
-    if first.suffix.lower() != ".onnx" or any(file not in files for file in others) or len(files) > 2:
+    files = dict.fromkeys((file for file in others if file.suffix.lower() == ".ort"), "{}.ort") | {first: "{}"}
+    if any(file not in files for file in others) or len(files) > (2 if first.suffix.lower() == ".onnx" else 1):
         return []
     named = [text.replace(str(file), files[file], 1) for text, file in zip(models, (first, *others), strict=True)]
     comparison = ["compare", *named, *options_given()]

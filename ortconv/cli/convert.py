@@ -285,8 +285,8 @@ def _convert(model: Path, place: Path | None, options: Options, observer: Observ
             return convert(model, target, options=options, observer=observer, started=started)
     except MismatchError as error:
         if options.verify_each:
-            words = ("convert", "{}", "-o", "{}.ort", *options_given(but=("output", "output_dir")))
-            add_reduce_line(error, model, words)
+            words = ("convert", "{}", "-o", "{}.ort", *options_given())
+            add_reduce_line(error, model, words, output=error.hint)
         raise
 
 

@@ -33,7 +33,7 @@ WHY = {
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="The .onnx file to write.  [default: MODEL.reduced.onnx in this directory]",
+    help="The file to write, in the format of MODEL.  [default: x.reduced.onnx of x.onnx, in this directory]",
 )
 @click.option(
     "--expect-exit", type=int, metavar="CODE", help="Exit code that is the failure.  [default: that on MODEL, not 0]"
@@ -67,7 +67,7 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Shrink MODEL, an .onnx file, while a command still fails on it: fewer nodes, then fewer inputs, smaller shapes and constants.
+    """Shrink MODEL (.onnx or .ort) while a command still fails on it: fewer nodes, then fewer inputs, smaller shapes and constants.
 
     The smallest model is in place whenever the command is stopped; the same command line goes on from there. Such as:
     ortconv reduce model.onnx --check 'ortconv convert {} -o {}.ort --verify-each'
@@ -75,7 +75,7 @@ def command(
     from ortconv.reduction.command import Command
     from ortconv.reduction.reduce import reduce
 
-    target = output or Path(f"{model.stem}.reduced.onnx")
+    target = output or Path(f"{model.stem}.reduced{model.suffix}")
     found = reduce(
         model,
         target,

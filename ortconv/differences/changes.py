@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +26,9 @@ Kind = Literal[
 ]  # fmt: skip
 
 ABSENT = "none"
+
+MOST_BEHIND = 1000
+"""How many values that nodes without a partner read are looked at for each of their readers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +204,26 @@ class Comparison:
                 self._constants.add((ours, theirs))
                 yield self._of_constants(ours, theirs)
             return
+        if not self._follows(ours, theirs):
+            yield self._change("rewired", subject, _name(ours), _name(theirs), detail)
+
+    def _follows(self, ours: Value | None, theirs: Value | None) -> bool:
+        """Whether a read follows from nodes that came or went.
+
+        It does if the nodes that went and those that came begin at a common value, or if constants take their place.
+        """
         gone = ours is not None and self.alignment.is_gone(ours)
         new = theirs is not None and self.alignment.is_new(theirs)
-        if not gone and not new:
-            yield self._change("rewired", subject, _name(ours), _name(theirs), detail)
+        if ours is None or theirs is None or (gone and new):
+            return gone or new
+        if gone:
+            return theirs.constant is not None or any(
+                self.alignment.same(v, theirs) for v in _behind(ours, self.alignment.is_gone)
+            )
+        return new and (
+            ours.constant is not None
+            or any(self.alignment.same(ours, v) for v in _behind(theirs, self.alignment.is_new))
+        )
 
     def _of_constants(self, ours: Value, theirs: Value) -> Change:
         assert ours.const is not None
@@ -254,6 +273,20 @@ class Comparison:
         """A constant for each content; defaults of inputs excepted."""
         color = self.alignment.palette.content
         return {color(v.const): v for v in graph.initializers.values() if v.const is not None and not v.is_input}
+
+
+def _behind(value: Value, is_left: Callable[[Value], bool]) -> Iterator[Value]:
+    """What the nodes without a partner that compute a value read, in steps back from it; of many, the nearest."""
+    seen, queue = {value}, deque([value])
+    while queue and len(seen) < MOST_BEHIND:
+        producer = queue.popleft().producer
+        for read in producer.inputs if producer is not None else ():
+            if read is not None and read not in seen:
+                seen.add(read)
+                if is_left(read):
+                    queue.append(read)
+                else:
+                    yield read
 
 
 def described(node: Node) -> str:

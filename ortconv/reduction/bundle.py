@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import OrtconvError, UsageError
-from ortconv.exporting.export import onnx_bytes
 from ortconv.files import read_bytes, write_bytes
-from ortconv.ir.model import Model
 from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.reduction.command import Command, Outcome
+from ortconv.reduction.files import model_bytes
 from ortconv.reduction.strip import without_texts, without_weights
+from ortconv.reduction.values import SECONDS
+from ortconv.runtime.deadline import within
 
 VERSION = 1
 """Of the JSON document."""
@@ -130,17 +131,7 @@ def _model_bytes(path: Path, found: Bundle, *, strip_weights: bool) -> bytes:
     without_texts(model)
     if strip_weights:
         found.stripped = without_weights(model)
-    return _written(model, path)
-
-
-def _written(model: Model, path: Path) -> bytes:
-    if not is_ort(path):
-        return onnx_bytes(model)
-    from ortconv.ortformat.writer import save
-
-    with TemporaryDirectory(prefix="ortconv-") as folder:
-        save(model, Path(folder) / "model.ort")
-        return read_bytes(Path(folder) / "model.ort")
+    return model_bytes(model, ort=is_ort(path))
 
 
 def _inputs(data: bytes, given: Mapping[str, Any] | None, found: Bundle) -> dict[str, bytes]:
@@ -161,9 +152,16 @@ def _inputs(data: bytes, given: Mapping[str, Any] | None, found: Bundle) -> dict
 
 
 def _made_up(data: bytes) -> dict[str, Any]:
-    from ortconv.compare.feeds import candidates
+    """The first made-up inputs that the model accepts on numpy; those that fit its declared types where it does not run."""
+    from ortconv.compare.feeds import candidates, first_run
+    from ortconv.runtime.session import Session
 
-    feeds = next(iter(candidates(load(data, only_to_run=True).graph)), {})
+    model = load(data, only_to_run=True)
+    try:
+        with within(SECONDS), Session(model) as session:
+            feeds, _ = first_run(session)
+    except OrtconvError:
+        feeds = next(iter(candidates(model.graph)), {})
     arrays = {name: array for name, array in feeds.items() if isinstance(array, np.ndarray) and array.dtype != object}
     return arrays if sum(array.nbytes for array in arrays.values()) <= LARGEST_INPUTS else {}
 

@@ -12,13 +12,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from ortconv.errors import OrtconvError, UsageError
-from ortconv.exporting.export import onnx_bytes
 from ortconv.files import read_bytes, write_bytes
 from ortconv.ir.model import Model
 from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.pipeline.result import operator_counts
 from ortconv.reduction import edits
 from ortconv.reduction.command import LATE, Command, Outcome
+from ortconv.reduction.files import check_valid, model_bytes
 from ortconv.reduction.journal import Journal
 from ortconv.reduction.values import captured
 
@@ -87,19 +87,20 @@ def reduce(
     The check is a command of the shell, in which {} is the model's path, or a function that says whether the model at a path has
     the fault. A command fails if it ends with `expect_exit`, by default the exit code that it has on the whole model, and prints
     `expect_output`, if that is given. `steps` and `seconds` bound the search. With a `journal`, a search that was stopped goes on
-    where it was. `progress` is called with a line about each smaller model. Every candidate is a valid model.
+    where it was. `progress` is called with a line about each smaller model. Every candidate is a valid model of the same format.
+    Fusions that an .ort file of Runtime style leaves to onnxruntime are dropped.
 
     UsageError if the check does not fail on the whole model, or no longer does when ortconv writes the model anew.
     """
     target = Path(output)
-    if target.suffix.lower() != ".onnx":
-        raise UsageError("reduce writes .onnx files", file=target, hint=f"name it {target.stem}.onnx")
     with as_file(source) as (path, label), TemporaryDirectory(prefix="ortconv-") as folder:
         if journal is None or not Path(journal).exists():
             _refuse_existing(target)
-        if is_ort(path):
-            raise UsageError("reduce takes .onnx models", file=path, hint="ortconv export makes one of an .ort file")
+        suffix = ".ort" if is_ort(path) else ".onnx"
+        if target.suffix.lower() != suffix:
+            raise UsageError(f"reduce writes a model of the same format, {suffix}", file=target)
         model = load(path, only_to_run=True)
+        model.saved = []
         found = Reduction(label, str(target), sum(1 for _ in model.graph.walk()), model.file_bytes)
         has_fault = _tried(check, expect_exit, expect_output, path, found)
         search = _Search(Path(folder), target, has_fault, found, steps, seconds, progress)
@@ -188,8 +189,9 @@ class _Search:
         seconds: float | None,
         progress: Callable[[str], None] | None,
     ) -> None:
-        self.best = folder / "best.onnx"
-        self.candidate = folder / "candidate.onnx"
+        self.best = folder / f"best{target.suffix}"
+        self.candidate = folder / f"candidate{target.suffix}"
+        self._ort = target.suffix.lower() == ".ort"
         self.found = found
         self.journal = Journal(None, "")
         self._target, self._has_fault, self._steps, self._progress = target, has_fault, steps, progress
@@ -202,7 +204,7 @@ class _Search:
         """Take the whole model, written anew, as the first one. UsageError if it does not fail."""
         edits.drop_unused_inputs(model)
         if not self._accept(model):
-            hint = "the fault lies in what ortconv does not keep, such as functions, or the model is not valid"
+            hint = "the fault lies in what is not kept, such as functions, or fusions that are left to onnxruntime"
             raise UsageError(
                 "the check does not fail when the model is written anew", file=self.found.source, hint=hint
             )
@@ -238,7 +240,7 @@ class _Search:
 
     def _accept(self, model: Model) -> bool:
         """Whether a model is smaller than the smallest so far, valid, and has the fault; then it is written to the output."""
-        data = onnx_bytes(model)
+        data = model_bytes(model, ort=self._ort)
         if not self._is_smaller(model, data):
             return False
         digest = blake2b(data, digest_size=16).hexdigest()
@@ -246,8 +248,8 @@ class _Search:
         if fails is False:
             self.found.known += 1
             return False
+        check_valid(model, data, ort=self._ort)
         self.candidate.write_bytes(data)
-        load(self.candidate, only_to_run=True)
         if fails is None:
             self.found.steps += 1
             fails = self._has_fault(self.candidate)

@@ -30,10 +30,12 @@ def test_verify_each_ends_with_it(
     monkeypatch.setattr("ortconv.optimizer.basic.PASSES", (RulePass("WrongFusion", wrong),))
     source = SAMPLES / "mnist.onnx"
     given = ["--verify-each", "--optimization-level", "basic", "--fold-limit", "1", "--quiet"]
+    given += ["--html", str(tmp_path / "page.html")]
     assert main(["convert", str(source), "-o", str(tmp_path / "m.ort"), *given]) == 4
     words = line_of(capsys.readouterr().err)
-    assert words[:6] == ["ortconv", "reduce", str(source), "--expect-exit", "4", "--check"]
-    assert shlex.split(words[6]) == [
+    assert words[:5] == ["ortconv", "reduce", str(source), "--expect-exit", "4"]
+    assert words[5:8] == ["--expect-output", "leave it out with --disable-pass WrongFusion", "--check"]
+    assert shlex.split(words[8]) == [
         *("ortconv", "convert", "{}", "-o", "{}.ort", "--optimization-level", "basic", "--verify-each"),
         *("--fold-limit", "1"),
     ]  # fmt: skip
@@ -58,5 +60,7 @@ def test_compare_layers_ends_with_it(
     assert then == "ortconv compare {} {}.ort --layers --fail-on 'cosine<2'"
     outcome = Command(check).run(source)
     assert outcome.exit_code == 4, outcome.output
+    assert main(["compare", str(other), f"{other}@onnxruntime", *gate]) == 4
+    assert line_of(capsys.readouterr().err)[6].startswith("ortconv compare {} {}@onnxruntime ")
     assert main(["compare", str(source), str(SAMPLES / "mnist.onnx"), *gate]) == 4
     assert "shrink the model" not in capsys.readouterr().err

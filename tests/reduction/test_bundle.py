@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 
 import ortconv
@@ -109,6 +110,15 @@ def test_constants_of_all_types_are_made_up(array: np.ndarray) -> None:
         assert array.min() <= new.numpy().min() <= new.numpy().max() <= array.max()
     if array.dtype == object:
         assert "name" not in "".join(new.numpy())
+
+
+def test_made_up_inputs_are_such_as_the_model_accepts(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[1,1,h,w] x) => (float[1,1,n,m] y) { y = AveragePool <kernel_shape = [5, 5]> (x) }"""
+    ortconv.bundle(onnx.parser.parse_model(text), tmp_path / "b")
+    feeds = dict(np.load(tmp_path / "b/inputs.npz"))
+    (y,) = ortconv.Session(tmp_path / "b/model.onnx").run(None, feeds)
+    assert y.size >= 1
 
 
 def test_an_ort_file_stays_one(tmp_path: Path) -> None:

@@ -179,6 +179,16 @@ def test_a_gate_of_ortconv_is_reduced(tmp_path: Path) -> None:
     assert (found.exit_code, found.stopped, found.nodes_after < 20) == (5, "steps", True)
 
 
+@pytest.mark.parametrize("settings", [{}, {"use_nnapi": True}, {"optimization_style": "Runtime"}], ids=str)
+def test_an_ort_file_is_reduced_to_one(settings: dict[str, Any], tmp_path: Path) -> None:
+    ortconv.convert(SAMPLES / "qdq_cnn.onnx", tmp_path / "m.ort", validate=False, **settings)
+    found = ortconv.reduce(tmp_path / "m.ort", tmp_path / "s.ort", some(lambda n: "MaxPool" in n.op))
+    assert (found.nodes_after, found.stopped) == (1, None)
+    assert ortconv.verify(tmp_path / "s.ort").findings == []
+    with pytest.raises(UsageError, match=r"of the same format, \.ort"):
+        ortconv.reduce(tmp_path / "m.ort", tmp_path / "s.onnx", lambda path: True)
+
+
 def test_a_search_for_another_failure_begins_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "s.onnx"
     line = ["reduce", str(SAMPLES / "mnist.onnx"), "-o", str(target), "--check", "echo boom; exit 9"]
