@@ -24,9 +24,10 @@ KEYS = {
     MIXED: "some of both",
     INPUT: "input or output",
 }
+COPY, COST = "copy", "cost"
 COPY_KEY = "copied between CPU and accelerator"
 COST_KEY = "time on the CPU, beside its neighbors"
-SEARCH = (
+SEARCH = Markup(
     '<input id="search" type="search" placeholder="operator, name or rule  ( / )" aria-label="search nodes" autocomplete="off">'
     '<span id="found" role="status"></span>'
 )
@@ -63,20 +64,26 @@ def picture(found: Scene, title: str, estimate: Estimate | None = None) -> dict[
     }
 
 
-def stage(*pictures: dict[str, Any], scripts: tuple[str, ...] = (), more: Mapping[str, Any] | None = None) -> Stage:
-    """The pictures of a page, side by side; `more` is data for other scripts."""
+def stage(
+    *pictures: dict[str, Any],
+    scripts: tuple[str, ...] = (),
+    more: Mapping[str, Any] | None = None,
+    keys: Mapping[str, str] | None = None,
+) -> Stage:
+    """The pictures of a page, side by side; `more` is data for other scripts, `keys` are further ones of the legend."""
     frames = "".join(_frame(i, found, len(pictures) > 1) for i, found in enumerate(pictures))
     markup = Markup(f'<div class="pictures">{frames}</div>')
-    return Stage(markup, ("picture.css",), (*scripts, *SCRIPTS), {"pictures": list(pictures), **(more or {})})
+    data = {"pictures": list(pictures), **(more or {})}
+    with_target = any(found["target"] is not None for found in pictures)
+    meanings = _legend(with_target, keys or {})
+    return Stage(markup, ("picture.css",), (*scripts, *SCRIPTS), data, SEARCH, meanings)
 
 
-def legend(*, with_target: bool) -> str:
-    """The meaning of colors and shapes, as HTML."""
-    keys = KEYS if with_target else {INPUT: KEYS[INPUT]}
-    spans = [f'<span><span class="key {kind}"></span>{meaning}</span>' for kind, meaning in keys.items()]
-    spans.append(f'<span><span class="key cost"></span>{COST_KEY}</span>')
-    spans += [f'<span><span class="key copy"></span>{COPY_KEY}</span>'] if with_target else []
-    return f'<p class="legend">{"".join(spans)}</p>'
+def _legend(with_target: bool, more: Mapping[str, str]) -> Markup:
+    """The meaning of colors and shapes."""
+    keys = {**KEYS, COST: COST_KEY, COPY: COPY_KEY} if with_target else {INPUT: KEYS[INPUT], COST: COST_KEY}
+    spans = [f'<span><span class="key {kind}"></span>{meaning}</span>' for kind, meaning in (keys | dict(more)).items()]
+    return Markup(f'<p class="legend">{"".join(spans)}</p>')
 
 
 def _frame(index: int, found: dict[str, Any], is_titled: bool) -> str:
