@@ -1,6 +1,7 @@
-"""The guide's commands run, and print what the guide says. UPDATE_GOLDEN=1 writes those that differ anew, but for those with a line "...".
+"""The guide's commands run, and print what the guide says.
 
-Of what varies between machines, only the presence is compared: times, memory, releases, numbers that rounding decides.
+UPDATE_GOLDEN=1 writes outputs that differ anew, but for those with a line "...". Of what varies between machines, only the presence
+is compared: times, memory, releases, numbers that rounding decides.
 """
 
 from __future__ import annotations

@@ -23,10 +23,12 @@ KEYS = {
     CPU: "left to the CPU",
     MIXED: "some of both",
     INPUT: "input or output",
+    "cost": "time on the CPU, beside its neighbors",
+    "copy": "copied between CPU and accelerator",
 }
-COPY, COST = "copy", "cost"
-COPY_KEY = "copied between CPU and accelerator"
-COST_KEY = "time on the CPU, beside its neighbors"
+"""The legend, by class of its signs."""
+WITHOUT_TARGET = (INPUT, "cost")
+"""The signs of a picture that is not divided."""
 SEARCH = Markup(
     '<input id="search" type="search" placeholder="operator, name or rule  ( / )" aria-label="search nodes" autocomplete="off">'
     '<span id="found" role="status"></span>'
@@ -38,7 +40,7 @@ BUTTONS = (
     ("open", "⊞", "open all groups"),
     ("close", "⊟", "close all groups"),
 )
-SCRIPTS = ("geometry.js", "details.js", "picture.js")
+SCRIPTS = ("geometry.js", "details.js", "minimap.js", "picture.js")
 
 
 def drawn(graph: Graph | None, partitioning: Partitioning | None = None, estimate: Estimate | None = None) -> Scene:
@@ -81,8 +83,8 @@ def stage(
 
 def _legend(with_target: bool, more: Mapping[str, str]) -> Markup:
     """The meaning of colors and shapes."""
-    keys = {**KEYS, COST: COST_KEY, COPY: COPY_KEY} if with_target else {INPUT: KEYS[INPUT], COST: COST_KEY}
-    spans = [f'<span><span class="key {kind}"></span>{meaning}</span>' for kind, meaning in (keys | dict(more)).items()]
+    keys = {sign: meaning for sign, meaning in KEYS.items() if with_target or sign in WITHOUT_TARGET} | dict(more)
+    spans = [f'<span><span class="key {sign}"></span>{meaning}</span>' for sign, meaning in keys.items()]
     return Markup(f'<p class="legend">{"".join(spans)}</p>')
 
 
