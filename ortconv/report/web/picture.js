@@ -486,7 +486,7 @@ function startPictures() {
     if (e.key === "Escape") {
       const from = pictures.find((p) => p.chosen !== null) ?? pictures[0];
       tell([]);
-      from.focus(from.current);
+      if (from.at.has(from.current)) from.focus(from.current);
       from.unchoose();
       if (input.value) { input.value = ""; look(); }
     }
