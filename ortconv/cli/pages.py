@@ -11,7 +11,7 @@ from ortconv.cli.options import given_options
 from ortconv.files import write_text
 from ortconv.models import load
 from ortconv.report.page import about, page
-from ortconv.report.picture import SEARCH, drawn, legend, picture, stage
+from ortconv.report.picture import drawn, picture, stage
 from ortconv.report.story import RewriteStep, story_page
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ def write_inspection(html: Path, model: Path, found: Inspection, fix_dims: Mappi
         [replace(head, title="Model"), *shown, about(given_options())],
         kind="inspection",
         stage=stage(picture(drawn(graph), model.name)),
-        toolbar=SEARCH + legend(with_target=False),
     )
     write_text(html, text)
 

@@ -78,8 +78,9 @@ def outline(graph: Graph | None, partitioning: Partitioning | None = None, estim
     """The graph as one part. With a partitioning, nodes are colored and grouped by it; with an estimate, partitions have a cost."""
     if graph is None:
         return Part(Box(PLAIN))
-    drawn = _Drawn(partitioning, estimate)
-    return drawn.graph(graph, short(graph.name), drawn.nodes(graph) if partitioning is None else drawn.groups())
+    drawer = _Drawer(partitioning, estimate)
+    inner = drawer.nodes(graph) if partitioning is None else drawer.groups()
+    return drawer.graph(graph, short(graph.name), inner)
 
 
 def reads(node: Node) -> list[Value]:
@@ -115,13 +116,16 @@ def stages(partitioning: Partitioning) -> list[list[Node]]:
     return sorted(connected.sets(), key=lambda part: stage[part[0]])
 
 
-class _Drawn:
-    """Makes the parts of one graph."""
+Rows = tuple[tuple[int, ...], tuple[int, ...]]
+"""Symbols and sizes of a row of parts. Rows of equal ones are folded alike."""
+
+
+class _Drawer:
+    """Makes the parts of a graph and of its subgraphs."""
 
     def __init__(self, partitioning: Partitioning | None, estimate: Estimate | None) -> None:
         self.partitioning, self.estimate = partitioning, estimate
-        self.known: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Repeat]] = {}
-        """Repeats by symbols and sizes: blocks of the same operators are folded alike."""
+        self.known: dict[Rows, list[Repeat]] = {}
 
     def graph(self, graph: Graph, label: str, inner: list[Part]) -> Part:
         """A graph: its inputs that something reads, its nodes as these parts, its outputs."""
@@ -229,7 +233,7 @@ class _Drawn:
         rows = [list(parts[s : s + repeat.period]) for s in starts]
         name, numbers = _block_names([[n for part in row for n in part.nodes] for row in rows])
         if repeat.period == 1:
-            blocks = rows[0] if len(rows) == 1 else [row[0] for row in rows]
+            blocks = [row[0] for row in rows]
         else:
             blocks = [self.group(f"{name} {i}", row, self.folded(row)) for i, row in zip(numbers, rows, strict=True)]
         return replace(self.group(f"{repeat.blocks} × {name}", blocks, self.cut(blocks), rows[0]), is_repeat=True)

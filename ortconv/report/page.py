@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ortconv import __version__
-from ortconv.report.sections import Link, Markup, Section
+from ortconv.report.sections import NOTHING, Link, Markup, Section
 
 WEB = Path(__file__).with_name("web")
 CLOSED = "base-uri 'none'; form-action 'none'"
@@ -39,12 +39,14 @@ class Stage:
     styles: Sequence[str] = ()
     scripts: Sequence[str] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
+    toolbar: Markup = NOTHING
+    """HTML behind the headline."""
+    legend: Markup = NOTHING
+    """The meaning of colors: behind the toolbar or, on a narrow screen, in the sheet."""
 
 
-def page(
-    title: str, headline: str, sections: Iterable[Section], *, kind: str, stage: Stage | None = None, toolbar: str = ""
-) -> str:
-    """The whole page. `kind` names what it shows, such as "partitions"; `toolbar` is HTML that follows the headline."""
+def page(title: str, headline: str, sections: Iterable[Section], *, kind: str, stage: Stage | None = None) -> str:
+    """The whole page. `kind` names what it shows, such as "partitions"."""
     stage = stage or Stage(Markup(""))
     style = _files("page.css", *stage.styles)
     script = _files("page.js", *stage.scripts)
@@ -58,7 +60,7 @@ def page(
 <meta name="color-scheme" content="light dark"><meta name="generator" content="ortconv {__version__}">
 <title>{name}: {text(kind)}</title><style>{style}</style></head>
 <body class="{where}">
-<header><h1>{name}</h1><p class="headline">{text(headline)}</p>{toolbar}</header>
+<header><h1>{name}</h1><p class="headline">{text(headline)}</p>{stage.toolbar}{stage.legend}</header>
 {_main(stage, body)}
 {data}<script>{script}</script></body></html>
 """
@@ -71,7 +73,7 @@ def _main(stage: Stage, body: str) -> str:
 <aside id="sheet" aria-label="details and numbers">
 <button id="handle" aria-expanded="false" aria-controls="sheet">Details and numbers</button>
 <div id="details" role="status"></div>
-{body}</aside>"""
+{stage.legend}{body}</aside>"""
 
 
 def section_html(section: Section) -> str:

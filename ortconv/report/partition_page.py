@@ -11,7 +11,7 @@ from ortconv.partition.cost import ASSUMPTIONS
 from ortconv.report.outline import byte_text
 from ortconv.report.page import about, page
 from ortconv.report.partitions import refusals
-from ortconv.report.picture import SEARCH, legend, picture, stage
+from ortconv.report.picture import picture, stage
 from ortconv.report.scene import Scene, headline
 from ortconv.report.sections import Link, Section
 
@@ -36,7 +36,6 @@ def partition_page(
         [*_sections(analysis, advice, levels), about(options)],
         kind="partitions",
         stage=stage(found),
-        toolbar=SEARCH + legend(with_target=True),
     )
 
 
@@ -56,8 +55,9 @@ def _sections(analysis: Analysis, advice: Sequence[Merge], levels: Sequence[Mapp
 def _totals(analysis: Analysis) -> list[str]:
     p, e = analysis.partitioning, analysis.estimate
     share = 100 * e.multiply_adds_taken / e.multiply_adds if e.multiply_adds else 0.0
+    parts = f"{len(p.partitions)} partition{'' if len(p.partitions) == 1 else 's'}"
     lines = [
-        f"{p.taken} of {p.total} nodes and {share:.1f} % of the multiply-adds are in {len(p.partitions)} partitions",
+        f"{p.taken} of {p.total} nodes and {share:.1f} % of the multiply-adds are in {parts}",
         f"on {e.device.name}: {_ms(e.cpu_seconds)} on the CPU alone, {_ms(e.seconds)} with these partitions, "
         f"{_ms(e.best_seconds)} with the worthwhile ones",
         f"level {analysis.level}",

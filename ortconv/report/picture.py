@@ -23,10 +23,13 @@ KEYS = {
     CPU: "left to the CPU",
     MIXED: "some of both",
     INPUT: "input or output",
+    "cost": "time on the CPU, beside its neighbors",
+    "copy": "copied between CPU and accelerator",
 }
-COPY_KEY = "copied between CPU and accelerator"
-COST_KEY = "time on the CPU, beside its neighbors"
-SEARCH = (
+"""The legend, by class of its signs."""
+WITHOUT_TARGET = (INPUT, "cost")
+"""The signs of a picture that is not divided."""
+SEARCH = Markup(
     '<input id="search" type="search" placeholder="operator, name or rule  ( / )" aria-label="search nodes" autocomplete="off">'
     '<span id="found" role="status"></span>'
 )
@@ -37,7 +40,7 @@ BUTTONS = (
     ("open", "⊞", "open all groups"),
     ("close", "⊟", "close all groups"),
 )
-SCRIPTS = ("geometry.js", "details.js", "picture.js")
+SCRIPTS = ("geometry.js", "details.js", "minimap.js", "picture.js")
 
 
 def drawn(graph: Graph | None, partitioning: Partitioning | None = None, estimate: Estimate | None = None) -> Scene:
@@ -63,20 +66,26 @@ def picture(found: Scene, title: str, estimate: Estimate | None = None) -> dict[
     }
 
 
-def stage(*pictures: dict[str, Any], scripts: tuple[str, ...] = (), more: Mapping[str, Any] | None = None) -> Stage:
-    """The pictures of a page, side by side; `more` is data for other scripts."""
+def stage(
+    *pictures: dict[str, Any],
+    scripts: tuple[str, ...] = (),
+    more: Mapping[str, Any] | None = None,
+    keys: Mapping[str, str] | None = None,
+) -> Stage:
+    """The pictures of a page, side by side; `more` is data for other scripts, `keys` are further ones of the legend."""
     frames = "".join(_frame(i, found, len(pictures) > 1) for i, found in enumerate(pictures))
     markup = Markup(f'<div class="pictures">{frames}</div>')
-    return Stage(markup, ("picture.css",), (*scripts, *SCRIPTS), {"pictures": list(pictures), **(more or {})})
+    data = {"pictures": list(pictures), **(more or {})}
+    with_target = any(found["target"] is not None for found in pictures)
+    meanings = _legend(with_target, keys or {})
+    return Stage(markup, ("picture.css",), (*scripts, *SCRIPTS), data, SEARCH, meanings)
 
 
-def legend(*, with_target: bool) -> str:
-    """The meaning of colors and shapes, as HTML."""
-    keys = KEYS if with_target else {INPUT: KEYS[INPUT]}
-    spans = [f'<span><span class="key {kind}"></span>{meaning}</span>' for kind, meaning in keys.items()]
-    spans.append(f'<span><span class="key cost"></span>{COST_KEY}</span>')
-    spans += [f'<span><span class="key copy"></span>{COPY_KEY}</span>'] if with_target else []
-    return f'<p class="legend">{"".join(spans)}</p>'
+def _legend(with_target: bool, more: Mapping[str, str]) -> Markup:
+    """The meaning of colors and shapes."""
+    keys = {sign: meaning for sign, meaning in KEYS.items() if with_target or sign in WITHOUT_TARGET} | dict(more)
+    spans = [f'<span><span class="key {sign}"></span>{meaning}</span>' for sign, meaning in keys.items()]
+    return Markup(f'<p class="legend">{"".join(spans)}</p>')
 
 
 def _frame(index: int, found: dict[str, Any], is_titled: bool) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Node
 from ortconv.report.page import clean, page
-from ortconv.report.picture import SEARCH, legend, picture, stage
+from ortconv.report.picture import picture, stage
 from ortconv.report.scene import Scene, all_nodes
 from ortconv.report.sections import Markup, Section
 
@@ -19,7 +19,7 @@ WALK = Markup(
     '<button id="step-next">next ▶</button><button id="step-last">end</button></div>'
     '<input id="step" type="range" min="0" value="0" aria-label="step"><div id="step-text" role="status"></div></div>'
 )
-CHANGED_KEY = '<p class="legend"><span><span class="key changed"></span>changed</span></p>'
+CHANGED = {"changed": "changed"}
 
 
 class RewriteStep(NamedTuple):
@@ -49,16 +49,14 @@ def story_page(
     more: dict[str, Any] = {"steps": step_data(before, after, steps)} if steps else {}
     marks = [_numbers(nodes, labels) for nodes, labels in zip((before, after), changed, strict=True)]
     is_marked = any(marks)
+    more |= {"changed": marks} if is_marked else {}
     walk = [Section("Rewrites, step by step", figure=WALK)] if steps else []
-    with_target = any(scene.partitioning is not None for scene in scenes)
-    key = CHANGED_KEY if is_marked else ""
     return page(
         title,
         headline,
         [*walk, *sections],
         kind=kind,
-        stage=stage(*pictures, scripts=("steps.js",), more=more | ({"changed": marks} if is_marked else {})),
-        toolbar=SEARCH + legend(with_target=with_target) + key,
+        stage=stage(*pictures, scripts=("steps.js",), more=more, keys=CHANGED if is_marked else None),
     )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
+import click
 import pytest
 from click.shell_completion import ShellComplete
 
-from ortconv.cli import cli
+from ortconv.cli import VERBS, cli, command_of
 from tests.conftest import ROOT
 
 
@@ -50,6 +52,29 @@ def test_offers(line, some):
     assert set(some) <= set(offered(line))
     if not some:
         assert offered(line) == []
+
+
+NAMED = ("backend", "device", "keep_float", "pass", "profile", "stop_ops")
+
+
+def params(command: click.Command, name: str) -> Iterator[tuple[str, click.Parameter]]:
+    """All parameters of a command and of those below it, with the command's name."""
+    yield from ((name, param) for param in command.params)
+    for inner, below in command.commands.items() if isinstance(command, click.Group) else ():
+        yield from params(below, f"{name} {inner}")
+
+
+def test_every_option_for_such_names_completes_them():
+    left = [
+        f"{name} {param.opts[-1]}"
+        for verb in VERBS
+        for name, param in params(command_of(verb), verb)
+        if any(word in (param.name or "") for word in NAMED)
+        and param._custom_shell_complete is None
+        and not isinstance(param.type, click.Path | click.Choice | click.types.FuncParamType)
+        and not getattr(param, "is_flag", False)
+    ]
+    assert left == []
 
 
 def test_only_what_begins_so():

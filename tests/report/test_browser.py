@@ -280,3 +280,15 @@ def test_lines_end_in_arrowheads_that_follow_them(chromium: Browser, pages: Page
     found = chromium.evaluate(last)
     assert len(found) > 5
     assert all(found)
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_there_is_a_legend(chromium: Browser, pages: Pages, width: int) -> None:
+    chromium.open(pages["partition"], width)
+    if width == 390:
+        chromium.evaluate("document.getElementById('handle').click()")
+    shown = chromium.evaluate(
+        "[...document.querySelectorAll('.legend')].filter((e) => e.checkVisibility()).map((e) => e.textContent)"
+    )
+    assert len(shown) == 1
+    assert "left to the CPU" in shown[0]
