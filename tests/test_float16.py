@@ -172,6 +172,13 @@ def test_the_budget_decides(tmp_path: Path) -> None:
     assert errors[-1] == 0
 
 
+def test_float16_for_nnapi_is_doubted(tmp_path: Path) -> None:
+    result, _ = converted(DENSE, tmp_path, use_nnapi=True)
+    assert ["NNAPI_FLAG_USE_FP16" in text for text in result.warnings] == [True]
+    result, _ = converted(DENSE, tmp_path, use_coreml=True)
+    assert result.warnings == []
+
+
 CHOOSING = with_weights(
     model("g (float[64,8] x) => (float[64,16] y, int64[64,1] i) { y = MatMul(x, w)  i = ArgMax <axis = 1> (y) }"),
     w=np.random.default_rng(0).normal(size=(8, 1)) + np.random.default_rng(1).normal(size=(8, 16)) * 1e-4,

@@ -35,6 +35,7 @@ FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "SessionGetOutputName": (37, (P, Z, P, P)),
     "CreateTensorWithDataAsOrtValue": (49, (P, P, Z, P, Z, N, P)),
     "CreateCpuMemoryInfo": (69, (N, N, P)),
+    "AllocatorFree": (76, (P, P)),
     "GetAllocatorWithDefaultOptions": (78, (P,)),
     "AddSessionConfigEntry": (130, (P, S, S)),
 }
@@ -183,9 +184,10 @@ class Session:
             self.run()
 
     def __del__(self) -> None:
-        if hasattr(self, "_values"):
-            for value in self._values:
-                self._api.release("Value", value)
+        for value in getattr(self, "_values", ()):
+            self._api.release("Value", value)
+        for name in getattr(self, "_outputs", ()):
+            self._api.call("AllocatorFree", self._api.allocator, name)
         if hasattr(self, "_session"):
             self._api.release("Session", self._session)
 

@@ -47,10 +47,14 @@ def _head(found: Tuning) -> Iterator[str]:
     if found.recommended is not None:
         yield found.recommended.command
         yield opened_with(found.recommended.settings, found.recommended.provider)
+        best = found.best
+        if best is not None and best.oldest_onnxruntime is not None:
+            yield f"loads in onnxruntime {best.oldest_onnxruntime} and later"
     minutes = f"{found.seconds:.0f} s" if found.seconds < 120 else f"{found.seconds / 60:.1f} min"
-    yield f"{found.candidates} candidates, {found.files} different files, in {minutes}"
+    yield f"{found.candidates} candidates, {found.files} different file{'' if found.files == 1 else 's'}, in {minutes}"
     if not found.is_complete:
-        yield "not complete: " + ("; ".join(found.notes) or "the time was up, or it was interrupted")
+        why = "it was interrupted" if found.is_interrupted else "the time was up"
+        yield f"not complete: {'; '.join(found.notes) or why}"
 
 
 def opened_with(settings: SessionSettings, provider: str) -> str:
@@ -68,7 +72,11 @@ def _legend(found: Tuning) -> Iterator[str]:
     machine = found.machine
     load = "" if machine.load_average is None else f", load average {machine.load_average:.1f}"
     yield f"measured on {machine.cpu}, {machine.cores} cores, onnxruntime {machine.onnxruntime}{load}"
+    if machine.load_average is not None and machine.load_average > machine.cores:
+        yield "other programs keep the cores busy: the latency of several threads is that on such a machine"
     yield f"estimated for {found.device}; docs/cost.md has the formula and its assumptions"
+    if any(row.measured is not None and row.measured.is_stopped for row in found.rows):
+        yield "* measured in fewer blocks: it cannot win"
 
 
 def _row(row: Row) -> tuple[object, ...]:

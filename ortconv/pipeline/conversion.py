@@ -110,7 +110,7 @@ def _convert(
 
             infer_types(model.graph, options.custom_op_library)
         tell(observer, "load", model)
-    result.warnings = [*model.warnings, *left_out()]
+    result.warnings = [*model.warnings, *left_out(), *_doubts(options)]
     result.nodes_before = sum(1 for _ in model.graph.walk())
     result.bytes_before, result.external = model.file_bytes, model.external
     result.constants_before = constant_bytes(model)
@@ -159,6 +159,13 @@ def _narrows(options: Options, recipe: Recipe) -> bool:
     """Whether weights may be stored in fewer bits than they have."""
     passes = {p.name for stage in recipe.stages.values() for p in stage}
     return options.float16 or not inexact(recipe.stages).isdisjoint(passes)
+
+
+def _doubts(options: Options) -> list[str]:
+    """Options that work against each other."""
+    if options.float16 and options.use_nnapi:
+        return ["NNAPI takes no float16 tensors: keep the model in float32, and set NNAPI_FLAG_USE_FP16 in the app"]
+    return []
 
 
 def _narrowing(expected: Reference | None, options: Options) -> Callable[[Model], Float16] | None:

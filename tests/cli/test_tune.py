@@ -46,6 +46,7 @@ def test_tables_and_snippet(samples: Path, capsys: pytest.CaptureFixture[str]) -
     assert "latency is relative to the source, optimized by onnxruntime" in out
     assert "NNAPI, estimated" in out
     assert "The same file" in out
+    assert "loads in onnxruntime 1." in out
     assert "val session = environment.createSession" in out
     assert f"ortconv convert {samples / 'mnist.onnx'}" in out
 
