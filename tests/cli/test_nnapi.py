@@ -300,3 +300,21 @@ def test_a_phone_has_the_lower_of_both_feature_levels(mnist: Path, tmp_path: Pat
         phone.write_text(f"feature_level = {level}")
         found = printed("partition", mnist, "--device", phone, "--nnapi-feature-level", "8")
         assert found["feature_level"] == expected
+
+
+def test_pictures_of_partitions(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    drawn, graph = tmp_path / "a.svg", tmp_path / "a.dot"
+    arguments = ["nnapi", "dump", str(samples / "qdq_cnn.onnx"), "-q", "--device", "npu-int8"]
+    assert main([*arguments, "--svg", str(drawn), "--dark", "--dot", str(graph)]) == 0
+    assert capsys.readouterr().out == ""
+    for text in (drawn.read_text(), graph.read_text()):
+        assert "partition 0: " in text
+        assert "CONV_2D" in text
+
+
+def test_a_picture_of_nothing(mnist: Path, tmp_path: Path) -> None:
+    drawn, graph = tmp_path / "a.svg", tmp_path / "a.dot"
+    stops = "Conv,MaxPool,Relu,Gemm,Reshape,Add,MatMul"
+    assert main(["nnapi", "dump", str(mnist), "--stop-ops", stops, "--svg", str(drawn), "--dot", str(graph)]) == 0
+    assert "mnist.onnx" in drawn.read_text()
+    assert graph.read_text().startswith("digraph {")
