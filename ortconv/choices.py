@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import reprlib
+
+from ortconv.errors import UsageError
+
 LEVELS = ("disable", "basic", "extended", "layout", "all")
 """How far the optimizer goes; each level adds passes to the one before."""
 
@@ -16,8 +20,22 @@ TARGETS = ("nnapi", "coreml")
 STUDIED = ("disable", "basic", "extended", "aware")
 """How a model can be prepared before it is divided: by a level, or as conversion for the target prepares it."""
 
-FEATURE_LEVELS = range(27, 32)
-"""Android API levels that NNAPI's rules distinguish; the last includes all later ones."""
+FEATURE_LEVELS = (27, 28, 29, 30, 31, 1000006, 1000007, 1000008)
+"""The numbers of NNAPI's feature levels 1 to 8: Android's API levels up to 31. ONNX Runtime's rules are the same from 31 on."""
+
+FEATURE_LEVEL = 31
+"""The default feature level."""
+
+FEATURE_LEVELS_TEXT = "1 to 8, or a number of NNAPI: 27 to 31, 1000006 to 1000008"
+
+
+def feature_level(level: object) -> int:
+    """The number of a feature level, from 1 to 8 or the number itself. UsageError for anything else."""
+    known = {**dict(enumerate(FEATURE_LEVELS, 1)), **{number: number for number in FEATURE_LEVELS}}
+    if type(level) is not int or level not in known:
+        raise UsageError(f"NNAPI has no feature level {reprlib.repr(level)}", hint=f"choose {FEATURE_LEVELS_TEXT}")
+    return known[level]
+
 
 COREML_FORMATS = ("NeuralNetwork", "MLProgram")
 

@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "ortconv"
 
 LAYERS: list[set[str]] = [
-    {"choices", "errors"},
+    {"errors"},
+    {"choices"},
     {"files", "onnxlib", "process"},
     {"watch"},
     {"ir"},

@@ -96,7 +96,7 @@ def _details(d: dict[str, Any]) -> str:
         "profile": d["profile"] or "built in",
         "type": d["type"],
         "version": d["version"],
-        "feature level": f"{d['feature_level']} (API level {d['api_level']})",
+        "feature level": f"{d['feature_level']} (its number is {d['api_level']})",
         "cache files": f"{d['cache_files']['model']} for models, {d['cache_files']['data']} for data",
         "memory": f"aligned to {d['memory']['alignment']} bytes, padded to {d['memory']['padding']}",
     }

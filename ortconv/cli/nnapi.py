@@ -14,6 +14,7 @@ from ortconv.cli.options import PAGE, add
 
 if TYPE_CHECKING:
     from ortconv.report.benchmark import BenchmarkComparison
+    from ortconv.report.nnapi import Compiled
 
 DEFAULT_DEVICES = ("gpu-fp16", "npu-int8")
 DEFAULT_FLAGS = ("", "fp16", "nchw")
@@ -36,9 +37,23 @@ command.add_command(nnapi_trace.command)
     "--nnapi-flags", default="", metavar="FLAGS", help="fp16, nchw, cpu_disabled or cpu_only, comma separated."
 )
 @VLOG
+@click.option(
+    "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the models and their steps into this file."
+)
+@click.option("--dark", is_flag=True, help="Use colors for dark pages in --svg.")
+@click.option(
+    "--dot", type=click.Path(dir_okay=False, path_type=Path), help="Write the picture as a graph for Graphviz."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, as_json: bool, **flags: Any) -> None:
-    """Show the operands and operations of every partition of MODEL (.onnx or .ort)."""
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def dump(
+    model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, as_json: bool, quiet: bool, **flags: Any
+) -> None:
+    """Show the operands and operations of every partition of MODEL (.onnx or .ort).
+
+    A picture has a frame for each partition, for each step of a partition that several devices share, and for each model within
+    control flow.
+    """
     from ortconv.backends.nnapi.backend import NnapiOptions
     from ortconv.report.nnapi import compiled, document, text
 
@@ -46,12 +61,27 @@ def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, as
         ready, settings = prepared(model, flags)
         settings |= parsed(nnapi_flags)
         partitions = compiled(ready, NnapiOptions(**settings, devices=tuple(load_devices(profiles))))
+    _draw(model, partitions, flags)
     if as_json:
         print_json({"version": 1, "model": str(model), "partitions": document(partitions)})
-    else:
+    elif not quiet:
         from ortconv.cli.nnapi_view import NOTHING
 
         click.echo(printable(text(partitions)) if partitions else NOTHING)
+
+
+def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
+    if flags["svg"] is None and flags["dot"] is None:
+        return
+    from ortconv.files import write_text
+    from ortconv.report.blocks import dot, svg
+    from ortconv.report.nnapi_picture import partitions_frame
+
+    frame = partitions_frame(model.name, partitions)
+    if flags["svg"] is not None:
+        write_text(flags["svg"], svg(frame, dark=flags["dark"]))
+    if flags["dot"] is not None:
+        write_text(flags["dot"], dot(frame))
 
 
 def parsed(nnapi_flags: str) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.choices import FEATURE_LEVELS
+from ortconv.choices import FEATURE_LEVEL, FEATURE_LEVELS_TEXT
 from ortconv.cli import completion
+from ortconv.cli.options import FeatureLevels
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 LEVEL = click.option(
     "--nnapi-feature-level",
-    type=click.IntRange(FEATURE_LEVELS[0], FEATURE_LEVELS[-1]),
-    help="The NNAPI feature level of the phone.  [default: 31]",
+    type=FeatureLevels(),
+    help=f"The NNAPI feature level of the phone: {FEATURE_LEVELS_TEXT}.  [default: {FEATURE_LEVEL}]",
 )
 NNAPI = (
     click.option(

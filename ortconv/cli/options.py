@@ -9,8 +9,16 @@ from typing import Any
 
 import click
 
-from ortconv.choices import COREML_FORMATS, COREML_VERSION, ERROR_BUDGET, FEATURE_LEVELS
+from ortconv.choices import (
+    COREML_FORMATS,
+    COREML_VERSION,
+    ERROR_BUDGET,
+    FEATURE_LEVEL,
+    FEATURE_LEVELS_TEXT,
+    feature_level,
+)
 from ortconv.cli import completion
+from ortconv.errors import UsageError
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]
@@ -39,6 +47,19 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         if not seconds:
             self.fail(f"'{value}' is no time: write 90s, 10min or 2h", param, ctx)
         return float(seconds)
+
+
+class FeatureLevels(click.ParamType):  # type: ignore[type-arg]
+    """A feature level of NNAPI, from 1 to 8 or by its number; the value is the number."""
+
+    name = "level"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value)
+        try:
+            return feature_level(int(text) if text.isdecimal() else text)
+        except UsageError as error:
+            self.fail(f"{error.message}: {error.hint}", param, ctx)
 
 
 class Source(click.Path):
@@ -230,10 +251,10 @@ VALIDATION = (
 NNAPI = (
     click.option(
         "--nnapi-feature-level",
-        type=click.IntRange(FEATURE_LEVELS[0], FEATURE_LEVELS[-1]),
-        default=FEATURE_LEVELS[-1],
+        type=FeatureLevels(),
+        default=FEATURE_LEVEL,
         show_default=True,
-        help="Android API level to assume.",
+        help=f"NNAPI feature level to assume: {FEATURE_LEVELS_TEXT}.",
     ),
     click.option(
         "--nnapi-partitioning-stop-ops",

@@ -132,12 +132,11 @@ class CompoundPlan:
     @property
     def places(self) -> list[Device | None]:
         """The device of each operation of the model; None if the operation has steps on several devices."""
-        found: list[Device | None] = [None] * len(self.model.operations)
+        found: dict[int, Device] = {}
         for step in self.model_steps:
             if step.source == 0:
-                for index in step.operations:
-                    found[index] = step.device
-        return found
+                found |= dict.fromkeys(step.operations, step.device)
+        return [found.get(index) for index in self.model.client_order]
 
     def devices_of(self, is_output: bool, index: int) -> set[Device]:
         """The devices of the steps that read or write an argument of the model, steps inside control flow included."""

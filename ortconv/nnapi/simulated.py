@@ -48,6 +48,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ortconv.choices import feature_level
 from ortconv.errors import UsageError
 from ortconv.nnapi import caching
 from ortconv.nnapi.caching import CacheFiles
@@ -300,9 +301,10 @@ class _Profile:
         return None if names is None else frozenset(self.member(enum, name) for name in names)
 
     def level(self, number: Any) -> FeatureLevel:
-        if type(number) is not int or number not in range(1, 9):
-            raise self.error(f"the feature level {reprlib.repr(number)} is not one of 1 to 8")
-        return FeatureLevel.number(number)
+        try:
+            return FeatureLevel(feature_level(number))
+        except UsageError as error:
+            raise error.at(file=self.source) from None
 
     def capabilities(self) -> Capabilities:
         entries = {key: self.performance(key, value) for key, value in self.profile.get("performance", {}).items()}

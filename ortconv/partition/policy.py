@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ortconv.choices import COREML_FORMATS, COREML_VERSION
-from ortconv.choices import FEATURE_LEVELS as FEATURE_LEVELS
+from ortconv.choices import (
+    COREML_FORMATS,
+    COREML_VERSION,
+    FEATURE_LEVEL,
+    FEATURE_LEVELS,
+    feature_level,
+)
 from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph
 from ortconv.ir.types import DType
@@ -71,8 +76,9 @@ LEAST_MLPROGRAM = 5
 class Target:
     """An execution provider and its options.
 
-    `feature_level` is the Android API level, 27 to 31. Nodes whose op is in `stop_ops`, and all nodes downstream of them,
-    stay on the CPU, and so do nodes whose op is in `refused_ops`, which the driver of the device at hand does not run.
+    `feature_level` is 1 to 8 or NNAPI's number for it, and kept as the number. Nodes whose op is in `stop_ops`, and all nodes
+    downstream of them, stay on the CPU, and so do nodes whose op is in `refused_ops`, which the driver of the device at hand
+    does not run.
     `use_nchw` keeps the layout that ONNX uses. UsageError for anything else.
 
     The options of CoreML: its version and model format; whether inputs must have static shapes; whether bodies of If, Loop and
@@ -80,7 +86,7 @@ class Target:
     """
 
     ep: str = "nnapi"
-    feature_level: int = 31
+    feature_level: int = FEATURE_LEVEL
     stop_ops: tuple[str, ...] = DEFAULT_STOP_OPS
     use_nchw: bool = False
     refused_ops: tuple[str, ...] = ()
@@ -92,11 +98,7 @@ class Target:
     def __post_init__(self) -> None:
         if self.ep not in PROVIDERS:
             raise UsageError(f"unknown execution provider '{self.ep}'", hint=f"choose from {', '.join(PROVIDERS)}")
-        if self.feature_level not in FEATURE_LEVELS:
-            low, high = FEATURE_LEVELS[0], FEATURE_LEVELS[-1]
-            raise UsageError(
-                f"NNAPI feature level {self.feature_level} is not supported", hint=f"choose one from {low} to {high}"
-            )
+        object.__setattr__(self, "feature_level", feature_level(self.feature_level))
         if self.coreml_format not in COREML_FORMATS:
             known = " or ".join(COREML_FORMATS)
             raise UsageError(f"unknown CoreML format '{self.coreml_format}'", hint=f"choose {known}")
@@ -133,7 +135,8 @@ class Target:
         """This target with its version, for people."""
         if self.ep == "coreml":
             return f"{self.name}, version {self.coreml_version}"
-        return f"{self.name} at feature level {self.feature_level}"
+        level = self.feature_level
+        return f"{self.name} at feature level {level if level <= FEATURE_LEVEL else FEATURE_LEVELS.index(level) + 1}"
 
     @property
     def options(self) -> dict[str, Any]:

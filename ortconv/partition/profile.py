@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ortconv.choices import FEATURE_LEVELS
+from ortconv.choices import feature_level
 from ortconv.errors import UsageError
 from ortconv.files import read_toml
 from ortconv.partition.policy import Target
@@ -72,8 +72,7 @@ def _device(document: Mapping[str, Any]) -> DeviceProfile:
         if key in ("name", "vendor"):
             changes[key] = _checked(key, value, isinstance(value, str), "a text")
         elif key == "feature_level":
-            right = type(value) is int and value in FEATURE_LEVELS
-            changes[key] = _checked(key, value, right, f"{FEATURE_LEVELS[0]} to {FEATURE_LEVELS[-1]}")
+            changes[key] = feature_level(value)
         elif key == "refused_ops":
             right = isinstance(value, list) and all(isinstance(op, str) for op in value)
             changes[key] = tuple(_checked(key, value, right, "a list of operators"))

@@ -12,10 +12,11 @@ from ortconv.choices import (
     COREML_VERSION,
     ENGINES,
     ERROR_BUDGET,
-    FEATURE_LEVELS,
+    FEATURE_LEVEL,
     LEVELS,
     PLATFORMS,
     STYLES,
+    feature_level,
 )
 from ortconv.errors import UsageError
 from ortconv.optimizer import recipe as recipes
@@ -38,7 +39,7 @@ class Options:
     optimization_style: str = "Fixed"
     target_platform: str | None = None
     use_nnapi: bool = False
-    nnapi_feature_level: int = FEATURE_LEVELS[-1]
+    nnapi_feature_level: int = FEATURE_LEVEL
     nnapi_partitioning_stop_ops: tuple[str, ...] | None = None
     use_coreml: bool = False
     coreml_format: str = COREML_FORMATS[0]
@@ -120,9 +121,7 @@ class Options:
                 raise UsageError(f"{what} '{value}' is not one of {', '.join(known)}")
         if self.target_ort is not None:
             check_target(self.target_ort)
-        if self.nnapi_feature_level not in FEATURE_LEVELS:
-            low, high = FEATURE_LEVELS[0], FEATURE_LEVELS[-1]
-            raise UsageError(f"NNAPI feature level {self.nnapi_feature_level} is not in {low}..{high}")
+        feature_level(self.nnapi_feature_level)
 
     def _check_together(self) -> None:
         """Options that need or exclude one another."""

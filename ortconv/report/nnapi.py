@@ -33,14 +33,18 @@ def document(partitions: Compiled) -> list[dict[str, Any]]:
     ]
 
 
+def title(index: int, region: Region, program: NnapiProgram) -> str:
+    """A partition in one line: its number, nodes and devices."""
+    count, first, last = len(region.nodes), region.nodes[0].label, region.nodes[-1].label
+    nodes = f"{count} nodes, {first} to {last}" if count > 1 else first
+    return f"partition {index}: {nodes}; on {', '.join(device.name for device in program.compilation.plan.devices)}"
+
+
 def text(partitions: Compiled) -> str:
     """The same for people."""
     lines = []
     for index, (region, program) in enumerate(partitions):
-        count, first, last = len(region.nodes), region.nodes[0].label, region.nodes[-1].label
-        nodes = f"{count} nodes, {first} to {last}" if count > 1 else first
         plan, lowered = program.compilation.plan, program.lowered
-        devices = ", ".join(device.name for device in plan.devices)
         places = plan.places if len(plan.devices) > 1 else ()
-        lines += [f"partition {index}: {nodes}; on {devices}", dump.text(lowered.model, lowered.names, places)]
+        lines += [title(index, region, program), dump.text(lowered.model, lowered.names, places)]
     return "\n".join(lines)

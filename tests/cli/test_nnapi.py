@@ -269,3 +269,52 @@ def test_a_trace_of_a_phone(tmp_path: Path, capsys: pytest.CaptureFixture[str], 
 def test_a_file_that_is_no_trace(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nnapi", "trace", str(mnist)]) == 2
     assert "the trace has no marks of NNAPI" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "number", "shown"), [("1", 27, "27"), ("5", 31, "31"), ("6", 1000006, "6"), ("1000008", 1000008, "8")]
+)
+def test_feature_levels_of_both_forms(
+    given: str, number: int, shown: str, mnist: Path, printed: Printed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert printed("partition", mnist, "--nnapi-feature-level", given)["feature_level"] == number
+    assert main(["partition", str(mnist), "--nnapi-feature-level", given]) == 0
+    assert f"for NNAPI at feature level {shown}\n" in capsys.readouterr().out
+    assert "nnapi" in printed("run", mnist, "--backend", "nnapi", "--nnapi-feature-level", given)["backends"]
+
+
+@pytest.mark.parametrize("given", ["0", "9", "32", "1000009", "six"])
+@pytest.mark.parametrize("verb", ["dump", "benchmark"])
+def test_other_feature_levels_are_refused(
+    verb: str, given: str, mnist: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["nnapi", verb, str(mnist), "--nnapi-feature-level", given]) == 2
+    error = capsys.readouterr().err
+    assert f"NNAPI has no feature level {given}" in error.replace("'", "")
+    assert "1 to 8" in error
+
+
+def test_a_phone_has_the_lower_of_both_feature_levels(mnist: Path, tmp_path: Path, printed: Printed) -> None:
+    phone = tmp_path / "phone.toml"
+    for level, expected in [("7", 1000007), ("30", 30), ("1000008", 1000008)]:
+        phone.write_text(f"feature_level = {level}")
+        found = printed("partition", mnist, "--device", phone, "--nnapi-feature-level", "8")
+        assert found["feature_level"] == expected
+
+
+def test_pictures_of_partitions(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    drawn, graph = tmp_path / "a.svg", tmp_path / "a.dot"
+    arguments = ["nnapi", "dump", str(samples / "qdq_cnn.onnx"), "-q", "--device", "npu-int8"]
+    assert main([*arguments, "--svg", str(drawn), "--dark", "--dot", str(graph)]) == 0
+    assert capsys.readouterr().out == ""
+    for text in (drawn.read_text(), graph.read_text()):
+        assert "partition 0: " in text
+        assert "CONV_2D" in text
+
+
+def test_a_picture_of_nothing(mnist: Path, tmp_path: Path) -> None:
+    drawn, graph = tmp_path / "a.svg", tmp_path / "a.dot"
+    stops = "Conv,MaxPool,Relu,Gemm,Reshape,Add,MatMul"
+    assert main(["nnapi", "dump", str(mnist), "--stop-ops", stops, "--svg", str(drawn), "--dot", str(graph)]) == 0
+    assert "mnist.onnx" in drawn.read_text()
+    assert graph.read_text().startswith("digraph {")

@@ -71,3 +71,15 @@ def test_an_operation_that_is_spread_over_devices_has_no_place() -> None:
         plan = compiled(choosing(tensor(4))).plan
     assert plan.places == [None]
     assert "device" not in document(plan.model, places=plan.places)["operations"][0]
+
+
+def test_devices_of_operations_that_were_added_in_another_order() -> None:
+    b = Builder()
+    x, y, z = (b.operand(tensor(4)) for _ in range(3))
+    b.model.add_operation(Operation.RELU, [y], [z])
+    b.model.add_operation(Operation.LOGISTIC, [x], [y])
+    model = b.finish([x], [z])
+    with nnapi.registered(device("npu", "RELU")):
+        plan = compiled(model).plan
+    assert [one and one.name for one in plan.places] == ["nnapi-reference", "npu"]
+    assert [one["device"] for one in document(model, {}, plan.places)["operations"]] == ["nnapi-reference", "npu"]

@@ -164,7 +164,7 @@ def test_trace(run: Run, tmp_path: Path) -> None:
     [
         ("DEVICES", "no-such", "no-such: the profile cannot be read"),
         ("PARTITION", "3", "ORTCONV_NNAPI_PARTITION is '3', not a number from 0 to 2"),
-        ("FEATURE_LEVEL", "x", "ORTCONV_NNAPI_FEATURE_LEVEL is 'x', not a number from 1 to 8"),
+        ("FEATURE_LEVEL", "x", "ORTCONV_NNAPI_FEATURE_LEVEL: NNAPI has no feature level 'x'"),
     ],
 )
 def test_a_wrong_setting(run: Run, name: str, value: str, message: str) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from ortconv import nnapi
 from ortconv.backends.nnapi.claims import Refuse, claim
 from ortconv.backends.nnapi.lower import Lowered, OutputPlace, lower
+from ortconv.choices import FEATURE_LEVEL, feature_level
 from ortconv.errors import BackendError, UsageError
 from ortconv.executor.guard import guarded
 from ortconv.ir.graph import Graph, Node, Value
@@ -29,7 +30,7 @@ from ortconv.nnapi.properties import override
 from ortconv.nnapi.simulated import SimulatedDevice
 from ortconv.nnapi.timing import mark
 from ortconv.partition import Target
-from ortconv.partition.policy import DEFAULT_STOP_OPS, FEATURE_LEVELS
+from ortconv.partition.policy import DEFAULT_STOP_OPS
 from ortconv.runtime.backend import Claim, Program, Region
 
 FLAGS = {"USE_FP16": "fp16", "USE_NCHW": "nchw", "CPU_DISABLED": "cpu_disabled", "CPU_ONLY": "cpu_only"}
@@ -46,7 +47,7 @@ DYNAMIC_ROOM = 1024
 class NnapiOptions:
     """The flags of ONNX Runtime's execution provider, and the phone to imagine.
 
-    `feature_level` is that of its NNAPI runtime, 27 to 31; `devices` are profiles of its accelerators; `burst` runs all
+    `feature_level` is that of its NNAPI runtime, see Target; `devices` are profiles of its accelerators; `burst` runs all
     executions in one burst; `cache` is a directory for what devices compile. UsageError for flags that exclude each other.
     """
 
@@ -54,7 +55,7 @@ class NnapiOptions:
     nchw: bool = False
     cpu_disabled: bool = False
     cpu_only: bool = False
-    feature_level: int = FEATURE_LEVELS[-1]
+    feature_level: int = FEATURE_LEVEL
     stop_ops: tuple[str, ...] = DEFAULT_STOP_OPS
     devices: tuple[str | Path | Device, ...] = ()
     burst: bool = False
@@ -63,6 +64,7 @@ class NnapiOptions:
     def __post_init__(self) -> None:
         if self.cpu_disabled and self.cpu_only:
             raise UsageError("CPU_DISABLED and CPU_ONLY exclude each other")
+        object.__setattr__(self, "feature_level", feature_level(self.feature_level))
 
 
 def flags_of(names: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
 from typing import Any
 
+from ortconv.choices import feature_level
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.nnapi import manager, timing, vlog
 from ortconv.nnapi.codes import FeatureLevel
@@ -76,10 +77,17 @@ def _number(key: str, text: str, allowed: range) -> int:
     return int(text)
 
 
+def _level(key: str, text: str) -> FeatureLevel:
+    try:
+        return FeatureLevel(feature_level(int(text) if text.isdecimal() else text))
+    except UsageError as error:
+        raise UsageError(f"{SETTINGS}{key}: {error.message}", hint=error.hint) from None
+
+
 _PROPERTIES = {"VLOG": "vlog", "PARTITION": "partition", "CPU_ONLY": "cpu_only", "FEATURE_LEVEL": "feature_level"}
 _SETTINGS: dict[str, Callable[[str, str], Any]] = {
     "VLOG": lambda key, text: text,
     "PARTITION": lambda key, text: PartitioningMode(_number(key, text, range(3))),
     "CPU_ONLY": lambda key, text: bool(_number(key, text, range(2))),
-    "FEATURE_LEVEL": lambda key, text: FeatureLevel.number(_number(key, text, range(1, 9))),
+    "FEATURE_LEVEL": _level,
 }
