@@ -32,6 +32,7 @@ from ortconv.partition.nnapi import rules as nnapi
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.reduction import bundle, reduce
 from ortconv.report import timing
+from ortconv.report.gates import METRICS
 from ortconv.tuning import result
 
 FOLDER = Path(__file__).parent
@@ -88,6 +89,12 @@ def passes() -> str:
 
 def _lines(texts: tuple[str, ...]) -> str:
     return "<br>".join(text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*") for text in texts)
+
+
+def gates() -> str:
+    """The page with its table of metrics written anew."""
+    rows = ((m.name, m.help, f"`{m.name}>{m.unit.example}`", ", ".join(m.verbs)) for m in METRICS.values())
+    return _with_table("gates.md", ("metric", "what it is", "a condition", "verbs"), rows)
 
 
 def nnapi_rules() -> str:
@@ -207,6 +214,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "passes.md": passes,
     "nnapi_operations.md": nnapi_operations,
     "nnapi_functions.md": nnapi_functions,
+    "gates.md": gates,
     "nnapi_rules.md": nnapi_rules,
     "coreml_rules.md": coreml_rules,
     "pictures/mnist.svg": picture,

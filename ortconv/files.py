@@ -248,3 +248,13 @@ def byte_count(text: str) -> int:
     if parts is None or unit is None:
         raise ValueError(f"'{text[:80]}' is no size; write 4096, 64M, 64MB or 1.5GiB")
     return int(float(parts[1]) * unit) if "." in parts[1] else int(parts[1]) * unit
+
+
+def size(count: int) -> str:
+    """A number of bytes for people."""
+    value, unit = float(count), "B"
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            break
+        value /= 1000
+    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from ortconv.errors import MismatchError
+from ortconv.errors import OrtconvError
 
 SHOWN = ("as_json", "quiet", "verbose", "markdown")
 """Options that only change what a command prints."""
@@ -34,7 +34,7 @@ def _words(option: click.Option, value: object) -> Iterator[str]:
         yield from (option.opts[0], str(one))
 
 
-def add_reduce_line(error: MismatchError, model: Path, *commands: Sequence[str]) -> None:
+def add_reduce_line(error: OrtconvError, model: Path, *commands: Sequence[str]) -> None:
     """Add to an error's hint how to shrink the model on which these commands, one after the other, end with it."""
     check = " && ".join(" ".join(map(_quoted, ("ortconv", *words))) for words in commands)
     line = shlex.join(["ortconv", "reduce", str(model), "--expect-exit", str(error.exit_code), "--check", check])

@@ -28,6 +28,7 @@ from ortconv.cli.options import (
     Size,
     Source,
     add,
+    fail_on,
 )
 from ortconv.cli.progress import stage_line
 from ortconv.cli.render import convert_line, convert_sections, convert_summary
@@ -149,6 +150,7 @@ class ManyStyles(click.Command):
     is_flag=True,
     help="Write the file even if it could not be compared or onnxruntime does not load it.",
 )
+@add([fail_on("convert", "size>1.2x,onnxruntime>1.17", "Nothing is put in place then. The baseline is the source.")])
 @add(BATCH)
 @click.option(
     "--resume/--force",

@@ -11,6 +11,7 @@ import click
 
 from ortconv.choices import COREML_FORMATS, COREML_VERSION, ERROR_BUDGET, FEATURE_LEVELS
 from ortconv.cli import completion
+from ortconv.report.gates import metrics_of
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]
@@ -290,6 +291,14 @@ BACKENDS = (
         help="Shared library with your own operators, for onnxruntime.",
     ),
 )
+
+
+def fail_on(verb: str, example: str, more: str = "") -> Callable[[Any], Any]:
+    """The option --fail-on of a verb: several lists of conditions, one behind the other."""
+    text = f'Exit with 5 if one of these conditions holds, such as "{example}"; may be repeated. {more}'.rstrip()
+    return click.option(
+        "--fail-on", multiple=True, metavar="CONDITIONS", help=f"{text} Metrics: {', '.join(metrics_of(verb))}."
+    )
 
 
 def add(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:

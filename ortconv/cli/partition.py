@@ -10,7 +10,7 @@ import click
 
 from ortconv.choices import STUDIED, TARGETS
 from ortconv.cli import print_json
-from ortconv.cli.options import BATCH, COREML, FIX_DIM, LIMITS, NNAPI, PAGE, TIME_AND_MEMORY, add
+from ortconv.cli.options import BATCH, COREML, FIX_DIM, LIMITS, NNAPI, PAGE, TIME_AND_MEMORY, add, fail_on
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Rewrite refused nodes as convert --maximize-offload does, and show the gain.",
 )
-@click.option(
-    "--fail-on", metavar="CONDITIONS", help='Exit with 5 if one of these holds, such as "partitions>3,coverage<80%".'
-)
+@add([fail_on("partition", "partitions>3,coverage<80%")])
 @click.option(
     "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the graph and its partitions into this file."
 )
@@ -66,10 +64,10 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     from ortconv.report.gates import check_gates, parse_gates
     from ortconv.report.partitions import divided, document, metrics
 
+    conditions = parse_gates(flags["fail_on"], "partition")
     analysis_at = _analyzer(model, flags)
     found = analysis_at(flags["level"])
     numbers = metrics(found.partitioning, found.estimate)
-    conditions = parse_gates(flags["fail_on"], numbers) if flags["fail_on"] is not None else ()
     advice = [] if quiet and not as_json and flags["html"] is None else found.advice()
     rows = _levels(model, analysis_at) if flags["compare_levels"] else []
     _draw(found, advice, rows, model, flags)
@@ -93,12 +91,10 @@ def _show_all(folder: Path, flags: dict[str, Any]) -> None:
     """The counts of each model of a folder. Options that are wrong are so before the first."""
     from ortconv.cli.folders import models_in, over_folder
     from ortconv.report.gates import parse_gates
-    from ortconv.report.partitions import METRICS
 
     if flags["svg"] is not None or flags["html"] is not None or flags["markdown"]:
         raise UsageError("--svg, --html and --markdown show one model", hint="give a model, not a directory")
-    if flags["fail_on"] is not None:
-        parse_gates(flags["fail_on"], METRICS)
+    parse_gates(flags["fail_on"], "partition")
     _analyzer(folder, flags)
     over_folder("partitioned", ({"model": path} for path in models_in(folder)), _line)
 

@@ -32,6 +32,7 @@ from ortconv.pipeline.stages import (
     tell,
 )
 from ortconv.pipeline.verify_each import watching
+from ortconv.report.gates import check_gates, parse_gates
 from ortconv.watch import left_out
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ def _convert(
         with result.timed("config"):
             require(required, model, options, expected)
         result.required = required.text([str(output)])
+        check_gates(parse_gates(options.fail_on, "convert"), result.metrics(), result.source_metrics())
         result.files.append(str(output))
         if options.save_optimized_onnx_model:
             result.files.append(str(_save_onnx(model, output)))
