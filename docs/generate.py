@@ -30,6 +30,7 @@ from ortconv.optimizer.catalog import entries
 from ortconv.partition.coreml import rules as coreml
 from ortconv.partition.nnapi import rules as nnapi
 from ortconv.partition.nnapi.row import NnapiRow
+from ortconv.pipeline import manifest
 from ortconv.reduction import bundle, reduce
 from ortconv.report import timing
 from ortconv.report.gates import METRICS
@@ -206,6 +207,7 @@ SCHEMAS: dict[str, tuple[type, int]] = {
     "reduce": (reduce.Reduction, reduce.VERSION),
     **{name: (kind, 1) for name, kind in DOCUMENTS.items()},
     "tune": (result.Tuning, result.VERSION),
+    "manifest": (manifest.Manifest, manifest.VERSION),
 }
 """By the name of the schema: what the JSON document consists of, and the document's version."""
 

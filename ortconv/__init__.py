@@ -34,6 +34,7 @@ if _TYPE_CHECKING:
     from ortconv.pipeline import optimize as optimize
     from ortconv.pipeline.analysis import analyze as analyze
     from ortconv.pipeline.export import export as export_tflite
+    from ortconv.pipeline.manifest import verify_manifest as verify_manifest
     from ortconv.reduction.bundle import bundle as bundle
     from ortconv.reduction.reduce import reduce as reduce
     from ortconv.runtime.session import Session as Session
@@ -63,13 +64,14 @@ _PUBLIC = {
     "reduce": ("ortconv.reduction.reduce", ""),
     "tune": ("ortconv.tuning.tune", ""),
     "verify": ("ortconv.ortformat.check", "check"),
+    "verify_manifest": ("ortconv.pipeline.manifest", ""),
 }
 
 __all__ = [
-    "BackendError", "Failure", "FormatError", "GraphError", "MismatchError", "ModelError", "Options", "OrtconvError",
-    "Result", "Session", "UnsafeInputError", "UnsupportedError", "UsageError", "__version__", "analyze", "bundle",
-    "compare", "convert", "convert_all", "diff", "errors", "export", "export_tflite", "inspect", "load", "nnapi",
-    "optimize", "partition", "reduce", "tune", "verify",
+    "BackendError", "Failure", "FormatError", "GraphError", "MismatchError", "ModelError", "Options", "OrtconvError", "Result",
+    "Session", "UnsafeInputError", "UnsupportedError", "UsageError", "__version__", "analyze", "bundle", "compare", "convert",
+    "convert_all", "diff", "errors", "export", "export_tflite", "inspect", "load", "nnapi", "optimize", "partition", "reduce",
+    "tune", "verify", "verify_manifest",
 ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import os
 import re
@@ -58,6 +59,15 @@ def read_text(path: str | Path, largest: int = LARGEST_TEXT, refusal: type[Ortco
         return read_bytes(path, largest).decode("utf-8")
     except UnicodeDecodeError as error:
         raise refusal(f"no UTF-8 text: {error}", file=path) from error
+
+
+def digest(path: str | Path) -> str:
+    """The SHA-256 of a regular file's content."""
+    found = hashlib.sha256()
+    with opened(path) as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
 
 
 def read_toml(path: str | Path) -> Mapping[str, Any]:

@@ -150,6 +150,12 @@ class ManyStyles(click.Command):
     is_flag=True,
     help="Write the file even if it could not be compared or onnxruntime does not load it.",
 )
+@click.option(
+    "--manifest",
+    is_flag=True,
+    help="Also write x.manifest.json: source, options, versions, rewrites, names of values, and what was proved.",
+)
+@click.option("--stamp", is_flag=True, help="Write version, source and options into the metadata of the .ort file.")
 @add([fail_on("convert", "size>1.2x,onnxruntime>1.17", "Nothing is put in place then. The baseline is the source.")])
 @add(BATCH)
 @click.option(

@@ -31,7 +31,7 @@ class Piece:
 
 def models_in(folder: Path, suffixes: Sequence[str] = MODELS) -> list[Path]:
     """The model files below a folder, sorted, hidden ones left out. UsageError if there are none."""
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in suffixes and not path.name.startswith("."))
+    found = (p for p in folder.rglob("*") if p.name.lower().endswith(tuple(suffixes)) and not p.name.startswith("."))
     paths = sorted(path for path in found if not path.is_dir())
     if not paths:
         raise UsageError(f"there is no {' or '.join(suffixes)} file below {folder}")

@@ -84,6 +84,10 @@ class Options:
     custom_op_library: Path | None = None
     target_ort: str | None = None
     """The oldest release of ONNX Runtime that must load the file, such as 1.18; by default TARGET_ORT, or what the source needs."""
+    manifest: bool = False
+    """Also write what is known of the result, as x.manifest.json; see `ortconv.pipeline.manifest`."""
+    stamp: bool = False
+    """Write version, source and options into the metadata of the file."""
     fail_on: tuple[str, ...] = ()
     """Conditions under which nothing is written and GateError raised, such as "size>1.1x"; see `ortconv.report.gates`."""
 

@@ -72,6 +72,8 @@ class Result:
     """Whether the files were in place already, from a batch before."""
     required: str = ""
     """What the file needs of a build: the text of an operator config."""
+    values: dict[str, str] = field(default_factory=dict)
+    """With manifest: the names of values in the source and in the result."""
     started: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
     """Called with the name of each stage as it begins."""
 
@@ -104,7 +106,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON."""
-        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("required", "started")}
+        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("required", "values", "started")}
         validation = None if self.validation is None else asdict(self.validation)
         float16 = None if self.float16 is None else asdict(self.float16)
         trace = [rewrite.to_dict() for rewrite in self.trace]

@@ -95,9 +95,12 @@ OTHERS = {
 }
 """Schemas that are tried by tests of their own."""
 
+FILES = {"manifest"}
+"""Schemas of files, which the tests of those who write them try."""
+
 
 def test_every_schema_is_tried_and_listed() -> None:
-    assert SCHEMAS.keys() == {*COMMANDS, *OTHERS}
+    assert SCHEMAS.keys() == {*COMMANDS, *OTHERS, *FILES}
     assert [test for test in OTHERS.values() if test not in globals()] == []
     listed = (ROOT / "docs/schemas/README.md").read_text("utf-8")
     assert [name for name in SCHEMAS if f"({name}.json)" not in listed] == []
