@@ -187,6 +187,17 @@ class RequiredOperators:
         """Whether all operators are asked for."""
         return self.all_if_empty and not self._operators
 
+    @property
+    def has_types(self) -> bool:
+        """Whether types are limited, for all operators or for some."""
+        return self.allowed is not None or bool(self._types)
+
+    def versions(self) -> Iterator[tuple[str, int, str]]:
+        """Domain, version and name of each operator that is listed."""
+        for domain, versions in self._operators.items():
+            for version, ops in versions.items():
+                yield from ((domain, version, op) for op in ops)
+
     def _kernels(self) -> set[KernelName]:
         return {(d, op) for d, versions in self._operators.items() for ops in versions.values() for op in ops}
 
