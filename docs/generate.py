@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from documents import DOCUMENTS
 from json_schema import document_schema
 
+from ortconv.checking import baseline, check
 from ortconv.choices import COREML_FORMATS
 from ortconv.cli import VERBS, cli
 from ortconv.differences import diff
@@ -200,6 +201,8 @@ def picture(*options: str) -> str:
 SCHEMAS: dict[str, tuple[type, int]] = {
     "bundle": (bundle.Bundle, bundle.VERSION),
     "diff": (diff.Difference, diff.VERSION),
+    "baseline": (baseline.Baseline, baseline.VERSION),
+    "check": (check.Check, check.VERSION),
     "export": (export.Export, export.VERSION),
     "inspect": (inspect.Inspection, inspect.VERSION),
     "nnapi_conformance": (conformance.Conformance, conformance.VERSION),

@@ -31,6 +31,7 @@ LAYERS: list[set[str]] = [
     {"pipeline"},
     {"batch", "differences", "exporting", "inspection"},
     {"reduction", "tuning"},
+    {"checking"},
     {"cli"},
     {"__main__"},
 ]

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ortconv.errors import UsageError
-from ortconv.files import digest, lock
+from ortconv.files import digest as digest
+from ortconv.files import lock
 from ortconv.pipeline.arguments import plain
 from ortconv.pipeline.manifest import versions
 

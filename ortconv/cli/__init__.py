@@ -31,6 +31,7 @@ VERBS = {
     "diff": ("ortconv.cli.diff", "Show what changed from one model to another, and which rewrites did it."),
     "reduce": ("ortconv.cli.reduce", "Shrink a model while a command still fails on it."),
     "bundle": ("ortconv.cli.bundle", "Pack a model, a command and what it prints for a bug report."),
+    "check": ("ortconv.cli.check", "Hold a model against an accepted one: what moved, and which gates fail."),
     "passes": ("ortconv.cli.passes", "List and explain the optimizer's passes."),
     "ops": ("ortconv.cli.ops", "Make, merge and check operator configs for reduced builds."),
     "export": ("ortconv.cli.export", "Turn an .ort file back into ONNX, or upgrade an old one."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +14,21 @@ from ortconv.cli.options import BATCH, COREML, FIX_DIM, LIMITS, NNAPI, PAGE, TIM
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
+    from ortconv.partition import Target
     from ortconv.partition.advice import Merge
     from ortconv.pipeline.analysis import Analysis
+
+TARGET = click.option(
+    "--target", "ep", type=click.Choice(TARGETS), default="nnapi", help="Execution provider to assume."
+)
+USE_NCHW = click.option(
+    "--use-nchw", is_flag=True, help="Assume the provider's flag USE_NCHW, which keeps ONNX's layout."
+)
 
 
 @click.command(context_settings={"show_default": True})
 @click.argument("model", type=click.Path(exists=True, path_type=Path))
-@click.option("--target", "ep", type=click.Choice(TARGETS), default="nnapi", help="Execution provider to assume.")
-@add(NNAPI)
-@click.option("--use-nchw", is_flag=True, help="Assume the provider's flag USE_NCHW, which keeps ONNX's layout.")
-@add(COREML)
+@add((TARGET, *NNAPI, USE_NCHW, *COREML))
 @click.option(
     "--level",
     type=click.Choice(STUDIED),
@@ -104,19 +109,16 @@ def _line(document: dict[str, Any]) -> str:
     return f"{count} partition{'' if count == 1 else 's'}, {document['nodes_taken']} of {document['nodes']} nodes"
 
 
-def _analyzer(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Analysis]:
-    """A function that studies the model at a level."""
-    from ortconv.cli.convert import dims, names
+def target_of(flags: Mapping[str, Any]) -> Target:
+    """The execution provider that --target and its options describe."""
+    from ortconv.cli.convert import names
     from ortconv.partition import Target
-    from ortconv.partition.limits import Limits
     from ortconv.partition.policy import DEFAULT_STOP_OPS
-    from ortconv.partition.profile import DeviceProfile, read_device
-    from ortconv.pipeline.analysis import REWRITABLE_LEVELS, analyze
 
     stop_ops = names(flags["nnapi_partitioning_stop_ops"])
     if flags["ep"] == "coreml" and (stop_ops is not None or flags["use_nchw"]):
         raise UsageError("stop ops and --use-nchw are options of NNAPI", hint="leave them out, or take --target nnapi")
-    target = Target(
+    return Target(
         flags["ep"],
         flags["nnapi_feature_level"],
         DEFAULT_STOP_OPS if stop_ops is None else stop_ops,
@@ -126,6 +128,16 @@ def _analyzer(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Anal
         coreml_static_inputs=flags["coreml_static_inputs"],
         coreml_on_subgraphs=flags["coreml_on_subgraphs"],
     )
+
+
+def _analyzer(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Analysis]:
+    """A function that studies the model at a level."""
+    from ortconv.cli.convert import dims
+    from ortconv.partition.limits import Limits
+    from ortconv.partition.profile import DeviceProfile, read_device
+    from ortconv.pipeline.analysis import REWRITABLE_LEVELS, analyze
+
+    target = target_of(flags)
     device = DeviceProfile() if flags["device"] is None else read_device(flags["device"])
     limits = Limits(flags["max_partitions"], flags["min_nodes"], flags["only_worthwhile"], device)
     narrowed, fixed = device.narrow(target), dims(flags["fix_dims"])

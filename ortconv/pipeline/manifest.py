@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
@@ -44,8 +44,8 @@ class FileDigest:
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestSource:
-    """The model that was converted. `file` is relative to the manifest's folder, `external` are its weights, relative to `file`."""
+class ModelDigest:
+    """A model. `file` is relative to the folder of the document, `external` are the files with its weights, relative to `file`."""
 
     file: str
     bytes: int
@@ -77,7 +77,7 @@ class ManifestValidation:
 class Manifest:
     """What is known of an artifact. Paths are relative to the manifest's folder, with slashes."""
 
-    source: ManifestSource
+    source: ModelDigest
     files: dict[str, FileDigest]
     """What the conversion wrote, but for the manifest."""
     options: list[str]
@@ -143,12 +143,7 @@ def make_manifest(
 ) -> Manifest:
     """The manifest of a result, to be written to a folder. `files` are the contents of files by their paths there."""
     return Manifest(
-        source=ManifestSource(
-            _relative(source, folder),
-            source.stat().st_size,
-            digest(source),
-            {name: _digest_of(source.parent / name) for name in sorted(result.external)},
-        ),
+        source=digest_model(source, result.external, folder),
         files={name: _digest_of(content) for name, content in files.items()},
         options=arguments(options),
         versions=dict(versions()),
@@ -162,6 +157,12 @@ def make_manifest(
         validation=_validation(result),
         stamped=options.stamp,
     )
+
+
+def digest_model(path: Path, external: Iterable[str], folder: Path) -> ModelDigest:
+    """The digests of a model and of its weights, for a document in a folder."""
+    weights = {name: _digest_of(path.parent / name) for name in sorted(external)}
+    return ModelDigest(_relative(path, folder), path.stat().st_size, digest(path), weights)
 
 
 def _relative(path: Path, folder: Path) -> str:
@@ -214,11 +215,16 @@ def _manifest(found: dict[str, Any]) -> Manifest:
         )
     source = found["source"]
     made = {
-        "source": ManifestSource(**source | {"external": _digests(source["external"])}),
+        "source": ModelDigest(**source | {"external": _digests(source["external"])}),
         "files": _digests(found["files"]),
         "validation": validation,
     }
     return Manifest(**found | made)
+
+
+def read_model_digest(found: dict[str, Any]) -> ModelDigest:
+    """The digests of a model from their form in JSON."""
+    return ModelDigest(**found | {"external": _digests(found["external"])})
 
 
 def _digests(found: dict[str, Any]) -> dict[str, FileDigest]:

@@ -191,18 +191,19 @@ class FailedGate:
     condition: GateCondition
     value: float
     baseline: float | None
+    note: str = ""
+    """What is behind the value."""
 
     def __str__(self) -> str:
         metric = self.condition.metric
         text = f"{metric.name} is {metric.unit.show(self.value)}"
         if self.baseline is not None:
             text += f", {metric.unit.show(self.baseline)} in the baseline{_percent_more(self)}"
-        return f"{text} ({self.condition})"
+        return f"{text} ({self.condition})" + (f": {self.note}" if self.note else "")
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        values = {"value": self.value, "baseline": self.baseline}
-        return {"condition": str(self.condition), "metric": self.condition.metric.name, **values, "message": str(self)}
+        return {"condition": str(self.condition), "metric": self.condition.metric.name, "message": str(self)}
 
 
 def _percent_more(failed: FailedGate) -> str:
@@ -264,9 +265,12 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def failed_gates(
-    conditions: Iterable[GateCondition], values: Mapping[str, float], baseline: Mapping[str, float] | None = None
+    conditions: Iterable[GateCondition],
+    values: Mapping[str, float],
+    baseline: Mapping[str, float] | None = None,
+    notes: Mapping[str, str] | None = None,
 ) -> list[FailedGate]:
-    """The conditions that hold. NaN is a value without meaning, for which none does.
+    """The conditions that hold. NaN is a value without meaning, for which none does. `notes` say what is behind a value.
 
     UsageError for a metric without a value: a gate that nobody looks at must not pass.
     """
@@ -277,7 +281,7 @@ def failed_gates(
             what = "" if name not in values else " of the baseline"
             raise UsageError(f"--fail-on: '{condition}' cannot be checked: {name}{what} is not known")
         if condition.holds(values[name], known.get(name, math.nan)):
-            found.append(FailedGate(condition, values[name], known.get(name)))
+            found.append(FailedGate(condition, values[name], known.get(name), (notes or {}).get(name, "")))
     return found
 
 

@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 import ortconv
+from ortconv.checking.check import check
 from ortconv.cli import main
 from ortconv.exporting.export import Export
 from ortconv.nnapi import timing
@@ -39,6 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "trace.txt").write_text(trace.ftrace(), "utf-8")
     np.savez(made / "inputs.npz", **feeds)
     np.savez(made / "expected.npz", Plus214_Output_0=digits)
+    check(made / "mnist.ort", made / "b.json", update=True)
     return made
 
 
@@ -58,6 +60,10 @@ COMMANDS: dict[str, list[str]] = {
     "devices_show": ["devices show npu-int8", "devices show nnapi-reference"],
     "diff": ["diff {samples}/mnist.onnx {folder}/mnist.ort", "diff {samples}/mnist.onnx {samples}/qdq_cnn.onnx"],
     "error": ["3 inspect {folder}/damaged.onnx", "2 convert {samples}/mnist.onnx -o a.onnx", "2 run"],
+    "check": [
+        "check {folder}/mnist.ort --baseline {folder}/b.json",
+        "check {folder}/mnist.ort --baseline {tmp}/c.json --update",
+    ],
     "export": ["export {folder}/mnist.ort -o {tmp}/m.onnx --standard", "export {folder}/runtime.ort -o {tmp}/m.ort"],
     "inspect": ["inspect {samples}/qdq_cnn.onnx --lint quantization", "inspect {folder}/runtime.ort"],
     "nnapi_benchmark": [
@@ -95,7 +101,7 @@ OTHERS = {
 }
 """Schemas that are tried by tests of their own."""
 
-FILES = {"manifest"}
+FILES = {"baseline", "manifest"}
 """Schemas of files, which the tests of those who write them try."""
 
 
