@@ -32,6 +32,7 @@ from ortconv.partition.coreml import rules as coreml
 from ortconv.partition.nnapi import rules as nnapi
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.pipeline import manifest
+from ortconv.project import build
 from ortconv.reduction import bundle, reduce
 from ortconv.report import timing
 from ortconv.report.gates import METRICS
@@ -201,6 +202,7 @@ def picture(*options: str) -> str:
 SCHEMAS: dict[str, tuple[type, int]] = {
     "bundle": (bundle.Bundle, bundle.VERSION),
     "diff": (diff.Difference, diff.VERSION),
+    "build": (build.Build, build.VERSION),
     "baseline": (baseline.Baseline, baseline.VERSION),
     "check": (check.Check, check.VERSION),
     "export": (export.Export, export.VERSION),

@@ -32,6 +32,7 @@ LAYERS: list[set[str]] = [
     {"batch", "differences", "exporting", "inspection"},
     {"reduction", "tuning"},
     {"checking"},
+    {"project"},
     {"cli"},
     {"__main__"},
 ]

@@ -32,6 +32,8 @@ VERBS = {
     "reduce": ("ortconv.cli.reduce", "Shrink a model while a command still fails on it."),
     "bundle": ("ortconv.cli.bundle", "Pack a model, a command and what it prints for a bug report."),
     "check": ("ortconv.cli.check", "Hold a model against an accepted one: what moved, and which gates fail."),
+    "init": ("ortconv.cli.init", "Write ortconv.toml for the models of a folder."),
+    "build": ("ortconv.cli.build", "Convert the models of ortconv.toml, and check their gates."),
     "passes": ("ortconv.cli.passes", "List and explain the optimizer's passes."),
     "ops": ("ortconv.cli.ops", "Make, merge and check operator configs for reduced builds."),
     "export": ("ortconv.cli.export", "Turn an .ort file back into ONNX, or upgrade an old one."),

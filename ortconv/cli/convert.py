@@ -11,7 +11,8 @@ import click
 from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES, TARGET_ORT
 from ortconv.cli import color, print_json
 from ortconv.cli.again import add_reduce_line, options_given
-from ortconv.cli.batch_view import BatchView, check_github, only_for_directories
+from ortconv.cli.batch_view import BatchView, only_for_directories
+from ortconv.cli.github import check_github
 from ortconv.cli.options import (
     BATCH,
     COREML,
@@ -380,6 +381,6 @@ def device_of(path: Path | None) -> Any:
 
 def arrays_of(path: Path) -> dict[str, Any]:
     """The inputs of a --validate-with, by name."""
-    from ortconv.cli.arrays import read_npz
+    from ortconv.compare.arrays import read_npz
 
     return read_npz(path)

@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
-from ortconv.cli.batch_view import BatchView, check_github
+from ortconv.cli.batch_view import BatchView
 from ortconv.cli.convert import dims, names
+from ortconv.cli.github import check_github
 from ortconv.errors import OrtconvError, UnknownDimError, UsageError
 
 MODELS = (".onnx", ".ort")

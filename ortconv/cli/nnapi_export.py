@@ -50,8 +50,8 @@ def command(model: Path, output: Path, as_json: bool, quiet: bool, **flags: Any)
     Nothing is put in place unless LiteRT runs the files, and the model with them computes what the source computes. The package
     ai-edge-litert is needed for that: pip install 'ortconv[litert]'.
     """
-    from ortconv.cli.arrays import read_npz
     from ortconv.cli.convert import dims, names
+    from ortconv.compare.arrays import read_npz
     from ortconv.pipeline.export import export
 
     stop_ops = flags.pop("nnapi_partitioning_stop_ops")

@@ -209,7 +209,7 @@ BATCH = (
     click.option(
         "--github",
         is_flag=True,
-        help="With a directory: append the same to the summary of a step of GitHub Actions.",
+        help="With a directory: append the same to the summary of a step of GitHub Actions, and annotate failures.",
     ),
 )
 """Options of verbs that take a directory of models."""

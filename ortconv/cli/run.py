@@ -100,7 +100,7 @@ def command(
     if model.is_dir():
         _check_all(model, backends, flags)
         return
-    from ortconv.cli.arrays import write_npz
+    from ortconv.compare.arrays import write_npz
     from ortconv.report.gates import check_gates, parse_gates
     from ortconv.runtime.session import Session
 

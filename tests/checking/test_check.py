@@ -50,8 +50,14 @@ PLAIN = "a = MatMul(x, w)  b = Relu(a)  y = Sigmoid(b)"
 def converted(folder: Path, nodes: str, **settings: Any) -> Path:
     """The same as app.ort in a folder."""
     source = model(folder / "app.onnx", nodes, **settings)
-    ortconv.convert(source, folder / "app.ort", optimization_level="disable", disable_passes=[], write_config=False)
+    ortconv.convert(source, folder / "app.ort", optimization_level="disable", write_config=False)
     return folder / "app.ort"
+
+
+def stamped(base: Path) -> Path:
+    """The model of the baseline with other metadata."""
+    ortconv.convert(base.with_name("app.onnx"), base.with_name("stamped.ort"), optimization_level="disable", stamp=True)
+    return base.with_name("stamped.ort")
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +76,14 @@ def base(accepted: Path, tmp_path: Path) -> Path:
 
 
 def test_nothing_moved(base: Path) -> None:
-    found = check(base.with_name("app.ort"), base, runs=STATIC)
-    assert found.failed == []
-    assert [m.name for m in found.metrics if m.moved] == []
-    assert found.stored == str(base.parent / "base.model/app.ort")
-    assert len(found.conditions) == 6
+    again = check(base.with_name("app.ort"), base)
+    assert again.notes == ["the model is that of the baseline, byte for byte: it was not run"]
+    for found in (again, check(stamped(base), base, runs=STATIC)):
+        assert found.failed == []
+        assert [m.name for m in found.metrics if m.moved and m.name != "size"] == []
+        assert found.stored == str(base.parent / "base.model/app.ort")
+    assert (len(again.conditions), len(found.conditions)) == (8, 6)
+    assert check(base.with_name("app.ort"), base, fail_on=["latency>0s", "outputs>0"]).failed == []
 
 
 @pytest.mark.parametrize(
@@ -111,7 +120,8 @@ def test_planted_regressions(
 
 
 def test_a_slower_model_fails(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    slower = converted(base.parent, "a = MatMul(x, w)  a2 = MatMul(a, i)  b = Relu(a2)  y = Sigmoid(b)")
+    more = "  ".join(f"a{k + 1} = MatMul(a{k}, i)" for k in range(8))
+    slower = converted(base.parent, f"a0 = MatMul(x, w)  {more}  b = Relu(a8)  y = Sigmoid(b)")
     assert main(["check", str(slower), "--baseline", str(base), "--fail-on", "latency>1.1x,outputs>0", "--json"]) == 5
     document = json.loads(capsys.readouterr().out)
     assert [one["condition"] for one in document["failed"]] == ["latency>1.1x"]
@@ -126,7 +136,7 @@ def test_only_a_whole_interval_beyond_the_limit_counts(
     ratio = Interval(sum(interval) / 2, *interval)
     measured = Measured({"latency": (ratio, 0.01), "load": (ratio, 0.1)}, (200, 100))
     monkeypatch.setattr(checking, "measure_both", lambda *_: measured)
-    found = check(base.with_name("app.ort"), base, fail_on=["latency>1.1x", "memory>3x"])
+    found = check(stamped(base), base, fail_on=["latency>1.1x", "memory>3x"])
     assert bool(found.failed) == fails
     if not fails:
         found.refuse()

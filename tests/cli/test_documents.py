@@ -40,6 +40,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "trace.txt").write_text(trace.ftrace(), "utf-8")
     np.savez(made / "inputs.npz", **feeds)
     np.savez(made / "expected.npz", Plus214_Output_0=digits)
+    (made / "mnist.onnx").write_bytes((SAMPLES / "mnist.onnx").read_bytes())
+    (made / "ortconv.toml").write_text('[models.mnist]\nsource = "mnist.onnx"\nuse-nnapi = true\n')
     check(made / "mnist.ort", made / "b.json", update=True)
     return made
 
@@ -60,6 +62,7 @@ COMMANDS: dict[str, list[str]] = {
     "devices_show": ["devices show npu-int8", "devices show nnapi-reference"],
     "diff": ["diff {samples}/mnist.onnx {folder}/mnist.ort", "diff {samples}/mnist.onnx {samples}/qdq_cnn.onnx"],
     "error": ["3 inspect {folder}/damaged.onnx", "2 convert {samples}/mnist.onnx -o a.onnx", "2 run"],
+    "build": ["build -f {folder}/ortconv.toml"],
     "check": [
         "check {folder}/mnist.ort --baseline {folder}/b.json",
         "check {folder}/mnist.ort --baseline {tmp}/c.json --update",
