@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.cli import print_json
-from ortconv.cli.github import annotate, append_summary, check_github
+from ortconv.cli.github import annotate, append_summary, check_github, set_output
 from ortconv.cli.options import TIME_AND_MEMORY, add
 from ortconv.cli.render import convert_line, size
 from ortconv.process import usable_cores
@@ -86,6 +86,7 @@ def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, 
         write_text(flags["summary"], as_markdown(shown) + "\n")
     if flags["github"]:
         append_summary(as_markdown(shown) + "\n")
+        set_output("directory", str(found.output_dir))
         _annotate(building.build)
     building.build.refuse()
 

@@ -10,6 +10,7 @@ import click
 
 from ortconv.cli import inputs as given
 from ortconv.cli import print_json
+from ortconv.cli.github import annotate, append_summary, check_github
 from ortconv.cli.options import COREML, NNAPI, TIME_AND_MEMORY, Library, add, fail_on
 from ortconv.cli.partition import TARGET, USE_NCHW, target_of
 
@@ -43,6 +44,11 @@ if TYPE_CHECKING:
 )
 @click.option("--custom-op-library", type=Library(), help="Shared library with your own operators, for onnxruntime.")
 @add(TIME_AND_MEMORY)
+@click.option(
+    "--github",
+    is_flag=True,
+    help="Append the result to the summary of a step of GitHub Actions, and annotate gates that fail.",
+)
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
@@ -55,20 +61,25 @@ def command(
     are compared with the copy of its model: both run here, in turns, on the same inputs.
     """
     from ortconv.checking.check import RunSettings, check
+    from ortconv.cli.tables import as_markdown, show
     from ortconv.models import load
 
     wanted = given.Inputs()
     if flags["inputs"] or flags["texts"]:
         wanted = given.read_inputs(load(model, only_to_run=True).graph, flags["inputs"], flags["texts"])
     runs = RunSettings(wanted.arrays, wanted.draws, flags["seed"], flags["custom_op_library"], measure)
+    check_github(flags["github"])
     names = ("fail_on", "update", "app_config")
     found = check(model, baseline, target=target_of(flags), runs=runs, **{name: flags[name] for name in names})
+    shown = list(sections(found))
     if as_json:
         print_json(found.to_dict())
     elif not quiet:
-        from ortconv.cli.tables import show
-
-        show(list(sections(found)), markdown=markdown)
+        show(shown, markdown=markdown)
+    if flags["github"]:
+        append_summary(as_markdown(shown) + "\n")
+        for failed in found.failed:
+            annotate(failed.message, file=model, title=f"ortconv: gate {failed.condition}")
     found.refuse()
 
 

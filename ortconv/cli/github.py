@@ -1,4 +1,4 @@
-"""What GitHub Actions shows of a command: annotations, and the summary of the step."""
+"""What GitHub Actions takes from a command: annotations, the summary of the step, and its outputs."""
 
 from __future__ import annotations
 
@@ -24,6 +24,17 @@ def append_summary(text: str) -> None:
     check_github(True)
     with open(os.environ[SUMMARY], "a", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
+
+
+def set_output(name: str, value: str) -> None:
+    """Set an output of the step, where there are outputs. UsageError for a value of several lines."""
+    target = os.environ.get("GITHUB_OUTPUT")
+    if not target:
+        return
+    if "\n" in value or "\r" in value:
+        raise UsageError(f"--github: {value!a} cannot be an output of a step")
+    with open(target, "a", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(f"{name}={value}\n")
 
 
 def annotate(message: str, *, file: str | Path = "", title: str = "ortconv", level: str = "error") -> None:
