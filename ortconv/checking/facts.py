@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ortconv.ir.model import Model
 from ortconv.models import load
-from ortconv.ortformat.opconfig import Missing, RequiredOperators
+from ortconv.ortformat.opconfig import NOT_LISTED, Missing, RequiredOperators
 from ortconv.ortformat.releases import oldest_release
 from ortconv.partition import Partitioning, Target
 from ortconv.pipeline.analysis import analyze
@@ -97,7 +97,7 @@ def notes_on(now: Facts, then: Facts, missing: list[Missing]) -> dict[str, str]:
         "nodes": operators,
         "operators": f"new: {_first(new)}" if new else "",
         "onnxruntime": now.onnxruntime_reason,
-        "missing": _first([str(one) for one in missing]),
+        "missing": _first([str(one).removesuffix(f": {NOT_LISTED}") for one in missing]),
         **dict.fromkeys(("partitions", "coverage", "refused"), f"refused: {refused}" if refused else ""),
     }
 

@@ -79,6 +79,9 @@ Slots = dict[tuple[str, int], set[str]]
 """Types by side, "inputs" or "outputs", and number. The triples of OneHot are at ("custom", 0)."""
 
 
+NOT_LISTED = "the kernel is not listed"
+
+
 class Missing(NamedTuple):
     """A kernel that a build would lack, or the types of one."""
 
@@ -221,9 +224,7 @@ class RequiredOperators:
                         found += [Missing(domain, version, op, what) for what in lacks]
                     else:
                         others = ", ".join(str(v) for d, v, o in sorted(has) if (d, o) == (domain, op))
-                        what = (
-                            f"the kernel is not listed, but that of {others}" if others else "the kernel is not listed"
-                        )
+                        what = f"{NOT_LISTED}, but that of {others}" if others else NOT_LISTED
                         found.append(Missing(domain, version, op, what))
         return found
 

@@ -207,8 +207,8 @@ class FailedGate:
 
 
 def _percent_more(failed: FailedGate) -> str:
-    """The change in percent, where that says something."""
-    if not failed.baseline or failed.condition.metric.unit in (RELEASE, PERCENT):
+    """The change in percent, where that says something: not of counts."""
+    if not failed.baseline or failed.condition.metric.unit not in (BYTES, SECONDS):
         return ""
     return f", {RELATIONS['percent'](failed.value, failed.baseline):+.1f}%"
 
