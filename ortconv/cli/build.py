@@ -111,7 +111,8 @@ def sections(build: Build) -> Iterator[Section]:
     failed, broken = len(build.failed_gates), sum(bool(a.error) for a in build.artifacts)
     verdicts = [f"{broken} failed"] if broken else []
     verdicts += [f"{failed} {'gate fails' if failed == 1 else 'gates fail'}"] if failed else []
-    title = f"{len(build.artifacts)} artifacts of {build.project}: {', '.join(verdicts) or 'everything is fine'}"
+    count = f"{len(build.artifacts)} artifact{'' if len(build.artifacts) == 1 else 's'}"
+    title = f"{count} of {build.project}: {', '.join(verdicts) or 'everything is fine'}"
     header = ("artifact", "file", ">size", ">nodes", ">loads in", "accelerator", "gates")
     yield Section(
         title, [f"operator config {build.config}"] if build.config else [], header, list(map(_row, build.artifacts))
