@@ -106,7 +106,7 @@ DIVIDING = ("partition", "convert", "check", "nnapi export")
 
 TABLE = (
     Metric("nodes", NUMBER, (*DIVIDING, "inspect"), "nodes of the graph"),
-    Metric("size", BYTES, ("convert", "inspect", "check"), "size of the model, with its weights"),
+    Metric("size", BYTES, ("convert", "inspect", "check", "tune"), "size of the model, with its weights"),
     Metric("constants", BYTES, ("convert", "inspect", "check"), "bytes of the constants"),
     Metric("parameters", NUMBER, ("inspect",), "elements of the constants"),
     Metric("multiply_adds", NUMBER, ("inspect",), "multiply-adds of a run"),
