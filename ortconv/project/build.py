@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -127,15 +127,13 @@ class Building(Iterator[Event]):
 
     def close(self) -> None:
         """End the work, whatever is left of it."""
-        self._resources.close()
+        self._events.close()
 
-    def _run(self) -> Iterator[Event]:
-        try:
+    def _run(self) -> Generator[Event, None, None]:
+        with self._resources:
             yield from self._convert()
             self._write_config()
             yield from self._check()
-        finally:
-            self.close()
 
     # ------------------------------------------------------------------ converting
 
