@@ -10,13 +10,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 
 import ortconv
-from ortconv.cli import command_of, main
+from ortconv.cli import SETTINGS, cli, command_of, main
 from ortconv.cli.convert import OF_BATCHES, _options
 from ortconv.errors import FormatError, UnsafeInputError
 from ortconv.partition.profile import DeviceProfile
@@ -211,7 +212,8 @@ def test_options_as_arguments(settings: dict[str, Any], expected: list[str]) -> 
 def parsed(given: list[str]) -> ortconv.Options:
     """The options that the command line makes of arguments."""
     command = command_of("convert")
-    with command.make_context("convert", [str(SAMPLES / "mnist.onnx"), *given], resilient_parsing=False) as context:
+    arguments = [str(SAMPLES / "mnist.onnx"), *given]
+    with command.make_context("convert", arguments, parent=click.Context(cli, **SETTINGS)) as context:
         known = {"styles", *OF_BATCHES, *(field.name for field in fields(ortconv.Options))}
         flags = {name: value for name, value in context.params.items() if name in known}
         return _options(flags, flags.pop("styles")[-1])
