@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from documents import DOCUMENTS
 from json_schema import document_schema
 
+from ortconv.checking import baseline, check
 from ortconv.choices import COREML_FORMATS
 from ortconv.cli import VERBS, cli
 from ortconv.differences import diff
@@ -30,8 +31,11 @@ from ortconv.optimizer.catalog import entries
 from ortconv.partition.coreml import rules as coreml
 from ortconv.partition.nnapi import rules as nnapi
 from ortconv.partition.nnapi.row import NnapiRow
+from ortconv.pipeline import manifest
+from ortconv.project import build
 from ortconv.reduction import bundle, reduce
 from ortconv.report import timing
+from ortconv.report.gates import METRICS
 from ortconv.tuning import result
 
 FOLDER = Path(__file__).parent
@@ -88,6 +92,12 @@ def passes() -> str:
 
 def _lines(texts: tuple[str, ...]) -> str:
     return "<br>".join(text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*") for text in texts)
+
+
+def gates() -> str:
+    """The page with its table of metrics written anew."""
+    rows = ((m.name, m.help, f"`{m.name}>{m.unit.example}`", ", ".join(m.verbs)) for m in METRICS.values())
+    return _with_table("gates.md", ("metric", "what it is", "a condition", "verbs"), rows)
 
 
 def nnapi_rules() -> str:
@@ -192,6 +202,9 @@ def picture(*options: str) -> str:
 SCHEMAS: dict[str, tuple[type, int]] = {
     "bundle": (bundle.Bundle, bundle.VERSION),
     "diff": (diff.Difference, diff.VERSION),
+    "build": (build.Build, build.VERSION),
+    "baseline": (baseline.Baseline, baseline.VERSION),
+    "check": (check.Check, check.VERSION),
     "export": (export.Export, export.VERSION),
     "inspect": (inspect.Inspection, inspect.VERSION),
     "nnapi_conformance": (conformance.Conformance, conformance.VERSION),
@@ -199,6 +212,7 @@ SCHEMAS: dict[str, tuple[type, int]] = {
     "reduce": (reduce.Reduction, reduce.VERSION),
     **{name: (kind, 1) for name, kind in DOCUMENTS.items()},
     "tune": (result.Tuning, result.VERSION),
+    "manifest": (manifest.Manifest, manifest.VERSION),
 }
 """By the name of the schema: what the JSON document consists of, and the document's version."""
 
@@ -207,6 +221,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "passes.md": passes,
     "nnapi_operations.md": nnapi_operations,
     "nnapi_functions.md": nnapi_functions,
+    "gates.md": gates,
     "nnapi_rules.md": nnapi_rules,
     "coreml_rules.md": coreml_rules,
     "pictures/mnist.svg": picture,

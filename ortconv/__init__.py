@@ -14,6 +14,7 @@ if _TYPE_CHECKING:
     from ortconv import partition as partition
     from ortconv.batch import Failure as Failure
     from ortconv.batch import convert_all as convert_all
+    from ortconv.checking.check import check as check
     from ortconv.differences.diff import diff as diff
     from ortconv.errors import BackendError as BackendError
     from ortconv.errors import FormatError as FormatError
@@ -34,6 +35,9 @@ if _TYPE_CHECKING:
     from ortconv.pipeline import optimize as optimize
     from ortconv.pipeline.analysis import analyze as analyze
     from ortconv.pipeline.export import export as export_tflite
+    from ortconv.pipeline.manifest import verify_manifest as verify_manifest
+    from ortconv.project.build import build as build
+    from ortconv.project.init import init as init
     from ortconv.reduction.bundle import bundle as bundle
     from ortconv.reduction.reduce import reduce as reduce
     from ortconv.runtime.session import Session as Session
@@ -52,24 +56,28 @@ _PUBLIC = {
     "Session": ("ortconv.runtime.session", ""),
     "analyze": ("ortconv.pipeline.analysis", ""),
     "bundle": ("ortconv.reduction.bundle", ""),
+    "build": ("ortconv.project.build", ""),
+    "check": ("ortconv.checking.check", ""),
     "convert": ("ortconv.pipeline", ""),
     "convert_all": ("ortconv.batch", ""),
     "diff": ("ortconv.differences.diff", ""),
     "export": ("ortconv.exporting.export", ""),
     "inspect": ("ortconv.inspection.inspect", ""),
     "export_tflite": ("ortconv.pipeline.export", "export"),
+    "init": ("ortconv.project.init", ""),
     "load": ("ortconv.models", ""),
     "optimize": ("ortconv.pipeline", ""),
     "reduce": ("ortconv.reduction.reduce", ""),
     "tune": ("ortconv.tuning.tune", ""),
     "verify": ("ortconv.ortformat.check", "check"),
+    "verify_manifest": ("ortconv.pipeline.manifest", ""),
 }
 
 __all__ = [
-    "BackendError", "Failure", "FormatError", "GraphError", "MismatchError", "ModelError", "Options", "OrtconvError",
-    "Result", "Session", "UnsafeInputError", "UnsupportedError", "UsageError", "__version__", "analyze", "bundle",
-    "compare", "convert", "convert_all", "diff", "errors", "export", "export_tflite", "inspect", "load", "nnapi",
-    "optimize", "partition", "reduce", "tune", "verify",
+    "BackendError", "Failure", "FormatError", "GraphError", "MismatchError", "ModelError", "Options", "OrtconvError", "Result",
+    "Session", "UnsafeInputError", "UnsupportedError", "UsageError", "__version__", "analyze", "build", "bundle", "check",
+    "compare", "convert", "convert_all", "diff", "errors", "export", "export_tflite", "init", "inspect", "load", "nnapi",
+    "optimize", "partition", "reduce", "tune", "verify", "verify_manifest",
 ]  # fmt: skip
 
 

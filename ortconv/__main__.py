@@ -8,7 +8,7 @@ import sys
 from ortconv import process
 from ortconv.errors import OrtconvError
 
-SUPERVISED = ("compare", "convert", "nnapi", "partition", "run")
+SUPERVISED = ("check", "compare", "convert", "nnapi", "partition", "run")
 """The verbs that give models to native code. They run in a child, so that its crash is an error like any other."""
 
 

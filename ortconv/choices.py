@@ -48,6 +48,9 @@ TARGET_ORT = "1.17"
 ERROR_BUDGET = 0.01
 """The default limit on the error of float16, relative to the largest element of each output."""
 
+BUILD_PLATFORMS = ("android", "ios", "linux", "macos", "windows")
+"""Where a reduced build of ONNX Runtime can run."""
+
 ENGINES = ("numpy", "onnxruntime", "both")
 """Where validation runs source and result."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import os
 import re
@@ -58,6 +59,15 @@ def read_text(path: str | Path, largest: int = LARGEST_TEXT, refusal: type[Ortco
         return read_bytes(path, largest).decode("utf-8")
     except UnicodeDecodeError as error:
         raise refusal(f"no UTF-8 text: {error}", file=path) from error
+
+
+def digest(path: str | Path) -> str:
+    """The SHA-256 of a regular file's content."""
+    found = hashlib.sha256()
+    with opened(path) as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
 
 
 def read_toml(path: str | Path) -> Mapping[str, Any]:
@@ -248,3 +258,13 @@ def byte_count(text: str) -> int:
     if parts is None or unit is None:
         raise ValueError(f"'{text[:80]}' is no size; write 4096, 64M, 64MB or 1.5GiB")
     return int(float(parts[1]) * unit) if "." in parts[1] else int(parts[1]) * unit
+
+
+def size(count: int) -> str:
+    """A number of bytes for people."""
+    value, unit = float(count), "B"
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            break
+        value /= 1000
+    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"

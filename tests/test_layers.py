@@ -32,6 +32,8 @@ LAYERS: list[set[str]] = [
     {"pipeline"},
     {"batch", "differences", "exporting", "inspection"},
     {"reduction", "tuning"},
+    {"checking"},
+    {"project"},
     {"cli"},
     {"__main__"},
 ]

@@ -11,14 +11,15 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ortconv.errors import UsageError
-from ortconv.files import lock, opened
+from ortconv.files import digest as digest
+from ortconv.files import lock
+from ortconv.pipeline.arguments import plain
+from ortconv.pipeline.manifest import versions
 
 if TYPE_CHECKING:
     from ortconv.pipeline.options import Options
@@ -139,43 +140,10 @@ def key(source: Path, external: Iterable[str], options: Options) -> str:
     return _digest_of([fingerprint(options), *files])
 
 
-def digest(path: Path) -> str:
-    """The SHA-256 of a file's content."""
-    found = hashlib.sha256()
-    with opened(path) as file:
-        while block := file.read(1 << 20):
-            found.update(block)
-    return found.hexdigest()
-
-
 def fingerprint(options: Options) -> str:
     """A digest of the options and of the versions that results depend on."""
-    values = {f.name: _plain(getattr(options, f.name)) for f in fields(options) if f.name not in UNIMPORTANT}
-    return _digest_of([json.dumps(values, sort_keys=True, default=str), *_versions()])
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Path):
-        return digest(value)
-    if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
-    if hasattr(value, "dtype"):
-        content = json.dumps(value.tolist()).encode() if value.dtype.hasobject else value.tobytes()
-        return [str(value.dtype), list(value.shape), hashlib.sha256(content).hexdigest()]
-    return asdict(value) if hasattr(value, "__dataclass_fields__") else value
-
-
-@cache
-def _versions() -> tuple[str, ...]:
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = []
-    for name in ("ortconv", "onnxruntime", "onnx", "numpy"):
-        with suppress(PackageNotFoundError):
-            found.append(f"{name} {version(name)}")
-    return tuple(found)
+    values = {f.name: plain(getattr(options, f.name)) for f in fields(options) if f.name not in UNIMPORTANT}
+    return _digest_of([json.dumps(values, sort_keys=True, default=str), *map(" ".join, versions().items())])
 
 
 def _digest_of(parts: Iterable[str]) -> str:

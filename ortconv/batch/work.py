@@ -10,6 +10,7 @@ from pathlib import Path
 from ortconv.batch import journal
 from ortconv.batch.journal import Record
 from ortconv.errors import UnknownDimError, UsageError
+from ortconv.files import digest
 from ortconv.onnxio.load import names_in
 from ortconv.pipeline.conversion import convert
 from ortconv.pipeline.options import Options
@@ -80,8 +81,8 @@ def _record(output: str, result: Result, draft: Path, source: Path, folder: Path
         journal.key(source, result.external, options),
         result.external,
         {
-            output: journal.digest(draft),
-            **{other.relative_to(folder).as_posix(): journal.digest(other) for other in others},
+            output: digest(draft),
+            **{other.relative_to(folder).as_posix(): digest(other) for other in others},
         },
         {name: getattr(result, name) for name in FACTS},
         result.required,

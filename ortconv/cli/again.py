@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from ortconv.errors import MismatchError
+from ortconv.errors import OrtconvError
 
 SHOWN = ("as_json", "quiet", "verbose", "markdown")
 """Options that only change what a command prints."""
@@ -41,7 +41,7 @@ def _words(option: click.Option, value: object) -> Iterator[str]:
         yield from (option.opts[0], str(one))
 
 
-def add_reduce_line(error: MismatchError, model: Path, *commands: Sequence[str], output: str | None = None) -> None:
+def add_reduce_line(error: OrtconvError, model: Path, *commands: Sequence[str], output: str | None = None) -> None:
     """Add to an error's hint how to shrink the model on which these commands, one after the other, end with it.
 
     `output` is what they print then, and not for other failures with the same exit code.

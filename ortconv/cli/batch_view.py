@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from ortconv.cli import color, print_json, printable
+from ortconv.cli.github import annotate, append_summary
 from ortconv.cli.progress import is_terminal
 from ortconv.cli.render import columns
 from ortconv.errors import BatchError, UsageError
+from ortconv.files import write_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -111,8 +112,12 @@ class BatchView:
 
     def end(self, summary: Path | None = None, github: bool = False) -> None:
         """The counts, what was written, and the failures by kind."""
-        if summary is not None or github:
-            _write_markdown(self._markdown(), summary, github)
+        if summary is not None:
+            write_text(summary, self._markdown())
+        if github:
+            append_summary(self._markdown())
+            for failure in self.failures:
+                annotate(failure.error.message, file=failure.source, title=f"ortconv: {failure.kind}")
         if self.as_json:
             print_json(self._document(), indent=None)
         elif not self.quiet:
@@ -221,25 +226,6 @@ def _cell(text: str) -> str:
     """Text for a cell of a Markdown table, in which nothing is markup."""
     plain = " ".join(printable(text).split())
     return "".join(f"\\{c}" if c in "\\|`*_[]<>#" else c for c in plain)
-
-
-def _write_markdown(text: str, summary: Path | None, github: bool) -> None:
-    from ortconv.files import write_text
-
-    if summary is not None:
-        write_text(summary, text)
-    if github:
-        target = os.environ.get("GITHUB_STEP_SUMMARY")
-        if not target:
-            raise UsageError("--github: GITHUB_STEP_SUMMARY is not set", hint="it is in a step of GitHub Actions")
-        with open(target, "a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-
-
-def check_github(github: bool) -> None:
-    """UsageError, before any work, where there is no summary to append to."""
-    if github and not os.environ.get("GITHUB_STEP_SUMMARY"):
-        raise UsageError("--github: GITHUB_STEP_SUMMARY is not set", hint="it is in a step of GitHub Actions")
 
 
 def only_for_directories(given: Sequence[tuple[str, object]]) -> None:

@@ -63,7 +63,7 @@ def command(
     Nothing private goes in: no descriptions or metadata of the model, no absolute paths, no environment variables. Such as:
     ortconv bundle model.reduced.onnx --check 'ortconv convert {} -o {}.ort' --strip-weights
     """
-    from ortconv.cli.arrays import read_npz
+    from ortconv.compare.arrays import read_npz
     from ortconv.reduction.bundle import bundle
     from ortconv.reduction.command import Command
 

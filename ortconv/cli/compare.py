@@ -12,8 +12,8 @@ from ortconv.choices import LEVELS
 from ortconv.cli import completion, print_json
 from ortconv.cli import inputs as given
 from ortconv.cli.again import add_reduce_line, options_given
-from ortconv.cli.options import BACKENDS, TIME_AND_MEMORY, add
-from ortconv.errors import MismatchError, UsageError
+from ortconv.cli.options import BACKENDS, TIME_AND_MEMORY, add, fail_on
+from ortconv.errors import GateError, MismatchError, UsageError
 
 if TYPE_CHECKING:
     from ortconv.compare.models import Comparison, Subject
@@ -37,11 +37,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Compare the values inside both graphs; name the first that differs and the layer that loses most.",
 )
-@click.option(
-    "--fail-on",
-    metavar="CONDITIONS",
-    help='Exit with 4 if one of these holds, such as "max_abs>1e-3,cosine<0.999", instead of judging by rounding.',
-)
+@add([fail_on("compare", "max_abs>1e-3,cosine<0.999", "Outputs are then not judged by rounding.")])
 @add(TIME_AND_MEMORY)
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -64,7 +60,7 @@ def command(
     from ortconv.report.comparison import document, metrics
     from ortconv.report.gates import check_gates, parse_gates
 
-    conditions = () if flags["fail_on"] is None else parse_gates(flags["fail_on"], metrics([]))
+    conditions = parse_gates(flags["fail_on"], "compare")
     subjects = [subject(text, backends) for text in models]
     if flags["level"] is not None:
         subjects.append(_converted(subjects[0], flags["level"]))
@@ -89,10 +85,9 @@ def command(
 
         show(sections(subjects[0], found, everything=flags["verbose"]), markdown=flags["markdown"])
     try:
-        if conditions:
-            check_gates(conditions, metrics(found), MismatchError)
+        check_gates(conditions, metrics(found))
         _refuse(found, bool(conditions))
-    except MismatchError as error:
+    except (GateError, MismatchError) as error:
         commands = _again(subjects, models)
         if flags["layers"] and commands and subjects[0].file is not None:
             kinds = (o.found.mismatch for one in found for o in one.outputs if o.found.mismatch)

@@ -11,7 +11,8 @@ import click
 from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES, TARGET_ORT
 from ortconv.cli import color, print_json
 from ortconv.cli.again import add_reduce_line, options_given
-from ortconv.cli.batch_view import BatchView, check_github, only_for_directories
+from ortconv.cli.batch_view import BatchView, only_for_directories
+from ortconv.cli.github import check_github
 from ortconv.cli.options import (
     BATCH,
     COREML,
@@ -28,6 +29,7 @@ from ortconv.cli.options import (
     Size,
     Source,
     add,
+    fail_on,
 )
 from ortconv.cli.progress import stage_line
 from ortconv.cli.render import convert_line, convert_sections, convert_summary
@@ -149,6 +151,13 @@ class ManyStyles(click.Command):
     is_flag=True,
     help="Write the file even if it could not be compared or onnxruntime does not load it.",
 )
+@click.option(
+    "--manifest",
+    is_flag=True,
+    help="Also write x.manifest.json: source, options, versions, rewrites, names of values, and what was proved.",
+)
+@click.option("--stamp", is_flag=True, help="Write version, source and options into the metadata of the .ort file.")
+@add([fail_on("convert", "size>1.2x,onnxruntime>1.17", "Nothing is put in place then. The baseline is the source.")])
 @add(BATCH)
 @click.option(
     "--resume/--force",
@@ -372,6 +381,6 @@ def device_of(path: Path | None) -> Any:
 
 def arrays_of(path: Path) -> dict[str, Any]:
     """The inputs of a --validate-with, by name."""
-    from ortconv.cli.arrays import read_npz
+    from ortconv.compare.arrays import read_npz
 
     return read_npz(path)

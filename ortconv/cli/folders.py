@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
-from ortconv.cli.batch_view import BatchView, check_github
+from ortconv.cli.batch_view import BatchView
 from ortconv.cli.convert import dims, names
+from ortconv.cli.github import check_github
 from ortconv.errors import OrtconvError, UnknownDimError, UsageError
 
 MODELS = (".onnx", ".ort")
@@ -31,7 +32,7 @@ class Piece:
 
 def models_in(folder: Path, suffixes: Sequence[str] = MODELS) -> list[Path]:
     """The model files below a folder, sorted, hidden ones left out. UsageError if there are none."""
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in suffixes and not path.name.startswith("."))
+    found = (p for p in folder.rglob("*") if p.name.lower().endswith(tuple(suffixes)) and not p.name.startswith("."))
     paths = sorted(path for path in found if not path.is_dir())
     if not paths:
         raise UsageError(f"there is no {' or '.join(suffixes)} file below {folder}")

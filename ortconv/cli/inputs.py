@@ -16,7 +16,7 @@ from ortconv.errors import FormatError, UsageError
 if TYPE_CHECKING:
     import numpy as np
 
-    from ortconv.cli.arrays import ArrayCheck
+    from ortconv.compare.arrays import ArrayCheck
     from ortconv.compare.feeds import Draw
     from ortconv.ir.graph import Graph, Value
 
@@ -75,7 +75,7 @@ def read_expected(path: Path, outputs: Sequence[Value]) -> dict[str, Any]:
     if path.is_dir():
         return _data_set(path, "output", outputs)
     if path.suffix.lower() == ".npz":
-        from ortconv.cli.arrays import read_npz
+        from ortconv.compare.arrays import read_npz
 
         return read_npz(path)
     if len(outputs) != 1:
@@ -93,7 +93,7 @@ def read_array(path: Path, value: Value, check: ArrayCheck | None = None) -> Any
     if suffix != ".npy":
         hint = "give .npy, .pb, or an image such as .png, .jpg, .bmp or .ppm"
         raise UsageError(f"cannot read arrays from '{path.suffix}' files", file=path, hint=hint)
-    from ortconv.cli.arrays import read_npy
+    from ortconv.compare.arrays import read_npy
 
     return read_npy(path, value.name, check)
 
@@ -118,7 +118,7 @@ def _file(path: Path, graph: Graph) -> dict[str, Any]:
     if path.is_dir():
         return _data_set(path, "input", graph.inputs)
     if path.suffix.lower() == ".npz":
-        from ortconv.cli.arrays import read_npz
+        from ortconv.compare.arrays import read_npz
 
         return read_npz(path, _checking(graph.inputs))
     if path.suffix.lower() not in (".npy", ".pb") and not _is_image(path):
@@ -230,7 +230,7 @@ def _finite(text: str, value: Value) -> float:
 
 def _check_shape(shape: tuple[int, ...], value: Value) -> None:
     """UsageError for a shape that the input does not take, or that memory does not hold."""
-    from ortconv.cli.arrays import check_room
+    from ortconv.compare.arrays import check_room
     from ortconv.ir.types import TensorType
     from ortconv.runtime.session import check_type
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import click
 
 from ortconv.cli import print_json
-from ortconv.cli.options import FIX_DIM, PAGE, add
+from ortconv.cli.options import FIX_DIM, PAGE, add, fail_on
 
 
 @click.command()
@@ -20,6 +20,7 @@ from ortconv.cli.options import FIX_DIM, PAGE, add
     help="Also say for each QDQ group whether NNAPI and CoreML take it, and what to change.",
 )
 @add(PAGE)
+@add([fail_on("inspect", "onnxruntime>1.17,size>5MB")])
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-v", "--verbose", is_flag=True, help="List every operator, input and reason, not only the first ones.")
@@ -35,7 +36,9 @@ def command(
     """Show what MODEL (.onnx or .ort) is: interface, operators, cost, memory, quantization, and what stands out."""
     from ortconv.cli.convert import dims
     from ortconv.inspection.inspect import inspect
+    from ortconv.report.gates import check_gates, parse_gates
 
+    conditions = parse_gates(flags["fail_on"], "inspect")
     found = inspect(model, fix_dims=dims(flags["fix_dims"]), lint=lint)
     if html is not None:
         from ortconv.cli.pages import write_inspection
@@ -43,8 +46,9 @@ def command(
         write_inspection(html, model, found, dims(flags["fix_dims"]))
     if as_json:
         print_json(found.to_dict())
-        return
-    from ortconv.cli.inspect_view import sections
-    from ortconv.cli.tables import show
+    else:
+        from ortconv.cli.inspect_view import sections
+        from ortconv.cli.tables import show
 
-    show(sections(found, everything=verbose), markdown=markdown)
+        show(sections(found, everything=verbose), markdown=markdown)
+    check_gates(conditions, found.metrics(), file=model)

@@ -10,7 +10,7 @@ import click
 
 from ortconv.choices import STUDIED
 from ortconv.cli import color, print_json, printable
-from ortconv.cli.options import FIX_DIM, NNAPI, VALIDATION, add
+from ortconv.cli.options import FIX_DIM, NNAPI, VALIDATION, add, fail_on
 from ortconv.cli.render import columns, labeled, proof, size
 
 if TYPE_CHECKING:
@@ -41,11 +41,7 @@ if TYPE_CHECKING:
 )
 @add(VALIDATION)
 @click.option("--allow-unchecked", is_flag=True, help="Write the files even if they could not be checked.")
-@click.option(
-    "--fail-on",
-    metavar="CONDITIONS",
-    help='Write nothing and exit with 5 if one of these holds, such as "partitions>3,coverage<80%".',
-)
+@add([fail_on("nnapi export", "partitions>3,coverage<80%", "Nothing is written then.")])
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def command(model: Path, output: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
@@ -54,8 +50,8 @@ def command(model: Path, output: Path, as_json: bool, quiet: bool, **flags: Any)
     Nothing is put in place unless LiteRT runs the files, and the model with them computes what the source computes. The package
     ai-edge-litert is needed for that: pip install 'ortconv[litert]'.
     """
-    from ortconv.cli.arrays import read_npz
     from ortconv.cli.convert import dims, names
+    from ortconv.compare.arrays import read_npz
     from ortconv.pipeline.export import export
 
     stop_ops = flags.pop("nnapi_partitioning_stop_ops")

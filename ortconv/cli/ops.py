@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ortconv.choices import BUILD_PLATFORMS
 from ortconv.cli import print_json
 from ortconv.errors import FormatError, GateError, UsageError
 
@@ -76,6 +77,53 @@ def from_(folder: Path, output: Path | None, types: bool) -> None:
     if not found:
         raise UsageError(f"there is no .ort file below {folder}", hint="convert the models first: ortconv convert")
     _write(_needed(tuple(found), types=types), output)
+
+
+@command.command("build-command")
+@click.argument("config", type=FILE)
+@click.option("--platform", required=True, type=click.Choice(BUILD_PLATFORMS), help="Where the app runs.")
+@click.option("--use-nnapi", is_flag=True, help="Build with the NNAPI execution provider.")
+@click.option("--use-coreml", is_flag=True, help="Build with the CoreML execution provider.")
+@click.option(
+    "--android-api", type=click.IntRange(21), default=27, show_default=True, help="Least Android API level of the app."
+)
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    type=FILE,
+    help="An .ort file of the app; may be repeated. More types can be left out then.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the command alone.")
+def build_command(config: Path, models: tuple[Path, ...], as_json: bool, quiet: bool, **flags: Any) -> None:
+    """Print the command that builds ONNX Runtime with the operators of CONFIG only, to be run in its source tree."""
+    import shlex
+
+    from ortconv.models import load
+    from ortconv.ortformat.reduced_build import reduced_build
+
+    found = reduced_build(str(config.absolute()), _read(config), models=tuple(map(load, models)), **flags)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    between = " " if flags["platform"] == "windows" else " \\\n  "
+    click.echo(between.join([found.command[0], *_grouped(list(map(shlex.quote, found.command[1:])))]))
+    if not quiet:
+        share = f"{found.kernels} of the {found.all_kernels} CPU kernels of onnxruntime {found.release} are kept"
+        for note in (share, *found.notes):
+            click.echo(f"note: {note}", err=True)
+
+
+def _grouped(words: list[str]) -> list[str]:
+    """Each flag with its values."""
+    lines: list[str] = []
+    for word in words:
+        if word.startswith("-"):
+            lines.append(word)
+        else:
+            lines[-1] += f" {word}"
+    return lines
 
 
 def _needed(models: tuple[Path, ...], *, types: bool) -> RequiredOperators:

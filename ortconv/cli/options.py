@@ -19,6 +19,7 @@ from ortconv.choices import (
 )
 from ortconv.cli import completion
 from ortconv.errors import UsageError
+from ortconv.report.gates import metrics_of
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]
@@ -229,7 +230,7 @@ BATCH = (
     click.option(
         "--github",
         is_flag=True,
-        help="With a directory: append the same to the summary of a step of GitHub Actions.",
+        help="With a directory: append the same to the summary of a step of GitHub Actions, and annotate failures.",
     ),
 )
 """Options of verbs that take a directory of models."""
@@ -311,6 +312,14 @@ BACKENDS = (
         help="Shared library with your own operators, for onnxruntime.",
     ),
 )
+
+
+def fail_on(verb: str, example: str, more: str = "") -> Callable[[Any], Any]:
+    """The option --fail-on of a verb: several lists of conditions, one behind the other."""
+    text = f'Exit with 5 if one of these conditions holds, such as "{example}"; may be repeated. {more}'.rstrip()
+    return click.option(
+        "--fail-on", multiple=True, metavar="CONDITIONS", help=f"{text} Metrics: {', '.join(metrics_of(verb))}."
+    )
 
 
 def add(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,20 +10,25 @@ import click
 
 from ortconv.choices import STUDIED, TARGETS
 from ortconv.cli import print_json
-from ortconv.cli.options import BATCH, COREML, FIX_DIM, LIMITS, NNAPI, PAGE, TIME_AND_MEMORY, add
+from ortconv.cli.options import BATCH, COREML, FIX_DIM, LIMITS, NNAPI, PAGE, TIME_AND_MEMORY, add, fail_on
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
+    from ortconv.partition import Target
     from ortconv.partition.advice import Merge
     from ortconv.pipeline.analysis import Analysis
+
+TARGET = click.option(
+    "--target", "ep", type=click.Choice(TARGETS), default="nnapi", help="Execution provider to assume."
+)
+USE_NCHW = click.option(
+    "--use-nchw", is_flag=True, help="Assume the provider's flag USE_NCHW, which keeps ONNX's layout."
+)
 
 
 @click.command(context_settings={"show_default": True})
 @click.argument("model", type=click.Path(exists=True, path_type=Path))
-@click.option("--target", "ep", type=click.Choice(TARGETS), default="nnapi", help="Execution provider to assume.")
-@add(NNAPI)
-@click.option("--use-nchw", is_flag=True, help="Assume the provider's flag USE_NCHW, which keeps ONNX's layout.")
-@add(COREML)
+@add((TARGET, *NNAPI, USE_NCHW, *COREML))
 @click.option(
     "--level",
     type=click.Choice(STUDIED),
@@ -37,9 +42,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Rewrite refused nodes as convert --maximize-offload does, and show the gain.",
 )
-@click.option(
-    "--fail-on", metavar="CONDITIONS", help='Exit with 5 if one of these holds, such as "partitions>3,coverage<80%".'
-)
+@add([fail_on("partition", "partitions>3,coverage<80%")])
 @click.option(
     "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the graph and its partitions into this file."
 )
@@ -66,10 +69,10 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     from ortconv.report.gates import check_gates, parse_gates
     from ortconv.report.partitions import divided, document, metrics
 
+    conditions = parse_gates(flags["fail_on"], "partition")
     analysis_at = _analyzer(model, flags)
     found = analysis_at(flags["level"])
     numbers = metrics(found.partitioning, found.estimate)
-    conditions = parse_gates(flags["fail_on"], numbers) if flags["fail_on"] is not None else ()
     advice = [] if quiet and not as_json and flags["html"] is None else found.advice()
     rows = _levels(model, analysis_at) if flags["compare_levels"] else []
     _draw(found, advice, rows, model, flags)
@@ -93,12 +96,10 @@ def _show_all(folder: Path, flags: dict[str, Any]) -> None:
     """The counts of each model of a folder. Options that are wrong are so before the first."""
     from ortconv.cli.folders import models_in, over_folder
     from ortconv.report.gates import parse_gates
-    from ortconv.report.partitions import METRICS
 
     if flags["svg"] is not None or flags["html"] is not None or flags["markdown"]:
         raise UsageError("--svg, --html and --markdown show one model", hint="give a model, not a directory")
-    if flags["fail_on"] is not None:
-        parse_gates(flags["fail_on"], METRICS)
+    parse_gates(flags["fail_on"], "partition")
     _analyzer(folder, flags)
     over_folder("partitioned", ({"model": path} for path in models_in(folder)), _line)
 
@@ -108,19 +109,16 @@ def _line(document: dict[str, Any]) -> str:
     return f"{count} partition{'' if count == 1 else 's'}, {document['nodes_taken']} of {document['nodes']} nodes"
 
 
-def _analyzer(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Analysis]:
-    """A function that studies the model at a level."""
-    from ortconv.cli.convert import dims, names
+def target_of(flags: Mapping[str, Any]) -> Target:
+    """The execution provider that --target and its options describe."""
+    from ortconv.cli.convert import names
     from ortconv.partition import Target
-    from ortconv.partition.limits import Limits
     from ortconv.partition.policy import DEFAULT_STOP_OPS
-    from ortconv.partition.profile import DeviceProfile, read_device
-    from ortconv.pipeline.analysis import REWRITABLE_LEVELS, analyze
 
     stop_ops = names(flags["nnapi_partitioning_stop_ops"])
     if flags["ep"] == "coreml" and (stop_ops is not None or flags["use_nchw"]):
         raise UsageError("stop ops and --use-nchw are options of NNAPI", hint="leave them out, or take --target nnapi")
-    target = Target(
+    return Target(
         flags["ep"],
         flags["nnapi_feature_level"],
         DEFAULT_STOP_OPS if stop_ops is None else stop_ops,
@@ -130,6 +128,16 @@ def _analyzer(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Anal
         coreml_static_inputs=flags["coreml_static_inputs"],
         coreml_on_subgraphs=flags["coreml_on_subgraphs"],
     )
+
+
+def _analyzer(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Analysis]:
+    """A function that studies the model at a level."""
+    from ortconv.cli.convert import dims
+    from ortconv.partition.limits import Limits
+    from ortconv.partition.profile import DeviceProfile, read_device
+    from ortconv.pipeline.analysis import REWRITABLE_LEVELS, analyze
+
+    target = target_of(flags)
     device = DeviceProfile() if flags["device"] is None else read_device(flags["device"])
     limits = Limits(flags["max_partitions"], flags["min_nodes"], flags["only_worthwhile"], device)
     narrowed, fixed = device.narrow(target), dims(flags["fix_dims"])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.cli import printable
+from ortconv.files import size as size
 from ortconv.report.sections import Section
 
 if TYPE_CHECKING:
@@ -170,16 +171,6 @@ def tally(counts: dict[str, int], most: int = 6) -> str:
     """Names with counts, the first of them, in one line."""
     shown = [f"{name} x{count}" if count > 1 else name for name, count in list(counts.items())[:most]]
     return ", ".join(shown) + (f", and {len(counts) - most} more" if len(counts) > most else "")
-
-
-def size(count: int) -> str:
-    """A number of bytes for people."""
-    value, unit = float(count), "B"
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000 or unit == "GB":
-            break
-        value /= 1000
-    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
 def columns(header: Sequence[str], rows: Iterable[Sequence[object]], indent: int = 0) -> str:

@@ -16,7 +16,7 @@ from ortconv.cli import inputs as given
 from ortconv.cli import print_json
 from ortconv.cli.nnapi_options import NNAPI, configured
 from ortconv.cli.nnapi_runtime import OBSERVED, observed
-from ortconv.cli.options import BACKENDS, BATCH, TIME_AND_MEMORY, add
+from ortconv.cli.options import BACKENDS, BATCH, TIME_AND_MEMORY, add, fail_on
 from ortconv.errors import MismatchError, UsageError
 from ortconv.watch import note_stage
 
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
 @add(NNAPI)
 @add(OBSERVED)
 @click.option("--plan", "-v", "--verbose", is_flag=True, help="Show which node runs on which backend, and why.")
+@add([fail_on("run", "latency>20ms,memory>200MB")])
 @add(BATCH)
 @add(TIME_AND_MEMORY)
 @click.option(
@@ -99,8 +100,10 @@ def command(
     if model.is_dir():
         _check_all(model, backends, flags)
         return
+    from ortconv.report.gates import check_gates, parse_gates
     from ortconv.runtime.session import Session
 
+    conditions = parse_gates(flags["fail_on"], "run")
     trace = click.get_current_context().with_resource(observed(backends, flags))
     start = time.perf_counter()
     note_stage("load")
@@ -119,7 +122,7 @@ def command(
     profile = None if flags["profile"] is None else _profile(session, feeds, flags["profile"])
     summary = None if trace is None else _summary(session, trace)
     if flags["save"] is not None:
-        from ortconv.cli.arrays import write_npz
+        from ortconv.compare.arrays import write_npz
 
         write_npz(flags["save"], results)
     wrong = _differences(expected, results, flags) if expected is not None else {}
@@ -150,13 +153,22 @@ def command(
         name, text = next(iter(wrong.items()))
         more = f"; so do {len(wrong) - 1} more of {len(expected or ())} outputs" if len(wrong) > 1 else ""
         raise MismatchError(f"'{name}' differs: {text}{more}", file=model, hint="--rtol and --atol allow for rounding")
+    check_gates(conditions, _metrics(document))
+
+
+def _metrics(document: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers that conditions can name, as far as they are known."""
+    fields = {"latency": "median_seconds", "p90": "p90_seconds", "load": "load_seconds", "memory": "peak_bytes"}
+    return {name: document[field] for name, field in fields.items() if document[field] is not None}
 
 
 def _check_all(folder: Path, backends: Sequence[str], flags: Mapping[str, Any]) -> None:
     """Run the models of a folder on the data sets beside them."""
     from ortconv.cli.folders import data_sets, over_folder
+    from ortconv.report.gates import parse_gates
     from ortconv.runtime.backend import get_backend
 
+    parse_gates(flags["fail_on"], "run")
     for name in ("inputs", "texts", "outputs", "nodes", "save", "profile"):
         if flags[name]:
             raise UsageError(f"--{name.removesuffix('s')} is for one model", hint="give a model, not a directory")

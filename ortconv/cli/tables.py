@@ -13,8 +13,16 @@ from ortconv.report.sections import Section
 
 def show(sections: Sequence[Section], *, markdown: bool) -> None:
     """Print those sections that hold something."""
-    shown = [section for section in sections if section.lines or section.rows]
-    click.echo("\n\n".join(map(_markdown if markdown else _text, shown)), color=color())
+    click.echo(as_markdown(sections) if markdown else "\n\n".join(map(_text, _filled(sections))), color=color())
+
+
+def as_markdown(sections: Sequence[Section]) -> str:
+    """Those sections that hold something, as Markdown."""
+    return "\n\n".join(map(_markdown, _filled(sections)))
+
+
+def _filled(sections: Sequence[Section]) -> list[Section]:
+    return [section for section in sections if section.lines or section.rows]
 
 
 def count(number: float) -> str:

@@ -9,7 +9,7 @@ import click
 
 from ortconv.choices import GOALS, SNIPPETS, TARGETS
 from ortconv.cli import print_json
-from ortconv.cli.options import COREML, FIX_DIM, NNAPI, TIME_AND_MEMORY, VALIDATION, Duration, Library, add
+from ortconv.cli.options import COREML, FIX_DIM, NNAPI, TIME_AND_MEMORY, VALIDATION, Duration, Library, add, fail_on
 from ortconv.cli.progress import stage_line
 from ortconv.errors import UsageError
 
@@ -80,6 +80,15 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
     help="How many files are converted at a time. Measurements run alone.  [default: the cores that ortconv may use]",
 )
 @add(TIME_AND_MEMORY)
+@add(
+    [
+        fail_on(
+            "tune",
+            "latency>0.95x,memory>100MB",
+            "The recommended candidate counts, and the base of its ratios is the baseline.",
+        )
+    ]
+)
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the recommended command only.")
@@ -90,6 +99,9 @@ def command(model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bo
     Converts it in all ways that can matter, validates each result, measures them in onnxruntime, taking turns, and ranks them for a
     goal. Times on accelerators are estimated for a device profile.
     """
+    from ortconv.report.gates import check_gates, parse_gates
+
+    conditions = parse_gates(flags["fail_on"], "tune")
     only = chosen_values(flags["only"])
     if flags["listed"]:
         from ortconv.cli.tune_view import show_axes
@@ -123,6 +135,7 @@ def command(model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bo
         click.echo(f"\n```{flags['snippet']}\n{text}\n```" if markdown else f"\n{text}")
     if found.is_interrupted:
         raise KeyboardInterrupt
+    check_gates(conditions, found.metrics(), found.base_metrics(), file=model)
 
 
 def chosen_values(texts: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

@@ -25,14 +25,18 @@ from ortconv.errors import FormatError
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
-    """Check the .ort file MODEL, or those of a directory: every offset, then everything that a minimal build trusts unseen.
+    """Check MODEL, an .ort file or the manifest of one, or those of a directory.
 
-    Exits with 3 if the file is damaged or would mislead a minimal build.
+    Of an .ort file: every offset, then everything that a minimal build trusts unseen. Of a manifest: its files, and its source if
+    that is there. Exits with 3 if the file is damaged, would mislead a minimal build, or is not what the manifest describes.
     """
     if model.is_dir():
         from ortconv.cli.folders import models_in, over_folder
 
-        over_folder("verified", ({"model": path} for path in models_in(model, (".ort",))), _line)
+        over_folder("verified", ({"model": path} for path in models_in(model, (".ort", ".manifest.json"))), _line)
+        return
+    if model.suffix.lower() == ".json":
+        _verify_manifest(model, as_json, quiet)
         return
     from ortconv.ortformat.check import check
 
@@ -45,6 +49,21 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
         raise FormatError(f"{len(report.findings)} findings, the first: {report.findings[0]}", file=model)
 
 
+def _verify_manifest(path: Path, as_json: bool, quiet: bool) -> None:
+    from ortconv.pipeline.manifest import verify_manifest
+
+    report = verify_manifest(path)
+    if as_json:
+        print_json({"version": 1, **report.to_dict()})
+    elif not quiet:
+        click.echo(f"{click.style(str(path), bold=True)}: {report}", color=color())
+    if report.findings:
+        more = f"; {len(report.findings) - 1} more" if len(report.findings) > 1 else ""
+        raise FormatError(f"{report.findings[0]}{more}", file=path)
+
+
 def _line(document: dict[str, Any]) -> str:
+    if "manifest" in document:
+        return f"{len(document['manifest']['files'])} files as described"
     loads = document["oldest_onnxruntime"]
     return f"{document['nodes']} nodes, {document['bytes']} bytes, loads in onnxruntime {loads} and later"

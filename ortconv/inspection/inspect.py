@@ -20,6 +20,7 @@ from ortconv.onnxio.check import OLDEST_OPSET
 from ortconv.ortformat.reader import format_version
 from ortconv.ortformat.releases import oldest_release
 from ortconv.pipeline.stages import optimize
+from ortconv.report.gates import release_number
 
 VERSION = 1
 """Of the JSON document."""
@@ -82,6 +83,19 @@ class Inspection:
     notes: list[Note] = field(default_factory=list)
     lint: list[GroupVerdict] | None = None
     """What NNAPI and CoreML make of each QDQ group, where that was asked for."""
+
+    def metrics(self) -> dict[str, float]:
+        """The numbers that conditions can name."""
+        return {
+            "nodes": self.nodes,
+            "size": self.file_bytes,
+            "constants": self.constant_bytes,
+            "parameters": self.parameters,
+            "multiply_adds": self.multiply_adds,
+            "activations": self.memory.peak_bytes,
+            "onnxruntime": release_number(self.oldest_onnxruntime),
+            "operators": len(self.operators),
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON."""

@@ -144,6 +144,17 @@ def _serving(op_id: str, inputs: KernelTypes, outputs: KernelTypes) -> list[tupl
     ]
 
 
+@cache
+def newest_kernels() -> Mapping[str, frozenset[tuple[int, int]]]:
+    """The kernels of the newest release by DOMAIN:OPERATOR: the first and the last version of the operator that each serves."""
+    newest = len(releases()) - 1
+    found = {
+        name: frozenset((first, last) for first, last, _, _, until in rows if until >= newest)
+        for name, rows in _document()["kernels"].items()
+    }
+    return {name: served for name, served in found.items() if served}
+
+
 def _type_at(sides: tuple[KernelTypes, KernelTypes], places: Sequence[tuple[int, int]]) -> str:
     """The type of the first input or output of these that the node has."""
     types = (sides[side][slot] for side, slot in places if slot < len(sides[side]))

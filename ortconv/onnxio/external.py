@@ -67,7 +67,7 @@ class ExternalData:
 
 
 def components(location: str) -> list[str]:
-    """The components of a relative path. UnsafeInputError for anything that could lead elsewhere."""
+    """The components of a relative path that a file names. UnsafeInputError for anything that could lead elsewhere."""
     parts = [p for p in location.split("/") if p not in ("", ".")]
     if location.startswith("/") or "\\" in location or "\0" in location or ".." in parts or location[1:2] == ":":
         raise UnsafeInputError(

@@ -79,6 +79,9 @@ Slots = dict[tuple[str, int], set[str]]
 """Types by side, "inputs" or "outputs", and number. The triples of OneHot are at ("custom", 0)."""
 
 
+NOT_LISTED = "the kernel is not listed"
+
+
 class Missing(NamedTuple):
     """A kernel that a build would lack, or the types of one."""
 
@@ -187,6 +190,17 @@ class RequiredOperators:
         """Whether all operators are asked for."""
         return self.all_if_empty and not self._operators
 
+    @property
+    def has_types(self) -> bool:
+        """Whether types are limited, for all operators or for some."""
+        return self.allowed is not None or bool(self._types)
+
+    def versions(self) -> Iterator[tuple[str, int, str]]:
+        """Domain, version and name of each operator that is listed."""
+        for domain, versions in self._operators.items():
+            for version, ops in versions.items():
+                yield from ((domain, version, op) for op in ops)
+
     def _kernels(self) -> set[KernelName]:
         return {(d, op) for d, versions in self._operators.items() for ops in versions.values() for op in ops}
 
@@ -210,9 +224,7 @@ class RequiredOperators:
                         found += [Missing(domain, version, op, what) for what in lacks]
                     else:
                         others = ", ".join(str(v) for d, v, o in sorted(has) if (d, o) == (domain, op))
-                        what = (
-                            f"the kernel is not listed, but that of {others}" if others else "the kernel is not listed"
-                        )
+                        what = f"{NOT_LISTED}, but that of {others}" if others else NOT_LISTED
                         found.append(Missing(domain, version, op, what))
         return found
 

@@ -21,6 +21,7 @@ from ortconv.ortformat.functions import refuse_without_kernel
 from ortconv.ortformat.layout import LARGEST_FILE
 from ortconv.ortformat.releases import target_release
 from ortconv.pipeline.config import beside, config_beside, ort_name, require
+from ortconv.pipeline.manifest import ENDING, make_manifest, stamp
 from ortconv.pipeline.options import Options
 from ortconv.pipeline.result import Result, constant_bytes
 from ortconv.pipeline.settings import Settings
@@ -32,6 +33,7 @@ from ortconv.pipeline.stages import (
     tell,
 )
 from ortconv.pipeline.verify_each import watching
+from ortconv.report.gates import check_gates, parse_gates
 from ortconv.watch import left_out
 
 if TYPE_CHECKING:
@@ -126,12 +128,14 @@ def _convert(
         context = context_of(options, recipe)
         context.release = target_release(model, options.target_ort)
         watch = watching(source, options, recipe, expected, context, observer)
-        if options.details:
+        if options.details or options.manifest:
             context.journal = Journal(model.graph)
         optimized = optimize_as_asked(model, options, recipe, context, watch, _narrowing(expected, options))
         if context.journal is not None:
             context.journal.close()
+            result.values = context.journal.names() if options.manifest else {}
     result.tell(model, context, optimized)
+    stamp(model, source, options)
     with replacing(output, ".ort") as draft:
         with result.timed("write"), guarded(model.graph, "writing"):
             write(model, draft)
@@ -145,9 +149,12 @@ def _convert(
         with result.timed("config"):
             require(required, model, options, expected)
         result.required = required.text([str(output)])
+        check_gates(parse_gates(options.fail_on, "convert"), result.metrics(), result.source_metrics())
         result.files.append(str(output))
         if options.save_optimized_onnx_model:
             result.files.append(str(_save_onnx(model, output)))
+        if options.manifest:
+            result.files.append(str(_save_manifest(result, source, output, draft, options)))
         if placing is not None:
             placing(result, draft)
     if options.write_config:
@@ -195,6 +202,18 @@ def _validated(
         )
         raise UnsupportedError(f"the result could not be checked: {found.skipped}", hint=hint)
     return found
+
+
+def _save_manifest(result: Result, source: Path, output: Path, draft: Path, options: Options) -> Path:
+    files: dict[str, Path | bytes] = {
+        output.name: draft,
+        **{Path(other).name: Path(other) for other in result.files[1:]},
+    }
+    if options.write_config:
+        files[config_beside(output, options).name] = result.required.encode("utf-8", "backslashreplace")
+    path = beside(output, output.stem, ENDING)
+    write_text(path, make_manifest(result, source, output.parent, files, options).text())
+    return path
 
 
 def _save_onnx(model: Model, output: Path) -> Path:

@@ -21,7 +21,7 @@ from ortconv.partition import Target
 from ortconv.partition.policy import DEFAULT_STOP_OPS
 from ortconv.pipeline.analysis import analyze
 from ortconv.pipeline.options import Options
-from ortconv.report.gates import Metric, check_gates, parse_gates
+from ortconv.report.gates import check_gates, parse_gates
 from ortconv.runtime.backend import Claim, Program, Region
 from ortconv.runtime.deadline import within
 from ortconv.runtime.session import Session
@@ -82,7 +82,7 @@ def export(
     validate_with: Sequence[Mapping[str, Any]] = (),
     validate_budget: str | None = None,
     allow_unchecked: bool = False,
-    fail_on: str | None = None,
+    fail_on: str | Sequence[str] = (),
 ) -> ExportResult:
     """Write each NNAPI partition of a model to the folder `output` as NAME.0.tflite, NAME.1.tflite and so on; with `whole`, the
     model as NAME.tflite.
@@ -160,13 +160,11 @@ def _cannot_load(backend: LiteRt, allow_unchecked: bool) -> bool:
     return reason is not None
 
 
-def _result(label: str, graph: Graph, claim: Claim, whole: bool, fail_on: str | None) -> ExportResult:
+def _result(label: str, graph: Graph, claim: Claim, whole: bool, fail_on: str | Sequence[str]) -> ExportResult:
     """What is known before the files are made. UnsupportedError where there is nothing to make."""
     total, refused = sum(1 for _ in graph), dict(claim.refused)
     result = ExportResult(label, nodes=total, refusals=_refusals(refused))
-    if fail_on is not None:
-        numbers = _metrics(len(claim.groups), total, len(refused))
-        check_gates(parse_gates(fail_on, numbers), numbers)
+    check_gates(parse_gates(fail_on, "nnapi export"), _metrics(len(claim.groups), total, len(refused)))
     if not claim.groups:
         raise UnsupportedError(f"no node can go to LiteRT: {_first(result)}", hint="ortconv partition says what helps")
     if whole and (refused or len(claim.groups) > 1):
@@ -176,13 +174,13 @@ def _result(label: str, graph: Graph, claim: Claim, whole: bool, fail_on: str | 
     return result
 
 
-def _metrics(partitions: int, nodes: int, left: int) -> dict[str, Metric]:
+def _metrics(partitions: int, nodes: int, left: int) -> dict[str, float]:
     """The numbers that conditions can name."""
     return {
-        "partitions": Metric(partitions, "", "number of partitions"),
-        "coverage": Metric(100.0 * (nodes - left) / nodes if nodes else 0.0, "%", "nodes in partitions, in percent"),
-        "nodes": Metric(nodes, "", "nodes of the graph"),
-        "refused": Metric(left, "", "nodes in no partition"),
+        "partitions": partitions,
+        "coverage": 100.0 * (nodes - left) / nodes if nodes else 0.0,
+        "nodes": nodes,
+        "refused": left,
     }
 
 

@@ -23,6 +23,7 @@ from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import FOLD_LIMIT
 from ortconv.ortformat.releases import check_target
 from ortconv.pipeline.settings import FeedSets, check_names, check_values
+from ortconv.report.gates import parse_gates
 
 if TYPE_CHECKING:
     from ortconv.compare.reference import ValidationSettings
@@ -84,6 +85,12 @@ class Options:
     custom_op_library: Path | None = None
     target_ort: str | None = None
     """The oldest release of ONNX Runtime that must load the file, such as 1.18; by default TARGET_ORT, or what the source needs."""
+    manifest: bool = False
+    """Also write what is known of the result, as x.manifest.json; see `ortconv.pipeline.manifest`."""
+    stamp: bool = False
+    """Write version, source and options into the metadata of the file."""
+    fail_on: tuple[str, ...] = ()
+    """Conditions under which nothing is written and GateError raised, such as "size>1.1x"; see `ortconv.report.gates`."""
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Options:
@@ -106,6 +113,7 @@ class Options:
             from ortconv.compare.budget import Budget
 
             Budget.parse(self.validate_budget)
+        parse_gates(self.fail_on, "convert")
         self._check_together()
 
     def _check_choices(self) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ortconv.ir.model import Model
 from ortconv.ir.tensor import Tensor
 from ortconv.optimizer.engine import Context, Rewrite
+from ortconv.report.gates import release_number
 from ortconv.watch import note_stage
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class Result:
     """Whether the files were in place already, from a batch before."""
     required: str = ""
     """What the file needs of a build: the text of an operator config."""
+    values: dict[str, str] = field(default_factory=dict)
+    """With manifest: the names of values in the source and in the result."""
     started: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
     """Called with the name of each stage as it begins."""
 
@@ -78,9 +81,32 @@ class Result:
         files = ", ".join(self.files) or "nothing"
         return f"<Result {self.source} -> {files}: {self.nodes_before} -> {self.nodes_after} nodes, {self.bytes_after} bytes>"
 
+    def metrics(self) -> dict[str, float]:
+        """The numbers that conditions can name, as far as they are known."""
+        found: dict[str, float] = {
+            "nodes": self.nodes_after,
+            "size": self.bytes_after,
+            "constants": self.constants_after,
+            "onnxruntime": release_number(self.oldest_onnxruntime["release"]),
+        }
+        if self.partitions is not None:
+            inside = sum(len(p["nodes"]) for p in self.partitions)
+            found |= {
+                "partitions": len(self.partitions),
+                "coverage": 100.0 * inside / self.nodes_divided if self.nodes_divided else 0.0,
+                "refused": self.nodes_divided - inside,
+            }
+        if self.validation is not None and self.validation.skipped is None:
+            found |= {"max_abs": self.validation.max_abs, "scaled": self.validation.scaled}
+        return found
+
+    def source_metrics(self) -> dict[str, float]:
+        """The same numbers of the source, where they have a meaning for it."""
+        return {"nodes": self.nodes_before, "size": self.bytes_before, "constants": self.constants_before}
+
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON."""
-        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("required", "started")}
+        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("required", "values", "started")}
         validation = None if self.validation is None else asdict(self.validation)
         float16 = None if self.float16 is None else asdict(self.float16)
         trace = [rewrite.to_dict() for rewrite in self.trace]

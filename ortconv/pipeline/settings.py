@@ -63,6 +63,9 @@ class Settings(TypedDict, total=False):
     allow_unchecked: bool
     custom_op_library: str | Path | None
     target_ort: str | None
+    manifest: bool
+    stamp: bool
+    fail_on: Sequence[str]
 
 
 LEAST = {"min_nodes": 1, "coreml_version": 1}

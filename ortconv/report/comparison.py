@@ -9,7 +9,6 @@ from typing import Any
 from ortconv.compare.layers import ComparedLayer
 from ortconv.compare.measure import Measure
 from ortconv.compare.models import Comparison, Subject
-from ortconv.report.gates import Metric
 
 MEASURES = ("max_abs", "scaled", "ulp", "cosine", "snr")
 
@@ -56,7 +55,7 @@ def _measure(found: Measure) -> dict[str, Any]:
     return {"dtype": found.dtype, "shape": list(found.shape), **numbers, "mismatch": found.mismatch}
 
 
-def metrics(found: Sequence[Comparison]) -> dict[str, Metric]:
+def metrics(found: Sequence[Comparison]) -> dict[str, float]:
     """The worst of each measure over all outputs, and how many outputs and inner values differ."""
     every = [o.found for one in found for o in one.outputs]
     layers = [layer for one in found for layer in one.layers or ()]
@@ -66,11 +65,11 @@ def metrics(found: Sequence[Comparison]) -> dict[str, Metric]:
         return float(pick(known)) if known else math.nan
 
     return {
-        "max_abs": Metric(worst("max_abs", max), help="largest absolute difference"),
-        "scaled": Metric(worst("scaled", max), help="the same over the largest magnitude"),
-        "ulp": Metric(worst("ulp", max), help="floats from one to the other"),
-        "cosine": Metric(worst("cosine", min), help="smallest cosine"),
-        "snr": Metric(worst("snr", min), help="smallest signal to noise ratio in dB"),
-        "outputs": Metric(sum(not o.same for one in found for o in one.outputs), help="outputs that differ"),
-        "layers": Metric(sum(not layer.same for layer in layers), help="inner values that differ, with --layers"),
+        "max_abs": worst("max_abs", max),
+        "scaled": worst("scaled", max),
+        "ulp": worst("ulp", max),
+        "cosine": worst("cosine", min),
+        "snr": worst("snr", min),
+        "outputs": sum(not o.same for one in found for o in one.outputs),
+        "layers": sum(not layer.same for layer in layers),
     }

@@ -1,14 +1,29 @@
-"""Conditions under which a run fails: `partitions>3,coverage<80%`."""
+"""Conditions under which a run fails: the grammar of --fail-on, and the metrics that it can name.
+
+    CONDITIONS = CONDITION {"," CONDITION}
+    CONDITION  = METRIC COMPARE LIMIT
+    COMPARE    = ">" | "<" | ">=" | "<=" | "==" | "!="
+    LIMIT      = NUMBER [UNIT]              the value itself             partitions>3, coverage<80%, size>5MB, latency>20ms
+               | SIGN NUMBER [UNIT]         change since the baseline    partitions>+0, size>+100kB, coverage<-2%
+               | SIGN NUMBER "%"            change in percent of it      size>+5%
+               | NUMBER "x"                 ratio to it                  latency>1.1x
+    SIGN       = "+" | "-"
+
+For a metric in percent, a change with "%" is in points. A gate fails where its condition holds.
+"""
 
 from __future__ import annotations
 
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
-from ortconv.errors import GateError, OrtconvError, UsageError
+from ortconv.errors import GateError, UsageError, nearest
+from ortconv.files import byte_count, size
 
 COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -19,63 +34,266 @@ COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
 }
 
-_CONDITION = re.compile(r"\s*([a-z][a-z_-]*)\s*(>=|<=|==|!=|>|<|=)\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*(%?)\s*")
+_CONDITION = re.compile(r"\s*([a-z][a-z0-9_-]*)\s*(>=|<=|==|!=|>|<)\s*([+-]?)\s*([^\s<>=!,][^<>=!,]*?)\s*")
+_NUMBER = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?")
+_TIME = re.compile(rf"({_NUMBER.pattern})\s*(us|ms|s)")
+_RELEASE = re.compile(r"(\d{1,3})\.(\d{1,3})(?:\.\d{1,3})?")
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+# ------------------------------------------------------------------------------------------------------------------- units
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """A number that conditions can name, with its unit ("%" or nothing) and its description for messages."""
+class Unit(NamedTuple):
+    """How a limit is read, with ValueError for what is none, and how a value is shown. `example` is a limit."""
 
-    value: float
-    unit: str = ""
-    help: str = ""
+    read: Callable[[str], float]
+    show: Callable[[float], str]
+    example: str
+
+
+def _number(text: str) -> float:
+    if _NUMBER.fullmatch(text) is None:
+        raise ValueError(text)
+    return float(text)
+
+
+def _seconds(text: str) -> float:
+    parts = _TIME.fullmatch(text)
+    if parts is None:
+        raise ValueError(text)
+    return float(parts[1]) * _SECONDS[parts[2]]
+
+
+def release_number(text: str) -> float:
+    """A number for a release such as 1.17, greater for later ones; 0 is that of no change. ValueError for what is none."""
+    if text == "0":
+        return 0.0
+    parts = _RELEASE.fullmatch(text)
+    if parts is None:
+        raise ValueError(text)
+    return int(parts[1]) * 1000.0 + int(parts[2])
+
+
+def _shown_number(value: float) -> str:
+    return f"{value:.10g}" if math.isfinite(value) and value == int(value) else f"{value:.4g}"
+
+
+def _shown_seconds(value: float) -> str:
+    return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
+
+
+NUMBER = Unit(_number, _shown_number, "3")
+PERCENT = Unit(lambda text: _number(text.removesuffix("%").rstrip()), lambda v: f"{_shown_number(v)}%", "80%")
+BYTES = Unit(byte_count, lambda v: size(round(v)), "5MB")
+SECONDS = Unit(_seconds, _shown_seconds, "20ms")
+DECIBEL = Unit(lambda text: _number(text.removesuffix("dB").rstrip()), lambda v: f"{_shown_number(v)} dB", "40dB")
+RELEASE = Unit(release_number, lambda v: f"{int(v) // 1000}.{int(v) % 1000}", "1.17")
+
+# ----------------------------------------------------------------------------------------------------------------- metrics
+
+
+class Metric(NamedTuple):
+    """A number that conditions can name, and the verbs that have it."""
+
+    name: str
+    unit: Unit
+    verbs: tuple[str, ...]
+    help: str
+
+
+DIVIDING = ("partition", "convert", "check", "nnapi export")
+"""The verbs that divide a model for an accelerator."""
+
+TABLE = (
+    Metric("nodes", NUMBER, (*DIVIDING, "inspect"), "nodes of the graph"),
+    Metric("size", BYTES, ("convert", "inspect", "check", "tune"), "size of the model, with its weights"),
+    Metric("constants", BYTES, ("convert", "inspect", "check"), "bytes of the constants"),
+    Metric("parameters", NUMBER, ("inspect",), "elements of the constants"),
+    Metric("multiply_adds", NUMBER, ("inspect",), "multiply-adds of a run"),
+    Metric("activations", BYTES, ("inspect",), "most bytes of activations that are alive at once"),
+    Metric("onnxruntime", RELEASE, ("convert", "inspect", "check"), "oldest onnxruntime that loads the model"),
+    Metric("operators", NUMBER, ("inspect", "check"), "different operators"),
+    Metric("missing", NUMBER, ("check",), "operators and types that the operator config lacks"),
+    Metric("partitions", NUMBER, DIVIDING, "partitions of the accelerator"),
+    Metric("coverage", PERCENT, DIVIDING, "nodes in partitions, in percent"),
+    Metric("work_coverage", PERCENT, ("partition",), "multiply-adds in partitions, in percent"),
+    Metric("refused", NUMBER, DIVIDING, "nodes left to the CPU"),
+    Metric("worthwhile", NUMBER, ("partition",), "partitions estimated to save time"),
+    Metric("max_abs", NUMBER, ("convert", "compare", "check"), "largest absolute difference of an output"),
+    Metric("scaled", NUMBER, ("convert", "compare", "check"), "the same over the largest magnitude"),
+    Metric("ulp", NUMBER, ("compare", "check"), "floats between two elements, at most"),
+    Metric("cosine", NUMBER, ("compare", "check"), "smallest cosine"),
+    Metric("snr", DECIBEL, ("compare", "check"), "smallest signal to noise ratio"),
+    Metric("outputs", NUMBER, ("compare", "check"), "outputs that differ by more than rounding"),
+    Metric("layers", NUMBER, ("compare",), "inner values that differ, with --layers"),
+    Metric("latency", SECONDS, ("run", "check", "tune"), "median time of a run"),
+    Metric("p90", SECONDS, ("run",), "time that nine of ten runs do not exceed"),
+    Metric("load", SECONDS, ("run", "check", "tune"), "time of loading the model"),
+    Metric("memory", BYTES, ("run", "check", "tune"), "peak memory of the process"),
+)
+METRICS = {metric.name: metric for metric in TABLE}
+
+BASELINES: Mapping[str, tuple[str, ...]] = {
+    "check": tuple(m.name for m in TABLE if "check" in m.verbs),
+    "tune": tuple(m.name for m in TABLE if "tune" in m.verbs),
+    "convert": ("nodes", "size", "constants"),
+}
+"""The metrics of which a verb knows the value of a baseline. That of convert is its source."""
+
+
+def metrics_of(verb: str) -> tuple[str, ...]:
+    """The names of the metrics that a verb has."""
+    return tuple(metric.name for metric in TABLE if verb in metric.verbs)
+
+
+# -------------------------------------------------------------------------------------------------------------- conditions
+
+Relation = Literal["value", "change", "percent", "ratio"]
 
 
 @dataclass(frozen=True, slots=True)
 class GateCondition:
-    """One condition; where it holds, the gate fails."""
+    """One condition; where it holds, the gate fails. `relation` is what the limit limits."""
 
-    metric: str
+    metric: Metric
     compare: str
     limit: float
-    percent: bool = False
+    relation: Relation
+    text: str
 
-    def holds(self, value: float) -> bool:
-        return COMPARE[self.compare](value, self.limit)
+    def holds(self, value: float, baseline: float = math.nan) -> bool:
+        """Whether it holds; never for a number that has no meaning."""
+        measured = RELATIONS[self.relation](value, baseline)
+        return not math.isnan(measured) and COMPARE[self.compare](measured, self.limit)
 
     def __str__(self) -> str:
-        return f"{self.metric}{self.compare}{_number(self.limit)}{'%' if self.percent else ''}"
+        return self.text
 
 
-def parse_gates(text: str, known: Mapping[str, Metric]) -> tuple[GateCondition, ...]:
-    """The conditions of a comma separated list. UsageError names the first that is wrong, and what there is to choose from."""
-    found = []
-    for part in text.split(","):
-        match = _CONDITION.fullmatch(part)
-        if match is None or match[2] == "=":
-            hint = "write NAME, one of > < >= <= == !=, and a number, such as partitions>3 or coverage<80%"
-            raise UsageError(f"--fail-on does not understand '{part.strip()}'", hint=hint)
-        name = match[1].replace("-", "_")
-        if name not in known:
-            choices = ", ".join(f"{n} ({m.help})" if m.help else n for n, m in known.items())
-            raise UsageError(f"--fail-on knows no '{match[1]}'", hint=f"choose from {choices}")
-        if match[4] and known[name].unit != "%":
-            raise UsageError(f"--fail-on: {name} is no percentage, '{part.strip()}' has %")
-        found.append(GateCondition(name, match[2], float(match[3]), bool(known[name].unit)))
-    return tuple(found)
+def _ratio(value: float, baseline: float) -> float:
+    if baseline:
+        return value / baseline
+    return math.nan if math.isnan(value) else 1.0 if value == 0 else math.inf
+
+
+RELATIONS: Mapping[Relation, Callable[[float, float], float]] = {
+    "value": lambda value, baseline: value,
+    "change": lambda value, baseline: value - baseline,
+    "percent": lambda value, baseline: 100 * (_ratio(value, baseline) - 1),
+    "ratio": _ratio,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FailedGate:
+    """A condition that holds, with the values."""
+
+    condition: GateCondition
+    value: float
+    baseline: float | None
+    note: str = ""
+    """What is behind the value."""
+
+    def __str__(self) -> str:
+        metric = self.condition.metric
+        text = f"{metric.name} is {metric.unit.show(self.value)}"
+        if self.baseline is not None:
+            text += f", {metric.unit.show(self.baseline)} in the baseline{_percent_more(self)}"
+        return f"{text} ({self.condition})" + (f": {self.note}" if self.note else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"condition": str(self.condition), "metric": self.condition.metric.name, "message": str(self)}
+
+
+def _percent_more(failed: FailedGate) -> str:
+    """The change in percent, where that says something: not of counts."""
+    if not failed.baseline or failed.condition.metric.unit not in (BYTES, SECONDS):
+        return ""
+    return f", {RELATIONS['percent'](failed.value, failed.baseline):+.1f}%"
+
+
+def parse_gates(text: str | Iterable[str], verb: str) -> tuple[GateCondition, ...]:
+    """The conditions of a comma separated list, or of several. UsageError names the first that is wrong, with a hint."""
+    lists = (text,) if isinstance(text, str) else text
+    return tuple(_condition(part, verb) for one in lists for part in one.split(","))
+
+
+def _condition(part: str, verb: str) -> GateCondition:
+    match = _CONDITION.fullmatch(part)
+    if match is None:
+        hint = "write METRIC, one of > < >= <= == !=, and a limit, such as partitions>3 or coverage<80%"
+        raise UsageError(f"--fail-on does not understand '{part.strip()}'", hint=hint)
+    metric = _metric(match[1].replace("-", "_"), verb)
+    relation, digits = _relation(metric, match[3], match[4])
+    try:
+        limit = (_number if relation in ("percent", "ratio") else metric.unit.read)(digits)
+    except ValueError:
+        hint = f"a limit of {metric.name} is such as {metric.name}{match[2]}{metric.unit.example}"
+        raise UsageError(f"--fail-on does not understand the limit of '{part.strip()}'", hint=hint) from None
+    if relation != "value" and metric.name not in BASELINES.get(verb, ()):
+        hint = f"give a value, such as {metric.name}{match[2]}{metric.unit.example}; check compares with a baseline"
+        raise UsageError(
+            f"--fail-on: '{part.strip()}' needs a baseline, and {verb} has none of {metric.name}", hint=hint
+        )
+    signed = -limit if match[3] == "-" else limit
+    return GateCondition(metric, match[2], signed, relation, "".join(part.split()))
+
+
+def _relation(metric: Metric, sign: str, limit: str) -> tuple[Relation, str]:
+    """What a limit limits, and its text without the mark of that."""
+    if sign and limit.endswith("%") and metric.unit is not PERCENT:
+        return "percent", limit[:-1].rstrip()
+    if sign:
+        return "change", limit
+    return ("ratio", limit[:-1].rstrip()) if limit.endswith("x") else ("value", limit)
+
+
+def _metric(name: str, verb: str) -> Metric:
+    """The metric of a verb by its name."""
+    known = metrics_of(verb)
+    if name in known:
+        return METRICS[name]
+    if name in METRICS:
+        others = ", ".join(METRICS[name].verbs)
+        raise UsageError(f"--fail-on: {verb} has no metric '{name}'", hint=f"it is one of {others}; {_listed(known)}")
+    raise UsageError(f"--fail-on knows no metric '{name}'", hint=nearest(name, known) or _listed(known))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"choose from {', '.join(f'{name} ({METRICS[name].help})' for name in names)}"
+
+
+def failed_gates(
+    conditions: Iterable[GateCondition],
+    values: Mapping[str, float],
+    baseline: Mapping[str, float] | None = None,
+    notes: Mapping[str, str] | None = None,
+) -> list[FailedGate]:
+    """The conditions that hold. NaN is a value without meaning, for which none does. `notes` say what is behind a value.
+
+    UsageError for a metric without a value: a gate that nobody looks at must not pass.
+    """
+    found, known = [], baseline or {}
+    for condition in conditions:
+        name = condition.metric.name
+        if name not in values or (condition.relation != "value" and name not in known):
+            what = "" if name not in values else " of the baseline"
+            raise UsageError(f"--fail-on: '{condition}' cannot be checked: {name}{what} is not known")
+        if condition.holds(values[name], known.get(name, math.nan)):
+            found.append(FailedGate(condition, values[name], known.get(name), (notes or {}).get(name, "")))
+    return found
 
 
 def check_gates(
-    conditions: tuple[GateCondition, ...], metrics: Mapping[str, Metric], error: type[OrtconvError] = GateError
+    conditions: Sequence[GateCondition],
+    values: Mapping[str, float],
+    baseline: Mapping[str, float] | None = None,
+    *,
+    file: str | Path | None = None,
 ) -> None:
-    """The error, with the actual values, where a condition holds. A value that is not known fails no gate."""
-    failed = [c for c in conditions if not math.isnan(value := metrics[c.metric].value) and c.holds(value)]
+    """GateError, with the actual values, where a condition holds."""
+    failed = failed_gates(conditions, values, baseline)
     if failed:
-        said = "; ".join(
-            f"{c.metric} is {_number(metrics[c.metric].value)}{metrics[c.metric].unit} ({c})" for c in failed
-        )
-        raise error(f"{len(failed)} of {len(conditions)} conditions of --fail-on hold: {said}")
-
-
-def _number(value: float) -> str:
-    return f"{value:.10g}" if math.isfinite(value) and value == int(value) else f"{value:.4g}"
+        held = "; ".join(map(str, failed))
+        raise GateError(f"{len(failed)} of {len(conditions)} conditions of --fail-on hold: {held}", file=file)

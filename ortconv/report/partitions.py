@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ortconv.partition import Partitioning
 from ortconv.partition.advice import Merge
 from ortconv.partition.cost import Estimate
 from ortconv.partition.partitioner import node_name
-from ortconv.report.gates import Metric
 
 VERSION = 1
 
@@ -52,21 +51,10 @@ def refusals(partitioning: Partitioning) -> list[Refusal]:
     return sorted(found.values(), key=lambda row: -row.nodes)
 
 
-METRICS = {
-    "partitions": Metric(0, "", "number of partitions"),
-    "coverage": Metric(0, "%", "nodes in partitions, in percent"),
-    "work_coverage": Metric(0, "%", "multiply-adds in partitions, in percent"),
-    "nodes": Metric(0, "", "nodes of the graph"),
-    "refused": Metric(0, "", "nodes left to the CPU"),
-    "worthwhile": Metric(0, "", "partitions estimated to save time"),
-}
-"""The numbers that --fail-on can name, without their values."""
-
-
-def metrics(partitioning: Partitioning, estimate: Estimate) -> dict[str, Metric]:
+def metrics(partitioning: Partitioning, estimate: Estimate) -> dict[str, float]:
     """The numbers that --fail-on can name."""
     share = 100.0 * estimate.multiply_adds_taken / estimate.multiply_adds if estimate.multiply_adds else 0.0
-    values = {
+    return {
         "partitions": len(partitioning.partitions),
         "coverage": partitioning.coverage,
         "work_coverage": share,
@@ -74,7 +62,6 @@ def metrics(partitioning: Partitioning, estimate: Estimate) -> dict[str, Metric]
         "refused": partitioning.total - partitioning.taken,
         "worthwhile": sum(c.is_worthwhile for c in estimate.partitions),
     }
-    return {name: replace(METRICS[name], value=value) for name, value in values.items()}
 
 
 def document(

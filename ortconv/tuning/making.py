@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ortconv.batch.journal import digest
+from ortconv.files import digest
 from ortconv.partition import Target
 from ortconv.partition.profile import DeviceProfile
 from ortconv.pipeline.analysis import analyze

@@ -131,3 +131,23 @@ class Tuning:
     def best(self) -> Row | None:
         """The row of the recommended candidate."""
         return next((row for row in self.rows if row.rank == 1), None)
+
+    def metrics(self) -> dict[str, float]:
+        """The numbers of the recommended candidate that conditions can name, as far as they are known."""
+        best = None if self.best is None else self.best.measured
+        if best is None or self.base is None:
+            return {}
+        base = self.base_metrics()
+        times = {"latency": base["latency"] * best.latency.ratio, "load": base["load"] * best.load.ratio}
+        return {**times, "size": best.bytes, **_known(memory=best.peak_bytes)}
+
+    def base_metrics(self) -> dict[str, float]:
+        """The same numbers of the base."""
+        if self.base is None:
+            return {}
+        times = {"latency": self.base.latency_ms / 1e3, "load": self.base.load_ms / 1e3}
+        return {**times, "size": self.base.bytes, **_known(memory=self.base.peak_bytes)}
+
+
+def _known(**values: int | None) -> dict[str, float]:
+    return {name: value for name, value in values.items() if value is not None}

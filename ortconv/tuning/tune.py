@@ -13,10 +13,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Unpack
 
 from ortconv.backends.onnxruntime_app import SessionSettings, can_be_direct
-from ortconv.batch.journal import digest, key
+from ortconv.batch.journal import key
 from ortconv.choices import TARGETS
 from ortconv.compare.feeds import Feeds, first_run
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
+from ortconv.files import digest
 from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.partition.cost import ASSUMPTIONS
 from ortconv.partition.profile import DeviceProfile

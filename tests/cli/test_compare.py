@@ -90,11 +90,11 @@ def test_convert_with(samples: Path, capsys: pytest.CaptureFixture[str], printed
 @pytest.mark.parametrize(
     ("condition", "code"),
     [
-        ("max_abs>1e-3", 4),
+        ("max_abs>1e-3", 5),
         ("max_abs>100", 0),
         ("cosine<0.5,ulp<0", 0),
-        ("snr<200", 4),
-        ("layers>2", 4),
+        ("snr<200", 5),
+        ("layers>2", 5),
         ("outputs>1", 0),
     ],
 )
@@ -104,13 +104,13 @@ def test_gates_take_the_place_of_tolerances(
     assert main(["compare", str(model), str(changed), "-q", "--layers", "--fail-on", condition]) == code
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert ("--fail-on hold" in shown.err) == (code == 4)
+    assert ("--fail-on hold" in shown.err) == (code == 5)
 
 
 def test_gates_on_what_is_equal(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(model), str(model), "-q", "--fail-on", "snr<100,cosine<1,max_abs>0,ulp>0"]) == 0
-    assert main(["compare", str(model), str(model), "-q", "--fail-on", "snr>100"]) == 4
-    assert "snr is inf (snr>100)" in capsys.readouterr().err
+    assert main(["compare", str(model), str(model), "-q", "--fail-on", "snr>100"]) == 5
+    assert "snr is inf dB (snr>100)" in capsys.readouterr().err
     assert main(["compare", str(model), str(model), "-q", "--fail-on", "speed>1"]) == 2
 
 

@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 import ortconv
+from ortconv.checking.check import check
 from ortconv.cli import main
 from ortconv.exporting.export import Export
 from ortconv.nnapi import timing
@@ -39,6 +40,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "trace.txt").write_text(trace.ftrace(), "utf-8")
     np.savez(made / "inputs.npz", **feeds)
     np.savez(made / "expected.npz", Plus214_Output_0=digits)
+    (made / "mnist.onnx").write_bytes((SAMPLES / "mnist.onnx").read_bytes())
+    (made / "ortconv.toml").write_text('[models.mnist]\nsource = "mnist.onnx"\nuse-nnapi = true\n')
+    check(made / "mnist.ort", made / "b.json", update=True)
     return made
 
 
@@ -58,6 +62,11 @@ COMMANDS: dict[str, list[str]] = {
     "devices_show": ["devices show npu-int8", "devices show nnapi-reference"],
     "diff": ["diff {samples}/mnist.onnx {folder}/mnist.ort", "diff {samples}/mnist.onnx {samples}/qdq_cnn.onnx"],
     "error": ["3 inspect {folder}/damaged.onnx", "2 convert {samples}/mnist.onnx -o a.onnx", "2 run"],
+    "build": ["build -f {folder}/ortconv.toml"],
+    "check": [
+        "check {folder}/mnist.ort --baseline {folder}/b.json",
+        "check {folder}/mnist.ort --baseline {tmp}/c.json --update",
+    ],
     "export": ["export {folder}/mnist.ort -o {tmp}/m.onnx --standard", "export {folder}/runtime.ort -o {tmp}/m.ort"],
     "inspect": ["inspect {samples}/qdq_cnn.onnx --lint quantization", "inspect {folder}/runtime.ort"],
     "nnapi_benchmark": [
@@ -95,9 +104,12 @@ OTHERS = {
 }
 """Schemas that are tried by tests of their own."""
 
+FILES = {"baseline", "manifest"}
+"""Schemas of files, which the tests of those who write them try."""
+
 
 def test_every_schema_is_tried_and_listed() -> None:
-    assert SCHEMAS.keys() == {*COMMANDS, *OTHERS}
+    assert SCHEMAS.keys() == {*COMMANDS, *OTHERS, *FILES}
     assert [test for test in OTHERS.values() if test not in globals()] == []
     listed = (ROOT / "docs/schemas/README.md").read_text("utf-8")
     assert [name for name in SCHEMAS if f"({name}.json)" not in listed] == []

@@ -49,18 +49,18 @@ def test_compare_layers_ends_with_it(
     source.write_bytes((SAMPLES / "mnist.onnx").read_bytes())
     ortconv.convert(source, other, validate=False)
     gate = ["--layers", "--fail-on", "cosine<2", "--quiet"]
-    assert main(["compare", str(source), f"{source}@onnxruntime", *gate]) == 4
+    assert main(["compare", str(source), f"{source}@onnxruntime", *gate]) == 5
     words = line_of(capsys.readouterr().err)
     assert words[:3] == ["ortconv", "reduce", "a b.onnx"]
     assert words[6] == "ortconv compare {} {}@onnxruntime --layers --fail-on 'cosine<2'"
-    assert main(["compare", str(source), str(other), *gate]) == 4
+    assert main(["compare", str(source), str(other), *gate]) == 5
     check = line_of(capsys.readouterr().err)[6]
     first, then = check.split(" && ")
     assert first == "ortconv convert {} -o {}.ort --no-validate --quiet"
     assert then == "ortconv compare {} {}.ort --layers --fail-on 'cosine<2'"
     outcome = Command(check).run(source)
-    assert outcome.exit_code == 4, outcome.output
-    assert main(["compare", str(other), f"{other}@onnxruntime", *gate]) == 4
+    assert outcome.exit_code == 5, outcome.output
+    assert main(["compare", str(other), f"{other}@onnxruntime", *gate]) == 5
     assert line_of(capsys.readouterr().err)[6].startswith("ortconv compare {} {}@onnxruntime ")
-    assert main(["compare", str(source), str(SAMPLES / "mnist.onnx"), *gate]) == 4
+    assert main(["compare", str(source), str(SAMPLES / "mnist.onnx"), *gate]) == 5
     assert "shrink the model" not in capsys.readouterr().err

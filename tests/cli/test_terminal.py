@@ -165,7 +165,7 @@ def test_a_failure_is_a_document(line: str, code: int, k: Path, capsys: pytest.C
 
 
 def test_a_failure_after_the_document_adds_none(k: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "k.onnx", "k.onnx", "--fail-on", "max_abs>=0", "--json"]) == 4
+    assert main(["compare", "k.onnx", "k.onnx", "--fail-on", "max_abs>=0", "--json"]) == 5
     assert "version" in json.loads(capsys.readouterr().out)
 
 

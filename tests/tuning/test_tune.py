@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ortconv.backends import onnxruntime_c
 from ortconv.backends.onnxruntime_app import AppSession, SessionSettings
 from ortconv.cli import main
 from ortconv.errors import BackendError, UnsupportedError, UsageError
+from ortconv.report.gates import metrics_of
 from ortconv.tuning import contest
 from ortconv.tuning import tune as tuning
 from ortconv.tuning.axes import Form
@@ -234,3 +236,14 @@ def test_sessions_of_c_compute_the_same(samples: Path, tmp_path: Path, direct: b
     values = (onnxruntime_c.P * 1)(session._tensor(got).value)
     session._api.call("Run", session._session, None, session._inputs, session._values, 1, session._outputs, 1, values)
     assert np.array_equal(got, want)
+
+
+def test_conditions_are_about_the_recommended_candidate(found: Tuning) -> None:
+    assert found.best is not None
+    assert found.best.measured is not None
+    assert found.base is not None
+    now, base = found.metrics(), found.base_metrics()
+    assert set(now) == set(base) == set(metrics_of("tune"))
+    assert now["latency"] / base["latency"] == pytest.approx(found.best.measured.latency.ratio)
+    assert (now["size"], base["size"]) == (found.best.measured.bytes, found.base.bytes)
+    assert replace(found, rows=[]).metrics() == {}

@@ -1,0 +1,1 @@
+"""Gates on a model against a stored one: what moved since, and whether that is allowed."""

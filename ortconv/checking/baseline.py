@@ -1,0 +1,93 @@
+"""A baseline: a file with facts about a model that was accepted, and a copy of that model in a folder beside it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ortconv.checking.facts import Facts
+from ortconv.errors import FormatError, UsageError
+from ortconv.files import created, digest, opened, read_text, replacing, write_text
+from ortconv.onnxio.external import components
+from ortconv.pipeline.manifest import ModelDigest, digest_model, read_model_digest
+
+VERSION = 1
+"""Of the JSON document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """An accepted model. Times are not in it: both models are measured side by side in each check."""
+
+    model: ModelDigest
+    facts: Facts
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, for JSON."""
+        return {"version": VERSION, **asdict(self)}
+
+
+def read_baseline(path: Path) -> Baseline:
+    """The baseline of a file. FormatError for what is none."""
+    try:
+        found = json.loads(read_text(path, refusal=FormatError))
+        if found["version"] != VERSION:
+            raise ValueError("another version")
+        return Baseline(read_model_digest(found["model"]), Facts(**found["facts"]))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise FormatError(f"no baseline of version {VERSION}: {error}", file=path) from error
+
+
+def stored_model(path: Path, baseline: Baseline) -> Path:
+    """The copy of the model. UsageError where it is missing, or is not the one that was accepted."""
+    wanted = _files(path.parent, baseline)
+    for file, sha256 in wanted.items():
+        if not file.is_file():
+            raise UsageError(
+                "the model of the baseline is missing", file=file, hint="check it out, or write it: --update"
+            )
+        if digest(file) != sha256:
+            raise UsageError(
+                "this is not the model of the baseline", file=file, hint="--update accepts the present model"
+            )
+    return next(iter(wanted))
+
+
+def write_baseline(path: Path, model: Path, external: tuple[str, ...], facts: Facts, old: Baseline | None) -> Baseline:
+    """Accept a model: copy it into the folder X.model beside X.json, and write X.json. The copy of the old baseline goes.
+
+    UsageError where a file that is not of the old baseline is in the way.
+    """
+    folder = path.with_name(f"{path.stem}.model")
+    before = {} if old is None else _files(path.parent, old)
+    copies = {model.parent / name: folder.joinpath(*components(name)) for name in (model.name, *external)}
+    for source, target in copies.items():
+        if target.exists() and digest(target) not in (before.get(target), digest(source)):
+            raise UsageError("this file is not of the baseline, and is not replaced", file=target, hint="move it away")
+    for source, target in copies.items():
+        _copy(source, target)
+    made = Baseline(digest_model(folder / model.name, external, path.parent), facts)
+    write_text(path, json.dumps(made.to_dict(), indent=1) + "\n")
+    for file in before.keys() - _files(path.parent, made).keys():
+        if file.is_file() and digest(file) == before[file]:
+            file.unlink()
+    return made
+
+
+def _files(folder: Path, baseline: Baseline) -> dict[Path, str]:
+    """The files of the copy with their digests, the model first."""
+    place = folder.joinpath(*components(baseline.model.file))
+    weights = {place.parent.joinpath(*components(n)): one.sha256 for n, one in baseline.model.external.items()}
+    return {place: baseline.model.sha256, **weights}
+
+
+def _copy(source: Path, target: Path) -> None:
+    with suppress(OSError):
+        if target.samefile(source):
+            return
+    with replacing(target) as draft, opened(source) as file, created(draft) as copy:
+        shutil.copyfileobj(file, copy)

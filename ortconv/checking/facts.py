@@ -1,0 +1,114 @@
+"""What a model is, as far as a check compares it: what needs no run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ortconv.ir.model import Model
+from ortconv.models import load
+from ortconv.ortformat.opconfig import NOT_LISTED, Missing, RequiredOperators
+from ortconv.ortformat.releases import oldest_release
+from ortconv.partition import Partitioning, Target
+from ortconv.pipeline.analysis import analyze
+from ortconv.pipeline.config import require
+from ortconv.pipeline.options import Options
+from ortconv.pipeline.result import constant_bytes, operator_counts
+from ortconv.report.gates import release_number
+from ortconv.report.partitions import refusals
+
+MOST_NAMES = 4
+"""How many names a note has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a model without a run. An .onnx model is divided as it is after level basic."""
+
+    target: list[str]
+    """The accelerator that the model is divided for, as NAME=VALUE."""
+    metrics: dict[str, float]
+    """By the names that conditions have for them."""
+    onnxruntime: str
+    """The oldest release that loads the model."""
+    onnxruntime_reason: str
+    operators: dict[str, int]
+    required: list[str]
+    """The lines of an operator config: operators with types."""
+    refusals: dict[str, int]
+    """Nodes that the accelerator refuses, by operator and rule."""
+
+    def values(self) -> dict[str, float]:
+        """All metrics as numbers, those that need a run excepted."""
+        return {**self.metrics, "onnxruntime": release_number(self.onnxruntime)}
+
+
+def facts_of(path: Path, target: Target) -> tuple[Facts, tuple[str, ...]]:
+    """What is known of a model, and its files with weights."""
+    model = load(path, only_to_run=True)
+    oldest = oldest_release(model)
+    operators = operator_counts(model)
+    metrics: dict[str, float] = {
+        "nodes": sum(operators.values()),
+        "size": model.file_bytes,
+        "constants": constant_bytes(model),
+        "operators": len(operators),
+    }
+    external = model.external
+    required = _required(model)
+    divided = analyze(path, target).partitioning
+    metrics |= {
+        "partitions": len(divided.partitions),
+        "coverage": divided.coverage,
+        "refused": divided.total - divided.taken,
+    }
+    found = Facts(_described(target), metrics, oldest.name, oldest.reason, operators, required, _refusals(divided))
+    return found, external
+
+
+def _required(model: Model) -> list[str]:
+    """The lines of the operator config. The model is changed where it has saved fusions: these are made."""
+    required = RequiredOperators(types=True)
+    require(required, model, Options(optimization_style="Runtime" if model.saved else "Fixed"))
+    return [line for line in required.text().splitlines() if not line.startswith("#")]
+
+
+def _described(target: Target) -> list[str]:
+    values = {"ep": target.ep, **target.options}
+    return [f"{name}={','.join(v) if isinstance(v, list) else v}" for name, v in values.items()]
+
+
+def _refusals(divided: Partitioning) -> dict[str, int]:
+    return {f"{row.op} by {row.rule}": row.nodes for row in refusals(divided)}
+
+
+def lacking(facts: Facts, config: RequiredOperators) -> list[Missing]:
+    """The operators and types that a model needs and a build with this config lacks."""
+    return config.missing(RequiredOperators.parse("\n".join(facts.required)))
+
+
+def notes_on(now: Facts, then: Facts, missing: list[Missing]) -> dict[str, str]:
+    """What is behind metrics that moved, in a phrase each."""
+    operators = _moved(now.operators, then.operators)
+    refused = _moved(now.refusals, then.refusals)
+    new = [name for name in now.operators if name not in then.operators]
+    return {
+        "nodes": operators,
+        "operators": f"new: {_first(new)}" if new else "",
+        "onnxruntime": now.onnxruntime_reason,
+        "missing": _first([str(one).removesuffix(f": {NOT_LISTED}") for one in missing]),
+        **dict.fromkeys(("partitions", "coverage", "refused"), f"refused: {refused}" if refused else ""),
+    }
+
+
+def _moved(now: Mapping[str, int], then: Mapping[str, int]) -> str:
+    """The counts that differ, those first that differ most, such as: Conv 20 -> 21."""
+    names = [name for name in {**now, **then} if now.get(name, 0) != then.get(name, 0)]
+    names.sort(key=lambda name: (-abs(now.get(name, 0) - then.get(name, 0)), name))
+    return _first([f"{name} {then.get(name, 0)} -> {now.get(name, 0)}" for name in names])
+
+
+def _first(names: list[str]) -> str:
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

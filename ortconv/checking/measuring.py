@@ -1,0 +1,75 @@
+"""Two models side by side: runs in turns, in processes of their own."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from ortconv.backends.onnxruntime_app import SessionSettings
+from ortconv.batch.crew import Crew, crew_of
+from ortconv.batch.engine import Engine
+from ortconv.compare.feeds import Feeds
+from ortconv.errors import OrtconvError, UnsupportedError
+from ortconv.models import is_ort
+from ortconv.tuning.intervals import Interval, interval, log_ratio
+from ortconv.tuning.measuring import Block, Entrant, measure_block, measure_memory
+
+BLOCKS = 7
+"""Processes in which both models take turns. Each gives one ratio."""
+
+LOOKS = 3
+"""Processes in which the memory of each model is measured. The least counts."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Measured(NamedTuple):
+    """By metric, how much longer the model takes than the base, and the seconds of the base. Peak memory of model and base."""
+
+    ratios: Mapping[str, tuple[Interval, float]]
+    memory: tuple[int, int] | None
+
+
+def measure_both(model: Path, base: Path, feeds: Feeds, library: Path | None = None) -> Measured:
+    """Run two models on the same inputs. The error of a run is raised."""
+    entrants = _entrant(base), _entrant(model)
+    blocks = [Block(entrants, number, library) for number in range(BLOCKS)]
+    with crew_of(None, 1, None, None, isolated=True, fresh=True) as crew:
+        times = _each(partial(measure_block, feeds=feeds), blocks, crew)
+        peaks = _each(partial(measure_memory, feeds=feeds, library=library), entrants * LOOKS, crew)
+    for own in (one for block in times for one in block):
+        if own.error is not None:
+            raise UnsupportedError(own.error)
+    ratios = {
+        "latency": (interval([log_ratio(b.turns, a.turns) for a, b in times]), _median(a.turns for a, _ in times)),
+        "load": (interval([log_ratio([b.load], [a.load]) for a, b in times]), _median([a.load] for a, _ in times)),
+    }
+    return Measured(ratios, _least(peaks[1::2], peaks[::2]))
+
+
+def _entrant(path: Path) -> Entrant:
+    return Entrant(str(path), SessionSettings(), is_source=not is_ort(path))
+
+
+def _median(times: Iterable[Iterable[float]]) -> float:
+    return statistics.median(seconds for one in times for seconds in one)
+
+
+def _least(model: Sequence[int | None], base: Sequence[int | None]) -> tuple[int, int] | None:
+    """The least peaks; None where the system does not know them."""
+    known = [[peak for peak in peaks if peak is not None] for peaks in (model, base)]
+    return (min(known[0]), min(known[1])) if all(known) else None
+
+
+def _each(work: Callable[[T], R], items: Iterable[T], crew: Crew) -> list[R]:
+    """The results of some work, one after the other. The first error is raised."""
+    found = []
+    for _, outcome in Engine(work, crew).run(items):
+        if isinstance(outcome, OrtconvError):
+            raise outcome
+        found.append(outcome)
+    return found

@@ -1,0 +1,150 @@
+"""ortconv build"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ortconv.cli import print_json
+from ortconv.cli.github import annotate, append_summary, check_github, set_output
+from ortconv.cli.options import TIME_AND_MEMORY, add
+from ortconv.cli.render import convert_line, size
+from ortconv.process import usable_cores
+
+if TYPE_CHECKING:
+    from ortconv.project.build import Build, BuiltArtifact, Event
+    from ortconv.report.sections import Section
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@click.option(
+    "-f",
+    "--file",
+    "project",
+    type=click.Path(exists=True, path_type=Path),
+    default=".",
+    help="The project file, or a folder: the file is ortconv.toml in it or above it.",
+)
+@click.option("--target", "targets", multiple=True, metavar="NAME", help="Build only for this target; may be repeated.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="How many models are converted at a time.  [default: the cores that ortconv may use]",
+)
+@click.option("--force", is_flag=True, help="Convert everything, not only what is out of date.")
+@click.option("--update", is_flag=True, help="Accept the artifacts: write their baselines, and check no gates.")
+@add(TIME_AND_MEMORY)
+@click.option(
+    "--summary",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.md",
+    help="Write the result as Markdown, too.",
+)
+@click.option(
+    "--github", is_flag=True, help="Append the same to the summary of a step of GitHub Actions, and annotate failures."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
+    """Build the project of ortconv.toml: convert what is out of date, and check the gates of each artifact.
+
+    With MODELs, only these. Writes the .ort files with their manifests, and one operator config for all. Exits with 7 if an
+    artifact could not be made, else with 5 if a gate fails.
+    """
+    from ortconv.cli.batch_view import BatchView
+    from ortconv.files import write_text
+    from ortconv.project.build import Building
+    from ortconv.project.project import find_project, read_project
+
+    check_github(flags["github"])
+    found = read_project(find_project(project))
+    building = Building(
+        found,
+        found.chosen(models, flags["targets"]),
+        jobs=flags["jobs"] or usable_cores(),
+        **{name: flags[name] for name in ("timeout", "memory", "force", "update")},
+    )
+    view = BatchView("built", building.total, False, quiet or as_json)
+    with view.shown(building):
+        for event in building:
+            _show(view, event)
+    shown = list(sections(building.build))
+    if as_json:
+        print_json(building.build.to_dict())
+    elif not quiet:
+        from ortconv.cli.tables import show
+
+        show(shown, markdown=False)
+    from ortconv.cli.tables import as_markdown
+
+    if flags["summary"] is not None:
+        write_text(flags["summary"], as_markdown(shown) + "\n")
+    if flags["github"]:
+        append_summary(as_markdown(shown) + "\n")
+        set_output("directory", str(found.output_dir))
+        _annotate(building.build)
+    building.build.refuse()
+
+
+def _show(view: Any, event: Event) -> None:
+    """A line for a conversion or a failure; checks are in the tables at the end."""
+    from ortconv.batch import Failure
+    from ortconv.pipeline import Result
+
+    _, done = event
+    if isinstance(done, Failure):
+        view.fail(done)
+    elif isinstance(done, Result):
+        view.show(convert_line(done), {}, unchanged=done.unchanged)
+
+
+def sections(build: Build) -> Iterator[Section]:
+    """What a build made, as tables: the artifacts, then what moved where gates fail."""
+    from ortconv.cli.check import sections as of_check
+    from ortconv.report.sections import Section
+
+    failed, broken = len(build.failed_gates), sum(bool(a.error) for a in build.artifacts)
+    verdicts = [f"{broken} failed"] if broken else []
+    verdicts += [f"{failed} {'gate fails' if failed == 1 else 'gates fail'}"] if failed else []
+    count = f"{len(build.artifacts)} artifact{'' if len(build.artifacts) == 1 else 's'}"
+    title = f"{count} of {build.project}: {', '.join(verdicts) or 'everything is fine'}"
+    header = ("artifact", "file", ">size", ">nodes", ">loads in", "accelerator", "gates")
+    yield Section(
+        title, [f"operator config {build.config}"] if build.config else [], header, list(map(_row, build.artifacts))
+    )
+    for artifact in build.artifacts:
+        if artifact.check is not None and artifact.check.failed:
+            yield from of_check(artifact.check)
+
+
+def _row(artifact: BuiltArtifact) -> tuple[str, ...]:
+    if not artifact.file:
+        return artifact.label, "", "", "", "", "", artifact.error
+    partitions = ", ".join(f"{name} {count} nodes" for name, count in artifact.partitions.items())
+    numbers = size(artifact.bytes), str(artifact.nodes), f"{artifact.onnxruntime} and later"
+    return artifact.label, artifact.file, *numbers, partitions, _gates(artifact)
+
+
+def _gates(artifact: BuiltArtifact) -> str:
+    check = artifact.check
+    if artifact.error:
+        return artifact.error
+    if check is None:
+        return ""
+    if check.updated:
+        return "accepted"
+    total, failed = len(check.conditions), len(check.failed)
+    return f"{failed} of {total} {'fails' if failed == 1 else 'fail'}" if failed else f"all {total} pass"
+
+
+def _annotate(build: Build) -> None:
+    for artifact in build.artifacts:
+        if artifact.error:
+            annotate(artifact.error, file=artifact.source, title=f"ortconv: {artifact.label}")
+        for failed in artifact.check.failed if artifact.check is not None else ():
+            annotate(failed.message, file=artifact.source, title=f"ortconv: {artifact.label}, gate {failed.condition}")

@@ -1,0 +1,108 @@
+"""ortconv check"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ortconv.cli import inputs as given
+from ortconv.cli import print_json
+from ortconv.cli.github import annotate, append_summary, check_github
+from ortconv.cli.options import COREML, NNAPI, TIME_AND_MEMORY, Library, add, fail_on
+from ortconv.cli.partition import TARGET, USE_NCHW, target_of
+
+if TYPE_CHECKING:
+    from ortconv.checking.check import Check
+    from ortconv.report.sections import Section
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--baseline",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.json",
+    help="The baseline: facts about the accepted model, a copy of which is in the folder FILE.model.",
+)
+@click.option("--update", is_flag=True, help="Accept MODEL: write the baseline and the copy of the model.")
+@add([fail_on("check", "size>+5%,latency>1.1x,partitions>+0", "Without it, the conditions of docs/checking.md count.")])
+@click.option(
+    "--app-config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Operator config that the oldest app in use was built with, for the metric missing.  [default: that of the baseline]",
+)
+@add((TARGET, *NNAPI, USE_NCHW, *COREML))
+@add(given.OPTIONS)
+@click.option(
+    "--measure/--no-measure",
+    default=True,
+    help="Run both models in turns in onnxruntime, for latency, load and memory.",
+)
+@click.option("--custom-op-library", type=Library(), help="Shared library with your own operators, for onnxruntime.")
+@add(TIME_AND_MEMORY)
+@click.option(
+    "--github",
+    is_flag=True,
+    help="Append the result to the summary of a step of GitHub Actions, and annotate gates that fail.",
+)
+@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def command(
+    model: Path, baseline: Path, markdown: bool, as_json: bool, quiet: bool, measure: bool, **flags: Any
+) -> None:
+    """Hold MODEL (.ort or .onnx) against the model of a baseline, and exit with 5 if a condition holds.
+
+    Nodes, size, operators, partitions and the release needed are compared with the facts of the baseline. Outputs, time and memory
+    are compared with the copy of its model: both run here, in turns, on the same inputs.
+    """
+    from ortconv.checking.check import RunSettings, check
+    from ortconv.cli.tables import as_markdown, show
+    from ortconv.models import load
+
+    wanted = given.Inputs()
+    if flags["inputs"] or flags["texts"]:
+        wanted = given.read_inputs(load(model, only_to_run=True).graph, flags["inputs"], flags["texts"])
+    runs = RunSettings(wanted.arrays, wanted.draws, flags["seed"], flags["custom_op_library"], measure)
+    check_github(flags["github"])
+    names = ("fail_on", "update", "app_config")
+    found = check(model, baseline, target=target_of(flags), runs=runs, **{name: flags[name] for name in names})
+    shown = list(sections(found))
+    if as_json:
+        print_json(found.to_dict())
+    elif not quiet:
+        show(shown, markdown=markdown)
+    if flags["github"]:
+        append_summary(as_markdown(shown) + "\n")
+        for failed in found.failed:
+            annotate(failed.message, file=model, title=f"ortconv: gate {failed.condition}")
+    found.refuse()
+
+
+def sections(found: Check) -> Iterator[Section]:
+    """What a check found, as tables."""
+    from ortconv.report.sections import Section
+
+    total, failed = len(found.conditions), len(found.failed)
+    verdict = f"{failed} of {total} gates {'fails' if failed == 1 else 'fail'}" if failed else f"all {total} gates pass"
+    title = f"{found.model}: {verdict}" if found.conditions else found.model
+    lines = [one.message for one in found.failed] + found.notes
+    lines += [f"{found.baseline} was written: the model is accepted"] if found.updated else []
+    yield Section(title, lines)
+    moved = [m for m in found.metrics if m.moved]
+    rows = [(m.name, m.shown_baseline, m.shown, _change(m.value, m.baseline), m.note) for m in moved]
+    yield Section("What moved", (), ("metric", ">baseline", ">now", ">change", ""), rows)
+    same = [f"{m.name} {m.shown}" for m in found.metrics if not m.moved]
+    if same:
+        yield Section("Unchanged", [", ".join(same)])
+
+
+def _change(value: float | None, baseline: float | None) -> str:
+    """The change in percent, where that says something."""
+    if value is None or not baseline:
+        return ""
+    return f"{100 * (value / baseline - 1):+.1f}%"

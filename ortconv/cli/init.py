@@ -1,0 +1,20 @@
+"""ortconv init"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), default=".")
+@click.option("--gates/--no-gates", default=True, help="Whether the gates count, or are written as a comment.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def command(folder: Path, gates: bool, quiet: bool) -> None:
+    """Write ortconv.toml, with comments, for the .onnx models below FOLDER. Nothing is overwritten."""
+    from ortconv.project.init import init
+
+    path = init(folder, gates=gates)
+    if not quiet:
+        click.echo(f"{path} is written. Next: ortconv build --update, and commit the baselines.")

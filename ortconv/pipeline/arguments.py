@@ -1,0 +1,98 @@
+"""Options of a conversion as arguments of `ortconv convert`, for manifests and for commands that are recommended."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from ortconv.files import digest
+from ortconv.pipeline.options import Options
+
+FLAGS = {
+    "coreml_static_inputs": "coreml-only-static-input-shapes",
+    "coreml_on_subgraphs": "coreml-enable-on-subgraph",
+    "fix_dims": "fix-dim",
+    "enable_passes": "enable-pass",
+    "disable_passes": "disable-pass",
+    "only_passes": "only-pass",
+}
+"""The flags of fields whose names are not those of their flags."""
+
+LEFT_OUT = ("details", "write_config", "manifest", "stamp")
+"""Fields that change no node of the result."""
+
+OF_A_PIPELINE = ("optimization_level", "fold_limit", "stop_after")
+"""Fields that a pipeline sets."""
+
+
+def arguments(options: Options) -> list[str]:
+    """The options beyond their defaults, one argument each, in the order of the fields, such as --fix-dim=batch=1.
+
+    What was read from a file (inputs, a device, a pipeline, a library) is its SHA-256.
+    """
+    found = []
+    for field in fields(Options):
+        value, name = getattr(options, field.name), field.name
+        if name in LEFT_OUT or (options.pipeline is not None and name in OF_A_PIPELINE):
+            continue
+        flag = FLAGS.get(name, name.replace("_", "-"))
+        texts = _ONE.get(name, _texts)(value)
+        if texts != _ONE.get(name, _texts)(getattr(DEFAULTS, name)):
+            found += [_argument(flag, text) for text in texts]
+    return found
+
+
+def _argument(flag: str, text: str) -> str:
+    if text == "True":
+        return f"--{flag}"
+    return f"--no-{flag}" if text == "False" else f"--{flag}={text}"
+
+
+def _texts(value: Any) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, Mapping):
+        return [f"{name}={one}" for name, one in value.items()]
+    return list(map(str, value)) if isinstance(value, tuple) else [str(value)]
+
+
+def _contents(value: Any) -> list[str]:
+    """The digests of arrays, in one set or several."""
+    sets = () if value is None else (value,) if isinstance(value, Mapping) else value
+    return [_sha256(json.dumps(plain(one), sort_keys=True)) for one in sets]
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
+
+
+_ONE: Mapping[str, Callable[[Any], list[str]]] = {
+    "nnapi_partitioning_stop_ops": lambda ops: [] if ops is None else [",".join(ops)],
+    "pipeline": lambda text: [] if text is None else [_sha256(text)],
+    "device": lambda device: (
+        [] if device is None else [_sha256(json.dumps(asdict(device), sort_keys=True, default=str))]
+    ),
+    "validate_with": _contents,
+    "custom_op_library": lambda path: [] if path is None else [digest(path)],
+}
+"""Fields whose value is written in a way of its own."""
+
+DEFAULTS = Options()
+
+
+def plain(value: Any) -> Any:
+    """A value of an option as JSON: files and arrays by their digests."""
+    if isinstance(value, Path):
+        return digest(value)
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(one) for one in value]
+    if hasattr(value, "dtype"):
+        content = json.dumps(value.tolist()).encode() if value.dtype.hasobject else value.tobytes()
+        return [str(value.dtype), list(value.shape), hashlib.sha256(content).hexdigest()]
+    return asdict(value) if hasattr(value, "__dataclass_fields__") else value

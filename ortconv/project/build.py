@@ -1,0 +1,269 @@
+"""Building a project: what is out of date is converted, then every artifact is held against its baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ortconv.batch.conversions import Failure
+from ortconv.batch.crew import crew_of
+from ortconv.batch.engine import Engine
+from ortconv.batch.journal import Journal
+from ortconv.batch.work import Conversion, Journaling, Outcome, convert_one
+from ortconv.checking.check import Check, RunSettings, check
+from ortconv.errors import BatchError, GateError, OrtconvError, UsageError
+from ortconv.files import write_text
+from ortconv.ortformat.opconfig import RequiredOperators
+from ortconv.partition import Target
+from ortconv.pipeline.config import beside
+from ortconv.pipeline.manifest import ENDING, read_manifest
+from ortconv.pipeline.result import Result
+from ortconv.project.project import Artifact, Project, find_project, read_project
+from ortconv.watch import Activity
+
+VERSION = 1
+"""Of the JSON document."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass
+class BuiltArtifact:
+    """What became of an artifact. `file` and `manifest` are empty where it could not be converted, and `error` says why."""
+
+    model: str
+    target: str
+    source: str
+    file: str = ""
+    manifest: str = ""
+    unchanged: bool = False
+    nodes: int = 0
+    bytes: int = 0
+    onnxruntime: str = ""
+    """The oldest release that loads it."""
+    partitions: dict[str, int] = field(default_factory=dict)
+    """By execution provider: the nodes of its partitions."""
+    error: str = ""
+    check: Check | None = None
+    """What its gates found; None where there are none."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.model} for {self.target}" if self.target else self.model
+
+
+@dataclass
+class Build:
+    """What a build made."""
+
+    project: str
+    config: str = ""
+    """The operator config of all artifacts; empty where there is none."""
+    artifacts: list[BuiltArtifact] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, for JSON."""
+        return {"version": VERSION, **asdict(self)}
+
+    @property
+    def failed_gates(self) -> list[str]:
+        """The messages of all conditions that hold."""
+        return [f"{a.label}: {one.message}" for a in self.artifacts if a.check is not None for one in a.check.failed]
+
+    def refuse(self) -> None:
+        """BatchError if an artifact could not be made or checked, GateError if a gate fails."""
+        errors = [f"{a.label}: {a.error}" for a in self.artifacts if a.error]
+        if errors:
+            total = len(self.artifacts)
+            raise BatchError(f"{len(errors)} of {total} artifacts failed, the first: {errors[0]}", file=self.project)
+        gates = self.failed_gates
+        if gates:
+            hint = "if this is meant, accept it: ortconv build --update"
+            raise GateError(f"{len(gates)} gates fail: {'; '.join(gates)}", file=self.project, hint=hint)
+
+
+Event = tuple[BuiltArtifact, Result | Check | Failure]
+"""An artifact, and what was done for it: its conversion, its check, or the failure of one of these."""
+
+
+class Building(Iterator[Event]):
+    """A build that is under way. `total` is the number of artifacts; `build` is complete at the end."""
+
+    def __init__(
+        self,
+        project: Project,
+        artifacts: Sequence[Artifact],
+        *,
+        jobs: int | None = None,
+        timeout: float | None = None,
+        memory: int | None = None,
+        force: bool = False,
+        update: bool = False,
+    ) -> None:
+        self.total, self.build = len(artifacts), Build(str(project.path))
+        self._project, self._force, self._update = project, force, update
+        self._jobs, self._limits = jobs, (timeout, memory)
+        self._artifacts = {a.output: a for a in artifacts}
+        self._built = {a.output: BuiltArtifact(a.model, a.target, str(a.source)) for a in artifacts}
+        self.build.artifacts = list(self._built.values())
+        self._types = any(a.options.enable_type_reduction for a in artifacts)
+        self._required = RequiredOperators(types=self._types)
+        self._resources = ExitStack()
+        self._engine: Engine[Any, Any] | None = None
+        self._labels: Callable[[Any], str] = str
+        self._events = self._run()
+
+    def __next__(self) -> Event:
+        return next(self._events)
+
+    def busy(self) -> list[tuple[str, Activity, float]]:
+        """The artifacts that are worked on, with what is known of the work and for how many seconds."""
+        busy = self._engine.busy() if self._engine is not None else []
+        return [(self._labels(item), activity, seconds) for item, activity, seconds in busy]
+
+    def close(self) -> None:
+        """End the work, whatever is left of it."""
+        self._events.close()
+
+    def _run(self) -> Generator[Event, None, None]:
+        with self._resources:
+            yield from self._convert()
+            self._write_config()
+            yield from self._check()
+
+    # ------------------------------------------------------------------ converting
+
+    def _convert(self) -> Iterator[Event]:
+        """Convert what is out of date."""
+        folder = self._project.output_dir
+        journal = Journal(folder)
+        self._resources.callback(journal.close)
+        known = {} if self._force else journal.records()
+        items = [
+            Conversion(a.source, folder, a.output, a.options, Journaling.WORKER, known.get(a.output))
+            for a in self._artifacts.values()
+        ]
+        for item, outcome in self._each(
+            convert_one, items, self._jobs, lambda item: self._artifacts[item.output].label
+        ):
+            built = self._built[item.output]
+            if isinstance(outcome, OrtconvError):
+                yield built, _failed(built, outcome)
+            else:
+                yield built, self._converted(item.output, built, outcome)
+
+    def _converted(self, output: str, built: BuiltArtifact, outcome: Outcome) -> Result:
+        result = outcome[0]
+        file = self._project.output_dir / output
+        path = beside(file, file.stem, ENDING)
+        manifest = read_manifest(path)
+        built.file, built.manifest, built.unchanged = str(file), str(path), result.unchanged
+        built.nodes, built.bytes = result.nodes_after, result.bytes_after
+        built.onnxruntime, built.partitions = manifest.onnxruntime, manifest.partitions
+        self._required.merge(RequiredOperators.parse("\n".join(manifest.required)))
+        return result
+
+    def _write_config(self) -> None:
+        """Write the operator config of all artifacts; none if one of them is missing, since a build by it would lack operators."""
+        done = [a for a in self.build.artifacts if a.file]
+        if len(done) < len(self._project.artifacts):
+            return
+        types = "_and_types" if self._types else ""
+        path = self._project.output_dir / f"required_operators{types}.config"
+        write_text(path, self._required.text(sorted(a.file for a in done)))
+        self.build.config = str(path)
+
+    # ------------------------------------------------------------------ checking
+
+    def _check(self) -> Iterator[Event]:
+        """Hold artifacts against their baselines, one after the other: what is measured must not be disturbed."""
+        items = [
+            CheckItem(a, self._built[output].file, self._update)
+            for output, a in self._artifacts.items()
+            if a.gates is not None and self._built[output].file
+        ]
+        for item, outcome in self._each(check_artifact, items, 1, lambda item: item.artifact.label):
+            built = self._built[item.artifact.output]
+            if isinstance(outcome, OrtconvError):
+                yield built, _failed(built, outcome)
+            else:
+                built.check = outcome
+                yield built, outcome
+
+    def _each(
+        self, work: Callable[[T], R], items: Sequence[T], jobs: int | None, label: Callable[[T], str]
+    ) -> Iterator[tuple[T, R | OrtconvError]]:
+        """Each item with what comes of it, in processes of their own."""
+        if not items:
+            return
+        with crew_of(None, jobs, *self._limits, isolated=True) as crew:
+            self._engine, self._labels = Engine(work, crew), label
+            try:
+                yield from self._engine.run(items)
+            finally:
+                self._engine = None
+
+
+def _failed(built: BuiltArtifact, error: OrtconvError) -> Failure:
+    built.error = error.message
+    return Failure(built.label, error)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckItem:
+    """An artifact that is to be checked, or accepted."""
+
+    artifact: Artifact
+    file: str
+    update: bool
+
+
+def check_artifact(item: CheckItem) -> Check:
+    """Hold an artifact against its baseline, or accept it as the new one."""
+    gates, options = item.artifact.gates, item.artifact.options
+    assert gates is not None
+    if not item.update and not gates.baseline.exists():
+        raise UsageError(
+            f"there is no baseline {gates.baseline} yet", hint="ortconv build --update accepts the artifacts"
+        )
+    target = next(iter(options.targets()), Target())
+    runs = RunSettings(seed=gates.seed, custom_op_library=options.custom_op_library, measure=gates.measure)
+    return check(
+        item.file,
+        gates.baseline,
+        target=target,
+        fail_on=gates.fail_on,
+        update=item.update,
+        app_config=gates.app_config,
+        runs=runs,
+    )
+
+
+def build(
+    project: str | Path = ".",
+    *,
+    models: Sequence[str] = (),
+    targets: Sequence[str] = (),
+    jobs: int | None = None,
+    timeout: float | None = None,
+    memory: int | None = None,
+    force: bool = False,
+    update: bool = False,
+) -> Build:
+    """Build a project: the file ortconv.toml, or the one of a folder or of a folder above it.
+
+    What is out of date is converted by `jobs` processes at a time, each with `timeout` seconds and `memory` bytes; with `force`,
+    everything. Each artifact gets a manifest, and all together one operator config. Then the gates are checked; with `update`,
+    the artifacts are accepted as baselines. `models` and `targets` restrict the build. Errors of single artifacts are in the
+    result: see `Build.refuse`.
+    """
+    found = read_project(find_project(Path(project)))
+    chosen = found.chosen(models, targets)
+    building = Building(found, chosen, jobs=jobs, timeout=timeout, memory=memory, force=force, update=update)
+    for _ in building:
+        pass
+    return building.build

@@ -1,0 +1,98 @@
+"""A project file for the models of a folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ortconv.errors import OrtconvError, UsageError
+from ortconv.files import write_text
+from ortconv.models import find_models
+from ortconv.onnxio.load import names_in
+from ortconv.project.project import NAME
+
+HEAD = """\
+# Which models this repository ships, how they are converted, and what must hold of them.
+# `ortconv build` converts what is out of date and checks the gates. Paths are relative to this file.
+
+output-dir = "ort_models"
+
+# Options of all models, named as those of `ortconv convert`; `ortconv convert -h` explains them.
+[options]
+optimization-level = "all"
+# target-ort = "1.17"              # the oldest onnxruntime that must load the files
+# enable-type-reduction = true     # smaller builds of onnxruntime: types in the operator config, too
+# stamp = true                     # version, source and options in the metadata of each file
+
+# Without targets, each model is converted once. With them, once for each, into a folder of that name.
+# [targets.android]
+# use-nnapi = true
+# nnapi-feature-level = 29
+#
+# [targets.ios]
+# use-coreml = true
+
+# Each artifact is compared with an accepted one. Write the first baselines, and accept changes, with `ortconv build --update`,
+# and commit them. `ortconv check -h` lists the metrics.
+{gates}[gates]
+{gates}baselines = "baselines"
+{gates}fail-on = ["onnxruntime>+0", "missing>0", "partitions>+0", "size>+5%", "outputs>0", "latency>+10%"]
+{gates}# app-config = "oldest_app.config"   # the operator config that the oldest app in use was built with
+"""
+
+
+def init(folder: str | Path = ".", *, gates: bool = True) -> Path:
+    """Write a commented project file for the .onnx models below a folder; its path. The gates are comments unless wanted.
+
+    UsageError where there is a file already, or no model.
+    """
+    folder = Path(folder)
+    path = folder / NAME
+    if path.exists():
+        raise UsageError("it exists already", file=path, hint="change it, or remove it first")
+    models = find_models(folder)
+    if not models:
+        raise UsageError("there is no .onnx file below this folder", file=folder)
+    text = HEAD.format(gates="" if gates else "# ")
+    write_text(path, "\n".join([text, *(_section(name, model, folder) for name, model in _named(models))]))
+    return path
+
+
+def _named(models: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """A name for each model that no other one has: its file's, with the folders above it where that is not enough."""
+    taken: set[str] = set()
+    for model in models:
+        parts, name = list(model.parent.parts), model.stem
+        while name in taken and parts:
+            name = f"{parts.pop()}_{name}"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        yield name, model
+
+
+def _section(name: str, model: Path, folder: Path) -> str:
+    lines = [f"[models.{_key(name)}]", f"source = {_text(model.relative_to(folder).as_posix())}"]
+    try:
+        dims = sorted(names_in(model)[0])
+    except OrtconvError as error:
+        dims = []
+        lines.append(f"# cannot be read: {' '.join(error.message.split())}")
+    if dims:
+        sizes = ", ".join(_text(f"{dim}={1 if 'batch' in dim.lower() else 'N'}") for dim in dims)
+        lines.append(f"# fix-dim = [{sizes}]   # accelerators take static shapes only")
+    return "\n".join([*lines, ""])
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)
+
+
+def _text(text: str) -> str:
+    """A text as TOML writes it."""
+    escaped = "".join(
+        c if c.isprintable() and c not in '"\\' else f"\\u{ord(c):04x}" if ord(c) < 0x10000 else f"\\U{ord(c):08x}"
+        for c in text
+    )
+    return f'"{escaped}"'

@@ -1,0 +1,256 @@
+"""Reading ortconv.toml.
+
+    output-dir = "ort_models"       where the files go
+    [options]                       of all models, as of `ortconv convert`
+    [targets.NAME]                  more options; each model is converted for each target, into a folder of that name
+    [models.NAME]                   source = FILE, targets = [NAME...], more options
+    [gates]                         options of `ortconv check`, and baselines = FOLDER
+    [gates.MODEL]                   those of one model
+
+Later tables take precedence. All paths are relative to the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ortconv.errors import OrtconvError, UsageError, nearest
+from ortconv.files import read_text, read_toml
+from ortconv.pipeline.config import suffix
+from ortconv.pipeline.options import Options
+from ortconv.project.settings import KEYS, Table, options_of_table
+from ortconv.report.gates import parse_gates
+
+NAME = "ortconv.toml"
+
+TOP = ("output-dir", "options", "targets", "models", "gates")
+OF_MODELS = ("source", "targets")
+OF_GATES = ("baselines", "fail-on", "app-config", "measure", "seed")
+
+_HEADER = re.compile(r"\s*\[\[?\s*([^\]#]+?)\s*\]")
+_KEY = re.compile(r"""\s*["']?([^"'=\s#]+)["']?\s*=""")
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    """How an artifact is checked against its baseline."""
+
+    baseline: Path
+    fail_on: tuple[str, ...] = ()
+    app_config: Path | None = None
+    measure: bool = True
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A model converted for a target: `output` is relative to the output folder. `target` is empty where there are no targets."""
+
+    model: str
+    target: str
+    source: Path
+    output: str
+    options: Options
+    gates: GateSettings | None
+
+    @property
+    def label(self) -> str:
+        return f"{self.model} for {self.target}" if self.target else self.model
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """What a project file asks for."""
+
+    path: Path
+    output_dir: Path
+    artifacts: tuple[Artifact, ...]
+
+    def chosen(self, models: Collection[str], targets: Collection[str]) -> list[Artifact]:
+        """The artifacts of these models and targets; empty stands for all. UsageError for names that there are not."""
+        for names, known, what in (
+            (models, {a.model for a in self.artifacts}, "model"),
+            (targets, {a.target for a in self.artifacts if a.target}, "target"),
+        ):
+            for name in names:
+                if name not in known:
+                    hint = nearest(name, known) or f"choose from {', '.join(sorted(known)) or 'none'}"
+                    raise UsageError(f"there is no {what} '{name}'", file=self.path, hint=hint)
+        return [a for a in self.artifacts if (not models or a.model in models) and (not targets or a.target in targets)]
+
+
+def find_project(start: Path) -> Path:
+    """The project file of a folder or of one above it; or the path itself, if that is a file."""
+    if start.is_file():
+        return start
+    folder = start
+    while not (folder / NAME).is_file():
+        if folder.resolve() == folder.resolve().parent:
+            break
+        folder = folder / ".."
+    else:
+        return folder / NAME
+    raise UsageError(f"there is no {NAME} here or above", file=start, hint="ortconv init writes one")
+
+
+def read_project(path: Path) -> Project:
+    """The project of a file. UsageError, with the line where it is known, for what it does not understand."""
+    document = read_toml(path)
+    reader = _Reader(path, document)
+    artifacts = tuple(reader.artifacts())
+    if not artifacts:
+        raise UsageError(
+            "there is no model in it", file=path, hint='write [models.NAME] and below it source = "FILE.onnx"'
+        )
+    return Project(path, path.parent / reader.text("output-dir", document, "ort_models"), artifacts)
+
+
+class _Reader:
+    """Reads the tables of a file."""
+
+    def __init__(self, path: Path, document: Table) -> None:
+        self.path, self.folder, self.document = path, path.parent, document
+        self._only(document, TOP, "")
+        self.options = self._table("options", KEYS)
+        self.targets = self._tables("targets", KEYS)
+        self.models = self._tables("models", (*OF_MODELS, *KEYS))
+        self.gates = self._gates()
+
+    def artifacts(self) -> Iterator[Artifact]:
+        """Each model for each of its targets."""
+        seen: dict[str, str] = {}
+        for name, table in self.models.items():
+            section = f"models.{name}"
+            if "source" not in table:
+                raise self._error("a model needs source = FILE", section)
+            source = self.folder / self.text("source", table)
+            for target in self._targets_of(section, table):
+                artifact = self._artifact(name, target, source, table)
+                other = seen.setdefault(artifact.output, artifact.label)
+                if other != artifact.label:
+                    raise self._error(f"{other} and {artifact.label} would both become {artifact.output}", section)
+                yield artifact
+
+    def _artifact(self, name: str, target: str, source: Path, table: Table) -> Artifact:
+        own = {key: value for key, value in table.items() if key not in OF_MODELS}
+        merged = {**self.options, **self.targets.get(target, {}), **own}
+        try:
+            options = options_of_table(merged, self.folder)
+            options.recipe()
+        except OrtconvError as error:
+            error.message = f"[models.{name}]{f' for target {target}' if target else ''}: {error.message}"
+            raise error.at(file=self.path) from error.__cause__
+        ending = f"{suffix(options.optimization_level, options.optimization_style)}.ort"
+        folder = f"{target}/" if target else ""
+        return Artifact(name, target, source, f"{folder}{name}{ending}", options, self._gates_of(name, target))
+
+    def _targets_of(self, section: str, table: Table) -> Sequence[str]:
+        found = table.get("targets", list(self.targets) or [""])
+        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+            raise self._error(f"targets is {found!r}: it must be a list of names", section, "targets")
+        for name in found:
+            if name and name not in self.targets:
+                hint = nearest(name, self.targets) or f"choose from {', '.join(self.targets) or 'none'}"
+                raise self._error(f"there is no target '{name}'", section, "targets", hint)
+        return found
+
+    # ------------------------------------------------------------------ gates
+
+    def _gates(self) -> Table | None:
+        """The table of gates. Tables inside it are those of models."""
+        if "gates" not in self.document:
+            return None
+        table = self._is_table(self.document["gates"], "gates")
+        self._only(table, (*OF_GATES, *self.models), "gates")
+        for name, inner in table.items():
+            if name in self.models:
+                self._only(self._is_table(inner, f"gates.{name}"), OF_GATES, f"gates.{name}")
+        return table
+
+    def _gates_of(self, model: str, target: str) -> GateSettings | None:
+        if self.gates is None:
+            return None
+        own = self.gates.get(model, {})
+        merged = {key: value for key, value in self.gates.items() if key in OF_GATES} | dict(own)
+        section = f"gates.{model}" if "fail-on" in own else "gates"
+        return GateSettings(
+            self.folder / self.text("baselines", merged, "baselines") / target / f"{model}.json",
+            self._conditions(merged.get("fail-on", []), section),
+            self.folder / self.text("app-config", merged) if "app-config" in merged else None,
+            self._kind("measure", merged.get("measure", True), bool, "true or false"),
+            self._kind("seed", merged.get("seed", 0), int, "a whole number"),
+        )
+
+    def _conditions(self, given: Any, section: str) -> tuple[str, ...]:
+        """The conditions of fail-on, a text or a list of such."""
+        found = [given] if isinstance(given, str) else given
+        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+            raise self._error(f"fail-on is {given!r}: it must be a list of conditions", section, "fail-on")
+        try:
+            parse_gates(found, "check")
+        except UsageError as error:
+            raise self._error(error.message, section, "fail-on", error.hint) from None
+        return tuple(found)
+
+    # ------------------------------------------------------------------ values
+
+    def text(self, key: str, table: Table, default: str | None = None) -> str:
+        """A text."""
+        found: str = self._kind(key, table.get(key, default), str, "a text")
+        return found
+
+    def _kind(self, key: str, value: Any, kind: type, wanted: str) -> Any:
+        if type(value) is not kind:
+            raise self._error(f"{key} is {value!r}: it must be {wanted}", key=key)
+        return value
+
+    def _table(self, name: str, known: Collection[str]) -> Table:
+        table = self._is_table(self.document.get(name, {}), name)
+        self._only(table, known, name)
+        return table
+
+    def _tables(self, name: str, known: Collection[str]) -> dict[str, Table]:
+        found = {}
+        for inner, table in self._is_table(self.document.get(name, {}), name).items():
+            section = f"{name}.{inner}"
+            if "/" in inner or "\\" in inner or inner in (".", ".."):
+                raise self._error(f"'{inner}' is no name of a file", section)
+            found[inner] = self._is_table(table, section)
+            self._only(found[inner], known, section)
+        return found
+
+    def _is_table(self, value: Any, section: str) -> Table:
+        if not isinstance(value, Mapping):
+            raise self._error(f"{section} must be a table: write [{section}]", key=section.rpartition(".")[2])
+        return value
+
+    def _only(self, table: Table, known: Collection[str], section: str) -> None:
+        """UsageError for a key that there is not."""
+        for key in table:
+            if key not in known:
+                near = nearest(key.replace("_", "-"), known)
+                where = f"[{section}] has" if section else "there is"
+                raise self._error(f"{where} no key '{key}'", section, key, near or f"choose from {', '.join(known)}")
+
+    def _error(self, message: str, section: str = "", key: str = "", hint: str | None = None) -> UsageError:
+        line = line_of(read_text(self.path), section, key)
+        return UsageError(f"{f'line {line}: ' if line else ''}{message}", file=self.path, hint=hint)
+
+
+def line_of(text: str, section: str, key: str) -> int | None:
+    """The line of a key in a section of a TOML file, or of the section's header; None where neither is found."""
+    here, header = "", None
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := _HEADER.match(line):
+            here = found[1].replace('"', "").replace("'", "")
+            if here == section:
+                header = number
+            if f"{here}.".startswith(f"{section}.{key}.".lstrip(".")):
+                return number
+        elif here == section and key and (found := _KEY.match(line)) and found[1] == key:
+            return number
+    return header

@@ -1,0 +1,94 @@
+"""Options of a project file as fields of Options. They have the names of the flags of `ortconv convert`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ortconv.errors import OrtconvError, UsageError
+from ortconv.files import byte_count, read_text
+from ortconv.pipeline.arguments import FLAGS
+from ortconv.pipeline.options import Options
+
+OF_BUILD = ("details", "write_config", "manifest")
+"""Fields that `build` sets itself."""
+
+KEYS = {FLAGS.get(f.name, f.name.replace("_", "-")): f.name for f in fields(Options) if f.name not in OF_BUILD}
+"""The field of each key."""
+
+Table = Mapping[str, Any]
+
+
+def options_of_table(table: Table, folder: Path) -> Options:
+    """The options of a table, whose keys are those of KEYS. Files are relative to the folder. UsageError for a wrong value."""
+    given: dict[str, Any] = {}
+    for key, value in table.items():
+        name = KEYS[key]
+        try:
+            given[name] = READERS.get(name, _same)(value, folder)
+        except OrtconvError:
+            raise
+        except (TypeError, ValueError, AttributeError) as error:
+            raise UsageError(f"{key} is {value!r}: {error}") from None
+    return Options.of(given | {"write_config": False, "manifest": True})
+
+
+def _same(value: Any, folder: Path) -> Any:
+    return value
+
+
+def _list(value: Any, folder: Path) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _names(value: Any, folder: Path) -> Any:
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+def _sizes(value: Any, folder: Path) -> dict[str, int]:
+    """Sizes by name: a table, or texts NAME=N as on the command line."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    pairs = [text.rpartition("=") for text in _list(value, folder)]
+    if not all(name and number.isdecimal() for name, _, number in pairs):
+        raise ValueError('write ["NAME=N"] or {NAME = N}')
+    return {name: int(number) for name, _, number in pairs}
+
+
+def _bytes(value: Any, folder: Path) -> int:
+    return byte_count(value) if isinstance(value, str) else value
+
+
+def _path(value: Any, folder: Path) -> Path:
+    return folder / str(value)
+
+
+def _device(value: Any, folder: Path) -> Any:
+    from ortconv.partition.profile import read_device
+
+    return read_device(folder / value)
+
+
+def _text(value: Any, folder: Path) -> str:
+    return read_text(folder / value)
+
+
+def _arrays(value: Any, folder: Path) -> Any:
+    from ortconv.compare.arrays import read_npz
+
+    return [read_npz(folder / one) for one in _list(value, folder)]
+
+
+READERS: Mapping[str, Callable[[Any, Path], Any]] = {
+    "nnapi_partitioning_stop_ops": _names,
+    "fix_dims": _sizes,
+    "fold_limit": _bytes,
+    "device": _device,
+    "pipeline": _text,
+    "validate_with": _arrays,
+    "custom_op_library": _path,
+    **dict.fromkeys(("enable_passes", "disable_passes", "only_passes", "keep_float32", "fail_on"), _list),
+}
+"""Fields whose value is another one in the file; a list of one text may be the text."""
