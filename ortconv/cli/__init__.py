@@ -76,6 +76,10 @@ def command_of(name: str) -> click.Command:
     return command
 
 
+class _ReaderGoneError(Exception):
+    """Nobody reads stdout any more. Click would make exit code 1 of a BrokenPipeError."""
+
+
 def _checked(callback: Callable[..., Any] | None) -> Callable[..., Any] | None:
     if callback is None:
         return None
@@ -85,8 +89,11 @@ def _checked(callback: Callable[..., Any] | None) -> Callable[..., Any] | None:
         from ortconv.cli.outputs import check_outputs
 
         check_outputs(click.get_current_context())
-        with _limited(flags):
-            return callback(*args, **flags)
+        try:
+            with _limited(flags):
+                return callback(*args, **flags)
+        except BrokenPipeError as error:
+            raise _ReaderGoneError from error
 
     return run
 
@@ -144,7 +151,7 @@ def main(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         return _ended(printed, "interrupted", 130)
-    except (BrokenPipeError, SystemExit):  # click exits where a pipe is closed
+    except (BrokenPipeError, _ReaderGoneError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (MemoryError, OSError) as error:

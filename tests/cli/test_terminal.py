@@ -203,7 +203,16 @@ def test_a_closed_stdout(k: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="closes a pipe in a shell")
-@pytest.mark.parametrize("arguments", [("partition", "k.onnx"), ("run", "k.onnx"), ("inspect", "k.onnx")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("partition", "k.onnx"),
+        ("run", "k.onnx"),
+        ("inspect", "k.onnx"),
+        ("compare", "k.onnx", "k.onnx"),
+        ("diff", "k.onnx", "k.onnx"),
+    ],
+)
 def test_a_reader_that_goes_away(k: Path, arguments: tuple[str, ...]) -> None:
     assert run(*arguments, redirect="| true").stderr == ""
 
