@@ -77,7 +77,7 @@ function framed(picture, id, open, known) {
   return [w + GUTTER + PAD, Math.max(h + 2 * MARGIN, picture.parts[id].least)];
 }
 
-/* All that shows, in the order of the outline: items {id, x, y, w, h, depth, end}, where `end` is the index behind what is inside.
+/* All boxes of the picture, in the order of the outline: items {id, x, y, w, h, depth, end}, where `end` is the index behind what is inside.
  * An open group has `lines` {points, value, copy, head} and `ports` {x, y, value}. */
 function placed(picture, open, known) {
   const items = [];

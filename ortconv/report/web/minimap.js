@@ -1,6 +1,6 @@
 "use strict";
 
-/* The whole picture, small, with a frame around what shows. */
+/* The whole picture, small, with a frame around the visible part. */
 class MiniMap {
   constructor(picture, canvas) {
     Object.assign(this, { picture, canvas, base: document.createElement("canvas") });

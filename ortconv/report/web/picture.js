@@ -12,7 +12,7 @@ function shape(tag, attributes, ...children) {
   return made;
 }
 
-/* One graph on a page: what is open, what is chosen, and the part of it that the window shows. Only what shows is in the document. */
+/* One graph on a page: what is open, what is chosen, and the part of it that the window shows. Only that part is in the document. */
 class Picture {
   constructor(frame, data, index) {
     Object.assign(this, { frame, data, index, open: new Set(data.open), known: new Map(), drawn: new Map(), painted: new Map() });
@@ -241,7 +241,7 @@ class Picture {
     return areas.insertBefore(made, after ?? null);
   }
 
-  /* Keeps the label of an open group in the middle of what shows of it. */
+  /* Keeps the label of an open group in the middle of its visible part. */
   center(area, { id, x, y, h }) {
     const half = this.data.parts[id].least / 2 - 20;
     const low = Math.max(y, this.view.y), high = Math.min(y + h, this.view.y + this.view.h);
