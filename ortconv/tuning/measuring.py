@@ -16,7 +16,7 @@ from ortconv.errors import OrtconvError
 
 MOST_TURNS, LEAST_TURNS = 21, 5
 BLOCK_SECONDS = 1.0
-"""An entrant has fewer turns in a block where this time would not be enough."""
+"""There are fewer turns in a block where the slowest entrant would take more than this time."""
 
 TURN_SECONDS = 0.003
 MOST_RUNS = 100
@@ -77,7 +77,7 @@ def measure_block(block: Block, feeds: Mapping[str, Any]) -> list[Times]:
             sessions[k] = _Runner(session, clock, block.entrants[k].settings.threads > 1)
         except OrtconvError as error:
             found[k].error = error.message
-    turns = max((runner.turns for runner in sessions.values()), default=0)
+    turns = min((runner.turns for runner in sessions.values()), default=0)
     for _ in range(turns):
         for k in order.sample(sorted(sessions), len(sessions)):
             found[k].turns.append(sessions[k].turn())

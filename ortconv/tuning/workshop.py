@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -60,15 +60,15 @@ class Workshop:
     ) -> None:
         self._memo, self._jobs, self._limits, self._notify = memo, jobs, (timeout, memory), notify
         self._budget, self._begun = seconds, time.monotonic()
-        self._crews: dict[bool, Crew] = {}
-        self._resources = ExitStack()
+        self._crews: dict[bool, tuple[Crew, ExitStack]] = {}
         self.stages: dict[str, float] = {}
 
     def __enter__(self) -> Workshop:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._resources.close()
+        for fresh in list(self._crews):
+            self._dismiss(fresh)
         self._memo.close()
 
     @property
@@ -103,6 +103,7 @@ class Workshop:
                 self.report(stage, done, len(jobs), left)
                 yield job, found
                 if self.is_late(share):
+                    self._dismiss(fresh)
                     return
         finally:
             self.stages[stage] = self.stages.get(stage, 0.0) + time.monotonic() - begun
@@ -148,9 +149,15 @@ class Workshop:
         if fresh not in self._crews:
             timeout, memory = self._limits
             memory = memory or (memory_share(1) if fresh else None)  # what is measured runs alone
-            made: AbstractContextManager[Crew] = crew_of(None, self._jobs, timeout, memory, isolated=True, fresh=fresh)
-            self._crews[fresh] = self._resources.enter_context(made)
-        return self._crews[fresh]
+            resources = ExitStack()
+            crew = crew_of(None, self._jobs, timeout, memory, isolated=True, fresh=fresh)
+            self._crews[fresh] = resources.enter_context(crew), resources
+        return self._crews[fresh][0]
+
+    def _dismiss(self, fresh: bool) -> None:
+        """End workers, whatever they do: they must not disturb what is measured next."""
+        if fresh in self._crews:
+            self._crews.pop(fresh)[1].close()
 
 
 def _plain(value: Any) -> Any:
