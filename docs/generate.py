@@ -28,6 +28,7 @@ from ortconv.nnapi.ndk.table import by_name as functions
 from ortconv.nnapi.operations import rows
 from ortconv.nnapi.operations.table import LETTERS
 from ortconv.optimizer.catalog import entries
+from ortconv.ortformat import reduced_build
 from ortconv.partition.coreml import rules as coreml
 from ortconv.partition.nnapi import rules as nnapi
 from ortconv.partition.nnapi.row import NnapiRow
@@ -213,6 +214,8 @@ SCHEMAS: dict[str, tuple[type, int]] = {
     **{name: (kind, 1) for name, kind in DOCUMENTS.items()},
     "tune": (result.Tuning, result.VERSION),
     "manifest": (manifest.Manifest, manifest.VERSION),
+    "ops_build_command": (reduced_build.ReducedBuild, reduced_build.VERSION),
+    "verify_manifest": (manifest.ManifestReport, manifest.VERSION),
 }
 """By the name of the schema: what the JSON document consists of, and the document's version."""
 

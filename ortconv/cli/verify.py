@@ -54,7 +54,7 @@ def _verify_manifest(path: Path, as_json: bool, quiet: bool) -> None:
 
     report = verify_manifest(path)
     if as_json:
-        print_json({"version": 1, **report.to_dict()})
+        print_json(report.to_dict())
     elif not quiet:
         click.echo(f"{click.style(str(path), bold=True)}: {report}", color=color())
     if report.findings:

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -251,9 +251,7 @@ class ManifestReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "manifest"} | {
-            "manifest": self.manifest.to_dict()
-        }
+        return {"version": VERSION, **asdict(self)}
 
 
 def verify_manifest(path: str | Path) -> ManifestReport:

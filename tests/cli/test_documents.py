@@ -27,7 +27,7 @@ SCHEMAS = {path.stem: json.loads(path.read_text("utf-8")) for path in (ROOT / "d
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with some .ort files."""
     made = tmp_path_factory.mktemp("documents")
-    ortconv.convert(SAMPLES / "mnist.onnx", made / "mnist.ort", validate=False)
+    ortconv.convert(SAMPLES / "mnist.onnx", made / "mnist.ort", validate=False, manifest=True)
     ortconv.convert(SAMPLES / "qdq_cnn.onnx", made / "runtime.ort", validate=False, optimization_style="Runtime")
     (made / "damaged.onnx").write_bytes(b"\x08\x07nonsense")
     other = onnx.load(SAMPLES / "mnist.onnx")
@@ -75,6 +75,7 @@ COMMANDS: dict[str, list[str]] = {
     "nnapi_conformance": ["nnapi conformance --specs {records}"],
     "nnapi_dump": ["nnapi dump {samples}/qdq_cnn.onnx", "nnapi dump {samples}/mnist.onnx"],
     "nnapi_trace": ["nnapi trace {folder}/trace.txt", "nnapi trace {folder}/trace.txt --print-detail --per-execution"],
+    "ops_build_command": ["ops build-command {folder}/mnist.required_operators.config --platform android --use-nnapi"],
     "ops_lint": [
         "ops lint {folder}/mnist.required_operators.config --model {folder}/mnist.ort",
         "5 ops lint {folder}/mnist.required_operators.config --model {folder}/runtime.ort",
@@ -94,6 +95,7 @@ COMMANDS: dict[str, list[str]] = {
     ],
     "tune": ["tune {samples}/mnist.onnx --only level=basic,all --only threads=1 --only direct=no --only offload=no"],
     "verify": ["verify {folder}/runtime.ort"],
+    "verify_manifest": ["verify {folder}/mnist.manifest.json"],
 }  # fmt: skip
 """By schema: command lines whose documents it describes, behind the exit code where that is not 0."""
 
