@@ -27,6 +27,10 @@ ERRORS = {DType.FLOAT: 2.0**-23, DType.DOUBLE: 2.0**-52}
 TIES = 2.0**-12
 """How far a sum of products of quantized values is off before it is rounded, in steps."""
 
+PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+ACTIVATIONS = ("Relu", "Clip")
+"""Operators that a quantized one includes: its sums, and what limits them before they are rounded."""
+
 NUDGES = 8
 """How often a model is run off by rounding, where that may explain a difference."""
 
@@ -95,10 +99,11 @@ def nudged(value: Any, direction: Direction) -> Any:
         return (exact + unit * direction.signs(exact.shape) * (np.abs(exact) + 2.0**-3)).astype(value.dtype)
 
 
-def nudge(graph: Graph, direction: Direction) -> None:
+def nudge(graph: Graph, direction: Direction, fixed_point: bool = False) -> None:
     """Move float constants by about what rounding does to sums, and what is approximated or quantized by the error of that.
 
     In place. Quantized values at ties then fall elsewhere. Exponents stay: a negative number has no other power than a whole one.
+    With `fixed_point`, sums of quantized products move as far as arithmetic in fixed point rounds them.
     """
     exponents = {node.input(1) for node in graph.walk() if node.is_op("Pow")}
     for part in graph.graphs():
@@ -109,10 +114,10 @@ def nudge(graph: Graph, direction: Direction) -> None:
                 factor = 1 + UNITS[const.dtype] * direction.factors(exact.shape)
                 value.const = Tensor.of((exact * factor).astype(const.dtype.numpy))
         for node in list(part):
-            _nudge_node(part, node, direction.signs().item())
+            _nudge_node(part, node, direction.signs().item(), fixed_point)
 
 
-def _nudge_node(graph: Graph, node: Node, sign: float) -> None:
+def _nudge_node(graph: Graph, node: Node, sign: float, fixed_point: bool) -> None:
     value = node.input(0)
     if node.domain == "" and node.op in APPROXIMATED:
         result, error = node.out, ERRORS.get(node.out.dtype or DType.UNDEFINED, 0.0)
@@ -123,7 +128,8 @@ def _nudge_node(graph: Graph, node: Node, sign: float) -> None:
     elif node.is_op("QuantizeLinear") and value is not None:
         step = _step(node)
         if step:
-            graph.set_input(node, 0, _add(graph, value, sign * step * TIES, node).out)
+            error = max(step * TIES, _sum_unit(value) / 2 if fixed_point else 0.0)
+            graph.set_input(node, 0, _add(graph, value, sign * error, node).out)
 
 
 def _add(graph: Graph, value: Value, amount: float, before: Node | None) -> Node:
@@ -138,6 +144,30 @@ def _step(node: Node) -> float:
     value, scale = node.input(0), node.input(1)
     const = None if scale is None or value is None or value.dtype is not DType.FLOAT else scale.constant
     return 0.0 if const is None else float(np.abs(const.numpy().astype(np.float64)).min(initial=np.inf))
+
+
+def _sum_unit(value: Value) -> float:
+    """The unit in which a sum of quantized products counts, behind the activation of its operator; 0 for other values.
+
+    Arithmetic in fixed point multiplies the sum by a number from 1/2 to 1 and rounds, before it divides by a power of 2 and
+    rounds again. The first rounding moves a result by up to this unit, and by at most half of it on average.
+    """
+    node = value.producer
+    while node is not None and node.op in ACTIVATIONS:
+        before = node.input(0)
+        node = None if before is None else before.producer
+    if node is None or node.op not in PRODUCTS:
+        return 0.0
+    scales = [_scale(factor) for factor in (node.input(0), node.input(1))]
+    return scales[0] * scales[1]
+
+
+def _scale(value: Value | None) -> float:
+    """The largest scale of a dequantized value; 0 for others, and where it is not constant."""
+    node = None if value is None else value.producer
+    scale = node.input(1) if node is not None and node.is_op("DequantizeLinear") else None
+    const = None if scale is None else scale.constant
+    return 0.0 if const is None else float(np.abs(const.numpy().astype(np.float64)).max(initial=0))
 
 
 def swinging(runs: Sequence[Array]) -> Array:

@@ -64,6 +64,8 @@ class ValidationSettings:
     custom_op_library: Path | None = None
     numpy: str = "numpy"
     """The backend of the engine numpy. On `numpy:reference`, accelerated forms add no rounding to a difference."""
+    fixed_point: bool = False
+    """Whether the result is computed in fixed point where it is quantized, which rounds sums earlier than the source does."""
     error_budget: float | None = None
     """The error allowed to float outputs of a result in float16. Made up inputs are then in the usual range only."""
 
@@ -415,7 +417,7 @@ class Reference:
             run = open_file(self.source, False, self.settings.custom_op_library).run
         else:
             model = self._loaded()
-            nudge(model.graph, direction)
+            nudge(model.graph, direction, self.settings.fixed_point)
             run = partial(Session(model, [self.settings.numpy]).run, None)
         with within(self.clock.left / 2):
             return run(feeds)

@@ -74,12 +74,17 @@ def validate(
         tuple(excused),
         tuple(found),
         tuple(t.what for t in expected.trials),
-        (*expected.notes, *_about(expected, expected.random, RANDOM), *_about(expected, expected.unstable, UNSTABLE)),
+        remarks(expected),
     )
 
 
 RANDOM = "types and shapes alone were compared where random numbers are drawn"
 UNSTABLE = "off by more than the limit, but rounding alone moves the source's own results as far"
+
+
+def remarks(expected: Reference) -> tuple[str, ...]:
+    """What is to be known of the inputs, and of outputs that were not held to their limits."""
+    return (*expected.notes, *_about(expected, expected.random, RANDOM), *_about(expected, expected.unstable, UNSTABLE))
 
 
 def _about(expected: Reference, outputs: Collection[int], what: str) -> list[str]:

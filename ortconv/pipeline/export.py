@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from ortconv.backends.litert.backend import LiteRt
 from ortconv.backends.litert.export import Exported
 from ortconv.backends.nnapi.backend import NnapiOptions
 from ortconv.compare.reference import Outputs, Reference
-from ortconv.compare.validate import Engine, Validation
+from ortconv.compare.validate import Engine, Validation, remarks
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
 from ortconv.files import created, renamed, replacing
 from ortconv.ir.graph import Graph, Node
@@ -103,7 +103,7 @@ def export(
             backend.loads = validate and not _cannot_load(backend, allow_unchecked)
             model = analyze(path, target, level, fix_dims=options.fix_dims, maximize=maximize).model
             result = _result(label, model.graph, backend.claim(model.graph), whole, fail_on)
-            expected = _expected(path, options.validation()) if validate else None
+            expected = _expected(path, replace(options.validation(), fixed_point=True)) if validate else None
             session = Session(model, [backend])
             result.validation = _validated(expected, session, backend, allow_unchecked)
             stem = Path(label).stem if isinstance(source, str | Path) else "model"
@@ -237,7 +237,7 @@ def _compared(expected: Reference, session: Session) -> Validation:
         expected.limit,
         engines=(engine,),
         inputs=what,
-        notes=tuple(expected.notes),
+        notes=remarks(expected),
     )
 
 

@@ -98,7 +98,7 @@ CASTS = (Operand.TENSOR_FLOAT32, INT32)
 """Types that can be cast into each other, and quantized elements into."""
 
 
-@translated("CAST", types="F I Q S")
+@translated("CAST", types="F I Q")
 def cast(t: Translation, u: Use) -> None:
     x, out = t.kind(u.x).type, t.kind(u.out).type
     if out not in CASTS:

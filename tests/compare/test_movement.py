@@ -112,3 +112,32 @@ def test_exponents_stay_where_constants_move(tmp_path: Path) -> None:
     moved = {v.const.numpy().item() for v in graph.initializers.values() if isinstance(v.const, Tensor)}
     assert 3.0 in moved
     assert 1.0 not in moved
+
+
+QUANTIZED = """
+agraph (float[1,2,4,4] x) => (float[1,1,4,4] y)
+<float s = {0.5}, uint8 z = {0}, float t = {0.25}, int8 o = {0}, float u = {4.0}, int8[1,2,1,1] w = {1, 2}> {
+    xq = QuantizeLinear(x, s, z) xd = DequantizeLinear(xq, s, z) wd = DequantizeLinear(w, t, o)
+    c = Conv(xd, wd) r = Relu(c)
+    yq = QuantizeLinear(r, u, z) y = DequantizeLinear(yq, u, z)
+}
+"""
+
+
+@pytest.mark.parametrize(("fixed_point", "unit"), [(False, 4 * 2.0**-12), (True, 0.5 * 0.25 / 2)])
+def test_sums_of_quantized_products_move_as_their_arithmetic_rounds(
+    tmp_path: Path, fixed_point: bool, unit: float
+) -> None:
+    path = tmp_path / "quantized.onnx"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {QUANTIZED}'), path)
+    graph = load(path).graph
+    nudge(graph, Direction(0), fixed_point)
+    added = {}
+    for node in graph:
+        before = node.input(0) if node.op == "QuantizeLinear" else None
+        if before is not None and before.producer is not None and before.producer.op == "Add":
+            amount = before.producer.input(1)
+            assert amount is not None
+            assert amount.constant is not None
+            added[node.out.name] = abs(amount.constant.numpy().item())
+    assert added == {"xq": pytest.approx(0.5 * 2.0**-12, rel=1e-5), "yq": pytest.approx(unit, rel=1e-5)}
