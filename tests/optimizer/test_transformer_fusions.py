@@ -96,13 +96,17 @@ def test_root_mean_square(opset: int, square: str, div: str) -> None:
         rms(add="e = Sub(v, eps)"),
         rms(div="n = Div(s, x)"),
         rms(div="r = Div(two, s) n = Mul(x, r)"),
-        rms(g="1"),
-        rms(g="1,8"),
         rms("double"),
     ],
 )  # fmt: skip
 def test_root_mean_square_refused(text: str) -> None:
     assert not optimized(parse(text, 11), NORM)[1].trace
+
+
+@pytest.mark.parametrize("shape", ["1", "1,8"])
+def test_a_scale_of_another_shape_stays(shape: str) -> None:
+    graph, _ = check(rms(g=shape), NORM, opset=11)
+    assert ops(graph) == {"SimplifiedLayerNormalization": 1, "Mul": 1}
 
 
 # ---------------------------------------------------------------------- Gelu

@@ -79,7 +79,8 @@ def _centered(mean: str) -> P:
     return P("Sub", "x", P("ReduceMean", "x", ..., name=mean))
 
 
-def _layer_norm_patterns() -> list[P]:
+def unscaled_patterns() -> list[P]:
+    """(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon), in every form."""
     squares = (
         P("Pow", _centered("mean_of_square"), C("two", one=True, where=exactly(2.0))),
         P("Mul", _centered("mean_of_square"), _centered("mean_of_factor")),
@@ -88,11 +89,11 @@ def _layer_norm_patterns() -> list[P]:
     for square in squares:
         variance = P("ReduceMean", square, ..., name="variance")
         deviation = P("Sqrt", P("Add", variance, C("epsilon", one=True), commutative=True))
-        patterns.append(P("Mul", P("Div", _centered("mean"), deviation), "scale", commutative=True))
+        patterns.append(P("Div", _centered("mean"), deviation))
     return patterns
 
 
-@rule("LayerNormFusion", *_layer_norm_patterns())
+@rule("LayerNormFusion", *(P("Mul", norm, "scale", commutative=True) for norm in unscaled_patterns()))
 def fuse_layer_norm(m: Match) -> Replacement:
     """(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) * scale  ->  LayerNormalization(x, scale)
 
@@ -104,7 +105,7 @@ def fuse_layer_norm(m: Match) -> Replacement:
 
 
 def normalized(m: Match) -> Replacement:
-    """LayerNormalization for what one of `fuse_layer_norm`'s patterns matched; None where that computes something else."""
+    """LayerNormalization for what such a pattern matched, with or without a scale; None where that computes something else."""
     x: Value = m.x
     shape = x.shape
     if shape is None or x.dtype not in (DType.FLOAT, DType.DOUBLE):
@@ -118,7 +119,7 @@ def normalized(m: Match) -> Replacement:
     single = float(np.float32(epsilon))
     if not (0 <= epsilon < math.inf) or (x.dtype is DType.DOUBLE and single != epsilon):
         return None
-    scale = _affine(m.scale, shape, axis)
+    scale = _affine(m.scale, shape, axis) if "scale" in m.bound else ones(shape[axis:], x.dtype)
     if scale is None:
         return None
     attrs: dict[str, Attribute] = {"axis": axis - len(shape), "epsilon": single}
@@ -170,6 +171,12 @@ def _affine(value: Value, shape: Shape, axis: int) -> NewInput:
         return value
     const = value.constant
     return None if const is None else const.numpy().reshape(const.shape[len(lead) :])
+
+
+def ones(shape: Shape, dtype: DType) -> NewInput:
+    """A scale that changes nothing; None where its shape is not known, or nothing is normalized."""
+    known = tuple(d for d in shape if isinstance(d, int) and d > 0)
+    return np.ones(known, dtype.numpy) if len(known) == len(shape) else None
 
 
 GELU = RulePass("GeluFusion", fuse_gelu)

@@ -12,7 +12,7 @@ from ortconv.optimizer.basic import layer_norm as basic
 from ortconv.optimizer.basic.transpose import permuted
 from ortconv.optimizer.basic.transpose_handlers import inverse
 from ortconv.optimizer.conditions import axes_of, per_channel, same_dim, scalar
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 
 
@@ -69,47 +69,68 @@ def fuse_channel_norm_bias(m: Match) -> Replacement:
     return New("Transpose", [norm], like=m.back, types=(m.root.out.type,))
 
 
-def _root_mean_square_patterns() -> list[P]:
+def _unscaled_root_mean_square() -> list[P]:
     two = C("two", one=True, where=basic.exactly(2.0))
     one = C("one", one=True, where=basic.exactly(1.0))
     patterns = []
     for square in (P("Pow", "x", two), P("Mul", "x", "x")):
         mean = P("ReduceMean", square, ..., name="mean")
         root = P("Sqrt", P("Add", mean, C("epsilon", one=True), commutative=True))
-        for quotient in (
+        patterns += [
             P("Div", "x", root),
             P("Mul", "x", P("Reciprocal", root), commutative=True),
             P("Mul", "x", P("Div", one, root), commutative=True),
-        ):
-            patterns.append(P("Mul", quotient, "scale", commutative=True))
+        ]
     return patterns
 
 
-@rule("SimplifiedLayerNormFusion", *_root_mean_square_patterns())
+@rule(
+    "SimplifiedLayerNormFusion", *(P("Mul", norm, "scale", commutative=True) for norm in _unscaled_root_mean_square())
+)
 def fuse_root_mean_square(m: Match) -> Replacement:
     """x / Sqrt(ReduceMean(x ^ 2) + epsilon) * scale  ->  SimplifiedLayerNormalization(x, scale)
 
     Counterpart: SimplifiedLayerNormFusion
     Differs: the square as a product, and Reciprocal in place of the division.
     """
+    if m.scale.dtype is not DType.FLOAT or m.scale.rank != 1 or not same_dim(m.scale.dim(0), m.x.dim(-1)):
+        return None
+    return _by_root_mean_square(m, m.scale)
+
+
+def _by_root_mean_square(m: Match, scale: NewInput) -> Replacement:
     x: Value = m.x
     rank = x.rank
-    if x.dtype is not DType.FLOAT or m.scale.dtype is not DType.FLOAT or not rank:
+    if x.dtype is not DType.FLOAT or not rank or x.dim(-1) == 0 or scale is None:
         return None
     constants = tuple(v for name in ("two", "one", "epsilon") if (v := m.bound.get(name)) is not None)
     if basic.trailing_axis([m.mean], rank) != rank - 1 or not basic.keeps_shape(x, constants):
-        return None
-    if m.scale.rank != 1 or not same_dim(m.scale.dim(0), x.dim(-1)) or x.dim(-1) == 0:
         return None
     epsilon = float(np.float32(scalar(m.epsilon)))
     if not 0 <= epsilon < math.inf:
         return None
     attrs: dict[str, Attribute] = {"axis": -1, "epsilon": epsilon, "stash_type": int(DType.FLOAT)}
-    return New("SimplifiedLayerNormalization", [x, m.scale], attrs, types=[m.root.out.type])
+    return New("SimplifiedLayerNormalization", [x, scale], attrs, types=[m.root.out.type])
+
+
+@rule("UnscaledNormFusion", *basic.unscaled_patterns())
+def fuse_unscaled(m: Match) -> Replacement:
+    """(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon)  ->  LayerNormalization(x, 1)
+
+    Counterpart: none: ONNX Runtime keeps products with ones, which are left out here
+    """
+    return None if m.x.dtype is not DType.FLOAT else basic.normalized(m)
+
+
+@rule("UnscaledNormFusion", *_unscaled_root_mean_square())
+def fuse_unscaled_root_mean_square(m: Match) -> Replacement:
+    "x / Sqrt(ReduceMean(x ^ 2) + epsilon)  ->  SimplifiedLayerNormalization(x, 1)"
+    return _by_root_mean_square(m, basic.ones((m.x.dim(-1),), DType.FLOAT) if m.x.rank else None)
 
 
 PASSES = (
     RulePass("LayerNormFusion", fuse_layer_norm, basic.fuse_layer_norm_bias),
     RulePass("ChannelNormFusion", fuse_channel_norm, fuse_channel_norm_bias),
     RulePass("SimplifiedLayerNormFusion", fuse_root_mean_square),
+    RulePass("UnscaledNormFusion", fuse_unscaled, fuse_unscaled_root_mean_square),
 )
