@@ -43,7 +43,7 @@ from ortconv.watch import Activity
 
 PathLike = str | os.PathLike[str]
 
-KINDS = {
+KINDS: dict[str, str] = {
     "CrashError": "crash",
     "LimitError": "limit",
     "FormatError": "damaged file",

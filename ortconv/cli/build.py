@@ -106,9 +106,11 @@ def _show(view: Any, event: Event) -> None:
 def sections(build: Build) -> Iterator[Section]:
     """What a build made, as tables: the artifacts, then what moved where gates fail."""
     from ortconv.cli.check import sections as of_check
+    from ortconv.project.build import GATE
     from ortconv.report.sections import Section
 
-    failed, broken = len(build.failed_gates), sum(bool(a.error) for a in build.artifacts)
+    failed = len(build.failed_gates)
+    broken = sum(bool(a.error) and a.error_kind != GATE for a in build.artifacts)
     verdicts = [f"{broken} failed"] if broken else []
     verdicts += [f"{failed} {'gate fails' if failed == 1 else 'gates fail'}"] if failed else []
     count = f"{len(build.artifacts)} artifact{'' if len(build.artifacts) == 1 else 's'}"

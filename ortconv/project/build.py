@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ortconv.batch.conversions import Failure
+from ortconv.batch.conversions import KINDS, Failure
 from ortconv.batch.crew import crew_of
 from ortconv.batch.engine import Engine
 from ortconv.batch.journal import Journal
@@ -26,6 +26,8 @@ from ortconv.watch import Activity
 
 VERSION = 1
 """Of the JSON document."""
+
+GATE = KINDS["GateError"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -48,6 +50,8 @@ class BuiltArtifact:
     partitions: dict[str, int] = field(default_factory=dict)
     """By execution provider: the nodes of its partitions."""
     error: str = ""
+    error_kind: str = ""
+    """In a word or two, such as: invalid model. A gate of `convert` is one, too."""
     check: Check | None = None
     """What its gates found; None where there are none."""
 
@@ -71,19 +75,21 @@ class Build:
 
     @property
     def failed_gates(self) -> list[str]:
-        """The messages of all conditions that hold."""
-        return [f"{a.label}: {one.message}" for a in self.artifacts if a.check is not None for one in a.check.failed]
+        """The messages of all conditions that hold, those of conversions first."""
+        converting = [f"{a.label}: {a.error}" for a in self.artifacts if a.error_kind == GATE]
+        return converting + [f"{a.label}: {one.message}" for a in self.artifacts if a.check for one in a.check.failed]
 
     def refuse(self) -> None:
         """BatchError if an artifact could not be made or checked, GateError if a gate fails."""
-        errors = [f"{a.label}: {a.error}" for a in self.artifacts if a.error]
+        errors = [f"{a.label}: {a.error}" for a in self.artifacts if a.error and a.error_kind != GATE]
         if errors:
             total = len(self.artifacts)
             raise BatchError(f"{len(errors)} of {total} artifacts failed, the first: {errors[0]}", file=self.project)
         gates = self.failed_gates
         if gates:
             hint = "if this is meant, accept it: ortconv build --update"
-            raise GateError(f"{len(gates)} gates fail: {'; '.join(gates)}", file=self.project, hint=hint)
+            count = f"{len(gates)} {'gate fails' if len(gates) == 1 else 'gates fail'}"
+            raise GateError(f"{count}: {'; '.join(gates)}", file=self.project, hint=hint)
 
 
 Event = tuple[BuiltArtifact, Result | Check | Failure]
@@ -209,8 +215,9 @@ class Building(Iterator[Event]):
 
 
 def _failed(built: BuiltArtifact, error: OrtconvError) -> Failure:
-    built.error = error.message
-    return Failure(built.label, error)
+    failure = Failure(built.label, error)
+    built.error, built.error_kind = error.message, failure.kind
+    return failure
 
 
 @dataclass(frozen=True, slots=True)

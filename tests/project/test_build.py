@@ -149,7 +149,10 @@ def test_a_gate_of_convert_keeps_the_file_in_place(repository: Path) -> None:
     (repository / "ortconv.toml").write_text(
         PROJECT.replace("use-nnapi = true", 'use-nnapi = true\nfail-on = ["size<100x"]')
     )
-    assert "conditions of --fail-on hold" in ortconv.build(repository, models=["mnist"]).artifacts[0].error
+    found = ortconv.build(repository, models=["mnist"])
+    assert "conditions of --fail-on hold" in found.artifacts[0].error
+    with pytest.raises(GateError, match="1 gate fails: mnist: 1 of 1 conditions of --fail-on hold: size is"):
+        found.refuse()
     assert (repository / "ort_models/mnist.ort").read_bytes() == before
 
 
