@@ -7,40 +7,31 @@ from ortconv.nnapi.compilation import Compilation
 from ortconv.nnapi.device import Device
 from ortconv.nnapi.execution import Execution
 from ortconv.nnapi.model import Model
-from ortconv.nnapi.ndk.table import EXTENSIONS, ndk
+from ortconv.nnapi.ndk.table import EXTENSIONS, ndk, same
 
-
-@ndk(
+same(
     3,
     "int ANeuralNetworksDevice_getExtensionSupport(const ANeuralNetworksDevice* device, const char* extensionName, "
     "bool* isExtensionSupported)",
     Device.get_extension_support,
     header=EXTENSIONS,
 )
-def get_extension_support(device: Device, name: str) -> bool:
-    return device.get_extension_support(name)
 
-
-@ndk(
+same(
     3,
     "int ANeuralNetworksModel_getExtensionOperandType(ANeuralNetworksModel* model, const char* extensionName, "
     "uint16_t operandCodeWithinExtension, int32_t* type)",
     Model.get_extension_operand_type,
     header=EXTENSIONS,
 )
-def get_extension_operand_type(model: Model, name: str, code: int) -> int:
-    return model.get_extension_operand_type(name, code)
 
-
-@ndk(
+same(
     3,
     "int ANeuralNetworksModel_getExtensionOperationType(ANeuralNetworksModel* model, const char* extensionName, "
     "uint16_t operationCodeWithinExtension, ANeuralNetworksOperationType* type)",
     Model.get_extension_operation_type,
     header=EXTENSIONS,
 )
-def get_extension_operation_type(model: Model, name: str, code: int) -> int:
-    return model.get_extension_operation_type(name, code)
 
 
 @ndk(

@@ -13,7 +13,7 @@ from ortconv.nnapi.event import Event
 from ortconv.nnapi.execution import NO_DURATION, Execution
 from ortconv.nnapi.memory import Memory
 from ortconv.nnapi.model import Model
-from ortconv.nnapi.ndk.table import Failed, free, ndk
+from ortconv.nnapi.ndk.table import Failed, frees, ndk, same
 from ortconv.nnapi.operand import OperandType
 
 # ----------------------------------------------------------------------------------------------------------- compilations
@@ -40,96 +40,62 @@ def compilation_create_for_devices(model: Model, devices: Sequence[Device]) -> C
     return Compilation(model, devices)
 
 
-@ndk(
-    1,
-    "void ANeuralNetworksCompilation_free(ANeuralNetworksCompilation* compilation)",
-    "Compilation.close",
-    optional=("compilation",),
-)
-def compilation_free(compilation: int) -> None:
-    free(compilation, Compilation)
+frees(1, "void ANeuralNetworksCompilation_free(ANeuralNetworksCompilation* compilation)", Compilation)
 
-
-@ndk(
+same(
     1,
     "int ANeuralNetworksCompilation_setPreference(ANeuralNetworksCompilation* compilation, int32_t preference)",
     Compilation.set_preference,
 )
-def set_preference(compilation: Compilation, preference: int) -> None:
-    compilation.set_preference(preference)
 
-
-@ndk(
+same(
     4,
     "int ANeuralNetworksCompilation_setPriority(ANeuralNetworksCompilation* compilation, int priority)",
     Compilation.set_priority,
 )
-def set_priority(compilation: Compilation, priority: int) -> None:
-    compilation.set_priority(priority)
 
-
-@ndk(
+same(
     4,
     "int ANeuralNetworksCompilation_setTimeout(ANeuralNetworksCompilation* compilation, uint64_t duration)",
     Compilation.set_timeout,
 )
-def compilation_set_timeout(compilation: Compilation, nanoseconds: int) -> None:
-    compilation.set_timeout(nanoseconds)
 
-
-@ndk(
+same(
     3,
     "int ANeuralNetworksCompilation_setCaching(ANeuralNetworksCompilation* compilation, const char* cacheDir, "
     "const uint8_t* token)",
     Compilation.set_caching,
 )
-def set_caching(compilation: Compilation, directory: str, token: bytes) -> None:
-    compilation.set_caching(directory, token)
 
+same(1, "int ANeuralNetworksCompilation_finish(ANeuralNetworksCompilation* compilation)", Compilation.finish)
 
-@ndk(1, "int ANeuralNetworksCompilation_finish(ANeuralNetworksCompilation* compilation)", Compilation.finish)
-def compilation_finish(compilation: Compilation) -> None:
-    compilation.finish()
-
-
-@ndk(
+same(
     5,
     "int ANeuralNetworksCompilation_getPreferredMemoryAlignmentForInput(const ANeuralNetworksCompilation* compilation, "
     "uint32_t index, uint32_t* alignment)",
     Compilation.get_preferred_memory_alignment_for_input,
 )
-def alignment_for_input(compilation: Compilation, index: int) -> int:
-    return compilation.get_preferred_memory_alignment_for_input(index)
 
-
-@ndk(
+same(
     5,
     "int ANeuralNetworksCompilation_getPreferredMemoryPaddingForInput(const ANeuralNetworksCompilation* compilation, "
     "uint32_t index, uint32_t* padding)",
     Compilation.get_preferred_memory_padding_for_input,
 )
-def padding_for_input(compilation: Compilation, index: int) -> int:
-    return compilation.get_preferred_memory_padding_for_input(index)
 
-
-@ndk(
+same(
     5,
     "int ANeuralNetworksCompilation_getPreferredMemoryAlignmentForOutput(const ANeuralNetworksCompilation* compilation, "
     "uint32_t index, uint32_t* alignment)",
     Compilation.get_preferred_memory_alignment_for_output,
 )
-def alignment_for_output(compilation: Compilation, index: int) -> int:
-    return compilation.get_preferred_memory_alignment_for_output(index)
 
-
-@ndk(
+same(
     5,
     "int ANeuralNetworksCompilation_getPreferredMemoryPaddingForOutput(const ANeuralNetworksCompilation* compilation, "
     "uint32_t index, uint32_t* padding)",
     Compilation.get_preferred_memory_padding_for_output,
 )
-def padding_for_output(compilation: Compilation, index: int) -> int:
-    return compilation.get_preferred_memory_padding_for_output(index)
 
 
 # ------------------------------------------------------------------------------------------------------------- executions
@@ -145,14 +111,7 @@ def execution_create(compilation: Compilation) -> Execution:
     return Execution(compilation)
 
 
-@ndk(
-    1,
-    "void ANeuralNetworksExecution_free(ANeuralNetworksExecution* execution)",
-    "Execution.close",
-    optional=("execution",),
-)
-def execution_free(execution: int) -> None:
-    free(execution, Execution)
+frees(1, "void ANeuralNetworksExecution_free(ANeuralNetworksExecution* execution)", Execution)
 
 
 @ndk(
@@ -203,67 +162,46 @@ def set_output_from_memory(
     execution.set_output_from_memory(index, memory, offset, length, kind)
 
 
-@ndk(
+same(
     5,
     "int ANeuralNetworksExecution_setReusable(ANeuralNetworksExecution* execution, bool reusable)",
     Execution.set_reusable,
 )
-def set_reusable(execution: Execution, reusable: bool) -> None:
-    execution.set_reusable(reusable)
 
-
-@ndk(
+same(
     5,
     "int ANeuralNetworksExecution_enableInputAndOutputPadding(ANeuralNetworksExecution* execution, bool enable)",
     Execution.enable_input_and_output_padding,
 )
-def enable_padding(execution: Execution, enable: bool) -> None:
-    execution.enable_input_and_output_padding(enable)
 
-
-@ndk(
+same(
     3,
     "int ANeuralNetworksExecution_setMeasureTiming(ANeuralNetworksExecution* execution, bool measure)",
     Execution.set_measure_timing,
 )
-def set_measure_timing(execution: Execution, measure: bool) -> None:
-    execution.set_measure_timing(measure)
 
-
-@ndk(
+same(
     4,
     "int ANeuralNetworksExecution_setTimeout(ANeuralNetworksExecution* execution, uint64_t duration)",
     Execution.set_timeout,
 )
-def execution_set_timeout(execution: Execution, nanoseconds: int) -> None:
-    execution.set_timeout(nanoseconds)
 
-
-@ndk(
+same(
     4,
     "int ANeuralNetworksExecution_setLoopTimeout(ANeuralNetworksExecution* execution, uint64_t duration)",
     Execution.set_loop_timeout,
 )
-def set_loop_timeout(execution: Execution, nanoseconds: int) -> None:
-    execution.set_loop_timeout(nanoseconds)
 
+same(3, "int ANeuralNetworksExecution_compute(ANeuralNetworksExecution* execution)", Execution.compute)
 
-@ndk(3, "int ANeuralNetworksExecution_compute(ANeuralNetworksExecution* execution)", Execution.compute)
-def compute(execution: Execution) -> None:
-    execution.compute()
-
-
-@ndk(
+same(
     1,
     "int ANeuralNetworksExecution_startCompute(ANeuralNetworksExecution* execution, ANeuralNetworksEvent** event)",
     Execution.start_compute,
     otherwise=0,
 )
-def start_compute(execution: Execution) -> Event:
-    return execution.start_compute()
 
-
-@ndk(
+same(
     4,
     "int ANeuralNetworksExecution_startComputeWithDependencies(ANeuralNetworksExecution* execution, "
     "const ANeuralNetworksEvent* const* dependencies, uint32_t numOfDependencies, uint64_t duration, "
@@ -272,8 +210,6 @@ def start_compute(execution: Execution) -> Event:
     optional=("dependencies",),
     otherwise=0,
 )
-def start_compute_with_dependencies(execution: Execution, events: Sequence[Event], duration: int) -> Event:
-    return execution.start_compute_with_dependencies(events, duration)
 
 
 @ndk(
@@ -311,15 +247,13 @@ def output_dimensions(execution: Execution, index: int) -> Sequence[int] | Faile
     return found
 
 
-@ndk(
+same(
     3,
     "int ANeuralNetworksExecution_getDuration(const ANeuralNetworksExecution* execution, int32_t durationCode, "
     "uint64_t* duration)",
     Execution.get_duration,
     otherwise=NO_DURATION,
 )
-def get_duration(execution: Execution, code: int) -> int:
-    return execution.get_duration(code)
 
 
 # ------------------------------------------------------------------------------------------------------ bursts and events
@@ -335,36 +269,22 @@ def burst_create(compilation: Compilation) -> Burst:
     return Burst(compilation)
 
 
-@ndk(3, "void ANeuralNetworksBurst_free(ANeuralNetworksBurst* burst)", "Burst.close", optional=("burst",))
-def burst_free(burst: int) -> None:
-    free(burst, Burst)
+frees(3, "void ANeuralNetworksBurst_free(ANeuralNetworksBurst* burst)", Burst)
 
+same(1, "int ANeuralNetworksEvent_wait(ANeuralNetworksEvent* event)", Event.wait)
 
-@ndk(1, "int ANeuralNetworksEvent_wait(ANeuralNetworksEvent* event)", Event.wait)
-def event_wait(event: Event) -> None:
-    event.wait()
+frees(1, "void ANeuralNetworksEvent_free(ANeuralNetworksEvent* event)", Event)
 
-
-@ndk(1, "void ANeuralNetworksEvent_free(ANeuralNetworksEvent* event)", "Event.close", optional=("event",))
-def event_free(event: int) -> None:
-    free(event, Event)
-
-
-@ndk(
+same(
     4,
     "int ANeuralNetworksEvent_createFromSyncFenceFd(int sync_fence_fd, ANeuralNetworksEvent** event)",
     Event.from_sync_fence_fd,
     otherwise=0,
 )
-def event_from_sync_fence_fd(fd: int) -> Event:
-    return Event.from_sync_fence_fd(fd)
 
-
-@ndk(
+same(
     4,
     "int ANeuralNetworksEvent_getSyncFenceFd(const ANeuralNetworksEvent* event, int* sync_fence_fd)",
     Event.get_sync_fence_fd,
     otherwise=-1,
 )
-def get_sync_fence_fd(event: Event) -> int:
-    return event.get_sync_fence_fd()

@@ -6,8 +6,8 @@ and how the one is made of the other.
         model.finish()
 
 The decorated function gets handles as objects, structs and texts as Python values, a pointer with its count as one list or array.
-What it returns is written behind the pointer of the result. Headers, the shared library and docs/nnapi_functions.md are made from
-these rows.
+What it returns is written behind the pointer of the result. Where it would only pass its arguments on, the row is `same(...)`; a
+row that frees an object is `frees(...)`. Headers, the shared library and docs/nnapi_functions.md are made from these rows.
 """
 
 from __future__ import annotations
@@ -232,6 +232,25 @@ def ndk(
         return body
 
     return add
+
+
+def same(
+    level: int,
+    declaration: str,
+    python: Callable[..., Any],
+    *,
+    header: str = NN,
+    optional: Sequence[str] = (),
+    otherwise: int | None = None,
+) -> None:
+    """A row whose counterpart takes what the C function takes, in this order, and returns its result or None."""
+    ndk(level, declaration, python, header=header, optional=optional, otherwise=otherwise)(python)
+
+
+def frees(level: int, declaration: str, kind: type[Handle]) -> None:
+    """A row that closes an object of this kind and invalidates its handle."""
+    optional = [one.name for one in Signature.of(declaration).parameters]
+    ndk(level, declaration, f"{kind.__name__}.close", optional=optional)(lambda handle: free(handle, kind))
 
 
 def by_name() -> dict[str, NdkFunction]:
