@@ -22,21 +22,14 @@ _FEWEST_ROWS = 64
 _FLOAT32 = np.dtype(np.float32)
 
 
-def attend(q: Array, kt: Array, v: Array, factor: float, summands: Sequence[Array]) -> Array | None:
-    """softmax(q @ kt * factor + summands) @ v, for q (B, H, L, D), kt (B, H, D, K) and v (B, H, K, E) of float32.
-
-    None where shapes do not go together like this, or results are not all finite: then the operators must say what comes out. The
-    memory of the result is laid out as (B, L, H, E).
-    """
-    fallback = Fallback()
-    out = attended(AT_ONCE, fallback, q, kt, v, factor, summands)
-    return None if fallback.found else out
-
-
 def attended(
     work: Work, fallback: Fallback, q: Array, kt: Array, v: Array, factor: float, summands: Sequence[Array]
 ) -> Array | None:
-    """The same; None where shapes do not go together. The fallback is set where results are not all finite."""
+    """softmax(q @ kt * factor + summands) @ v, for q (B, H, L, D), kt (B, H, D, K) and v (B, H, K, E) of float32.
+
+    The memory of the result is laid out as (B, L, H, E). None if shapes or types do not suit. The fallback is set if results are
+    not all finite: then the operators must compute them.
+    """
     if not (q.dtype == kt.dtype == v.dtype == _FLOAT32) or any(x.dtype != _FLOAT32 for x in summands):
         return None
     shape = _shape_of_scores(q.shape, kt.shape, v.shape, tuple([x.shape for x in summands]))

@@ -33,18 +33,6 @@ def joint_row(period: int, lead: int) -> int | None:
     return row if row <= BLOCK else None
 
 
-def adder(row: Array) -> Callable[[Work, Array], None]:
-    """Adds a constant row (C,) in place to each row of contiguous memory (..., C)."""
-    repeated = lru_cache(maxsize=16)(lambda copies: np.tile(row, copies))
-
-    def add(work: Work, x: Array) -> None:
-        length = joint_row(row.size, x.size // row.size) or row.size
-        rows = x.reshape(-1, length)
-        work.do(np.add, rows, repeated(length // row.size), rows)
-
-    return add
-
-
 dot_of_rows: Callable[..., Array] = getattr(np, "vecdot", partial(np.einsum, "...i,...i->..."))
 """Sums of products over the last axis. vecdot came with numpy 2.0."""
 

@@ -30,11 +30,6 @@ def writer(w: Array) -> Callable[..., None]:
     return (_weights((w,)) if w.dtype == np.float32 else Matrix((w,))).write
 
 
-def product_with(w: Array) -> Callable[[Array, Array, Work], None]:
-    """What `writer` returns, without laying w out."""
-    return lambda x, out, work: work.do(np.matmul, x, w, out)
-
-
 def prepared_matmul(operands: Sequence[Array | None]) -> Function | None:
     """MatMul with constant weights."""
     w = _matrix(operands)
@@ -124,7 +119,8 @@ class Matrix:
     @cached_property
     def _panels(self) -> Array:
         """(columns / width, K, width)"""
-        return np.ascontiguousarray(self.whole.reshape(self._depth, -1, _PANEL).swapaxes(0, 1))
+        matrix = self._parts[0] if len(self._parts) == 1 else self.whole
+        return np.ascontiguousarray(matrix.reshape(self._depth, -1, _PANEL).swapaxes(0, 1))
 
     def multiply(self, work: Work, x: Array) -> Array:
         """x @ matrix for x (..., K)."""

@@ -13,7 +13,6 @@ from weakref import finalize
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import BLOCK
-from ortconv.executor.algorithms.gemm import Matrix, product_with
 from ortconv.executor.algorithms.steps import spans
 from ortconv.executor.replay.work import AT_ONCE, Finish, Work, copy_to
 from ortconv.ir.tensor import Array
@@ -81,7 +80,6 @@ class IntegerWeights:
     def __init__(self, w: Array) -> None:
         self.shape = w.shape
         self._matrix = widened(np.ascontiguousarray(w))
-        self._kept = Matrix((self._matrix,)) if self._matrix.dtype == np.float32 else None
 
     def multiply(self, rows: Array, out: Array, finish: Finish, work: Work = AT_ONCE) -> None:
         """out (R, N) = float32 rows (R, K) @ weights, then finished in parts."""
@@ -89,14 +87,14 @@ class IntegerWeights:
         depth, columns = matrix.shape
         most = max(1, _WIDENED_BYTES // max(1, 4 * depth))
         with work.scratch():
-            if self._kept is not None or columns <= most:
-                write = product_with(as_float32(work, matrix)) if self._kept is None else self._kept.write
+            if matrix.dtype == np.float32 or columns <= most:
+                held = as_float32(work, matrix)
                 for part in spans(len(rows), max(1, BLOCK // max(1, columns))):
-                    write(rows[part], out[part], work)
+                    work.do(np.matmul, rows[part], held, out[part])
                     finish(work, out[part])
                 return
             if parts := spans(columns, most):
-                memory = work.empty((parts[0].stop - parts[0].start, depth)).T
+                memory = work.empty((depth, parts[0].stop - parts[0].start))
                 for part in parts:
                     held = memory[:, : part.stop - part.start]
                     work.do(copy_to, matrix[:, part], held)

@@ -205,18 +205,9 @@ def attention_ms(
 ) -> Any:
     sizes = tuple(qkv_hidden_sizes or (weights.shape[1] // 3,) * 3)
     projected = project(widen(x), widen(weights), widen(bias))
-    values = sizes[0] + sizes[1]
-    y, k, v = self_attention(
-        (projected[..., : sizes[0]], projected[..., sizes[0] : values], projected[..., values:]),
-        num_heads,
-        mask_index,
-        past,
-        attention_bias,
-        mask_filter_value,
-        scale,
-        unidirectional,
-        attend,
-    )
+    parts = np.split(projected, [sizes[0], sizes[0] + sizes[1]], axis=-1)
+    masking = Masking(mask_filter_value, unidirectional)
+    y, k, v = self_attention(parts, num_heads, mask_index, past, attention_bias, scale, masking, attend)
     y = y.astype(x.dtype, copy=False)
     return y if n_outputs == 1 else (y, np.stack([k, v]).astype(x.dtype, copy=False))
 
@@ -227,17 +218,15 @@ def self_attention(
     mask_index: Array | None,
     past: Array | None,
     attention_bias: Array | None,
-    mask_filter_value: float,
     scale: float,
-    unidirectional: int,
+    masking: Masking,
     attend: Function = attend,
 ) -> tuple[Array, Array, Array]:
     """(B, L, hidden), and the heads of all keys and values, from query, key and value of that shape."""
     q, k, v = (split_heads(p, num_heads) for p in projected)
     if past is not None:
         k, v = np.concatenate([widen(past[0]), k], axis=2), np.concatenate([widen(past[1]), v], axis=2)
-    length = 0 if past is None else past.shape[3]
-    masking = Masking(mask_filter_value, unidirectional, length)
+    masking = masking._replace(past=0 if past is None else past.shape[3])
     return merge_heads(attend(q, k, v, mask_index, widen(attention_bias), scale, masking)), k, v
 
 

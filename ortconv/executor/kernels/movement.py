@@ -260,16 +260,18 @@ def center_crop_pad(x: Array, shape: Array, *, axes: Sequence[int] | None = None
     wanted = list(x.shape)
     for axis, size in zip(range(x.ndim) if axes is None else axes, integers(shape)):
         wanted[axis] = size
-    source, target = [], []
-    for have, want in zip(x.shape, wanted):
-        size = min(have, want)
-        source.append(slice((have - size) // 2, (have - size) // 2 + size))
-        target.append(slice((want - size) // 2, (want - size) // 2 + size))
-    if tuple(wanted) == tuple(s.stop - s.start for s in source):
-        return x[tuple(source)]
+    common = [min(sizes) for sizes in zip(x.shape, wanted)]
+    source, target = (_centered(sizes, common) for sizes in (x.shape, wanted))
+    if common == wanted:
+        return x[source]
     out = np.full(wanted, zero(x), dtype=x.dtype)
-    out[tuple(target)] = x[tuple(source)]
+    out[target] = x[source]
     return out
+
+
+def _centered(sizes: Sequence[int], inner: Sequence[int]) -> tuple[slice, ...]:
+    """Slices of `inner` elements in the middle of each axis."""
+    return tuple(slice((n - count) // 2, (n - count) // 2 + count) for n, count in zip(sizes, inner))
 
 
 @kernel("ReverseSequence")

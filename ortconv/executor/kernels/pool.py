@@ -132,13 +132,8 @@ def max_unpool(
     inferred = [
         (n - 1) * s + k - b - e for n, s, k, b, e in zip(x.shape[2:], steps, kernel_shape, pads[:rank], pads[rank:])
     ]
-    inferred_shape = (*x.shape[:2], *inferred)
-    if output_shape is None:
-        y = np.zeros(inferred_shape, x.dtype)
-        y.reshape(-1)[indices.reshape(-1)] = x.reshape(-1)
-        return y
-    # The indices count in the inferred shape; a larger output only adds zeros behind it.
-    y = np.zeros(tuple(int(d) for d in output_shape), x.dtype)
-    place = np.unravel_index(indices.reshape(-1), inferred_shape)
-    y[place] = x.reshape(-1)
+    shape = (*x.shape[:2], *inferred)
+    # The indices count in the inferred shape; a larger output has zeros after it.
+    y = np.zeros(shape if output_shape is None else output_shape.tolist(), x.dtype)
+    y[np.unravel_index(indices.reshape(-1), shape)] = x.reshape(-1)
     return y

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ortconv.executor.algorithms.gemm_exact import (
@@ -118,26 +120,28 @@ def matmul_nbits(
     weight_prepacked: int = 0,
 ) -> Array:
     blocks = -(-K // block_size)
-    codes = (
-        unpack_bits(b.reshape(N * blocks, -1), bits, block_size)
-        .reshape(N, blocks, block_size)
-        .astype(compute_type(a.dtype))
-    )
-    if zero_points is None:
-        codes -= codes.dtype.type(1 << (bits - 1))
-    elif zero_points.dtype == np.uint8:
-        codes -= unpack_bits(zero_points.reshape(N, -1), bits, blocks)[:, :, None].astype(codes.dtype)
-    else:
-        codes -= widen(zero_points).reshape(N, blocks, 1)
+    centered = _without_zero_points(b, zero_points, N, blocks, bits, block_size, compute_type(a.dtype))
     scale = widen(scales).reshape(N, blocks)
     if g_idx is None:
-        weights = (codes * scale[:, :, None]).reshape(N, -1)[:, :K]
+        weights = (centered * scale[:, :, None]).reshape(N, -1)[:, :K]
     else:
-        weights = codes.reshape(N, -1)[:, :K] * scale[:, g_idx[:K]]
+        weights = centered.reshape(N, -1)[:, :K] * scale[:, g_idx[:K]]
     y = np.matmul(widen(a), weights.T)
-    if bias is not None:
-        y += widen(bias)
+    y = y if bias is None else y + widen(bias)
     return np.asarray(y.astype(a.dtype, copy=False))
+
+
+def _without_zero_points(
+    b: Array, zero_points: Array | None, n: int, blocks: int, bits: int, block_size: int, dtype: np.dtype[Any]
+) -> Array:
+    """Packed numbers less their zero points, (n, blocks, block_size)."""
+    numbers = unpack_bits(b.reshape(n * blocks, -1), bits, block_size).reshape(n, blocks, block_size).astype(dtype)
+    if zero_points is None:
+        return np.asarray(numbers - dtype.type(1 << (bits - 1)))
+    if zero_points.dtype == np.uint8:
+        numbers -= unpack_bits(zero_points.reshape(n, -1), bits, blocks)[:, :, None].astype(dtype)
+        return numbers
+    return np.asarray(numbers - widen(zero_points).reshape(n, blocks, 1))
 
 
 def unpack_bits(packed: Array, bits: int, count: int) -> Array:

@@ -52,9 +52,12 @@ def dequantize_linear(
     block_size: int = 0,
     output_dtype: int = 0,
 ) -> Array:
-    wide = np.float32 if DType.of(x.dtype).is_float else np.int64 if x.dtype == np.int32 else np.int32
+    is_exact = x.dtype == np.int32 or (x_scale.dtype == object and not DType.of(x.dtype).is_float)
+    wide = np.int64 if is_exact else np.float32  # either holds all differences
     zero = 0 if x_zero_point is None else spread(x_zero_point.astype(wide), x, axis, block_size)
-    y = (x.astype(wide) - zero).astype(compute_type(x_scale.dtype)) * spread(widen(x_scale), x, axis, block_size)
+    y = (x.astype(wide) - zero).astype(compute_type(x_scale.dtype), copy=False) * spread(
+        widen(x_scale), x, axis, block_size
+    )
     return np.asarray(y).astype(DType(output_dtype).numpy if output_dtype else x_scale.dtype, copy=False)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.executor.algorithms.attention_heads import Masking
 from ortconv.executor.algorithms.half_precision import widen
 from ortconv.executor.kernels.attention import self_attention
 from ortconv.executor.kernels.normalization import embed_layer_normalization
@@ -37,7 +38,8 @@ def qattention(
 ) -> Any:
     projected = matmul_integer_to_float(x, weight, input_scale, weight_scale, input_zero_point, weight_zero_point, bias)
     parts = np.split(projected, 3, axis=-1)
-    y, k, v = self_attention(parts, num_heads, mask_index, past, None, mask_filter_value, scale, unidirectional)
+    masking = Masking(mask_filter_value, unidirectional)
+    y, k, v = self_attention(parts, num_heads, mask_index, past, None, scale, masking)
     return y if n_outputs == 1 else (y, np.stack([k, v]))
 
 
