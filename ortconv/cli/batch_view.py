@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from ortconv.cli import color, print_json, printable
 from ortconv.cli.github import annotate, append_summary
 from ortconv.cli.progress import is_terminal
 from ortconv.cli.render import columns
-from ortconv.errors import BatchError, UsageError
+from ortconv.errors import BatchError
 from ortconv.files import write_text
 
 if TYPE_CHECKING:
@@ -226,10 +226,3 @@ def _cell(text: str) -> str:
     """Text for a cell of a Markdown table, in which nothing is markup."""
     plain = " ".join(printable(text).split())
     return "".join(f"\\{c}" if c in "\\|`*_[]<>#" else c for c in plain)
-
-
-def only_for_directories(given: Sequence[tuple[str, object]]) -> None:
-    """UsageError for an option of batches that is given with a single model."""
-    for flag, value in given:
-        if value:
-            raise UsageError(f"{flag} needs a directory of models")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +10,6 @@ import click
 
 from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES, TARGET_ORT
 from ortconv.cli import color, print_json
-from ortconv.cli.again import add_reduce_line, options_given
-from ortconv.cli.batch_view import BatchView, only_for_directories
-from ortconv.cli.github import check_github
 from ortconv.cli.options import (
     BATCH,
     COREML,
@@ -32,12 +29,11 @@ from ortconv.cli.options import (
     fail_on,
 )
 from ortconv.cli.progress import stage_line
-from ortconv.cli.render import convert_line, convert_sections, convert_summary
-from ortconv.cli.tables import show
 from ortconv.errors import MismatchError, UsageError
 from ortconv.process import usable_cores
 
 if TYPE_CHECKING:
+    from ortconv.cli.batch_view import BatchView
     from ortconv.ir.model import Model
     from ortconv.pipeline import Observer, Options, Result
 
@@ -199,10 +195,12 @@ def command(
             raise UsageError("--markdown shows one model", hint="--summary FILE.md is for directories")
         if html is not None:
             raise UsageError("--html shows one model", hint="give a model, not a directory")
+        from ortconv.cli.batch_view import BatchView
+
         view = BatchView("converted", 0, as_json, quiet)
         _convert_all(view, model, place, [_options(flags, style, details=details) for style in styles], flags, verbose)
         return
-    only_for_directories([(f"--{name}", flags[name]) for name in ("resume", "cluster", "summary", "github")])
+    _refuse_options_of_batches(flags)
     if html is not None and len(styles) > 1:
         raise UsageError("--html shows one conversion", hint="name one style")
     results = []
@@ -217,7 +215,17 @@ def command(
     if as_json:
         print_json({"version": 1, "models": [result.to_dict() for result in results], "failures": []})
     elif markdown and not quiet:
+        from ortconv.cli.render import convert_sections
+        from ortconv.cli.tables import show
+
         show([section for result in results for section in convert_sections(result)], markdown=True)
+
+
+def _refuse_options_of_batches(flags: Mapping[str, Any]) -> None:
+    """UsageError for an option of batches that is given with a single model."""
+    for name in ("resume", "cluster", "summary", "github"):
+        if flags[name]:
+            raise UsageError(f"--{name} needs a directory of models")
 
 
 def _convert_all(
@@ -230,6 +238,8 @@ def _convert_all(
 ) -> None:
     """Convert a directory, once with each of these options."""
     from ortconv.batch import Failure, convert_all
+    from ortconv.cli.github import check_github
+    from ortconv.cli.render import convert_line, convert_summary
 
     check_github(flags["github"])
     for chosen in options:
@@ -294,6 +304,8 @@ def _convert(model: Path, place: Path | None, options: Options, observer: Observ
             return convert(model, target, options=options, observer=observer, started=started)
     except MismatchError as error:
         if options.verify_each:
+            from ortconv.cli.again import add_reduce_line, options_given
+
             words = ("convert", "{}", "-o", "{}.ort", *options_given())
             add_reduce_line(error, model, words, output=error.hint)
         raise
@@ -307,6 +319,8 @@ def _show(result: Result, *, summary: bool, trace: bool) -> None:
         trace_view.show(Path(result.source).name, result.trace)
     check = result.validation
     if summary:
+        from ortconv.cli.render import convert_summary
+
         click.echo(convert_summary(result), color=color())
     elif check is not None and check.skipped is not None:
         click.echo(f"warning: {result.source}: the result is not checked: {check.skipped}", err=True)

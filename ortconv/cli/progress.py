@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from shutil import get_terminal_size
 
 from ortconv.cli import printable
 
@@ -24,6 +23,8 @@ def stage_line(name: str, *, shown: bool) -> Iterator[Callable[[str], None] | No
     if not shown or not is_terminal():
         yield None
         return
+    from shutil import get_terminal_size
+
     stages, ended, begun = [""], threading.Event(), time.monotonic()
 
     def show() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ortconv.errors import FormatError, GraphError
 from ortconv.ir.graph import Graph, Node
 from ortconv.ir.model import Arity, SavedFusion
-from ortconv.ortformat.decode import Record
 from ortconv.ortformat.emit import Emitter
+
+if TYPE_CHECKING:
+    from ortconv.ortformat.decode import Record
 
 NO_NODE = 0xFFFFFFFF
 """The index of an optional node that is left out."""
