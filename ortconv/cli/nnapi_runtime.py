@@ -58,6 +58,11 @@ VLOG = click.option(
 
 OBSERVED = (
     click.option("--timing", is_flag=True, help="For backend nnapi: show the time by layer and phase."),
+    click.option(
+        "--systrace",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="For backend nnapi: write its marks into this file, which ortconv nnapi trace shows.",
+    ),
     VLOG,
 )
 
@@ -66,17 +71,21 @@ OBSERVED = (
 def observed(backends: Sequence[str], flags: Mapping[str, Any]) -> Iterator[Trace | None]:
     """What OBSERVED asks for: messages, and the marks of a trace. UsageError if nnapi is none of the backends."""
     if not any(name.strip().partition(":")[0] == "nnapi" for name in ",".join(backends).split(",")):
-        if flags["timing"] or flags["vlog"]:
-            raise UsageError("--timing and --vlog are for the backend nnapi", hint="add --backend nnapi")
+        if flags["timing"] or flags["systrace"] or flags["vlog"]:
+            raise UsageError("--timing, --systrace and --vlog are for the backend nnapi", hint="add --backend nnapi")
         yield None
         return
+    from ortconv.files import write_text
     from ortconv.nnapi.operations import rows
     from ortconv.nnapi.timing import mark, tracing
 
-    with messages(flags["vlog"]), tracing() if flags["timing"] else nullcontext() as trace:
+    is_traced = flags["timing"] or flags["systrace"] is not None
+    with messages(flags["vlog"]), tracing() if is_traced else nullcontext() as trace:
         with mark("LR", "PI", "load operations"):
             rows()
         yield trace
+    if trace is not None and flags["systrace"] is not None:
+        write_text(flags["systrace"], trace.ftrace())
 
 
 @contextmanager

@@ -127,7 +127,7 @@ def command(
         write_npz(flags["save"], results)
     wrong = _differences(expected, results, flags) if expected is not None else {}
     parts = {
-        "timing": summary,
+        "timing": summary if flags["timing"] else None,
         "top": None if flags["top"] is None else _tops(results, flags["top"]),
         "profile": profile,
         "plan": _plan(session) if flags["plan"] else None,
@@ -169,7 +169,7 @@ def _check_all(folder: Path, backends: Sequence[str], flags: Mapping[str, Any]) 
     from ortconv.runtime.backend import get_backend
 
     parse_gates(flags["fail_on"], "run")
-    for name in ("inputs", "texts", "outputs", "nodes", "save", "profile"):
+    for name in ("inputs", "texts", "outputs", "nodes", "save", "profile", "systrace"):
         if flags[name]:
             raise UsageError(f"--{name.removesuffix('s')} is for one model", hint="give a model, not a directory")
     if flags["check"] not in (None, folder):

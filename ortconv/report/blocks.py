@@ -77,7 +77,8 @@ def _framed(arranged: _Arranged, x: float, y: float, size: tuple[float, float]) 
     place = f'x="{num(x)}" y="{num(y)}" width="{num(width)}" height="{num(height)}"'
     yield f'<rect class="area {frame.kind}" {place} rx="10"/>'
     label = escape(clean(frame.label))
-    yield f'<text class="label {frame.kind}" x="{num(x + width / 2)}" y="{num(y + 19)}">{label}</text>'
+    start = f'x="{num(x + MARGIN)}" y="{num(y + 19)}" style="text-anchor:start"'
+    yield f'<text class="label {frame.kind}" {start}>{label}</text>'
     left, top = x + (width - layout.width) / 2, y + LABEL + MARGIN
     for route in layout.routes:
         if title := frame.lines[route.net].title:

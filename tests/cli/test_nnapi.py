@@ -171,7 +171,22 @@ def test_run_says_where_the_time_goes(mnist: Path, capsys: pytest.CaptureFixture
     assert "I/ExecutionPlan: SIMPLE for sim-any" in shown.err.splitlines()
 
 
-@pytest.mark.parametrize("option", [["--timing"], ["--vlog", "all"]])
+def test_a_run_writes_its_trace(
+    mnist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: Printed
+) -> None:
+    path = tmp_path / "trace.txt"
+    command = ["run", str(mnist), "--backend", "nnapi,numpy", "--systrace", str(path), "--repeat", "3"]
+    assert main(command) == 0
+    assert "NNAPI timing summary" not in capsys.readouterr().out
+    (found,) = printed("nnapi", "trace", path)["runs"]
+    assert found["executions"] == path.read_text().count("]ANeuralNetworksExecution_compute\n") >= 4
+    assert found["unfinished"] == 0
+    assert min(found["times"][layer][phase] for layer, phase in (("LR", "PP"), ("LD", "PE"), ("LR", "PT"))) > 0
+    assert main(["nnapi", "trace", str(path), "--per-execution"]) == 0
+    assert "Percentage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", [["--timing"], ["--systrace", "trace.txt"], ["--vlog", "all"]])
 def test_options_of_a_backend_that_does_not_run(
     mnist: Path, option: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

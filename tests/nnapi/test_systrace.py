@@ -224,3 +224,25 @@ def test_traces_of_the_runtime_here_read_back(tmp_path: Path) -> None:
     assert {layer: row.keys() for layer, row in again.items()} == {layer: row.keys() for layer, row in expected.items()}
     assert again["LR"]["total"] == pytest.approx(expected["LR"]["total"], abs=0.1)
     assert executions(found.trace) == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_damaged_traces_are_read_all_the_same(seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    marks = [mark for marks, _ in CASES.values() for mark in marks]
+    rows = [row + "\n" for row in lines(*marks).splitlines()]
+    for _ in range(30):
+        at, other = rng.integers(len(rows), size=2)
+        match rng.integers(4):
+            case 0:
+                rows[at] = rows[at][: rng.integers(len(rows[at]) + 1)]
+            case 1:
+                rows[at], rows[other] = rows[other], rows[at]
+            case 2:
+                rows.insert(at, rows[other])
+            case _:
+                rows.pop(at)
+    path = tmp_path / "trace"
+    path.write_text("".join(rows))
+    for one in read_trace(path).runs:
+        assert all(value is None or value >= 0 for row in summary(one.trace).values() for value in row.values())
