@@ -90,8 +90,16 @@ def _is_positive(dim: Dim) -> bool:
 _SCALE = C("scale", one=True)
 
 
+def _goes_to_products(scaling: Node) -> bool:
+    """True if nothing but products reads a result, all of which can take in the factor."""
+    out, graph = scaling.out, scaling.graph
+    readers = out.consumers
+    products = all(n.op in ("MatMul", "FusedMatMul") and n.graph is graph and n.ep == scaling.ep for n in readers)
+    return products and not out.is_output
+
+
 def _scaled_operand(op: str, slot: int) -> tuple[P, ...]:
-    inner = P(op, "inner", _SCALE, commutative=op == "Mul", name="scaling")
+    inner = P(op, "inner", _SCALE, commutative=op == "Mul", name="scaling", shared=True, where=_goes_to_products)
     operands: tuple[str | P, str | P] = (inner, "other") if slot == 0 else ("other", inner)
     return P("MatMul", *operands, name="matmul"), P("FusedMatMul", *operands, name="matmul", domain="com.microsoft")
 
