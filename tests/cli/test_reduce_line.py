@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,8 @@ def test_compare_layers_ends_with_it(
     first, then = check.split(" && ")
     assert first == "ortconv convert {} -o {}.ort --no-validate --quiet"
     assert then == "ortconv compare {} {}.ort --layers --fail-on 'cosine<2'"
-    outcome = Command(check).run(source)
+    installed_or_not = check.replace("ortconv convert", f"'{sys.executable}' -m ortconv convert")
+    outcome = Command(installed_or_not.replace("ortconv compare", f"'{sys.executable}' -m ortconv compare")).run(source)
     assert outcome.exit_code == 5, outcome.output
     assert main(["compare", str(other), f"{other}@onnxruntime", *gate]) == 5
     assert line_of(capsys.readouterr().err)[6].startswith("ortconv compare {} {}@onnxruntime ")
