@@ -69,8 +69,8 @@ def prepared(op: str) -> Callable[..., Function | None]:
     def make(
         operands: Sequence[Array | None], *, n_outputs: int = 1, layout: int = 0, **options: Any
     ) -> Function | None:
-        loop, backwards = _loop_of(op, operands, **options), BACKWARDS[options.get("direction", "forward")]
-        if loop is None or layout or loop.bias.shape[0] != len(backwards):
+        loop, backwards = _loop_of(op, operands, **options), BACKWARDS.get(options.get("direction", "forward"))
+        if loop is None or backwards is None or layout or loop.bias.shape[0] != len(backwards):
             return None
         b, hidden = (*operands, None)[3], loop.bias.shape[-1]
 

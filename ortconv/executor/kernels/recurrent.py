@@ -108,6 +108,8 @@ def _layer(
     n_outputs: int = 1,
 ) -> Any:
     """Y (T, directions, B, H) and the last states (directions, B, H), for x (T, B, I); `layout` 1 puts the batch first."""
+    if direction not in BACKWARDS:
+        raise GraphError(f"there is no direction {direction!r}", hint=f"directions: {', '.join(BACKWARDS)}")
     backwards = BACKWARDS[direction]
     if len(w) != len(backwards):
         raise GraphError(f"direction {direction!r} needs weights for {len(backwards)} directions, they have {len(w)}")

@@ -1,9 +1,12 @@
 """Recurrent layers against onnxruntime."""
 
 import numpy as np
+import onnx.parser
 import pytest
 
-from ortconv.errors import UnsupportedError
+from ortconv.errors import OrtconvError, UnsupportedError
+from ortconv.onnxio.load import from_proto
+from ortconv.runtime.session import Session
 from tests.batches import batched
 from tests.executor.single_node import assert_same, compare, run_kernel
 
@@ -119,3 +122,13 @@ def test_an_endless_sequence_of_nothing(op):
     w, r = (np.zeros((1, GATES[op] * HIDDEN, n), np.float32) for n in (INPUT, HIDDEN))
     with pytest.raises(UnsupportedError, match="steps, the limit is"):
         run_kernel(op, [np.zeros((1 << 40, 0, INPUT), np.float32), w, r], {"hidden_size": HIDDEN})
+
+
+def test_a_direction_that_does_not_exist() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 14]> g (float[2,1,3] x) => (float y)
+        <float[1,2,3] w = {1, 2, 3, 4, 5, 6}, float[1,2,2] r = {1, 2, 3, 4}>
+        { y = RNN<hidden_size = 2, direction = "forwards">(x, w, r) }"""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.output[0].ClearField("type")
+    with pytest.raises(OrtconvError, match="there is no direction 'forwards'"):
+        Session(from_proto(proto), ["numpy"]).run(None, {"x": np.zeros((2, 1, 3), np.float32)})
