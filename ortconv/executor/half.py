@@ -86,7 +86,7 @@ class _Wide:
         is_wide = is_cast or is_computed or is_exact
         take = self._floats if is_wide else self.own
         attrs, op, domain = dict(node.attrs), node.op, node.domain
-        if node.is_op("Softmax") and since_version(node) >= 13:
+        if node.is_op("Softmax") and since_version(node) >= 13 and _is_half(node.out):
             op, domain = "SoftmaxOfHalf", INTERNAL
         if is_cast and attrs["to"] == DType.FLOAT16:
             attrs["to"] = int(DType.FLOAT)

@@ -83,3 +83,17 @@ def test_the_graph_of_the_model_is_left_alone():
     assert {v: dict(v.uses) for v in uses} == uses
     assert [v.type for v in inputs + outputs] == [v.type for v in (*graph.inputs, *graph.outputs)]
     assert sum(n.op == "RoundToHalf" for n in nodes) == 5
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_a_softmax_of_wider_numbers_keeps_its_type_beside_float16(kind):
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float16[3,5] h, {kind}[3,5] x) => (float16[3,5] y, {kind}[3,5] z)
+        {{ y = Exp(h) z = Softmax(x) }}"""
+    proto = onnx.parser.parse_model(text)
+    x = RNG.standard_normal((3, 5)).astype(np.float32 if kind == "float" else np.float64)
+    feeds = {"h": np.zeros((3, 5), np.float16), "x": x}
+    with Session(from_proto(proto), ["numpy"]) as session:
+        got = session.run(["z"], feeds)[0]
+    powers = np.exp(x.astype(np.float64))
+    assert got.dtype == x.dtype
+    np.testing.assert_allclose(got, powers / powers.sum(axis=1, keepdims=True), rtol=1e-6)
