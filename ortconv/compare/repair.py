@@ -90,8 +90,9 @@ def _targets(problem: Problem, sizes: Sizes, name: str, demand: Demand) -> list[
     """
     size, have, want = sizes[name], demand.have, demand.want
     found = [other for place, other in ((demand.place, want), (demand.partner, have)) if symbol(problem, place) == name]
-    if demand.kind == "multiple":
-        found += [size * want // math.gcd(size * have, size * want), size * want // math.gcd(have, want), want]
+    if demand.kind == "multiple" and want:
+        factor = want // math.gcd(have, want)
+        found += [factor, size * factor, want]
     found += [_scaled(size, want, have), _scaled(size, have, want), size + want - have, size + have - want]
     fitting = [n for n in dict.fromkeys(found) if 0 < n <= LARGEST_SIZE and n != size]
     return fitting if size else [-1, *fitting]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -45,6 +46,10 @@ def _likely_rank(value: Value) -> int:
     return 1
 
 
+TARGETS_TRIED = 16
+"""How often elements of targets are made up, where the model runs with none of the sizes."""
+
+
 @dataclass
 class Problem:
     """The free dimensions of the inputs `made`. `fixed` sizes are given, `batches` lead an input of several dimensions.
@@ -69,10 +74,15 @@ class Problem:
         self.batches = {s[0] for s in self.shapes.values() if len(s) > 1 and isinstance(s[0], str)}
 
     def _targets(self) -> dict[Value, Sizes]:
-        """The names of the elements of each target, and what they hold at first. A free length is fixed."""
+        """The names of the elements of each target, and what they hold at first. A free length is fixed, unless it is that of
+        another input, too.
+        """
         found: dict[Value, Sizes] = {}
+        uses = Counter(dim for shape in self.shapes.values() for dim in shape)
         for value in filter(targets.is_target, self.shapes):
             (dim,) = self.shapes[value]
+            if isinstance(dim, str) and uses[dim] > 1 and dim not in self.fixed:
+                continue
             count = dim if isinstance(dim, int) else self.fixed.get(dim, targets.length(value))
             if count is not None:
                 self.fixed |= {} if isinstance(dim, int) else {dim: count}
@@ -83,6 +93,18 @@ class Problem:
         """Every free dimension of one size, those that lead of another."""
         starts = {name: held for found in self.targets.values() for name, held in found.items()}
         return {**self.fixed, **{n: starts.get(n, batch if n in self.batches else size) for n in self.free}}
+
+    def other_targets(self) -> list[Sizes]:
+        """What the targets may hold at first instead."""
+        variants = range(1, TARGETS_TRIED) if self.targets else ()
+        return [
+            {
+                name: made
+                for value, found in self.targets.items()
+                for name, made in zip(found, targets.other_elements(value, len(found), variant))
+            }
+            for variant in variants
+        ]
 
     def names(self, value: Value) -> tuple[int | str | None, ...]:
         """What is known of a shape, with the names of free sizes; empty where nothing is."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from random import Random
 
 from ortconv.compare.parameters import parameter
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import Trait, traits
-from ortconv.ir.types import DType
+from ortconv.ir.types import DType, TensorType
 
 SHAPED = {("Reshape", 1): True, ("ConstantOfShape", 0): True, ("Expand", 1): False}
 """Slots that take a shape, and whether the output has just this shape."""
@@ -25,14 +27,23 @@ def is_target(value: Value) -> bool:
 
 
 def length(value: Value) -> int | None:
-    """How many elements a target has: as declared, the rank that readers of what has this shape take, or that of what gets it."""
+    """How many elements a target has: as declared, or the rank that readers of what has this shape take.
+
+    Where a reader only keeps a dimension, it is the rank of what gets the shape.
+    """
     declared = value.dim(0)
     if isinstance(declared, int):
         return declared
     nodes = [node for node, slot in value.uses if SHAPED.get((node.op, slot)) and not node.domain]
-    data = (node.inputs[0] for node in nodes if node.op == "Reshape")
-    ranks = [*(_rank(node.out) for node in nodes), *(v.rank for v in data if v is not None)]
+    kept = (node.inputs[0] for node in nodes if node.op == "Reshape" and _keeps_a_dimension(node.out))
+    ranks = [*(_rank(node.out) for node in nodes), *(v.rank for v in kept if v is not None)]
     return next((rank for rank in ranks if rank is not None), None)
+
+
+def _keeps_a_dimension(value: Value) -> bool:
+    """Whether a Reshape of the value takes over one of its dimensions, by a 0 in its target."""
+    targets = (node.input(1) for node, slot in value.uses if node.is_op("Reshape") and slot == 0)
+    return any(v is not None and v.constant is not None and not v.constant.numpy().all() for v in targets)
 
 
 def _rank(value: Value) -> int | None:
@@ -64,6 +75,28 @@ def elements(value: Value, count: int) -> dict[str, int]:
     """A name for each element of a target, and what it holds at first."""
     made = parameter(value, (count,))
     return {f"{value.name}({i})": 1 if made is None else int(made[i]) for i in range(count)}
+
+
+def other_elements(value: Value, count: int, variant: int) -> list[int]:
+    """Another list of elements for each variant: all elements along one axis; behind those, the source's factors on random axes."""
+    made = [1] * count
+    size = _elements_of_source(value)
+    if variant <= count or size is None:
+        return [-1 if i == (variant - 1) % count else 1 for i in range(count)]
+    rng, left = Random(variant), size
+    while left > 1:
+        factor = next((f for f in range(2, math.isqrt(left) + 1) if left % f == 0), left)
+        made[rng.randrange(count)] *= factor
+        left //= factor
+    return made
+
+
+def _elements_of_source(value: Value) -> int | None:
+    """How many elements a Reshape to this target takes; None where its source has free dimensions."""
+    sources = [node.inputs[0] for node, slot in value.uses if node.op == "Reshape" and slot == 1]
+    types = [source.type for source in sources if source is not None]
+    shapes = [type.static_shape for type in types if isinstance(type, TensorType)]
+    return next((math.prod(shape) for shape in shapes if shape is not None), None)
 
 
 def outputs(values: Iterable[Value]) -> dict[Value, Value]:

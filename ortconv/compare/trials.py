@@ -136,7 +136,8 @@ def _run_far(problem: Problem, clock: Clock, sizes: Sizes, seed: int = 0) -> Ite
 def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:
     """Sizes for models whose demands nobody knows, such as targets of a Reshape that are computed, and seeds of their inputs."""
     seeds = [n * SEEDS for n in range(_draws(problem))]
-    starts = [problem.first(size, batch) for size, batch in ((2, 2), (8, 1))]
+    plain = [problem.first(size, batch) for size, batch in ((2, 2), (8, 1))]
+    starts = [*plain, *(start | chosen for chosen in problem.other_targets() for start in plain)]
     with suppress(TimeLimitError), within(clock.left / 4):
         for runs, seed, start in product(CLIMBS if problem.free else (1,), seeds, starts):
             sizes = climb(problem, start, partial(_reach, problem, clock, seed), runs)

@@ -155,6 +155,9 @@ TARGETS = {
     "a shape without content": (
         graph("a = ConstantOfShape(t) b = Relu(a) y = MatMul(b, w)", "int64[R] t", w=(5, 2)), {"R": 2, "t(1)": 5}
     ),
+    "a length that another input shares": (
+        graph("a = Reshape(x, t) y = Mul(u, v)", "float[6] x, int64[S] t, float[S,4] u, float[3,4] v"), {"S": 3}
+    ),
     "a shape to repeat to": (
         graph("a = Expand(x, t) y = Add(a, w)", "float[1,4] x, int64[2] t", w=(3, 4)), {}
     ),
