@@ -66,11 +66,10 @@ def test_a_broken_rule_is_named_with_its_node() -> None:
 
 
 def test_a_kernel_that_cannot_be_prepared() -> None:
-    numbers = ", ".join(["1"] * 16)
-    weights = f"float[1,8,2] w = {{{numbers}}}, float[1,8,2] r = {{{numbers}}}"
+    weights = f"float[1,8,2] w = {{{', '.join(['1'] * 16)}}}, float[1,8,3] r = {{{', '.join(['1'] * 24)}}}"
     proto = parser.parse_model(
         f'<ir_version: 8, opset_import: ["": 17]> g (float[3,1,2] x) => (float y) <{weights}>'
-        '{ y, h, c = LSTM<hidden_size = 2, direction = "forsard">(x, w, r) }'
+        "{ y, h, c = LSTM<hidden_size = 2>(x, w, r) }"
     )
     with pytest.raises(GraphError, match="LSTM 'y': the operator cannot be computed"):
         Session(from_proto(proto))
