@@ -230,6 +230,8 @@ def _fed(node: NodeProto, body: GraphProto, known: dict[str, ValueType]) -> list
         return []
     attributes = {a.name: a for a in node.attribute}
     count = attributes["num_scan_inputs"].i if "num_scan_inputs" in attributes else 0
+    if not 0 <= count <= len(shapes):
+        return []
     axes = list(attributes["scan_input_axes"].ints) if "scan_input_axes" in attributes else [0] * count
     for slot, axis in zip(range(len(shapes) - count, len(shapes)), axes):
         shape = shapes[slot]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, parser
 
-from ortconv.errors import GraphError
+from ortconv.errors import GraphError, OrtconvError
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
 from ortconv.ir.schema import is_deterministic
@@ -103,6 +105,14 @@ def test_bodies_that_declare_what_they_are_not_fed(text: str, outside: str, insi
     body = next(node for node in model.graph if node.subgraphs).subgraphs[0]
     assert body.inputs[-1].shape == (found,)
     assert [w.startswith("declared shapes contradict") for w in model.warnings] == [True] * (f"[{found}]" != inside)
+
+
+@pytest.mark.parametrize("count", [-3, 2, 1 << 40])
+def test_a_scan_of_more_inputs_than_it_has(count: int) -> None:
+    """However damaged, what the body is fed is not guessed; onnx's inference or the run refuses the model."""
+    text = SCAN.format("[N, 5]", "[5]").replace("num_scan_inputs = 1", f"num_scan_inputs = {count}")
+    with suppress(OrtconvError):
+        loaded(text)
 
 
 def test_declared_elements_of_sequences() -> None:
