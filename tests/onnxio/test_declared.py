@@ -107,12 +107,12 @@ def test_bodies_that_declare_what_they_are_not_fed(text: str, outside: str, insi
     assert [w.startswith("declared shapes contradict") for w in model.warnings] == [True] * (f"[{found}]" != inside)
 
 
-@pytest.mark.parametrize("count", [-3, 2, 1 << 40])
+@pytest.mark.parametrize("count", [128, 1 << 40])
 def test_a_scan_of_more_inputs_than_it_has(count: int) -> None:
-    """However damaged, what the body is fed is not guessed; onnx's inference or the run refuses the model."""
-    text = SCAN.format("[N, 5]", "[5]").replace("num_scan_inputs = 1", f"num_scan_inputs = {count}")
+    """Onnx does not look behind an operator of another domain; nothing but ortconv's own errors may come of it."""
+    text = SCAN.format("[N, 5]", "[5]").replace("= 1, scan_input_axes = [1]", f"= {count}")
     with suppress(OrtconvError):
-        loaded(text)
+        loaded(text.replace("(x)", "(g)").replace("y = Scan", "g = com.microsoft.Gelu(x) y = Scan"))
 
 
 def test_declared_elements_of_sequences() -> None:
