@@ -12,6 +12,8 @@ import ortconv
 from ortconv.cli import main
 from ortconv.tuning import contest
 
+pytestmark = pytest.mark.slow
+
 FEW = [
     "--only",
     "level=all,basic",

@@ -16,6 +16,8 @@ from ortconv.errors import BatchError, GateError
 from ortconv.ortformat.opconfig import RequiredOperators
 from ortconv.pipeline.manifest import verify_manifest
 
+pytestmark = pytest.mark.slow
+
 PROJECT = """
 [options]
 use-nnapi = true

@@ -16,6 +16,8 @@ import pytest
 import ortconv
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 ACTION = (ROOT / "action.yml").read_text("utf-8")
 EXAMPLES = (ROOT / "docs/ci.md").read_text("utf-8")
 

@@ -26,6 +26,8 @@ from ortconv.tuning.measuring import Entrant
 from ortconv.tuning.result import Row, Tuning
 from ortconv.tuning.workshop import Progress
 
+pytestmark = pytest.mark.slow
+
 FEW = {
     "level": ("all", "basic"),
     "style": ("Fixed",),
