@@ -78,10 +78,13 @@ def elements(value: Value, count: int) -> dict[str, int]:
 
 
 def other_elements(value: Value, count: int, variant: int) -> list[int]:
-    """Another list of elements for each variant: all elements along one axis; behind those, the source's factors on random axes."""
+    """Another list of elements for each variant.
+
+    The first ones are -1 on one axis and 1 on the others. Later ones put the factors of the source's size on random axes.
+    """
     made = [1] * count
     size = _elements_of_source(value)
-    if variant <= count or size is None:
+    if variant <= count or not count or size is None:
         return [-1 if i == (variant - 1) % count else 1 for i in range(count)]
     rng, left = Random(variant), size
     while left > 1:

@@ -10,6 +10,7 @@ from onnx import numpy_helper
 from ortconv.compare.budget import Budget, Clock
 from ortconv.compare.feeds import candidates, free_problem, make, sizes_to_try
 from ortconv.compare.sizes import footprint, infer_shapes, is_solved
+from ortconv.compare.targets import other_elements
 from ortconv.compare.trials import trials
 from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph
@@ -171,6 +172,12 @@ def test_shapes_that_are_inputs_are_sizes(name: str) -> None:
     *_, (sizes, _) = sizes_to_try(problem, 2)
     assert {n: sizes[n] for n in expected} == expected
     assert Session(Model(case)).run(None, make(problem, sizes))
+
+
+@pytest.mark.parametrize("variant", range(4))
+def test_a_target_without_elements_has_no_other_elements(variant: int) -> None:
+    given = graph("y = Reshape(x, t)", "float[2,3] x, int64[0] t")
+    assert other_elements(given.inputs[1], 0, variant) == []
 
 
 CONTRADICTIONS = {
