@@ -145,6 +145,7 @@ def requantize(
     The integers are `acc`, of an integer or float type, plus `bias` for each index of the last dimension, below 2**53.
     """
     m, shift = fixed_point(real)
+    low, high = activation_limits(activation, out)
     result = np.empty(acc.shape, out.type.dtype)
     per_channel = bias is not None or m.ndim > 0
     width = acc.shape[-1] if per_channel else 1
@@ -156,7 +157,7 @@ def requantize(
     step = max(1, BLOCK // max(1, width))
     for row in range(0, len(sums), step):
         y = _rescaled(sums[row : row + step], added, m, shift, out.zero_point)
-        np.clip(y, *activation_limits(activation, out), out=results[row : row + step], casting="unsafe")
+        np.clip(y, low, high, out=results[row : row + step], casting="unsafe")
     return result
 
 
