@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ortconv.cli import color, print_json, printable
-from ortconv.cli.options import Size
+from ortconv.cli.options import CHECK_MEMORY
 
 if TYPE_CHECKING:
     from ortconv.reduction.bundle import Bundle
@@ -41,9 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--check-timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Limit on the command."
 )
-@click.option(
-    "--check-memory", type=Size(), metavar="SIZE", help="Limit on the memory of the command, such as 4GiB (Linux only)."
-)
+@CHECK_MEMORY
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def command(

@@ -209,6 +209,10 @@ TIME_AND_MEMORY = (
 )
 """Limits that the command line applies: to the command, or with a directory to the work on each model."""
 
+CHECK_MEMORY = click.option(
+    "--check-memory", type=Size(), metavar="SIZE", help="Limit on the memory of the command, such as 4GiB (Linux only)."
+)
+
 BATCH = (
     click.option(
         "--jobs",

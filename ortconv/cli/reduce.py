@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ortconv.cli import color, print_json
-from ortconv.cli.options import Size
+from ortconv.cli.options import CHECK_MEMORY
 
 if TYPE_CHECKING:
     from ortconv.reduction.reduce import Reduction
@@ -49,9 +49,7 @@ WHY = {
     metavar="SECONDS",
     help="Limit on one run of the command, which ends with exit code 124 then.  [default: 10 times the first run, at least 30]",
 )
-@click.option(
-    "--check-memory", type=Size(), metavar="SIZE", help="Limit on the memory of the command, such as 4GiB (Linux only)."
-)
+@CHECK_MEMORY
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def command(

@@ -11,7 +11,6 @@ from ortconv.tflite.products import margins, padded, padding_code
 from ortconv.tflite.table import RefusedOperationError, Use, translated
 from ortconv.tflite.translation import Translation
 
-LOWEST = {Operand.TENSOR_QUANT8_ASYMM: 0.0, Operand.TENSOR_QUANT8_ASYMM_SIGNED: -128.0}
 FLOATS = (Operand.TENSOR_FLOAT32, Operand.TENSOR_FLOAT16)
 
 
