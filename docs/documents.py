@@ -281,7 +281,7 @@ class Subject(TypedDict):
 
 
 class Measure(TypedDict):
-    """How far one value is from another; null for what JSON cannot hold, or what has no meaning."""
+    """How far one value is from another; null for an infinite number, or where the measure is not defined."""
 
     name: str
     dtype: str

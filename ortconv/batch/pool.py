@@ -219,7 +219,7 @@ class LocalPool(Executor):
         self._workers = []
 
     def _step(self, starter: Starter) -> None:
-        """Give out what is waiting, and take what comes next."""
+        """Hand waiting tasks to idle workers, and receive the next messages."""
         while self._waiting and (worker := self._free(starter)) is not None:
             self._give(worker, starter)
         channels = {worker.channel: worker for worker in self._workers}

@@ -32,13 +32,13 @@ ACTIVATIONS = ("Relu", "Clip")
 """Operators that a quantized one includes: its sums, and what limits them before they are rounded."""
 
 NUDGES = 8
-"""How often a model is run off by rounding, where that may explain a difference."""
+"""How often a model is run with such errors, where they may explain a difference."""
 
 FIRST = 2
-"""After as many runs, only a difference that they come near to explaining has the others made."""
+"""Runs that are always made. The others follow only if these come near to explaining the difference."""
 
 NEAR = 4.0
-"""Movements come near to explaining a difference that is no more than so many times as wide."""
+"""The remaining runs are made only for a difference that is at most this many times as wide as the movement."""
 
 Outputs = list[Any]
 
@@ -100,7 +100,7 @@ def nudged(value: Any, direction: Direction) -> Any:
 
 
 def nudge(graph: Graph, direction: Direction, fixed_point: bool = False) -> None:
-    """Move float constants by about what rounding does to sums, and what is approximated or quantized by the error of that.
+    """Move float constants by about the rounding error of sums, and approximated or quantized results by their own error.
 
     In place. Quantized values at ties then fall elsewhere. Exponents stay: a negative number has no other power than a whole one.
     With `fixed_point`, sums of quantized products move as far as arithmetic in fixed point rounds them.

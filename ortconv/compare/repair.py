@@ -38,7 +38,7 @@ class State(NamedTuple):
 def repair(problem: Problem, starts: Sequence[Sizes]) -> Sizes | None:
     """Sizes that meet all demands that are known; None where the search finds none.
 
-    The state that meets most demands in the graph's order is changed next, so that changes that lead nowhere are taken back.
+    The search changes the state that meets most demands in the graph's order. It goes back to another one if that does not help.
     """
     left = min(MOST_TRIED, WORK // max(1, sum(1 for _ in problem.graph.walk())))
     seen: list[Sizes] = []

@@ -28,7 +28,7 @@ CLIMBS = (120, 500)
 """How often a model is run to find sizes from one start, first and where that was not enough."""
 
 MOST_CONDITIONS = 4
-"""Of so many conditions that are inputs every case is tried, where the model runs with none of the sizes."""
+"""If the model runs with none of the sizes, every case of up to this many boolean conditions among the inputs is tried."""
 
 PAIRS = (("negative", 1), ("large", 0), ("zeros", 0))
 """The sets beyond the first one: what the elements are like, and whether free dimensions are to be 1."""

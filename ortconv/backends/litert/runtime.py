@@ -13,7 +13,7 @@ from ortconv.ir.tensor import Array
 from ortconv.tflite.model import TfliteModel
 
 KERNELS = {"": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "reference": "BUILTIN_REF", "default": "BUILTIN"}
-"""Sets of kernels by setting: LiteRT's own, its plain ones, and what an app gets, in which XNNPACK takes what it can."""
+"""Sets of kernels by setting: LiteRT's optimized ones, its reference ones, and an app's default, which adds XNNPACK."""
 
 
 def interpreter() -> Any:
