@@ -28,7 +28,9 @@ CONNECT = 30
 
 @contextmanager
 def cluster(address: str, seconds: float, memory: int | None, warm: Sequence[str]) -> Iterator[tuple[Executor, int]]:
-    """An executor on the cluster at an address, or on one of N processes that lasts as long as the block, local:N."""
+    """An executor on the cluster at an address, or, for local:N, on a cluster of N processes that is closed at the end of the
+    block.
+    """
     try:
         import distributed
     except ImportError:
@@ -71,13 +73,13 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 
 class ClusterExecutor(Executor):
-    """An executor of concurrent.futures on a Dask client. The limits hold for each call."""
+    """An executor of concurrent.futures on a Dask client. The time and memory limits hold for each call."""
 
     def __init__(self, client: Any, limits: Limits, warm: tuple[str, ...]) -> None:
         self._client, self._limits, self._warm = client, limits, warm
         self._began: dict[Future[Any], float] = {}
         self.jobs = max(sum(client.nthreads().values()), 1)
-        """How many calls the cluster works on at a time, at first: it may grow."""
+        """The number of calls that the cluster can run at a time when the batch begins. It may grow later."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -102,14 +104,14 @@ class ClusterExecutor(Executor):
         far.release()
 
     def busy(self) -> list[tuple[Future[Any], Activity, float]]:
-        """The calls that were sent, which may still wait for a worker."""
+        """The calls that were sent to the cluster and have not ended. Some may still wait for a worker."""
         now = time.monotonic()
         sent = list(self._began.items())[: self.jobs]
         return [(future, Activity(stage="cluster"), now - began) for future, began in sent]
 
 
 def _isolated(call: Callable[[], Any], limits: Limits, warm: tuple[str, ...]) -> tuple[Any, OrtconvError | None]:
-    """What a call returns, or our error: Dask would try again what fails."""
+    """The value of a call, or the ortconv error that it raised, as a value: Dask would repeat a call that raises."""
     from distributed import get_worker
 
     worker = get_worker()
@@ -124,5 +126,5 @@ def _isolated(call: Callable[[], Any], limits: Limits, warm: tuple[str, ...]) ->
 
 @cache
 def _pool(limits: Limits, warm: tuple[str, ...], jobs: int) -> LocalPool:
-    """The workers of this process."""
+    """The pool of workers in this Dask process."""
     return LocalPool(jobs, limits, warm)

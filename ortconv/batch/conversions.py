@@ -59,18 +59,18 @@ KINDS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A model of a batch for which nothing came out, and why."""
+    """A model of a batch that could not be converted, and the error."""
 
     source: str
     error: OrtconvError
 
     @property
     def kind(self) -> str:
-        """What went wrong, in a word or two."""
+        """The kind of failure, in a word or two."""
         return KINDS.get(type(self.error).__name__, "invalid model")
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
+        """The failure as plain data, for JSON."""
         error = self.error
         found = {"source": self.source, "kind": self.kind, "error": error.message, "exit_code": error.exit_code}
         return {**found, "hint": error.hint}
@@ -170,11 +170,11 @@ class Conversions(Iterator[Result | Failure]):
         return next(self._results)
 
     def busy(self) -> list[tuple[str, Activity, float]]:
-        """The models that are worked on, with what is known of the work and for how many seconds."""
+        """The models in progress, each with its current activity and the seconds since it began."""
         return [(str(item.source), activity, seconds) for item, activity, seconds in self._engine.busy()]
 
     def close(self) -> None:
-        """End the work, whatever is left of it."""
+        """Stop the batch. Models that are not converted yet are left out."""
         self._resources.close()
         if isinstance(self._folder, Path):
             for folder in {(self._folder / target).parent for target in self._targets}:
@@ -207,7 +207,7 @@ class Conversions(Iterator[Result | Failure]):
             yield Conversion(source, self._folder, output, self._options, who, known.get(output))
 
     def _write_config(self) -> None:
-        """Write the operator config of all files that are in place, also those of an earlier batch whose model failed now."""
+        """Write the operator config of all files in place. This includes files of an earlier batch whose model failed now."""
         types = self._options.enable_type_reduction
         required = RequiredOperators(types=types)
         for text in self._required:
@@ -229,12 +229,12 @@ class Conversions(Iterator[Result | Failure]):
 
 
 def _operators(config: str) -> str:
-    """The lines of an operator config but for the names of models."""
+    """The lines of an operator config, without the names of models."""
     return "\n".join(line for line in config.splitlines() if not line.startswith("#"))
 
 
 def check_names(fix_dims: Iterable[str], stop_ops: Iterable[str], paths: Sequence[Location], crew: Crew) -> None:
-    """UsageError for a dimension to fix or a stop operator that no model has. Models are read until each name is found."""
+    """UsageError for a dimension to fix, or a stop operator, that occurs in no model. Models are read until each name is found."""
     dims, ops = set(fix_dims), unknown_operators(stop_ops)
     if not dims and not ops:
         return
@@ -274,7 +274,7 @@ def _journal(folder: Location) -> Journal | FarJournal:
 
 
 def _found(sources: PathLike | Sequence[PathLike]) -> tuple[Location, Sequence[Location]]:
-    """The folder that all models lie in, and the models."""
+    """The nearest folder above all models, and the models."""
     root: Location
     paths: Sequence[Location]
     if isinstance(sources, str | os.PathLike):

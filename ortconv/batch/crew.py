@@ -1,4 +1,4 @@
-"""Who does the work of a batch: this process, workers on this machine, a cluster, or an executor of the caller."""
+"""The executor of a batch: this process, workers on this machine, a cluster, or an executor of the caller."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ortconv.process import usable_cores, usable_memory
 from ortconv.watch import Limits
 
 TIMEOUT = 3600.0
-"""Seconds that a model may take."""
+"""Limit on the time for one model, in seconds."""
 
 WARM = ("ortconv.batch.work:warm_up",)
-"""What a new process calls before it works: it imports all that verbs need."""
+"""Functions that a new worker calls before its first task. They import the modules that all verbs need."""
 
 WARM_TO_CONVERT = ("ortconv.batch.work:warm_up_to_convert",)
-"""The same for conversions without validation."""
+"""The same for conversions without validation, which need fewer modules."""
 
 SHARE = 0.9
-"""How much of the machine's memory all workers may fill together."""
+"""Share of the machine's memory that all workers together may use."""
 
 LEAST_MEMORY = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """An executor, and how many pieces of work it does at a time. If `is_local`, its files are those of this machine."""
+    """An executor and the number of tasks that it runs at a time. If `is_local`, it sees the files of this machine."""
 
     executor: Executor
     jobs: int
@@ -77,13 +77,13 @@ def crew_of(
 
 
 def memory_share(jobs: int) -> int | None:
-    """The bytes that each of these workers may allocate; None where the machine's memory is not known."""
+    """Memory limit of each worker in bytes; None if the machine's memory is not known."""
     usable = usable_memory()
     return None if usable is None else max(int(usable * SHARE / jobs), LEAST_MEMORY)
 
 
 class Here(Executor):
-    """Does the work in this thread, when it is submitted."""
+    """An executor that runs each task in this thread, at `submit`."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Future[Any]:
         future: Future[Any] = Future()

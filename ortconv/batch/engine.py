@@ -1,4 +1,4 @@
-"""A batch: independent pieces of work, an executor of concurrent.futures that does them, and what comes of each as it ends."""
+"""A batch: independent tasks, an executor of concurrent.futures that runs them, and their results in the order of their ends."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 AHEAD = 4
-"""Pieces of work that wait for each worker: none may find nothing to do, and a batch of a million must not wait in memory."""
+"""Tasks in the queue for each worker. Workers must not be idle, and a batch of a million tasks must not be in memory at once."""
 
 
 class Engine(Generic[T, R]):
-    """Does `work` for each item on the executor of a crew."""
+    """Runs `work` on each item with the executor of a crew."""
 
     def __init__(self, work: Callable[[T], R], crew: Crew) -> None:
         self._work, self.crew = work, crew
         self._running: dict[Future[R], T] = {}
 
     def run(self, items: Iterable[T]) -> Iterator[tuple[T, R | OrtconvError]]:
-        """Each item with its result or error, in the order in which they end. Other exceptions end the batch."""
+        """Yield each item with its result or ortconv error, in the order in which they end. Any other exception ends the batch."""
         ended: queue.SimpleQueue[Future[R]] = queue.SimpleQueue()
         waiting = iter(items)
         try:
@@ -51,7 +51,7 @@ class Engine(Generic[T, R]):
                 return
 
     def busy(self) -> list[tuple[T, Activity, float]]:
-        """The items that are worked on, with what is known of the work and for how many seconds."""
+        """The items in progress, each with its current activity and the seconds since it began."""
         found = []
         for future, activity, seconds in getattr(self.crew.executor, "busy", list)():
             item = self._running.get(future)

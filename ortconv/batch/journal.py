@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NAME = ".ortconv-journal.jsonl"
 VERSION = 1
 UNIMPORTANT = ("details", "validate_budget", "write_config")
-"""Options that change no byte of a result."""
+"""Options that do not change the bytes of a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Record:
 
     @classmethod
     def parse(cls, line: bytes) -> Record | None:
-        """The record of a line; None for what is none, such as the half line of a full disk."""
+        """The record of a line; None if the line is not a record, such as the truncated last line of a full disk."""
         try:
             found = json.loads(line)
             if found.pop("version") != VERSION:
@@ -62,15 +62,15 @@ class Record:
 
 
 class Line(Protocol):
-    """What a journal holds."""
+    """The contents of a journal file."""
 
     def line(self) -> bytes:
-        """The same as one line, its end included."""
+        """The record as one line, with the line break."""
         ...
 
 
 class Journal:
-    """The journal of a folder, which this process alone has open as long as it exists. UsageError if another one has."""
+    """The journal of a folder. Only one process can have it open: UsageError if another one does."""
 
     def __init__(self, folder: Path, name: str = NAME) -> None:
         self.path = folder / name
@@ -96,7 +96,7 @@ class Journal:
             return {record.output: record for line in file if (record := Record.parse(line)) is not None}
 
     def append(self, record: Line) -> None:
-        """Add a line."""
+        """Append a line."""
         _write(self._descriptor, record)
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class Journal:
 
 
 def append(path: Path, record: Line) -> None:
-    """Add a line. Lines of several processes do not mix."""
+    """Append a line. Lines of several processes do not mix."""
     descriptor = _opened(path)
     try:
         _write(descriptor, record)
@@ -125,7 +125,7 @@ def _write(descriptor: int, record: Line) -> None:
 
 
 def is_current(record: Record, source: Path, folder: Path, options: Options) -> bool:
-    """Whether a record describes this source, with these options and versions, and the files that are in place."""
+    """Whether a record has this source, these options and versions, and files that are in place unchanged."""
     try:
         return record.key == key(source, record.external, options) and all(
             digest(folder / name) == wanted for name, wanted in record.files.items()
@@ -135,7 +135,7 @@ def is_current(record: Record, source: Path, folder: Path, options: Options) -> 
 
 
 def key(source: Path, external: Iterable[str], options: Options) -> str:
-    """A digest of all that the result depends on."""
+    """A digest of everything that determines the result: the source, options and versions."""
     files = [digest(source), *(f"{name} {digest(source.parent / name)}" for name in sorted(external))]
     return _digest_of([fingerprint(options), *files])
 

@@ -1,6 +1,6 @@
-"""Models and results on file systems of fsspec, such as s3://bucket/models. A location is a Path, or the text of a URL.
+"""Models and results on file systems of fsspec, such as s3://bucket/models. A location is a Path, or a URL as a string.
 
-Work on a model that is far away is done on a copy: the model and its weights come to a folder of their own, the results go back.
+A remote model and its weights are downloaded to a temporary folder. The conversion works there, and the results are uploaded.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ortconv.onnxio.load import names_in
 Location = Path | str
 
 OWN_MEMORY = "memory"
-"""The file system that each process has its own of."""
+"""The file system of fsspec that is in the memory of one process."""
 
 STORES = ("abfs", "adl", "az", "gcs", "gs", "s3")
-"""Where a file appears only when it is complete. Elsewhere it is renamed into its place."""
+"""File systems where a file appears only when it is complete. On others a file is written under another name, then renamed."""
 
 
 def location(text: str | os.PathLike[str]) -> Location:
-    """The location that a user names; file:// is a path like any other."""
+    """The location for a string of the user. file:// is treated as a path."""
     if not isinstance(text, str) or "://" not in text:
         return Path(text)
     return Path(text.removeprefix("file://")) if text.startswith("file://") else text.rstrip("/")
@@ -44,7 +44,7 @@ def below(folder: Location, name: str) -> Location:
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and the path there. UsageError if there is none, or its package is not installed."""
+    """The file system of a URL, and the path on it. UsageError if the protocol is not known, or its package is not installed."""
     try:
         import fsspec
     except ImportError:
@@ -59,7 +59,7 @@ def file_system(url: str) -> tuple[Any, str]:
 
 
 def find_urls(url: str) -> tuple[str, list[str]]:
-    """The folder, and the .onnx files below it, sorted, without hidden ones and those that a conversion wrote; or the one file."""
+    """The folder and its .onnx files, sorted, or the one file. Hidden files and files that a conversion wrote are left out."""
     system, path = file_system(url)
     try:
         if system.isfile(path):
@@ -76,7 +76,7 @@ def _is_source(name: str) -> bool:
 
 
 def check_reach(locations: Iterable[Location], *, in_process: bool) -> None:
-    """UsageError for files in this process's memory where other processes do the work."""
+    """UsageError for locations in this process's memory if other processes do the work."""
     for one in locations:
         if isinstance(one, str) and one.startswith(f"{OWN_MEMORY}://") and not in_process:
             hint = "give an executor of threads, or files that all of them reach"
@@ -84,7 +84,7 @@ def check_reach(locations: Iterable[Location], *, in_process: bool) -> None:
 
 
 def convert_far(item: Conversion) -> Outcome:
-    """`convert_one` on copies of the files, where the source or the folder is a URL."""
+    """Call `convert_one` on local copies if the source or the folder is a URL."""
     with TemporaryDirectory(prefix="ortconv-") as name:
         folder = Path(name)
         source = folder / "in" / posixpath.basename(item.source) if isinstance(item.source, str) else item.source
@@ -110,7 +110,7 @@ def convert_far(item: Conversion) -> Outcome:
 
 
 def _fetch_model(url: str, target: Path) -> None:
-    """Copy a model with the files of its weights."""
+    """Download a model and the files with its weights."""
     fetch(url, target)
     for name in names_in(target)[2]:
         path = "/".join(components(name))
@@ -118,7 +118,7 @@ def _fetch_model(url: str, target: Path) -> None:
 
 
 def _fetch_results(known: Record | None, folder: str, near: Path) -> None:
-    """Copies of what an earlier batch noted, as far as it is there."""
+    """Download the files that an earlier batch recorded, as far as they exist."""
     near.mkdir()
     for name in known.files if known is not None else ():
         with suppress(FileNotFoundError):
@@ -146,21 +146,21 @@ def _send(source: Path, url: str) -> None:
 
 
 def write_far(url: str, text: str) -> None:
-    """Put a text in place."""
+    """Upload a text."""
     system, path = file_system(url)
     system.makedirs(posixpath.dirname(path), exist_ok=True)
     system.pipe_file(path, text.encode("utf-8", "backslashreplace"))
 
 
 class FarJournal:
-    """The journal of a folder at a URL. Unlike that on a disk, it keeps no other batch away."""
+    """The journal of a folder at a URL. Unlike a local journal, it does not lock out other batches."""
 
     def __init__(self, folder: str) -> None:
         self._system, self._path = file_system(f"{folder}/{NAME}")
         self._system.makedirs(posixpath.dirname(self._path), exist_ok=True)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no file is open."""
 
     def records(self) -> dict[str, Record]:
         """The last record of each output."""
@@ -176,7 +176,7 @@ class FarJournal:
 
 
 def common_folder(locations: Sequence[Location]) -> Location:
-    """The folder that all of these lie in."""
+    """The nearest folder above all of these locations."""
     if all(isinstance(one, Path) for one in locations):
         return Path(os.path.commonpath([Path(one).parent for one in locations]))
     folders = [posixpath.dirname(str(one)).split("/") for one in locations]

@@ -1,7 +1,7 @@
 """Workers on this machine, as an executor of concurrent.futures.
 
-A worker that dies, or takes more time or memory than a task may, fails that task alone: its future gets the error, and another
-worker takes the next one.
+If a worker dies or exceeds the time or memory limit, only its task fails: the future gets the error, and another worker runs the
+next task.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from ortconv.watch import MOST_ATTEMPTS, Activity, Death, Limits
 NONE = Limits()
 
 MOST_SERVERS = 4
-"""How often workers are started anew after the death of the process that makes them."""
+"""Number of restarts of the fork server after it died."""
 
 
 class ServerDiedError(Exception):
-    """The process that makes workers died, and they with it."""
+    """The fork server died, and its workers with it."""
 
 
 @dataclass(eq=False, slots=True)
 class Worker:
-    """A process with a channel to it, and what it does."""
+    """A worker process, its channel, and its current task."""
 
     id: int
     channel: Connection
     task: Task | None = None
     future: Future[Any] | None = None
     activity: Activity | None = None
-    """None until it has begun the task."""
+    """None until the worker has begun the task."""
     since: float = 0.0
 
 
 class Starter(Protocol):
-    """Makes workers, and says how they ended."""
+    """Starts workers and reports their exit codes."""
 
     def start(self) -> Worker: ...
     def exit_code(self, worker: Worker) -> int: ...
@@ -59,7 +59,7 @@ class Starter(Protocol):
 
 
 class ForkServer:
-    """Workers forked by a process that has done all imports (Linux)."""
+    """Starts workers as forks of a process that has done all imports (Linux)."""
 
     def __init__(self, warm: Sequence[str]) -> None:
         self._control, theirs = socket.socketpair()
@@ -103,7 +103,7 @@ class ForkServer:
 
 
 class Spawner:
-    """Workers that are processes of their own from the start, each with its own imports (macOS, Windows)."""
+    """Starts workers as separate processes, each of which does its own imports (macOS, Windows)."""
 
     def __init__(self, warm: Sequence[str]) -> None:
         self._warm = warm
@@ -128,7 +128,7 @@ class Spawner:
 
 
 def _python(role: str, descriptor: int, warm: Sequence[str]) -> subprocess.Popen[bytes]:
-    """A process of `ortconv.batch.worker` that inherits the descriptor and can import what this one can."""
+    """Start a process of `ortconv.batch.worker` that inherits the descriptor and has this process's module search path."""
     command = [sys.executable, "-P", "-m", "ortconv.batch.worker", role, str(descriptor), *warm]
     shown = None if os.environ.get("ORTCONV_DEBUG") else subprocess.DEVNULL
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
@@ -171,14 +171,14 @@ class LocalPool(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Let the workers end: at once with `cancel_futures`, else when nothing is left to do."""
+        """End the workers: at once with `cancel_futures`, else after the last task."""
         self._is_closing, self._is_aborted = True, self._is_aborted or cancel_futures
         self._wake.send_bytes(b"+")
         if wait and self._thread is not None:
             self._thread.join()
 
     def busy(self) -> list[tuple[Future[Any], Activity, float]]:
-        """What the workers do now: future, activity, and seconds since the task began."""
+        """The running tasks: future, activity, and seconds since the task began."""
         now = time.monotonic()
         workers = list(self._workers)
         return [(w.future, w.activity or Activity(), now - w.since) for w in workers if w.future is not None]
@@ -211,7 +211,7 @@ class LocalPool(Executor):
         return True
 
     def _take_back(self) -> None:
-        """Let what workers did be waited for again, after the death of their server."""
+        """Put the tasks of the workers back into the queue after their server died."""
         for worker in self._workers:
             worker.channel.close()
             if worker.task is not None and worker.future is not None:
@@ -274,7 +274,7 @@ class LocalPool(Executor):
         return code
 
     def _bury(self, worker: Worker, starter: Starter) -> None:
-        """Fail the task of a worker that died, or start it again without the call that killed the worker."""
+        """Fail the task of a worker that died. If a risky call killed it, start the task again without that call."""
         death = Death(self._remove(worker, starter), worker.activity or Activity())
         task, future = worker.task, worker.future
         if task is None or future is None:

@@ -1,4 +1,4 @@
-"""What a worker does with one model of a batch."""
+"""The work on one model of a batch, done in a worker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FACTS = ("nodes_before", "nodes_after", "bytes_before", "bytes_after", "warnings
 
 
 class Journaling(Enum):
-    """Who adds a line to the journal: nobody, the worker before files are put in place, or the process that runs the batch."""
+    """Who appends a line to the journal: nobody, the worker before it puts files in place, or the process that runs the batch."""
 
     NONE = 0
     WORKER = 1
@@ -29,7 +29,7 @@ class Journaling(Enum):
 
 
 Outcome = tuple[Result, Record | None]
-"""What comes of a model, and its line for the journal."""
+"""The result of a model, and its line for the journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Conversion:
 
 
 def convert_one(item: Conversion, observer: Observer | None = None) -> Outcome:
-    """The result of a conversion, or what is known of one that would change nothing."""
+    """The result of a conversion, or the recorded one if the conversion would change nothing."""
     source, folder, known = item.source, item.folder, item.known
     if isinstance(source, str) or isinstance(folder, str):
         from ortconv.batch.locations import convert_far
@@ -73,7 +73,7 @@ def convert_one(item: Conversion, observer: Observer | None = None) -> Outcome:
 
 
 def _record(output: str, result: Result, draft: Path, source: Path, folder: Path, options: Options) -> Record:
-    """The line of a result, which is still in its draft."""
+    """The journal line of a result whose files are still drafts."""
     others = map(Path, result.files[1:])
     return Record(
         output,
@@ -96,7 +96,7 @@ def _convert_fitting(
     observer: Observer | None,
     placing: Callable[[Result, Path], None] | None,
 ) -> Result:
-    """The result with those options that concern the model: dimensions and stop operators of other models are left out."""
+    """The result with the options that apply to the model: names of other models' dimensions and stop operators are left out."""
     options = replace(options, write_config=False)
     if options.nnapi_partitioning_stop_ops is not None:
         options = replace(options, nnapi_partitioning_stop_ops=fitting(options.nnapi_partitioning_stop_ops, source))
@@ -110,7 +110,7 @@ def _convert_fitting(
 
 
 def fitting(stop_ops: Iterable[str], source: Path) -> tuple[str, ...]:
-    """The stop operators without those that are neither known nor in the model."""
+    """The stop operators that are known or occur in the model."""
     stop_ops = tuple(stop_ops)
     unknown = unknown_operators(stop_ops)
     absent = unknown - names_in(source)[1] if unknown else unknown
@@ -118,7 +118,7 @@ def fitting(stop_ops: Iterable[str], source: Path) -> tuple[str, ...]:
 
 
 def unknown_operators(names: Iterable[str]) -> set[str]:
-    """Those that are no operators of ONNX or ONNX Runtime: a model may have them from another domain."""
+    """Stop operators that neither ONNX nor ONNX Runtime has. A model may have them from another domain."""
     names = set(names)
     if not names:
         return names
@@ -128,7 +128,7 @@ def unknown_operators(names: Iterable[str]) -> set[str]:
 
 
 def warm_up() -> None:
-    """Import what conversions need, by doing a small one."""
+    """Import the modules that conversions need, by converting a small model."""
     from ortconv.backends.onnxruntime_cpu import runtime
 
     runtime()
@@ -136,7 +136,7 @@ def warm_up() -> None:
 
 
 def warm_up_to_convert() -> None:
-    """Import what conversions without validation need."""
+    """Import the modules that conversions without validation need."""
     _convert_small_one(Options(validate=False, write_config=False))
 
 

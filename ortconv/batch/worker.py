@@ -28,7 +28,9 @@ from ortconv.errors import InternalError, OrtconvError, UnsupportedError
 from ortconv.watch import Limits
 
 GROWTH = 8
-"""A worker that has grown by an eighth of its limit is replaced: what one model leaves counts against the next one's limit."""
+"""A worker whose memory has grown by an eighth of its limit is replaced, since leftovers of one model count against the next one's
+limit.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of a task: a value, or an error. A worker that is `worn` takes no other task."""
+    """The result of a task: a value or an error. A worker that is `worn` gets no other task."""
 
     value: Any = None
     error: OrtconvError | None = None
@@ -70,7 +72,7 @@ def perform(task: Task) -> Done:
 
 
 def serve(channel: Connection) -> None:
-    """Do the tasks that come through a channel, until it ends."""
+    """Do the tasks that arrive on a channel, until it is closed."""
     least = process.data_bytes()
     while True:
         try:
@@ -96,7 +98,7 @@ def serve(channel: Connection) -> None:
 
 
 def fork_workers(control: socket.socket) -> None:
-    """Fork a worker for each descriptor that comes, and tell the ids and exit codes of workers as lines of JSON."""
+    """Fork a worker for each descriptor that arrives. Report the ids and exit codes of workers as lines of JSON."""
     awake, wake = os.pipe()
     for end in (awake, wake):
         os.set_blocking(end, False)
@@ -156,7 +158,7 @@ def _tell(control: socket.socket, message: list[Any]) -> None:
 
 
 def main() -> None:
-    """The process of a command line as above, whose further arguments are functions to call first, MODULE:NAME."""
+    """Start a process of a command line as above. Further arguments are functions to call first, MODULE:NAME."""
     role, descriptor, *warm = sys.argv[1:]
     process.take_over()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

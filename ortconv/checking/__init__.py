@@ -1,1 +1,1 @@
-"""Gates on a model against a stored one: what moved since, and whether that is allowed."""
+"""Gates on a model against an accepted one: the changes since, and whether they are allowed."""

@@ -1,4 +1,4 @@
-"""A baseline: a file with facts about a model that was accepted, and a copy of that model in a folder beside it."""
+"""A baseline: a file with facts about an accepted model, and a folder next to it with a copy of that model."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from ortconv.onnxio.external import components
 from ortconv.pipeline.manifest import ModelDigest, digest_model, read_model_digest
 
 VERSION = 1
-"""Of the JSON document."""
+"""Version of the JSON document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """An accepted model. Times are not in it: both models are measured side by side in each check."""
+    """An accepted model. It has no times: each check measures both models side by side."""
 
     model: ModelDigest
     facts: Facts
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
+        """The baseline as plain data, for JSON."""
         return {"version": VERSION, **asdict(self)}
 
 
 def read_baseline(path: Path) -> Baseline:
-    """The baseline of a file. FormatError for what is none."""
+    """Read the baseline of a file. FormatError if the file is not a baseline."""
     try:
         found = json.loads(read_text(path, refusal=FormatError))
         if found["version"] != VERSION:
@@ -43,7 +43,7 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def stored_model(path: Path, baseline: Baseline) -> Path:
-    """The copy of the model. UsageError where it is missing, or is not the one that was accepted."""
+    """The path of the model's copy. UsageError if it is missing or differs from the accepted model."""
     wanted = _files(path.parent, baseline)
     for file, sha256 in wanted.items():
         if not file.is_file():
@@ -58,9 +58,9 @@ def stored_model(path: Path, baseline: Baseline) -> Path:
 
 
 def write_baseline(path: Path, model: Path, external: tuple[str, ...], facts: Facts, old: Baseline | None) -> Baseline:
-    """Accept a model: copy it into the folder X.model beside X.json, and write X.json. The copy of the old baseline goes.
+    """Accept a model: copy it into the folder X.model next to X.json, and write X.json. The copy of the old baseline is removed.
 
-    UsageError where a file that is not of the old baseline is in the way.
+    UsageError if one of the paths holds a file that does not belong to the old baseline.
     """
     folder = path.with_name(f"{path.stem}.model")
     before = {} if old is None else _files(path.parent, old)
@@ -79,7 +79,7 @@ def write_baseline(path: Path, model: Path, external: tuple[str, ...], facts: Fa
 
 
 def _files(folder: Path, baseline: Baseline) -> dict[Path, str]:
-    """The files of the copy with their digests, the model first."""
+    """The files of the copy with their digests, the model file first."""
     place = folder.joinpath(*components(baseline.model.file))
     weights = {place.parent.joinpath(*components(n)): one.sha256 for n, one in baseline.model.external.items()}
     return {place: baseline.model.sha256, **weights}

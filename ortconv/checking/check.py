@@ -1,4 +1,4 @@
-"""A model held against a baseline: what moved since that was accepted, and which conditions hold."""
+"""A check of a model against a baseline: the differences, and the conditions that hold."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from ortconv.report import comparison
 from ortconv.report.gates import METRICS, GateCondition, failed_gates, metrics_of, parse_gates
 
 VERSION = 1
-"""Of the JSON document."""
+"""Version of the JSON document."""
 
 BACKENDS = ("onnxruntime",)
-"""Where outputs are compared."""
+"""The backend on which outputs are compared."""
 
 MEASURED = ("latency", "load", "memory")
 
 SAME = {"max_abs": 0.0, "scaled": 0.0, "ulp": 0.0, "cosine": 1.0, "snr": math.inf, "outputs": 0.0}
-"""The measures of equal outputs."""
+"""The metrics of equal outputs."""
 
 DEFAULT_GATES = (
     "onnxruntime>+0", "missing>0", "partitions>+0", "coverage<-0", "size>+5%", "outputs>0", "latency>+10%", "memory>+25%",
 )  # fmt: skip
-"""The conditions of a check that is given none."""
+"""The conditions of a check for which the user gives none."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedMetric:
-    """A metric of both models, as numbers and as people read them. None: not known, or no number."""
+    """A metric of both models, as numbers and as formatted text. None if it is not known or not a number."""
 
     name: str
     value: float | None
@@ -48,7 +48,7 @@ class CheckedMetric:
     shown_baseline: str
     moved: bool
     note: str
-    """What is behind a change."""
+    """The cause of a change, such as the operators that were added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +62,23 @@ class FailedCondition:
 
 @dataclass
 class Check:
-    """What a check found."""
+    """The result of a check."""
 
     model: str
     baseline: str
     stored: str
-    """The model of the baseline; empty where there was none."""
+    """The file of the baseline's model; empty if there was no baseline."""
     target: list[str]
     metrics: list[CheckedMetric] = field(default_factory=list)
     conditions: list[str] = field(default_factory=list)
     failed: list[FailedCondition] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What could not be compared."""
+    """Reasons why something could not be compared."""
     updated: bool = False
-    """Whether the baseline was written."""
+    """Whether the baseline file was written."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
+        """The check as plain data, for JSON."""
         return {"version": VERSION, **asdict(self)}
 
     def refuse(self) -> None:
@@ -94,7 +94,7 @@ class Check:
 
 @dataclass
 class _Values:
-    """Values of both models by metric, notes, and for measured values the ends of the confidence interval."""
+    """Values of both models by metric, causes of changes, and the ends of the confidence interval for measured metrics."""
 
     now: dict[str, float]
     then: dict[str, float]
@@ -104,7 +104,7 @@ class _Values:
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """How both models are run: inputs, those to make up, and limits. With `measure`, time and memory are measured, too."""
+    """How both models are run: given inputs, inputs to generate, and limits. With `measure`, time and memory are measured."""
 
     arrays: Mapping[str, Any] = field(default_factory=dict)
     draws: Mapping[str, Draw] = field(default_factory=dict)
@@ -169,7 +169,7 @@ def _check_target(path: Path, now: Facts, then: Facts) -> None:
 
 
 def _static(now: Facts, then: Facts, app_config: str | Path | None) -> _Values:
-    """The metrics that need no run."""
+    """Compare the metrics that need no run."""
     if app_config is None:
         config = RequiredOperators.parse("\n".join(then.required))
     else:
@@ -210,14 +210,14 @@ def _run_both(model: Path, stored: Path, values: _Values, found: Check, runs: Ru
 
 
 def _tell_same(values: _Values, found: Check) -> None:
-    """The model is that of the baseline: its outputs are the same by definition, and its times have no meaning."""
+    """Fill in the metrics of a model that is identical to the baseline's: its outputs are equal, its times are not measured."""
     values.now |= SAME | dict.fromkeys(MEASURED, math.nan)
     values.then |= SAME | dict.fromkeys(MEASURED, math.nan)
     found.notes.append("the model is that of the baseline, byte for byte: it was not run")
 
 
 def _tell_interface(values: _Values, found: Check, outputs: int, error: UsageError) -> None:
-    """The models take different inputs: each output counts as one that differs."""
+    """Fill in the metrics of models with different inputs: each output counts as different."""
     values.now |= {"outputs": outputs}
     values.then |= {"outputs": 0.0}
     values.notes["outputs"] = error.message
@@ -235,7 +235,7 @@ def _tell_times(values: _Values, measured: Measured) -> None:
 
 
 def _judge(found: Check, values: _Values, conditions: Sequence[GateCondition]) -> None:
-    """Find the conditions that hold; those given by default only as far as their metrics are known."""
+    """Find the conditions that hold. A default condition is skipped if its metric is not known."""
     chosen = conditions or [
         one for one in parse_gates(DEFAULT_GATES, "check") if one.metric.name in values.now.keys() & values.then.keys()
     ]

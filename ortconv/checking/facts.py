@@ -1,4 +1,4 @@
-"""What a model is, as far as a check compares it: what needs no run."""
+"""The facts about a model that a check compares without running it."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from ortconv.report.gates import release_number
 from ortconv.report.partitions import refusals
 
 MOST_NAMES = 4
-"""How many names a note has."""
+"""Number of names in a note."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a model without a run. An .onnx model is divided as it is after level basic."""
+    """Facts about a model that need no run. An .onnx model is partitioned as it is after level basic."""
 
     target: list[str]
-    """The accelerator that the model is divided for, as NAME=VALUE."""
+    """The accelerator of the partitions, as NAME=VALUE."""
     metrics: dict[str, float]
-    """By the names that conditions have for them."""
+    """Numbers by the metric's name in conditions."""
     onnxruntime: str
     """The oldest release that loads the model."""
     onnxruntime_reason: str
     operators: dict[str, int]
     required: list[str]
-    """The lines of an operator config: operators with types."""
+    """The lines of an operator config: operators and their types."""
     refusals: dict[str, int]
-    """Nodes that the accelerator refuses, by operator and rule."""
+    """Number of nodes that the accelerator refuses, by operator and rule."""
 
     def values(self) -> dict[str, float]:
-        """All metrics as numbers, those that need a run excepted."""
+        """All metrics that need no run, as numbers."""
         return {**self.metrics, "onnxruntime": release_number(self.onnxruntime)}
 
 
 def facts_of(path: Path, target: Target) -> tuple[Facts, tuple[str, ...]]:
-    """What is known of a model, and its files with weights."""
+    """Collect the facts about a model, and the files with its weights."""
     model = load(path, only_to_run=True)
     oldest = oldest_release(model)
     operators = operator_counts(model)
@@ -68,7 +68,7 @@ def facts_of(path: Path, target: Target) -> tuple[Facts, tuple[str, ...]]:
 
 
 def _required(model: Model) -> list[str]:
-    """The lines of the operator config. The model is changed where it has saved fusions: these are made."""
+    """The lines of the operator config. Saved fusions of the model are applied first, in place."""
     required = RequiredOperators(types=True)
     require(required, model, Options(optimization_style="Runtime" if model.saved else "Fixed"))
     return [line for line in required.text().splitlines() if not line.startswith("#")]
@@ -89,7 +89,7 @@ def lacking(facts: Facts, config: RequiredOperators) -> list[Missing]:
 
 
 def notes_on(now: Facts, then: Facts, missing: list[Missing]) -> dict[str, str]:
-    """What is behind metrics that moved, in a phrase each."""
+    """The causes of changed metrics, one phrase for each."""
     operators = _moved(now.operators, then.operators)
     refused = _moved(now.refusals, then.refusals)
     new = [name for name in now.operators if name not in then.operators]
@@ -103,7 +103,7 @@ def notes_on(now: Facts, then: Facts, missing: list[Missing]) -> dict[str, str]:
 
 
 def _moved(now: Mapping[str, int], then: Mapping[str, int]) -> str:
-    """The counts that differ, those first that differ most, such as: Conv 20 -> 21."""
+    """The counts that differ, the largest difference first, such as: Conv 20 -> 21."""
     names = [name for name in {**now, **then} if now.get(name, 0) != then.get(name, 0)]
     names.sort(key=lambda name: (-abs(now.get(name, 0) - then.get(name, 0)), name))
     return _first([f"{name} {then.get(name, 0)} -> {now.get(name, 0)}" for name in names])

@@ -1,4 +1,4 @@
-"""Two models side by side: runs in turns, in processes of their own."""
+"""Measurements of two models side by side, in processes of their own."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ from ortconv.tuning.intervals import Interval, interval, log_ratio
 from ortconv.tuning.measuring import Block, Entrant, measure_block, measure_memory
 
 BLOCKS = 7
-"""Processes in which both models take turns. Each gives one ratio."""
+"""Number of processes in which both models run in turns. Each gives one ratio."""
 
 LOOKS = 3
-"""Processes in which the memory of each model is measured. The least counts."""
+"""Number of processes in which the memory of each model is measured. The smallest peak counts."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class Measured(NamedTuple):
-    """By metric, how much longer the model takes than the base, and the seconds of the base. Peak memory of model and base."""
+    """Ratios of the model's times to the base's, and the base's times in seconds, by metric. Peak memory of model and base in
+    bytes.
+    """
 
     ratios: Mapping[str, tuple[Interval, float]]
     memory: tuple[int, int] | None
 
 
 def measure_both(model: Path, base: Path, feeds: Feeds, library: Path | None = None) -> Measured:
-    """Run two models on the same inputs. The error of a run is raised."""
+    """Run two models on the same inputs. If a run fails, its error is raised."""
     entrants = _entrant(base), _entrant(model)
     blocks = [Block(entrants, number, library) for number in range(BLOCKS)]
     with crew_of(None, 1, None, None, isolated=True, fresh=True) as crew:
@@ -60,13 +62,13 @@ def _median(times: Iterable[Iterable[float]]) -> float:
 
 
 def _least(model: Sequence[int | None], base: Sequence[int | None]) -> tuple[int, int] | None:
-    """The least peaks; None where the system does not know them."""
+    """The smallest peaks in bytes; None if the system does not report them."""
     known = [[peak for peak in peaks if peak is not None] for peaks in (model, base)]
     return (min(known[0]), min(known[1])) if all(known) else None
 
 
 def _each(work: Callable[[T], R], items: Iterable[T], crew: Crew) -> list[R]:
-    """The results of some work, one after the other. The first error is raised."""
+    """The results of some calls, made one after the other. The first error is raised."""
     found = []
     for _, outcome in Engine(work, crew).run(items):
         if isinstance(outcome, OrtconvError):

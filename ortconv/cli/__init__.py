@@ -69,7 +69,7 @@ class Verbs(click.Group):
 
 @cache
 def command_of(name: str) -> click.Command:
-    """A verb, whose commands check their outputs before they begin."""
+    """A verb. Its commands check their output paths before they begin."""
     command: click.Command = import_module(VERBS[name][0]).command
     for one in (command, *(command.commands.values() if isinstance(command, click.Group) else ())):
         one.callback = _checked(one.callback)
@@ -77,7 +77,7 @@ def command_of(name: str) -> click.Command:
 
 
 class _ReaderGoneError(Exception):
-    """Nobody reads stdout any more. Click would make exit code 1 of a BrokenPipeError."""
+    """The reader of stdout is gone. Click would turn the BrokenPipeError into exit code 1."""
 
 
 def _checked(callback: Callable[..., Any] | None) -> Callable[..., Any] | None:
@@ -99,7 +99,7 @@ def _checked(callback: Callable[..., Any] | None) -> Callable[..., Any] | None:
 
 
 def _limited(flags: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """The limits of a command that works on one model. With a directory, each model has them: see `ortconv.batch`."""
+    """Set the limits of a command that works on one model. With a directory, each model has its own: see `ortconv.batch`."""
     from ortconv.watch import Limits, limited, note_file
 
     model = flags.get("model")
@@ -125,14 +125,14 @@ def cli() -> None:
 
 @dataclass
 class Printed:
-    """Whether one JSON document is to be printed, and whether it has been."""
+    """Whether the command must print one JSON document, and whether it has printed it."""
 
     wanted: bool
     done: bool = False
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command line; its exit code. Nothing but a bug of ours ends in a traceback, and that only with ORTCONV_DEBUG set."""
+    """Run a command line and return its exit code. Only a bug in ortconv ends in a traceback, and only with ORTCONV_DEBUG set."""
     printed = Printed("--json" in arguments)
     try:
         _check_text(arguments)
@@ -167,14 +167,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def report(arguments: Sequence[str], error: OrtconvError) -> int:
-    """Print the error that a command line ended with before it could; its exit code."""
+    """Print an error that was raised before the command began, and return its exit code."""
     printed = Printed("--json" in arguments)
     fail(error)
     return _ended(printed, error.message, error.exit_code, error)
 
 
 def _check_text(arguments: Sequence[str]) -> None:
-    """UsageError for an argument that no shell can give: one that names no file."""
+    """UsageError for an argument that cannot name a file, such as one with a NUL character."""
     for argument in arguments:
         try:
             os.fsencode(argument)
@@ -193,7 +193,7 @@ def print_json(document: Any, indent: int | None = 1) -> None:
 
 
 def _ended(printed: Printed, message: str, code: int, error: OrtconvError | None = None) -> int:
-    """The exit code of a failure, after a JSON document of it where one is wanted and the command printed none."""
+    """The exit code of a failure. With --json, first print a document about it, unless the command has printed one."""
     if printed.wanted and not printed.done:
         places = {key: getattr(error, key, None) for key in ("file", "node", "hint")}
         click.echo(json.dumps({"version": 1, "error": message, **places, "exit_code": code}, indent=1))
@@ -201,7 +201,7 @@ def _ended(printed: Printed, message: str, code: int, error: OrtconvError | None
 
 
 def _by_system(error: MemoryError | OSError) -> OrtconvError:
-    """An error for what the system refuses: memory, or a file that could not be read or written."""
+    """An error for an exception of the system: out of memory, or a file that could not be read or written."""
     if isinstance(error, MemoryError) or error.errno == errno.ENOMEM:
         return UnsupportedError(
             f"out of memory{f': {error}' if str(error) else ''}",
@@ -220,12 +220,12 @@ def fail(error: OrtconvError) -> None:
 
 
 def printable(text: str) -> str:
-    """The text with control characters escaped: names come from model files and must not move the cursor."""
+    """The text with control characters escaped. Names come from model files and must not control the terminal."""
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape", "surrogatepass").decode() for c in text
     )
 
 
 def color() -> bool | None:
-    """What click is told about colors: never with NO_COLOR, else as the stream is."""
+    """The `color` argument of click: False with NO_COLOR, else None, which means as the stream supports."""
     return False if os.environ.get("NO_COLOR") else None

@@ -1,4 +1,4 @@
-"""Command lines that do the present command again, on other models."""
+"""Command lines that repeat the present command on other models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOWN = ("as_json", "quiet", "verbose", "markdown")
 
 
 def options_given() -> list[str]:
-    """The options of the present command that are on its command line, but for those that name files to write."""
+    """The options on the present command line, without those that name output files."""
     context = click.get_current_context()
     return [
         word
@@ -42,9 +42,10 @@ def _words(option: click.Option, value: object) -> Iterator[str]:
 
 
 def add_reduce_line(error: OrtconvError, model: Path, *commands: Sequence[str], output: str | None = None) -> None:
-    """Add to an error's hint how to shrink the model on which these commands, one after the other, end with it.
+    """Add the `ortconv reduce` line to an error's hint. It shrinks the model while these commands, in this order, end with the
+    error.
 
-    `output` is what they print then, and not for other failures with the same exit code.
+    `output` is a text that distinguishes this failure from others with the same exit code.
     """
     check = " && ".join(" ".join(map(_quoted, ("ortconv", *words))) for words in commands)
     expected = ["--expect-exit", str(error.exit_code), *(["--expect-output", output] if output else [])]
@@ -53,5 +54,5 @@ def add_reduce_line(error: OrtconvError, model: Path, *commands: Sequence[str], 
 
 
 def _quoted(word: str) -> str:
-    """A word as the shell reads it; {} stays as it is, since `ortconv reduce` puts a quoted path there."""
+    """A word in the shell's syntax. {} stays unquoted, since `ortconv reduce` replaces it with a quoted path."""
     return shlex.quote(word.replace("{}", "@@")).replace("@@", "{}")

@@ -1,4 +1,4 @@
-"""What a person sees of a batch: a live display or one line for each model, and at the end the counts and a table of failures."""
+"""The view of a batch: a live display or one line for each model, and at the end the counts and a table of failures."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ Busy = Callable[[], list[tuple[str, "Activity", float]]]
 
 
 class Batch(Protocol):
-    """Work that is under way."""
+    """A batch in progress."""
 
     def busy(self) -> list[tuple[str, Activity, float]]: ...
     def close(self) -> None: ...
 
 
 MOST_FAILURES = 200
-"""Rows of the table at the end; the lines above it and --summary name all of them."""
+"""Rows of the table at the end. The lines above it and --summary list all failures."""
 
 REFRESHES = 4
-"""Of the live display, per second."""
+"""Refreshes of the live display per second."""
 
 
 @dataclass
 class BatchView:
-    """Shows what comes of each model of a batch, and counts it. `done` is the verb of the counts, such as converted."""
+    """Shows and counts the results of a batch. `done` is the verb in the counts, such as converted."""
 
     done: str
     total: int
@@ -55,13 +55,13 @@ class BatchView:
     unchanged: int = 0
     failures: list[Failure] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
-    """Files about the batch as a whole, as LABEL FILE."""
+    """Files that concern the whole batch, as LABEL FILE."""
     _began: float = field(default_factory=time.monotonic)
     _console: Console | None = None
 
     @contextmanager
     def shown(self, batch: Batch, *, live: bool = True) -> Iterator[None]:
-        """The batch, which ends with the block; with what its workers do, if stderr is a terminal."""
+        """Yield the batch and close it at the end. If stderr is a terminal, the workers' activities are shown."""
         is_live = live and is_terminal() and not (self.quiet or self.as_json)
         try:
             with closing(batch), self._live(batch.busy) if is_live else nullcontext():
@@ -73,7 +73,7 @@ class BatchView:
 
     @contextmanager
     def _live(self, busy: Busy) -> Iterator[None]:
-        """A bar and a line for each busy worker on stderr as long as the block lasts."""
+        """Show a progress bar and a line for each busy worker on stderr until the end of the block."""
         from rich.console import Console
         from rich.live import Live
 
@@ -93,7 +93,7 @@ class BatchView:
                 self._console = None
 
     def show(self, text: str, document: dict[str, Any], *, unchanged: bool = False) -> None:
-        """A model that is done: a line, or more, for people, and its document for --json."""
+        """Report a finished model: one or more lines, or its document for --json."""
         self.finished += 1
         self.unchanged += unchanged
         if self.as_json:
@@ -102,7 +102,7 @@ class BatchView:
             self._print(text, err=False)
 
     def fail(self, failure: Failure) -> None:
-        """A model that failed."""
+        """Report a model that failed."""
         self.failures.append(failure)
         hint = f" ({failure.error.hint})" if failure.error.hint else ""
         error = failure.error.at(file=failure.source)
@@ -111,7 +111,7 @@ class BatchView:
             self._stream({"status": "failed", **failure.to_dict()})
 
     def end(self, summary: Path | None = None, github: bool = False) -> None:
-        """The counts, what was written, and the failures by kind."""
+        """Print the counts, the written files, and the failures by kind."""
         if summary is not None:
             write_text(summary, self._markdown())
         if github:
@@ -181,7 +181,7 @@ class BatchView:
             click.echo(text, err=err, color=color())
 
     def _picture(self, busy: Busy, width: int, height: int) -> Any:
-        """The busy workers, and the bar below them, as text that fits the terminal."""
+        """The busy workers and the progress bar as text that fits the terminal."""
         from rich.text import Text
 
         workers = sorted(busy(), key=lambda one: -one[2])
@@ -204,7 +204,7 @@ class BatchView:
 
 
 def _cut(text: str, width: int) -> str:
-    """The text in a line: what is too long for it loses its middle."""
+    """The text on one line, with its middle cut out if it is too long."""
     if len(text) < width:
         return text
     kept = max(width - 1, 2)
@@ -223,6 +223,6 @@ def _duration(seconds: float) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text for a cell of a Markdown table, in which nothing is markup."""
+    """Text for a cell of a Markdown table, with its special characters escaped."""
     plain = " ".join(printable(text).split())
     return "".join(f"\\{c}" if c in "\\|`*_[]<>#" else c for c in plain)

@@ -92,7 +92,7 @@ def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, 
 
 
 def _show(view: Any, event: Event) -> None:
-    """A line for a conversion or a failure; checks are in the tables at the end."""
+    """A line for a conversion or a failure. Checks are shown in the tables at the end."""
     from ortconv.batch import Failure
     from ortconv.pipeline import Result
 
@@ -104,7 +104,7 @@ def _show(view: Any, event: Event) -> None:
 
 
 def sections(build: Build) -> Iterator[Section]:
-    """What a build made, as tables: the artifacts, then what moved where gates fail."""
+    """The results of a build as tables: the artifacts, then the changed metrics of failed gates."""
     from ortconv.cli.check import sections as of_check
     from ortconv.project.build import GATE
     from ortconv.report.sections import Section

@@ -84,7 +84,7 @@ def command(
 
 
 def sections(found: Check) -> Iterator[Section]:
-    """What a check found, as tables."""
+    """The result of a check, as tables."""
     from ortconv.report.sections import Section
 
     total, failed = len(found.conditions), len(found.failed)
@@ -102,7 +102,7 @@ def sections(found: Check) -> Iterator[Section]:
 
 
 def _change(value: float | None, baseline: float | None) -> str:
-    """The change in percent, where that says something."""
+    """The change in percent; empty if a percentage has no meaning."""
     if value is None or not baseline:
         return ""
     return f"{100 * (value / baseline - 1):+.1f}%"

@@ -96,7 +96,7 @@ def command(
 
 
 def _again(subjects: Sequence[Subject], models: Sequence[str]) -> list[list[str]]:
-    """The commands that compare another model in the same way; none where the models are not made of one."""
+    """Commands that repeat the comparison on a model {}; none unless the files are one model, or one and its conversion."""
     first, *others = [one.file for one in subjects if one.file is not None]
     files = dict.fromkeys((file for file in others if file.suffix.lower() == ".ort"), "{}.ort") | {first: "{}"}
     if any(file not in files for file in others) or len(files) > (2 if first.suffix.lower() == ".onnx" else 1):
@@ -109,7 +109,7 @@ def _again(subjects: Sequence[Subject], models: Sequence[str]) -> list[list[str]
 
 
 def _converted(source: Subject, level: str) -> Subject:
-    """The model optimized, with what is known of how that was done."""
+    """The optimized model, with the record of its rewrites."""
     from ortconv.compare.models import Origin, Subject
     from ortconv.models import load
     from ortconv.pipeline import optimize_traced
@@ -122,7 +122,7 @@ def _converted(source: Subject, level: str) -> Subject:
 
 
 def _refuse(found: Sequence[Comparison], gated: bool) -> None:
-    """MismatchError for outputs that differ; where gates decide, only for those that cannot be compared at all."""
+    """MismatchError for outputs that differ. If gates decide, only for outputs that cannot be compared at all."""
     wrong = [(one, o) for one in found for o in one.outputs if not o.same and (o.found.mismatch or not gated)]
     if not wrong:
         return

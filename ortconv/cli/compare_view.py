@@ -1,4 +1,4 @@
-"""What `ortconv compare` shows people."""
+"""The view of `ortconv compare`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUMBERS = (">max abs", ">scaled", ">ulp", ">cosine", ">snr dB", ">allowed")
 
 
 def sections(reference: Subject, found: Sequence[Comparison], *, everything: bool = False) -> list[Section]:
-    """One section for each comparison, and one for the values inside, of which only those that differ are listed by default."""
+    """One section for each comparison, and one for the inner values. By default it lists only the values that differ."""
     shown = [
         Section(
             f"{reference.label} on {', '.join(reference.backends)}", ["the model that the others are compared with"]

@@ -1,4 +1,4 @@
-"""What a shell offers for values that the options do not list: passes, operators, backends, devices and profiles."""
+"""Shell completion of values that options do not list: passes, operators, backends, devices and profiles."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from click.shell_completion import CompletionItem
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 FILE = "file"
-"""The type of an item in whose place the shell offers files."""
+"""The type of a completion item for which the shell offers files."""
 
 
 def passes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The optimizer's passes, with what they do. --enable-pass takes those that run only on request."""
+    """The optimizer's passes with their summaries. --enable-pass offers those that run only on request."""
     from ortconv.optimizer.catalog import entries
 
     only_opt_in = param.name == "enable_passes"
@@ -23,7 +23,7 @@ def passes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 
 def operators(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Operators of ONNX. In a list, the last one is completed."""
+    """Operators of ONNX. In a comma separated list, the last one is completed."""
     from ortconv.ir.operators import operators as known
 
     before, comma, last = incomplete.rpartition(",")
@@ -31,12 +31,12 @@ def operators(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 
 def backends(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Backends, those of installed packages included."""
+    """Backends, including those of installed packages."""
     return [CompletionItem(name) for name in _backends() if _begins(name, incomplete)]
 
 
 def model_on_backend(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """A file, and behind its @ a backend."""
+    """A model file, or after @ a backend."""
     model, at, backend = incomplete.rpartition("@")
     if not at:
         return [CompletionItem(incomplete, type=FILE)]
@@ -52,7 +52,7 @@ def devices(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
 
 
 def device_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The same with the CPU, and without files."""
+    """The same devices and the CPU, without files."""
     from ortconv.nnapi.device import REFERENCE
 
     found = [item for item in devices(ctx, param, incomplete) if item.type != FILE]

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from ortconv.pipeline import Observer, Options, Result
 
 REPLACED = ("optimization_level", "enable_passes", "disable_passes", "only_passes", "stop_after", "fold_limit")
-"""The options that --pipeline takes the place of."""
+"""The options that --pipeline replaces."""
 
 OF_BATCHES = ("allow_conversion_failures", "cluster", "github", "jobs", "memory", "resume", "summary", "timeout")
-"""The options that are none of a conversion."""
+"""Options that do not change a conversion."""
 
 
 class ManyStyles(click.Command):
@@ -273,7 +273,7 @@ def _convert_all(
 def _place(
     model: Path | str, output: Path | None, output_dir: Path | str | None, styles: Sequence[str]
 ) -> Path | str | None:
-    """The .ort file to write, or the folder; None for files beside their models."""
+    """The .ort file or the folder to write; None for files next to their models."""
     if output is not None and output_dir is not None:
         raise UsageError("--output and --output-dir exclude each other")
     place = output_dir or output
@@ -288,12 +288,12 @@ def _place(
 
 
 def _is_file(model: Path, place: Path) -> bool:
-    """Whether the place to write to is one .ort file."""
+    """Whether the output path is one .ort file."""
     return place.suffix.lower() == ".ort" and not model.is_dir() and not place.is_dir()
 
 
 def _convert(model: Path, place: Path | None, options: Options, observer: Observer | None, *, shown: bool) -> Result:
-    """What comes of a single model."""
+    """Convert a single model and show the result."""
     from ortconv.pipeline import convert, ort_name
 
     target = place or model.parent
@@ -312,7 +312,7 @@ def _convert(model: Path, place: Path | None, options: Options, observer: Observ
 
 
 def _show(result: Result, *, summary: bool, trace: bool) -> None:
-    """Print the trace of a result, and its summary or at least that it was not checked."""
+    """Print the trace and the summary of a result. With --quiet, print only that it was not checked."""
     if trace:
         from ortconv.cli import trace as trace_view
 
@@ -327,7 +327,7 @@ def _show(result: Result, *, summary: bool, trace: bool) -> None:
 
 
 def _narrate(stage: str, model: Model) -> None:
-    """Print how many nodes a stage or pass left."""
+    """Print the number of nodes after a stage or pass."""
     click.echo(f"{Path(model.path).name}: {stage}: {sum(1 for _ in model.graph.walk())} nodes", err=True)
 
 
@@ -349,7 +349,7 @@ def _options(flags: dict[str, Any], style: str, **settings: Any) -> Options:
 
 
 def _pipeline(path: Path | None) -> str | None:
-    """The text of a pipeline, with which no other option may say what passes run."""
+    """The text of a pipeline file. UsageError if another option selects passes, too."""
     if path is None:
         return None
     context = click.get_current_context()

@@ -13,7 +13,7 @@ from ortconv.cli.render import columns
 from ortconv.errors import UsageError
 
 SHOWN_TYPES = {"float32": "TENSOR_FLOAT32", "relaxed": "relaxed", "quant8": "TENSOR_QUANT8_ASYMM"}
-"""Columns of the table, and the performance figures that they show."""
+"""Columns of the table, and their performance figures."""
 WIDTH = 110
 
 

@@ -26,10 +26,10 @@ OF_CONVERSION = (
     *FIX_DIM,
     *PASS_CHOICE,
 )
-"""Options of convert that change the graph. They say how A became B."""
+"""Options of convert that change the graph. `diff` repeats the conversion of A with them."""
 
 OF_COMMAND = ("timeout", "memory")
-"""The other options that the command passes on."""
+"""The other options that `diff` passes to the conversion."""
 
 
 @click.command()
@@ -58,8 +58,8 @@ def command(
 ) -> None:
     """Show what changed from model A to model B (.onnx or .ort): interface, nodes, attributes, constants, operator sets, metadata.
 
-    Names inside the graphs do not count, and neither does the order of nodes. If B is an .ort file made of the .onnx model A, the
-    conversion is done again, and its rewrites explain the changes. The options of convert say how it was done.
+    Names inside the graphs and the order of nodes do not count. If B is an .ort file made from the .onnx model A, the conversion is
+    repeated, and its rewrites explain the changes. The options of convert say how it was done.
     """
     from ortconv.differences.diff import diff
 
@@ -81,7 +81,7 @@ def command(
 
 
 def _settings(flags: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a conversion that are on the command line."""
+    """The conversion settings on the command line."""
     from ortconv.cli.convert import dims, names
 
     context = click.get_current_context()

@@ -1,4 +1,4 @@
-"""What `ortconv diff` shows people."""
+"""The view of `ortconv diff`."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ CALLED = {
     "metadata": ("metadata entry changed", "metadata entries changed"),
     "saved fusion": ("saved fusion changed", "saved fusions changed"),
 }
-"""What one change of a kind is called, and several."""
+"""The name of one change of each kind, and its plural."""
 
 
 def sections(found: Difference, *, everything: bool = False) -> list[Section]:
-    """The difference as lists, cut after the first entries unless everything is wanted."""
+    """The difference as lists. Each list is cut after its first entries unless `everything` is set."""
     head = Section(f"{found.a} -> {found.b}", list(_head(found)))
     replay = found.replay
     explained = [] if replay is None else list(_replay(replay, everything))
@@ -48,7 +48,7 @@ def sections(found: Difference, *, everything: bool = False) -> list[Section]:
 
 
 def _shown(found: Difference, everything: bool) -> list[Change]:
-    """The changes to list: those that the replay does not explain, where it fails to, else those beside its rewrites."""
+    """The changes to list. After a repeated conversion, only those that its rewrites do not explain."""
     replay = found.replay
     if everything or replay is None or replay.failure is not None:
         return found.changes
@@ -56,7 +56,7 @@ def _shown(found: Difference, everything: bool) -> list[Change]:
 
 
 OF_REWRITES = ("node added", "node removed", "operator", "attribute", "rewired", "constant", "type", "saved fusion")
-"""Changes that rewrites make."""
+"""Kinds of changes that rewrites make."""
 
 
 def _head(found: Difference) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A verb on a folder: the verb on each model of it, as a batch. The work on one model is the command with --json."""
+"""A verb on a folder: a batch that runs the verb on each model, as the command with --json does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STOP_OPS = "nnapi_partitioning_stop_ops"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A model of a folder: its verb, what to call it, and the values of the verb's parameters."""
+    """A model of a folder: the verb, a label for the model, and the verb's parameters."""
 
     verb: str
     name: str
@@ -31,7 +31,7 @@ class Piece:
 
 
 def models_in(folder: Path, suffixes: Sequence[str] = MODELS) -> list[Path]:
-    """The model files below a folder, sorted, hidden ones left out. UsageError if there are none."""
+    """The model files below a folder, sorted, without hidden ones. UsageError if there are none."""
     found = (p for p in folder.rglob("*") if p.name.lower().endswith(tuple(suffixes)) and not p.name.startswith("."))
     paths = sorted(path for path in found if not path.is_dir())
     if not paths:
@@ -40,7 +40,7 @@ def models_in(folder: Path, suffixes: Sequence[str] = MODELS) -> list[Path]:
 
 
 def data_sets(folder: Path) -> Iterator[tuple[Path, Path]]:
-    """The models below a folder, each with the test_data_set folders beside it. UsageError if there are none."""
+    """The models below a folder, each with the test_data_set folders next to it. UsageError if there are none."""
     found = [(m, d) for m in models_in(folder) for d in sorted(m.parent.glob("test_data_set_*")) if d.is_dir()]
     if not found:
         raise UsageError(f"no model below {folder} has a folder test_data_set_0 beside it")
@@ -48,9 +48,9 @@ def data_sets(folder: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def over_folder(done: str, each: Iterable[Mapping[str, Any]], line: Callable[[dict[str, Any]], str]) -> None:
-    """Run the present verb with other values of its parameters for each piece; `line` says in a line what came of it.
+    """Run the present verb on each piece, with the piece's parameters. `line` formats a result as one line.
 
-    BatchError if one fails. `done` is the verb of the counts, such as verified.
+    BatchError if a piece fails. `done` is the verb in the counts, such as verified.
     """
     from ortconv.batch import Failure
     from ortconv.batch.conversions import check_names
@@ -102,7 +102,7 @@ def _stop_ops(parameters: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 
 def run_piece(piece: Piece) -> dict[str, Any]:
-    """The JSON document of a verb on one model, without dimensions to fix and stop operators that it does not have."""
+    """The JSON document of a verb on one model. Dimensions to fix and stop operators that the model lacks are left out."""
     from ortconv.batch.work import fitting
 
     parameters = {**piece.parameters, "as_json": True, "quiet": False}

@@ -1,4 +1,4 @@
-"""What GitHub Actions takes from a command: annotations, the summary of the step, and its outputs."""
+"""Output of a command for GitHub Actions: annotations, the summary of the step, and its outputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 def check_github(github: bool) -> None:
-    """UsageError, before any work, where there is no summary to append to."""
+    """UsageError if the step has no summary file. It is called before any work."""
     if github and not os.environ.get(SUMMARY):
         raise UsageError(f"--github: {SUMMARY} is not set", hint="it is in a step of GitHub Actions")
 
@@ -27,7 +27,7 @@ def append_summary(text: str) -> None:
 
 
 def set_output(name: str, value: str) -> None:
-    """Set an output of the step, where there are outputs. UsageError for a value of several lines."""
+    """Set an output of the step, if the step can have outputs. UsageError for a value of several lines."""
     target = os.environ.get("GITHUB_OUTPUT")
     if not target:
         return
@@ -52,7 +52,7 @@ def _in_workspace(file: str | Path) -> str:
 
 
 def _data(text: str) -> str:
-    """Text in which nothing ends the command."""
+    """Text escaped for a command of GitHub Actions."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

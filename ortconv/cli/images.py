@@ -1,4 +1,4 @@
-"""Pictures as arrays: PNM and BMP files are read here, all others with Pillow."""
+"""Pictures as arrays. PNM and BMP files are read here, all others with Pillow."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def _check_size(width: int, height: int) -> None:
 
 
 def as_input(pixels: Array, type: TensorType, low: float | None = None, high: float | None = None) -> Array:
-    """Pixels in the shape and element type of an input: channels first or last, a batch of one, gray where it has one channel.
+    """Pixels in the shape and element type of an input: channels first or last, a batch of one, gray for one channel.
 
-    0..255 becomes low..high, if those are given. UsageError if the sizes do not agree: nothing is resized.
+    If `low` and `high` are given, 0..255 is mapped to that range. UsageError if the sizes do not agree: nothing is resized.
     """
     for shape, channels, first in _layouts(type.shape, pixels.shape[2]):
         made = pixels
@@ -64,7 +64,7 @@ def as_input(pixels: Array, type: TensorType, low: float | None = None, high: fl
 
 
 def _layouts(shape: Shape | None, channels: int) -> list[tuple[Shape, int, bool]]:
-    """Ways in which an input of this shape may hold an image: the shape, its channels, and if they come first."""
+    """Ways in which an input of this shape can hold an image: the shape, its channels, and whether they come first."""
     if shape is None:
         return [((1, channels, None, None), channels, True)]
     if len(shape) == 2:
@@ -98,7 +98,7 @@ def _pnm(data: bytes) -> Array:
 
 
 def _bmp(data: bytes) -> Array:
-    """Windows bitmap, uncompressed, with 8 (through its palette), 24 or 32 bits for a pixel."""
+    """Windows bitmap, uncompressed, with 8 (palette), 24 or 32 bits per pixel."""
 
     def number(at: int, size: int = 4) -> int:
         if at + size > len(data):

@@ -1,4 +1,4 @@
-"""What a run is fed: --inputs and --input."""
+"""Inputs of a run: --inputs and --input."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ _SCALED = re.compile(rf"(?P<path>.+):(?P<low>{_NUMBER})\.\.(?P<high>{_NUMBER})",
 
 @dataclass
 class Inputs:
-    """Arrays that the user gives, and wishes for those that are made up."""
+    """Arrays that the user gives, and the user's settings for generated ones."""
 
     arrays: dict[str, Any] = field(default_factory=dict)
     draws: dict[str, Draw] = field(default_factory=dict)
 
 
 def read_inputs(graph: Graph, paths: Sequence[Path], texts: Sequence[str]) -> Inputs:
-    """What --inputs and --input say. UsageError if they do not fit the model."""
+    """Parse --inputs and --input. UsageError if they do not fit the model."""
     found = Inputs()
     for path in paths:
         found.arrays |= _file(path, graph)
@@ -71,7 +71,7 @@ def read_inputs(graph: Graph, paths: Sequence[Path], texts: Sequence[str]) -> In
 
 
 def read_expected(path: Path, outputs: Sequence[Value]) -> dict[str, Any]:
-    """Outputs by name, from an .npz file, a test_data_set folder, or the file of an only output."""
+    """Outputs by name, from an .npz file, a test_data_set folder, or a file with the model's only output."""
     if path.is_dir():
         return _data_set(path, "output", outputs)
     if path.suffix.lower() == ".npz":
@@ -84,7 +84,7 @@ def read_expected(path: Path, outputs: Sequence[Value]) -> dict[str, Any]:
 
 
 def read_array(path: Path, value: Value, check: ArrayCheck | None = None) -> Any:
-    """The array of a .npy or .pb file; `check` sees type and shape of the former before the rest is read."""
+    """The array of a .npy or .pb file. For .npy, `check` gets type and shape before the data is read."""
     suffix = path.suffix.lower()
     if suffix == ".pb":
         from ortconv.onnxio.tensors import read_value
@@ -99,7 +99,7 @@ def read_array(path: Path, value: Value, check: ArrayCheck | None = None) -> Any
 
 
 def _checking(values: Sequence[Value]) -> ArrayCheck:
-    """A check of arrays against the inputs of these names, before they are read."""
+    """A function that checks the type and shape of arrays for these inputs before their data is read."""
     from ortconv.runtime.session import check_type
 
     known = {v.name: v for v in values}
@@ -130,7 +130,7 @@ def _file(path: Path, graph: Graph) -> dict[str, Any]:
 
 
 def _data_set(folder: Path, kind: str, values: Sequence[Value]) -> dict[str, Any]:
-    """The files input_0.pb, input_1.pb, ... of a folder, for the values in their order."""
+    """The files input_0.pb, input_1.pb, ... of a folder, for values in this order."""
     found = {}
     for path in sorted(folder.glob(f"{kind}_*.pb")):
         number = path.stem.removeprefix(f"{kind}_")
@@ -146,7 +146,7 @@ def _data_set(folder: Path, kind: str, values: Sequence[Value]) -> dict[str, Any
 
 
 def _addressed(text: str, graph: Graph) -> tuple[Value, str]:
-    """The input that a text begins with, and the rest from the = or : on. Names may hold both signs themselves."""
+    """Split a text into the input's name and the rest, which begins with = or :. Names may contain both characters."""
     for value in sorted(graph.inputs, key=lambda v: -len(v.name)):
         rest = text.removeprefix(value.name)
         if text.startswith(value.name) and rest[:1] in (":", "=", ""):
@@ -229,7 +229,7 @@ def _finite(text: str, value: Value) -> float:
 
 
 def _check_shape(shape: tuple[int, ...], value: Value) -> None:
-    """UsageError for a shape that the input does not take, or that memory does not hold."""
+    """UsageError for a shape that the input does not accept, or that does not fit in memory."""
     from ortconv.compare.arrays import check_room
     from ortconv.ir.types import TensorType
     from ortconv.runtime.session import check_type

@@ -1,4 +1,4 @@
-"""What `ortconv inspect` shows people."""
+"""The view of `ortconv inspect`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def sections(found: Inspection, *, everything: bool = False) -> list[Section]:
-    """The inspection as tables, cut after the first rows unless everything is wanted."""
+    """The inspection as tables. Each table is cut after its first rows unless `everything` is set."""
     return [
         Section(found.model, list(_head(found))),
         Section("Inputs and outputs", header=("", "name", "type"), rows=_ports(found, everything)),
@@ -129,7 +129,7 @@ def _lint(found: Inspection, everything: bool) -> Iterator[Section]:
 
 
 def _reasons(verdicts: Sequence[GroupVerdict]) -> list[tuple[str, str, list[str], int, str, str]]:
-    """Reasons by target and rule, those first that hit most groups, each with its first example."""
+    """Reasons by target and rule, each with its first example. The reasons for most groups come first."""
     found: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
     for verdict in verdicts:
         for rule in dict.fromkeys(reason.rule for reason in verdict.reasons):

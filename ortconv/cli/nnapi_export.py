@@ -69,7 +69,7 @@ SHOWN_REFUSALS = 5
 
 
 def _lines(result: ExportResult) -> Iterator[str]:
-    """A table of the files, the reasons against other nodes, and what validation proved."""
+    """A table of the files, the reasons against the other nodes, and the result of validation."""
     folder = click.style(printable(str(Path(result.files[0].file).parent)), bold=True)
     count = f"{len(result.files)} {'file' if len(result.files) == 1 else 'files'}"
     yield f"{click.style(printable(result.source), bold=True)} -> {count} in {folder}, {result.taken} of {result.nodes} nodes"

@@ -1,4 +1,4 @@
-"""Options for the backend "nnapi": the execution provider's flags, and the phone to imagine."""
+"""Options for the backend "nnapi": the execution provider's flags, and the simulated phone."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ CHOICES = ("nnapi_flags", "nnapi_feature_level", "devices", "nnapi_cache")
 
 
 def configured(backends: Sequence[str], flags: dict[str, Any], repeat: int = 1) -> list[str | Backend]:
-    """The named backends, which may be comma separated; nnapi as the flags want it, in a burst where it runs repeatedly.
+    """The named backends, which may be comma separated. The backend nnapi gets the flags, and uses a burst if it runs repeatedly.
 
-    UsageError for flags of a backend that is not among them.
+    UsageError for flags of a backend that is not named.
     """
     names = [name.strip() for group in backends for name in group.split(",") if name.strip()]
     given = [key for key in CHOICES if flags[key]]

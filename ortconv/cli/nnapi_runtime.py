@@ -1,4 +1,4 @@
-"""Options of the verbs that use the NNAPI runtime, and its messages on stderr."""
+"""Options of the verbs that use the NNAPI runtime, and its log on stderr."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ OBSERVED = (
 
 @contextmanager
 def observed(backends: Sequence[str], flags: Mapping[str, Any]) -> Iterator[Trace | None]:
-    """What OBSERVED asks for: messages, and the marks of a trace. UsageError if nnapi is none of the backends."""
+    """The observers that the options ask for: a log, and a trace. UsageError if nnapi is not among the backends."""
     if not any(name.strip().partition(":")[0] == "nnapi" for name in ",".join(backends).split(",")):
         if flags["timing"] or flags["systrace"] or flags["vlog"]:
             raise UsageError("--timing, --systrace and --vlog are for the backend nnapi", hint="add --backend nnapi")
@@ -90,9 +90,7 @@ def observed(backends: Sequence[str], flags: Mapping[str, Any]) -> Iterator[Trac
 
 @contextmanager
 def messages(flags: str) -> Iterator[None]:
-    """Print the runtime's messages to stderr in the form of Android's log: those of the flags, warnings and errors in any
-    case.
-    """
+    """Print the runtime's messages to stderr in the format of Android's log: verbose ones of the flags, all warnings and errors."""
     import logging
 
     from ortconv.nnapi.properties import override
@@ -141,7 +139,7 @@ MODEL = (
 
 
 def prepared(model: Path, flags: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
-    """The model, optimized as the flags say, and the settings of the backend among them."""
+    """The model, optimized as the flags demand, and the backend's settings from these flags."""
     from ortconv.cli.convert import dims, names
     from ortconv.partition import Target
     from ortconv.partition.policy import DEFAULT_STOP_OPS

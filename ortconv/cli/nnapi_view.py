@@ -1,4 +1,4 @@
-"""What `ortconv nnapi benchmark` shows people."""
+"""The view of `ortconv nnapi benchmark`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING = "NNAPI takes no node of this model; ortconv partition says why, --fix-
 
 
 def show(found: BenchmarkComparison) -> str:
-    """A table of the rows, what failed, and where the time went if that was asked for."""
+    """A table of the rows, the failures, and with a trace the time of each layer and phase."""
     good = [row for row in found.rows if row.error is None]
     ratio = f">ratio to {title(good[0])}" if good else "ratio"
     header = ("", ">nodes", "operations", ">ms here", ">ms simulated", ratio, f"off from {found.expected_by} by")

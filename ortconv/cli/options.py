@@ -23,7 +23,7 @@ from ortconv.report.gates import metrics_of
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]
-    """A number of bytes, with a unit if wanted."""
+    """A number of bytes, optionally with a unit."""
 
     name = "size"
 
@@ -207,7 +207,7 @@ TIME_AND_MEMORY = (
         "machine's memory divided by the jobs.",
     ),
 )
-"""Limits that the command line applies: to the command, or with a directory to the work on each model."""
+"""Limits that the command line sets: on the command, or with a directory on the work for each model."""
 
 CHECK_MEMORY = click.option(
     "--check-memory", type=Size(), metavar="SIZE", help="Limit on the memory of the command, such as 4GiB (Linux only)."
@@ -319,7 +319,7 @@ BACKENDS = (
 
 
 def fail_on(verb: str, example: str, more: str = "") -> Callable[[Any], Any]:
-    """The option --fail-on of a verb: several lists of conditions, one behind the other."""
+    """The option --fail-on of a verb. Several lists of conditions are joined."""
     text = f'Exit with 5 if one of these conditions holds, such as "{example}"; may be repeated. {more}'.rstrip()
     return click.option(
         "--fail-on", multiple=True, metavar="CONDITIONS", help=f"{text} Metrics: {', '.join(metrics_of(verb))}."
@@ -347,11 +347,11 @@ PAGE = (
 )
 
 NOT_SHOWN = ("as_json", "dark", "html", "quiet", "svg", "verbose")
-"""Options that decide where a result goes, not what it is."""
+"""Options that select the form of a result, not its content."""
 
 
 def given_options() -> dict[str, str]:
-    """The options that stand on the command line, with their values, for the page of a result. Of paths only the name."""
+    """The options on the command line with their values, for the page of a result. Paths are reduced to the file's name."""
     context = click.get_current_context()
     found = {}
     for param in context.command.params:

@@ -1,4 +1,4 @@
-"""What a command is to write must be nothing that it reads. One check for all verbs, by the types of their parameters."""
+"""An output of a command must not be one of its inputs. One check for all verbs, based on the types of their parameters."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ortconv.errors import UsageError
 
 MODELS = (".onnx", ".ort", ".pb")
 IN_PLACE = ("configs",)
-"""Arguments that may be written to: ops merge adds one config to another."""
+"""Arguments that may also be the output: `ops merge` adds one config to another."""
 
 
 def check_outputs(ctx: click.Context) -> None:
-    """UsageError for an output that is an input of the same command, another output of it, or named as a model is.
+    """UsageError for an output that is also an input or another output of the command, or that has a model's suffix.
 
-    An output is an option with a path that need not exist; one that may be a directory is convert's, which writes models.
+    An output is an option with a path that need not exist. An option that may be a directory is convert's output, which is a model.
     """
     outputs = [(p, path) for p in ctx.command.params if _is_output(p) for path in _paths(ctx.params.get(p.name or ""))]
     if not outputs:
@@ -49,7 +49,7 @@ def _may_be_folder(param: click.Parameter) -> bool:
 
 
 def _read_by(param: click.Parameter, ctx: click.Context) -> Iterator[Path]:
-    """The files that a parameter may name: as a path, or inside a text such as NAME=FILE:LOW..HIGH or FILE@BACKEND."""
+    """The files that a parameter can name: a path, or a path in a text such as NAME=FILE:LOW..HIGH or FILE@BACKEND."""
     value = ctx.params.get(param.name or "")
     if isinstance(param.type, click.Path):
         yield from _paths(value)

@@ -1,4 +1,4 @@
-"""What `--html` writes for verbs whose pages show graphs: the models are read once more for it."""
+"""`--html` of verbs whose pages show graphs. The models are loaded again for the picture."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ortconv.pipeline import Options, Result
 
 UNMARKED = ("provider", "type")
-"""Changes that say nothing of what a node does."""
+"""Kinds of changes that do not change a node's computation."""
 
 
 def write_inspection(html: Path, model: Path, found: Inspection, fix_dims: Mapping[str, int]) -> None:
-    """The graph as it stands in the file, and all that is known of it."""
+    """The graph of a file as it is, with costs and notes."""
     from ortconv.cli.inspect_view import sections
 
     graph = load(model, fix_dims, only_to_run=True).graph
@@ -40,7 +40,7 @@ def write_inspection(html: Path, model: Path, found: Inspection, fix_dims: Mappi
 
 
 def write_difference(html: Path, a: Path, b: Path, found: Difference) -> None:
-    """Both graphs, with the nodes marked that changed, and for a conversion its rewrites as steps."""
+    """Both graphs with the changed nodes marked, and for a conversion its rewrites as steps."""
     from ortconv.cli.diff_view import sections
 
     scenes = [drawn(load(path, only_to_run=True).graph) for path in (a, b)]
@@ -64,7 +64,7 @@ def write_difference(html: Path, a: Path, b: Path, found: Difference) -> None:
 
 
 def write_conversion(html: Path, model: Path, result: Result, options: Options) -> None:
-    """The graph before and after a conversion, and what happened between."""
+    """The graph before and after a conversion, and the rewrites between them."""
     from ortconv.report.conversion_page import conversion_page
 
     before, after = load(model, options.fix_dims), load(Path(result.files[0]))

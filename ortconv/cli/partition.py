@@ -93,7 +93,7 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
 
 
 def _show_all(folder: Path, flags: dict[str, Any]) -> None:
-    """The counts of each model of a folder. Options that are wrong are so before the first."""
+    """Show the counts for each model of a folder. Wrong options are reported before the first model."""
     from ortconv.cli.folders import models_in, over_folder
     from ortconv.report.gates import parse_gates
 
@@ -131,7 +131,7 @@ def target_of(flags: Mapping[str, Any]) -> Target:
 
 
 def _analyzer(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Analysis]:
-    """A function that studies the model at a level."""
+    """A function that analyzes the model at an optimization level."""
     from ortconv.cli.convert import dims
     from ortconv.partition.limits import Limits
     from ortconv.partition.profile import DeviceProfile, read_device

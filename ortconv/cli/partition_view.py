@@ -1,4 +1,4 @@
-"""What `ortconv partition` shows people."""
+"""The view of `ortconv partition`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST_PARTITIONS = 20
 MOST_REASONS = 20
 WIDE = 110
-"""Columns of a terminal that has room for sizes."""
+"""Columns of a terminal from which on sizes are shown."""
 NAMES = {"disable": "as it is", "basic": "basic", "extended": "extended", "aware": "{}-aware"}
 
 
@@ -92,7 +92,7 @@ def _inside(analysis: Analysis) -> Section:
 
 
 def _reasons(analysis: Analysis) -> Section:
-    """Two lines for each reason: what was refused by which rule, with an example, then what helps."""
+    """Two lines for each reason: the refused operators, rule and an example, then the advice."""
     rows = refusals(analysis.partitioning)
     cut = f", the first {MOST_REASONS} of {len(rows)} reasons" if len(rows) > MOST_REASONS else ""
     lines = []

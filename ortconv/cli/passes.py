@@ -117,7 +117,7 @@ def _facts(entry: Entry) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _tree(operand: PatternInput, tree: Tree | None = None) -> Tree:
-    """A pattern as a picture: the root, and below each node what it reads."""
+    """A pattern as a tree: the root, and below each node its inputs."""
     from rich.markup import escape
     from rich.tree import Tree
 

@@ -1,4 +1,4 @@
-"""The line on a terminal while one model takes long."""
+"""The stage line on a terminal during long work on one model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLEAR = "\r\x1b[K"
 
 @contextmanager
 def stage_line(name: str, *, shown: bool) -> Iterator[Callable[[str], None] | None]:
-    """A function to call with each stage of one long job: the stage is shown on stderr, if that is a terminal, until the end."""
+    """Yield a function to call with each stage of a long job. If stderr is a terminal, the stage is shown until the block ends."""
     if not shown or not is_terminal():
         yield None
         return
@@ -48,5 +48,5 @@ def stage_line(name: str, *, shown: bool) -> Iterator[Callable[[str], None] | No
 
 
 def is_terminal() -> bool:
-    """Whether stderr is a terminal that can be written over."""
+    """Whether stderr is a terminal whose lines can be overwritten."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"

@@ -1,4 +1,4 @@
-"""What people read: results as text."""
+"""Results as text for the terminal."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 SHOWN_REFUSALS = 3
-"""How many reasons against nodes a summary names."""
+"""Number of refusal reasons that a summary names."""
 
 
 Fact = tuple[str, str]
-"""A label and what stands behind it, such as nodes and their number; a label that is empty goes on with the fact before."""
+"""A label and its value, such as nodes and their number. An empty label continues the fact before."""
 
 
 def convert_summary(result: Result) -> str:
-    """What a conversion did, in a few lines."""
+    """The summary of a conversion, in a few lines."""
     title = f"{click.style(result.source, bold=True)} -> {click.style(result.files[0], bold=True)}"
     return "\n".join([title, *(labeled(*fact) for fact in _facts(result))])
 
 
 def convert_sections(result: Result) -> list[Section]:
-    """The same for Markdown, with every rule that applied."""
+    """The summary for Markdown, with every rule that applied."""
     facts = [(label, click.unstyle(text)) for label, text in _facts(result)]
     return [
         Section(f"{result.source} -> {result.files[0]}", header=("", "conversion"), rows=facts),
@@ -66,7 +66,7 @@ def _facts(result: Result) -> Iterator[Fact]:
 
 
 def convert_line(result: Result) -> str:
-    """What a conversion did, in a line."""
+    """The summary of a conversion in one line."""
     check = result.validation
     if result.unchanged:
         numbers = click.style("unchanged", dim=True)
@@ -93,7 +93,7 @@ def _float16(found: Float16) -> Iterator[Fact]:
 
 
 def _taken(result: Result) -> Iterator[Fact]:
-    """Facts about what accelerators take, where the conversion was for such."""
+    """Facts about the nodes on accelerators, if the conversion was for any."""
     if result.partitions is None:
         return
     for provider in dict.fromkeys(p["provider"] for p in result.partitions):
@@ -117,7 +117,7 @@ def _taken(result: Result) -> Iterator[Fact]:
 
 
 def proof(check: Validation | None) -> list[Fact]:
-    """What validation proved."""
+    """The result of validation."""
     if check is None:
         return [("numbers", click.style("not checked", fg="yellow"))]
     loads = [f"loads in {e.name} {e.version}" for e in check.engines if e.name != "numpy" and e.loads]
@@ -137,7 +137,7 @@ def proof(check: Validation | None) -> list[Fact]:
 
 
 def gained(offload: dict[str, Any]) -> list[str]:
-    """What rewriting for an accelerator made of a model, in a line or two."""
+    """The effect of --maximize-offload, in a line or two."""
     before, after = offload["before"], offload["after"]
     if offload["rewrites"]:
         saved = before["refused"] - after["refused"]
@@ -163,25 +163,25 @@ def _why_larger(result: Result) -> str:
 
 
 def labeled(label: str, text: str) -> str:
-    """One line of a summary, behind its label."""
+    """One line of a summary, after its label."""
     return f"  {click.style(f'{label:10}', dim=True)} {text}"
 
 
 def tally(counts: dict[str, int], most: int = 6) -> str:
-    """Names with counts, the first of them, in one line."""
+    """The first of these names with their counts, in one line."""
     shown = [f"{name} x{count}" if count > 1 else name for name, count in list(counts.items())[:most]]
     return ", ".join(shown) + (f", and {len(counts) - most} more" if len(counts) > most else "")
 
 
 def columns(header: Sequence[str], rows: Iterable[Sequence[object]], indent: int = 0) -> str:
-    """A table as text, its header dim; a column whose name begins with > is aligned to the right."""
+    """A table as text with a dim header. A column whose name begins with > is aligned to the right."""
     width = room()
     head, body = grid(header, rows, None if width is None else width - indent)
     return "\n".join(" " * indent + line for line in [click.style(line, dim=True) for line in head] + body)
 
 
 def wrapped(text: str, indent: int = 0) -> str:
-    """A sentence, broken where the terminal ends; further lines are indented deeper."""
+    """A sentence wrapped at the terminal's width, with a hanging indent."""
     width = room()
     if width is None:
         return " " * indent + text
@@ -189,14 +189,14 @@ def wrapped(text: str, indent: int = 0) -> str:
 
 
 def room() -> int | None:
-    """Columns of the terminal that stdout is; None where it is none, so that there is no limit."""
+    """The width of the terminal in columns; None if stdout is not a terminal, which means no limit."""
     return get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[object]], width: int | None) -> tuple[list[str], list[str]]:
     """The lines of a table's header and of its rows. Nothing is cut.
 
-    Where a row takes more than `width` columns, the names that it begins with stand on a line of their own.
+    If a row needs more than `width` columns, its leading names are on a line of their own.
     """
     texts = [[printable(str(cell)) for cell in row] for row in rows]
     names = [name.removeprefix(">") for name in header]

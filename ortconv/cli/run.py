@@ -157,13 +157,13 @@ def command(
 
 
 def _metrics(document: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers that conditions can name, as far as they are known."""
+    """The metrics that conditions can name, as far as they are known."""
     fields = {"latency": "median_seconds", "p90": "p90_seconds", "load": "load_seconds", "memory": "peak_bytes"}
     return {name: document[field] for name, field in fields.items() if document[field] is not None}
 
 
 def _check_all(folder: Path, backends: Sequence[str], flags: Mapping[str, Any]) -> None:
-    """Run the models of a folder on the data sets beside them."""
+    """Run the models of a folder on the data sets next to them."""
     from ortconv.cli.folders import data_sets, over_folder
     from ortconv.report.gates import parse_gates
     from ortconv.runtime.backend import get_backend
@@ -187,7 +187,7 @@ def _checked(document: dict[str, Any]) -> str:
 
 
 def _names(session: Session, outputs: str | None, expected: Mapping[str, Any] | None) -> list[str]:
-    """What to run for: the outputs asked for, the kept values, and what is to be checked."""
+    """The names to run for: requested outputs, kept values, and outputs to check."""
     names = [a.name for a in session.get_outputs()]
     if outputs is not None:
         names = [outputs] if outputs in names else [name.strip() for name in outputs.split(",")]
@@ -201,12 +201,12 @@ def _names(session: Session, outputs: str | None, expected: Mapping[str, Any] | 
 
 
 def _tops(results: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """The classes with the largest scores of each result that has such."""
+    """The classes with the largest scores, for each result that has classes."""
     return {name: rows for name, value in results.items() if (rows := _top(value, count))}
 
 
 def _plan(session: Session) -> list[dict[str, Any]]:
-    """Where each node runs, and why not on the backends before."""
+    """The backend of each node, and why the backends before it do not run it."""
     return [
         {"node": p.node.label, "backend": p.backend, "partition": p.claim, "refused": dict(p.refused)}
         for p in session.plan
@@ -216,9 +216,9 @@ def _plan(session: Session) -> list[dict[str, Any]]:
 def _measured(
     session: Session, names: Sequence[str], flags: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """The feeds, how long the runs took, and the results by name.
+    """The feeds, the durations of the runs, and the results by name.
 
-    The first run finds the feeds. It counts where it is the only one and computes nothing but outputs.
+    The first run determines the feeds. It counts if it is the only one and computes nothing but outputs.
     """
     from ortconv.compare.feeds import accepted
     from ortconv.process import forget_peak, peak_bytes
@@ -253,7 +253,7 @@ def _measured(
 
 
 def _summary(session: Session, trace: Trace) -> Summary:
-    """Where the time went, from the loading of the operations to the end of the session."""
+    """NNAPI's time by layer and phase. This closes the session, so that the release of its models counts."""
     from ortconv.nnapi.timing import summary
 
     session.close()
@@ -296,7 +296,7 @@ def _finite(value: Any) -> float | None:
 
 
 def _top(value: Any, count: int) -> list[dict[str, Any]]:
-    """The largest elements of each row, largest first; nothing for what is no tensor of numbers with one axis of classes."""
+    """The largest elements of each row, largest first; empty for a value that is not a numeric tensor with one axis of classes."""
     import numpy as np
 
     if value is None or isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What `ortconv run` shows people."""
+"""The view of `ortconv run`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ortconv.cli import printable
 from ortconv.cli.render import grid, room, size
 
 MOST_ROWS = 60
-"""How many rows of a table are shown; --json has them all."""
+"""Number of rows of a table that are shown; --json has all."""
 BAR = 20
 
 
 def show(document: dict[str, Any]) -> None:
-    """Print what a run gave to stdout."""
+    """Print the results of a run to stdout."""
     console = stdout()
     on = ", ".join(dict.fromkeys(document["backends"])) or "no backend"
     console.print(Text.assemble((printable(document["model"]), "bold"), f" on {on}"))
@@ -84,13 +84,13 @@ def _plan(plan: Sequence[dict[str, Any]]) -> Rows:
 
 
 def _where(place: dict[str, Any]) -> str:
-    """The backend of a node, and the number of its partition where it is in one."""
+    """The backend of a node, and the number of its partition if it has one."""
     return place["backend"] if place["partition"] is None else f"{place['backend']} {place['partition']}"
 
 
 class _Stdout(Console):
     def on_broken_pipe(self) -> None:
-        """Leave a closed pipe to `cli.main`, as it is for all other output; rich would end the process itself."""
+        """Leave a closed pipe to `cli.main`, as other output does. rich would end the process."""
         raise BrokenPipeError
 
 
@@ -99,7 +99,7 @@ def stdout() -> Console:
 
 
 class Rows:
-    """A table to print; a column whose name begins with > is flush right. Nothing is cut, see `grid`."""
+    """A table to print. A column whose name begins with > is aligned to the right. Nothing is cut, see `grid`."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.columns = columns
@@ -119,6 +119,6 @@ def table(*columns: str) -> Rows:
 
 
 def fill(made: Rows, rows: Sequence[tuple[str, ...]]) -> None:
-    """Give a table its rows, not more than are good to read."""
+    """Add rows to a table, up to the number that is shown."""
     made.rows = list(rows[:MOST_ROWS])
     made.more = len(rows) - len(made.rows)

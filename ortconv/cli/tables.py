@@ -12,12 +12,12 @@ from ortconv.report.sections import Section
 
 
 def show(sections: Sequence[Section], *, markdown: bool) -> None:
-    """Print those sections that hold something."""
+    """Print the sections that are not empty."""
     click.echo(as_markdown(sections) if markdown else "\n\n".join(map(_text, _filled(sections))), color=color())
 
 
 def as_markdown(sections: Sequence[Section]) -> str:
-    """Those sections that hold something, as Markdown."""
+    """The sections that are not empty, as Markdown."""
     return "\n\n".join(map(_markdown, _filled(sections)))
 
 
@@ -26,7 +26,7 @@ def _filled(sections: Sequence[Section]) -> list[Section]:
 
 
 def count(number: float) -> str:
-    """A count for people."""
+    """A count with its noun."""
     value, unit = float(number), ""
     for unit in ("", " k", " M", " G"):
         if value < 1000 or unit == " G":
@@ -56,6 +56,6 @@ def _markdown(section: Section) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text whose characters mean nothing to Markdown."""
+    """Text with the special characters of Markdown escaped."""
     plain = printable(text).replace("\n", " ").replace("&", "&amp;").replace("<", "&lt;")
     return "".join(f"\\{c}" if c in "\\`*_[]|#" else c for c in plain)

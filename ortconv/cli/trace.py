@@ -1,4 +1,4 @@
-"""What the optimizer did, for people: one line for each rewrite, and a table of the rules."""
+"""The trace of an optimization: one line for each rewrite, and a table of the rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BAR = 20
 
 
 def show(source: str, trace: Iterable[Rewrite]) -> None:
-    """Print every rewrite of a model, then what each rule came to, to stderr."""
+    """Print every rewrite of a model, then the totals of each rule, to stderr."""
     trace = list(trace)
     for number, rewrite in enumerate(trace, 1):
         click.echo(f"{source}: {line(number, rewrite)}", err=True, color=color())
@@ -27,7 +27,7 @@ def show(source: str, trace: Iterable[Rewrite]) -> None:
 
 
 def line(number: int, rewrite: Rewrite) -> str:
-    """One rewrite: its number (for --stop-after), rule, root, nodes that went and came, and what that cost and saved."""
+    """One rewrite: its number (for --stop-after), rule, root, removed and added nodes, and its effect on cost."""
     text = f"{number} {click.style(rewrite.rule, bold=True)} at {printable(rewrite.root)}: "
     change = rewrite.change
     if change is None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ortconv.tuning.workshop import Progress
 
 SHARED = ("device", "fix_dims", "validate_with", "validate_budget", "custom_op_library")
-"""Options that `ortconv convert` takes as well, beside those of accelerators."""
+"""Options that `ortconv convert` has as well, without those of accelerators."""
 
 COREML_FIELDS = ("coreml_format", "coreml_version", "coreml_static_inputs", "coreml_on_subgraphs")
 
@@ -183,7 +183,7 @@ def _tuned(model: Path, only: dict[str, tuple[str, ...]], flags: dict[str, Any],
 
 
 def _shared_flags(flags: dict[str, Any]) -> dict[str, list[str]]:
-    """The options of this command that the recommended `ortconv convert` needs, too, by accelerator."""
+    """The options of this command that the recommended `ortconv convert` line needs, too, by accelerator."""
     context = click.get_current_context()
     found: dict[str, list[str]] = {"": [], "nnapi": [], "coreml": []}
     for param in context.command.params:

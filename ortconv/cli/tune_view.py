@@ -1,4 +1,4 @@
-"""What `ortconv tune` shows people."""
+"""The view of `ortconv tune`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = {"nnapi": "NNAPI", "coreml": "CoreML"}
 
 
 def sections(found: Tuning, *, everything: bool = False) -> list[Section]:
-    """The tuning as tables, cut after the first rows unless everything is wanted."""
+    """The tuning as tables. Each table is cut after its first rows unless `everything` is set."""
     good = [row for row in found.rows if row.measured is not None]
     shown = good if everything else good[:MOST_ROWS]
     title = "Candidates" + (f", the first {len(shown)} of {len(good)}" if len(shown) < len(good) else "")
@@ -58,7 +58,7 @@ def _head(found: Tuning) -> Iterator[str]:
 
 
 def opened_with(settings: SessionSettings, provider: str) -> str:
-    """What the app sets, in a sentence."""
+    """The session options of a candidate, as a sentence."""
     parts = [f"{settings.threads} thread{'' if settings.threads == 1 else 's'}"]
     parts += ["direct initializers"] if settings.direct else []
     parts += [f"the {NAMES[provider]} provider"] if provider in NAMES else []
@@ -108,7 +108,7 @@ def _estimated(found: Estimated | None) -> tuple[str, ...]:
 
 
 def page_of(found: Tuning, options: Mapping[str, object]) -> str:
-    """The tuning as a page, with plots of what a candidate costs; `options` are those of the command."""
+    """The tuning as a page, with plots of the candidates' costs. `options` are those of the command."""
     from ortconv.report.page import about, page
 
     head, *tables = sections(found, everything=True)
@@ -122,7 +122,7 @@ PLOT_NOTE = "Less is better on both axes. The line joins candidates that no othe
 
 
 def _plots(found: Tuning) -> Iterator[Section]:
-    """The measured latency against other costs, measured or estimated."""
+    """The measured latency over other costs, measured or estimated."""
     from ortconv.report.pareto import AxisTitle, pareto
 
     estimated = f"Latency, measured, and time with {NAMES[found.target]}, estimated"
@@ -157,7 +157,7 @@ def _point(row: Row, cost: float | None) -> Point | None:
 
 
 def show_axes(only: Mapping[str, Sequence[str]], target: str, *, markdown: bool) -> None:
-    """Print the axes with the values that are tried, and how many candidates that makes."""
+    """Print the axes with their values, and the number of candidates."""
     from ortconv.process import usable_cores
     from ortconv.tuning.axes import AXES, NONE, chosen, forms
 
