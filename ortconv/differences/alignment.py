@@ -1,4 +1,4 @@
-"""Which node of one graph is which of another one."""
+"""The correspondence between the nodes of two graphs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ortconv.differences.colors import Colors, Known, Palette, outer_values, rea
 from ortconv.ir.graph import Graph, Node, Value
 
 TRUSTED = 0.5
-"""Names decide where they agree for more than this share of the nodes that structure alone pairs."""
+"""Names decide if they agree for more than this share of the nodes that were paired by structure alone."""
 
 Key = Callable[[Node], Hashable]
 
@@ -40,30 +40,30 @@ class Alignment:
     # ------------------------------------------------------------------ reading
 
     def left(self) -> tuple[list[Node], list[Node]]:
-        """The nodes of a and of b that have no partner, in order."""
+        """The nodes of a and of b without a partner, in order."""
         return [n for n in self.a if n not in self.pairs], [n for n in self.b if n not in self._back]
 
     def partner(self, value: Value) -> Value | None:
-        """The value of b that corresponds to an input of a, or to what a node of a makes."""
+        """The value of b that corresponds to an input of a, or to an output of a node of a."""
         if value.producer is None:
             return self.inputs.get(value)
         pair = self.pairs.get(value.producer)
         return None if pair is None else pair.output(value.index)
 
     def is_new(self, value: Value) -> bool:
-        """Whether a value of b is an input, or made by a node, that a lacks."""
+        """Whether a value of b is an input, or an output of a node, that a lacks."""
         if value.producer is None:
             return value.is_input and value.graph is self.b and value not in self._inputs_back
         return value.producer.graph is self.b and value.producer not in self._back
 
     def is_gone(self, value: Value) -> bool:
-        """Whether a value of a is an input, or made by a node, that b lacks."""
+        """Whether a value of a is an input, or an output of a node, that b lacks."""
         if value.producer is None:
             return value.is_input and value.graph is self.a and value not in self.inputs
         return value.producer.graph is self.a and value.producer not in self.pairs
 
     def same(self, ours: Value | None, theirs: Value | None) -> bool:
-        """Whether two values correspond: constants by content, others as partners or computed alike from the inputs on."""
+        """Whether two values correspond. Constants are compared by content, others as partners or by the way they are computed."""
         if ours is None or theirs is None:
             return ours is theirs
         if self.of_a.value(ours) == self.of_b.value(theirs):
@@ -71,14 +71,14 @@ class Alignment:
         return ours.constant is None and theirs.constant is None and self.partner(ours) is theirs
 
     def known_inside(self, ours: Graph, theirs: Graph) -> tuple[Known, Known]:
-        """What stands for the outer values that a subgraph of a node of a, and its counterpart in b, read."""
+        """Colors of the outer values that a subgraph of a node of a, and its counterpart in b, read."""
         return (
             {v: self.of_a.value(v) for v in outer_values(ours) if v.constant is None},
             {v: self._color_in_a(v) for v in outer_values(theirs) if v.constant is None},
         )
 
     def _color_in_a(self, value: Value) -> Hashable:
-        """The color of a value of b, or rather that of its partner where it has one."""
+        """The color of a value of b; that of its partner, if it has one."""
         if value.producer is not None and value.producer.graph is self.b:
             maker = self._back.get(value.producer)
             if maker is not None and (partner := maker.output(value.index)) is not None:
@@ -139,7 +139,7 @@ class Alignment:
     # ------------------------------------------------------------------ names
 
     def _names_hold(self) -> bool:
-        """Whether names can be trusted: they agree for most of the nodes that structure has paired so far."""
+        """Whether names can be trusted: they agree for most of the nodes that were paired by structure."""
         named = sum(_result(a) == _result(b) for a, b in self.pairs.items())
         return named > TRUSTED * len(self.pairs) if self.pairs else True
 
@@ -171,7 +171,7 @@ class Alignment:
             self._pair_neighbors(queues[at].popleft(), LEVELS[at])
 
     def _border(self) -> list[Node]:
-        """The nodes of a that have a partner, and a neighbor without one."""
+        """The nodes of a with a partner and a neighbor that has none."""
         found: dict[Node, None] = {}
         for node in self.left()[0]:
             near = [v.producer for v in node.inputs if v is not None and v.producer is not None]
@@ -180,7 +180,7 @@ class Alignment:
         return list(found)
 
     def _pair_neighbors(self, ours: Node | None, level: Level) -> None:
-        """Pair readers and producers of a pair's values; of the graphs' inputs and outputs for None."""
+        """Pair consumers and producers of the values of a pair of nodes; for None, of the graphs' inputs and outputs."""
         if ours is None:
             for value, other in self.inputs.items():
                 self._pair_readers(value, other, level)
@@ -223,7 +223,7 @@ class Alignment:
         self._pair(ours, theirs)
 
     def _same_place(self, ours: Node, theirs: Node) -> bool:
-        """Whether a node with another operator reads the same values, and the same nodes read what it makes."""
+        """Whether both nodes read the same values and have the same consumers; their operators may differ."""
         if len(ours.outputs) != len(theirs.outputs):
             return False
         reads_a = [v for v in ours.inputs if v is not None and v.constant is None]
@@ -257,7 +257,7 @@ def _name(node: Node) -> Hashable:
 
 
 def _result(node: Node) -> Hashable:
-    """The name of what a node makes first; the node itself where that is nothing."""
+    """The name of a node's first output; the node itself if it has none."""
     return next((v.name for v in node.outputs if v is not None), node)
 
 
@@ -267,12 +267,12 @@ def _same_operator(ours: Node, theirs: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How neighbors of a pair must look in order to become one: equal keys; and with `unique`, no other neighbor like them."""
+    """Conditions on neighbors of a pair for becoming a pair: equal keys and, with `unique`, no other neighbor with that key."""
 
     key: Callable[[Colors, Node], Hashable]
     unique: bool = False
     in_place: bool = False
-    """Whether they must read the same and be read by the same."""
+    """Whether their inputs and their consumers must be the same."""
 
 
 def _use(colors: Colors, node: Node) -> Hashable:
@@ -293,11 +293,13 @@ LEVELS = (
     Level(lambda colors, node: None, in_place=True),
 )
 ALIKE, UNIQUE = 1, 3
-"""How many of the levels ask for equal uses, and for neighbors without their like."""
+"""Number of leading levels that demand equal uses and unique neighbors."""
 
 
 def _paired_inputs(a: Graph, b: Graph) -> dict[Value, Value]:
-    """Inputs of a and b that correspond: by name, the others by place and type; inputs of subgraphs by place alone."""
+    """Inputs of a and b that correspond: by name, the others by position and type. Inputs of subgraphs correspond by position
+    alone.
+    """
     if a.owner is not None:
         return dict(zip(a.inputs, b.inputs, strict=False))
     names = {v.name: v for v in b.inputs}
@@ -310,7 +312,7 @@ def _paired_inputs(a: Graph, b: Graph) -> dict[Value, Value]:
 
 
 def _paired_outputs(a: Graph, b: Graph) -> dict[Value, Value]:
-    """Outputs by name, the others by place where both graphs have as many; those of subgraphs by place."""
+    """Outputs that correspond: by name, the others by position if the graphs have equally many. Those of subgraphs by position."""
     if a.owner is not None:
         return dict(zip(a.outputs, b.outputs, strict=False))
     names = {v.name: v for v in b.outputs}

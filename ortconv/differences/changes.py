@@ -1,4 +1,4 @@
-"""The changes between two aligned graphs. What only follows from another change is none of its own."""
+"""The changes between two aligned graphs. A difference that follows from another change is not reported."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ Kind = Literal[
 ABSENT = "none"
 
 MOST_BEHIND = 1000
-"""How many values that nodes without a partner read are looked at for each of their readers."""
+"""Limit on the unpaired producers that are searched for each consumer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference. `before` and `after` are texts, none for what is not there."""
+    """One difference. `before` and `after` are texts, empty for a missing side."""
 
     kind: Kind
     subject: str
-    """What changed: the label of a node, or the name of a value."""
+    """The subject of the change: the label of a node, or the name of a value."""
     before: str
     after: str
     detail: str = ""
-    """Which attribute or input of a node; how far constants are apart; who reads a node that was added or removed."""
+    """The detail: which attribute or input of a node, how far constants are apart, or the consumers of an added or removed node."""
     place: str = ""
     """The subgraph, such as If 'choose' then_branch; empty for the main graph."""
 
 
 def of_models(a: Model, b: Model) -> Iterator[Change]:
-    """Changes of what surrounds the graphs: operator sets that nodes use, and metadata. An .ort file keeps no name of the graph."""
+    """Changes outside of the graphs: operator sets in use, and metadata. An .ort file does not store the graph's name."""
     used = {node.domain for model in (a, b) for node in model.graph.walk()}
     yield from _of_mapping("opset", _opsets(a, used), _opsets(b, used))
     yield from _of_mapping("metadata", _metadata(a), _metadata(b))
@@ -75,7 +75,7 @@ def _of_mapping(kind: Kind, a: Mapping[str, str], b: Mapping[str, str]) -> Itera
 
 
 def of_fusions(partners: Mapping[Node, Node], a: Iterable[SavedFusion], b: Iterable[SavedFusion]) -> Iterator[Change]:
-    """Changes of the fusions that are left to onnxruntime. `partners` are the pairs of nodes."""
+    """Changes of the fusions that are saved for onnxruntime. `partners` are the pairs of nodes."""
 
     of_a = {(f.optimizer, f.action, tuple(n and partners.get(n, n) for n in f.nodes)): f for f in a}
     of_b = {(f.optimizer, f.action, f.nodes): f for f in b}
@@ -88,14 +88,14 @@ def of_fusions(partners: Mapping[Node, Node], a: Iterable[SavedFusion], b: Itera
 
 
 class Comparison:
-    """The changes between two aligned graphs, and the values whose names alone changed."""
+    """The changes between two aligned graphs, and the values of which only the name changed."""
 
     def __init__(self, alignment: Alignment, place: str = "") -> None:
         self.alignment = alignment
         self.place = place
         self.renamed: dict[str, str] = {}
         self.pairs = dict(alignment.pairs)
-        """The nodes of a that b has, too, those of subgraphs included."""
+        """The nodes of a that b has as well, including those of subgraphs."""
         self._constants: set[tuple[Value, Value]] = set()
         self.changes = list(self._all())
 
@@ -196,7 +196,7 @@ class Comparison:
                 yield self._change("attribute", ours.label, _shown(before), _shown(after), name)
 
     def _of_reads(self, ours: Value | None, theirs: Value | None, subject: str, detail: str) -> Iterator[Change]:
-        """The change where one value is read in place of another one, unless a node that came or went is the reason."""
+        """The change for a node that reads another value than before, unless an added or removed node is the reason."""
         if self.alignment.same(ours, theirs):
             return
         if ours is not None and theirs is not None and ours.constant is not None and theirs.constant is not None:
@@ -208,9 +208,9 @@ class Comparison:
             yield self._change("rewired", subject, _name(ours), _name(theirs), detail)
 
     def _follows(self, ours: Value | None, theirs: Value | None) -> bool:
-        """Whether a read follows from nodes that came or went.
+        """Whether a changed input follows from added or removed nodes.
 
-        It does if the nodes that went and those that came begin at a common value, or if constants take their place.
+        It does if the removed and the added nodes begin at a common value, or if constants replace them.
         """
         gone = ours is not None and self.alignment.is_gone(ours)
         new = theirs is not None and self.alignment.is_new(theirs)
@@ -232,7 +232,7 @@ class Comparison:
         return self._change("constant", ours.name, *texts, _distance(ours.const, theirs.const))
 
     def _inner_types(self, ours: Node, theirs: Node) -> Iterator[Change]:
-        """Types that contradict each other although the node and the types of its inputs are the same."""
+        """Types that contradict each other, although the node and the types of its inputs are the same."""
         if not all(map(_agree, ours.inputs, theirs.inputs)):
             return
         for made, twin in zip(ours.outputs, theirs.outputs, strict=True):
@@ -260,7 +260,7 @@ class Comparison:
                 self.renamed[made.name] = twin.name
 
     def _unused(self) -> Iterator[Change]:
-        """Constants that nothing reads, and whose content the other graph lacks."""
+        """Unused constants whose content the other graph lacks."""
         a, b = self._contents(self.alignment.a), self._contents(self.alignment.b)
         for key, value in a.items():
             if key not in b and not value.uses and not value.is_output:
@@ -270,13 +270,13 @@ class Comparison:
                 yield self._change("constant", value.name, ABSENT, tensor_text(value.const), "nothing reads it")
 
     def _contents(self, graph: Graph) -> dict[int, Value]:
-        """A constant for each content; defaults of inputs excepted."""
+        """One constant for each content, without default values of inputs."""
         color = self.alignment.palette.content
         return {color(v.const): v for v in graph.initializers.values() if v.const is not None and not v.is_input}
 
 
 def _behind(value: Value, is_left: Callable[[Value], bool]) -> Iterator[Value]:
-    """What the nodes without a partner that compute a value read, in steps back from it; of many, the nearest."""
+    """The values that the unpaired producers of a value read, found backward; of many, the nearest."""
     seen, queue = {value}, deque([value])
     while queue and len(seen) < MOST_BEHIND:
         producer = queue.popleft().producer
@@ -290,7 +290,7 @@ def _behind(value: Value, is_left: Callable[[Value], bool]) -> Iterator[Value]:
 
 
 def described(node: Node) -> str:
-    """A node on one line: what it makes of what, with its attributes."""
+    """A node on one line: outputs, operator, inputs and attributes."""
     made = ", ".join(map(_name, node.outputs))
     attrs = ", ".join(f"{k}={_shown(v)}" for k, v in sorted(node.attrs.items()))
     return f"{made} = {_operator(node)}{f'<{attrs}>' if attrs else ''}({', '.join(map(_name, node.inputs))})"
@@ -327,7 +327,7 @@ def _name(value: Value | None) -> str:
 
 
 def _distance(ours: Tensor | SparseTensor, theirs: Tensor | SparseTensor) -> str:
-    """How far two constants of one type and shape are apart; empty for others."""
+    """How far two constants of the same type and shape are apart; empty for other pairs."""
     a, b = dense(ours), dense(theirs)
     if a.shape != b.shape or a.dtype != b.dtype:
         return ""
@@ -341,7 +341,7 @@ def _distance(ours: Tensor | SparseTensor, theirs: Tensor | SparseTensor) -> str
 
 
 def _agree(ours: Value | None, theirs: Value | None) -> bool:
-    """Whether no type, rank or number of elements contradicts the other."""
+    """Whether type, rank and number of elements do not contradict each other."""
     if ours is None or theirs is None or ours.type is None or theirs.type is None:
         return True
     return _types_agree(ours.type, theirs.type)

@@ -16,7 +16,7 @@ from ortconv.ir.graph import Graph, Graphs, Node, Value, captures
 from ortconv.ir.schema import schema_of
 
 Known = Mapping[Value, Hashable]
-"""What stands for values that a graph does not compute: its inputs, and the outer values that it reads."""
+"""The color of values that a graph does not compute: its inputs, and the outer values that it reads."""
 
 
 class Palette:
@@ -58,7 +58,7 @@ class Colors:
             self.backward[node] = palette.color(("backward", self.local[node], made))
 
     def value(self, value: Value | None) -> Hashable:
-        """What stands for a value: its content if it is constant, else how it is computed."""
+        """The color of a value: its content if it is constant, else the way it is computed."""
         if value is None:
             return None
         if value in self._known:
@@ -91,7 +91,7 @@ class Colors:
 
 
 def readers(graph: Graph, value: Value) -> list[tuple[Node, int]]:
-    """The nodes of this graph that read a value, and at which input; -1 for one that reads it in a subgraph."""
+    """The consumers of a value in this graph, with the input's index; -1 for a node whose subgraph reads it."""
     found: dict[tuple[Node, int], None] = {}
     for node, slot in value.uses:
         inner, at = node, slot
@@ -104,7 +104,7 @@ def readers(graph: Graph, value: Value) -> list[tuple[Node, int]]:
 
 
 def subgraphs(node: Node) -> list[tuple[str, Graph]]:
-    """The subgraphs of a node with the names of their attributes; those of a list are numbered."""
+    """The subgraphs of a node with their attribute names; those of a list are numbered."""
     found: list[tuple[str, Graph]] = []
     for name, value in node.attrs.items():
         if isinstance(value, Graph):
@@ -115,7 +115,7 @@ def subgraphs(node: Node) -> list[tuple[str, Graph]]:
 
 
 def own_attributes(node: Node) -> dict[str, Attribute]:
-    """The attributes that say more than the operator's defaults, subgraphs excepted."""
+    """The attributes that differ from the operator's defaults, without subgraphs."""
     if not node.attrs:
         return {}
     schema = schema_of(node)

@@ -1,4 +1,4 @@
-"""What changed from one model to another, and for a conversion, which rewrites did it."""
+"""The changes from one model to another, and for a conversion the rewrites that made them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ortconv.pipeline.conversion import options_of
 from ortconv.pipeline.settings import Settings
 
 VERSION = 1
-"""Of the JSON document."""
+"""Version of the JSON document."""
 
 LEVELS = ("all", "extended", "basic", "disable")
 """The levels at which a conversion is replayed if none is given, until one ends at the .ort file."""
@@ -27,7 +27,7 @@ LEVELS = ("all", "extended", "basic", "disable")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One rewrite of a conversion: its rule, the node where it applied, and the nodes that it removed and made."""
+    """One rewrite of a conversion: its rule, the node where it applied, and the nodes that it removed and added."""
 
     rule: str
     root: str
@@ -37,35 +37,35 @@ class Step:
 
 @dataclass
 class Replay:
-    """The conversion of `a`, done again. `ends_at_b` says whether it ends at the .ort file that was given."""
+    """The repeated conversion of `a`. `ends_at_b` says whether its result is the given .ort file."""
 
     level: str
     ends_at_b: bool
     rewrites: dict[str, int]
-    """How often each rule applied."""
+    """Number of applications by rule."""
     steps: list[Step]
     left: list[Change]
-    """The changes from the end of the replay to `b`."""
+    """The changes from the result of the replay to `b`."""
     failure: str | None = None
-    """Why the conversion could not be done again."""
+    """The reason why the conversion could not be repeated."""
 
 
 @dataclass
 class Difference:
-    """What changed from model `a` to model `b`. Names of nodes and of values inside the graphs are no change."""
+    """The changes from model `a` to model `b`. Names of nodes and of values inside the graphs do not count as changes."""
 
     a: str
     b: str
     equal: bool
     counts: dict[str, int]
-    """How many changes there are of each kind."""
+    """Number of changes by kind."""
     changes: list[Change]
     nodes_in_both: int
-    """Nodes that both have, changed ones and those of subgraphs included."""
+    """Number of nodes that both models have, including changed ones and those of subgraphs."""
     renamed: dict[str, str] = field(default_factory=dict)
-    """Values inside the graphs that have another name only: that in `a`, and that in `b`."""
+    """Values inside the graphs that differ only in name: the name in `a`, and the name in `b`."""
     replay: Replay | None = None
-    """Of an ONNX model and an .ort file: the conversion that leads from one to the other."""
+    """The conversion from `a` to `b`, if `a` is an ONNX model and `b` an .ort file."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON."""
@@ -94,7 +94,7 @@ def diff(a: ModelSource, b: ModelSource, *, options: Options | None = None, **se
 
 
 def compared(a: Model, b: Model, labels: tuple[str, str]) -> Difference:
-    """What changed from one model in memory to another."""
+    """The changes from one model in memory to another."""
     found = Comparison(Alignment(a.graph, b.graph, Palette()))
     changes = [*of_models(a, b), *found.changes, *of_fusions(found.pairs, a.saved, b.saved)]
     counts = dict(Counter(str(change.kind) for change in changes))
@@ -105,7 +105,7 @@ def compared(a: Model, b: Model, labels: tuple[str, str]) -> Difference:
 
 
 def _likely(target: Model) -> list[Options]:
-    """The options that an .ort file may come from, the likeliest first."""
+    """The options that an .ort file may have been made with, the likeliest first."""
     providers = {node.ep for node in target.graph.walk()}
     style = "Runtime" if target.saved else "Fixed"
     return [
@@ -120,7 +120,7 @@ def _likely(target: Model) -> list[Options]:
 
 
 def _explained(source: Path, target: Model, choices: list[Options]) -> Replay:
-    """The first replay that ends at the target, or else the one that comes nearest."""
+    """The first replay whose result is the target, else the one with the fewest changes to it."""
     best: Replay | None = None
     for options in choices:
         found = _replayed(source, target, options)

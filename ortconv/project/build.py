@@ -1,4 +1,4 @@
-"""Building a project: what is out of date is converted, then every artifact is held against its baseline."""
+"""Build of a project: outdated artifacts are converted, then every artifact is checked against its baseline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ortconv.project.project import Artifact, Project, find_project, read_projec
 from ortconv.watch import Activity
 
 VERSION = 1
-"""Of the JSON document."""
+"""Version of the JSON document."""
 
 GATE = KINDS["GateError"]
 
@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 @dataclass
 class BuiltArtifact:
-    """What became of an artifact. `file` and `manifest` are empty where it could not be converted, and `error` says why."""
+    """The outcome for an artifact. If it could not be converted, `file` and `manifest` are empty, and `error` holds the reason."""
 
     model: str
     target: str
@@ -46,14 +46,14 @@ class BuiltArtifact:
     nodes: int = 0
     bytes: int = 0
     onnxruntime: str = ""
-    """The oldest release that loads it."""
+    """The oldest release that loads the file."""
     partitions: dict[str, int] = field(default_factory=dict)
-    """By execution provider: the nodes of its partitions."""
+    """The number of nodes in each partition, by execution provider."""
     error: str = ""
     error_kind: str = ""
-    """In a word or two, such as: invalid model. A gate of `convert` is one, too."""
+    """The kind of failure, in a word or two, such as: invalid model. A failed gate of `convert` is one, too."""
     check: Check | None = None
-    """What its gates found; None where there are none."""
+    """The result of its check; None if it has no gates."""
 
     @property
     def label(self) -> str:
@@ -62,11 +62,11 @@ class BuiltArtifact:
 
 @dataclass
 class Build:
-    """What a build made."""
+    """The result of a build."""
 
     project: str
     config: str = ""
-    """The operator config of all artifacts; empty where there is none."""
+    """The operator config of all artifacts; empty if none was written."""
     artifacts: list[BuiltArtifact] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class Build:
 
     @property
     def failed_gates(self) -> list[str]:
-        """The messages of all conditions that hold, those of conversions first."""
+        """The messages of all conditions that hold. Those of conversions come first."""
         converting = [f"{a.label}: {a.error}" for a in self.artifacts if a.error_kind == GATE]
         return converting + [f"{a.label}: {one.message}" for a in self.artifacts if a.check for one in a.check.failed]
 
@@ -93,11 +93,11 @@ class Build:
 
 
 Event = tuple[BuiltArtifact, Result | Check | Failure]
-"""An artifact, and what was done for it: its conversion, its check, or the failure of one of these."""
+"""An artifact with the outcome of its conversion or of its check."""
 
 
 class Building(Iterator[Event]):
-    """A build that is under way. `total` is the number of artifacts; `build` is complete at the end."""
+    """A build in progress. `total` is the number of artifacts; `build` is complete at the end."""
 
     def __init__(
         self,
@@ -127,12 +127,12 @@ class Building(Iterator[Event]):
         return next(self._events)
 
     def busy(self) -> list[tuple[str, Activity, float]]:
-        """The artifacts that are worked on, with what is known of the work and for how many seconds."""
+        """The artifacts in progress, each with its current activity and the seconds since it began."""
         busy = self._engine.busy() if self._engine is not None else []
         return [(self._labels(item), activity, seconds) for item, activity, seconds in busy]
 
     def close(self) -> None:
-        """End the work, whatever is left of it."""
+        """Stop the build. Artifacts that are not converted yet are left out."""
         self._events.close()
 
     def _run(self) -> Generator[Event, None, None]:
@@ -144,7 +144,7 @@ class Building(Iterator[Event]):
     # ------------------------------------------------------------------ converting
 
     def _convert(self) -> Iterator[Event]:
-        """Convert what is out of date."""
+        """Convert the outdated artifacts."""
         folder = self._project.output_dir
         journal = Journal(folder)
         self._resources.callback(journal.close)
@@ -174,7 +174,9 @@ class Building(Iterator[Event]):
         return result
 
     def _write_config(self) -> None:
-        """Write the operator config of all artifacts; none if one of them is missing, since a build by it would lack operators."""
+        """Write the operator config of all artifacts; None if an artifact is missing, since a build with that config would lack
+        operators.
+        """
         done = [a for a in self.build.artifacts if a.file]
         if len(done) < len(self._project.artifacts):
             return
@@ -186,7 +188,7 @@ class Building(Iterator[Event]):
     # ------------------------------------------------------------------ checking
 
     def _check(self) -> Iterator[Event]:
-        """Hold artifacts against their baselines, one after the other: what is measured must not be disturbed."""
+        """Check artifacts against their baselines, one after the other: nothing may disturb the measurements."""
         items = [
             CheckItem(a, self._built[output].file, self._update)
             for output, a in self._artifacts.items()
@@ -203,7 +205,7 @@ class Building(Iterator[Event]):
     def _each(
         self, work: Callable[[T], R], items: Sequence[T], jobs: int | None, label: Callable[[T], str]
     ) -> Iterator[tuple[T, R | OrtconvError]]:
-        """Each item with what comes of it, in processes of their own."""
+        """Each item with the result of a call on it, made in processes of their own."""
         if not items:
             return
         with crew_of(None, jobs, *self._limits, isolated=True) as crew:
@@ -222,7 +224,7 @@ def _failed(built: BuiltArtifact, error: OrtconvError) -> Failure:
 
 @dataclass(frozen=True, slots=True)
 class CheckItem:
-    """An artifact that is to be checked, or accepted."""
+    """An artifact to check, or to accept as a baseline."""
 
     artifact: Artifact
     file: str
@@ -230,7 +232,7 @@ class CheckItem:
 
 
 def check_artifact(item: CheckItem) -> Check:
-    """Hold an artifact against its baseline, or accept it as the new one."""
+    """Check an artifact against its baseline, or accept it as the new one."""
     gates, options = item.artifact.gates, item.artifact.options
     assert gates is not None
     if not item.update and not gates.baseline.exists():

@@ -43,9 +43,9 @@ optimization-level = "all"
 
 
 def init(folder: str | Path = ".", *, gates: bool = True) -> Path:
-    """Write a commented project file for the .onnx models below a folder; its path. The gates are comments unless wanted.
+    """Write a commented project file for the .onnx models below a folder, and return its path. Gates are comments by default.
 
-    UsageError where there is a file already, or no model.
+    UsageError if the file exists, or if there is no model.
     """
     folder = Path(folder)
     path = folder / NAME
@@ -60,7 +60,7 @@ def init(folder: str | Path = ".", *, gates: bool = True) -> Path:
 
 
 def _named(models: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """A name for each model that no other one has: its file's, with the folders above it where that is not enough."""
+    """A unique name for each model: that of its file, with folders above it where needed."""
     taken: set[str] = set()
     for model in models:
         parts, name = list(model.parent.parts), model.stem
@@ -90,7 +90,7 @@ def _key(name: str) -> str:
 
 
 def _text(text: str) -> str:
-    """A text as TOML writes it."""
+    """A text in TOML's syntax."""
     escaped = "".join(
         c if c.isprintable() and c not in '"\\' else f"\\u{ord(c):04x}" if ord(c) < 0x10000 else f"\\U{ord(c):08x}"
         for c in text

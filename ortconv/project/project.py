@@ -37,7 +37,7 @@ _KEY = re.compile(r"""\s*["']?([^"'=\s#]+)["']?\s*=""")
 
 @dataclass(frozen=True, slots=True)
 class GateSettings:
-    """How an artifact is checked against its baseline."""
+    """The check of an artifact against its baseline."""
 
     baseline: Path
     fail_on: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class GateSettings:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A model converted for a target: `output` is relative to the output folder. `target` is empty where there are no targets."""
+    """A model converted for a target. `output` is relative to the output folder. `target` is empty if there are no targets."""
 
     model: str
     target: str
@@ -64,14 +64,14 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What a project file asks for."""
+    """The contents of a project file."""
 
     path: Path
     output_dir: Path
     artifacts: tuple[Artifact, ...]
 
     def chosen(self, models: Collection[str], targets: Collection[str]) -> list[Artifact]:
-        """The artifacts of these models and targets; empty stands for all. UsageError for names that there are not."""
+        """The artifacts of these models and targets; of all for an empty list. UsageError for an unknown name."""
         for names, known, what in (
             (models, {a.model for a in self.artifacts}, "model"),
             (targets, {a.target for a in self.artifacts if a.target}, "target"),
@@ -98,7 +98,7 @@ def find_project(start: Path) -> Path:
 
 
 def read_project(path: Path) -> Project:
-    """The project of a file. UsageError, with the line where it is known, for what it does not understand."""
+    """Read a project file. UsageError, with the line if possible, for a table, key or value that is not valid."""
     document = read_toml(path)
     reader = _Reader(path, document)
     artifacts = tuple(reader.artifacts())
@@ -161,7 +161,7 @@ class _Reader:
     # ------------------------------------------------------------------ gates
 
     def _gates(self) -> Table | None:
-        """The table of gates. Tables inside it are those of models."""
+        """Read the table of gates. Tables inside it belong to single models."""
         if "gates" not in self.document:
             return None
         table = self._is_table(self.document["gates"], "gates")
@@ -186,7 +186,7 @@ class _Reader:
         )
 
     def _conditions(self, given: Any, section: str) -> tuple[str, ...]:
-        """The conditions of fail-on, a text or a list of such."""
+        """The conditions of fail-on, given as a text or a list of texts."""
         found = [given] if isinstance(given, str) else given
         if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
             raise self._error(f"fail-on is {given!r}: it must be a list of conditions", section, "fail-on")
@@ -199,7 +199,7 @@ class _Reader:
     # ------------------------------------------------------------------ values
 
     def text(self, key: str, table: Table, default: str | None = None) -> str:
-        """A text."""
+        """Check that a value is a text."""
         found: str = self._kind(key, table.get(key, default), str, "a text")
         return found
 
@@ -229,7 +229,7 @@ class _Reader:
         return value
 
     def _only(self, table: Table, known: Collection[str], section: str) -> None:
-        """UsageError for a key that there is not."""
+        """UsageError for an unknown key."""
         for key in table:
             if key not in known:
                 near = nearest(key.replace("_", "-"), known)
@@ -242,7 +242,7 @@ class _Reader:
 
 
 def line_of(text: str, section: str, key: str) -> int | None:
-    """The line of a key in a section of a TOML file, or of the section's header; None where neither is found."""
+    """The line of a key in a section of a TOML file, else that of the section's header; None if there is neither."""
     here, header = "", None
     for number, line in enumerate(text.splitlines(), 1):
         if found := _HEADER.match(line):

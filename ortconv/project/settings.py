@@ -1,4 +1,4 @@
-"""Options of a project file as fields of Options. They have the names of the flags of `ortconv convert`."""
+"""Options of a project file as fields of Options. Keys have the names of `ortconv convert`'s flags."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Table = Mapping[str, Any]
 
 
 def options_of_table(table: Table, folder: Path) -> Options:
-    """The options of a table, whose keys are those of KEYS. Files are relative to the folder. UsageError for a wrong value."""
+    """The options of a table. Its keys are those of KEYS, its files relative to the folder. UsageError for a wrong value."""
     given: dict[str, Any] = {}
     for key, value in table.items():
         name = KEYS[key]
@@ -91,4 +91,4 @@ READERS: Mapping[str, Callable[[Any, Path], Any]] = {
     "custom_op_library": _path,
     **dict.fromkeys(("enable_passes", "disable_passes", "only_passes", "keep_float32", "fail_on"), _list),
 }
-"""Fields whose value is another one in the file; a list of one text may be the text."""
+"""Fields whose value in the file has another form. A list with one text may be given as the text."""

@@ -18,7 +18,7 @@ from ortconv.report.sections import Markup, Section
 BAR = 9
 """The height of a bar, in pixels."""
 SMALLEST = 1e-8
-"""Differences below that are drawn as none."""
+"""Differences below this are drawn as zero."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class BenchmarkComparison:
 
 
 def document(found: BenchmarkComparison) -> dict[str, Any]:
-    """Everything as JSON values. `mismatch` is the reason why numbers cannot be compared; infinite differences are null."""
+    """The comparison as JSON values. `mismatch` is the reason why numbers cannot be compared. Infinite differences are null."""
     return {
         "version": 1,
         "model": found.model,
@@ -61,14 +61,14 @@ def title(row: BenchmarkRow) -> str:
 
 
 def operations(row: BenchmarkRow) -> str:
-    """How many operations run on which device."""
+    """Number of operations by device."""
     if row.contender.options is not None and not row.partitions:
         return "none: NNAPI takes no node"
     return clean(", ".join(f"{name} {count}" for name, count in row.operations.items()))
 
 
 def accuracy(row: BenchmarkRow) -> str:
-    """How far the outputs are off."""
+    """How far the outputs differ."""
     d = row.difference
     if d is None:
         return ""
@@ -122,7 +122,7 @@ def _input(name: str, value: Any) -> str:
 
 
 def latency_chart(rows: Sequence[BenchmarkRow]) -> str:
-    """Bars by the latency of each row; below it, pale, what a simulation took here."""
+    """Bars for the latency of each row. Below each, in a pale color, is the real time of a simulated device."""
     most = max((max(statistics.median(r.times), r.latency) for r in rows), default=0.0) or 1.0
     step = _step(most)
     ticks = [(i * step / most, f"{i * step * 1e3:g}") for i in range(int(most / step) + 1)]
@@ -136,7 +136,7 @@ def latency_chart(rows: Sequence[BenchmarkRow]) -> str:
 
 
 def _step(most: float) -> float:
-    """1, 2 or 5 times a power of ten: four to ten of it are `most`."""
+    """A step of 1, 2 or 5 times a power of ten, so that the range has four to ten steps."""
     power = 10.0 ** math.floor(math.log10(most))
     return max(power / 10, *(f * power for f in (0.2, 0.5, 1.0) if most / (f * power) >= 4))
 
@@ -160,7 +160,7 @@ def accuracy_chart(rows: Sequence[BenchmarkRow]) -> str:
 def _chart(
     name: str, bars: Sequence[tuple[str, Sequence[tuple[str, float]], str]], ticks: Sequence[tuple[float, str]]
 ) -> str:
-    """Rows of bars with lengths from 0 to 1, a label before and a value behind them. On a narrow screen the label stands above."""
+    """Rows of bars with lengths from 0 to 1, a label before and a value after each. On a narrow screen the label is above."""
     grid = "".join(f'<line class="grid" x1="{at:.2%}" x2="{at:.2%}" y1="0" y2="100%"/>' for at, _ in ticks)
     rows = [
         f'<dt>{text(label)}</dt><dd><svg height="{len(parts) * BAR + 8}" aria-hidden="true">{grid}{_bars(parts)}</svg>'

@@ -19,7 +19,7 @@ SHAPES = {INPUT: "ellipse", OUTPUT: "ellipse"}
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """From an item of a frame to later ones, by index. Without a title it is not drawn and only keeps their order."""
+    """A line from an item of a frame to later ones, by index. Without a title it is not drawn and only keeps their order."""
 
     source: int
     targets: tuple[int, ...]
@@ -38,7 +38,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class _Arranged:
-    """A frame with its layout, and those of the frames in it by their index."""
+    """A frame with its layout, and the frames inside it by item index."""
 
     frame: Frame
     layout: Layout
@@ -117,7 +117,7 @@ def _cluster(frame: Frame, name: str, indent: str) -> Iterator[str]:
 
 
 def _end(frame: Frame, name: str, index: int) -> str:
-    """The node for an end of a line at an item: of a frame, the first box in it."""
+    """The DOT node at the end of a line: for a frame, the first box in it."""
     item: Box | Frame = frame.items[index]
     name = f"{name}_{index}"
     while isinstance(item, Frame):
@@ -126,11 +126,11 @@ def _end(frame: Frame, name: str, index: int) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text as a DOT string. Backslashes are doubled: they begin escapes, such as that for the name of the graph."""
+    """A text as a DOT string. Backslashes are doubled, since DOT expands escapes such as the graph's name."""
     escaped = re.sub(r'([\\"])', r"\\\1", clean(text)).replace("\n", "\\n")
     return f'"{escaped}"'
 
 
 def in_order(items: Sequence[Box | Frame]) -> tuple[Line, ...]:
-    """Lines that only stack items below each other."""
+    """Invisible lines that only place items below each other."""
     return tuple(Line(i, (i + 1,)) for i in range(len(items) - 1))

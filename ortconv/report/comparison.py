@@ -14,7 +14,9 @@ MEASURES = ("max_abs", "scaled", "ulp", "cosine", "snr")
 
 
 def document(reference: Subject, found: Sequence[Comparison]) -> dict[str, Any]:
-    """One JSON document. Numbers that JSON has not are null: an snr where nothing differs, and what has no meaning."""
+    """The comparison as one JSON document. An infinite number, or one that is not defined, is null, such as the snr of equal
+    outputs.
+    """
     return {
         "version": 1,
         "reference": _subject(reference),
@@ -56,7 +58,7 @@ def _measure(found: Measure) -> dict[str, Any]:
 
 
 def metrics(found: Sequence[Comparison]) -> dict[str, float]:
-    """The worst of each measure over all outputs, and how many outputs and inner values differ."""
+    """The worst value of each measure over all outputs, and the number of outputs and inner values that differ."""
     every = [o.found for one in found for o in one.outputs]
     layers = [layer for one in found for layer in one.layers or ()]
 

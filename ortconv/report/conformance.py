@@ -1,4 +1,4 @@
-"""How a device did in conformance records: sections for a terminal and a page."""
+"""The results of a device on conformance records, as sections for a terminal and a page."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from ortconv.report.page import about, page
 from ortconv.report.sections import Section
 
 SHOWN_FAILURES = 50
-"""Failures that are listed; the JSON document has all of them."""
+"""Number of failures that are listed; the JSON document has all of them."""
 
 
 def headline(found: Conformance) -> str:
-    """One line: how many records failed in some mode."""
+    """The number of records that failed in some mode, in one line."""
     failed = len({(one.spec, one.record) for one in found.failures})
     verdict = f"{failed} of {found.records} records fail" if failed else f"none of {found.records} records fails"
     return f"{found.device}: {verdict}, in {', '.join(one.mode for one in found.modes)}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def conversion_page(
     result: Result, before: Model, after: Model, targets: Sequence[Target], options: Mapping[str, object]
 ) -> str:
-    """The page of a conversion with details from the source to the file that it wrote.
+    """The page of a conversion, with details of the source and of the written file.
 
     Both graphs are colored for the first target, if there is one.
     """
@@ -43,7 +43,7 @@ def conversion_page(
 
 
 def _scene(model: Model, targets: Sequence[Target]) -> tuple[Scene, Estimate | None]:
-    """The graph as ONNX Runtime divides it when it loads the file, and the time that takes."""
+    """The graph with the partitions that ONNX Runtime makes when it loads the file, and its estimated time."""
     if not targets:
         return drawn(model.graph), None
     found = partition(model.graph, targets[0], anew=True)
@@ -105,7 +105,7 @@ def _sizes(result: Result) -> Iterator[tuple[object, ...]]:
 
 
 def _operators(scenes: Sequence[Scene]) -> list[tuple[object, ...]]:
-    """How often each operator occurs on both sides, those first that changed most."""
+    """The number of nodes by operator on both sides. The largest changes come first."""
     counts: dict[str, list[int]] = {}
     for side, scene in enumerate(scenes):
         for node in scene.root.nodes:

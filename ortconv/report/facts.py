@@ -1,4 +1,4 @@
-"""What a page knows of each node of a graph: attributes, tensors, cost, and why an accelerator refuses it."""
+"""The details that a page shows for each node: attributes, tensors, cost, and why an accelerator refuses it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ortconv.partition.profile import DeviceProfile
 from ortconv.report.page import clean
 
 LONGEST = 160
-"""Characters of an attribute or a constant."""
+"""Length limit of the text of an attribute or a constant, in characters."""
 
 
 class Facts:
-    """The nodes of a graph as JSON values, numbered. Values and reasons that several nodes share stand once.
+    """The nodes of a graph as JSON values, numbered. Values and reasons that several nodes share are stored once.
 
     A node is [operator, name, attributes, inputs, outputs, multiply-adds, microseconds on the CPU, on the accelerator, partition,
     reasons]; inputs and outputs are numbers of values, -1 for one that is left out. A value is [name, type, constant]. A reason is
@@ -34,13 +34,13 @@ class Facts:
         self.values: list[list[Any]] = []
 
     def add(self, nodes: Iterable[Node]) -> None:
-        """Describe more nodes."""
+        """Add nodes."""
         for node in nodes:
             self.node_ids[node] = len(self.nodes)
             self.nodes.append(self._node(node))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON values."""
+        """All facts as JSON values."""
         words = list(map(clean, self.word_ids))
         return {"nodes": self.nodes, "values": self.values, "reasons": list(self.reason_ids), "words": words}
 

@@ -16,15 +16,15 @@ from typing import NamedTuple
 import numpy as np
 
 LEAST = 12
-"""Repeats of fewer nodes in all are left as they are."""
+"""Repeats with fewer nodes in all are not folded."""
 LEAST_PAIR = 16
-"""The same for blocks that occur only twice."""
+"""The same limit for blocks that occur only twice."""
 GRAMS = (1, 4, 16)
 """Lengths of the pieces whose distances are candidates for periods."""
 CANDIDATES = 24
 """Periods tried for each length of pieces."""
 NEARLY_ALL = 0.8
-"""A scope with a larger share of a sequence is no part of it."""
+"""A scope with a larger share of a sequence does not divide it."""
 PLACES = 8
 """Offsets of a repeat that are compared by their names."""
 
@@ -42,7 +42,7 @@ class Repeat(NamedTuple):
 
 
 Together = Callable[[int, int], float]
-"""How well the items from one index to another belong together, such as by their names."""
+"""How well the items from one index to another belong together, for example by their names."""
 
 
 def repeats(symbols: Sequence[int], sizes: Sequence[int], crossings: Sequence[int], together: Together) -> list[Repeat]:
@@ -114,7 +114,7 @@ def _length(interval: tuple[int, int]) -> int:
 
 
 def _placed(low: int, high: int, period: int, count: int, crossings: Sequence[int], together: Together) -> Repeat:
-    """The blocks within an interval: where they begin is free. One of more than two may be given up for a better place."""
+    """The blocks of an interval, whose start is free. If there are more than two, one may be given up for a better start."""
     least = max(count - 1, 2)
     places = [Repeat(at, period, (high - at) // period) for at in range(low, low + period)]
     lines = {r: sum(crossings[r.start : r.end + 1 : period]) / (r.blocks + 1) for r in places if r.blocks >= least}
@@ -158,14 +158,14 @@ def scope(names: Sequence[str], share: float = 0.7) -> tuple[str, ...]:
 
 
 def cohesion(names: Sequence[str]) -> int:
-    """How well nodes of these names belong together: the depth of the scope of all and of most of them."""
+    """How well nodes with these names belong together: the depth of the scope of all, and of the scope of most."""
     return len(scope(names, 1.0)) + len(scope(names))
 
 
 def scoped(scopes: Sequence[tuple[str, ...]], least: int) -> list[tuple[int, int, tuple[str, ...]]]:
-    """Intervals of at least so many neighbors in one scope, of the outermost scopes that part the sequence.
+    """Intervals of at least this many neighbors in one scope, for the outermost scopes that divide the sequence.
 
-    A scope that holds nearly all of it parts nothing.
+    A scope that contains nearly all nodes divides nothing.
     """
     for depth in range(1, max(map(len, scopes), default=0) + 1):
         rows = [(key, len(list(row))) for key, row in groupby(s[:depth] for s in scopes)]

@@ -44,7 +44,7 @@ _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 class Unit(NamedTuple):
-    """How a limit is read, with ValueError for what is none, and how a value is shown. `example` is a limit."""
+    """How a limit is read and a value is shown. Reading raises ValueError for a text that is no limit. `example` is a limit."""
 
     read: Callable[[str], float]
     show: Callable[[float], str]
@@ -65,7 +65,7 @@ def _seconds(text: str) -> float:
 
 
 def release_number(text: str) -> float:
-    """A number for a release such as 1.17, greater for later ones; 0 is that of no change. ValueError for what is none."""
+    """A number for a release such as 1.17, greater for later ones; 0 for no change. ValueError for a text that is no release."""
     if text == "0":
         return 0.0
     parts = _RELEASE.fullmatch(text)
@@ -102,7 +102,7 @@ class Metric(NamedTuple):
 
 
 DIVIDING = ("partition", "convert", "check", "nnapi export")
-"""The verbs that divide a model for an accelerator."""
+"""The verbs that partition a model for an accelerator."""
 
 TABLE = (
     Metric("nodes", NUMBER, (*DIVIDING, "inspect"), "nodes of the graph"),
@@ -138,7 +138,7 @@ BASELINES: Mapping[str, tuple[str, ...]] = {
     "tune": tuple(m.name for m in TABLE if "tune" in m.verbs),
     "convert": ("nodes", "size", "constants"),
 }
-"""The metrics of which a verb knows the value of a baseline. That of convert is its source."""
+"""The metrics for which a verb knows a baseline's value. The baseline of convert is its source."""
 
 
 def metrics_of(verb: str) -> tuple[str, ...]:
@@ -153,7 +153,7 @@ Relation = Literal["value", "change", "percent", "ratio"]
 
 @dataclass(frozen=True, slots=True)
 class GateCondition:
-    """One condition; where it holds, the gate fails. `relation` is what the limit limits."""
+    """One condition. If it holds, the gate fails. `relation` is the quantity that the limit applies to."""
 
     metric: Metric
     compare: str
@@ -162,7 +162,7 @@ class GateCondition:
     text: str
 
     def holds(self, value: float, baseline: float = math.nan) -> bool:
-        """Whether it holds; never for a number that has no meaning."""
+        """Whether the condition holds; never for NaN."""
         measured = RELATIONS[self.relation](value, baseline)
         return not math.isnan(measured) and COMPARE[self.compare](measured, self.limit)
 
@@ -192,7 +192,7 @@ class FailedGate:
     value: float
     baseline: float | None
     note: str = ""
-    """What is behind the value."""
+    """The cause of the value."""
 
     def __str__(self) -> str:
         metric = self.condition.metric
@@ -202,19 +202,19 @@ class FailedGate:
         return f"{text} ({self.condition})" + (f": {self.note}" if self.note else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The breach as plain data, for JSON."""
         return {"condition": str(self.condition), "metric": self.condition.metric.name, "message": str(self)}
 
 
 def _percent_more(failed: FailedGate) -> str:
-    """The change in percent, where that says something: not of counts."""
+    """The change in percent; empty for counts and where a percentage has no meaning."""
     if not failed.baseline or failed.condition.metric.unit not in (BYTES, SECONDS):
         return ""
     return f", {RELATIONS['percent'](failed.value, failed.baseline):+.1f}%"
 
 
 def parse_gates(text: str | Iterable[str], verb: str) -> tuple[GateCondition, ...]:
-    """The conditions of a comma separated list, or of several. UsageError names the first that is wrong, with a hint."""
+    """Parse comma separated lists of conditions. UsageError names the first wrong condition, with a hint."""
     lists = (text,) if isinstance(text, str) else text
     return tuple(_condition(part, verb) for one in lists for part in one.split(","))
 
@@ -241,7 +241,7 @@ def _condition(part: str, verb: str) -> GateCondition:
 
 
 def _relation(metric: Metric, sign: str, limit: str) -> tuple[Relation, str]:
-    """What a limit limits, and its text without the mark of that."""
+    """The quantity that a limit applies to, and the limit's text without the mark for it."""
     if sign and limit.endswith("%") and metric.unit is not PERCENT:
         return "percent", limit[:-1].rstrip()
     if sign:
@@ -270,7 +270,7 @@ def failed_gates(
     baseline: Mapping[str, float] | None = None,
     notes: Mapping[str, str] | None = None,
 ) -> list[FailedGate]:
-    """The conditions that hold. NaN is a value without meaning, for which none does. `notes` say what is behind a value.
+    """The conditions that hold. None holds for NaN, a value without meaning. `notes` explain values.
 
     UsageError for a metric without a value: a gate that nobody looks at must not pass.
     """

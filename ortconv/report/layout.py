@@ -16,12 +16,12 @@ Point = tuple[float, float]
 GAP_X = 18.0
 GAP_Y = 30.0
 GRAVITY = 0.2
-"""How far lines that join are drawn to the middle, lest long graphs drift to one side."""
+"""How strongly joined lines are drawn to the middle, so that long graphs do not drift to one side."""
 LINE = 6.0
 """The width that is kept free for a line that passes a layer."""
 SWEEPS = 8
 FITS = 9
-"""How often positions are fitted; an odd number, so that the last time goes down, which leaves chains straight."""
+"""Number of fits of the positions. It is odd so that the last one goes down, which leaves chains straight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Layout:
     routes: tuple[Route, ...]
 
     def line(self, route: Route) -> list[Point]:
-        """All points of a route, ends included."""
+        """All points of a route, including its ends."""
         (x, y), (w, h) = self.corners[route.source], self.sizes[route.source]
         (u, v), (width, _) = self.corners[route.target], self.sizes[route.target]
         return [(x + w * route.leaves_at, y + h), *route.points, (u + width * route.arrives_at, v)]
@@ -173,7 +173,7 @@ class _Work:
         return place
 
     def crossings(self) -> int:
-        """How many pairs of lines between neighboring layers cross."""
+        """Number of crossings between lines of neighboring layers."""
         place = self._places()
         total = 0
         for layer in self.layers:
@@ -199,7 +199,7 @@ class _Work:
                 self._fit(layer, [at for at, _ in wishes], [weight for _, weight in wishes])
 
     def _wish_above(self, item: int) -> tuple[float, float]:
-        """Where an item would like to be above what reads it, and how much."""
+        """The position above an item's consumers that it prefers, and how strongly."""
         near = self.down[item] or self.up[item]
         pulls = [self._pull(item, n) for n in near]
         if not near:
@@ -207,7 +207,9 @@ class _Work:
         return self._mean(near, pulls) * (1 - GRAVITY * (len(near) > 1)), sum(pulls)
 
     def _wish_below(self, item: int) -> tuple[float, float]:
-        """Where an item would like to be below what it reads, and how much. What reads nothing goes beside its partners."""
+        """The position below an item's sources that it prefers, and how strongly. An item without sources prefers that of its
+        partners.
+        """
         near = self.up[item]
         if near:
             pulls = [self._pull(item, n) * (1.0 if self.up[n] else 0.01) for n in near]
@@ -225,7 +227,7 @@ class _Work:
         return 8.0 if a >= self.boxes and b >= self.boxes else 1.0
 
     def _fit(self, layer: list[int], wanted: list[float], weights: list[float]) -> None:
-        """The centers nearest to the wanted ones that keep order and distance: isotonic regression by pooling."""
+        """The centers nearest to the preferred ones that keep order and distance: isotonic regression by pooling."""
         offset = 0.0
         offsets = []
         pools: list[list[float]] = []  # [weighted mean, weight, members]
@@ -311,7 +313,7 @@ def _above(ends: list[int], value: int) -> int:
 def assign_layers(
     count: int, nets: Sequence[Net], first: Collection[int] = (), last: Collection[int] = ()
 ) -> list[int]:
-    """The layer of each node: as far down as its sources ask, then down to its targets where that shortens lines.
+    """The layer of each node: as far down as its sources demand, then nearer to its targets if that shortens lines.
 
     Nodes of `first` are in layer 0, all others below; nodes of `last` are in the lowest, and no others.
     """

@@ -41,7 +41,7 @@ def title(index: int, region: Region, program: NnapiProgram) -> str:
 
 
 def text(partitions: Compiled) -> str:
-    """The same for people."""
+    """The partitions as text for people."""
     lines = []
     for index, (region, program) in enumerate(partitions):
         plan, lowered = program.compilation.plan, program.lowered

@@ -22,7 +22,7 @@ PARTS = {Operation.IF: {1: "then", 2: "else"}, Operation.WHILE: {0: "condition",
 
 
 class Unit(NamedTuple):
-    """An item of a model's frame, with the operands that it reads and makes."""
+    """An item of a model's frame, with its input and output operands."""
 
     item: Box | Frame
     reads: Sequence[int]
@@ -39,7 +39,7 @@ def partitions_frame(name: str, partitions: Compiled) -> Frame:
 
 
 def plan_frame(plan: SimplePlan | CompoundPlan, label: str, names: Names) -> Frame:
-    """A model as its plan runs it; `names` are those of operands."""
+    """A model with the steps of its plan; `names` are those of operands."""
     if isinstance(plan, SimplePlan):
         return model_frame(plan.model, label, names, plan.device)
     return _steps_frame(plan.steps, 0, label, names)
@@ -87,7 +87,7 @@ def _operation(model: Model, operation: ModelOperation, names: Names, device: De
 
 
 def _control_flow(label: str, kind: str, parts: Sequence[Frame]) -> Frame:
-    """Models of control flow: those of IF beside each other, those of WHILE in order."""
+    """Models of control flow: those of IF side by side, those of WHILE in order."""
     return Frame(label, kind, tuple(parts), () if parts[0].label == "then" else in_order(parts))
 
 

@@ -1,4 +1,4 @@
-"""A graph as nested boxes: partitions and what the CPU runs between them, repeated blocks folded, long rows cut into sections."""
+"""A graph as nested boxes: partitions and the CPU's nodes between them, repeated blocks folded, long rows cut into sections."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ortconv.report.folding import Repeat, cohesion, repeats, scope, scoped, sec
 from ortconv.report.page import clean
 
 ACCELERATOR, CPU, MIXED, PLAIN, INPUT, OUTPUT, PORT = "accelerator", "cpu", "mixed", "plain", "input", "output", "port"
-"""Kinds of boxes. A mixed one holds nodes of both sides; without a target all nodes are plain."""
+"""Kinds of boxes. A mixed box holds nodes of both sides; without a target all nodes are plain."""
 
 MOST = 240
-"""A row of more parts is cut into sections."""
+"""A row with more parts is cut into sections."""
 LONG = 40
-"""In a row of more parts, those of one scope of names are grouped."""
+"""In a row with more parts, those with a common scope of names are grouped."""
 LEAST = 6
-"""Fewest parts of such a group."""
+"""Smallest number of parts in such a group."""
 SECTION = 120
-"""Parts of a section."""
+"""Number of parts in a section."""
 LONGEST = 30
 """Characters of a text in a box."""
 SHORTEST_NAME = 4
-"""Names of blocks that are shorter say nothing."""
+"""Shorter names of blocks carry no meaning."""
 
 NODE_HEIGHT = 38.0
 PORT_SIZE = (8.0, 8.0)
@@ -37,7 +37,7 @@ SMALL = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Something drawn with a text: one bold line, small lines below it, a title that shows on hover."""
+    """A box with a text: one bold line, small lines below it, and a title that is shown on hover."""
 
     kind: str
     lines: tuple[str, ...] = ()
@@ -61,21 +61,21 @@ class Part:
     parts: tuple[Part, ...] = ()
     value: Value | None = None
     partition: int | None = None
-    """Of a group that is a whole partition, its number."""
+    """The partition's number, if the group is a whole partition."""
     node: Node | None = None
-    """Of a single node, that one. Where it has subgraphs, they are its parts."""
+    """The node of a single node's box. Its subgraphs, if any, are the box's parts."""
     is_repeat: bool = False
     """Whether the parts of a group are blocks of the same operators."""
 
     def walk(self) -> Iterator[Part]:
-        """This part and all below it."""
+        """This part and all parts inside it."""
         yield self
         for part in self.parts:
             yield from part.walk()
 
 
 def outline(graph: Graph | None, partitioning: Partitioning | None = None, estimate: Estimate | None = None) -> Part:
-    """The graph as one part. With a partitioning, nodes are colored and grouped by it; with an estimate, partitions have a cost."""
+    """The graph as one part. With a partitioning, nodes are colored and grouped by it. With an estimate, partitions have a cost."""
     if graph is None:
         return Part(Box(PLAIN))
     drawer = _Drawer(partitioning, estimate)
@@ -84,7 +84,7 @@ def outline(graph: Graph | None, partitioning: Partitioning | None = None, estim
 
 
 def reads(node: Node) -> list[Value]:
-    """The values that a node reads, its subgraphs included, without constants."""
+    """The values that a node and its subgraphs read, without constants."""
     values = (*node.inputs, *captures(node)) if node.subgraphs else node.inputs
     return [v for v in values if v is not None and (v.producer is not None or v.is_input)]
 
@@ -97,7 +97,7 @@ def bodies(node: Node) -> Iterator[tuple[str, Graph]]:
 
 
 def stages(partitioning: Partitioning) -> list[list[Node]]:
-    """Partitions, and the nodes that the CPU runs between them in connected parts, in topological order."""
+    """Partitions, and the CPU's nodes between them in connected groups, in topological order."""
     stage: dict[Node, int] = {}
     for node, verdict in partitioning.verdicts.items():
         before = [stage[v.producer] for v in reads(node) if v.producer in stage]
@@ -117,7 +117,7 @@ def stages(partitioning: Partitioning) -> list[list[Node]]:
 
 
 Rows = tuple[tuple[int, ...], tuple[int, ...]]
-"""Symbols and sizes of a row of parts. Rows of equal ones are folded alike."""
+"""Symbols and sizes of the parts in a row. Rows with equal symbols are folded alike."""
 
 
 class _Drawer:
@@ -128,7 +128,7 @@ class _Drawer:
         self.known: dict[Rows, list[Repeat]] = {}
 
     def graph(self, graph: Graph, label: str, inner: list[Part]) -> Part:
-        """A graph: its inputs that something reads, its nodes as these parts, its outputs."""
+        """A graph: its used inputs, its nodes as these parts, its outputs."""
         nodes = tuple(graph)
         read = {v for n in nodes for v in reads(n)} | set(graph.outputs)
         ins = [_tensor(INPUT, v) for v in graph.inputs if v in read and v.producer is None]
@@ -140,7 +140,7 @@ class _Drawer:
         return [self.node(n) for n in graph]
 
     def node(self, node: Node) -> Part:
-        """A node: its operator, and its output or the rules that refuse it."""
+        """A node's box: its operator, and its output or the rules that refuse it."""
         made = next((v for v in node.outputs if v is not None), None)
         title = [node.label, *(f"out: {v.name}: {v.type}" for v in node.outputs if v is not None)]
         title += [f"constant: {v.name}: {v.type}" for v in node.inputs if v is not None and v.constant is not None]
@@ -181,7 +181,7 @@ class _Drawer:
         return Part(Box(CPU, (label, operators(nodes), why), title), tuple(nodes), self.folded(parts))
 
     def in_partition(self, index: int, nodes: Sequence[Node], parts: list[Part]) -> Part:
-        """A partition, with its cost where there is an estimate."""
+        """A partition, with its cost if there is an estimate."""
         assert self.partitioning is not None
         label = f"{self.partitioning.target.provider.name} partition {index} · {len(nodes)} nodes"
         lines = [label, operators(nodes)]
@@ -196,7 +196,7 @@ class _Drawer:
     # ------------------------------------------------------------------ folding
 
     def folded(self, parts: list[Part]) -> tuple[Part, ...]:
-        """The parts with repeated blocks as one part each, and cut into sections where they are many."""
+        """The parts with each repeated block as one part, and cut into sections if there are many."""
         if len(parts) < 2:
             return tuple(parts)
         parts = _near_readers(parts)
@@ -216,7 +216,7 @@ class _Drawer:
         return self.known[symbols, sizes]
 
     def scoped(self, parts: list[Part]) -> list[Part]:
-        """The parts; where they are many, those of one scope of names as one part."""
+        """The parts. If there are many, those with a common scope of names become one part."""
         if len(parts) <= LONG:
             return parts
         found: list[Part] = []
@@ -239,7 +239,7 @@ class _Drawer:
         return replace(self.group(f"{repeat.blocks} × {name}", blocks, self.cut(blocks), rows[0]), is_repeat=True)
 
     def cut(self, parts: list[Part]) -> tuple[Part, ...]:
-        """The parts, in sections where they are many."""
+        """The parts, grouped into sections if there are many."""
         if len(parts) <= MOST:
             return tuple(parts)
         cuts = sections(len(parts), _crossings(parts), max(SECTION, len(parts) // MOST + 1))
@@ -259,7 +259,7 @@ class _Drawer:
 
 
 def _near_readers(parts: list[Part]) -> list[Part]:
-    """The parts, still in topological order, with those that read constants alone right before the first that reads them.
+    """The parts in topological order. Those that read only constants come right before their first consumer.
 
     Exporters put all such nodes first, for example the DequantizeLinear of each weight.
     """
@@ -278,13 +278,13 @@ def _near_readers(parts: list[Part]) -> list[Part]:
 
 
 def _symbols(parts: Sequence[Part]) -> list[int]:
-    """Equal numbers for parts of the same operators on the same side."""
+    """Equal numbers for parts with the same operators on the same side."""
     known: dict[object, int] = {}
     return [known.setdefault((p.box.kind, *((n.op, n.domain) for n in p.nodes)), len(known)) for p in parts]
 
 
 def _crossings(parts: Sequence[Part]) -> list[int]:
-    """For each place between parts, before the first and behind the last included, the values that cross it."""
+    """The values that cross each gap between parts, including the gaps before the first and after the last one."""
     maker = {v: i for i, part in enumerate(parts) for n in part.nodes for v in n.outputs if v is not None}
     last: dict[Value, int] = {}
     for i, part in enumerate(parts):
@@ -306,7 +306,7 @@ def _together(parts: Sequence[Part]) -> Callable[[int, int], float]:
 
 
 def _block_names(blocks: Sequence[Sequence[Node]]) -> tuple[str, list[str]]:
-    """What blocks are called, from the scopes of their nodes' names, and the number of each."""
+    """The name of repeated blocks, from the scopes of their nodes' names, and the number of each block."""
     scopes = [scope([n.name for n in nodes]) for nodes in blocks]
     counted = [str(i) for i in range(1, len(blocks) + 1)]
     varying = next((i for i, (a, b) in enumerate(zip(*scopes[:2], strict=False)) if a != b), None)
@@ -320,7 +320,7 @@ def _block_names(blocks: Sequence[Sequence[Node]]) -> tuple[str, list[str]]:
 
 
 def _words(scopes: Sequence[str]) -> str:
-    """The two innermost of nested scopes as a name, with the number of the last; empty where they say nothing."""
+    """The two innermost of nested scopes as a name, with the number of the last; empty if they carry no meaning."""
     words = [w for w in dict.fromkeys(scopes) if not w.isdecimal()]
     number = f" {scopes[-1]}" if scopes[-1].isdecimal() else ""
     name = " ".join(words[-2:]).replace("_", " ")
@@ -354,7 +354,7 @@ def byte_text(count: int) -> str:
 
 
 def short(text: str, most: int = LONGEST) -> str:
-    """The text, its middle left out where it is long, and control characters replaced."""
+    """The text with its middle cut out if it is long, and control characters replaced."""
     text = clean(text)
     return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most - most // 2) :]}"
 

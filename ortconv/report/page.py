@@ -25,9 +25,9 @@ from ortconv.report.sections import NOTHING, Link, Markup, Section
 WEB = Path(__file__).with_name("web")
 CLOSED = "base-uri 'none'; form-action 'none'"
 WIDE = 5
-"""A table of so many columns shows its rows as cards where there is little room."""
+"""A table with more columns shows its rows as cards on a narrow screen."""
 MOST_ROWS = 200
-"""A table shows so many rows: thousands would take a browser longer than all the rest of a page."""
+"""Number of rows that a table shows. Thousands would take a browser longer than the rest of the page."""
 LIBRARIES = ("onnx", "onnxruntime", "numpy")
 
 
@@ -40,7 +40,7 @@ class Stage:
     scripts: Sequence[str] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
     toolbar: Markup = NOTHING
-    """HTML behind the headline."""
+    """HTML after the headline."""
     legend: Markup = NOTHING
     """The meaning of colors: behind the toolbar or, on a narrow screen, in the sheet."""
 
@@ -77,7 +77,7 @@ def _main(stage: Stage, body: str) -> str:
 
 
 def section_html(section: Section) -> str:
-    """A section: its title, lines, figure and table; nothing for one that holds none of these."""
+    """A section: its title, lines, figure and table; empty if it has none of these."""
     if not (section.lines or section.rows or section.figure):
         return ""
     table = table_html(section.header, section.rows, section.title) if section.rows else ""
@@ -91,7 +91,7 @@ def _lines(lines: Sequence[str]) -> str:
 
 
 def table_html(header: Sequence[str], rows: Sequence[Sequence[object]], label: str) -> str:
-    """A table that sorts by a click on the name of a column. Where there is little room, wide ones show cards."""
+    """A table that is sorted by a click on a column's name. On a narrow screen, wide tables show cards."""
     names = [name.removeprefix(">") for name in header]
     right = [' class="n"' if name.startswith(">") else "" for name in header]
     is_wide = len(header) >= WIDE
@@ -111,7 +111,7 @@ def table_html(header: Sequence[str], rows: Sequence[Sequence[object]], label: s
 
 
 def about(options: Mapping[str, object]) -> Section:
-    """How a page came to be: options, versions, and the date, which SOURCE_DATE_EPOCH fixes."""
+    """The origin of a page: options, versions, and the date, which SOURCE_DATE_EPOCH fixes."""
     versions = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
     chosen = [f"{name} {value}".rstrip() for name, value in options.items()]
     lines = [f"ortconv {__version__}, with {versions}", _date()]
@@ -144,7 +144,7 @@ def clean(text: str) -> str:
 
 
 def embedded(data: Mapping[str, Any]) -> str:
-    """JSON that can stand in a script element: nothing in it ends the element."""
+    """JSON for a script element, escaped so that nothing in it ends the element."""
     written = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
     return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

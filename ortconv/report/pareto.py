@@ -1,4 +1,4 @@
-"""Plots of things with two costs: which of them no other beats in both."""
+"""Plots of candidates with two costs, and the front of those that no other one beats in both."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TICKS = 5
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A thing with two costs, and the bounds of the first where they are known. One point is `chosen`."""
+    """A candidate with two costs, and the bounds of the first cost if they are known. One point is `chosen`."""
 
     label: str
     x: float
@@ -32,14 +32,14 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class AxisTitle:
-    """What an axis shows, and how a number on it is written."""
+    """The label of an axis, and the format of its numbers."""
 
     title: str
     form: str = "{:.3g}"
 
 
 def front(points: Sequence[Point]) -> list[Point]:
-    """The points that no other one beats in one cost without being worse in the other, from left to right."""
+    """The points that no other point beats in one cost without being worse in the other, from left to right."""
     found: list[Point] = []
     for point in sorted(points, key=lambda p: (p.x, p.y)):
         if not found or point.y < found[-1].y:
@@ -48,7 +48,7 @@ def front(points: Sequence[Point]) -> list[Point]:
 
 
 def pareto(points: Sequence[Point], x: AxisTitle, y: AxisTitle) -> Markup:
-    """The points as an SVG, the front joined by a line. Less is better on both axes."""
+    """The points as an SVG, the front joined by a line. Lower is better on both axes."""
     if not points:
         return Markup("")
     across, up = _Scale([p.x for p in points], LEFT, WIDTH - RIGHT), _Scale([p.y for p in points], HEIGHT - BOTTOM, TOP)
@@ -69,7 +69,7 @@ def pareto(points: Sequence[Point], x: AxisTitle, y: AxisTitle) -> Markup:
 
 
 class _Scale:
-    """From numbers to pixels."""
+    """A function from numbers to pixels."""
 
     def __init__(self, numbers: Sequence[float], start: float, end: float) -> None:
         low, high = min(numbers), max(numbers)
@@ -103,7 +103,7 @@ def _up_tick(scale: _Scale, number: float, axis: AxisTitle) -> str:
 
 
 def _dot(point: Point, across: _Scale, up: _Scale, is_best: bool) -> str:
-    """A point with its interval. Its name appears under the mouse; that of the chosen one stands beside it."""
+    """A point with its interval. Its name is shown on hover; that of the chosen one is always shown."""
     x, y, kind = across(point.x), up(point.y), "good" if is_best else "plain"
     bounds = ""
     if point.low is not None and point.high is not None:

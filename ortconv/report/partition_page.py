@@ -76,7 +76,7 @@ def _reasons(analysis: Analysis) -> Iterator[tuple[object, ...]]:
 
 
 def _partitions(analysis: Analysis) -> Iterator[tuple[object, ...]]:
-    """The partitions, those first that save or lose most."""
+    """The partitions. Those that save or lose most come first."""
     pairs = zip(analysis.partitioning.partitions, analysis.estimate.partitions, strict=True)
     for i, (p, c) in sorted(enumerate(pairs), key=lambda row: -abs(row[1][1].gain)):
         copied = f"{byte_text(c.bytes_in)} in, {byte_text(c.bytes_out)} out"

@@ -16,7 +16,7 @@ VERSION = 1
 
 @dataclass
 class Refusal:
-    """Why nodes of one operator stay on the CPU: a rule, how many it hits, the first objection, and all different advice."""
+    """Why nodes of one operator stay on the CPU: a rule, the number of nodes, the first objection, and all different advice."""
 
     op: str
     rule: str
@@ -67,7 +67,7 @@ def metrics(partitioning: Partitioning, estimate: Estimate) -> dict[str, float]:
 def document(
     model: str, level: str, partitioning: Partitioning, estimate: Estimate, advice: Sequence[Merge]
 ) -> dict[str, Any]:
-    """Everything as JSON values."""
+    """The report as JSON values."""
     target = partitioning.target
     return {
         "version": VERSION,
@@ -81,7 +81,7 @@ def document(
 
 
 def divided(partitioning: Partitioning, estimate: Estimate) -> dict[str, Any]:
-    """What becomes of one graph, as JSON values."""
+    """The report on one graph, as JSON values."""
     partitions = zip(partitioning.partitions, estimate.partitions, strict=True)
     return {
         "nodes": partitioning.total,

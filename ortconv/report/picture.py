@@ -1,4 +1,4 @@
-"""The picture of a page: an outline of a graph, arranged, with what is known of its nodes, for the scripts in `web/`."""
+"""The picture of a page: the arranged outline of a graph and the facts about its nodes, for the scripts in `web/`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ortconv.report.scene import MARGIN, Inside, Scene, all_nodes, scene
 from ortconv.report.sections import Markup
 
 OPEN_AT_FIRST = 60
-"""Groups are open at first as long as this many boxes are enough for all."""
+"""Groups are open at first, as far as the open ones show at most this many boxes."""
 
 KEYS = {
     ACCELERATOR: "runs on the accelerator",
@@ -28,7 +28,7 @@ KEYS = {
 }
 """The legend, by class of its signs."""
 WITHOUT_TARGET = (INPUT, "cost")
-"""The signs of a picture that is not divided."""
+"""The legend of a picture without partitions."""
 SEARCH = Markup(
     '<input id="search" type="search" placeholder="operator, name or rule  ( / )" aria-label="search nodes" autocomplete="off">'
     '<span id="found" role="status"></span>'
@@ -44,12 +44,12 @@ SCRIPTS = ("geometry.js", "details.js", "minimap.js", "picture.js")
 
 
 def drawn(graph: Graph | None, partitioning: Partitioning | None = None, estimate: Estimate | None = None) -> Scene:
-    """A graph, arranged; with a partitioning, grouped and colored by it."""
+    """An arranged graph. With a partitioning, it is grouped and colored by that."""
     return scene(outline(graph, partitioning, estimate), partitioning)
 
 
 def picture(found: Scene, title: str, estimate: Estimate | None = None) -> dict[str, Any]:
-    """A picture as JSON values. web/geometry.js says what they mean."""
+    """A picture as JSON values. web/geometry.js documents them."""
     facts = Facts(found.partitioning, None if estimate is None else estimate.device)
     facts.add(all_nodes(found))
     writer = _Writer(found, facts)
@@ -72,7 +72,7 @@ def stage(
     more: Mapping[str, Any] | None = None,
     keys: Mapping[str, str] | None = None,
 ) -> Stage:
-    """The pictures of a page, side by side; `more` is data for other scripts, `keys` are further ones of the legend."""
+    """The pictures of a page, side by side. `more` is data for other scripts; `keys` are further entries of the legend."""
     frames = "".join(_frame(i, found, len(pictures) > 1) for i, found in enumerate(pictures))
     markup = Markup(f'<div class="pictures">{frames}</div>')
     data = {"pictures": list(pictures), **(more or {})}
@@ -104,7 +104,7 @@ def _frame(index: int, found: dict[str, Any], is_titled: bool) -> str:
 
 
 def _defs(index: int) -> str:
-    """Arrowheads in the colors of the lines that they end."""
+    """Arrowheads in the colors of their lines."""
     head = (
         '<marker id="{0}{1}" class="{0}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
         'markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0L8 4L0 8z"/></marker>'
@@ -113,7 +113,7 @@ def _defs(index: int) -> str:
 
 
 def open_at_first(root: Part) -> list[Part]:
-    """The groups to open, outer ones first, so that not too many boxes show. Repeats open in small graphs only."""
+    """The groups to open, outer ones first, within the limit on boxes. Repeats are opened in small graphs only."""
     found = [root]
     shown = len(root.parts)
     is_small = len(root.nodes) <= OPEN_AT_FIRST
@@ -126,7 +126,7 @@ def open_at_first(root: Part) -> list[Part]:
 
 
 class _Writer:
-    """Numbers the parts of a scene: those of a group follow each other."""
+    """Number the parts of a scene. The parts of a group are numbered consecutively."""
 
     def __init__(self, found: Scene, facts: Facts) -> None:
         self.scene, self.facts = found, facts

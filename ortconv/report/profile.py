@@ -1,4 +1,4 @@
-"""Where the time of a run goes: as a Chrome trace, and by operator."""
+"""The time of a run: as a Chrome trace, and by operator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ortconv.runtime.backend import Event
 
 
 class Share(NamedTuple):
-    """What one operator takes on one backend."""
+    """The time of one operator on one backend."""
 
     op: str
     backend: str
@@ -19,7 +19,7 @@ class Share(NamedTuple):
 
 
 def by_operator(events: Sequence[Event]) -> list[Share]:
-    """The time of each operator and its part of the whole, longest first."""
+    """The time of each operator and its share, longest first."""
     sums: dict[tuple[str, str], tuple[int, float]] = {}
     for event in events:
         count, seconds = sums.get((event.op, event.backend), (0, 0.0))

@@ -1,4 +1,4 @@
-"""Where the boxes of an outline stand: one layout for the inside of each group, with its inner groups closed or all opened.
+"""The positions of an outline's boxes: one layout for the inside of each group, with its inner groups closed or all open.
 
 Lines enter and leave a group through ports, one for each tensor, so that a port of a partition is a copy.
 """
@@ -35,7 +35,7 @@ class Inside:
     ports_out: tuple[float, ...]
     layout: Layout
     in_partition: bool
-    """Whether all of it runs on the accelerator as one, so that no tensor is copied on its lines."""
+    """Whether the whole group runs on the accelerator, so that no tensor is copied inside."""
 
     def part(self, i: int) -> Part | None:
         """The part that a box shows; None for a port."""
@@ -43,21 +43,21 @@ class Inside:
         return self.parts[at] if 0 <= at < len(self.parts) else None
 
     def is_copy(self, source: int, target: int) -> bool:
-        """Whether a tensor is copied between CPU and accelerator on a line between two boxes."""
+        """Whether a tensor is copied between CPU and accelerator on the line between two boxes."""
         return not self.in_partition and ACCELERATOR in (self.boxes[source].kind, self.boxes[target].kind)
 
     def arranged(self, sizes: Sequence[tuple[float, float]], known: Known) -> Layout:
-        """The layout for other sizes of the boxes."""
+        """The layout for other box sizes."""
         return _layout(sizes, self.nets, len(self.ports_in), len(self.ports_out), known)
 
 
 Known = dict[object, Layout]
-"""Layouts by what they depend on: blocks that repeat share theirs."""
+"""Layouts by their inputs: repeated blocks share one."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """An outline with the inside of each of its groups; that of the root has no ports."""
+    """An outline with the inside of each of its groups. That of the root has no ports."""
 
     root: Part
     insides: dict[Part, Inside]
@@ -66,7 +66,7 @@ class Scene:
 
 
 def scene(root: Part, partitioning: Partitioning | None = None) -> Scene:
-    """Arrange the inside of every group of an outline, its inner groups closed."""
+    """Arrange the inside of every group of an outline, with inner groups closed."""
     known: Known = {}
     insides: dict[Part, Inside] = {}
     waiting: list[tuple[Part, Ports, Ports, bool]] = [(root, [], [], False)]
@@ -82,11 +82,11 @@ def scene(root: Part, partitioning: Partitioning | None = None) -> Scene:
 
 
 Ports = list[tuple[float, Value]]
-"""Where lines meet the border of a closed group, from the left, and what they carry."""
+"""Where lines meet the border of a closed group, from the left, and their values."""
 
 
 def _ports(part: Part, ins: Ports, outs: Ports) -> tuple[Ports, Ports]:
-    """The lines that go on inside a group: of a node with subgraphs, those that its subgraphs read."""
+    """The lines that continue inside a group. For a node with subgraphs, those that its subgraphs read."""
     if part.node is None:
         return ins, outs
     read = {v for inner in part.parts for n in inner.nodes for v in reads(n)}
@@ -116,7 +116,7 @@ def _read_by(part: Part) -> Iterable[Value]:
 
 
 def between(makers: dict[Value, int], read: Iterable[tuple[int, Value]]) -> tuple[list[Net], list[Value]]:
-    """A net for each value that one box makes and later ones read, and these values; `read` has box and value."""
+    """A net for each value from one box to later ones, and these values. `read` has box and value."""
     targets: dict[Value, dict[int, None]] = {}
     for box, value in read:
         if value in makers and makers[value] != box:
@@ -132,7 +132,7 @@ def _layout(sizes: Sequence[tuple[float, float]], nets: Sequence[Net], first: in
 
 
 def _ends(inside: Inside) -> tuple[dict[int, Ports], dict[int, Ports]]:
-    """For each box the ends of lines on its upper and its lower border, from the left."""
+    """For each box, the ends of lines on its upper and its lower border, from the left."""
     arriving: dict[int, dict[tuple[float, int], Value]] = {}
     leaving: dict[int, dict[tuple[float, int], Value]] = {}
     for r in inside.layout.routes:
@@ -145,7 +145,7 @@ def _ends(inside: Inside) -> tuple[dict[int, Ports], dict[int, Ports]]:
 
 
 def port(value: Value) -> Box:
-    """Where a value enters or leaves a group."""
+    """The position at which a value enters or leaves a group."""
     return Box(PORT, (), f"{value.name}: {value.type}, {byte_text(size(value))}")
 
 
@@ -156,7 +156,7 @@ def framed(layout: Layout, label: str) -> tuple[float, float]:
 
 
 def all_nodes(found: Scene) -> list[Node]:
-    """The nodes of a scene: first those of the graph, in its order, then those of subgraphs."""
+    """The nodes of a scene: those of the graph in its order, then those of subgraphs."""
     main = list(found.root.nodes)
     return [*main, *(inner for n in main for sub in n.subgraphs for inner in sub.walk())]
 

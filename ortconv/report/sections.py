@@ -1,4 +1,4 @@
-"""A result as sections of lines and tables: what a terminal, Markdown and pages show alike."""
+"""A result as sections of lines and tables, which the terminal, Markdown and pages all show."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 
 class Markup(str):
-    """Text that is HTML already. All other text is escaped."""
+    """Text that is HTML. All other text is escaped."""
 
     __slots__ = ()
 
 
 class Link(str):
-    """Text that a page links to the nodes which a search for `words` finds."""
+    """Text that a page links to the nodes found by a search for `words`."""
 
     words: str
 
@@ -28,7 +28,7 @@ NOTHING = Markup("")
 
 @dataclass(frozen=True)
 class Section:
-    """Lines of text, and a table below them where it has rows. Columns whose names begin with > are aligned to the right.
+    """Lines of text, and a table below them if there are rows. Columns whose names begin with > are aligned to the right.
 
     A page shows `figure` between the lines and the table; other views leave it out.
     """

@@ -12,7 +12,7 @@ from ortconv.report.scene import Scene, all_nodes
 from ortconv.report.sections import Markup, Section
 
 SHOWN_NODES = 8
-"""Nodes that a step names on each side."""
+"""Number of nodes of each side that a step names."""
 
 WALK = Markup(
     '<div id="walk"><div class="buttons"><button id="step-first">start</button><button id="step-back">◀ back</button>'
@@ -23,7 +23,7 @@ CHANGED = {"changed": "changed"}
 
 
 class RewriteStep(NamedTuple):
-    """A rewrite: its rule, the node where it applied, the labels of the nodes that it removed and made, and a note."""
+    """A rewrite: its rule, the node where it applied, the labels of the removed and the added nodes, and a note."""
 
     rule: str
     root: str
@@ -63,8 +63,8 @@ def story_page(
 def step_data(before: Sequence[Node], after: Sequence[Node], steps: Iterable[RewriteStep]) -> list[dict[str, Any]]:
     """The steps as JSON values.
 
-    `from` and `to` are the nodes of the first and of the last graph that a step itself removed and made, `after` the steps that
-    made what it removed.
+    `from` and `to` are the nodes of the first and of the last graph that the step removed and added. `after` are the steps that
+    added the nodes it removed.
     """
     sources = {node.label: i for i, node in reversed(list(enumerate(before)))}
     maker: dict[str, int] = {}
@@ -89,7 +89,7 @@ def _numbers(nodes: Sequence[Node], labels: Iterable[str]) -> list[int]:
 
 
 def rule_rows(rewrites: Mapping[str, int]) -> list[tuple[object, ...]]:
-    """How often each rule applied, as links to its first step."""
+    """Number of applications by rule, as links to the rule's first step."""
     return [
         (Markup(f'<button class="link" data-rule="{clean(rule)}">{clean(rule)}</button>'), count)
         for rule, count in rewrites.items()

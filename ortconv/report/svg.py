@@ -24,7 +24,7 @@ from ortconv.report.page import clean
 from ortconv.report.scene import GUTTER, Inside, Scene, framed, headline
 
 OPENED_LIMIT = 6000
-"""Groups of more nodes stay closed: nobody could read them."""
+"""Groups with more nodes stay closed, since nobody could read them."""
 
 STYLE = """
 text { font: 12px Helvetica, Arial, sans-serif; fill: #17191e; text-anchor: middle }
@@ -72,7 +72,7 @@ text { fill: #e7e9ee }
 .label.mixed, .label.plain { fill: #a6adbb; stroke: none }
 .paper { fill: #13151a }
 """
-"""Rules behind STYLE that draw the same picture on a dark ground."""
+"""Rules after STYLE for a dark background."""
 
 _MARKER = (
     '<marker id="{0}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" markerUnits="userSpaceOnUse"'
@@ -92,7 +92,7 @@ COPIED = "tensor copied between CPU and accelerator"
 
 
 def drawing(scene: Scene, *, dark: bool = False) -> str:
-    """The whole picture with all groups opened, in colors for a light or a dark page."""
+    """The whole picture with all groups open, in colors for a light or a dark page."""
     legend, legend_width, top = _legend(scene)
     layouts: dict[Part, Layout] = {}
     layout = _opened(scene, scene.root, layouts)
@@ -113,7 +113,7 @@ def drawing(scene: Scene, *, dark: bool = False) -> str:
 
 
 def _opened(scene: Scene, part: Part, layouts: dict[Part, Layout]) -> Layout:
-    """The layout of a group with all its groups opened; adds it to `layouts`, and theirs."""
+    """The layout of a group with all its groups open. It and its groups' layouts are added to `layouts`."""
     inside = scene.insides[part]
     sizes = [box.size for box in inside.boxes]
     for i, inner in enumerate(inside.parts, len(inside.ports_in)):
@@ -124,7 +124,7 @@ def _opened(scene: Scene, part: Part, layouts: dict[Part, Layout]) -> Layout:
 
 
 def _inside(scene: Scene, part: Part, layouts: dict[Part, Layout], left: float, top: float) -> Iterator[str]:
-    """The lines and boxes of a group, its own groups opened."""
+    """The lines and boxes of an open group, and of its groups."""
     inside, layout = scene.insides[part], layouts[part]
     for route in layout.routes:
         line = [(x + left, y + top) for x, y in layout.line(route)]
@@ -142,7 +142,7 @@ def _inside(scene: Scene, part: Part, layouts: dict[Part, Layout], left: float, 
 
 
 def _area(scene: Scene, part: Part, layouts: dict[Part, Layout], width: float, height: float) -> Iterator[str]:
-    """An open group, from its upper left corner on."""
+    """An open group at its upper left corner."""
     kind, inside, layout = part.box.kind, scene.insides[part], layouts[part]
     yield f'<rect class="area {kind}" width="{num(width)}" height="{num(height)}" rx="10"/>'
     labels = max(1, int(height / LABEL_EVERY))
@@ -168,7 +168,7 @@ def stubs(
 
 
 def tensor(value: Value) -> str:
-    """The name and type of what a line carries."""
+    """The name and type of a line's value."""
     return f"{value.name}: {value.type}"
 
 

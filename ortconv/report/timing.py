@@ -31,8 +31,8 @@ class TimedMark:
 
 @dataclass(frozen=True)
 class TimedRun:
-    """A run of a program: milliseconds by layer and column, with and without those of the layers below. `execution` holds
-    the same for one execution, of the benchmark phase if the program marks one. `marks` is None unless they are asked for.
+    """A run of a program: milliseconds by layer and column, with and without those of the layers below. `execution` holds the same
+    for one execution, of the benchmark phase if the program marks one. `marks` is None unless they are requested.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""Which conversion and which session options suit a model best: every candidate is converted, validated and measured."""
+"""A search for the conversion and session options that suit a model best: every candidate is converted, validated and measured."""

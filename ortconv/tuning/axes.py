@@ -1,4 +1,4 @@
-"""The candidates of a tuning: a table of axes, and what a combination of their values means for a conversion."""
+"""The candidates of a tuning: a table of axes, and the options of `convert` for a combination of their values."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ANY, NONE, DEFAULT = "any", "none", "default"
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A choice that candidates differ in. `values` are all that there are, `tried` those that are tried unless others are named.
+    """A choice in which candidates differ. `values` are all possible ones, `tried` those that are tried by default.
 
-    The first value is the one that `ortconv convert` and onnxruntime take by default.
+    The first value is the default of `ortconv convert` or of onnxruntime.
     """
 
     values: tuple[str, ...]
@@ -48,21 +48,21 @@ CONVERSION = {
     "ort": _axis("oldest onnxruntime that must load it", DEFAULT, *releases(), tried=(DEFAULT, releases()[-1])),
     "float16": _axis("float16 weights and activations", "no", "yes", tried=("no",)),
 }
-"""What a file can be made with, by the names of the fields of Form."""
+"""Axes of the conversion, by the names of the fields of Form."""
 
 SESSION = {
     "threads": _axis("threads of a node", *map(str, range(1, 65)), tried=("1", "2", "4")),
     "direct": _axis("use constants where they lie in the file's bytes", "no", "yes"),
     "saved": _axis("make the fusions that a Runtime style file holds", "yes", "no"),
 }
-"""What an app can open a file with, by the names of the fields of SessionSettings."""
+"""Axes of the session, by the names of the fields of SessionSettings."""
 
 AXES = {**CONVERSION, **SESSION}
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a file is made: one value of each axis of CONVERSION."""
+    """The form of a file: one value of each axis of CONVERSION."""
 
     level: str = "all"
     style: str = "Fixed"
@@ -74,7 +74,7 @@ class Form:
 
     @property
     def unusual(self) -> dict[str, str]:
-        """The values that are not those of a plain `ortconv convert`."""
+        """The values that are not the defaults of `ortconv convert`."""
         return {name: value for name, value in asdict(self).items() if value != CONVERSION[name].usual}
 
     @property
@@ -100,7 +100,7 @@ class Form:
         return [word for name in self.unusual for word in spelled[name]]
 
     def options(self, shared: Options) -> Options:
-        """The options of the conversion; `shared` are those that no axis sets. UsageError where they exclude each other."""
+        """The options of the conversion; `shared` are those that no axis sets. UsageError if they exclude each other."""
         return replace(
             shared,
             optimization_level=self.level,
@@ -117,12 +117,12 @@ class Form:
 
 
 def command(model: str, form: Form, more: Mapping[str, Sequence[str]]) -> str:
-    """The command line that makes a file of this form, with further options by the accelerator that they are for, "" for any."""
+    """The command line that makes a file of this form. Further options are given by the accelerator that needs them, "" for any."""
     return shlex.join(["ortconv", "convert", model, *form.flags, *more.get(form.aware, ()), *more.get("", ())])
 
 
 def file_name(model: Path, form: Form) -> str:
-    """A name for the file of a form that no other form has."""
+    """A unique name for the file of a form."""
     return f"{model.stem}.{form.label.replace(' ', '-')}.ort"
 
 
@@ -130,7 +130,7 @@ def file_name(model: Path, form: Form) -> str:
 
 
 def chosen(only: Mapping[str, Sequence[str]], cores: int) -> dict[str, tuple[str, ...]]:
-    """The values of each axis that are to be tried. UsageError for an axis or a value that there is not."""
+    """The values of each axis to try. UsageError for an unknown axis or value."""
     for name, values in only.items():
         if name not in AXES:
             hint = nearest(name, AXES) or f"choose from {', '.join(AXES)}"
@@ -156,7 +156,7 @@ def forms(values: Mapping[str, Sequence[str]]) -> list[Form]:
 
 
 def _pointless(form: Form) -> Iterator[str]:
-    """Why a combination gives the same file as a simpler one, or none at all."""
+    """The reason why a combination gives the same file as a simpler one, or no file."""
     if form.style == "Runtime" and form.level not in ABOVE_BASIC:
         yield f"level {form.level} has no fusions to save"
     if form.aware == NONE and form.offload == "yes":

@@ -1,4 +1,4 @@
-"""A candidate while it is measured: its row, and the numbers that the row is made of."""
+"""A candidate during the measurement: its row, and the numbers behind the row."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ortconv.tuning.result import Measured, Row
 
 @dataclass(eq=False)
 class Candidate:
-    """An entrant and its row. `digest` is that of the file; `holds_fusions`: the file has saved fusions.
+    """An entrant and its row. `digest` is that of the file. If `holds_fusions`, the file has saved fusions.
 
-    `logs` and `loads` have a number for each block that it took part in: the logarithms of the ratios to the base.
+    `logs` and `loads` have a number for each block with the candidate: the logarithms of the ratios to the base.
     """
 
     row: Row
@@ -30,7 +30,7 @@ class Candidate:
     is_stopped: bool = False
 
     def note(self, block: int, own: Times, base: Times) -> None:
-        """Take in what a block measured of the candidate and of the base."""
+        """Add the measurements of the candidate and of the base in a block."""
         if own.error is not None:
             self.row.error = own.error
             return
@@ -39,7 +39,7 @@ class Candidate:
         self.loads[block] = log_ratio([own.load], [base.load])
 
     def tell(self) -> None:
-        """Write what is known into the row."""
+        """Write the present figures into the row."""
         if self.logs and self.row.error is None:
             self.row.measured = Measured(
                 interval(list(self.logs.values())),
@@ -59,5 +59,5 @@ def median_turn(times: Sequence[Times]) -> float:
 
 
 def median_load(times: Sequence[Times]) -> float:
-    """The median of the seconds that opening took."""
+    """The median time to open the file, in seconds."""
     return statistics.median(block.load for block in times)

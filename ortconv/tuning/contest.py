@@ -1,4 +1,4 @@
-"""Candidates side by side: blocks of runs in turn, until one has won or the rest cannot be told apart."""
+"""A contest of candidates: blocks of runs in turns, until one has won or the others do not differ from it significantly."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ PRECISION = 0.01
 
 
 class Contest:
-    """Measures candidates against a base, which takes part in each block.
+    """Measures candidates against a base, which runs in each block.
 
-    `about` is what the times depend on beside files and settings: model, inputs, machine and versions.
+    `about` lists the facts other than files and settings that times depend on: model, inputs, machine and versions.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Contest:
         return Base(self._what, 1e3 * median_turn(base.times), 1e3 * median_load(base.times), base.bytes, base.peak)
 
     def weigh(self, candidates: Sequence[Candidate]) -> None:
-        """Measure the peak memory of each, in a new process. What cannot be opened or run gets its error."""
+        """Measure the peak memory of each candidate in a new process. A candidate that cannot be opened or run gets its error."""
         by_key = {self._key("memory", [c]): c for c in candidates}
         jobs = [Job(key, measure_memory, (c.entrant, self._feeds, self._library)) for key, c in by_key.items()]
         for job, found in self._workshop.each("measuring memory", jobs, _same, fresh=True):
@@ -53,7 +53,7 @@ class Contest:
                 candidate.peak = found
 
     def run(self, candidates: Sequence[Candidate], goal: Goal, stage: str, *, exhaustive: bool = False) -> None:
-        """Measure in blocks. Those that cannot win any more drop out, unless all are to be measured to the end."""
+        """Measure in blocks. Candidates that cannot win any more drop out, unless all are to be measured to the end."""
         alive = _sound(candidates)
         for number in range(MOST_BLOCKS):
             if not alive or (number and self._workshop.is_late()):
@@ -73,7 +73,7 @@ class Contest:
                 return
 
     def _block(self, alive: Sequence[Candidate], stage: str) -> None:
-        """One block: candidates of one thread in one new process, the others in another, since their clocks differ."""
+        """One block: candidates with one thread in one new process, the others in another one, since their clocks differ."""
         others = [c for c in alive if c is not self.base]
         for has_threads in (False, True):
             group = [c for c in others if (c.entrant.settings.threads > 1) is has_threads]
@@ -100,7 +100,7 @@ class Contest:
 
 
 def parts(candidates: Sequence[Candidate], base: int, memory: int | None) -> Iterator[list[Candidate]]:
-    """The candidates in parts, so that the sessions of a part and the base fit into half of the memory together."""
+    """The candidates in groups, so that the sessions of a group and the base fit into half of the memory."""
     part: list[Candidate] = []
     used = base
     for c in candidates:
@@ -118,7 +118,7 @@ def _sound(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _is_settled(alive: Sequence[Candidate], goal: Goal) -> bool:
-    """Whether one is left, or more blocks would hardly change how the others compare with the best."""
+    """Whether one candidate is left, or more blocks would hardly change the order."""
     order = ranked(alive, goal)
     return all(ratio(c, order[0], goal).spread <= PRECISION for c in order[1:])
 

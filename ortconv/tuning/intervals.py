@@ -1,4 +1,4 @@
-"""What repeated measurements say about a ratio: Student's interval on logarithms, one number from each block."""
+"""Confidence intervals of ratios: Student's interval on logarithms, with one number from each block."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NORMAL = 1.96
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A ratio and its confidence interval, which is unknown after a single block."""
+    """A ratio and its confidence interval, which is not known after a single block."""
 
     ratio: float
     low: float | None
@@ -29,14 +29,14 @@ class Interval:
 
     @property
     def spread(self) -> float:
-        """Half of the interval's width as a logarithm; infinite where it is unknown."""
+        """Half of the interval's width as a logarithm; infinite if the interval is not known."""
         if self.low is None or self.high is None:
             return math.inf
         return (math.log(self.high) - math.log(self.low)) / 2
 
 
 def interval(logs: Sequence[float]) -> Interval:
-    """The ratio whose logarithm was measured once in each block, with its interval of CONFIDENCE."""
+    """The ratio with its interval of CONFIDENCE, from one logarithm for each block."""
     mean = statistics.fmean(logs)
     if len(logs) < 2:
         return Interval(math.exp(mean), None, None)
@@ -46,5 +46,5 @@ def interval(logs: Sequence[float]) -> Interval:
 
 
 def log_ratio(times: Sequence[float], base: Sequence[float]) -> float:
-    """The logarithm of how much longer a block's turns took than those of the base: the median of the pairs."""
+    """The logarithm of the ratio between a block's times and those of the base: the median of the pairs."""
     return statistics.median(math.log(own / other) for own, other in zip(times, base, strict=True))

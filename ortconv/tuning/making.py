@@ -1,4 +1,4 @@
-"""What a worker does with one candidate before it is measured: convert it, and prove and estimate what came out."""
+"""The work on a candidate before it is measured, done in a worker: convert, validate and estimate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A file that was converted and not validated: its SHA-256, size, nodes, and the oldest onnxruntime that loads it."""
+    """A converted file without validation: its SHA-256, size, nodes, and the oldest onnxruntime that loads it."""
 
     digest: str
     bytes: int
@@ -37,7 +37,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """What a device profile predicts for a target: seconds of a run on the CPU alone, and with the partitions.
+    """The estimate of a device profile for a target: seconds of a run on the CPU alone, and with the partitions.
 
     `taken` of `nodes` nodes are in partitions.
     """
@@ -54,7 +54,7 @@ class Estimated:
 class Proof:
     """How far the outputs are from the source's, relative to the largest element, the limit, and the estimate.
 
-    `unchecked` says why nothing was compared, where that is allowed.
+    `unchecked` is the reason why nothing was compared, if that is allowed.
     """
 
     scaled: float
@@ -64,7 +64,7 @@ class Proof:
 
 
 def draft(work: Work) -> Draft:
-    """Convert without validation: many candidates give the same file, and one of them is enough to validate."""
+    """Convert without validation. Many candidates give the same file, which is then validated once."""
     with TemporaryDirectory(prefix="ortconv-") as folder:
         output = Path(folder, work.output.name)
         result = convert(work.source, output, options=replace(work.options, validate=False))
@@ -88,7 +88,7 @@ def prove(work: Work) -> Proof:
 
 
 def target_of(shared: Options, name: str) -> Target:
-    """The accelerator of a name, with its settings in the options."""
+    """The accelerator of a name, with its settings from the options."""
     asked = replace(shared, use_nnapi=name == "nnapi", use_coreml=name == "coreml", maximize_offload=False)
     return asked.targets()[0]
 

@@ -1,4 +1,4 @@
-"""What a worker measures: a block of runs in which files take turns, and the memory of one session in a process of its own."""
+"""Measurements in a worker: a block of runs in which files take turns, and the memory of one session in a process of its own."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ortconv.errors import OrtconvError
 
 MOST_TURNS, LEAST_TURNS = 21, 5
 BLOCK_SECONDS = 1.0
-"""There are fewer turns in a block where the slowest entrant would take more than this time."""
+"""A block has fewer turns if the slowest entrant would take more than this time, in seconds."""
 
 TURN_SECONDS = 0.003
 MOST_RUNS = 100
-"""A turn repeats a run for this time, but not more often than that."""
+"""A turn repeats a run for this time, up to a maximum number."""
 
 COLD = 0.05
-"""Seconds from which on a turn has no run that does not count: its cold caches are small against it."""
+"""Seconds from which on a turn has no warm-up run: the effect of cold caches is then small."""
 
 REST = 0.002
 MOST_RESTS = 50
@@ -41,7 +41,7 @@ class Entrant:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Entrants that take turns in an order drawn with the seed. `library` is one with custom operators."""
+    """Entrants that take turns in an order drawn with the seed. `library` holds custom operators."""
 
     entrants: tuple[Entrant, ...]
     seed: int
@@ -50,7 +50,7 @@ class Block:
 
 @dataclass(slots=True)
 class Times:
-    """What an entrant took in a block: seconds of opening the file, and of a run in each of the turns. `error`: it failed."""
+    """The times of an entrant in a block: seconds to open the file, and seconds of a run in each turn. `error`: it failed."""
 
     load: float = 0.0
     turns: list[float] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Times:
 
 
 def clock_for(entrants: Sequence[Entrant]) -> Callable[[], float]:
-    """The thread's CPU time where all have one thread, so that other processes do not count; else the time of day."""
+    """A clock: the thread's CPU time if all entrants have one thread, so that other processes do not count; else wall time."""
     is_fine = time.get_clock_info("thread_time").resolution < 1e-6
     return time.thread_time if is_fine and all(e.settings.threads == 1 for e in entrants) else time.perf_counter
 
@@ -85,7 +85,7 @@ def measure_block(block: Block, feeds: Mapping[str, Any]) -> list[Times]:
 
 
 class _Runner:
-    """A session that has run once, and what a turn of it consists of."""
+    """A session after its warm-up run, and the number of runs in a turn."""
 
     def __init__(self, session: AppSession, clock: Callable[[], float], has_threads: bool) -> None:
         self._session, self._clock, self._has_threads = session, clock, has_threads
@@ -99,7 +99,7 @@ class _Runner:
         self._rest()
 
     def turn(self) -> float:
-        """Seconds of a run."""
+        """Seconds of a run in one turn."""
         run, clock = self._session.run, self._clock
         if self._is_short:
             run()
@@ -124,9 +124,10 @@ def _open(entrant: Entrant, feeds: Mapping[str, Any], library: Path | None) -> A
 
 
 def measure_memory(entrant: Entrant, feeds: Mapping[str, Any], library: Path | None) -> int | None:
-    """By how many bytes the peak of this process grows as it opens a file and runs it twice; None where nobody knows.
+    """By how many bytes the peak of this process grows while it opens a file and runs it twice; None if the system does not report
+    it.
 
-    The process must be new: memory that an earlier session left would be used again.
+    The process must be new: a session would reuse the memory of an earlier one.
     """
     prepare()
     process.forget_peak()

@@ -1,4 +1,4 @@
-"""What a tuning found out already, by keys that name all that it depends on. A tuning that was interrupted finds it again."""
+"""The memory of a tuning: results by keys that name everything they depend on. An interrupted tuning continues from it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Entry:
 
     @classmethod
     def parse(cls, line: bytes) -> Entry | None:
-        """The entry of a line; None for what is none, such as the half line of a full disk."""
+        """The entry of a line; None if the line is not an entry, such as the truncated last line of a full disk."""
         try:
             found = json.loads(line)
             return cls(found["key"], found["value"]) if found["version"] == VERSION else None
@@ -35,7 +35,7 @@ class Entry:
 
 
 class Memo:
-    """Values of JSON by key, in memory and, with a folder, in a journal there. UsageError if another process has it open."""
+    """JSON values by key, in memory and, with a folder, in a journal there. UsageError if another process has it open."""
 
     def __init__(self, folder: Path | None) -> None:
         self._journal = None if folder is None else Journal(folder, NAME)
@@ -46,7 +46,7 @@ class Memo:
                 self._known = {entry.key: entry.value for entry in entries}
 
     def get(self, key: str) -> Any:
-        """The value of a key; None where there is none."""
+        """The value of a key; None if there is none."""
         return self._known.get(key)
 
     def put(self, key: str, value: Any) -> None:
@@ -56,7 +56,7 @@ class Memo:
             self._journal.append(Entry(key, value))
 
     def forget(self, key: str) -> None:
-        """Know nothing of a key."""
+        """Forget the value of a key."""
         self._known.pop(key, None)
 
     def close(self) -> None:
@@ -66,5 +66,5 @@ class Memo:
 
 
 def key_of(*parts: object) -> str:
-    """A digest of what a value depends on."""
+    """A digest of the facts that a value depends on."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()

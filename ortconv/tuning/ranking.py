@@ -12,15 +12,15 @@ from ortconv.tuning.candidate import Candidate
 from ortconv.tuning.intervals import Interval, interval
 
 TIE = 1.01
-"""Candidates whose scores differ by less count as equal; then the latency decides, and at last the shorter command."""
+"""Candidates whose scores differ by less are equal. Then latency decides, and at last the shorter command."""
 
 UNCLEAR = 1.03
-"""So do those that differ by less than this where the interval of the difference includes none."""
+"""The same limit for candidates whose interval of the difference contains zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Weights of the criteria whose logarithms add up to the score, and the same in words."""
+    """The weights of the criteria, which are summed as logarithms into the score, and a description."""
 
     weights: Mapping[str, float]
     what: str
@@ -41,7 +41,7 @@ GOALS = {
 
 
 def goal_named(name: str) -> Goal:
-    """The goal of a name. UsageError if there is none."""
+    """The goal of a name. UsageError if the name is unknown."""
     if name not in GOALS:
         hint = nearest(name, GOALS) or f"choose from {', '.join(GOALS)}"
         raise UsageError(f"there is no goal '{name}'", hint=hint)
@@ -49,7 +49,7 @@ def goal_named(name: str) -> Goal:
 
 
 def score(candidate: Candidate, goal: Goal) -> float | None:
-    """The weighted sum of logarithms, lower is better; None where a criterion of the goal is not known."""
+    """The weighted sum of logarithms, lower is better; None if a criterion of the goal is not known."""
     found = [(weight, _criterion(candidate, name)) for name, weight in goal.weights.items()]
     if candidate.row.error is not None or any(value is None for _, value in found):
         return None
@@ -57,9 +57,9 @@ def score(candidate: Candidate, goal: Goal) -> float | None:
 
 
 def bound(candidate: Candidate, goal: Goal) -> tuple[float, float]:
-    """What candidates are ordered by: the upper end of the score's interval, and the score where that is unknown.
+    """The key of the order: the upper end of the score's interval, or the score if there is no interval.
 
-    So an uncertain number wins only where it is better with confidence.
+    So an uncertain number wins only if it is better with confidence.
     """
     found, weight = score(candidate, goal), goal.weights.get("latency", 0.0)
     assert found is not None
@@ -79,9 +79,9 @@ def _criterion(candidate: Candidate, name: str) -> float | None:
 
 
 def ratio(candidate: Candidate, other: Candidate, goal: Goal) -> Interval:
-    """How much worse a candidate is than another, both with a score; 1 for equal.
+    """How much worse a candidate is than another one, both with a score; 1 for equal.
 
-    Latencies are compared block by block: what slows a block down slows both.
+    Latencies are compared block by block, since a disturbance slows both candidates of a block.
     """
     blocks = candidate.logs.keys() & other.logs.keys()
     weight = goal.weights.get("latency", 0.0)
@@ -99,7 +99,7 @@ def _mean(candidate: Candidate) -> float:
 
 
 def hopeless(candidates: Sequence[Candidate], goal: Goal) -> list[Candidate]:
-    """The candidates that are worse than the best one by more than TIE with confidence: they cannot win."""
+    """The candidates that are worse than the best one by more than TIE with confidence. They cannot win."""
     known = [c for c in candidates if score(c, goal) is not None]
     best = min(known, key=lambda c: bound(c, goal), default=None)
     if best is None:
@@ -109,7 +109,7 @@ def hopeless(candidates: Sequence[Candidate], goal: Goal) -> list[Candidate]:
 
 
 def ranked(candidates: Sequence[Candidate], goal: Goal) -> list[Candidate]:
-    """The candidates that have a score, the best first, those that were stopped last; sets ranks and scores of their rows."""
+    """The candidates with a score, the best first, the stopped ones last. Their rows get ranks and scores."""
     known = []
     for c in candidates:
         found = score(c, goal)
@@ -136,7 +136,7 @@ def _best(candidates: Sequence[Candidate], goal: Goal) -> Candidate:
 
 
 def _equal_to(best: Candidate, candidates: Sequence[Candidate], goal: Goal) -> list[Candidate]:
-    """The candidates that cannot be told from the best one, itself included."""
+    """The candidates that do not differ significantly from the best one, including itself."""
     found = []
     for c in candidates:
         over = ratio(c, best, goal)
@@ -147,6 +147,6 @@ def _equal_to(best: Candidate, candidates: Sequence[Candidate], goal: Goal) -> l
 
 
 def _oddity(candidate: Candidate) -> tuple[int, ...]:
-    """How far a candidate is from what is usual: options of the session, threads, options of the conversion."""
+    """How far a candidate is from the defaults: session options, threads, conversion options."""
     settings = candidate.row.settings
     return settings.direct + (not settings.saved), settings.threads, len(candidate.row.form.unusual)

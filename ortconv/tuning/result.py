@@ -1,4 +1,4 @@
-"""What a tuning found: a row for each candidate, ranked for a goal, and the recommended one."""
+"""The result of a tuning: a row for each candidate, ranked for a goal, and the recommended one."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ortconv.tuning.intervals import Interval
 from ortconv.tuning.making import Estimated
 
 VERSION = 1
-"""Of the JSON document."""
+"""Version of the JSON document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured on this machine, with the CPU of onnxruntime.
+    """The measurements on this machine, with onnxruntime's CPU provider.
 
     `latency` and `load` are ratios to the base. `peak_bytes` is the memory that opening the file and two runs add to a process;
-    None where the system does not report it. With `is_stopped`, the candidate was measured in fewer blocks: it cannot win.
+    None if the system does not report it. With `is_stopped`, the candidate was measured in fewer blocks: it cannot win.
     """
 
     latency: Interval
@@ -34,10 +34,10 @@ class Measured:
 
 @dataclass
 class Row:
-    """A candidate: a file and how it is opened. `same` are the other candidates that give the same file.
+    """A candidate: a file and its session options. `same` are the other candidates with the same file.
 
-    `error` is the reason why there is nothing more. `rank` counts from 1; `score` is what it follows from, lower is better.
-    `scaled` is the difference of the outputs that validation found, relative to the largest element, and `limit` what it allows.
+    `error` is the reason why the rest is missing. `rank` counts from 1, by `score`, of which lower is better. `scaled` is the
+    difference of the outputs that validation found, relative to the largest element, and `limit` the largest allowed one.
     """
 
     label: str
@@ -56,12 +56,12 @@ class Row:
     limit: float | None = None
     unchecked: str | None = None
     file: str | None = None
-    """The file of the candidate, where a folder for the files was given."""
+    """The path of the candidate's file, if a folder for the files was given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What ratios are relative to: in words, and its figures."""
+    """The reference of all ratios: in words, and its figures."""
 
     what: str
     latency_ms: float
@@ -72,20 +72,21 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where it was measured."""
+    """The machine of the measurements."""
 
     cpu: str
     cores: int
     onnxruntime: str
     load_average: float | None
-    """Of the last minute when the measurement ended; None where the system does not report it."""
+    """Load average of the last minute, at the end of the measurement; None if the system does not report it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The recommended candidate: how its file is made and what it is called, and how an app opens it.
+    """The recommended candidate: the form and name of its file, and its session options.
 
-    `provider` is what the app registers, with its options, "cpu" for none. `holds_fusions`: the file has saved fusions.
+    `provider` is the execution provider to register, with its options; "cpu" for none. If `holds_fusions`, the file has saved
+    fusions.
     """
 
     label: str
@@ -100,10 +101,10 @@ class Choice:
 
 @dataclass
 class Tuning:
-    """What `tune` finds. Rows are in the order of their ranks, those without one last.
+    """The result of `tune`. Rows are in the order of their ranks, those without a rank last.
 
-    `device` and `assumptions` are what the estimates are made of. `stages` has the seconds of each stage. A tuning `is_complete`
-    unless it was interrupted or its time was up.
+    `device` and `assumptions` belong to the estimates. `stages` has the seconds of each stage. A tuning `is_complete` unless it was
+    interrupted or its time was up.
     """
 
     model: str
@@ -133,7 +134,7 @@ class Tuning:
         return next((row for row in self.rows if row.rank == 1), None)
 
     def metrics(self) -> dict[str, float]:
-        """The numbers of the recommended candidate that conditions can name, as far as they are known."""
+        """The metrics of the recommended candidate that conditions can name, as far as they are known."""
         best = None if self.best is None else self.best.measured
         if best is None or self.base is None:
             return {}
@@ -142,7 +143,7 @@ class Tuning:
         return {**times, "size": best.bytes, **_known(memory=best.peak_bytes)}
 
     def base_metrics(self) -> dict[str, float]:
-        """The same numbers of the base."""
+        """The same metrics of the base."""
         if self.base is None:
             return {}
         times = {"latency": self.base.latency_ms / 1e3, "load": self.base.load_ms / 1e3}

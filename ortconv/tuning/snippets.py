@@ -14,7 +14,7 @@ NOT_THERE = {("kotlin", "coreml"): "Android has no CoreML", ("swift", "nnapi"): 
 """Languages of systems without a provider."""
 
 FROM_BYTES = ("kotlin", "cpp")
-"""Languages in which a session may use the bytes of a file as long as the app keeps them."""
+"""Languages in which a session may use the bytes of a file while the app keeps them."""
 
 COMMENTS = {"swift": "//", "python": "#"}
 FROM_BYTES_ONLY = (
@@ -22,11 +22,11 @@ FROM_BYTES_ONLY = (
 )
 
 NNAPI_FLAG = "CPU_DISABLED"
-"""NNAPI's own CPU kernels are slower than those of onnxruntime, and the estimate does not count on them."""
+"""NNAPI's own CPU kernels are slower than onnxruntime's, and the estimate does not include them."""
 
 
 class Need(NamedTuple):
-    """What the code is to do: open this file, with threads, config entries, and a provider with options."""
+    """The parameters of a snippet: a file to open, threads, config entries, and a provider with options."""
 
     file: str
     threads: int
@@ -37,7 +37,7 @@ class Need(NamedTuple):
 
 
 def check_snippet(language: str, provider: str) -> None:
-    """UsageError for a language in which there is no such provider."""
+    """UsageError for a language without such a provider."""
     reason = NOT_THERE.get((language, provider))
     if reason is not None:
         raise UsageError(
@@ -46,7 +46,7 @@ def check_snippet(language: str, provider: str) -> None:
 
 
 def snippet(language: str, choice: Choice) -> str:
-    """Code in one of SNIPPETS that opens the file as it was chosen."""
+    """Code in one of SNIPPETS that opens the recommended file."""
     check_snippet(language, choice.provider)
     settings = replace(choice.settings, direct=choice.settings.direct and language in FROM_BYTES)
     entries = {key: value for key, value in settings.entries.items() if key != SAVED or choice.holds_fusions}

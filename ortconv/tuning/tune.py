@@ -1,4 +1,4 @@
-"""Candidates are converted, validated and measured in stages; each stage works on what the one before has left."""
+"""Candidates are converted, validated and measured in stages. Each stage works on those that the one before has left."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from ortconv.tuning.result import Choice, Machine, Row, Tuning
 from ortconv.tuning.workshop import Job, Notify, Workshop
 
 FINALISTS = 3
-"""Files that are also measured with other session settings than the usual ones."""
+"""Number of files that are also measured with other session settings."""
 
 SHARE = 0.5
-"""The share of a budget of time after which no further candidate is converted."""
+"""The share of a time budget after which no further candidate is converted."""
 
 LATE = "not tried: the time was up"
 
@@ -98,7 +98,7 @@ def tune(
 
 
 class Plan(NamedTuple):
-    """What is to be tried, and for what."""
+    """The candidates to try, and the goal."""
 
     goal: Goal
     goal_name: str
@@ -109,7 +109,7 @@ class Plan(NamedTuple):
 
 
 class Start(NamedTuple):
-    """What is known before any conversion: inputs, who runs the source with them, and the source's files with weights."""
+    """The facts before any conversion: inputs, the backend that runs the source with them, and the source's files with weights."""
 
     feeds: Feeds
     engine: str
@@ -117,7 +117,7 @@ class Start(NamedTuple):
 
 
 def begin(source: Path, options: Options) -> Start:
-    """Inputs for the measurement: the first set of the user's, or made up ones that the model accepts."""
+    """Inputs for the measurement: the user's first set, or generated ones that the model accepts."""
     given = options.validate_with
     arrays = given if isinstance(given, Mapping) else (given or ({},))[0]
     failure: OrtconvError | None = None
@@ -133,7 +133,7 @@ def begin(source: Path, options: Options) -> Start:
 
 
 class Tuner:
-    """A tuning that is under way. `result` is right at any time."""
+    """A tuning in progress. `result` is valid at any time."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class Tuner:
         self.is_done = False
 
     def run(self) -> None:
-        """All stages."""
+        """Run all stages."""
         start = self._workshop.do("preparing", Job("", begin, (self._source, self._shared)), _same)
         self._source_key = key(self._source, start.external, self._shared)
         self._convert()
@@ -179,7 +179,7 @@ class Tuner:
             self._measure(contest, [*finalists, *self._variants], "measuring session settings")
 
     def _measure(self, contest: Contest, entrants: Sequence[Candidate], stage: str) -> None:
-        """Measure; what fails as a whole ends that, and is a note where there are results already."""
+        """Measure. An error of the whole measurement ends it; if there are results, it becomes a note."""
         try:
             contest.run(entrants, self._plan.goal, stage, exhaustive=self._plan.exhaustive)
         except OrtconvError as error:
@@ -190,7 +190,7 @@ class Tuner:
     # ------------------------------------------------------------------ stages
 
     def _convert(self) -> None:
-        """A candidate for each file that comes out; rows for what is refused."""
+        """A candidate for each different file; rows for the refused ones."""
         works = {self._key("draft", form): form for form in forms(self._plan.values)}
         jobs = [Job(k, draft, (self._work(form),)) for k, form in works.items()]
         found = {
@@ -216,7 +216,7 @@ class Tuner:
         self._files = list(by_digest.values())
 
     def _prove(self) -> None:
-        """Validate each file and estimate its time; those that are wrong drop out."""
+        """Validate each file and estimate its time. Files that fail drop out."""
         jobs = {}
         for c in self._files:
             job_key, work = self._key("proof", c.row.form), self._work(c.row.form)
@@ -236,7 +236,7 @@ class Tuner:
         self._files = [c for c in self._files if c.row.error is None]
 
     def _contest_with(self, start: Start) -> Contest:
-        """Ratios are relative to the source where onnxruntime runs it, else to the file with the fewest unusual options."""
+        """Ratios are relative to the source if onnxruntime runs it, else to the file with the fewest unusual options."""
         version = _onnxruntime()
         base, what = self._files[0], f"{self._files[0].row.label}, since onnxruntime {version} does not run the source"
         if start.engine == "onnxruntime":
@@ -250,7 +250,7 @@ class Tuner:
         return Contest(self._workshop, base, what, start.feeds, self._shared.custom_op_library, about)
 
     def _with_settings(self, files: Sequence[Candidate]) -> list[Candidate]:
-        """The files with all session settings that they have not been measured with and that can make a difference."""
+        """The files with all session settings that can make a difference and are not measured yet."""
         found = []
         for c in files:
             saved = self._plan.values["saved"] if c.holds_fusions else (self._plan.values["saved"][0],)
@@ -281,7 +281,7 @@ class Tuner:
     # ------------------------------------------------------------------ the result
 
     def result(self) -> Tuning:
-        """What is known now. UnsupportedError where all is done and nothing could be measured."""
+        """The present result. UnsupportedError if the tuning has ended and nothing could be measured."""
         every = [*self._files, *self._variants]
         best = ranked(every, self._plan.goal)
         order = [c.row for c in best]
@@ -332,7 +332,7 @@ class Tuner:
 
 
 def provider_options(shared: Options) -> dict[str, str]:
-    """The options of the CoreML provider that the estimate assumes."""
+    """The options of the CoreML provider in the estimate."""
     found = {"ModelFormat": shared.coreml_format}
     found |= {"RequireStaticInputShapes": "1"} if shared.coreml_static_inputs else {}
     return found | ({"EnableOnSubgraphs": "1"} if shared.coreml_on_subgraphs else {})

@@ -1,4 +1,4 @@
-"""How the work of a tuning is done: in processes of their own, once for each key, until the time is up."""
+"""The jobs of a tuning: they run in processes of their own, once for each key, until the time is up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class Progress(NamedTuple):
-    """How far a stage is: pieces done and all of them, and the seconds that are left; None where nobody knows yet."""
+    """The progress of a stage: finished jobs and all jobs, and the seconds that are left, None if not known yet."""
 
     stage: str
     done: int
@@ -30,7 +30,7 @@ Notify = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A call whose result depends on the key alone; without a key it is not remembered."""
+    """A call whose result depends on the key alone. Without a key, the result is not stored."""
 
     key: str
     function: Callable[..., Any]
@@ -38,14 +38,14 @@ class Job:
 
 
 def perform(job: Job) -> Any:
-    """Do a piece of work, in a worker."""
+    """Run a job, in a worker."""
     return job.function(*job.arguments)
 
 
 class Workshop:
-    """Workers, what they have found out, and the time that they have.
+    """Workers, their stored results, and their time limit.
 
-    `seconds` is the budget, None for no limit. A worker may take `timeout` seconds and `memory` bytes for each piece of work.
+    `seconds` is the budget, None for no limit. A worker may use `timeout` seconds and `memory` bytes for each job.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Workshop:
         return self._budget is not None and self.elapsed > share * self._budget
 
     def report(self, stage: str, done: int, total: int, seconds_left: float | None) -> None:
-        """Tell how far a stage is."""
+        """Report the progress of a stage."""
         if self._notify is not None:
             if self._budget is not None and seconds_left is not None:
                 seconds_left = min(seconds_left, max(self._budget - self.elapsed, 0.0))
@@ -90,9 +90,9 @@ class Workshop:
     def each(
         self, stage: str, jobs: Sequence[Job], decode: Callable[[Any], R], *, fresh: bool = False, share: float = 1.0
     ) -> Iterator[tuple[Job, R | OrtconvError]]:
-        """Each job with its result or error, as it ends; fewer of them where this share of the time is over before.
+        """Each job with its result or error, as it ends; fewer of them if this share of the time is over before.
 
-        `decode` makes a result of its JSON values. With `fresh`, each job has a new process.
+        `decode` makes a result from its JSON value. With `fresh`, each job has a new process.
         """
         begun, done = time.monotonic(), 0
         self.report(stage, 0, len(jobs), None)
@@ -109,7 +109,7 @@ class Workshop:
             self.stages[stage] = self.stages.get(stage, 0.0) + time.monotonic() - begun
 
     def do(self, stage: str, job: Job, decode: Callable[[Any], R]) -> R:
-        """The result of one job, in a new process. Its error is raised."""
+        """The result of one job, run in a new process. Its error is raised."""
         begun = time.monotonic()
         try:
             for _, found in self._found([job], decode, fresh=True):
@@ -142,7 +142,7 @@ class Workshop:
             yield job, found
 
     def forget(self, key: str) -> None:
-        """Do the job of this key anew when it comes again."""
+        """Run the job of this key again at the next request."""
         self._memo.forget(key)
 
     def _crew(self, fresh: bool) -> Crew:
@@ -155,7 +155,7 @@ class Workshop:
         return self._crews[fresh][0]
 
     def _dismiss(self, fresh: bool) -> None:
-        """End workers, whatever they do: they must not disturb what is measured next."""
+        """Kill the workers, which would disturb the next measurement."""
         if fresh in self._crews:
             self._crews.pop(fresh)[1].close()
 
