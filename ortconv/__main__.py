@@ -9,7 +9,7 @@ from ortconv import process
 from ortconv.errors import OrtconvError
 
 SUPERVISED = ("check", "compare", "convert", "nnapi", "partition", "run")
-"""The verbs that give models to native code. They run in a child, so that its crash is an error like any other."""
+"""The verbs that pass models to native code. They run in a child process, so that a crash becomes an error."""
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def _died(error: OrtconvError) -> int:
 
 
 def _open_closed_streams() -> None:
-    """Open closed standard streams on the null device. Else the next opened file would get their number."""
+    """Open closed standard streams on the null device. Otherwise the next opened file would get their numbers."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

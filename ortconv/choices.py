@@ -1,4 +1,4 @@
-"""What options choose from, for the library and for the command line, whose help must not import numpy."""
+"""Values of options, for the library and for the command line, whose help must not import numpy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import reprlib
 from ortconv.errors import UsageError
 
 LEVELS = ("disable", "basic", "extended", "layout", "all")
-"""How far the optimizer goes; each level adds passes to the one before."""
+"""Optimization levels. Each level adds passes to the one before."""
 
 STYLES = ("Fixed", "Runtime")
 """Fixed: all fusions are made. Runtime: fusions above the basic level are saved for onnxruntime to make when it loads the model."""
@@ -15,10 +15,10 @@ STYLES = ("Fixed", "Runtime")
 PLATFORMS = ("arm", "amd64")
 
 TARGETS = ("nnapi", "coreml")
-"""Execution providers that a model can be divided for, in the order in which ONNX Runtime asks them."""
+"""Execution providers that a model can be partitioned for, in the order in which ONNX Runtime asks them."""
 
 STUDIED = ("disable", "basic", "extended", "aware")
-"""How a model can be prepared before it is divided: by a level, or as conversion for the target prepares it."""
+"""How a model is prepared before it is partitioned: by a level, or as a conversion for the target does it."""
 
 FEATURE_LEVELS = (27, 28, 29, 30, 31, 1000006, 1000007, 1000008)
 """The numbers of NNAPI's feature levels 1 to 8: Android's API levels up to 31. ONNX Runtime's rules are the same from 31 on."""
@@ -49,13 +49,13 @@ ERROR_BUDGET = 0.01
 """The default limit on the error of float16, relative to the largest element of each output."""
 
 BUILD_PLATFORMS = ("android", "ios", "linux", "macos", "windows")
-"""Where a reduced build of ONNX Runtime can run."""
+"""Platforms of a reduced build of ONNX Runtime."""
 
 ENGINES = ("numpy", "onnxruntime", "both")
-"""Where validation runs source and result."""
+"""Backends on which validation runs source and result."""
 
 GOALS = ("latency", "size", "memory", "accelerator", "balanced")
-"""What candidates of a tuning are ranked by."""
+"""Goals that the candidates of a tuning are ranked by."""
 
 SNIPPETS = ("kotlin", "swift", "cpp", "python")
-"""The languages of code that opens a file in an app."""
+"""Languages of the code that opens a file in an app."""

@@ -48,21 +48,21 @@ class OrtconvError(Exception):
         return _restored, (type(self), self.args, self.__dict__)
 
     def at(self, *, file: str | Path | None = None, node: str | None = None) -> OrtconvError:
-        """The same error with the place filled in where it was not known yet."""
+        """Fill in the location where it is not known yet, and return the error."""
         self.file = self.file or (None if file is None else str(file))
         self.node = self.node or node
         return self
 
 
 def _restored(kind: type[OrtconvError], args: tuple[Any, ...], state: dict[str, Any]) -> OrtconvError:
-    """An error as another process raised it."""
+    """An error that another process raised."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(state)
     return error
 
 
 class InternalError(OrtconvError):
-    """An unexpected exception during work on a model in which no fault was found."""
+    """An unexpected exception during work on a model that is valid as far as can be seen."""
 
 
 class UsageError(OrtconvError):
@@ -126,7 +126,7 @@ class BatchError(OrtconvError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """A hint that names what a misspelled name may have meant; None where nothing is near."""
+    """A hint with the known name that is nearest to a misspelled one; None if none is near."""
     from difflib import get_close_matches
 
     found = get_close_matches(name[:100], known, 3)
@@ -134,7 +134,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def how_to_report() -> str:
-    """What a person needs to know to report a bug."""
+    """The facts for the report of a bug."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 

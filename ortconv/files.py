@@ -1,4 +1,4 @@
-"""Files: opened only where they are regular ones, written so that nothing is ever lost or half written."""
+"""Safe access to files: only regular files are opened, and a file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ortconv.errors import FormatError, OrtconvError, UsageError
 LARGEST_TEXT = 64 << 20
 LARGEST_TOML = 1 << 16
 LARGEST_FILE = 2 << 30
-"""Bytes of a file that is read as a whole."""
+"""Limits on the bytes of a file that is read as a whole."""
 
 _DRAFT = re.compile(r"\.ortconv-[0-9a-f]{16}(\.\w+)?")
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -30,7 +30,7 @@ _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 
 
 def opened(path: str | Path) -> BinaryIO:
-    """A regular file, open for reading. UsageError for anything else: a pipe or device might never end."""
+    """Open a regular file for reading. UsageError for anything else: a pipe or device might never end."""
     try:
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE))  # noqa: SIM115
     except (OSError, ValueError) as error:
@@ -54,7 +54,7 @@ def read_bytes(path: str | Path, largest: int = LARGEST_FILE) -> bytes:
 
 
 def read_text(path: str | Path, largest: int = LARGEST_TEXT, refusal: type[OrtconvError] = UsageError) -> str:
-    """The content of a file of UTF-8 text. UsageError if it cannot be read, `refusal` if it is no text."""
+    """The content of a file of UTF-8 text. UsageError if it cannot be read; `refusal` if it is not UTF-8."""
     try:
         return read_bytes(path, largest).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -71,7 +71,7 @@ def digest(path: str | Path) -> str:
 
 
 def read_toml(path: str | Path) -> Mapping[str, Any]:
-    """The tables of a TOML file. UsageError if it cannot be read or is none."""
+    """The tables of a TOML file. UsageError if it cannot be read or is not valid."""
     import tomllib
 
     try:
@@ -83,14 +83,14 @@ def read_toml(path: str | Path) -> Mapping[str, Any]:
 
 
 def mapped(descriptor: int) -> memoryview:
-    """The content of a file as a read-only view of its pages, which are read when they are looked at."""
+    """The content of a file as a read-only memory mapping."""
     return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
 
 
 def let_go(view: memoryview) -> None:
-    """Take the pages of a mapped file out of the process's memory, where the system can; a later look reads them again.
+    """Drop the pages of a mapped file from the process's memory, where the system can. They are read again at the next access.
 
-    A look at one byte may bring megabytes along.
+    Access to a single byte may load megabytes around it.
     """
     if isinstance(view.obj, mmap.mmap):
         with suppress(AttributeError, OSError):
@@ -132,24 +132,24 @@ def replacing(target: Path, suffix: str | None = None) -> Iterator[Path]:
 
 
 def created(draft: Path) -> BinaryIO:
-    """A file, open for writing from its beginning. It is made if there is none; a link is not followed."""
+    """Open a file for writing from its beginning. It is made if it does not exist; a link is not followed."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINK | _FLAGS
     return os.fdopen(os.open(draft, flags, 0o666), "wb")
 
 
 def write_text(target: Path, text: str) -> None:
-    """Put a file of UTF-8 text in place. Characters that are none, as in damaged names, are escaped."""
+    """Write a file of UTF-8 text. Characters without a UTF-8 form, as in damaged names, are escaped."""
     write_bytes(target, text.encode("utf-8", "backslashreplace"))
 
 
 def write_bytes(target: Path, data: bytes) -> None:
-    """Put a file in place."""
+    """Write a file."""
     with replacing(target) as draft, created(draft) as file:
         file.write(data)
 
 
 def _replaced(target: Path) -> os.stat_result | None:
-    """The status of the file to replace; None where there is none. UsageError for a target that is no file."""
+    """The status of the file to replace; None if it does not exist. UsageError for a target that is not a regular file."""
     try:
         found = target.stat()
     except FileNotFoundError:
@@ -162,7 +162,7 @@ def _replaced(target: Path) -> os.stat_result | None:
 
 
 def _draft(folder: Path, suffix: str, mode: int) -> tuple[Path, int]:
-    """A new file with a random name, locked as long as this process has it open."""
+    """A new file with a random name, locked while this process has it open."""
     suffix = suffix if re.fullmatch(r"\.\w{1,32}", suffix) else ""
     while True:
         draft = folder / f".ortconv-{os.urandom(8).hex()}{suffix}"
@@ -176,7 +176,9 @@ def _draft(folder: Path, suffix: str, mode: int) -> tuple[Path, int]:
 
 
 def _give_back(draft: Path, old: os.stat_result) -> None:
-    """Give the draft owner and mode of the file that it replaces; the rights of others only where the owners are the same."""
+    """Give the draft the owner and mode of the file that it replaces. The rights of others are copied only if the owners are the
+    same.
+    """
     mode = stat.S_IMODE(old.st_mode)
     new = draft.stat()
     if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
@@ -189,7 +191,7 @@ def _give_back(draft: Path, old: os.stat_result) -> None:
 
 
 def is_draft(path: Path) -> bool:
-    """Whether a file is what `replacing` writes to."""
+    """Whether a file is a draft of `replacing`."""
     return _DRAFT.fullmatch(path.name) is not None
 
 
@@ -199,7 +201,7 @@ def _clear_away(folder: Path) -> None:
 
 
 def clear_away(folder: Path) -> None:
-    """Remove the drafts of processes that were killed. A draft that is being written is locked."""
+    """Remove the drafts of processes that were killed. A draft in use is locked, and stays."""
     if os.name != "posix":
         return
     with suppress(OSError):
@@ -219,7 +221,7 @@ def _remove_if_dead(draft: str) -> None:
 
 
 def lock(descriptor: int) -> bool | None:
-    """Lock a file as long as this descriptor is open; False if another one locks it, None where the system has no such locks."""
+    """Lock a file while this descriptor is open. False if another process locks it, None if the system has no such locks."""
     try:
         import fcntl
 
@@ -232,7 +234,7 @@ def lock(descriptor: int) -> bool | None:
 
 
 def renamed(error: OrtconvError, path: Path, shown: str | Path) -> OrtconvError:
-    """The same error with another name for a file that the user does not know."""
+    """The same error with the name of the file that the user knows."""
     error.file = str(shown) if error.file == str(path) else error.file
     error.message = error.message.replace(str(path), str(shown))
     error.args = (error.message,)

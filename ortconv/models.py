@@ -23,7 +23,7 @@ class Message(Protocol):
 
 
 ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview | Message
-"""A model: its file, the bytes of one, or onnx's message."""
+"""A model: a file's path, the bytes of a file, or an onnx.ModelProto."""
 
 ORT = b"ORTM"
 """Bytes 4 to 8 of a file in ORT format."""
@@ -65,7 +65,7 @@ def load(
 
 
 def is_ort(path: Path) -> bool:
-    """Whether a file is one in ORT format, by its suffix, or its content where the suffix is none of a model."""
+    """Whether a file is in ORT format: by its suffix, or by its content if the suffix is not that of a model."""
     suffix = path.suffix.lower()
     if suffix in (".ort", ".onnx") or not path.is_file():
         return suffix == ".ort"
@@ -74,7 +74,7 @@ def is_ort(path: Path) -> bool:
 
 
 def content(source: bytes | bytearray | memoryview | Message) -> memoryview:
-    """The bytes of a model in memory. UsageError for what is no model."""
+    """The bytes of a model in memory. UsageError for an object that is not a model."""
     if isinstance(source, bytes | bytearray | memoryview):
         return memoryview(source).cast("B")
     try:
@@ -90,7 +90,7 @@ def content(source: bytes | bytearray | memoryview | Message) -> memoryview:
 
 @contextmanager
 def as_file(source: ModelSource) -> Iterator[tuple[Path, str]]:
-    """The file of a model and what to call it; a model in memory has one as long as the block lasts."""
+    """The file of a model, and its label. A model in memory is written to a file that exists until the end of the block."""
     if isinstance(source, str | os.PathLike):
         yield Path(source), str(source)
         return
@@ -104,7 +104,7 @@ def as_file(source: ModelSource) -> Iterator[tuple[Path, str]]:
 
 
 def find_models(path: Path) -> list[Path]:
-    """The .onnx files below a directory, sorted, but no hidden ones and none that a conversion wrote; or the one file itself."""
+    """The .onnx files below a directory, sorted, without hidden ones and those that a conversion wrote; or the one file itself."""
     if not path.is_dir():
         return [path]
     found = (p for p in path.rglob("*") if p.suffix.lower() == ".onnx" and not p.name.startswith("."))

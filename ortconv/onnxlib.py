@@ -76,7 +76,7 @@ __all__ = [
 
 
 def get_schema(op: str, opset: int, domain: str) -> Any:
-    """The OpSchema of an operator as of a version of its operator set. SchemaError if there is none."""
+    """The OpSchema of an operator in a version of its operator set. SchemaError if there is none."""
     return native.defs.get_schema(op, opset, domain)
 
 
@@ -86,7 +86,7 @@ def newest_opsets() -> dict[str, int]:
 
 
 def infer_shapes(message: bytes, *, data_prop: bool, strict: bool = False) -> bytes:
-    """A serialized model with the types filled in that follow from others.
+    """A serialized model with inferred types filled in.
 
     If `strict`, an exception lists all nodes that break the rules of their operators or contradict declared types.
     """

@@ -21,7 +21,7 @@ _taken_over = False
 
 
 def take_over() -> None:
-    """Say that the process runs ortconv and nothing else. Best called before numpy is imported."""
+    """Declare that the process runs ortconv alone. Best called before numpy is imported."""
     global _taken_over
     _taken_over = True
     # Several BLAS threads make small models slower and results depend on the machine; numpy reads this when it is imported.
@@ -31,12 +31,12 @@ def take_over() -> None:
 
 
 def may_change() -> bool:
-    """True where a change that is undone at once disturbs nobody."""
+    """True if a temporary change of the process's state cannot disturb other code."""
     return _taken_over or threading.active_count() == 1
 
 
 def end(code: int) -> NoReturn:
-    """Flush the standard streams and leave without taking the interpreter apart, which would cost a fifth of a conversion."""
+    """Flush the standard streams and exit without the interpreter's cleanup, which would cost a fifth of a conversion."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -59,9 +59,9 @@ _made = 0
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """No garbage collection in this block, which makes many objects and no garbage.
+    """Suspend garbage collection in a block that makes many objects and no garbage.
 
-    They count as old ones afterwards. What such blocks made earlier, and has become garbage, goes at the beginning.
+    The new objects then count as old. Garbage of earlier such blocks is collected first.
     """
     global _made
     if not gc.isenabled() or not may_change():
@@ -91,9 +91,9 @@ _LARGEST_ON_HEAP = 32 << 20
 
 
 def keep_freed_memory() -> None:
-    """Let glibc hand freed arrays out again instead of returning them to the system: every page would cost a fault at its next use.
+    """Let glibc reuse freed arrays instead of returning their pages to the system: each new page would cost a page fault.
 
-    Has no effect on other C libraries, nor in the process of a host.
+    It has no effect with other C libraries, or in the process of a host.
     """
     if _taken_over:
         _keep_freed_memory()
@@ -113,7 +113,7 @@ def _keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Give what has been kept back to the system, as other memory will be used from now on."""
+    """Return kept memory to the system, since memory will be used in another way from now on."""
     if _taken_over:
         _trim()
 
@@ -127,9 +127,9 @@ def _trim() -> None:
 
 @contextmanager
 def memory_limit(allowance: int) -> Iterator[None]:
-    """Let allocations fail, where the system can do that, once the process has grown by this number of bytes.
+    """Make allocations fail, where the system can, once the process has grown by this number of bytes.
 
-    No limit where other threads of a host would meet it.
+    No limit is set if it would affect other threads of a host.
     """
     limits = _limits(allowance) if may_change() else None
     if limits is None:
@@ -146,7 +146,7 @@ def memory_limit(allowance: int) -> Iterator[None]:
 
 
 def _limits(allowance: int) -> tuple[int, int, int] | None:
-    """The limit of memory to set, and the soft and hard one now; None where none can be set, or a lower one is set already."""
+    """The memory limit to set, and the present soft and hard limits. None if no limit can be set, or a lower one is set already."""
     try:
         import resource
 
@@ -162,13 +162,13 @@ def _limits(allowance: int) -> tuple[int, int, int] | None:
 
 
 def forget_peak() -> None:
-    """Let `peak_bytes` count from here on, where the system can do that (Linux)."""
+    """Reset the peak that `peak_bytes` returns, where the system can (Linux)."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_bytes() -> int | None:
-    """The peak memory of the process in bytes, mapped model files included; None where the system does not report it."""
+    """The peak memory of the process in bytes, including mapped model files; None if the system does not report it."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text().splitlines()
         return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
@@ -181,14 +181,14 @@ def peak_bytes() -> int | None:
 
 
 def data_bytes() -> int:
-    """The bytes of memory that the process has allocated, used or not; 0 where the system does not tell (not Linux)."""
+    """The bytes of memory that the process has allocated, used or not; 0 if the system does not report it (not Linux)."""
     with suppress(OSError):
         return int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
     return 0
 
 
 def usable_memory() -> int | None:
-    """The bytes of memory that this process and its children may fill: the machine's, or the control group's limit."""
+    """The bytes of memory that this process and its children may use: the machine's, or the control group's limit."""
     found = []
     with suppress(AttributeError, OSError, ValueError):
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -210,16 +210,16 @@ def usable_cores() -> int:
 
 
 def disable_telemetry() -> None:
-    """Keep onnxruntime from writing files of its own and looking up a host, which it does as soon as a session exists.
+    """Stop onnxruntime from writing files of its own and looking up a host, which it does as soon as a session exists.
 
-    A value that the user has given ORT_DISABLE_TELEMETRY stays.
+    If the user has set ORT_DISABLE_TELEMETRY, its value is kept.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 @cache
 def openblas() -> list[tuple[Callable[[int], Any], Callable[[], int]]]:
-    """The functions that set and get the number of threads of the OpenBLAS inside numpy."""
+    """The functions of numpy's OpenBLAS that set and get the number of threads."""
     import ctypes
 
     import numpy

@@ -23,14 +23,14 @@ from ortconv.errors import BackendError, CrashError, LimitError, OrtconvError
 from ortconv.process import end, peak_bytes
 
 MOST_ATTEMPTS = 4
-"""How often work is started that dies in another risky call each time."""
+"""Maximum number of attempts at work that dies in another risky call each time."""
 
 _NOTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds that a piece of work may take, and bytes that its process may allocate; None for no limit."""
+    """Time limit of a task in seconds, and memory limit of its process in bytes; None for no limit."""
 
     seconds: float | None = None
     bytes: int | None = None
@@ -38,7 +38,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What a process is at: a file, a stage, the risky calls that have not returned, and the limits that hold."""
+    """The state of a process: a file, a stage, the risky calls that have not returned, and its limits."""
 
     file: str | None = None
     stage: str = ""
@@ -64,29 +64,29 @@ _fatal: Mapping[str, str] = {}
 
 
 def begin(notify: Callable[[Activity], None], fatal: Mapping[str, str]) -> None:
-    """Begin a piece of work. `notify` is called with each change; `fatal` are calls that killed earlier attempts, and how."""
+    """Begin a task. `notify` is called with each change of state. `fatal` are calls that killed earlier attempts, and how."""
     global _activity, _notify, _fatal
     _activity, _notify, _fatal = Activity(), notify, fatal
 
 
 def is_watched() -> bool:
-    """Whether another process tells of this one's death."""
+    """Whether another process reports this one's death."""
     return _notify is not None
 
 
 def left_out() -> list[str]:
-    """A sentence for each risky call that is refused since it killed an earlier attempt."""
+    """A sentence for each risky call that is refused because it killed an earlier attempt."""
     return [f"the process died of {cause}, {call}: this was left out" for call, cause in _fatal.items()]
 
 
 def note_file(file: str) -> None:
-    """Note the model that the process works on."""
+    """Record the model in work."""
     with _lock:
         _change(replace(_activity, file=file))
 
 
 def note_stage(stage: str) -> None:
-    """Note what the process does from here on."""
+    """Record the present stage."""
     with _lock:
         _change(replace(_activity, stage=stage))
 
@@ -122,9 +122,9 @@ def _change(activity: Activity) -> None:
 
 @contextmanager
 def limited(limits: Limits) -> Iterator[None]:
-    """Hold this block to limits. At the end of its time the process dies, whatever it does then.
+    """Apply limits to this block. When its time is over, the process is killed.
 
-    Beyond the memory limit an allocation fails: LimitError, or the death of native code that does not expect that.
+    Beyond the memory limit, an allocation fails with LimitError, or native code dies that does not expect the failure.
     """
     with _lock:
         _change(replace(_activity, limits=limits))
@@ -173,14 +173,14 @@ def _limit_bytes(allowed: int) -> Callable[[], object]:
 
 
 def _watch_memory(allowed: int, ended: threading.Event) -> None:
-    """End the process when it has grown beyond its limit, where the system has no such limit itself."""
+    """Kill the process when it has grown beyond its limit, on systems without such a limit."""
     while not ended.wait(0.1):
         if (peak_bytes() or 0) > allowed:
             _end(_LARGE)
 
 
 def _end(code: int) -> NoReturn:
-    """End the process, which is beyond a limit. Where nobody tells of that, it does so itself."""
+    """End a process that is beyond a limit. If no watcher reports it, print the error first."""
     if not is_watched():
         error = Death(code, _activity).error()
         os.write(2, f"error: {error}\nhint: {error.hint}\n".encode())
@@ -189,7 +189,7 @@ def _end(code: int) -> NoReturn:
 
 
 _LATE, _LARGE = 124, 125
-"""Exit codes of watched processes that notice themselves that they are beyond a limit."""
+"""Exit codes of watched processes that found themselves beyond a limit."""
 
 
 # ---------------------------------------------------------------------- deaths
@@ -197,14 +197,14 @@ _LATE, _LARGE = 124, 125
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """How a watched process ended: its exit code, or minus the signal, and what it was at."""
+    """The end of a watched process: its exit code, or minus the signal, and its last state."""
 
     code: int
     activity: Activity
 
     @property
     def cause(self) -> str:
-        """SIGSEGV, or exit code 3."""
+        """The cause, such as SIGSEGV or exit code 3."""
         with suppress(ValueError):
             return signal.Signals(-self.code).name
         return f"signal {-self.code}" if self.code < 0 else f"exit code {self.code}"
@@ -259,9 +259,9 @@ def _size(count: int) -> str:
 
 
 def supervised(run: Callable[[], int], died: Callable[[OrtconvError], int]) -> int:
-    """The exit code of a function that runs in a child, or what `died` returns for the child's death.
+    """Run a function in a child process. Return its exit code, or the result of `died` for the child's death.
 
-    Signals go on to the child, which dies with this process. Needs os.fork, and a process without other threads.
+    Signals are passed on to the child, which dies with this process. Needs os.fork, and a process without other threads.
     """
     fatal: dict[str, str] = {}
     with mmap.mmap(-1, _NOTES) as notes:
@@ -323,7 +323,7 @@ def _run_child(run: Callable[[], int], parent: int, notes: mmap.mmap, fatal: Map
 
 
 def _interrupt(number: int, frame: object) -> None:
-    """Ctrl-C, once: it may come from the terminal and from the parent."""
+    """Raise KeyboardInterrupt once: Ctrl-C may arrive from the terminal and from the parent."""
     signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
@@ -334,7 +334,7 @@ def _write(notes: mmap.mmap, activity: Activity) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Let the system kill this process when the thread that made it ends, where it can do that (Linux)."""
+    """Let the system kill this process when the thread that started it ends, where it can (Linux)."""
     if sys.platform != "linux":
         return
     import ctypes

@@ -1,4 +1,4 @@
-"""From an .ort file back to an ONNX model, and from .ort files of older format versions to the present one."""
+"""Export of .ort files: back to ONNX models, or from older format versions to the present one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ortconv.optimizer.levels import run_passes
 SavedFusions = Literal["apply", "drop"]
 
 VERSION = 1
-"""Of the JSON document."""
+"""Version of the JSON document."""
 
 LISTED_INITIALIZERS = 4
 """The IR version from which on initializers need not be graph inputs."""
@@ -27,23 +27,23 @@ LISTED_INITIALIZERS = 4
 
 @dataclass
 class Export:
-    """What an export wrote."""
+    """The result of an export."""
 
     source: str
     output: str
     nodes: int = 0
     bytes: int = 0
     rewrites: dict[str, int] = field(default_factory=dict)
-    """How often each rule of --standard fired."""
+    """Number of applications by rule of --standard."""
     own_operators: dict[str, int] = field(default_factory=dict)
-    """Operators of domains other than ONNX's that the result still has, and how often."""
+    """Number of nodes by operator, for operators of other domains than ONNX's in the result."""
     saved_fusions: int = 0
-    """The fusions that the source leaves to onnxruntime."""
+    """The fusions that the source has saved for onnxruntime."""
     saved_fusions_made: int = 0
     providers: list[str] = field(default_factory=list)
-    """Execution providers that the source gives nodes to, which ONNX cannot say."""
+    """Execution providers that the source assigns nodes to. ONNX cannot store this."""
     upgraded_from: str | None = None
-    """The format version of the source, where that was written anew."""
+    """The format version of the source, if the file was upgraded."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON."""
@@ -92,7 +92,7 @@ def is_onnx(domain: str) -> bool:
 
 
 def _checked(source: Path, target: Path, saved_fusions: str) -> bool:
-    """Whether an .ort file is to be upgraded. UsageError for what cannot be asked."""
+    """Whether to upgrade an .ort file. UsageError for paths or options that are not possible."""
     if saved_fusions not in ("apply", "drop"):
         raise UsageError(f"saved_fusions is '{saved_fusions}', not apply or drop")
     suffix = target.suffix.lower()
@@ -106,7 +106,7 @@ def _checked(source: Path, target: Path, saved_fusions: str) -> bool:
 
 
 def _prepare(model: Model, found: Export, *, standard: bool, saved_fusions: SavedFusions, keep: bool) -> None:
-    """Saved fusions are made or dropped, an upgraded file keeps them otherwise; then operators become standard ones."""
+    """Apply or drop saved fusions; an upgraded file keeps them. Then rewrite operators into standard ones if asked to."""
     if model.saved and saved_fusions == "apply":
         from ortconv.optimizer import recipe
         from ortconv.optimizer.runtime_style import replay

@@ -1,6 +1,6 @@
-"""Operators of ONNX Runtime's own, rewritten into standard ones that compute the same: their function bodies.
+"""ONNX Runtime's own operators rewritten into standard ones that compute the same: their function bodies.
 
-Each rule is one operator. What has no rule, such as attention, keeps its operator. Rounding may differ in the last place.
+Each rule is for one operator. An operator without a rule, such as attention, stays. Rounding may differ in the last place.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ortconv.optimizer.pattern import Match, P
 MICROSOFT = "com.microsoft"
 ACTIVATION_ATTRIBUTES = frozenset({"activation", "activation_params"})
 AXES_ARE_INPUTS = 18
-"""The operator set in which ReduceMean takes its axes as an input."""
+"""The operator set from which on ReduceMean has its axes as an input."""
 BOUNDS_ARE_INPUTS = 11
-"""The operator set in which Clip takes its bounds as inputs."""
+"""The operator set from which on Clip has its bounds as inputs."""
 HARD_SWISH = 14
 LAYER_NORMALIZATION = 17
 AXIS_OF_SCALES = 13
-"""The operator set in which DequantizeLinear takes one scale for each index of an axis, and Softmax works on one axis."""
+"""The operator set from which on DequantizeLinear has one scale for each index of an axis, and Softmax works on one axis."""
 WIDE_INTEGERS = 21
-"""The operator set whose QuantizeLinear and DequantizeLinear know integers of 16 and 4 bits."""
+"""The operator set from which on QuantizeLinear and DequantizeLinear have integers of 16 and 4 bits."""
 
 
 def _call(op: str, domain: str = MICROSOFT) -> P:
@@ -37,7 +37,7 @@ def _call(op: str, domain: str = MICROSOFT) -> P:
 
 
 def _number(like: Value | None, value: float) -> Array:
-    """A constant in the element type of a value, float32 where that is not known."""
+    """A constant with the element type of a value; float32 if that is not known."""
     dtype = np.dtype(np.float32) if like is None or like.dtype is None else like.dtype.numpy
     return np.asarray(value, dtype)
 
@@ -158,7 +158,7 @@ def _inverse_deviation(variance: New, node: Node) -> New:
 
 
 def _axes(node: Node) -> list[int] | None:
-    """The normalized axes, counted from the last one; None if the rank that they need is not known."""
+    """The normalized axes, counted from the last one; None if the rank is needed and not known."""
     axis = int(node.attr("axis", -1))
     if axis >= 0:
         value = node.input(0)
@@ -242,13 +242,13 @@ def skip_simplified_layer_normalization(m: Match) -> Replacement:
 
 
 def _one(value: Value | None) -> NewInput:
-    """A constant of one element as a scalar, which every version of the operators takes."""
+    """A constant of one element as a scalar, which every version of the operators accepts."""
     const = None if value is None else value.constant
     return const.numpy().reshape(()) if const is not None and const.size == 1 else value
 
 
 def _real(node: Node, slot: int) -> New | None:
-    """DequantizeLinear of three inputs in a row: integers, scale and zero point; None if they need a newer operator set."""
+    """DequantizeLinear of three consecutive inputs: integers, scale and zero point. None if they need a newer operator set."""
     x, scale, zero = (node.input(i) for i in (slot, slot + 1, slot + 2))
     if not _is_single(scale) and (node.graph is None or node.graph.opset() < AXIS_OF_SCALES):
         return None
@@ -260,7 +260,7 @@ def _is_single(scale: Value | None) -> bool:
 
 
 def _quantized(result: NewInput, node: Node, slot: int) -> New:
-    """QuantizeLinear by a scale and a zero point, which stand in a row."""
+    """QuantizeLinear by two consecutive inputs: scale and zero point."""
     zero = node.input(slot + 1)
     if zero is None:
         return New("QuantizeLinear", [result, _one(node.input(slot))])
@@ -275,7 +275,7 @@ def _quantized_result(
     attrs: Mapping[str, Attribute] | None = None,
     before: Sequence[NewInput] = (),
 ) -> New | None:
-    """An operator on the reals of the quantized operands at these slots, its result quantized by the inputs from `result` on."""
+    """An operator on the dequantized operands at these slots. Its result is quantized by the inputs from `result` on."""
     reals = [_real(node, slot) for slot in slots]
     return None if None in reals else _quantized(New(op, [*before, *reals], attrs), node, result)
 
@@ -333,7 +333,7 @@ def qgemm(m: Match) -> Replacement:
 
 
 def _scaled_product(a: NewInput, b: Value | None, zeros: Sequence[NewInput], scale: New, bias: Value | None) -> New:
-    """The integers' product as reals, with a bias where there is one."""
+    """The product of integers as reals, with a bias if there is one."""
     product = New("Cast", [New("MatMulInteger", [a, b, *zeros])], {"to": 1})
     made = New("Mul", [product, scale])
     return made if bias is None else New("Add", [made, bias])

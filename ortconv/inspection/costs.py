@@ -1,4 +1,4 @@
-"""What a graph costs: multiply-adds and bytes by operator, and the memory that activations take."""
+"""The costs of a graph: multiply-adds and bytes by operator, and the memory of activations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ortconv.partition.profile import DeviceProfile
 
 @dataclass(frozen=True, slots=True)
 class OperatorRow:
-    """One operator: how often it occurs, with which types, and its share of the multiply-adds and of the bytes touched."""
+    """One operator: its number of nodes and types, and its share of the multiply-adds and of the bytes read and written."""
 
     operator: str
     count: int
@@ -21,20 +21,20 @@ class OperatorRow:
     multiply_adds: int
     bytes_touched: int
     time_share: float
-    """Of the estimated time on a CPU, from 0 to 1; docs/cost.md has the formula."""
+    """Share of the estimated time on a CPU, from 0 to 1; docs/cost.md has the formula."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The most bytes of activations that are alive at once, nodes in graph order, and the node that needs them.
+    """The largest number of bytes of activations in use at a time, with nodes in graph order, and the node at that time.
 
-    Values that no node reads any more are free. The caller's inputs count until their last reader. Unknown dimensions count as 1.
+    A value is free after its last consumer. The caller's inputs count until then, too. Unknown dimensions count as 1.
     """
 
     peak_bytes: int
     peak_node: str
     total_bytes: int
-    """All activations together, without reuse."""
+    """All activations together, without reuse of memory."""
 
 
 @dataclass(slots=True)
@@ -47,12 +47,12 @@ class _Sum:
 
 
 def operator_name(node: Node) -> str:
-    """An operator with its domain, where that is not ONNX's."""
+    """An operator with its domain, unless that is ONNX's."""
     return f"{node.domain}:{node.op}" if node.domain else node.op
 
 
 def operator_rows(graph: Graph) -> list[OperatorRow]:
-    """The operators of a graph and of its subgraphs, those first that take most time."""
+    """The operators of a graph and of its subgraphs, those with the longest time first."""
     speed = DeviceProfile().cpu
     sums: dict[str, _Sum] = {}
     for node in graph.walk():
@@ -74,7 +74,7 @@ def operator_rows(graph: Graph) -> list[OperatorRow]:
 
 
 def activation_memory(graph: Graph) -> Memory:
-    """The memory that the activations of a graph need, that of a node's subgraphs while the node runs."""
+    """The memory that a graph's activations need. The memory of a node's subgraphs counts while the node runs."""
     last = _last_readers(graph)
     ends: dict[Node, list[Value]] = {}
     for value, node in last.items():
@@ -97,7 +97,7 @@ def activation_memory(graph: Graph) -> Memory:
 
 
 def _last_readers(graph: Graph) -> Mapping[Value, Node]:
-    """By activation of the graph that is not returned, the last node that reads it, in a subgraph too."""
+    """The last node that reads each activation, also in a subgraph. Activations that the graph returns are left out."""
     last: dict[Value, Node] = {}
     for node in graph:
         for value in (*node.inputs, *captures(node)) if node.subgraphs else node.inputs:

@@ -1,4 +1,4 @@
-"""What a model is: its interface, operators, costs, memory and quantization, and what stands out."""
+"""Inspection of a model: its interface, operators, costs, memory, quantization, and notes on what stands out."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from ortconv.pipeline.stages import optimize
 from ortconv.report.gates import release_number
 
 VERSION = 1
-"""Of the JSON document."""
+"""Version of the JSON document."""
 
 SHOWN_CONSTANTS = 5
 LEVELS = ("basic", "extended")
-"""The levels of which an inspection says whether the model has them already."""
+"""Levels that an inspection tests: does the model have all their rewrites already?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class Constant:
 
 @dataclass
 class Inspection:
-    """What `inspect` finds. Nodes and constants include those of subgraphs; Constant nodes count as constants."""
+    """The result of `inspect`. Nodes and constants include those of subgraphs; Constant nodes count as constants."""
 
     model: str
     format: Literal["onnx", "ort"]
     format_version: str | None
-    """Of an .ort file."""
+    """Format version; None for an .onnx file."""
     file_bytes: int
     ir_version: int
     opsets: dict[str, int]
@@ -70,7 +70,7 @@ class Inspection:
     graphs: int
     constants: int
     parameters: int
-    """Elements of all constants."""
+    """Number of elements of all constants."""
     constant_bytes: int
     largest_constants: list[Constant]
     multiply_adds: int
@@ -82,10 +82,10 @@ class Inspection:
     saved_fusions: int
     notes: list[Note] = field(default_factory=list)
     lint: list[GroupVerdict] | None = None
-    """What NNAPI and CoreML make of each QDQ group, where that was asked for."""
+    """Whether NNAPI and CoreML take each QDQ group, if that was asked for."""
 
     def metrics(self) -> dict[str, float]:
-        """The numbers that conditions can name."""
+        """The metrics that conditions can name."""
         return {
             "nodes": self.nodes,
             "size": self.file_bytes,
@@ -108,10 +108,10 @@ def inspect(
     fix_dims: Mapping[str, int] | None = None,
     lint: Literal["quantization"] | None = None,
 ) -> Inspection:
-    """What stands in an .onnx or .ort model.
+    """Inspect an .onnx or .ort model.
 
-    `fix_dims` gives numbers for symbolic dimensions, which otherwise count as 1 in costs. `lint` asks what NNAPI and CoreML make of
-    each QDQ group, after the rewrites of level basic.
+    `fix_dims` gives numbers for symbolic dimensions, which otherwise count as 1 in costs. With `lint`, the result lists whether
+    NNAPI and CoreML take each QDQ group after the rewrites of level basic.
     """
     if lint not in (None, "quantization"):
         raise UsageError(f"there is no lint '{lint}'", hint="quantization is the only one")
@@ -172,7 +172,7 @@ def _port(value: Value) -> Port:
 
 
 def _optimized_at(model: Model) -> str | None:
-    """The highest of LEVELS at which the optimizer has nothing to do. The model is changed."""
+    """The highest of LEVELS at which the optimizer changes nothing. The model is optimized in place."""
     reached = None
     for node in model.graph.walk():
         node.ep = ""
@@ -184,7 +184,7 @@ def _optimized_at(model: Model) -> str | None:
 
 
 def _prepared(path: Path, fix_dims: Mapping[str, int] | None) -> Model:
-    """The model as partitioning sees it: after the rewrites of level basic."""
+    """The model after the rewrites of level basic, as partitioning gets it."""
     model = load(path, fix_dims)
     if not is_ort(path):
         optimize(model, "basic")

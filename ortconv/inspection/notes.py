@@ -1,4 +1,4 @@
-"""What stands out in a model, and what to do about it."""
+"""Notes on what stands out in a model, with advice."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ortconv.partition.policy import gate
 LARGE_SHARE = 0.4
 """A constant with this share of all constants' bytes stands out."""
 SMALL_BYTES = 1 << 16
-"""Below this, the size of constants is not worth a word."""
+"""With fewer bytes of constants, no constant stands out."""
 MOST_BYTES = 2**31 - 1
-"""What an .ort file may hold."""
+"""The largest .ort file, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One thing that stands out, and what to do about it."""
+    """One thing that stands out, and the advice."""
 
     kind: str
     message: str
@@ -42,7 +42,7 @@ def bytes_of(const: Tensor | SparseTensor) -> int:
 
 
 def elements_of(const: Tensor | SparseTensor) -> int:
-    """The elements of a constant, of a sparse one those that it stores."""
+    """The number of elements of a constant; for a sparse one, of those that it stores."""
     return const.values.size if isinstance(const, SparseTensor) else const.size
 
 
@@ -59,7 +59,7 @@ def symbols(graph: Graph) -> list[str]:
 
 
 def notes(model: Model, quantized: Quantization) -> list[Note]:
-    """What stands out in a model."""
+    """The notes on a model."""
     graph = model.graph
     return [
         *_shapes(graph),
@@ -118,7 +118,7 @@ def _constants(graph: Graph) -> Iterator[Note]:
 
 
 def _copies(found: list[Value]) -> int:
-    """The bytes of dense constants that an earlier one holds already."""
+    """The bytes of dense constants that are copies of an earlier one."""
     seen: set[tuple[object, ...]] = set()
     copies = 0
     for value in found:

@@ -1,4 +1,4 @@
-"""How a model is quantized, what of it computes in float, and what NNAPI and CoreML make of its QDQ groups."""
+"""The quantization of a model: its operators, what it computes in float, and whether NNAPI and CoreML take its QDQ groups."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ortconv.partition.units import groupable, units
 Form = Literal["none", "QDQ", "QOperator", "dynamic", "weights only", "mixed"]
 
 DYNAMIC = frozenset({"DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"})
-"""Operators that find the scale of an activation when the model runs."""
+"""Operators that compute the scale of an activation at run time."""
 WEIGHTS_ONLY = frozenset({"MatMulNBits", "GatherBlockQuantized"})
-"""Operators whose weights alone are quantized."""
+"""Operators with quantized weights and float activations."""
 STATIC = frozenset({"QGemm", "QAttention", "ConvInteger"})
-"""Operators on quantized activations, beside those whose names begin with QLinear."""
+"""Operators on quantized activations, in addition to those whose names begin with QLinear."""
 INTEGER = ("ConvInteger", "MatMulInteger", "MatMulIntegerToFloat")
 BYTES = (DType.UINT8, DType.INT8)
 
@@ -42,27 +42,27 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """How a model is quantized."""
+    """The quantization of a model."""
 
     form: Form
     quantized_nodes: int
-    """Nodes that compute, or ONNX Runtime lets compute, on quantized activations."""
+    """Number of nodes that compute on quantized activations, or that ONNX Runtime fuses so that they do."""
     activation_types: list[str]
     weight_types: list[str]
     per_channel: int
-    """Weights with one scale for each channel."""
+    """Number of weights with one scale for each channel."""
     per_tensor: int
     narrowest: Range | None
     widest: Range | None
     float_nodes: int
-    """Nodes that compute in float, with nothing quantized beside them. Those that only move elements do not count."""
+    """Number of nodes that compute in float without quantized neighbors. Nodes that only move elements do not count."""
     float_operators: dict[str, int]
     float_share: float
     """The share of multiply-adds in float, from 0 to 1."""
 
 
 def quantization(graph: Graph) -> Quantization:
-    """How a graph is quantized, its subgraphs included."""
+    """The quantization of a graph, including its subgraphs."""
     nodes = list(graph.walk())
     form = _form(nodes)
     computing = [] if form == "none" else list(filter(_computes, nodes))
@@ -102,7 +102,7 @@ def _form(nodes: Sequence[Node]) -> Form:
 
 
 def _is_activation(node: Node) -> bool:
-    """True for a DequantizeLinear of what is computed or fed."""
+    """True for a DequantizeLinear of an activation: a computed value or an input."""
     return node.op == "DequantizeLinear" and node.inputs[0] is not None and node.inputs[0].constant is None
 
 
@@ -112,7 +112,7 @@ def _reads_floats(node: Node) -> bool:
 
 
 def _computes(node: Node) -> bool:
-    """True for an operator on floats or quantized values that does more than move or convert them."""
+    """True for an operator on floats or quantized values that computes, and does not only move or convert elements."""
     first = node.input(0)
     if node.subgraphs or traits(node).has(Trait.MOVES) or first is None or first.dtype is None:
         return False
@@ -126,7 +126,7 @@ def _is_integer_operator(node: Node) -> bool:
 
 
 def _is_in_float(node: Node) -> bool:
-    """True for an operator on floats with no activation dequantized before it and none quantized behind it."""
+    """True for an operator on floats without a DequantizeLinear of an activation before it or a QuantizeLinear after it."""
     if _is_integer_operator(node):
         return False
     before = (v.producer for v in node.inputs if v is not None and v.producer is not None)
@@ -184,7 +184,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class GroupVerdict:
-    """What one target makes of one group, or of an operator that makes no group because a neighbor is missing."""
+    """The verdict of one target on a group, or on an operator that is no group since a neighbor is missing."""
 
     node: str
     operator: str
@@ -194,7 +194,7 @@ class GroupVerdict:
 
 
 def lint(graph: Graph) -> list[GroupVerdict]:
-    """For each QDQ group of the main graph, whether NNAPI and CoreML take it; and what is missing to groups that are none."""
+    """For each QDQ group of the main graph, whether NNAPI and CoreML take it. For other operators, what a group would need."""
     found = [unit for unit in units(graph) if unit.is_group]
     members = {node for unit in found for node in unit.nodes}
     rows: list[GroupVerdict] = []
@@ -224,7 +224,7 @@ def _verdict(unit: NodeUnit, partitioning: Partitioning) -> GroupVerdict:
 
 
 def _missing(node: Node) -> Refused | None:
-    """What keeps an operator with a quantized neighbor from being a group."""
+    """The reason why an operator with a quantized neighbor is no group."""
     if not groupable(node):
         return None
     reads = [v.producer for v in node.inputs if v is not None and v.producer is not None]

@@ -1,4 +1,4 @@
-"""What goes into a bug report: the model, inputs, versions, the command and what it printed; nothing private."""
+"""The bundle for a bug report: the model, inputs, versions, the command and its output; nothing private."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from ortconv.reduction.values import SECONDS
 from ortconv.runtime.deadline import within
 
 VERSION = 1
-"""Of the JSON document."""
+"""Version of the JSON document."""
 
 PACKAGES = ("ortconv", "onnx", "onnxruntime", "numpy", "flatbuffers", "ml_dtypes")
 LARGEST_INPUTS = 1 << 28
-"""Bytes of made-up inputs that a bundle holds."""
+"""Limit on the bytes of generated inputs in a bundle."""
 
 DATE = (1980, 1, 1, 0, 0, 0)
-"""Of all files in an archive, so that the same bundle has the same bytes."""
+"""Time stamp of all files in an archive, so that the same bundle has the same bytes."""
 
 
 @dataclass
 class Bundle:
-    """What a bundle holds. `exit_code` is that of the command on the bundled model."""
+    """The contents of a bundle. `exit_code` is that of the command on the bundled model."""
 
     source: str
     output: str
     files: dict[str, int] = field(default_factory=dict)
-    """Sizes in bytes by name."""
+    """Sizes of the files in bytes, by name."""
     stripped: int = 0
-    """How many constants were replaced."""
+    """Number of constants that were replaced."""
     command: str | None = None
     exit_code: int | None = None
     notes: list[str] = field(default_factory=list)
-    """What a reader of the report should know."""
+    """Remarks for the reader of the report."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON."""
@@ -120,7 +120,7 @@ def _tried(draft: Path, data: bytes, command: Command | None) -> Outcome | None:
 
 
 def _model_bytes(path: Path, found: Bundle, *, strip_weights: bool) -> bytes:
-    """The model without texts, and without weights if wanted; as it is where it cannot be read."""
+    """The model without texts, and without weights if wanted; unchanged if it cannot be read."""
     try:
         model = load(path, only_to_run=True)
     except OrtconvError as error:
@@ -135,7 +135,7 @@ def _model_bytes(path: Path, found: Bundle, *, strip_weights: bool) -> bytes:
 
 
 def _inputs(data: bytes, given: Mapping[str, Any] | None, found: Bundle) -> dict[str, bytes]:
-    """The file of inputs: the given ones, or made-up ones; none where the model takes none that can be made up."""
+    """The file of inputs: the given ones, else generated ones; None if none can be generated."""
     arrays = given
     if arrays is None:
         try:
@@ -152,7 +152,7 @@ def _inputs(data: bytes, given: Mapping[str, Any] | None, found: Bundle) -> dict
 
 
 def _made_up(data: bytes) -> dict[str, Any]:
-    """The first made-up inputs that the model accepts on numpy; those that fit its declared types where it does not run."""
+    """The first generated inputs that the model accepts on numpy. If it does not run there, inputs that fit its declared types."""
     from ortconv.compare.feeds import candidates, first_run
     from ortconv.runtime.session import Session
 
@@ -172,21 +172,21 @@ _PATH = re.compile(r"(?<![\w.~/-])(?:[A-Za-z]:[\\/]|/)(?:[^\s\\/:'\"<>|*?,;()\[\
 
 
 def scrubbed(text: str, folders: Mapping[str, str]) -> str:
-    """A text without absolute paths of this machine: of each, the last part is left. `folders` are replaced first."""
+    """A text in which each absolute path of this machine is cut to its last part. `folders` are replaced first."""
     for folder, name in folders.items():
         text = text.replace(f"{folder}/", name).replace(f"{folder}\\", name).replace(folder, name)
     return _PATH.sub(lambda found: _without_folders(found[0]), text)
 
 
 def _without_folders(path: str) -> str:
-    """The last part of a path that begins in a folder of this machine; other texts, such as names of nodes, as they are."""
+    """The last part of a path that begins in a folder of this machine. Other texts, such as names of nodes, are unchanged."""
     anchor = Path(path).parts[:2]
     is_path = len(anchor) == 2 and Path(*anchor).exists()
     return Path(path).name if is_path else path
 
 
 def versions() -> dict[str, str]:
-    """The versions of what decides results: packages, Python, the system."""
+    """The versions that can affect a result: packages, Python, the system."""
     found = {}
     for name in PACKAGES:
         try:
@@ -216,7 +216,7 @@ def _report(found: Bundle, model: str, files: Mapping[str, bytes]) -> str:
 
 
 def _write(target: Path, files: Mapping[str, bytes]) -> None:
-    """Write a folder or an archive, whose bytes only the files decide."""
+    """Write a folder or an archive. The bytes of an archive depend on nothing but its files."""
     if target.suffix.lower() != ".zip":
         for name, content in sorted(files.items()):
             write_bytes(target / name, content)

@@ -1,4 +1,4 @@
-"""A command that fails on a model, and whether it still fails in the same way on another one."""
+"""A command that fails on a model, and the check whether it fails in the same way on another one."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from typing import BinaryIO
 from ortconv.errors import UsageError
 
 PLACE = "{}"
-"""Stands for the model's path in a command."""
+"""The placeholder for the model's path in a command."""
 
 LATE = 124
-"""The exit code of a command that its time limit ended, as that of timeout(1)."""
+"""The exit code of a command that exceeded its time limit, as with timeout(1)."""
 
 LARGEST_OUTPUT = 1 << 20
-"""Bytes of output that are kept: the last ones."""
+"""Number of bytes of output that are kept, from its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a command ended: its exit code, 128 and the signal if one killed it, and what it printed, errors included."""
+    """The end of a command: its exit code, or 128 plus the signal that killed it, and its output, stderr included."""
 
     exit_code: int
     output: str
@@ -75,7 +75,7 @@ class Command:
 
 
 def _limiter(allowed: int | None) -> Callable[[], None] | None:
-    """What limits the memory of a process before it begins."""
+    """A function that limits the memory of a process before it begins."""
     if allowed is None or sys.platform != "linux":
         return None
     import resource
@@ -89,7 +89,7 @@ def _limiter(allowed: int | None) -> Callable[[], None] | None:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End what is left of a command."""
+    """Kill the remaining processes of a command."""
     with suppress(ProcessLookupError, PermissionError):
         if os.name == "posix":
             os.killpg(process.pid, signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""Ways to make a model smaller. Each edit changes a model in place; it returns False where it does not apply.
+"""Edits that make a model smaller. Each one changes a model in place, and returns False if it does not apply.
 
-Nodes are numbered in the order of `Graph.walk`, subgraphs included. An edited model may be invalid: who uses edits checks that.
+Nodes are numbered in the order of `Graph.walk`, including subgraphs. An edited model may be invalid: the caller checks it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ortconv.onnxio.infer import infer_missing
 Edit = Callable[[Model], bool]
 
 Values = Mapping[str, Array]
-"""Elements of inner values, by name, as a run computed them."""
+"""Computed inner values, by name."""
 
 SHAPES_SIZE = 64
-"""Integers of up to this size and one dimension are shapes or axes, which a model needs as constants."""
+"""Integers up to this size and of at most one dimension are shapes or axes, which a model needs as constants."""
 
 
 def keep_nodes(kept: Collection[int], values: Values, *, constants: bool) -> Edit:
-    """Keep these nodes alone. What they read of other nodes becomes an input, or with `constants` what a run computed.
+    """Keep these nodes alone. Outputs of removed nodes become inputs, or with `constants` their computed values.
 
-    Shapes and axes become constants in any case, where their values are known. What other nodes read becomes an output.
+    Known shapes and axes become constants in any case. Values for removed nodes become outputs.
     """
 
     def edit(model: Model) -> bool:
@@ -57,7 +57,7 @@ def keep_nodes(kept: Collection[int], values: Values, *, constants: bool) -> Edi
 
 
 def _with_owners(node: Node) -> list[Node]:
-    """A node, and the nodes whose subgraphs it is in, from the inside out."""
+    """A node, and the nodes whose subgraphs contain it, from the inside out."""
     found = [node]
     while node.graph is not None and node.graph.owner is not None:
         node = node.graph.owner
@@ -66,7 +66,7 @@ def _with_owners(node: Node) -> list[Node]:
 
 
 def _return_what_is_left(graph: Graph, removed: Collection[Node]) -> None:
-    """Let the graph return what it returned and still makes, and what only removed nodes read."""
+    """Let the graph return its former outputs that still exist, and the values that only removed nodes read."""
     outputs = [v for v in graph.outputs if v.producer is not None and v.producer not in removed]
     for node in graph:
         if node in removed:
@@ -82,7 +82,7 @@ def _is_unread(value: Value, removed: Collection[Node]) -> bool:
 
 
 def _replacement(main: Graph, value: Value, values: Values, *, constants: bool) -> Value | None:
-    """An input or a constant that kept nodes read in place of a value whose node goes; None if its type is unknown."""
+    """An input or a constant that replaces the output of a removed node for the kept ones; None if its type is unknown."""
     assert value.graph is not None
     if value.is_output:
         return _zeros_to_return(value)
@@ -102,7 +102,7 @@ def _is_shape(array: Array) -> bool:
 
 
 def _zeros_to_return(value: Value) -> Value | None:
-    """Zeros that a subgraph returns in place of a value; None if its shape is unknown."""
+    """Zeros that replace an output of a subgraph; None if its shape is unknown."""
     graph = value.graph
     assert graph is not None
     shape = None if value.shape is None else tuple(d if isinstance(d, int) else 1 for d in value.shape)
@@ -115,7 +115,7 @@ def _zeros_to_return(value: Value) -> Value | None:
 
 
 def drop_unused_inputs(model: Model) -> None:
-    """Remove inputs that nothing reads or returns, and constants likewise."""
+    """Remove inputs and constants that no node reads and the graph does not return."""
     graph = model.graph
     for value in [v for v in graph.inputs if not v.uses and not v.is_output]:
         graph.inputs.remove(value)
@@ -127,7 +127,7 @@ def drop_unused_inputs(model: Model) -> None:
 
 
 def bypass(place: int, slot: int) -> Edit:
-    """Let the readers of a node read one of its inputs, of the same type, in its place."""
+    """Replace a node by one of its inputs of the same type."""
 
     def edit(model: Model) -> bool:
         node = _at(model, place)
@@ -146,7 +146,7 @@ def bypass(place: int, slot: int) -> Edit:
 
 
 def inline(place: int, branch: str) -> Edit:
-    """Put the nodes of a branch of an If in its place."""
+    """Replace an If by the nodes of one of its branches."""
 
     def edit(model: Model) -> bool:
         node = _at(model, place)
@@ -165,7 +165,7 @@ def inline(place: int, branch: str) -> Edit:
 
 
 def drop_input(place: int, slot: int) -> Edit:
-    """Leave out an optional input of a node, or the last of a variable number."""
+    """Leave out an optional input of a node, or the last of a variadic one."""
 
     def edit(model: Model) -> bool:
         node = _at(model, place)
@@ -181,7 +181,7 @@ def drop_input(place: int, slot: int) -> Edit:
 
 
 def drop_attribute(place: int, name: str) -> Edit:
-    """Leave out an attribute that is no subgraph."""
+    """Remove an attribute that is not a subgraph."""
 
     def edit(model: Model) -> bool:
         node = _at(model, place)
@@ -201,7 +201,7 @@ def _at(model: Model, place: int) -> Node:
 
 
 def drop_output(place: int) -> Edit:
-    """Return one value less, and remove the nodes that only it needed."""
+    """Remove an output of the graph, and the nodes that only it needs."""
 
     def edit(model: Model) -> bool:
         graph = model.graph
@@ -217,7 +217,7 @@ def drop_output(place: int) -> Edit:
 
 
 def zeros_for_input(place: int) -> Edit:
-    """Make an input of the graph a constant of zeros, unless it is the only one."""
+    """Replace an input of the graph by a constant of zeros, unless it is the only one."""
 
     def edit(model: Model) -> bool:
         if len(model.graph.inputs) < 2:
@@ -234,7 +234,7 @@ def zeros_for_input(place: int) -> Edit:
 
 
 def sizes(model: Model) -> list[int | str]:
-    """The sizes of axes of inputs and constants, the largest first, and the symbols."""
+    """The sizes of axes of inputs and constants, the largest first, then the symbols."""
     shapes = [v.shape or () for graph in model.graph.graphs() for v in (*graph.inputs, *graph.initializers.values())]
     found = {d for shape in shapes for d in shape if isinstance(d, int) and d > 1}
     symbols = {d for shape in shapes for d in shape if isinstance(d, str)}

@@ -1,6 +1,6 @@
-"""What is known of candidates, so that a reduction that was interrupted goes on where it was.
+"""The known results of candidates, so that an interrupted reduction continues where it was.
 
-The search is deterministic: begun again, it makes the same candidates, and finds here how the first ones ended.
+The search is deterministic: after a restart it makes the same candidates, and finds the results of the first ones here.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Journal:
         self.path = path
         self.known: dict[str, bool] = {} if path is None else dict(_records(path, search))
         self.goes_on = bool(self.known)
-        """Whether the file is of an earlier run of this search. One of another search is replaced by the first note."""
+        """Whether the file is of an earlier run of this search. A file of another search is replaced at the first note."""
         self._head = "" if self.goes_on else json.dumps({"search": search}) + "\n"
 
     def note(self, digest: str, fails: bool) -> None:
-        """Remember how a candidate ended."""
+        """Store the result of a candidate."""
         self.known[digest] = fails
         if self.path is not None:
             with open(self.path, "w" if self._head else "a", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""The smallest model, found within bounds, on which a check still fails."""
+"""The search for the smallest model on which a check still fails, within limits on steps and time."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from ortconv.reduction.journal import Journal
 from ortconv.reduction.values import captured
 
 VERSION = 1
-"""Of the JSON document."""
+"""Version of the JSON document."""
 
 SLOWER = 10
 LEAST_SECONDS = 30.0
-"""A run of the command may take as many times longer than the first one, and at least these seconds."""
+"""Default time limit of a run of the command: a multiple of the first run's time, and at least a number of seconds."""
 
 Check = Callable[[Path], bool]
 """Whether the model at a path has the fault."""
@@ -37,7 +37,7 @@ Stopped = Literal["steps", "time", "interrupted"]
 
 @dataclass
 class Reduction:
-    """What a reduction came to. `stopped` is the bound that ended it; None if no smaller model was found."""
+    """The result of a reduction. `stopped` is the limit that ended it; None if no smaller model was found."""
 
     source: str
     output: str
@@ -46,16 +46,16 @@ class Reduction:
     nodes_after: int = 0
     bytes_after: int = 0
     operators: dict[str, int] = field(default_factory=dict)
-    """The operators that are left, and how often."""
+    """Number of remaining nodes by operator."""
     steps: int = 0
-    """How often the check ran."""
+    """Number of runs of the check."""
     known: int = 0
-    """How many results came from the journal of an earlier run."""
+    """Number of results from the journal of an earlier run."""
     seconds: float = 0.0
     stopped: Stopped | None = None
     command: str | None = None
     exit_code: int | None = None
-    """That of the command on the whole model."""
+    """The exit code of the command on the whole model."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON."""
@@ -63,7 +63,7 @@ class Reduction:
 
 
 class _Stop(Exception):  # noqa: N818
-    """A bound is reached."""
+    """A limit is reached."""
 
     def __init__(self, bound: Stopped) -> None:
         super().__init__(bound)
@@ -126,7 +126,7 @@ def _refuse_existing(target: Path) -> None:
 
 
 def _name_of(path: Path, *failure: object) -> str:
-    """What distinguishes this search from others: the model, and how it fails."""
+    """The identity of this search: the model, and the failure."""
     digest = blake2b(read_bytes(path), digest_size=16)
     digest.update(repr((VERSION, *failure)).encode())
     return digest.hexdigest()
@@ -138,7 +138,7 @@ def _name_of(path: Path, *failure: object) -> str:
 def _tried(
     check: str | Command | Check, expect_exit: int | None, expect_output: str | None, path: Path, found: Reduction
 ) -> Check:
-    """The check as a function. It is tried on the whole model: UsageError if that does not fail."""
+    """The check as a function. It runs on the whole model first: UsageError if that does not fail."""
     if not isinstance(check, str | Command):
         if not check(path):
             raise UsageError("the check finds no fault in the whole model", file=path)
@@ -177,7 +177,7 @@ def _refuse_unless(first: Outcome, wanted: int, text: str | None, line: str, pat
 
 
 class _Search:
-    """The smallest model so far, and candidates that may take its place."""
+    """The smallest model so far, and the test of candidates that may replace it."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class _Search:
         self._ends = None if seconds is None else self._began + seconds
 
     def begin(self, model: Model) -> None:
-        """Take the whole model, written anew, as the first one. UsageError if it does not fail."""
+        """Begin with the whole model, serialized again. UsageError if the check does not fail on it."""
         edits.drop_unused_inputs(model)
         if not self._accept(model):
             hint = "the fault lies in what is not kept, such as functions, or fusions that are left to onnxruntime"
@@ -210,11 +210,11 @@ class _Search:
             )
 
     def model(self) -> Model:
-        """The smallest model so far, to be changed."""
+        """A copy of the smallest model, to be edited."""
         return load(self.best, only_to_run=True)
 
     def try_edit(self, edit: edits.Edit) -> bool:
-        """Edit the smallest model. If the result is valid and has the fault, it is the smallest one from now on."""
+        """Edit the smallest model. A result that is valid and has the fault replaces it."""
         self._check_bounds()
         model = self.model()
         try:
@@ -239,7 +239,7 @@ class _Search:
             raise _Stop("time")
 
     def _accept(self, model: Model) -> bool:
-        """Whether a model is smaller than the smallest so far, valid, and has the fault; then it is written to the output."""
+        """Whether a model is valid, has the fault, and is smaller than the smallest so far. If so, it is written to the output."""
         data = model_bytes(model, ort=self._ort)
         if not self._is_smaller(model, data):
             return False
@@ -264,7 +264,9 @@ class _Search:
         return fails
 
     def _is_smaller(self, model: Model, data: bytes) -> bool:
-        """Whether a model is smaller than the smallest so far. Every edit that is kept lessens nodes, ports or the packed file."""
+        """Whether a model is smaller than the smallest so far. Every kept edit reduces nodes, inputs and outputs, or the packed
+        size.
+        """
         rank = _rank(model)
         if self._rank is None or rank != self._rank:
             return self._rank is None or rank < self._rank
@@ -278,7 +280,7 @@ class _Search:
 
 
 def _rank(model: Model) -> tuple[int, int]:
-    """What is to become smaller before the file: the nodes, then the inputs and outputs."""
+    """The sizes that are compared before that of the file: nodes, then inputs and outputs."""
     return sum(1 for _ in model.graph.walk()), len(model.graph.inputs) + len(model.graph.outputs)
 
 
@@ -299,7 +301,7 @@ def _shrink(search: _Search) -> None:
 
 
 def _shrink_nodes(search: _Search, values: edits.Values, *, constants: bool) -> bool:
-    """Keep as few nodes as the check needs: halves first, then without ever smaller pieces (delta debugging)."""
+    """Keep as few nodes as the check needs: try halves, then smaller and smaller pieces (delta debugging)."""
 
     def keep(kept: Iterable[int]) -> bool:
         return search.try_edit(edits.keep_nodes(frozenset(kept), values, constants=constants))
@@ -329,11 +331,11 @@ def _halves(total: int) -> list[range]:
 
 
 Family = Callable[[Model], list[edits.Edit]]
-"""The edits of one kind that a model may take, the last place first."""
+"""The possible edits of one kind, the last position first."""
 
 
 def _any(search: _Search, family: Family) -> bool:
-    """Try all edits of a family, again after each that works, and whether one did."""
+    """Try all edits of a family, again after each that works. Return whether one did."""
     changed, place = False, 0
     while True:
         candidates = family(search.model())

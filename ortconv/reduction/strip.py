@@ -1,4 +1,4 @@
-"""Models without what is private in them: descriptions, metadata, and on request the weights."""
+"""Removal of private content from models: descriptions, metadata, and on request the weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALLEST = 17
 """Constants with fewer elements are kept: they are shapes, axes, scales and the like."""
 
 PERIOD = 256
-"""The made-up elements of a constant repeat after this many, so that an archive of them is small."""
+"""Period of the generated elements of a constant, so that an archive of them is small."""
 
 SHAPES = (DType.INT32, DType.INT64)
 LARGEST_SHAPE = 1024
@@ -33,7 +33,7 @@ def without_texts(model: Model) -> None:
 
 
 def without_weights(model: Model) -> int:
-    """Replace the larger constants by made-up ones with the same type, shape, range, mean and deviation; how many."""
+    """Replace the larger constants by generated ones with the same type, shape, range, mean and deviation. Return their number."""
     count = 0
     for graph in model.graph.graphs():
         for name, value in graph.initializers.items():
@@ -49,7 +49,7 @@ def _is_kept(const: Tensor) -> bool:
 
 
 def _seed(graph: Graph, name: str) -> int:
-    """A number that only the place of a constant decides."""
+    """A seed that depends only on the position of a constant."""
     return int.from_bytes(blake2b(f"{graph.name} {name}".encode("utf-8", "replace"), digest_size=8).digest(), "little")
 
 
@@ -67,7 +67,7 @@ def made_up(const: Tensor, seed: int) -> Tensor:
 
 
 def _drawn(array: Array, rng: np.random.Generator) -> Array:
-    """Up to PERIOD normal numbers with the mean and deviation of an array, bent into its range."""
+    """Up to PERIOD normal numbers with the mean and deviation of an array, limited to its range."""
     plain = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64).real.ravel()
     finite = plain[np.isfinite(plain)]
     if not finite.size:

@@ -1,4 +1,4 @@
-"""What a model computes inside, for constants that take the place of nodes."""
+"""Computed inner values of a model, for constants that replace nodes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ortconv.reduction.edits import Values
 from ortconv.runtime.deadline import within
 
 LARGEST_VALUE = 1 << 16
-"""Elements of a value that is captured; unknown dimensions count as 1."""
+"""Limit on the elements of a captured value; unknown dimensions count as 1."""
 
 SECONDS = 60.0
-"""How long the run may take."""
+"""Time limit of the run, in seconds."""
 
 
 def captured(model: Model) -> Values:
-    """The smaller values inside the main graph, on made-up inputs; none where the model does not run on numpy."""
+    """The smaller values of the main graph, computed on generated inputs; none if the model does not run on numpy."""
     from ortconv.compare.feeds import first_run
     from ortconv.runtime.session import Session
 

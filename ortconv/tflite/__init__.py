@@ -1,5 +1,5 @@
-"""LiteRT's .tflite files: NNAPI models translated operator by operator, and the bytes that hold them.
+"""LiteRT's .tflite files: NNAPI models translated operator by operator, and the bytes of the files.
 
-`layout` describes the format, `model` is what a file holds, `writer` emits it. `translate` makes it of an NNAPI model by the rows
-of `table`; there is one module for each family of operations.
+`layout` describes the format, `model` is the content of a file, `writer` serializes it. `translate` converts an NNAPI model by the
+rows of `table`. There is one module for each family of operations.
 """

@@ -1,4 +1,4 @@
-"""Operators of one element, or of two with broadcasting."""
+"""Elementwise operators, with one operand or with two and broadcasting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def binary(t: Translation, u: Use) -> None:
 
 @translated("DIV", types="F H I")
 def divide(t: Translation, u: Use) -> None:
-    """LiteRT's DIV of integers cuts off, NNAPI's rounds down."""
+    """LiteRT's DIV of integers truncates, NNAPI's rounds down."""
     ends = [t.read(u.a), t.read(u.b)], [t.write(u.out)]
     if u.main is not INT32:
         t.emit("DIV", *ends, fused_activation_function=u.activation)
@@ -50,7 +50,7 @@ def comparison(t: Translation, u: Use) -> None:
 
 
 def same_quantization(t: Translation, u: Use, *operands: int) -> None:
-    """LiteRT compares and moves elements as they are."""
+    """LiteRT compares and moves quantized values without rescaling."""
     kinds = [t.kind(i) for i in operands]
     if kinds[0].is_quantized and any(not k.same_quantization(kinds[0]) for k in kinds):
         raise RefusedOperationError("it wants one quantization of all operands")
@@ -95,7 +95,7 @@ def requantize(t: Translation, u: Use) -> None:
 
 
 CASTS = (Operand.TENSOR_FLOAT32, INT32)
-"""Types that can be cast into each other, and quantized elements into."""
+"""Types that can be cast into each other, and that quantized values can be cast to."""
 
 
 @translated("CAST", types="F I Q")

@@ -29,7 +29,7 @@ def max_pool(t: Translation, u: Use) -> None:
 @translated("AVERAGE_POOL_2D", types="F H Q S")
 @translated("L2_POOL_2D", types="F H")
 def pool(t: Translation, u: Use) -> None:
-    """Explicit padding of floats: zeros around the image, and then the mean over the cells of the image alone."""
+    """Explicit padding of floats: add zeros around the image, then take the mean over the image's own elements."""
     code = padding_code(t, u, (u.filter_h, u.filter_w))
     if code is not None:
         _pool(t, u, t.read(u.x), code, t.write(u.out))
@@ -52,7 +52,7 @@ def _pool(t: Translation, u: Use, x: int, code: Padding, out: int) -> None:
 
 
 def _cells(t: Translation, u: Use) -> Array:
-    """The cells of each window over those that lie in the image, [1, rows, columns, 1]."""
+    """The number of elements in each window, divided by the number of those in the image; [1, rows, columns, 1]."""
     found = margins(u)
     assert found is not None
     counts = []

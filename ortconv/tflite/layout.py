@@ -32,7 +32,7 @@ class Padding(IntEnum):
 
 
 LARGEST_SMALL_CODE = 126
-"""The highest operator code that the byte of the oldest field holds; 127 says that the code stands in the newer field."""
+"""The highest operator code that the oldest field, a byte, can hold; 127 means that the code is in the newer field."""
 NEWER_CODE = 127
 
 OPERATORS: dict[str, tuple[int, str]] = {

@@ -1,4 +1,4 @@
-"""What a .tflite file holds: one graph of tensors and operators, and the names of its inputs and outputs."""
+"""The content of a .tflite file: one graph of tensors and operators, and the names of its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Option = int | float | bool | Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """Scales and zero points: one of each, or one for each index of a dimension."""
+    """Scales and zero points: one of each for a tensor, or one for each index of a dimension."""
 
     scales: tuple[float, ...]
     zero_points: tuple[int, ...]

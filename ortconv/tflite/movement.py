@@ -32,7 +32,7 @@ def squeeze(t: Translation, u: Use) -> None:
 
 
 def through_scalar(t: Translation, u: Use, code: str, inputs: list[int], to_number: bool, **options: object) -> None:
-    """An operator whose result may be a number to LiteRT, and is a vector of one element to NNAPI."""
+    """An operator whose result is a scalar in LiteRT, and a vector of one element in NNAPI."""
     out = t.write(u.out)
     made = t.temporary(out, ()) if to_number else out
     t.emit(code, inputs, [made], **options)  # type: ignore[arg-type]

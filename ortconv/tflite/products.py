@@ -11,21 +11,21 @@ from ortconv.tflite.table import RefusedOperationError, Use, translated
 from ortconv.tflite.translation import Translation
 
 Margins = tuple[tuple[int, int], tuple[int, int]]
-"""Before and behind, of rows and of columns."""
+"""Padding before and after, of rows and of columns."""
 
 
 def dilations(u: Use) -> tuple[int, int]:
-    """Of rows and columns."""
+    """Sizes of rows and columns."""
     return (1, 1) if u.get("dilation_h") is None else (u.dilation_h, u.dilation_w)
 
 
 def margins(u: Use) -> Margins | None:
-    """The explicit padding of an operation; None where it names a padding code."""
+    """The explicit padding of an operation; None if it has a padding code."""
     return None if u.get("padding") is not None else ((u.pad_top, u.pad_bottom), (u.pad_left, u.pad_right))
 
 
 def padding_code(t: Translation, u: Use, window: Sequence[int], steps: tuple[int, int] = (1, 1)) -> Padding | None:
-    """How LiteRT names the padding of an operation with windows; None for a padding that it has no name for."""
+    """LiteRT's padding code of an operation with windows; None for a padding without a code."""
     found = margins(u)
     if found is None:
         return Padding.SAME if u.padding == PaddingCode.SAME else Padding.VALID
@@ -37,7 +37,7 @@ def padding_code(t: Translation, u: Use, window: Sequence[int], steps: tuple[int
 
 
 def padded(t: Translation, u: Use, fill: float | None = None) -> int:
-    """The image with its padding around it; zeros, or a number of the image's type."""
+    """The image with its padding: zeros, or another number of the image's type."""
     found = margins(u)
     assert found is not None
     x = t.read(u.x)
@@ -60,7 +60,7 @@ def check_filter(t: Translation, u: Use) -> None:
 
 @translated("CONV_2D", "GROUPED_CONV_2D", "DEPTHWISE_CONV_2D", types="F H Q S")
 def convolution(t: Translation, u: Use) -> None:
-    """A filter with fewer channels than the image is one in groups to LiteRT."""
+    """For LiteRT, a filter with fewer channels than the image means a convolution in groups."""
     check_filter(t, u)
     steps = dilations(u)
     code = padding_code(t, u, t.dims(u.filter)[1:3], steps)
@@ -78,7 +78,7 @@ def convolution(t: Translation, u: Use) -> None:
 
 @translated("TRANSPOSE_CONV_2D", types="F H Q S")
 def transpose_convolution(t: Translation, u: Use) -> None:
-    """With explicit padding, all of the result is computed and its margins are cut off."""
+    """With explicit padding, the whole result is computed and its margins are cut off."""
     check_filter(t, u)
     inputs = [t.read(u.filter), t.read(u.x), t.read(u.bias)]
     options = {"stride_w": u.stride_w, "stride_h": u.stride_h, "fused_activation_function": u.activation}

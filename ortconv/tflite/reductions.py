@@ -14,7 +14,7 @@ from ortconv.tflite.translation import Translation
 @translated("REDUCE_SUM", "REDUCE_PROD", types="F H")
 @translated("REDUCE_ALL", "REDUCE_ANY", types="B")
 def reduce(t: Translation, u: Use) -> None:
-    """A mean over no dimension is the tensor itself; in NNAPI, other reductions take such a list, too."""
+    """A mean over no dimension is the tensor itself. In NNAPI, other reductions accept an empty list of dimensions, too."""
     rank = len(t.dims(u.x))
     axes = sorted({axis % rank for axis in t.constant(u.axes, "axes").reshape(-1).tolist()})
     keep = bool(u.keep > 0)
@@ -32,7 +32,7 @@ def arg_extreme(t: Translation, u: Use) -> None:
 
 
 def along_last(t: Translation, u: Use, code: str, **options: Option) -> None:
-    """An operator that computes along the last dimension, between transposes where another one is asked for."""
+    """An operator that works on the last dimension, between two transposes if another dimension is given."""
     dims, x = t.dims(u.x), t.read(u.x)
     last = len(dims) - 1
     axis = u.axis % len(dims)

@@ -1,7 +1,7 @@
-"""The shape of a translation: a row for each NNAPI operation that LiteRT has, too.
+"""The table of translations: a row for each NNAPI operation that LiteRT has as well.
 
-A row is a decorated function that emits LiteRT's operators for one use of the operation. Operations without a row are refused, and
-so are uses for which the function raises `Refusal`: LiteRT has no such operator, or computes other numbers.
+A row is a decorated function that emits LiteRT's operators for one use of the operation. Operations without a row are refused. So
+are uses for which the function raises `RefusedOperationError`, since LiteRT lacks such an operator or computes other numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RefusedOperationError(Exception):
-    """LiteRT cannot be given an operation. The message is the reason."""
+    """An operation cannot be translated for LiteRT. The message is the reason."""
 
 
 class Use:
@@ -40,7 +40,7 @@ class Use:
             raise AttributeError(f"{self.code.name} has no operand '{name}' in this form") from None
 
     def get(self, name: str) -> Any:
-        """The operand, or None where this form has no such slot."""
+        """The operand, or None if this form of the operation has no such slot."""
         return self.args.get(name)
 
 
@@ -62,7 +62,7 @@ TRANSLATIONS: dict[Operation, TranslationRow] = {}
 
 
 def translated(*names: str, types: str, either_sign: bool = False) -> Callable[[Translator], Translator]:
-    """Enter a function for some operations into the table."""
+    """A decorator that adds a function to the table, for some operations."""
 
     def enter(translate: Translator) -> Translator:
         for name in names:

@@ -20,7 +20,7 @@ def translate(
 ) -> TfliteModel:
     """The model for LiteRT. `names` are those of operands, `inputs` and `outputs` those of the signature.
 
-    UnsupportedError names the first operation that LiteRT cannot be given.
+    UnsupportedError names the first operation that cannot be translated.
     """
     made = Translation(model, names)
     for operation, reason in made.refused:
@@ -29,5 +29,5 @@ def translate(
 
 
 def refused(model: Model) -> list[tuple[ModelOperation, str]]:
-    """The operations of a model that LiteRT cannot be given, and why."""
+    """The operations of a model that cannot be translated, and why."""
     return Translation(model).refused

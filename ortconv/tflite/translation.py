@@ -1,4 +1,4 @@
-"""A finished NNAPI model in translation: its tensors, and what the rows of operations ask for."""
+"""The translation of a finished NNAPI model: its tensors, and the requests of the operations' rows."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ TYPES = {
     Operand.TENSOR_QUANT8_ASYMM: ElementType.UINT8, Operand.TENSOR_QUANT8_ASYMM_SIGNED: ElementType.INT8,
     Operand.TENSOR_QUANT8_SYMM: ElementType.INT8, Operand.TENSOR_QUANT8_SYMM_PER_CHANNEL: ElementType.INT8,
 }  # fmt: skip
-"""What a tensor of NNAPI is to LiteRT."""
+"""LiteRT's element type for each type of NNAPI's tensors."""
 
 SIGN = 128
-"""What an element is less as int8 than as uint8."""
+"""How much smaller an element is as int8 than as uint8."""
 
 UNSIGNED, HALF, CHANNELS = (
     Operand.TENSOR_QUANT8_ASYMM, Operand.TENSOR_FLOAT16, Operand.TENSOR_QUANT8_SYMM_PER_CHANNEL,
@@ -34,10 +34,10 @@ UNSIGNED, HALF, CHANNELS = (
 
 
 class Translation:
-    """A model in translation. `refused` has the operations that LiteRT cannot be given, each with the reason.
+    """A model in translation. `refused` has the operations that cannot be translated, each with the reason.
 
-    An operand has a tensor of its own type, or one that is easier to compute with, or both: int8 for uint8, as LiteRT has filters
-    quantized per channel for int8 alone; float32 for float16, for which LiteRT's CPU kernels have no arithmetic.
+    An operand has a tensor of its own type, or one that is easier to compute with, or both: int8 for uint8, since LiteRT has
+    filters quantized per channel only for int8; float32 for float16, since LiteRT's CPU kernels have no float16 arithmetic.
     """
 
     def __init__(self, model: Model, names: Mapping[int, str] | None = None) -> None:
@@ -102,7 +102,7 @@ class Translation:
         return args
 
     def _only_signed(self, inputs: Sequence[int]) -> bool:
-        """Whether some uint8 input exists as int8 alone, so that staying with that saves an operator."""
+        """Whether some uint8 input exists only as int8, so that computing with int8 saves an operator."""
         unsigned = [i for i in inputs if self.kind(i).type is UNSIGNED and self.array(i) is None]
         return any((i, True) in self._tensors and (i, False) not in self._tensors for i in unsigned)
 
@@ -119,19 +119,19 @@ class Translation:
         return self.nnapi.operands[index].value
 
     def constant(self, index: int, what: str) -> Array:
-        """The elements of an operand that LiteRT needs to know."""
+        """The elements of an operand that LiteRT needs as a constant."""
         array = self.array(index)
         if array is None:
             raise RefusedOperationError(f"{what} must be constant")
         return array
 
     def read(self, index: int) -> int:
-        """The tensor of an operand for the present operation to compute with."""
+        """The tensor of an operand that the present operation reads."""
         kind = self.kind(index).type
         return self._tensor(index, kind is HALF or (kind is UNSIGNED and self.signed))
 
     def write(self, index: int) -> int:
-        """The tensor that the present operation is to write a result into."""
+        """The tensor that the present operation writes a result to."""
         kind = self.kind(index).type
         if kind is HALF:
             self._halves.append((made := self._new(index, True), index))
@@ -141,17 +141,17 @@ class Translation:
         return made
 
     def temporary(self, like: int, shape: Sequence[int]) -> int:
-        """A tensor with type and quantization of another one."""
+        """A tensor with the type and quantization of another one."""
         tensor = self.model.tensors[like]
         return self._add(replace(tensor, name=self._unique(f"{tensor.name}_part"), shape=tuple(shape), data=None))
 
     def ints(self, values: Sequence[int] | Sequence[Sequence[int]] | Array, shape: Sequence[int] | None = None) -> int:
-        """A constant vector of int32, or a tensor of another shape; () is a number."""
+        """A constant vector of int32, or a tensor of another shape; () makes a scalar."""
         array = np.asarray(values, np.int32)
         return self._shared(array if shape is None else array.reshape(shape), ElementType.INT32)
 
     def value_like(self, like: int, value: float) -> int:
-        """A constant number of the type and quantization of a tensor."""
+        """A constant scalar with the type and quantization of a tensor."""
         tensor = self.model.tensors[like]
         dtype = {ElementType.FLOAT32: np.float32, ElementType.UINT8: np.uint8, ElementType.INT8: np.int8}
         return self._shared(np.array(value, dtype.get(tensor.type, np.int32)), tensor.type, tensor.quantization)
@@ -166,7 +166,7 @@ class Translation:
     # ------------------------------------------------------------------ tensors
 
     def _tensor(self, index: int, eased: bool) -> int:
-        """The tensor of an operand in one form, made of the other one where it is missing."""
+        """The tensor of an operand in one form, converted from the other form if it is missing."""
         found = self._tensors.get((index, eased))
         if found is not None:
             return found
@@ -214,7 +214,7 @@ class Translation:
     def _shared(
         self, array: Array, type: ElementType, quantization: Quantization | None = None, name: str = "constant"
     ) -> int:
-        """A small constant, one for all who ask for the same."""
+        """A small constant, shared by all its users."""
         key = (type, array.shape, quantization, array.tobytes())
         if key not in self._constants:
             self._constants[key] = self._add(Tensor(self._unique(name), type, array.shape, quantization, array))
@@ -226,7 +226,7 @@ class Translation:
 
 
 SHARED_BYTES = 128
-"""Constants of up to so many bytes are one tensor for all who use them. The bytes of larger ones are shared in the file."""
+"""Constants up to this size in bytes are one shared tensor. Larger ones share only their bytes in the file."""
 
 MISSING: dict[Operation, str] = {
     Operation.TOPK_V2: "of equal elements it takes the first ones, NNAPI the last",
@@ -243,7 +243,7 @@ MISSING: dict[Operation, str] = {
      Operation.QUANTIZED_LSTM, Operation.QUANTIZED_16BIT_LSTM),
     "it keeps the state in variables of the model, NNAPI in inputs and outputs",
 )  # fmt: skip
-"""Why some operations cannot be translated."""
+"""The reasons why some operations cannot be translated."""
 
 
 def _quantization(kind: OperandType, eased: bool) -> Quantization | None:

@@ -1,4 +1,4 @@
-"""The version of an operator that a use needs: the first one whose kernel takes it. An older LiteRT refuses the file by it.
+"""The version of an operator that a use needs: the first version whose kernel supports it. An older LiteRT then refuses the file.
 
 The facts are those of TensorFlow Lite's tensorflow/lite/tools/versioning/op_version.cc (revision 02087409073e).
 """
@@ -33,18 +33,18 @@ class Use(NamedTuple):
 
 PLAIN_INT8 = frozenset({"EMBEDDING_LOOKUP", "EXPAND_DIMS", "HARD_SWISH", "PRELU", "QUANTIZE", "RELU_N1_TO_1", "RESHAPE",
                         "SELECT", "SQUEEZE"})  # fmt: skip
-"""Operators whose first version takes int8, or whose version does not tell."""
+"""Operators whose first version supports int8, or whose version does not depend on it."""
 INT8 = {"CAST": 3, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "FILL": 3, "FLOOR_DIV": 3, "FULLY_CONNECTED": 4, "REVERSE_V2": 3,
         "TILE": 3}  # fmt: skip
-"""The versions with int8; of other operators it is 2."""
+"""The first versions with int8. For other operators it is 2."""
 BOOL = {"FILL": 2, "GATHER": 3, "REVERSE_V2": 2, "STRIDED_SLICE": 3, "TRANSPOSE": 3}
 FLOAT16 = {"CAST": 5, "DEQUANTIZE": 3, "FILL": 4}
 
 RANK_5 = {"MAXIMUM": 3, "MINIMUM": 3, "PAD": 4, "PADV2": 4, "SELECT": 3, "SLICE": 5, "STRIDED_SLICE": 4, "SUB": 3,
           "TRANSPOSE": 4, "DIV": 2}  # fmt: skip
-"""The versions with more than four dimensions."""
+"""The first versions with more than four dimensions."""
 BROADCASTS = frozenset({"DIV", "MAXIMUM", "MINIMUM", "SUB"})
-"""Of these, only where the shapes of the inputs differ."""
+"""Of these, the operators for which it counts only if the shapes of the inputs differ."""
 
 
 def version_of(code: str, tensors: Sequence[Tensor], options: Mapping[str, Option]) -> int:
@@ -96,4 +96,4 @@ SPECIAL: Mapping[str, Sequence[tuple[Callable[[Use], object], int]]] = {
         (lambda use: use.option("fused_activation_function"), 4),
     ],
 }
-"""Versions by what else a use has."""
+"""Versions by other properties of a use."""

@@ -1,4 +1,4 @@
-"""From a TfliteModel to the bytes of a file."""
+"""Serialization of a TfliteModel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ortconv.tflite.layout import (
 from ortconv.tflite.model import Operator, Option, Quantization, Tensor, TfliteModel
 
 SIGNATURE = "serving_default"
-"""The name that apps ask for where a model has one signature."""
+"""The default name of a signature."""
 INLINE_BYTES = 127
 ALIGNMENT = 4  # words
 
