@@ -1,4 +1,4 @@
-"""The backend "numpy": our own kernels on the CPU."""
+"""The backend "numpy": ortconv's own kernels on the CPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from ortconv.runtime.backend import Event, Program, Region
 
 
 class Numpy:
-    """The numpy executor. As `numpy:reference` it runs the plain kernel of each node, one by one; `watch` may replace these."""
+    """The numpy executor. As `numpy:reference` it runs the plain kernel of each node, one by one; `watch` may replace these
+    kernels.
+    """
 
     name = "numpy"
 

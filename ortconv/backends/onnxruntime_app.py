@@ -1,4 +1,4 @@
-"""A model file opened in onnxruntime as an app opens it: threads, direct initializers, saved fusions."""
+"""Opens a model file in onnxruntime with the settings of an app: threads, direct initializers, saved fusions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SAVED = "session.enable_saved_runtime_optimizations"
 DIRECT = ("session.use_ort_model_bytes_directly", "session.use_ort_model_bytes_for_initializers")
 
 EXTENDED = 2
-"""The level of the C API that fuses nodes for the CPU, and leaves out the layouts of this machine's CPU."""
+"""The optimization level of the C API that fuses nodes for the CPU, but does not use layouts specific to this machine's CPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """How an app opens a file. `direct`: the constants stay where they are in the bytes of the file, which the app keeps.
+    """How an app opens a file. `direct`: onnxruntime uses the constants in the app's copy of the file without copying them.
 
-    `saved`: onnxruntime makes the fusions that a file of Runtime style holds.
+    `saved`: onnxruntime applies the fusions saved in a file of Runtime style.
     """
 
     threads: int = 1
@@ -37,22 +37,24 @@ class SessionSettings:
 
 
 def can_be_direct(library: Path | None) -> bool:
-    """Whether direct initializers can be measured: through C alone, where custom operators are not supported."""
+    """True if sessions with direct initializers can be measured. That needs the C library, with which custom operators are not
+    supported.
+    """
     return library is None and onnxruntime_c.is_available()
 
 
 def prepare() -> None:
-    """Load what sessions need, so that the first one of the process is not charged with it."""
+    """Load everything that sessions need, so that the first session of the process is not measured with it."""
     if onnxruntime_c.is_available():
         onnxruntime_c.prepare()
     runtime()
 
 
 class AppSession:
-    """A file opened on the CPU with these settings, for runs with these inputs; through C where that is possible.
+    """A file opened on the CPU with these settings, for runs with these inputs. The C library is used if possible.
 
-    `is_source`: an .onnx file, which onnxruntime optimizes at level extended. BackendError with onnxruntime's message if it does
-    not load or run the file.
+    With `is_source`, the file is an .onnx file, and onnxruntime optimizes it at level extended. Raises BackendError with
+    onnxruntime's message if it does not load or run the file.
     """
 
     def __init__(
@@ -92,6 +94,6 @@ class AppSession:
         self.run, self.run_first = partial(made.run, None, dict(feeds)), self._run_first
 
     def _run_first(self) -> None:
-        """Run for the first time, which may crash."""
+        """Run for the first time; native code may crash."""
         with native(f"running {self._name}"):
             self.run()

@@ -1,6 +1,6 @@
-"""onnxruntime's C functions: sessions without Python's share of a run, and with constants that stay in the bytes of a file.
+"""onnxruntime's C API: sessions without Python's overhead per run, and with constants that stay in the bytes of a file.
 
-In Python, onnxruntime frees its copy of the bytes before the session is ready. Direct initializers would read freed memory there.
+In Python, onnxruntime frees its copy of the bytes before the session is ready, so direct initializers would read freed memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ortconv.backends.onnxruntime_cpu import native, runtime
 from ortconv.ir.types import DType
 
 API_VERSION = 17
-"""All functions below are in this version of the C API, and in all later ones at the same place."""
+"""All functions below exist in this version of the C API, and at the same position in all later ones."""
 
 P, N, Z, S = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_char_p
 
@@ -39,7 +39,7 @@ FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "GetAllocatorWithDefaultOptions": (78, (P,)),
     "AddSessionConfigEntry": (130, (P, S, S)),
 }
-"""Functions that return a status: their places in the structure OrtApi, and the types of their arguments."""
+"""Functions that return a status: their positions in the structure OrtApi, and the types of their arguments."""
 
 GET_ERROR_MESSAGE = 2
 RELEASE = {"Status": 93, "Session": 95, "Value": 96, "SessionOptions": 100}
@@ -49,7 +49,7 @@ SILENT = 4
 
 
 def is_available() -> bool:
-    """Whether the package has the C library beside that of Python, as onnxruntime 1.32 has on Linux."""
+    """True if the package contains the C library as well as Python's, as onnxruntime 1.32 does on Linux."""
     return _library() is not None
 
 
@@ -61,12 +61,12 @@ def _library() -> Path | None:
 
 
 def takes(feeds: Mapping[str, Any]) -> bool:
-    """Whether all inputs are arrays of numbers or truth values."""
+    """True if all inputs are arrays of numbers or booleans."""
     return all(isinstance(a, np.ndarray) and a.dtype.kind not in "OUS" for a in feeds.values())
 
 
 class _Api:
-    """The C functions, and what all sessions share."""
+    """The C functions, and objects that all sessions share."""
 
     def __init__(self, library: Path) -> None:
         class Base(ctypes.Structure):
@@ -83,7 +83,7 @@ class _Api:
         self.allocator = self.make("GetAllocatorWithDefaultOptions")
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function. RuntimeError with onnxruntime's message where it fails."""
+        """Call a function. Raises RuntimeError with onnxruntime's message if it fails."""
         status = self._functions[name](*arguments)
         if status:
             message = self._message(status).decode(errors="replace")
@@ -91,13 +91,13 @@ class _Api:
             raise RuntimeError(message)
 
     def make(self, name: str, *arguments: Any) -> Any:
-        """The pointer that a function puts behind its last argument."""
+        """Call a function with an additional last argument, through which it returns a pointer; return the pointer."""
         made = P()
         self.call(name, *arguments, ctypes.byref(made))
         return made
 
     def release(self, kind: str, pointer: Any) -> None:
-        """Give back what was made."""
+        """Release an object created by `make`."""
         self._releases[kind](pointer)
 
 
@@ -116,7 +116,8 @@ def prepare() -> None:
 class Session:
     """A file opened on the CPU. With `direct`, its constants stay in the pages of the mapped file.
 
-    `level` is one of the C API, None for the default. BackendError with onnxruntime's message if it does not load or run the file.
+    `level` is one of the C API, None for the default. Raises BackendError with onnxruntime's message if it does not load or run the
+    file.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class Session:
         return options
 
     def _bind(self, feeds: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Make the arguments of all runs, with the arrays as inputs, in place."""
+        """Create the arguments that all runs use; the inputs refer to the arrays without copies."""
         count = ctypes.c_size_t()
         self._api.call("SessionGetOutputCount", self._session, ctypes.byref(count))
         names = [
@@ -169,7 +170,7 @@ class Session:
         )
 
     def run(self) -> None:
-        """Run once, and let the outputs go."""
+        """Run once, and release the outputs."""
         inputs, outputs = len(self._values), len(self._outputs)
         self._api.call(
             "Run", self._session, None, self._inputs, self._values, inputs, self._outputs, outputs, self._results
@@ -179,7 +180,7 @@ class Session:
             self._results[k] = None
 
     def run_first(self) -> None:
-        """Run for the first time, which may crash."""
+        """Run for the first time; native code may crash."""
         with native(f"running {self._name}"):
             self.run()
 
@@ -193,6 +194,6 @@ class Session:
 
 
 def _mapped(file: Path) -> np.ndarray[Any, Any]:
-    """The bytes of a file, read when they are looked at."""
+    """The bytes of a file, mapped, so that they are read on first access."""
     with open(file, "rb") as opened:
         return np.frombuffer(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)

@@ -1,7 +1,7 @@
-"""The backend "onnxruntime": the real runtime's CPU provider.
+"""The backend "onnxruntime": the CPU provider of the real runtime.
 
-Its graph optimizations are off, so that it computes the model as written; "onnxruntime:default" leaves the session options as an
-app finds them. Both run on one thread, and log nothing.
+Its graph optimizations are switched off, so that it computes the model as written; "onnxruntime:default" keeps the default session
+options of an app. Both run on one thread and log nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ortconv.watch import risky
 
 
 def runtime() -> Any:
-    """The package onnxruntime, without telemetry; nothing else imports it."""
+    """The package onnxruntime, with telemetry off. No other module imports it."""
     disable_telemetry()
     import onnxruntime
 
@@ -45,7 +45,7 @@ DEFAULT = "default"
 
 
 class OnnxRuntime:
-    """`settings` is empty, or "default" for the session options that an app gets when it sets none."""
+    """Runs regions on onnxruntime. `settings` is empty, or "default" for the default session options of an app."""
 
     name = "onnxruntime"
 
@@ -65,7 +65,7 @@ class OnnxRuntime:
         return None
 
     def objections(self, node: Node) -> Iterator[str]:
-        """Operators without a kernel. onnxruntime reports all other problems when a session is made."""
+        """Objections to operators without a kernel. All other problems are reported when a session is created."""
         for sub in (node, *(n for g in node.subgraphs for n in g.walk())):
             reason = _objection(sub)
             if reason is not None:
@@ -76,7 +76,7 @@ class OnnxRuntime:
 
 
 def _objection(node: Node) -> str | None:
-    """Why no kernel takes the node. Operators of domains that onnxruntime does not know are left to custom op libraries."""
+    """The reason why no kernel supports the node. Domains unknown to onnxruntime are left to custom operator libraries."""
     kernels = _kernels()
     schema = schema_of(node)
     if schema is None or node.domain not in {domain for domain, _ in kernels}:
@@ -90,7 +90,7 @@ def _objection(node: Node) -> str | None:
     formals = [schema.formal_input(slot) for slot in range(len(node.inputs))]
     for formal, value in zip((*formals, *schema.outputs), (*node.inputs, *node.outputs)):
         if value is None or formal is None or not isinstance(value.type, TensorType) or value.dtype is DType.FLOAT16:
-            continue  # onnxruntime widens float16 where it has no kernel for it
+            continue  # onnxruntime casts float16 to float32 if it has no float16 kernel
         type = f"tensor({_type_name(value.type.dtype)})"
         fitting = [types for types in fitting if formal.type not in types or type in types[formal.type]]
         if not fitting:
@@ -104,7 +104,7 @@ def _type_name(dtype: DType) -> str:
 
 @cache
 def _kernels() -> dict[tuple[str, str], list[tuple[int, int, dict[str, list[str]]]]]:
-    """Version ranges and types of the CPU provider's kernels by domain and operator; empty where onnxruntime does not list them."""
+    """Version ranges and types of the CPU provider's kernels by domain and operator; empty if onnxruntime does not list them."""
     kernel_defs = getattr(runtime().capi._pybind_state, "get_all_opkernel_def", None)
     if kernel_defs is None:
         return {}
@@ -116,9 +116,9 @@ def _kernels() -> dict[tuple[str, str], list[tuple[int, int, dict[str, list[str]
 
 
 class ModelFile:
-    """A model file opened by onnxruntime: with the session options of an app, or as it is written, without optimizations.
+    """A model file opened by onnxruntime, with the session options of an app, or without optimizations.
 
-    BackendError with onnxruntime's message if it does not load or run the file.
+    Raises BackendError with onnxruntime's message if it does not load or run the file.
     """
 
     def __init__(self, file: Path, *, default: bool, custom_op_library: Path | None = None) -> None:
@@ -147,7 +147,7 @@ class _Program:
         return _session(model, region.custom_op_library, self._default, region.threads, profile)
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
-        if self._has_run:  # what crashes does so at once, and a note would be measured with each run
+        if self._has_run:  # crashes happen in the first run, and the protection would add to the time of each run
             return self._run(self._session, inputs)
         with risky(f"onnxruntime running {self._name}"):
             results = self._run(self._session, inputs)
@@ -155,7 +155,7 @@ class _Program:
         return results
 
     def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Event]]:
-        """The same as `run`, in a session of its own that has run once before."""
+        """Like `run`, with the steps; it uses a separate session that has run once before."""
         with TemporaryDirectory() as folder:
             session = self._made(f"{folder}/run")
             self._run(session, inputs)
@@ -202,7 +202,9 @@ def _session(
 
 @contextmanager
 def native(call: str) -> Iterator[None]:
-    """A call of onnxruntime that may crash. BackendError with its message where it refuses."""
+    """Context manager for a call of onnxruntime that may crash. Raises BackendError with
+    onnxruntime's message if the call fails.
+    """
     try:
         with risky(f"onnxruntime {call}"):
             yield
@@ -213,7 +215,7 @@ def native(call: str) -> Iterator[None]:
 
 
 def _name(model: str | bytes, default: bool) -> str:
-    """The same for the same model in another process: a draft has another name there."""
+    """A name for messages that is the same in another process, where drafts have other file names."""
     if isinstance(model, bytes):
         name = f"a part of the model ({zlib.crc32(model):08x})"
     else:
@@ -222,7 +224,7 @@ def _name(model: str | bytes, default: bool) -> str:
 
 
 def _events(records: list[dict[str, Any]], start: float) -> Iterator[Event]:
-    """The profiled nodes of the last run, those in subgraphs left out; times relative to `start`."""
+    """The profiled nodes of the last run, without those in subgraphs; times are relative to `start`."""
     began = max(r["ts"] for r in records if r["name"] == "model_run")
     end = began
     for r in sorted(
@@ -248,7 +250,7 @@ def _first_line(error: Exception) -> str:
 
 
 def session_options(library: Path | None = None) -> Any:
-    """Quiet options of a session that has the operators of a library. UsageError where onnxruntime cannot use the library."""
+    """Session options with few messages and the operators of a library. Raises UsageError if onnxruntime cannot use the library."""
     onnxruntime = runtime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4

@@ -1,4 +1,4 @@
-"""Operators of the user's own, from a shared library: only onnxruntime knows what types their results have."""
+"""Custom operators from a shared library: only onnxruntime can infer the types of their results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from ortconv.onnxio.proto import region_proto
 
 
 def infer_types(graph: Graph, library: Path) -> None:
-    """Give the results of the library's operators, and all that follows from them, their types. UsageError as above."""
+    """Set the types of the library's operators' results, and infer all types that follow from them. Raises UsageError if
+    onnxruntime cannot use the library.
+    """
     from ortconv.backends.onnxruntime_cpu import session_options
 
     options = session_options(library)
@@ -20,7 +22,7 @@ def infer_types(graph: Graph, library: Path) -> None:
 
 
 def _output_types(node: Node, options: Any) -> list[ValueType | None]:
-    """What onnxruntime infers for a model of this one node; nothing if it refuses the node."""
+    """The types that onnxruntime infers for a model of this node alone; empty if it refuses the node."""
     from ortconv.backends.onnxruntime_cpu import runtime
 
     onnxruntime = runtime()
@@ -32,16 +34,16 @@ def _output_types(node: Node, options: Any) -> list[ValueType | None]:
         info.ClearField("type")
     try:
         session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception:  # whatever class of its own the C++ code raises, nothing is known
+    except Exception:  # the C++ code may raise any class; the types are unknown then
         return [None] * len(node.outputs)
     found = {info.name: _type(info) for info in session.get_outputs()}
     return [None if v is None else found.get(v.name) for v in node.outputs]
 
 
 def _type(info: Any) -> ValueType | None:
-    """The type that onnxruntime's description of an output states."""
+    """The type in onnxruntime's description of an output."""
     name = str(info.type).removeprefix("tensor(").removesuffix(")").upper()
     if name not in DType.__members__:
         return None
     shape = tuple(d or None if isinstance(d, str) else d for d in info.shape)
-    return TensorType(DType[name], shape or None)  # () as well is what it says where the rank is unknown
+    return TensorType(DType[name], shape or None)  # onnxruntime also reports () for an unknown rank

@@ -1,4 +1,4 @@
-"""How far models are from each other: outputs, and values inside, of several models on the same inputs."""
+"""Compares models: the outputs and inner values of several models on the same inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Comparison", "Subject", "compare", "subject"]
 
 
 def __getattr__(name: str) -> object:
-    """The public names, imported when first used: what runs models uses other modules of this package."""
+    """The public names, imported on first use: other modules of this package are used by modules that run models."""
     if name in __all__:
         from ortconv.compare import models
 

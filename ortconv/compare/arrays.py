@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ortconv.ir.tensor import Array
 
 ArrayCheck = Callable[[str, "np.dtype[Any]", tuple[int, ...]], None]
-"""UsageError where an array of this name, type and shape is not wanted."""
+"""Raises UsageError for an array whose name, dtype or shape is not acceptable."""
 
 PIECE = 1 << 20
 MOST_ARRAYS = 10_000
@@ -28,8 +28,8 @@ MOST_AXES = 64
 def read_npz(path: Path, check: ArrayCheck | None = None) -> dict[str, Array]:
     """The arrays of an .npz file by name.
 
-    FormatError if it is none or is damaged, UnsafeInputError for pickled objects, UsageError for arrays that `check`
-    refuses or that do not fit into memory.
+    Raises FormatError if it is not an .npz file or is damaged, UnsafeInputError for pickled objects, UsageError for arrays that
+    `check` refuses or that do not fit into memory.
     """
     hint = "write one with numpy.savez(path, name=array)"
     with _reading(".npz archive", path, hint), opened(path) as file, zipfile.ZipFile(file) as archive:
@@ -45,7 +45,7 @@ def read_npz(path: Path, check: ArrayCheck | None = None) -> dict[str, Array]:
 
 
 def read_npy(path: Path, name: str, check: ArrayCheck | None = None) -> Array:
-    """The array of an .npy file; `name` is what `check` is called with. Errors as those of `read_npz`."""
+    """The array of an .npy file; `check` is called with `name`. Raises the same errors as `read_npz`."""
     hint = "write one with numpy.save(path, array)"
     with _reading(".npy file", path, hint), opened(path) as file:
         return _array(file, path.stat().st_size, name, check)
@@ -64,7 +64,7 @@ def write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
 
 
 def check_room(count: int, what: str) -> None:
-    """UsageError if a number of bytes is more than this process can have."""
+    """Raise UsageError if this process cannot allocate this number of bytes."""
     room = _room()
     if count > room:
         raise UsageError(f"{what} takes {count} bytes, and there are {room} bytes of memory")
@@ -72,7 +72,7 @@ def check_room(count: int, what: str) -> None:
 
 @contextmanager
 def _reading(kind: str, path: Path, hint: str) -> Iterator[None]:
-    """Turn what damaged files raise in zipfile, zlib and numpy, of any type, into an error that names the file."""
+    """Convert exceptions that zipfile, zlib and numpy raise for damaged files, of any type, to an error with the file's name."""
     try:
         yield
     except OrtconvError as error:
@@ -84,7 +84,7 @@ def _reading(kind: str, path: Path, hint: str) -> Iterator[None]:
 
 
 def _array(stream: IO[bytes], length: int, name: str, check: ArrayCheck | None) -> Array:
-    """The array of a stream of at most `length` bytes in the format of .npy."""
+    """Read an array in .npy format from a stream of at most `length` bytes."""
     import numpy as np
 
     version = np.lib.format.read_magic(stream)
@@ -123,7 +123,7 @@ def _fill(view: memoryview, stream: IO[bytes], name: str) -> None:
 
 
 def _check_text(array: Array, name: str) -> None:
-    """FormatError for numbers that are no characters."""
+    """Raise FormatError for code points that are not valid characters."""
     import numpy as np
 
     if array.dtype.kind == "U" and array.nbytes:
@@ -133,7 +133,7 @@ def _check_text(array: Array, name: str) -> None:
 
 
 def _room() -> int:
-    """Bytes that this process may have: those of the machine, or the limit that is set for it."""
+    """Bytes that this process can allocate: the memory of the machine, or the limit set for the process."""
     import os
 
     try:

@@ -1,4 +1,4 @@
-"""Backends, NNAPI devices and flags side by side: latency and accuracy on the same inputs."""
+"""Compares backends, NNAPI devices and flags: latency and accuracy on the same inputs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ortconv.runtime.session import Session
 
 REFERENCE = "nnapi-reference"
 NAMES_DEVICES = 29
-"""The feature level from which on the CPU can be asked for by its name."""
+"""The feature level from which on the CPU can be selected as a device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """What a model is to run on: a backend of this name, or NNAPI with options."""
+    """A configuration in the benchmark: a backend of this name, or NNAPI with options."""
 
     name: str
     options: NnapiOptions | None = None
@@ -37,9 +37,9 @@ class Contender:
 
 @dataclass(slots=True)
 class BenchmarkRow:
-    """How a contender did. Times are in seconds; `simulated` are those of runs as they would be with the simulated devices, see
-    `ortconv.compare.simulation`. `nodes` of `total` are in `partitions`; `operations` counts those of NNAPI by
-    device. `error` is the reason why there is no more.
+    """The results of a contender. Times are in seconds; `simulated` are estimated times of the runs on the simulated devices, see
+    `ortconv.compare.simulation`. `nodes` of `total` are in `partitions`; `operations` counts those of NNAPI by device. `error` is
+    the reason if there are no results.
     """
 
     contender: Contender
@@ -56,11 +56,11 @@ class BenchmarkRow:
 
     @property
     def latency(self) -> float:
-        """The median, as simulated where that makes a difference."""
+        """The median time in seconds: of simulated times if there are any, else of measured ones."""
         return statistics.median(self.simulated or self.times)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; times in milliseconds."""
+        """The row for JSON; times are in milliseconds."""
         found: dict[str, Any] = {"name": self.contender.name, "flags": self.contender.flags, "error": self.error}
         if self.error is not None or self.difference is None:
             return found
@@ -87,9 +87,9 @@ def _ms(seconds: float) -> float:
 def contenders(
     backends: Sequence[str], profiles: Sequence[str | Path], variants: Mapping[str, dict[str, Any]], **settings: Any
 ) -> list[Contender]:
-    """The backends; then for each variant of flags NNAPI on the CPU, on each device, and on all of them together.
+    """The backends; then for each variant of flags NNAPI on the CPU, on each device, and on all devices together.
 
-    `settings` are those of Options that all share.
+    `settings` are options that all contenders share.
     """
     found = [Contender(name) for name in backends]
     together = [tuple(profiles)] if len(profiles) > 1 else []
@@ -105,7 +105,7 @@ def contenders(
 
 
 class _Runner:
-    """A contender made ready to run."""
+    """A contender, ready to run."""
 
     def __init__(self, contender: Contender, model: Model) -> None:
         self.row = BenchmarkRow(contender)
@@ -128,7 +128,7 @@ class _Runner:
         self.row.total = len(self._model.graph)
 
     def run(self, feeds: Feeds) -> list[Any]:
-        """Run once, and note how long it took."""
+        """Run once and record the time."""
         start = time.perf_counter()
         results = self._session.run(None, feeds)
         self.row.times.append(time.perf_counter() - start)
@@ -138,7 +138,7 @@ class _Runner:
         return results
 
     def trace(self, feeds: Feeds, runs: int) -> None:
-        """Where the time goes: compile anew, and run."""
+        """Compile again and run, and summarize the trace of both."""
         if self._backend is not None:
             with timing.tracing() as trace:
                 session = Session(self._model, [RecordingBackend(self.row.contender.options)])
@@ -156,9 +156,9 @@ def benchmark(
     repeat: int = 10,
     trace: bool = False,
 ) -> list[BenchmarkRow]:
-    """A row for each contender, in their order. The runs take turns, after one that does not count.
+    """A row for each contender, in the given order. Runs of the contenders alternate; the first run of each is not measured.
 
-    `expected` are the outputs that theirs are compared with. With `trace`, rows of NNAPI have a summary of where time goes.
+    `expected` are the outputs to compare with. With `trace`, rows of NNAPI have a summary of where the time is spent.
     """
     rows: list[BenchmarkRow] = []
     runners: list[_Runner] = []
@@ -186,7 +186,7 @@ def benchmark(
 
 @contextmanager
 def _noted(row: BenchmarkRow) -> Iterator[None]:
-    """What fails is the row's error."""
+    """Context manager: an error in the block becomes the row's error."""
     try:
         yield
     except OrtconvError as error:
@@ -196,9 +196,9 @@ def _noted(row: BenchmarkRow) -> Iterator[None]:
 def expectation(
     model: Model, backends: Sequence[str], arrays: Mapping[str, Any], draws: Mapping[str, Draw], seed: int = 0
 ) -> tuple[str, Feeds, list[Any]]:
-    """The first backend that runs the model, what it is fed, and its outputs. What is not given is made up.
+    """The first backend that runs the model, its inputs, and its outputs. Missing inputs are generated.
 
-    The error of the first backend, if none does.
+    Raises the error of the first backend if none runs the model.
     """
     failure: OrtconvError | None = None
     for name in backends:

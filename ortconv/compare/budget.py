@@ -1,4 +1,4 @@
-"""How much time and memory a validation may take."""
+"""Limits on the time and memory of a validation."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from ortconv.files import byte_count
 SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
 
 SHARE_OF_EXTRAS = 0.02
-"""How much of the time may go into inputs beyond the first set."""
+"""Share of the time that may be spent on sets of inputs beyond the first."""
 
 
 def seconds_of(text: str) -> float | None:
-    """A time such as 30s, 1.5min or 2h in seconds; None for what is no time."""
+    """Convert a time such as 30s, 1.5min or 2h to seconds; None if the text is no time."""
     number = re.fullmatch(r"(\d+(?:\.\d+)?)(s|sec|min|h)", text)
     return None if number is None else float(number[1]) * SECONDS[number[2]]
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Seconds for all runs together, and bytes for the values of one run, constants not counted."""
+    """Seconds for all runs together, and bytes for the values of one run, without constants."""
 
     seconds: float = 20.0
     bytes: int = 2 << 30
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """A time, a size or both, such as "30s", "500M" or "2min,4GiB". UsageError for anything else."""
+        """Parse a time, a size or both, such as "30s", "500M" or "2min,4GiB". Raises UsageError for anything else."""
         found: dict[str, float] = {}
         for part in re.split(r"[,\s]+", text.strip().lower()):
             try:
@@ -52,7 +52,7 @@ class Budget:
 
 @dataclass(slots=True)
 class Clock:
-    """The time of a budget that is left. What is not measured inside `reference` and `validate` does not count."""
+    """The remaining time of a budget. Only the time spent in `reference` and `validate` counts."""
 
     budget: Budget
     used: float = 0.0

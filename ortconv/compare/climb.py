@@ -1,4 +1,4 @@
-"""Sizes of free dimensions by trial, for models that say too little about them: the run that gets furthest leads on."""
+"""Finds sizes of free dimensions by hill climbing, for models whose demands reveal too little about them."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Tensor
 
 USUAL = (2, 3, 4, 5, 6, 8, 12, 16, 32, 1)
-"""Sizes that are tried for every dimension; 1 last, since it is repeated where another size is meant."""
+"""Sizes tried for every dimension. 1 comes last: it broadcasts even if another size is correct."""
 
 FACTORS = (2, 3, 5, 7)
 
 LARGEST_LIST = 64
-"""Integer constants of no more elements may be lists of sizes."""
+"""Integer constants with at most this number of elements may be lists of sizes."""
 
 LARGEST_TRIED = 4096
 MOST_CANDIDATES = 48
 
 
 class Reached(NamedTuple):
-    """How many values a run made, and the node that failed; None where the run got to its end."""
+    """Number of values that a run computed, and the node that failed; None if the run succeeded."""
 
     values: int
     failed: Node | None
 
 
 def climb(problem: Problem, start: Sizes, reach: Callable[[Sizes], Reached], runs: int) -> Sizes | None:
-    """Change one dimension, or several, whenever the run then gets further. None where nothing gets to the end in so
-    many runs. Where no such change is left, several dimensions change at random, and what gets as far as before stays.
+    """Change one or more dimensions, and keep each change that lets the run compute more values. When no single step helps, several
+    dimensions change at random, and changes that do not reduce the number of values are kept. Return None if no run succeeds within
+    `runs` runs.
     """
     candidates, rng = _candidates(problem), Random(0)
     sizes, best = start, reach(start)
@@ -55,7 +56,7 @@ def climb(problem: Problem, start: Sizes, reach: Callable[[Sizes], Reached], run
 
 
 def _anywhere(problem: Problem, failed: Node, sizes: Sizes, candidates: list[int], rng: Random) -> Sizes:
-    """Up to three dimensions of other sizes, or a factor of one given to another."""
+    """Change up to three dimensions at random, or move a factor from one dimension to another."""
     free = behind(problem, failed) if rng.random() < 0.7 else problem.free
     if len(free) > 1 and rng.random() < 0.5:
         a, b = rng.sample(free, 2)
@@ -81,7 +82,9 @@ def _neighbors(problem: Problem, reached: Reached, sizes: Sizes, candidates: lis
 
 
 def _groups(free: list[str], others: list[str], sizes: Sizes) -> Iterator[list[str]]:
-    """Each dimension alone, those of one size together, and every two of one size, the second of them anywhere."""
+    """Each dimension alone, all dimensions of one size together, and pairs of one size, in which
+    the second can be any dimension.
+    """
     yield from ([name] for name in free)
     same = [[n for n in free if sizes[n] == size] for size in dict.fromkeys(sizes[n] for n in free)]
     yield from (group for group in same if len(group) > 1)
@@ -89,7 +92,7 @@ def _groups(free: list[str], others: list[str], sizes: Sizes) -> Iterator[list[s
 
 
 def _candidates(problem: Problem) -> list[int]:
-    """Usual sizes, those of the constants, and the numbers in integer constants with what divides them."""
+    """Usual sizes, dimensions of constants, and the numbers in integer constants with their divisors."""
     found = dict.fromkeys(USUAL)
     divided: dict[int, None] = {}
     for graph in problem.graph.graphs():

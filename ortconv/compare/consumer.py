@@ -1,4 +1,4 @@
-"""onnxruntime as validation uses it: a file opened, its name, and what it says."""
+"""onnxruntime in validation: opens files and formats its messages."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def runtime_name() -> str:
 
 
 def said(error: BackendError, file: Path | None = None) -> str:
-    """What onnxruntime says, without the name of a file that is only a draft."""
+    """onnxruntime's message, without the name of a draft file."""
     text = error.message.removeprefix("backend onnxruntime: ")
     return text if file is None else text.replace(str(file), "the file")

@@ -1,4 +1,6 @@
-"""What nodes demand of the shapes that they read: channels of a weight, inner dimensions of a product, room for a window."""
+"""Conditions of nodes on the shapes that they read: channels of weights, inner dimensions of products, images no smaller than
+windows.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,22 @@ from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Tensor
 
 Numbers = tuple[int | None, ...]
-"""A shape; None for what is not known."""
+"""A shape; None for an unknown dimension."""
 
 Shapes = Mapping[Value, Numbers]
 
 
 class Extent(NamedTuple):
-    """A dimension of a value, or with no axis the number of its elements."""
+    """A dimension of a value, or, without an axis, its number of elements."""
 
     value: Value
     axis: int | None = None
 
 
 class Demand(NamedTuple):
-    """`have`, the size at a place, must be `want`; or at least that, or a multiple of it. `partner` is where `want` comes from."""
+    """A condition: the size `have` at a place must equal `want`, or be at least `want`, or a multiple of it. `partner` is the place
+    that `want` comes from.
+    """
 
     place: Extent
     have: int
@@ -44,9 +48,9 @@ DemandsOf = Callable[[Node, Shapes], Iterator[Demand]]
 
 
 def demands(node: Node, shapes: Shapes, held: Mapping[Value, Sequence[int]] = MappingProxyType({})) -> Iterator[Demand]:
-    """Every demand of a node whose two sides are known, met or not, in an order that depends on the node alone.
+    """Every demand of a node with both sides known, fulfilled or not. The order depends only on the node.
 
-    `held` is what inputs hold that are shapes.
+    `held` maps inputs that contain shapes to their elements.
     """
     target = node.input(1)
     if target is not None and target in held and node.is_op("Reshape"):
@@ -68,7 +72,7 @@ def _dim(node: Node, slot: int, axis: int, shapes: Shapes) -> int | None:
 
 
 def _same(node: Node, a: tuple[int, int], b: tuple[int, int], shapes: Shapes, factor: int = 1) -> Iterator[Demand]:
-    """Dimension a = (slot, axis) equals b times a factor."""
+    """Dimension a = (slot, axis) must equal dimension b times a factor."""
     have, want = _dim(node, *a, shapes), _dim(node, *b, shapes)
     first, second = node.input(a[0]), node.input(b[0])
     if have is not None and want is not None and first is not None and second is not None:
@@ -76,7 +80,7 @@ def _same(node: Node, a: tuple[int, int], b: tuple[int, int], shapes: Shapes, fa
 
 
 def _broadcast(a: Value | None, b: Value | None, shapes: Shapes, skip: int = 0) -> Iterator[Demand]:
-    """Dimensions that meet are equal or 1, but for the last ones to skip."""
+    """Aligned dimensions must be equal or 1, except for the last `skip` ones."""
     x, y = (None if v is None else shapes.get(v) for v in (a, b))
     if x is None or y is None or a is None or b is None:
         return
@@ -93,7 +97,7 @@ def _broadcast(a: Value | None, b: Value | None, shapes: Shapes, skip: int = 0) 
 
 
 def _may_grow(place: Extent, size: int) -> bool:
-    """Whether a size of 1 is only one of those that the model allows: it is not meant to be repeated along a constant."""
+    """True if the size is 1 but the model allows others: then it is not meant to broadcast against a constant."""
     return size == 1 and not isinstance(place.value.dim(place.axis or 0), int)
 
 
@@ -105,7 +109,7 @@ def _elementwise(node: Node, shapes: Shapes) -> Iterator[Demand]:
 
 
 def _windows(node: Node, kernel: Sequence[int], shapes: Shapes) -> Iterator[Demand]:
-    """The image is at least as long as the window, but for what is padded."""
+    """The padded image must be at least as large as the window."""
     image, shape = node.input(0), _shape(node, 0, shapes)
     if image is None or shape is None or node.attr("auto_pad", "NOTSET").startswith("SAME"):
         return
@@ -144,7 +148,7 @@ def _matmul(node: Node, shapes: Shapes) -> Iterator[Demand]:
 
 
 def _packed(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    """MatMulNBits: an attribute holds the number of elements that the product sums."""
+    """MatMulNBits: the inner dimension is given by an attribute."""
     value, have = node.input(0), _dim(node, 0, -1, shapes)
     if value is not None and have is not None and "K" in node.attrs:
         yield Demand(Extent(value, -1), have, node.attr("K", 0))
@@ -160,7 +164,7 @@ def _gemm(node: Node, shapes: Shapes) -> Iterator[Demand]:
 
 
 def _einsum(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    """Dimensions of one label are equal."""
+    """Dimensions with the same label must be equal."""
     terms = node.attr("equation", "").replace(" ", "").split("->")[0].split(",")
     first: dict[str, tuple[int, int]] = {}
     for slot, term in enumerate(terms if "." not in "".join(terms) else ()):
@@ -186,7 +190,7 @@ def _channels(node: Node, shapes: Shapes) -> Iterator[Demand]:
 
 
 def _labels(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    """Labels have the shape of the scores, but for the classes."""
+    """Labels must have the shape of the scores without the class dimension."""
     yield from _same(node, (1, 0), (0, 0), shapes)
     for axis in range(1, len(_shape(node, 1, shapes) or ())):
         yield from _same(node, (1, axis), (0, axis + 1), shapes)
@@ -274,7 +278,7 @@ def _expand(node: Node, shapes: Shapes) -> Iterator[Demand]:
 
 
 def _attention(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    """The past of com.microsoft:Attention and its kin: [..., heads, length, size of a head]."""
+    """The past of com.microsoft's attention operators: [..., heads, length, head size]."""
     slots = {"Attention": (4,), "MultiHeadAttention": (6, 7), "GroupQueryAttention": (3, 4)}[node.op]
     heads = node.attr("num_heads", 0)
     if node.op == "Attention":
@@ -318,12 +322,12 @@ ROWS: dict[str, DemandsOf] = {
 
 
 def elements(shape: Numbers) -> int:
-    """How many elements there are, unknown dimensions counted as 1."""
+    """Number of elements; unknown dimensions count as 1."""
     return math.prod(1 if d is None else d for d in shape)
 
 
 def size_of(value: Value, shape: Numbers) -> int:
-    """Bytes of a value of this shape; 8 for each string."""
+    """Size in bytes of a value with this shape; a string counts as 8 bytes."""
     dtype = value.dtype
     bits = 64 if dtype is None or not dtype.bits else dtype.bits
     return elements(shape) * max(bits, 8) // 8

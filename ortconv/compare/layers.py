@@ -1,4 +1,4 @@
-"""Comparing two graphs value by value, in memory that does not grow with the graphs."""
+"""Compares two graphs value by value, in memory that does not grow with the graphs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ortconv.runtime.placement import last_uses, observed, pieces, place, reads,
 from ortconv.runtime.session import check_feeds
 
 PIECE = 8
-"""Nodes that run together, and whose results are held together."""
+"""Number of nodes that run together; their results are in memory together."""
 
 IN_MEMORY = 256 << 20
-"""Bytes of values that may wait in memory for their counterpart; the rest waits on disk."""
+"""Bytes of values that wait in memory for their counterpart; the rest waits on disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedLayer:
-    """A value that both graphs have: its name in the first, the nodes that make it, the distance and what is allowed."""
+    """A value that both graphs have: its names in both, its producer, the distance, and the permitted distance."""
 
     name: str
     other: str
@@ -36,7 +36,7 @@ class ComparedLayer:
     found: Measure
     limit: float
     permuted: bool = False
-    """The same elements in another order, as where a layout changed."""
+    """True if both have the same elements in another order, for example after a change of layout."""
 
     @property
     def same(self) -> bool:
@@ -51,10 +51,11 @@ def compare_layers(
     names: Mapping[str, str] | None = None,
     custom_op_library: Path | None = None,
 ) -> Iterator[ComparedLayer]:
-    """Every value that the nodes of both graphs make, in the second's order. `names` are the second's for those of the first.
+    """Compare every value that nodes of both graphs produce, in the second graph's order. `names` maps names in the first graph to
+    names in the second.
 
-    Values that nothing reads are left out, those that a backend never computes, and those of another shape or type than their
-    counterpart, since they mean something else; outputs are not.
+    Left out are unused values, values that a backend never computes, and values whose shape or type differs from their counterpart,
+    since these mean something else. Outputs are always compared.
     """
     made = {v.name for node in second for v in node.outputs if v is not None and (v.uses or v.is_output)}
     names = names if names is not None else {name: name for name in made}
@@ -80,7 +81,7 @@ def compare_layers(
 
 
 def _counterparts(first: Graph, names: Mapping[str, str], made: Collection[str]) -> dict[str, list[str]]:
-    """For each value of the second graph, the name of its counterpart in the first."""
+    """For each value of the second graph, the name of its counterpart in the first graph."""
     found: dict[str, list[str]] = {}
     for value in (v for node in first for v in node.outputs if v is not None):
         other = names.get(value.name)
@@ -96,10 +97,10 @@ def stream(
     custom_op_library: Path | None = None,
     piece_size: int = PIECE,
 ) -> Iterator[tuple[Value, Any]]:
-    """Every value that the graph's nodes make, each let go as soon as no node needs it.
+    """Every value that the graph's nodes produce. A value is freed as soon as no node needs it.
 
-    Nodes that run on numpy do so on `numpy:reference`. A group that a backend claims runs as a whole, several times if it makes
-    more than fits in memory; a value that the backend never computes, since it does several operators as one, is None.
+    Nodes on numpy run on `numpy:reference`. A group that a backend claims runs as a whole, several times if its values do not fit
+    in memory together. A value that the backend never computes, because it fuses operators, is None.
     """
     found = {b.name: reference_of(b) for b in with_fallbacks(list(map(get_backend, backends)))}
     regions = split(graph, place(graph, list(found.values())), custom_op_library=custom_op_library)
@@ -121,7 +122,7 @@ def stream(
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A layer that differs, and the largest scaled distance among the layers that it is computed from."""
+    """A layer with a difference, and the largest scaled distance among the layers that it is computed from."""
 
     layer: ComparedLayer
     before: float
@@ -132,7 +133,7 @@ class Loss:
 
 
 def largest_loss(layers: Sequence[ComparedLayer]) -> Loss | None:
-    """The layer that adds most to the scaled distance; None where none differs."""
+    """The layer that adds most to the scaled distance; None if no layer differs."""
     known = {layer.other: layer for layer in layers}
     losses = [Loss(one, max(map(_scaled, _before(one.node, known)), default=0.0)) for one in layers if not one.same]
     return max(losses, key=lambda loss: loss.added, default=None)
@@ -143,7 +144,7 @@ def _scaled(layer: ComparedLayer) -> float:
 
 
 def _before(node: Node, known: Mapping[str, ComparedLayer]) -> Iterator[ComparedLayer]:
-    """The nearest layers that a node is computed from, through values that are no layers."""
+    """The nearest layers that a node is computed from; values that are no layers are passed through."""
     waiting, seen = [node], {node}
     for one in waiting:
         for value in reads(one):
@@ -213,7 +214,7 @@ def _differ_in_kind(want: Any, got: Any) -> bool:
 
 
 def _is_permuted(want: Any, got: Any) -> bool:
-    """True for arrays with the same elements in another order, give or take rounding."""
+    """True for arrays with the same elements in another order, apart from rounding."""
     if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray) or want.ndim < 3 or want.dtype.kind != "f":
         return False
     if want.shape != got.shape or want.size < 2:

@@ -1,4 +1,4 @@
-"""How far two values are apart, by all the measures that people ask for."""
+"""Distances between two values, in all common measures."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
 CHUNK = 1 << 20
-"""Elements that are widened at a time."""
+"""Number of elements that are converted to a wider type at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Distances between an expected value and one found, over the elements that are finite.
+    """Distances between an expected and an actual value, over the finite elements.
 
-    `scaled` is max_abs over the largest magnitude expected, `ulp` counts the floats of the type from one to the other, `snr` is in
-    decibels. NaN where a measure has no meaning; `mismatch` is the reason why values cannot be compared at all.
+    `scaled` is max_abs divided by the largest expected magnitude; `ulp` is the largest number of floats of the type between two
+    elements; `snr` is in decibels. A measure that does not apply is NaN. `mismatch` is the reason if the values cannot be compared.
     """
 
     max_abs: float = math.nan
@@ -34,7 +34,7 @@ class Measure:
     shape: tuple[int, ...] = ()
 
     def within(self, limit: float) -> bool:
-        """Whether the value found is as good as the one expected. Integers must agree, but for 8-bit ones in quantized graphs."""
+        """True if the distance is within the limit. Integers must be equal, except for 8-bit integers in quantized graphs."""
         if self.mismatch is not None:
             return False
         if math.isnan(self.max_abs) or self.max_abs == 0:
@@ -45,7 +45,7 @@ class Measure:
 
 
 def measure(want: Any, got: Any) -> Measure:
-    """The distances between two values: arrays, None, or lists of arrays, of which the worst counts."""
+    """The distances between two values: arrays, None, or lists of arrays, of which the worst pair counts."""
     if want is None or got is None or isinstance(want, list) or isinstance(got, list):
         return _of_lists(want, got)
     a, b = np.asarray(want), np.asarray(got)
@@ -77,14 +77,14 @@ def _of_lists(want: Any, got: Any) -> Measure:
 
 
 class _Sums:
-    """What the measures are made of, summed over parts of two arrays."""
+    """The sums from which the measures are computed, accumulated over parts of two arrays."""
 
     def __init__(self) -> None:
         self.max_abs = self.largest = self.ulp = 0.0
         self.products = self.square_a = self.square_b = self.square_error = 0.0
 
     def add(self, a: Array, b: Array) -> bool:
-        """Take in a part; False if one has a NaN or infinity where the other has not."""
+        """Add a part. Return False if a NaN or infinity in one array has no counterpart in the other."""
         wide = np.complex128 if a.dtype.kind == "c" else np.float64
         x, y = a.astype(wide), b.astype(wide)
         finite = np.isfinite(x)
@@ -123,7 +123,7 @@ class _Sums:
 
 
 def _ulps(a: Array, b: Array) -> float:
-    """The largest number of floats between two elements of arrays of one type."""
+    """The largest number of floats between corresponding elements of two arrays of the same type."""
     if DType.of(a.dtype).bits != 8 * a.dtype.itemsize:
         return math.nan
     kind = np.dtype(f"i{a.dtype.itemsize}")

@@ -1,4 +1,4 @@
-"""Comparing models: the same feeds, the outputs side by side, and where the first value differs."""
+"""Compares models: their outputs on the same inputs, and the first inner value that differs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ortconv.runtime.placement import reads
 from ortconv.runtime.session import Session
 
 SUSPECTS = 3
-"""How many rewrites a divergence names."""
+"""Maximum number of suspected rewrites listed for a difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What is known of a model that was made from the first one: names of values there and here, and rewrites by node label."""
+    """The relation of a model to the first one: names in the first model to names in this one, and rewrites by node label."""
 
     names: Mapping[str, str]
     rewrites: Mapping[str, str]
@@ -33,7 +33,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A model on backends in order of preference. `file` is what it was read from, unchanged."""
+    """A model, with backends in order of preference. `file` is its unchanged file."""
 
     label: str
     model: Model
@@ -61,13 +61,13 @@ class Output:
 
 @dataclass
 class Comparison:
-    """What became of the first model's outputs, and if asked for of the values before them, in another one."""
+    """The differences of a model from the first one, in outputs and, if requested, inner values."""
 
     subject: Subject
     outputs: list[Output]
     layers: list[ComparedLayer] | None = None
     suspects: list[str] = field(default_factory=list)
-    """Rewrites between the first value that differs and those before it that do not."""
+    """Rewrites between the first value that differs and the nearest values that do not."""
 
     def __repr__(self) -> str:
         same = sum(o.same for o in self.outputs)
@@ -89,7 +89,9 @@ class Comparison:
 
 
 def subject(text: str, backends: Sequence[str]) -> Subject:
-    """The model of PATH or PATH@BACKEND[,BACKEND...], the latter in place of the given ones. UsageError if there is none."""
+    """Load the model of PATH or PATH@BACKEND[,BACKEND...]; backends in the text replace the given ones. Raises UsageError if there
+    is no model.
+    """
     path, at, names = text.rpartition("@")
     own = tuple(names.split(",")) if at and not Path(text).exists() else ()
     path = path if own else text
@@ -107,9 +109,10 @@ def compare(
     layers: bool = False,
     custom_op_library: Path | None = None,
 ) -> tuple[Feeds, list[Comparison]]:
-    """Run all models on the same feeds and hold each one against the first. UsageError if their inputs or outputs are not the same.
+    """Run all models on the same inputs, and compare each with the first. Raises UsageError if their inputs or outputs do not
+    match.
 
-    Feeds that are not given are made up for the first, so that all accept them.
+    Missing inputs are generated for the first model, such that all models accept them.
     """
     reference = subjects[0]
     for other in subjects[1:]:
@@ -135,7 +138,7 @@ def compare(
 def _run_all(
     sessions: Sequence[Session], subjects: Sequence[Subject], trials: Iterable[Feeds]
 ) -> tuple[Feeds, list[list[Any]]]:
-    """The first feeds that all sessions accept, and the outputs of each one in the order of the first's."""
+    """The first set of inputs that all sessions accept, and the outputs of each session in the order of the first."""
     names = [a.name for a in sessions[0].get_outputs()]
     failure: OrtconvError | None = None
     for feeds in trials:
@@ -178,7 +181,7 @@ def _look_inside(reference: Subject, one: Comparison, feeds: Feeds, custom_op_li
 
 
 def _between(graph: Graph, node: Node, good: Iterable[str]) -> list[Node]:
-    """The node, and those before it back to values that are good, nearest first."""
+    """The node and its ancestors up to values in `good`, nearest first."""
     known, seen, stack = set(good), {node}, [node]
     for one in stack:
         for value in reads(one):

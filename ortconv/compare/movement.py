@@ -1,4 +1,4 @@
-"""How far a model's own outputs move when its inputs, constants and approximated functions are off by rounding."""
+"""Movement: how far a model's own outputs move under rounding errors in inputs, constants and approximated functions."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
 
 UNITS = {DType.FLOAT16: 2.0**-11, DType.BFLOAT16: 2.0**-8, DType.FLOAT: 2.0**-20, DType.DOUBLE: 2.0**-49}
-"""How far sums are off, relative to their size, for being added in another order."""
+"""Relative error of a sum that is added in another order."""
 
 APPROXIMATED = ("Sigmoid", "Tanh", "Erf")
-"""Functions that kernels compute by polynomials, with an error that is relative to 1 and not to a result near 0."""
+"""Functions that kernels approximate by polynomials. Their error is relative to 1, even if the result is near 0."""
 
 ERRORS = {DType.FLOAT: 2.0**-23, DType.DOUBLE: 2.0**-52}
-"""The error of these functions. Narrow types hide it."""
+"""The error of these functions. In narrower types it is hidden by rounding."""
 
 
 TIES = 2.0**-12
-"""How far a sum of products of quantized values is off before it is rounded, in steps."""
+"""Error of a sum of products of quantized values before it is rounded, in quantization steps."""
 
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 ACTIVATIONS = ("Relu", "Clip")
-"""Operators that a quantized one includes: its sums, and what limits them before they are rounded."""
+"""Operators that a quantized operator includes after its sums, before they are rounded."""
 
 NUDGES = 8
-"""How often a model is run with such errors, where they may explain a difference."""
+"""Maximum number of runs with such errors, when they may explain a difference."""
 
 FIRST = 2
-"""Runs that are always made. The others follow only if these come near to explaining the difference."""
+"""Number of runs that are always made. The others follow only if these come close to an explanation."""
 
 NEAR = 4.0
-"""The remaining runs are made only for a difference that is at most this many times as wide as the movement."""
+"""The remaining runs are made only if the difference is at most this many times as large as an explained one."""
 
 Outputs = list[Any]
 
 
 class Direction:
-    """Random signs and factors by number. Each odd number has those of the one before with the other sign."""
+    """Random signs and factors, seeded by a number. An odd number has those of the number before it with opposite sign."""
 
     def __init__(self, number: int) -> None:
         self._rng, self._sign = np.random.default_rng(number // 2), 1 - 2 * (number % 2)
@@ -53,19 +53,19 @@ class Direction:
         return np.asarray(self._sign * self._rng.choice((-1.0, 1.0), shape))
 
     def factors(self, shape: tuple[int, ...]) -> Array:
-        """Numbers from -1 to 1."""
+        """Random numbers from -1 to 1."""
         return np.asarray(self._sign * self._rng.uniform(-1, 1, shape))
 
 
 class Movements:
-    """What a model makes when it is off by rounding: `run(direction, inputs)`, on inputs that are off, too."""
+    """The outputs of a model under rounding errors, from `run(direction, inputs)`. The inputs have errors, too."""
 
     def __init__(self, run: Callable[[Direction, dict[str, Any]], Outputs]) -> None:
         self._run = run
         self._made: dict[int, list[Outputs]] = {}
 
     def of(self, i: int, feeds: Mapping[str, Any]) -> Iterator[Outputs]:
-        """The outputs for the inputs of number i, at most NUDGES: the first failure ends them. Runs are made when needed."""
+        """Up to NUDGES outputs for set `i` of inputs, computed when needed. The first failure ends the iteration."""
         made = self._made.setdefault(i, [])
         with suppress(OrtconvError):
             for n in range(NUDGES):
@@ -74,7 +74,7 @@ class Movements:
                 yield made[n]
 
     def explain(self, found: Gap, i: int, feeds: Mapping[str, Any], want: Outputs, k: int) -> bool:
-        """Whether output k of these runs is as far from what the model makes of the inputs as a result is."""
+        """True if the gap of a result at output `k` is explained by the movement of that output."""
         gaps: list[Gap] = []
         for moved in self.of(i, feeds):
             gaps.append(gap(want[k], moved[k]))
@@ -86,7 +86,7 @@ class Movements:
 
 
 def nudged(value: Any, direction: Direction) -> Any:
-    """An input or constant whose floats are off by about what rounding does to sums."""
+    """An input or constant with errors in its floats that are about as large as the rounding of sums."""
     if isinstance(value, list):
         return [nudged(v, direction) for v in value]
     if not isinstance(value, np.ndarray) or value.dtype == object:
@@ -100,10 +100,11 @@ def nudged(value: Any, direction: Direction) -> Any:
 
 
 def nudge(graph: Graph, direction: Direction, fixed_point: bool = False) -> None:
-    """Move float constants by about the rounding error of sums, and approximated or quantized results by their own error.
+    """Change float constants by about the rounding error of sums, and approximated or quantized results by their own error.
 
-    In place. Quantized values at ties then fall elsewhere. Exponents stay: a negative number has no other power than a whole one.
-    With `fixed_point`, sums of quantized products move as far as arithmetic in fixed point rounds them.
+    The graph is changed in place. Quantized values at ties are then rounded the other way. Exponents are unchanged: a negative
+    number can only be raised to whole numbers. With `fixed_point`, sums of quantized products change by the rounding error of
+    fixed-point arithmetic.
     """
     exponents = {node.input(1) for node in graph.walk() if node.is_op("Pow")}
     for part in graph.graphs():
@@ -133,24 +134,24 @@ def _nudge_node(graph: Graph, node: Node, sign: float, fixed_point: bool) -> Non
 
 
 def _add(graph: Graph, value: Value, amount: float, before: Node | None) -> Node:
-    """A node that adds a number to a value."""
+    """Insert a node that adds a number to a value."""
     assert value.dtype is not None
     number = graph.constant(Tensor.of(np.array(amount, value.dtype.numpy)), "error")
     return graph.add_node("Add", [value, number], types=[value.type], before=before)
 
 
 def _step(node: Node) -> float:
-    """The smallest scale of a QuantizeLinear of float32; 0 where it is not constant."""
+    """The smallest scale of a QuantizeLinear of float32; 0 if it is not constant."""
     value, scale = node.input(0), node.input(1)
     const = None if scale is None or value is None or value.dtype is not DType.FLOAT else scale.constant
     return 0.0 if const is None else float(np.abs(const.numpy().astype(np.float64)).min(initial=np.inf))
 
 
 def _sum_unit(value: Value) -> float:
-    """The unit in which a sum of quantized products counts, behind the activation of its operator; 0 for other values.
+    """The scale of a sum of quantized products, at the output of its operator's activation; 0 for other values.
 
-    Arithmetic in fixed point multiplies the sum by a number from 1/2 to 1 and rounds, before it divides by a power of 2 and
-    rounds again. The first rounding moves a result by up to this unit, and by at most half of it on average.
+    Fixed-point arithmetic multiplies the sum by a number from 1/2 to 1 and rounds; then it divides by a power of 2 and rounds
+    again. The first rounding changes a result by at most this scale, and by at most half of it on average.
     """
     node = value.producer
     while node is not None and node.op in ACTIVATIONS:
@@ -163,7 +164,7 @@ def _sum_unit(value: Value) -> float:
 
 
 def _scale(value: Value | None) -> float:
-    """The largest scale of a dequantized value; 0 for others, and where it is not constant."""
+    """The largest scale of a dequantized value; 0 for other values, or if the scale is not constant."""
     node = None if value is None else value.producer
     scale = node.input(1) if node is not None and node.is_op("DequantizeLinear") else None
     const = None if scale is None else scale.constant
@@ -171,7 +172,7 @@ def _scale(value: Value | None) -> float:
 
 
 def swinging(runs: Sequence[Array]) -> Array:
-    """The elements that move through the whole range of the first of several results, as beside the pole of a function."""
+    """Elements that vary between the results by as much as the largest element of the first one, as near the pole of a function."""
     numbers = [np.where(np.isfinite(a), a, 0).astype(np.float64) for a in runs]
     swing = np.max(numbers, axis=0) - np.min(numbers, axis=0)
     return np.asarray((swing > 0) & (swing >= np.abs(numbers[0]).max(initial=0)))

@@ -1,4 +1,4 @@
-"""Content for inputs that say how a node works: shapes, axes, bounds, scales. Drawn at random, no node would accept them."""
+"""Generates contents for inputs that control a node: shapes, axes, bounds, scales. Nodes would not accept random contents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Content = Callable[[Node, tuple[int, ...]], Array | None]
 
 
 def parameter(value: Value, shape: tuple[int, ...]) -> Array | None:
-    """What an input of this shape must hold for the first node that takes it as a parameter; None where none does."""
+    """Contents of an input of this shape that suit the first node that uses it as a parameter; None if there is no such node."""
     for node, slot in value.uses:
         row = ROWS.get((f"{node.domain}.{node.op}" if node.domain else node.op, slot))
         if row is None and slot == 1 and node.domain == "" and node.op.startswith("Reduce"):
@@ -46,7 +46,7 @@ def _reshape(node: Node, shape: tuple[int, ...]) -> Array | None:
     if declared is not None:
         return declared
     if source is not None and source.rank == math.prod(shape) and not node.attr("allowzero", 0):
-        return np.zeros(shape)  # each dimension as it is
+        return np.zeros(shape)  # 0 keeps a dimension
     return np.array([-1, *[1] * (math.prod(shape) - 1)])
 
 
@@ -73,12 +73,12 @@ def _depth(node: Node, shape: tuple[int, ...]) -> Array:
 
 
 def _region(node: Node, shape: tuple[int, ...]) -> Array:
-    """All of the image."""
+    """A region that covers the whole image."""
     return np.repeat((0.0, 1.0), math.prod(shape) // 2)
 
 
 def _keys(node: Node, shape: tuple[int, ...]) -> Array | None:
-    """How many keys an attention reads: those of the past and those of this run."""
+    """Number of keys that an attention reads: past keys plus those of this run."""
     past, key = node.input(3), node.input(1) or node.input(0)
     lengths = [0 if past is None else past.dim(2), None if key is None else key.dim(1)]
     known = [n for n in lengths if isinstance(n, int)]
@@ -91,13 +91,13 @@ def _last_key(node: Node, shape: tuple[int, ...]) -> Array | None:
 
 
 def _image(node: Node, shape: tuple[int, ...]) -> Array | None:
-    """The image that Col2Im declares to make."""
+    """The image shape that the output of Col2Im declares."""
     found = node.out.static_shape
     return None if found is None else np.array(found[2:])
 
 
 def _block(node: Node, shape: tuple[int, ...]) -> Array | None:
-    """The block of Col2Im with which its columns fill the declared image."""
+    """The block shape of Col2Im for which the columns fill the declared image."""
     source, made, rank = node.inputs[0], node.out.static_shape, math.prod(shape)
     columns = None if source is None or not isinstance(source.type, TensorType) else source.type.static_shape
     if columns is None or made is None or rank > 3 or len(made) != 2 + rank:
@@ -144,4 +144,4 @@ ROWS: dict[tuple[str, int], Content] = {
     ("com.microsoft.GroupQueryAttention", 5): _last_key,
     ("com.microsoft.GroupQueryAttention", 6): _keys,
 }
-"""By operator and slot."""
+"""Functions that return contents, by (operator, slot)."""

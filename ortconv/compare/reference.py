@@ -1,4 +1,4 @@
-"""What a source model computes for some inputs, on each engine, and whether a result is as good."""
+"""The outputs of a source model on each engine, and the judgment of a result against them."""
 
 from __future__ import annotations
 
@@ -45,17 +45,19 @@ if TYPE_CHECKING:
     from ortconv.backends.onnxruntime_cpu import ModelFile
 
 HEAVY = 100 << 20
-"""Sessions of models of more bytes are not kept, since each holds a copy of the weights."""
+"""Sessions of models with more bytes are not kept, because each holds a copy of the weights."""
 
 MANY = 5000
-"""Of models of more nodes, onnxruntime's own result is made only where it has to explain a difference: optimizing takes long."""
+"""For models with more nodes, onnxruntime's own result is computed only if it is needed to explain a difference: the optimization
+takes long.
+"""
 
 Outputs = list[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationSettings:
-    """How a validation is made: on which engines, on whose inputs, within which budget."""
+    """Settings of a validation: engines, inputs and budget."""
 
     engines: tuple[str, ...] = ("numpy", "onnxruntime")
     given: tuple[Mapping[str, Any], ...] = ()
@@ -63,15 +65,15 @@ class ValidationSettings:
     fix_dims: Mapping[str, int] = field(default_factory=dict)
     custom_op_library: Path | None = None
     numpy: str = "numpy"
-    """The backend of the engine numpy. On `numpy:reference`, accelerated forms add no rounding to a difference."""
+    """The backend for the engine numpy. `numpy:reference` keeps the rounding of accelerated kernels out of the difference."""
     fixed_point: bool = False
-    """Whether the result is computed in fixed point where it is quantized, which rounds sums earlier than the source does."""
+    """True if quantized parts of the result are computed in fixed point, which rounds sums earlier than the source does."""
     error_budget: float | None = None
-    """The error allowed to float outputs of a result in float16. Made up inputs are then in the usual range only."""
+    """Permitted error of float outputs, for a result in float16. With it, generated inputs are only in the usual range."""
 
 
 class Reference:
-    """What a source model computes for some inputs, on each engine that runs it."""
+    """The outputs of a source model for some sets of inputs, on each engine that runs it."""
 
     def __init__(self, model: Model, source: Path, settings: ValidationSettings) -> None:
         self.source, self.settings, self.clock = source, settings, Clock(settings.budget)
@@ -82,7 +84,7 @@ class Reference:
         self.random = _random_outputs(graph)
         self.stacked = {k for k, v in enumerate(graph.outputs) if v.producer is not None and v.producer.is_op("Loop")}
         self.unstable: set[int] = set()
-        """The outputs that were accepted since rounding alone moves those of the source as far."""
+        """Indices of outputs accepted because rounding alone moves the source's own outputs as far."""
         self.is_narrow = is_narrow(graph)
         self.trials: list[Trial] = []
         self.outputs: dict[str, list[Outputs | None]] = {}
@@ -108,7 +110,7 @@ class Reference:
 
     @property
     def backend(self) -> str:
-        """The engine whose numbers are at hand without waiting; empty if there is none."""
+        """The engine whose outputs are available without waiting; empty if there is none."""
         return "numpy" if "numpy" in self.outputs else "onnxruntime" if "onnxruntime" in self.outputs else ""
 
     @property
@@ -117,19 +119,19 @@ class Reference:
 
     @property
     def skipped(self) -> str | None:
-        """Why the source runs nowhere; None if it does."""
+        """The reason why the source runs on no engine; None if it runs."""
         self.wait()
         return None if self.outputs else "; ".join(dict.fromkeys(self.reasons.values())) or "no engine was asked"
 
     def wait(self) -> None:
-        """Wait for what runs beside the conversion."""
+        """Wait for the run that takes place during the conversion."""
         if self._late is not None:
             self._late.result()
 
     # ------------------------------------------------------------------ running the source
 
     def _collect(self, engine: str, graph: Graph, run: Run) -> None:
-        """Choose the inputs by what an engine accepts, and note its outputs."""
+        """Select the inputs that an engine accepts, and store its outputs."""
         try:
             for trial, results in trials(graph, run, self.settings.given, self.clock, self.notes):
                 if trial.is_large and self.settings.error_budget is not None:
@@ -161,7 +163,7 @@ class Reference:
             self._run_shrunk()
 
     def _run_shrunk(self) -> None:
-        """Run the source on smaller inputs than it declares. onnxruntime would not take these."""
+        """Run the source on smaller inputs than it declares. onnxruntime would refuse these."""
         declared = self.reasons[self.settings.numpy]
         self.is_shrunk = True
         model = self._loaded()
@@ -173,7 +175,7 @@ class Reference:
             self.notes.append(f"compared on smaller inputs than declared: {declared}")
 
     def _run_onnxruntime(self, graph: Graph, opening: Future[ModelFile | None]) -> None:
-        """Run the source on onnxruntime: beside the conversion where the inputs are chosen, else now."""
+        """Run the source on onnxruntime: during the conversion if the inputs are selected already, else now."""
         if self.is_shrunk or not (self.trials or _is_worth_trying(self.reasons.get("numpy"))):
             return
         if self.trials:
@@ -199,10 +201,10 @@ class Reference:
         if any(outputs is not None for outputs in found):
             self.outputs["onnxruntime"] = found
             if self._shows_own:
-                self.own_outputs(0)  # here it runs beside the conversion
+                self.own_outputs(0)  # here it runs during the conversion
 
     def _open(self) -> ModelFile | None:
-        """The source as onnxruntime opens it; None if it does not, with the reason noted."""
+        """The source opened by onnxruntime; None, with the reason stored, if that fails."""
         try:
             return open_file(self.source, False, self.settings.custom_op_library)
         except BackendError as error:
@@ -210,7 +212,7 @@ class Reference:
             return None
 
     def own_outputs(self, i: int) -> Outputs | None:
-        """What onnxruntime makes of the source with the session options of an app; None where it fails."""
+        """onnxruntime's outputs of the source with the session options of an app; None if the run fails."""
         if i not in self._own:
             self._own[i] = None
             with suppress(BackendError), within(self.clock.left / 2):
@@ -224,7 +226,9 @@ class Reference:
     # ------------------------------------------------------------------ judging results
 
     def judge(self, engine: str, results: Sequence[Outputs | None], where: str, hint: str, excused: bool) -> Difference:
-        """Hold outputs against those of the source on the same engine. MismatchError where rounding does not explain them."""
+        """Compare outputs with those of the source on the same engine. Raises MismatchError if a
+        difference is more than rounding.
+        """
         worst = Difference()
         self._widen_tolerances()
         for i, (trial, want, got) in enumerate(zip(self.trials, self.outputs[engine], results, strict=True)):
@@ -242,7 +246,7 @@ class Reference:
         return worst
 
     def is_within_budget(self, i: int, results: Outputs, share: float) -> tuple[bool, float]:
-        """Whether numpy's outputs for a set of inputs use at most a share of the error budget, and their largest error."""
+        """(True if numpy's outputs for set `i` of inputs use at most `share` of the error budget, their largest error)."""
         self._widen_tolerances()
         want = self.outputs["numpy"][i]
         fits, error = True, 0.0
@@ -258,25 +262,25 @@ class Reference:
         return fits, error
 
     def _is_open(self, k: int, want: Any, got: Any) -> bool:
-        """Whether an output holds random numbers, or the rows of a Loop without turns, whose shape the model does not say."""
+        """True if an output contains random numbers, or is a Loop output of zero iterations, whose shape the model leaves open."""
         if k in self.random:
             return _has_same_form(want, got)
         return k in self.stacked and _has_no_rows(want) and _has_no_rows(got) and want.dtype == got.dtype
 
     def _difference(self, k: int, found: Gap) -> Difference:
-        """A gap as a difference that is relative to the range of the output, where its tolerance is."""
+        """A gap as a difference; its scaled value is relative to the range of the output if the tolerance is."""
         difference, size = found.difference(), max(found.magnitude, self.tolerances[k].range)
         if difference.mismatch is not None or not size:
             return difference
         return replace(difference, scaled=found.largest / size)
 
     def _widen_tolerances(self) -> None:
-        """With an error budget, let limits be relative to the range of each output over all inputs."""
+        """With an error budget, make limits relative to the range of each output over all inputs."""
         if self.settings.error_budget is not None and not any(t.range for t in self.tolerances):
             self.tolerances = [replace(t, range=self._range(k)) for k, t in enumerate(self.tolerances)]
 
     def _range(self, k: int) -> float:
-        """The largest finite element of an output over all inputs; 0 where it is no array of numbers."""
+        """The largest finite magnitude of an output over all inputs; 0 if it is not an array of numbers."""
         found = (outputs[k] for runs in self.outputs.values() for outputs in runs if outputs is not None)
         arrays = (np.abs(a[np.isfinite(a)]) for a in found if _is_numeric(a))
         return float(max((a.max(initial=0) for a in arrays), default=0.0))
@@ -297,10 +301,10 @@ class Reference:
         )
 
     def _strays(self, engine: str, i: int, k: int, got: Any, found: Gap) -> int:
-        """How many elements alone are infinite or NaN where that is no matter of rounding.
+        """Number of elements that are infinite or NaN in only one of the two outputs, without those that rounding explains.
 
-        Where the source itself leaves the range of floats on large inputs, on one engine, it depends on the order of operations,
-        and so it does for an element that moves through the whole range by rounding.
+        If the source itself overflows on large inputs, on some engine, the overflow depends on the order of operations. The same
+        holds for an element that rounding moves through the whole range.
         """
         want = self.outputs[engine][i]
         if want is None or not _is_numeric(want[k]) or not _is_numeric(got):
@@ -313,7 +317,7 @@ class Reference:
         return int(np.count_nonzero(stray(want[k], got) & ~swinging(same)))
 
     def _is_like_own(self, i: int, k: int, got: Any, found: Gap) -> bool:
-        """Whether onnxruntime makes the same of the source, or is as far from it."""
+        """True if onnxruntime's own result of the source matches, or has as large a gap and the output is quantized."""
         if "onnxruntime" not in self.outputs:
             return False
         want, own = self.outputs["onnxruntime"][i], self.own_outputs(i)
@@ -324,7 +328,7 @@ class Reference:
         return accepts(self.tolerances[k], gap(own[k], got)) or as_far
 
     def _is_nearer_to_wide(self, engine: str, i: int, k: int, got: Any) -> bool:
-        """Whether a result is as near to the computation in float32 as the source is on one engine, or within the limit of it."""
+        """True if a result is as near to the computation in float32 as the source on some engine, or within the limit."""
         want, exact = self.outputs[engine][i], self._widened(i)
         if exact is None or want is None:
             return False
@@ -338,9 +342,9 @@ class Reference:
         )
 
     def _is_near_to_numpy(self, i: int, k: int, got: Any) -> bool:
-        """Whether a result of onnxruntime is as near to numpy's of the source as onnxruntime's of the source is.
+        """True if onnxruntime's result is as near to numpy's outputs of the source as onnxruntime's outputs of the source are.
 
-        Its approximations differ between kernels: a fused sigmoid of large negative numbers is another one.
+        onnxruntime's approximations differ between kernels: a fused sigmoid of large negative numbers is computed differently.
         """
         runs, others = (self.outputs.get(name) for name in ("numpy", "onnxruntime"))
         exact, want = runs[i] if runs else None, others[i] if others else None
@@ -349,10 +353,10 @@ class Reference:
         return gap(exact[k], got).explained_by(gap(exact[k], want[k]))
 
     def _is_within_errors(self, engine: str, i: int, k: int, got: Any) -> bool:
-        """Whether each element is as near to the truth as the source is on one engine, or is left open by the model.
+        """True if each element is as near to the truth as the source on some engine, or is undefined by the model.
 
-        The truth is the computation in float32 for narrow types, else the source's own. Where the source makes NaN,
-        infinity is as good: which of them comes out depends on the order of operations.
+        The truth is the computation in float32 for narrow types, else the source's own output. If the source returns NaN, infinity
+        is accepted: which of the two results depends on the order of operations.
         """
         ran = [outputs[k] for outputs in self._ran(i)]
         want = self.outputs[engine][i]
@@ -368,11 +372,11 @@ class Reference:
         return fits(self.tolerances[k], truth, got, errors)
 
     def _ran(self, i: int) -> list[Outputs]:
-        """What the source makes of a set of inputs, on each engine that runs it."""
+        """The source's outputs for set `i` of inputs, on each engine that runs it."""
         return [outputs for outputs in (runs[i] for runs in self.outputs.values()) if outputs is not None]
 
     def _left_open(self, i: int, k: int) -> Array:
-        """The elements of an output that follow from what a model leaves open; a single False where nothing does."""
+        """Mask of an output's elements that depend on undefined results; a single False if there are none."""
         runs, none = self.outputs.get("numpy"), np.zeros((), bool)
         plain = None if runs is None else runs[i]
         if i not in self._settled:
@@ -404,7 +408,7 @@ class Reference:
         return self._wide[i]
 
     def _explains_by_movement(self, i: int, k: int, found: Gap) -> bool:
-        """Whether the source's own output moves as far when its inputs and constants move by rounding."""
+        """True if the source's own output moves as far under rounding errors in its inputs and constants."""
         want = self.outputs[self.backend][i]
         if want is None or not self._movements.explain(found, i, self.trials[i].feeds, want, k):
             return False
@@ -412,7 +416,7 @@ class Reference:
         return True
 
     def _run_moved(self, direction: Direction, feeds: Feeds) -> Outputs:
-        """The source's outputs; where numpy runs it, with constants that are off by rounding."""
+        """The source's outputs for moved inputs; on numpy, constants have rounding errors as well."""
         if "numpy" not in self.outputs:
             run = open_file(self.source, False, self.settings.custom_op_library).run
         else:
@@ -449,12 +453,14 @@ class Reference:
         )
 
     def own_difference(self, i: int, k: int) -> Difference | None:
-        """How far onnxruntime's result of the source with default options is from the source."""
+        """The difference between the source and onnxruntime's result of it with default options."""
         want, own = self.outputs["onnxruntime"][i], self.own_outputs(i)
         return None if want is None or own is None else gap(want[k], own[k]).difference()
 
     def own_scaled(self) -> float | None:
-        """The largest of these differences for the inputs for which they are known, the first ones unless there are MANY nodes."""
+        """The largest of these differences over the inputs with known results. Those of the first set are computed if needed,
+        unless the model has more than MANY nodes.
+        """
         if self._shows_own:
             self.own_outputs(0)
         own = [
@@ -464,7 +470,7 @@ class Reference:
 
 
 def _is_worth_trying(reason: str | None) -> bool:
-    """Whether onnxruntime may run what numpy does not: not where it is memory or time that is missing."""
+    """True if onnxruntime may run a model that numpy cannot run: not if the reason is a lack of memory or time."""
     return reason is None or (
         not reason.startswith(("a run needs", "one run takes", "Loop ")) and "turns" not in reason
     )
@@ -487,7 +493,7 @@ def _has_no_rows(result: Any) -> bool:
 
 
 def _random_outputs(graph: Graph) -> set[int]:
-    """The outputs that depend on random numbers."""
+    """Indices of outputs that depend on random numbers."""
     drawn: set[Value] = set()
     for node in graph:
         reads = [*node.inputs, *(captures(node) if node.attrs and node.subgraphs else ())]

@@ -1,4 +1,4 @@
-"""A model with smaller inputs than it declares, for proofs on numpy where the declared ones do not fit into memory."""
+"""Reduces a model's declared input sizes, for validation on numpy when the declared inputs do not fit into memory."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from ortconv.ir.graph import Graph
 from ortconv.ir.types import TensorType
 
 LONG = 64
-"""Input dimensions above this are free to be smaller."""
+"""Input dimensions above this size are made free."""
 
 
 def can_shrink(graph: Graph) -> bool:
-    """Whether an input has a dimension that `shrink` makes free."""
+    """True if an input has a dimension that `shrink` would make free."""
     return any(isinstance(d, int) and d > LONG for v in graph.inputs if v.const is None for d in v.shape or ())
 
 
 def shrink(graph: Graph) -> None:
-    """Make long input dimensions free, in place. What inner values declare of their dimensions is dropped."""
+    """Make long input dimensions free, in place. Declared dimensions of inner values are removed."""
     for value in graph.inputs:
         type = value.type
         if isinstance(type, TensorType) and type.shape is not None and value.const is None:

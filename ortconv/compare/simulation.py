@@ -1,7 +1,7 @@
-"""Times on simulated devices, with a CPU backend as the baseline.
+"""Estimates times on simulated devices, relative to a CPU backend.
 
 A simulated device computes with NNAPI's reference kernels, which are slower than those of a CPU backend. So the nodes of each
-partition run on the numpy backend as well, and the times of the reference kernels are scaled to the time that this takes.
+partition also run on the numpy backend, and the times of the reference kernels are scaled to its time.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ortconv.nnapi.simulated import Metered, metered
 from ortconv.runtime.backend import Program, Region
 
 WARM_UP = 2
-"""Runs of the numpy backend that do not count: the first one plans, the second one records."""
+"""Runs of the numpy backend that are not measured: the first one plans, the second one records."""
 
 
 class TimedPartitions(RecordingBackend):
-    """NNAPI with partitions that are timed."""
+    """The NNAPI backend, with timed partitions."""
 
     def __init__(self, options: NnapiOptions | None = None) -> None:
         super().__init__(options)
@@ -37,7 +37,9 @@ class TimedPartitions(RecordingBackend):
         return self._timed[-1]
 
     def simulated(self, seconds: float) -> float | None:
-        """How long the last run, which took `seconds` here, takes with simulated devices; None if it used none of them."""
+        """The estimated time with simulated devices of the last run, which took `seconds` here; None if it used no simulated
+        device.
+        """
         if not any(partition.executions for partition in self._timed):
             return None
         return seconds + sum(partition.simulated_seconds() - partition.seconds for partition in self._timed)
@@ -65,7 +67,7 @@ class _TimedPartition:
         return results
 
     def simulated_seconds(self) -> float:
-        """`simulated_seconds` of the last run."""
+        """The estimated time of the last run, see the function `simulated_seconds`."""
         if not self.executions or self._inputs is None:
             return self.seconds
         start = time.perf_counter()
@@ -77,10 +79,10 @@ class _TimedPartition:
 
 
 def simulated_seconds(seconds: float, baseline: float, executions: Sequence[Metered]) -> float:
-    """The time of a partition with its executions on devices.
+    """The estimated time of a partition with these executions on devices.
 
     The partition took `seconds` here with the reference kernels, and its nodes take `baseline` seconds on the numpy backend. All
-    computing, that on devices included, is scaled by their ratio; launches, copies and delays are added.
+    computing time, including that on devices, is scaled by the ratio; launches, copies and delays are added.
     """
     beside = seconds - sum(one.seconds for one in executions)
     scale = baseline / (beside + sum(one.computing for one in executions))

@@ -1,4 +1,4 @@
-"""How far two runs of the same function may be apart, and how far they are."""
+"""Differences between two runs of the same function, and the limits on them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
 QUANTIZED_LIMIT = 0.05
-"""Where activations are rounded to 8 bits, sums in another order move values by whole steps."""
+"""The limit for graphs with activations rounded to 8 bits: sums in another order change values by whole quantization steps."""
 
 EPSILON = {
     DType.FLOAT16: 2.0**-10, DType.BFLOAT16: 2.0**-7, DType.FLOAT8E4M3FN: 2.0**-3, DType.FLOAT8E4M3FNUZ: 2.0**-3,
     DType.FLOAT8E5M2: 2.0**-2, DType.FLOAT8E5M2FNUZ: 2.0**-2,
 }  # fmt: skip
-"""From 1 to the next number, for floats narrower than those that sums are kept in."""
+"""Distance from 1 to the next number, for floats narrower than the type in which sums are accumulated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Largest absolute difference, the same over the largest magnitude, and the reason where values cannot be compared."""
+    """The largest absolute difference, the same relative to the largest magnitude, and the reason if values cannot be compared."""
 
     max_abs: float = 0.0
     scaled: float = 0.0
@@ -41,7 +41,9 @@ class Difference:
 
 
 def difference(want: Any, got: Any) -> Difference:
-    """The difference of two outputs: arrays, or lists of arrays. NaN equals NaN, an infinity itself; integers must be equal."""
+    """The difference of two outputs: arrays, or lists of arrays. NaN equals NaN, an infinity equals
+    itself; integers must be equal.
+    """
     if want is None or got is None or isinstance(want, list) or isinstance(got, list):
         return _of_sequences(want, got)
     a, b = np.asarray(want), np.asarray(got)
@@ -72,7 +74,7 @@ def _of_sequences(want: Any, got: Any) -> Difference:
 
 
 def _unequal(a: Array, b: Array, rtol: float, atol: float) -> Array:
-    """Where arrays of one type differ by more than that; integers by more than atol."""
+    """Mask of elements that differ by more than atol + rtol * |expected|; integers by more than atol."""
     if a.dtype == object or a.dtype.kind == "b":
         return np.asarray(a != b)
     x, y = (v.astype(np.complex128 if v.dtype.kind == "c" else np.float64) for v in (a, b))
@@ -82,9 +84,9 @@ def _unequal(a: Array, b: Array, rtol: float, atol: float) -> Array:
 
 
 def beyond(want: Any, got: Any, rtol: float, atol: float) -> str | None:
-    """How an output differs from what is expected by more than atol + rtol * |expected|; None if it does not.
+    """Describe how an output differs from the expected one by more than atol + rtol * |expected|; None if it does not.
 
-    Integers may differ by atol at most. NaN equals NaN, an infinity itself.
+    Integers may differ by at most atol. NaN equals NaN, an infinity equals itself.
     """
     if isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
         parts = (beyond(a, b, rtol, atol) for a, b in zip(want, got, strict=True))
@@ -113,7 +115,7 @@ def worst(differences: Iterable[Difference]) -> Difference:
 
 
 def limit(graph: Graph, dtypes: Sequence[DType | None]) -> float:
-    """The scaled difference to allow for such outputs: rounding grows with the longest sum and the number of sums."""
+    """The permitted scaled difference for these outputs: rounding grows with the longest sum and the number of sums."""
     found = Allowance(dtypes)
     for node in graph.walk():
         found.add(node)
@@ -121,7 +123,7 @@ def limit(graph: Graph, dtypes: Sequence[DType | None]) -> float:
 
 
 class Allowance:
-    """The scaled difference to allow for what some nodes compute together; nodes can be added as they run."""
+    """The permitted scaled difference for nodes that compute a value together; nodes can be added as they run."""
 
     def __init__(self, dtypes: Iterable[DType | None] = ()) -> None:
         self._narrow = max((EPSILON.get(d, 0.0) for d in dtypes if d is not None), default=0.0)
@@ -154,7 +156,7 @@ def quantizes(node: Node) -> bool:
 
 
 def _sum_length(node: Node) -> int:
-    """How many products one output element sums; 0 for operators that do not sum."""
+    """Number of products in the sum of one output element; 0 for operators that do not sum."""
     if traits(node).has(Trait.SUMS):
         weight = node.input(1)
         shape = None if weight is None else weight.static_shape

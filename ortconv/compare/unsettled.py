@@ -1,4 +1,4 @@
-"""Undefined results: the integer that NaN or a float beyond its range becomes, and effects of the sign of a zero."""
+"""Removes undefined results: the integer to which NaN or a float out of range is converted, and effects of the sign of a zero."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
 
 OTHER = 3
-"""The number that is converted in place of a float that has no integer."""
+"""The number that is converted instead of a float without a defined integer."""
 
 
 def settle(graph: Graph) -> int:
-    """Convert OTHER where a conversion has no defined result, and divide by zeros of the other sign, in place; the changes."""
+    """Convert OTHER instead of floats without a defined result, and negate zeros in divisors, in place. Return the number of
+    changes.
+    """
     count = 0
     for part in graph.graphs():
         for node in list(part):
@@ -39,7 +41,7 @@ def _is_integer(cast: Node) -> bool:
 
 
 def _in_range(graph: Graph, node: Node, value: Value, to: DType) -> Value:
-    """The value where the integer type has its whole part, else OTHER."""
+    """The value if its whole part is within the integer type's range, else OTHER."""
     signed = to.numpy.kind == "i"
     least, bound = (-(2.0 ** (to.bits - 1)), 2.0 ** (to.bits - 1)) if signed else (0.0, 2.0**to.bits)
     with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""Proof by running: does a converted model load where it will be used, and compute what the source computes?"""
+"""Validation by running: a converted model must load where it will be used, and its outputs must match those of the source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ortconv.runtime.session import Session
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What was found on one engine. `own` is how far onnxruntime's own result of the source is from the source."""
+    """The result on one engine. `own` is the difference between onnxruntime's own result of the source and the source."""
 
     name: str
     version: str = ""
@@ -31,10 +31,10 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What a validation found, on each engine and as the worst of them.
+    """The result of a validation: for each engine, and the worst over the engines.
 
-    `backend` names those on which numbers were compared. `skipped` says why there were none; `excused` names rewrites that may
-    exceed the limit; `notes` are what was left out, or found in the source.
+    `backend` names the engines on which numbers were compared. `skipped` is the reason if there were none; `excused` names rewrites
+    that may exceed the limit; `notes` state what was left out, or was found in the source.
     """
 
     backend: str = ""
@@ -51,10 +51,10 @@ class Validation:
 def validate(
     expected: Reference, converted: Path, excused: Collection[str] = (), needs_provider: bool = False
 ) -> Validation:
-    """Hold a converted file against the source on every engine that was asked for.
+    """Compare a converted file with the source on every requested engine.
 
-    MismatchError where numbers differ by more than rounding explains, unless rewrites are excused: then only where types or shapes
-    differ. UnsupportedError where onnxruntime does not load or run the file, but where it `needs_provider` for some nodes.
+    Raises MismatchError if numbers differ by more than rounding explains; with excused rewrites, only if types or shapes differ.
+    Raises UnsupportedError if onnxruntime does not load or run the file, unless it `needs_provider` for some nodes.
     """
     expected.wait()
     with expected.clock:
@@ -83,7 +83,7 @@ UNSTABLE = "off by more than the limit, but rounding alone moves the source's ow
 
 
 def remarks(expected: Reference) -> tuple[str, ...]:
-    """What is to be known of the inputs, and of outputs that were not held to their limits."""
+    """Notes about the inputs, and about outputs for which the limits were not applied."""
     return (*expected.notes, *_about(expected, expected.random, RANDOM), *_about(expected, expected.unstable, UNSTABLE))
 
 
@@ -156,7 +156,9 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: tuple[str, ..
 
 
 def hold(expected: Reference, model: Model, stage: str, excused: Collection[str] = (), hint: str = "") -> None:
-    """Run a model on numpy as it is after a stage of the pipeline. MismatchError naming the stage where it differs."""
+    """Run a model on numpy in its state after a stage of the pipeline. Raises MismatchError, with
+    the stage, if its outputs differ.
+    """
     session = Session(model, [expected.settings.numpy])
     results = [session.run(None, trial.feeds) for trial in expected.trials]
     expected.judge(

@@ -1,4 +1,6 @@
-"""Whether an output is as good as the reference: within rounding, or off by no more than what rounding does to the source."""
+"""Decides if an output is as good as the reference: the difference is rounding, or no larger than the effect of rounding on the
+source.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +18,26 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
 QUANTIZED_RMS = 0.01
-"""How large the error of quantized sums may be on average, over the average magnitude."""
+"""Limit on the RMS error of quantized sums, relative to the average magnitude."""
 
 FLOORS = {DType.FLOAT16: 2.0**-23, DType.BFLOAT16: 1e-38, DType.FLOAT: 1e-37, DType.DOUBLE: 1e-300}
-"""Differences that mean nothing: two subnormals of float16, less than the smallest normal number of other types."""
+"""Differences too small to matter: two subnormals of float16, less than the smallest normal number of other types."""
 
 LAST_BITS = 2.0**-14
-"""Floats that are closer than this, relative to the largest, are not counted as different."""
+"""Floats closer than this, relative to the largest, are not counted as different."""
 
 TIMES = 2.0
-"""A difference is explained by one of the source's own that is at least half as large."""
+"""A difference is explained by one between results of the source that is at least 1/TIMES as large."""
 
 MOVES = frozenset((*named(Trait.MOVES, Trait.JOINS, Trait.PICKS), "Pad"))
-"""Operators whose first results are elements of their first input; a Pad fills up with a constant."""
+"""Operators whose first result consists of elements of their first input; Pad adds a constant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """What one output may differ by. `step` is the scale of its quantized values, where it has them.
+    """The permitted difference of one output. `step` is the scale of its quantized values, if it has them.
 
-    The limit is relative to the largest element of the output, or to `range` where that is greater.
+    The limit is relative to the largest element of the output, or to `range` if that is greater.
     """
 
     limit: float
@@ -50,14 +52,14 @@ class Tolerance:
 
 
 def tolerances(graph: Graph, error_budget: float | None = None) -> list[Tolerance]:
-    """The tolerance of each output of a source model; no limit is below the error budget."""
+    """The tolerance of each output of a source model. No limit is less than the error budget."""
     allowed = max(limit(graph, [v.dtype for v in graph.outputs]), error_budget or 0.0)
     quantized = error_budget is None and allowed == QUANTIZED_LIMIT and any(map(quantizes, graph.walk()))
     return [Tolerance(allowed, v.dtype, quantized, _step(v) if quantized else None) for v in graph.outputs]
 
 
 def _step(value: Value | None) -> float | None:
-    """How far two neighboring quantized values are apart behind an output; None where it holds no quantized values."""
+    """The distance between neighboring quantized values in an output; None if it has no quantized values."""
     for _ in range(64):
         node = None if value is None else value.producer
         if node is None:
@@ -79,8 +81,9 @@ def _step(value: Value | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The distance between two results of one form: the largest and the average one, how many elements are off by more than the
-    last bits, and how many are infinite or NaN in one alone. `mismatch` is the reason why they cannot be compared.
+    """The distance between two results: the largest and the RMS difference, the number of elements that differ by more than the
+    last bits, and the number of elements that are infinite or NaN in only one of them. `mismatch` is the reason if they cannot be
+    compared.
     """
 
     largest: float = 0.0
@@ -93,7 +96,7 @@ class Gap:
     mismatch: str | None = None
 
     def explained_by(self, other: Gap, times: float = TIMES) -> bool:
-        """Whether another gap between results of the source, so many times as wide, is as wide in every respect."""
+        """True if `times` the gap `other`, which is between results of the source, is at least as large in every respect."""
         if self.mismatch is not None or other.mismatch is not None:
             return False
         return (
@@ -113,7 +116,7 @@ class Gap:
 
 
 def gap(want: Any, got: Any) -> Gap:
-    """The distance between two outputs: arrays, None, or lists of arrays, of which the widest counts."""
+    """The gap between two outputs: arrays, None, or lists of arrays, of which the widest gap counts."""
     if want is None or got is None or isinstance(want, list) or isinstance(got, list):
         if want is None and got is None:
             return Gap()
@@ -162,13 +165,13 @@ def _numeric(a: Array, b: Array) -> Gap:
 
 
 def stray(want: Array, got: Array) -> Array:
-    """The elements that are infinite or NaN in one of two arrays alone."""
+    """Mask of elements that are infinite or NaN in only one of two arrays."""
     finite = np.isfinite(want) & np.isfinite(got)
     return np.asarray(~finite & ~((want == got) | (np.isnan(want) & np.isnan(got))))
 
 
 def accepts(tolerance: Tolerance, found: Gap) -> bool:
-    """Whether a gap between the reference and a result is rounding by the tolerance alone."""
+    """True if a gap between the reference and a result is within the tolerance."""
     if found.mismatch is not None or found.strays:
         return False
     if not found.largest:
@@ -184,12 +187,12 @@ def accepts(tolerance: Tolerance, found: Gap) -> bool:
 
 
 def few(size: int) -> int:
-    """How many of `count` quantized values may be a step off: those that lie at rounding ties."""
+    """Number of quantized values out of `size` that may differ by one step: those at rounding ties."""
     return min(2 + size // 50, -(-size // 4))
 
 
 def widest(gaps: Sequence[Gap]) -> Gap:
-    """One gap that is as wide as each of several in every respect."""
+    """A gap that is as wide as every given gap in every respect."""
     return Gap(
         max((g.largest for g in gaps), default=0.0),
         max((g.rms for g in gaps), default=0.0),
@@ -200,7 +203,7 @@ def widest(gaps: Sequence[Gap]) -> Gap:
 
 
 def apart(truth: Array, result: Array) -> Array:
-    """How far each element is from the truth: infinitely where one alone is NaN or infinite."""
+    """Absolute difference of each element from the truth; infinite if only one of the two is NaN or infinite."""
     a, b = truth.astype(np.float64), result.astype(np.float64)
     with np.errstate(all="ignore"):
         distance = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
@@ -208,7 +211,7 @@ def apart(truth: Array, result: Array) -> Array:
 
 
 def fits(tolerance: Tolerance, truth: Array, got: Array, errors: Array) -> bool:
-    """Whether each element is as near to the truth as an error that is allowed for it, but for rounding."""
+    """True if each element is as near to the truth as its entry in `errors`, apart from rounding."""
     sure = np.abs(truth[np.isfinite(errors)].astype(np.float64))
     magnitude = float(sure[np.isfinite(sure)].max(initial=0))
     is_float = tolerance.dtype is not None and tolerance.dtype.is_float

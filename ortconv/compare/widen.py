@@ -1,4 +1,4 @@
-"""The same computation in float32: what float16 and bfloat16 results are held against where their rounding differs."""
+"""Converts a graph to float32, as the reference for float16 and bfloat16 results when their rounding differs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ NARROW = frozenset({DType.FLOAT16, DType.BFLOAT16})
 
 
 def is_narrow(graph: Graph) -> bool:
-    """Whether a graph computes anything in a narrow type."""
+    """True if a value of the graph has a narrow type."""
     return any(v is not None and v.dtype in NARROW for node in graph.walk() for v in node.outputs)
 
 
 def widen(graph: Graph) -> None:
-    """Make every narrow value of a graph float32, constants included, in place."""
+    """Convert every narrow value of a graph to float32, constants included, in place."""
     for part in graph.graphs():
         for value in (*part.inputs, *part.initializers.values()):
             _widen(value)
@@ -54,7 +54,7 @@ def _wide_tensor(tensor: Tensor) -> Tensor:
 
 
 def wide(fed: Any) -> Any:
-    """What is fed for an input, as the widened graph takes it."""
+    """An input converted to the type that the widened graph expects."""
     if isinstance(fed, list):
         return [wide(element) for element in fed]
     if not isinstance(fed, np.ndarray) or fed.dtype == object:
@@ -63,7 +63,7 @@ def wide(fed: Any) -> Any:
 
 
 def narrow(result: Any, like: Any) -> Any:
-    """A result of the widened graph in the type of another one."""
+    """A result of the widened graph, converted to the type of `like`."""
     if isinstance(result, list) and isinstance(like, list) and len(result) == len(like):
         return [narrow(a, b) for a, b in zip(result, like, strict=True)]
     if isinstance(result, np.ndarray) and isinstance(like, np.ndarray) and result.dtype == np.float32:

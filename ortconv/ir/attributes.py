@@ -64,11 +64,11 @@ Attribute: TypeAlias = Union[
     tuple[int, ...],
     "Graph",
 ]
-"""An attribute's value; its Python type is its ONNX type. A plain tuple of int counts as Ints."""
+"""An attribute's value; its Python type determines its ONNX type. A plain tuple of int counts as Ints."""
 
 
 def content(value: Attribute) -> Hashable:
-    """A key that is equal for equal attributes: tensors by their elements, floats by their bits, graphs by identity."""
+    """A hash key that is equal for equal attributes: tensors compare by elements, floats by bits, graphs by identity."""
     if isinstance(value, Tensor):
         return value.dtype, value.shape, value.digest()
     if isinstance(value, SparseTensor):

@@ -1,4 +1,4 @@
-"""Casts that a change of element types adds, and the attributes that it changes."""
+"""Inserts Casts after a change of element types, and names the attributes that state an element type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
 
 
 def add_cast(graph: Graph, value: Value, dtype: DType, before: Node | None) -> Value:
-    """A Cast of a value, in front of a node, or at the end of the graph for None."""
+    """Insert a Cast of `value` before the node `before`, or at the end of the graph if it is None. Return its output."""
     node = graph.add_node(
         "Cast",
         [value],
@@ -24,7 +24,9 @@ def add_cast(graph: Graph, value: Value, dtype: DType, before: Node | None) -> V
 
 
 def return_instead(graph: Graph, value: Value, cast: Value, hint: str) -> None:
-    """Let the graph return a Cast of an output under the output's name; the value gets a name like the hint."""
+    """Make the graph return `cast` instead of its output `value`. The cast gets the output's name, the value a fresh name from
+    `hint`.
+    """
     name = value.name
     graph.rename(value, graph.fresh(hint))
     graph.rename(cast, name)

@@ -1,4 +1,4 @@
-"""Sets that grow together."""
+"""Disjoint sets (union-find)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class DisjointSets(Generic[T]):
-    """Items, each in a set of its own at first."""
+    """Disjoint sets of items. At first, each item is in a set of its own."""
 
     def __init__(self, items: Iterable[T]) -> None:
         self._parent = {item: item for item in items}
@@ -26,11 +26,11 @@ class DisjointSets(Generic[T]):
         return item
 
     def join(self, a: T, b: T) -> None:
-        """Make one set of theirs."""
+        """Merge the sets of `a` and `b`."""
         self._parent[self.find(a)] = self.find(b)
 
     def sets(self) -> list[list[T]]:
-        """All sets, in the order of their first items, items in order."""
+        """All sets in the order of their first items, each with its items in order."""
         found: dict[T, list[T]] = {}
         for item in self._parent:
             found.setdefault(self.find(item), []).append(item)

@@ -3,13 +3,13 @@
 Contract (checked by `ortconv.ir.verify`):
 
 * A value is a graph input, an initializer, both (an overridable initializer), or one output of one node.
-* A value knows its uses: every (node, slot) that reads it, in order of insertion, those of nodes in subgraphs included.
-* A node belongs to one graph; nodes of a graph form a list in topological order at the borders of passes.
-* A subgraph (an attribute of type Graph) reads outer values simply by holding them as inputs of its nodes. Its outputs
-  are always values of its own.
-* Names are unique along every chain of nested graphs, and a name given by `fresh` is unique in the whole model. Only inputs and
-  outputs of a subgraph whose node finds them by name may have the name of an outer value, which nothing inside reads then.
-* Iterating over a graph survives insertion and removal, also of the node just visited.
+* A value knows its uses: every (node, slot) that reads it, in order of insertion, including nodes in subgraphs.
+* A node belongs to one graph. The nodes of a graph form a list, which is in topological order before and after each pass.
+* A subgraph (an attribute of type Graph) reads outer values by having them as inputs of its nodes. Its outputs are
+  always values of its own.
+* Names are unique along every chain of nested graphs, and a name from `fresh` is unique in the whole model. The one exception: if
+  a node refers to inputs and outputs of its subgraph by name, they may have the name of an outer value that nothing inside reads.
+* Iteration over a graph survives insertion and removal of nodes, even of the node just visited.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Value:
-    """An edge of the graph. Made and changed by Graph only."""
+    """An edge of the graph. Only Graph creates and changes values."""
 
     __slots__ = ("const", "graph", "index", "is_input", "is_output", "name", "producer", "type", "uses")
 
@@ -53,7 +53,7 @@ class Value:
 
     @property
     def constant(self) -> Tensor | None:
-        """The dense constant that this value always has: an initializer that no caller can override."""
+        """The dense constant that this value always has: an initializer that no caller can override. Else None."""
         const = self.const
         return const if isinstance(const, Tensor) and not self.is_input else None
 
@@ -64,17 +64,17 @@ class Value:
 
     @property
     def dtype(self) -> DType | None:
-        """The element type, where this is a tensor of known type."""
+        """The element type; None if the value is no tensor or its type is unknown."""
         return self.type.dtype if isinstance(self.type, TensorType) else None
 
     @property
     def shape(self) -> Shape | None:
-        """The shape, where this is a tensor of known rank."""
+        """The shape; None if the value is no tensor or its rank is unknown."""
         return self.type.shape if isinstance(self.type, TensorType) else None
 
     @property
     def static_shape(self) -> tuple[int, ...] | None:
-        """The shape, where all of it is known."""
+        """The shape; None unless all dimensions are known."""
         return self.type.static_shape if isinstance(self.type, TensorType) else None
 
     @property
@@ -88,7 +88,7 @@ class Value:
         return shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
 
     def retype(self, type: ValueType | None) -> None:
-        """Give it another type, or one that says more."""
+        """Set the type."""
         self.type = type
         if self.graph is not None and self.graph.journal is not None:
             self.graph.journal.saw((self,))
@@ -98,7 +98,7 @@ class Value:
 
 
 class Node:
-    """One application of an operator. Made and changed by Graph only, attributes and `ep` excepted."""
+    """One application of an operator. Only Graph creates and changes nodes, except for attributes and `ep`."""
 
     __slots__ = (
         "attrs",
@@ -124,26 +124,26 @@ class Node:
         self.inputs: tuple[Value | None, ...] = ()
         self.outputs: tuple[Value | None, ...] = ()
         self.ep = ""
-        """The execution provider that takes the node; empty for the CPU."""
+        """The execution provider that the node is assigned to; empty for the CPU."""
         self.doc = ""
         self.graph: Graph | None = None
         self.prev: Node | None = None
         self.next: Node | None = None
         self.place = 0
-        """Where it stood in its graph when `ortconv.optimizer.looks` last counted."""
+        """Position in its graph when `ortconv.optimizer.looks` last counted."""
         self.touched = 0
-        """The run of a pass during which something near it changed last, as counted there."""
+        """The pass run, as numbered by `ortconv.optimizer.looks`, in which something near the node last changed."""
 
     def attr(self, name: str, default: T) -> T:
-        """An attribute's value, or the default. The caller vouches that the types agree."""
+        """An attribute's value, or the default. The caller guarantees that it has the type of the default."""
         return self.attrs.get(name, default)  # type: ignore[return-value]
 
     def input(self, slot: int) -> Value | None:
-        """An input, or None where it is left out."""
+        """An input; None if it is absent."""
         return self.inputs[slot] if slot < len(self.inputs) else None
 
     def output(self, slot: int) -> Value | None:
-        """An output, or None where it is left out."""
+        """An output; None if it is absent."""
         return self.outputs[slot] if slot < len(self.outputs) else None
 
     @property
@@ -168,7 +168,7 @@ class Node:
 
     @property
     def label(self) -> str:
-        """How messages call this node: operator and name, or its first output where it has no name."""
+        """The node as messages call it: operator and name, or its first output if it has no name."""
         op = f"{self.domain}:{self.op}" if self.domain else self.op
         name = self.name or next((v.name for v in self.outputs if v is not None), "?")
         return f"{op} '{name}'"
@@ -180,11 +180,11 @@ class Node:
 
 
 class Graph(Links):
-    """Nodes in order, inputs, outputs and initializers. All mutation goes through this class.
+    """Nodes in order, inputs, outputs and initializers. All changes go through this class.
 
-    `initializers` holds the constants of this graph by name, `opsets` the operator set versions of the model (one dict,
-    shared with all subgraphs). `owner` is the node whose attribute this graph is, None for the main graph.
-    `journal` is told of every change, where there is one.
+    `initializers` holds the constants of this graph by name, and `opsets` the operator set versions of the model (one dict, shared
+    with all subgraphs). `owner` is the node that has this graph as an attribute, None for the main graph. `journal`, if set, is
+    notified of every change.
     """
 
     def __init__(self, name: str = "", *, parent: Graph | None = None) -> None:
@@ -201,7 +201,7 @@ class Graph(Links):
         self._names: set[str] = set() if parent is None else parent._names
         self._tried: dict[str, int] = {} if parent is None else parent._tried
         self._subgraphs: list[None] = [] if parent is None else parent._subgraphs
-        """One entry for each subgraph that the model ever had: most have none, and need no search for them."""
+        """One entry for each subgraph that the model has ever had. Most models have none, so no search for subgraphs is needed."""
         if parent is not None:
             self._subgraphs.append(None)
 
@@ -212,11 +212,11 @@ class Graph(Links):
         return self.owner.graph if self.owner is not None else None
 
     def opset(self, domain: str = "") -> int:
-        """The version of an operator set that the model imports; 0 if it does not."""
+        """The version of an operator set that the model imports; 0 if it imports none."""
         return self.opsets.get(domain, 0)
 
     def walk(self) -> Iterator[Node]:
-        """Every node of this graph and of all graphs below it, outer nodes before those inside them."""
+        """Every node of this graph and its subgraphs; outer nodes come before those inside them."""
         if not self._subgraphs:
             yield from self
             return
@@ -226,14 +226,14 @@ class Graph(Links):
                 yield from sub.walk()
 
     def graphs(self) -> Iterator[Graph]:
-        """This graph and all graphs below it."""
+        """This graph and all its subgraphs, at any depth."""
         yield self
         for node in self if self._subgraphs else ():
             for sub in node.subgraphs:
                 yield from sub.graphs()
 
     def encloses(self, other: Graph | None) -> bool:
-        """True if `other` is this graph or lies somewhere inside it."""
+        """True if `other` is this graph or one of its subgraphs, at any depth."""
         while other is not None:
             if other is self:
                 return True
@@ -243,7 +243,7 @@ class Graph(Links):
     # ------------------------------------------------------------------ names
 
     def fresh(self, hint: str) -> str:
-        """A name that no value of the model has, resembling the hint; it is taken from then on."""
+        """Return a name like `hint` that no value of the model has, and reserve it."""
         hint = hint or "value"
         name = hint
         if hint in self._names:
@@ -255,7 +255,7 @@ class Graph(Links):
         return name
 
     def rename(self, value: Value, name: str) -> None:
-        """Give a value another name. The caller vouches that no other value that sees it has that name."""
+        """Rename a value. The caller guarantees that no other value in scope has the new name."""
         assert value.graph is self
         if value.name in self.initializers and self.initializers[value.name] is value:
             del self.initializers[value.name]
@@ -274,7 +274,9 @@ class Graph(Links):
         return value
 
     def add_initializer(self, name: str, const: Tensor | SparseTensor, input: Value | None = None) -> Value:
-        """A constant with exactly this name. A graph input of that name, looked up if not given, becomes overridable."""
+        """Add a constant with exactly this name. A graph input of this name becomes overridable; it is looked up unless given as
+        `input`.
+        """
         value = input
         if value is None and name in self._names:
             value = next((v for v in self.inputs if v.name == name), None)
@@ -287,7 +289,7 @@ class Graph(Links):
         return value
 
     def constant(self, tensor: Tensor, hint: str) -> Value:
-        """A constant with a fresh name made from the hint."""
+        """Add a constant with a fresh name like `hint`."""
         return self.add_initializer(self.fresh(hint), tensor)
 
     def add_node(
@@ -302,9 +304,9 @@ class Graph(Links):
         types: Sequence[ValueType | None] = (),
         before: Node | None = None,
     ) -> Node:
-        """Make a node and insert it before another one, at the end by default.
+        """Create a node and insert it before the node `before`, by default at the end.
 
-        `outputs` is the number of outputs, which get fresh names, or their exact names (None for one that is left out).
+        `outputs` is the number of outputs, which get fresh names, or a list of their exact names (None for an absent output).
         """
         node = Node(op, domain, name, dict(attrs) if attrs else {})
         if isinstance(outputs, int):
@@ -329,7 +331,7 @@ class Graph(Links):
         return node
 
     def set_outputs(self, outputs: Iterable[Value]) -> None:
-        """Say which values the graph returns. They must be distinct values of this graph."""
+        """Set the values that the graph returns. They must be distinct values of this graph."""
         before = self.outputs
         for value in self.outputs:
             value.is_output = False
@@ -356,7 +358,7 @@ class Graph(Links):
                 value.uses[node, slot] = None
 
     def set_input(self, node: Node, slot: int, value: Value | None) -> None:
-        """Replace one input of a node, extending its inputs where the slot lies beyond them."""
+        """Replace one input of a node; its list of inputs is extended if the slot is beyond the end."""
         inputs = list(node.inputs) + [None] * (slot + 1 - len(node.inputs))
         old = inputs[slot]
         if self.journal is not None:
@@ -369,16 +371,16 @@ class Graph(Links):
             value.uses[node, slot] = None
 
     def replace_uses(self, old: Value, new: Value) -> None:
-        """Let every reader of `old`, in this graph and below, read `new`. What the graph returns stays as it is."""
+        """Make every reader of `old`, in this graph and its subgraphs, read `new`. Graph outputs are unchanged."""
         for node, slot in list(old.uses):
             assert node.graph is not None
             node.graph.set_input(node, slot, new)
 
     def replace(self, old: Value, new: Value) -> None:
-        """Let `new` stand for `old` everywhere, also as a graph output, whose name stays what it was.
+        """Replace `old` by `new` everywhere. If `old` is a graph output, `new` becomes the output and gets its name.
 
-        Where `new` cannot take over the name (it is an input, a constant, returned already, or from an outer graph) an
-        Identity is inserted before the producer of `old`.
+        If `new` cannot take over the name (it is an input, a constant, already an output, or from an outer graph), an Identity is
+        inserted before the producer of `old`.
         """
         if self.journal is not None:
             self.journal.stands(new, old)
@@ -399,7 +401,7 @@ class Graph(Links):
         self.outputs[place] = new
 
     def remove(self, node: Node) -> None:
-        """Take a node out, whose outputs must be unused. It keeps its link to the next node, so loops go on."""
+        """Remove a node whose outputs are unused. It keeps its link to the next node, so that loops over the graph continue."""
         for value in node.outputs:
             if value is not None and (value.uses or value.is_output):
                 raise GraphError(f"cannot remove: output '{value.name}' is in use", node=node.label)
@@ -410,7 +412,9 @@ class Graph(Links):
         self._unlink(node)
 
     def remove_dead(self, node: Node) -> int:
-        """Remove a node if nothing uses its outputs, then its producers in this graph likewise; the number removed."""
+        """Remove a node if its outputs are unused, then in the same way its producers in this graph. Return the number of removed
+        nodes.
+        """
         removed, stack = 0, [node]
         while stack:
             node = stack.pop()
@@ -430,21 +434,22 @@ class Graph(Links):
         return removed
 
     def move(self, node: Node, before: Node | None) -> None:
-        """Put a node of this graph before another one, or at the end."""
+        """Move a node of this graph before the node `before`, or to the end if it is None."""
         self._unlink(node)
         self._link(node, before)
 
     def drop_initializer(self, value: Value) -> None:
-        """Forget a constant that nothing uses. An overridable one becomes a plain input."""
+        """Remove an unused constant. An overridable one becomes a plain input."""
         assert not value.uses
         assert not value.is_output
         del self.initializers[value.name]
         value.const = None
 
     def absorb(self, sub: Graph, before: Node) -> list[Value]:
-        """Move all nodes and constants of a subgraph without inputs into this graph, before a node; its former outputs.
+        """Move all nodes and constants of a subgraph without inputs into this graph, before a node. Return the subgraph's former
+        outputs.
 
-        Names that exist here already are replaced by fresh ones. The subgraph is empty afterward.
+        Names that already exist here are replaced by fresh ones. The subgraph is empty afterward.
         """
         outputs = list(sub.outputs)
         sub.set_outputs(())
@@ -461,7 +466,7 @@ class Graph(Links):
         return outputs
 
     def prune(self) -> int:
-        """Drop the constants that nothing uses, in subgraphs too. Overridable ones stay. Returns how many went."""
+        """Remove unused constants, in subgraphs too. Overridable ones stay. Return the number of removed constants."""
         dropped = 0
         for graph in self.graphs():
             for value in list(graph.initializers.values()):
@@ -471,7 +476,7 @@ class Graph(Links):
         return dropped
 
     def sort(self) -> None:
-        """Order the nodes topologically, changing the order only where it must be. GraphError on a cycle."""
+        """Sort the nodes topologically; nodes that are in order already keep it. Raises GraphError if there is a cycle."""
         if not is_topological(self):
             self._relink(topological(self))
 
@@ -488,12 +493,12 @@ class Graph(Links):
             self.journal.went(node)
 
     def noted(self, node: Node) -> None:
-        """Say that attributes of a node were changed."""
+        """Notify the journal that attributes of a node were changed."""
         if self.journal is not None:
             self.journal.read(node, node.outputs)
 
     def _release(self) -> None:
-        """Withdraw every use that nodes in here make of any value."""
+        """Remove all uses of values by nodes in this graph and its subgraphs."""
         for node in self.walk():
             if self.journal is not None:
                 self.journal.saw(node.inputs)
@@ -515,5 +520,5 @@ def captures(node: Node) -> list[Value]:
 
 
 def finds_values_by_name(node: Node) -> bool:
-    """True if the inputs and outputs of the node's subgraphs are known by their names, as those of BeamSearch are."""
+    """True if the node refers to inputs and outputs of its subgraphs by their names, as BeamSearch does."""
     return node.domain == "com.microsoft"

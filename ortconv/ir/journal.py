@@ -1,4 +1,4 @@
-"""Records of a graph's edits. A graph without a journal pays one comparison for each edit."""
+"""Records of a graph's edits. Without a journal, an edit costs one extra comparison."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happened between two looks: the labels of the nodes that went and came; nodes and bytes are the whole model's.
+    """The edits between two calls of Journal.take: labels of the removed and added nodes, and totals for the whole model.
 
-    Bytes are those of the constants that something reads or returns; seconds include the search for what to change.
+    Bytes count constants that are read or returned; seconds include the time spent on finding the edits.
     """
 
     consumed: tuple[str, ...]
@@ -29,26 +29,28 @@ class Change:
 
 
 FEW = 16
-"""Readers of a value that an edit may concern. Where there are more, no pattern takes them all in."""
+"""Maximum number of readers of a constant for which an edit marks the readers as changed. No pattern covers all readers of a
+constant with more.
+"""
 
 
 class Edits:
-    """Follows a graph and all below it until closed: which nodes changed, and how many there are of each operator."""
+    """Follows a graph and its subgraphs until closed: records the changed nodes, and counts the nodes of each operator."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self.changed: dict[Node, None] = {}
-        """Nodes that came, read something else, or share a value with such; nodes that are gone may be among them."""
+        """Nodes that were added, have other inputs, or share a value with such a node. Removed nodes may be among them."""
         self.links = 0
-        """How often a node came or went."""
+        """Number of times that a node was added or removed."""
         self.operators: Counter[tuple[str, str]] = Counter()
-        """Nodes of each domain and operator."""
+        """Number of nodes for each (domain, operator)."""
         for g in graph.graphs():
             g.journal = self
             self.operators.update((node.domain, node.op) for node in g)
 
     def came(self, node: Node) -> None:
-        """A node was put into a graph."""
+        """Called when a node has been added to a graph."""
         self.links += 1
         self.changed[node] = None
         self.operators[node.domain, node.op] += 1
@@ -57,17 +59,17 @@ class Edits:
                 g.journal = self
 
     def went(self, node: Node) -> None:
-        """A node was taken out of a graph."""
+        """Called when a node has been removed from a graph."""
         self.links += 1
         self.operators[node.domain, node.op] -= 1
 
     def read(self, node: Node, values: Iterable[Value | None]) -> None:
-        """A node began or ceased to read these values, or its attributes changed."""
+        """Called when a node starts or stops reading these values, or its attributes have changed."""
         self.changed[node] = None
         self.saw(values)
 
     def saw(self, values: Iterable[Value | None]) -> None:
-        """These values gained or lost a reader, or their type changed."""
+        """Called when these values gain or lose a reader, or their type has changed."""
         changed = self.changed
         for value in values:
             if value is not None:
@@ -78,16 +80,16 @@ class Edits:
                         changed[node] = None
 
     def stands(self, new: Value, old: Value) -> None:
-        """A value took the place of another one, everywhere."""
+        """Called when `new` replaces `old` everywhere."""
 
     def close(self) -> None:
-        """Stop following."""
+        """Detach from the graph and its subgraphs."""
         for g in self._graph.graphs():
             g.journal = None
 
 
 class Journal(Edits):
-    """Edits with their names and sizes; the time for each edit does not depend on the graph's size."""
+    """Records edits with labels and sizes. The time for an edit does not depend on the graph's size."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
@@ -111,7 +113,7 @@ class Journal(Edits):
             self._came[node] = _size(node)
 
     def went(self, node: Node) -> None:
-        """A node was removed from a graph."""
+        """Called when a node has been removed from a graph."""
         if self._came.pop(node, None) is None:
             self._went[node] = node.label, _size(node)
 
@@ -124,7 +126,7 @@ class Journal(Edits):
         self._heirs[old] = new
 
     def names(self) -> dict[str, str]:
-        """The names of the values that nodes of the main graph made at first and still make, each with its name today."""
+        """Current names, by original name, of values of the main graph that nodes produced at first and still do."""
         found = {}
         for name, value in self._names.items():
             seen = {value}
@@ -136,7 +138,7 @@ class Journal(Edits):
         return found
 
     def take(self) -> Change:
-        """What happened since the last time."""
+        """The edits since the previous call."""
         nodes, count, seconds = self.nodes, self.bytes, time.perf_counter() - self._began
         self.nodes += sum(self._came.values()) - sum(size for _, size in self._went.values())
         for value in self._touched:

@@ -1,6 +1,6 @@
-"""Which kernels ONNX Runtime's CPU provider has, by operator, version and types, and since which release.
+"""The kernels of ONNX Runtime's CPU provider by operator, version and types, and the release that introduced each.
 
-`releases.json` holds what the released wheels say; `schemas/releases.py` writes it. Releases are positions in RELEASES.
+`releases.json` holds the data of the released wheels; `schemas/releases.py` writes it. A release is a position in `releases()`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from ortconv.ir.schema import Schema, schema, schema_of, schema_of_id, serves, t
 from ortconv.ir.types import Dim, DType, OptionalType, SequenceType, Shape, TensorType, ValueType
 
 UNKNOWN = ""
-"""The type of a value of which it is not known."""
+"""The type of a value whose type is unknown."""
 
 TENSORS = {dtype: f"tensor({dtype.name.lower()})" for dtype in DType}
-"""Tensor types as kernels name them."""
+"""Tensor types in the notation of kernels."""
 
 KernelTypes = tuple[str | None, ...]
 
@@ -27,7 +27,7 @@ WIDER = {"tensor(float16)": "tensor(float)"}
 
 
 class KernelUse(NamedTuple):
-    """How a node uses an operator: the types of its inputs and outputs, None where one is left out, shapes of the inputs."""
+    """A use of an operator by a node: the types of inputs and outputs (None for an absent one), and the shapes of inputs."""
 
     schema: Schema
     inputs: KernelTypes
@@ -42,13 +42,13 @@ class KernelUse(NamedTuple):
         return slot < len(self.inputs) and self.inputs[slot] is not None
 
     def dim(self, slot: int, axis: int) -> Dim:
-        """A dimension of an input; None if it is not known."""
+        """A dimension of an input; None if it is unknown."""
         shape = self.shapes[slot] if slot < len(self.shapes) else None
         return shape[axis] if shape is not None and axis < len(shape) else None
 
 
 def use_of(node: Node) -> KernelUse | None:
-    """How a node uses its operator; None where nobody knows the operator."""
+    """The use of its operator by a node; None if the operator is unknown."""
     found = schema_of(node)
     if found is None:
         return None
@@ -61,7 +61,7 @@ def _texts(values: Sequence[Value | None]) -> KernelTypes:
 
 
 def type_text(type: ValueType | None) -> str:
-    """A type as kernels name it; maps and sparse tensors, of which few kernels have several, are not looked at."""
+    """A type in the notation of kernels. Maps and sparse tensors count as unknown: few kernels distinguish them."""
     if isinstance(type, TensorType):
         return TENSORS[type.dtype]
     if isinstance(type, (SequenceType, OptionalType)):
@@ -75,15 +75,15 @@ def type_text(type: ValueType | None) -> str:
 
 
 def has_kernel(node: Node, release: int | None = None) -> bool:
-    """True if a release, by default the newest, and all later ones have a kernel for a node as it is.
+    """True if `release` (default: the newest) and all later ones have a kernel for the node as it is.
 
-    Or may have one, where others define the operator.
+    Also true for an operator of another domain, which may have one.
     """
     return node.domain not in _domains() or _is_served(_first(node), release)
 
 
 def lacks_kernel(node: Node, release: int | None = None) -> bool:
-    """True if there is no kernel for a node, nor one that computes it in float32 between Casts."""
+    """True if there is no kernel for a node, not even one that computes it in float32 between Casts."""
     return not has_kernel(node, release) and not _is_served(_first(node, cast=True), release)
 
 
@@ -92,7 +92,7 @@ def _is_served(first: int | None, release: int | None) -> bool:
 
 
 def _first(node: Node, *, cast: bool = False) -> int | None:
-    """The first release that runs a node, with `cast` if need be in float32 where it is in float16; None if none does."""
+    """The first release that runs a node; None if none does. With `cast`, float16 may be computed in float32."""
     if node.domain == "":  # a version of an ONNX operator never changes
         assert node.graph is not None
         return _first_standard(node.op, node.graph.opset(), _texts(node.inputs), _texts(node.outputs), cast)
@@ -111,7 +111,7 @@ def _first_use(use: KernelUse | None, cast: bool) -> int | None:
 
 
 def _widened(use: KernelUse | None) -> KernelUse | None:
-    """The same in float32 where it is in float16."""
+    """The same use with float32 instead of float16."""
     if use is None:
         return None
     inputs, outputs = (tuple([t and WIDER.get(t, t) for t in types]) for types in (use.inputs, use.outputs))
@@ -120,7 +120,7 @@ def _widened(use: KernelUse | None) -> KernelUse | None:
 
 @cache
 def _first_kernel(op_id: str, inputs: KernelTypes, outputs: KernelTypes) -> int | None:
-    """The first release with a kernel for an operator with these types, as all later ones have; None if the newest has none."""
+    """The first release since which every release has a kernel for an operator with these types; None if the newest has none."""
     served = _serving(op_id, inputs, outputs)
     oldest = len(releases())
     while (since := min((s for s, until in served if s < oldest <= until + 1), default=oldest)) < oldest:
@@ -129,7 +129,7 @@ def _first_kernel(op_id: str, inputs: KernelTypes, outputs: KernelTypes) -> int 
 
 
 def _serving(op_id: str, inputs: KernelTypes, outputs: KernelTypes) -> list[tuple[int, int]]:
-    """The first and last releases of the kernels that serve an operator with these types."""
+    """(first, last) release of each kernel for an operator with these types."""
     found = schema_of_id(op_id)
     assert found is not None
     places = type_arguments(found)
@@ -146,7 +146,7 @@ def _serving(op_id: str, inputs: KernelTypes, outputs: KernelTypes) -> list[tupl
 
 @cache
 def newest_kernels() -> Mapping[str, frozenset[tuple[int, int]]]:
-    """The kernels of the newest release by DOMAIN:OPERATOR: the first and the last version of the operator that each serves."""
+    """The kernels of the newest release by DOMAIN:OPERATOR, each as the (first, last) operator version that it serves."""
     newest = len(releases()) - 1
     found = {
         name: frozenset((first, last) for first, last, _, _, until in rows if until >= newest)
@@ -156,7 +156,7 @@ def newest_kernels() -> Mapping[str, frozenset[tuple[int, int]]]:
 
 
 def _type_at(sides: tuple[KernelTypes, KernelTypes], places: Sequence[tuple[int, int]]) -> str:
-    """The type of the first input or output of these that the node has."""
+    """The type at the first of `places` that the node has."""
     types = (sides[side][slot] for side, slot in places if slot < len(sides[side]))
     return next((type for type in types if type), UNKNOWN)
 
@@ -165,18 +165,18 @@ def _type_at(sides: tuple[KernelTypes, KernelTypes], places: Sequence[tuple[int,
 
 
 def releases() -> Sequence[str]:
-    """The releases of ONNX Runtime that are known, oldest first, such as "1.18"."""
+    """The known releases of ONNX Runtime, oldest first, such as "1.18"."""
     names: list[str] = _document()["releases"]
     return names
 
 
 def release_named(name: str) -> int:
-    """The position of a release, given as 1.18 or 1.18.1. ValueError for one that is not known."""
+    """The position of a release, given as 1.18 or 1.18.1. Raises ValueError for an unknown release."""
     return list(releases()).index(".".join(name.split(".")[:2]))
 
 
 def first_release(use: KernelUse) -> int | None:
-    """The first release that runs this use of an operator, as all later ones do; None if not even the newest does."""
+    """The first release since which every release runs this use of an operator; None if the newest does not."""
     oldest = _first_kernel(use.schema.id, use.inputs, use.outputs)
     if oldest is None:
         return None
@@ -194,21 +194,22 @@ def first_release(use: KernelUse) -> int | None:
 
 
 def later_attributes(found: Schema) -> Mapping[str, int]:
-    """The attributes that an operator got after the release that brought it, and the release."""
+    """Attributes that an operator got after the release that introduced it, with their release."""
     later: dict[str, int] = _document()["attributes"].get(found.id, {})
     return later
 
 
 def first_release_of(node: Node, *, cast: bool = False) -> int:
-    """The first release that runs a node; the oldest known one where none has a kernel, or others define the operator.
+    """The first release that runs a node. It is the oldest known release if none has a kernel, or if the operator is of another
+    domain.
 
-    With `cast`, a node of float16 may be computed in float32.
+    With `cast`, float16 may be computed in float32.
     """
     return _first(node, cast=cast) or 0
 
 
 def first_release_of_imports(graph: Graph) -> int:
-    """The first release that knows the versions of the operator sets that a model's nodes come from."""
+    """The first release that supports the versions of all operator sets used by a model's nodes."""
     found, domains = 0, {node.domain for node in graph.walk()}
     for domain, versions in _document()["opsets"].items():
         if domain in domains:
@@ -219,7 +220,7 @@ def first_release_of_imports(graph: Graph) -> int:
 
 
 def first_release_of_action(action: str) -> int:
-    """The first release that knows a saved action."""
+    """The first release that supports a saved action."""
     first: int = _document()["actions"].get(action, 0)
     return first
 
@@ -234,7 +235,9 @@ def _activation(use: KernelUse) -> Iterator[str]:
 
 
 def _attention(use: KernelUse) -> Iterator[str]:
-    """Attention with the attributes of today; a bias of the scores, which heads or batches may share; past keys; no biases."""
+    """The forms of an attention: present-day attributes; a score bias, and its broadcast over heads or batches; past keys; absent
+    biases.
+    """
     op, heads = use.schema.op, use.attr("num_heads")
     if op == "Attention":
         yield f"{op}_today"
@@ -259,8 +262,9 @@ FORMS: dict[tuple[str, str], Callable[[KernelUse], Iterable[str]]] = {
     ("com.microsoft", "Attention"): _attention,
     ("com.microsoft", "MultiHeadAttention"): _attention,
 }
-"""Uses of operators that came later than the operator and are neither attributes nor inputs, by the name of the model that
-`schemas/releases.py` tries: schemas/release_forms/NAME.txt."""
+"""Forms of use that came later than the operator and are neither attributes nor inputs. A function returns the names of the forms
+of a use; each is the name of the model that `schemas/releases.py` tries: schemas/release_forms/NAME.txt.
+"""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Nodes in a row: a linked list, iteration over which survives insertion and removal."""
+"""A linked list of nodes; iteration over it survives insertion and removal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Links:
-    """The nodes whose `graph` this is, in order. A removed node keeps its link to the next one, so that loops continue."""
+    """The nodes of a graph, in order. A removed node keeps its link to the next one, so that loops continue."""
 
     def __init__(self) -> None:
         self._head: Node | None = None
@@ -35,7 +35,7 @@ class Links:
         return self._count
 
     def _link(self, node: Node, before: Node | None) -> None:
-        """Put a node before another one, or at the end."""
+        """Insert a node before the node `before`, or at the end if it is None."""
         self._count += 1
         if before is None:
             self._append(node)
@@ -68,7 +68,7 @@ class Links:
         self._count -= 1
 
     def _relink(self, order: Iterable[Node]) -> None:
-        """Put the same nodes into another order."""
+        """Put the nodes into the order of `order`, which has the same nodes."""
         self._head = self._tail = None
         for node in order:
             self._append(node)

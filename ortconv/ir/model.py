@@ -1,4 +1,4 @@
-"""A model: the main graph and what surrounds it."""
+"""A model: the main graph and its metadata."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ortconv.ir.graph import Graph, Node
 
 
 class Arity(NamedTuple):
-    """How many formal inputs or outputs there are, and how many actual ones the last takes, where it is variadic."""
+    """The number of formal inputs or outputs, and, if the last one is variadic, the number of actual ones that it has."""
 
     formal: int
     variadic: int | None = None
@@ -28,16 +28,17 @@ NODES_MADE: dict[tuple[str, str], int] = {
     ("ConvActivationFusion", "ConvAct"): 1,
     ("MatMulNBitsFusion", "FuseBias"): 0,
 }  # fmt: skip
-"""The optimizers of onnxruntime that replay saved fusions, their actions, and how many nodes each makes; where it makes none,
-the target stays and loses its neighbors."""
+"""The number of nodes that each saved fusion creates, by (optimizer of onnxruntime, action). For 0, the target stays and its
+neighbors are removed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedFusion:
-    """A fusion that onnxruntime may make when it loads the model: an action of one of its optimizers, and its nodes.
+    """A fusion that onnxruntime may apply when it loads the model: an action of one of its optimizers, and its nodes.
 
-    `nodes` are those before the target, the target, those behind it, and one that goes with them; None where an optional one is
-    left out. `produced` are the operators of the nodes that the action makes, as domain:operator:since_version.
+    `nodes` lists the nodes before the target, the target, the nodes after it, and an extra one if the action has it; None is an
+    absent optional node. `produced` lists the operators of the created nodes as domain:operator:since_version.
     """
 
     optimizer: str
@@ -56,7 +57,7 @@ class SavedFusion:
 
 @dataclass
 class Model:
-    """What an .onnx or .ort file holds. The operator set versions are `graph.opsets`."""
+    """The content of an .onnx or .ort file. The operator set versions are in `graph.opsets`."""
 
     graph: Graph
     ir_version: int = 8
@@ -67,12 +68,12 @@ class Model:
     doc: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
     saved: list[SavedFusion] = field(default_factory=list)
-    """Fusions left to onnxruntime, of all graphs."""
+    """Fusions left to onnxruntime, in all graphs."""
     path: str = ""
-    """The file it came from, for messages."""
+    """The file that the model was loaded from, for messages."""
     file_bytes: int = 0
-    """The size of that file and of those with weights of it."""
+    """The size of that file plus its files of external weights."""
     external: tuple[str, ...] = ()
-    """The files with weights of it, relative to its folder."""
+    """The files of external weights, relative to the model's folder."""
     warnings: list[str] = field(default_factory=list)
-    """What was repaired when the file was read, one sentence each."""
+    """Repairs made when the file was read, one sentence each."""

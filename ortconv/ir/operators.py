@@ -1,7 +1,7 @@
-"""Facts about operators: one row each, asked for by name of the fact.
+"""Facts about operators, called traits: one row per operator.
 
-Every operator of ONNX has a row here, and every operator of ONNX Runtime's own that has a kernel; a row without facts says
-that none of them holds. What an operator maps to (a kernel, a support rule, a lowering) is not a fact and stands there.
+Every operator of ONNX has a row, and so has every operator of ONNX Runtime that has a kernel. A row without traits means that no
+trait holds. Kernels, support rules and lowerings are not traits; they are in tables of their own.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from ortconv.ir.graph import Node
 
 
 class Trait(Enum):
-    """What may hold of an operator, whatever its attributes."""
+    """A property of an operator that holds for all values of its attributes."""
 
     ELEMENTWISE = auto()
-    """Each element of the output follows from the element of input 0 at the same place; other inputs hold for all elements."""
+    """Each output element depends on the element of input 0 at the same position; other inputs apply to all elements."""
     BROADCASTS = auto()
-    """Each element of the output follows from the elements at the same place of all inputs, which broadcast."""
+    """Each output element depends on the elements of all inputs, broadcast, at the same position."""
     COMMUTATIVE = auto()
-    """Two inputs give the same bits in either order. Not Max and Min: of zeros of both signs they may return either."""
+    """Swapping the two inputs does not change a bit of the result. Not Max and Min: of +0 and -0 they may return either."""
     REDUCES = auto()
-    """Combines all elements along axes, an attribute or input 1."""
+    """Combines all elements along axes, which an attribute or input 1 gives."""
     MOVES = auto()
-    """The outputs consist of elements of input 0, chosen by their places."""
+    """The outputs consist of elements of input 0, selected by position."""
     ORDERED = auto()
-    """MOVES, and the output has all elements of input 0 in the same order."""
+    """Like MOVES, and the output has all elements of input 0 in the same order."""
     JOINS = auto()
     """The output consists of the elements of all inputs."""
     PICKS = auto()
-    """The first output consists of elements of input 0, chosen by their values, where there are any to choose from."""
+    """The first output consists of elements of input 0, selected by value, unless there are none to select from."""
     VIEW = auto()
     """numpy returns the outputs as views of input 0."""
     KEEPS_SHAPE = auto()
-    """The first output has the shape of input 0. This also holds of ELEMENTWISE."""
+    """The first output has the shape of input 0. True for every ELEMENTWISE operator, too."""
     NONNEGATIVE = auto()
     """No element of the output is below zero."""
     SUMS = auto()
     """Sums products with the elements of input 1."""
     GROWS = auto()
-    """The output may be far larger than the inputs."""
+    """The output may be much larger than the inputs."""
     RANDOM = auto()
     """Draws random numbers."""
     SHAPED_BY_DATA = auto()
-    """The shapes of the outputs do not follow from shapes and `shaped_by`, or the outputs are sequences or optionals."""
+    """The output shapes depend on values other than those of the `shaped_by` inputs, or the outputs are sequences or optionals."""
     QDQ = auto()
-    """ONNX Runtime computes it in integers between the DequantizeLinear nodes before and the QuantizeLinear nodes behind it."""
+    """ONNX Runtime computes it in integers between DequantizeLinear nodes before it and QuantizeLinear nodes after it."""
     DQ = auto()
-    """ONNX Runtime computes it in integers behind DequantizeLinear nodes, with or without QuantizeLinear behind it."""
+    """ONNX Runtime computes it in integers after DequantizeLinear nodes, with or without QuantizeLinear nodes after it."""
 
 
 class Traits(NamedTuple):
@@ -57,11 +57,13 @@ class Traits(NamedTuple):
 
     flags: frozenset[Trait]
     shaped_by: tuple[int, ...] = ()
-    """The inputs whose values, not only shapes, decide the shapes of the outputs."""
+    """The inputs whose values, and not only shapes, determine the output shapes."""
     random_if: int | None = None
-    """The input that makes the operator draw random numbers where it is true."""
+    """The input that makes the operator draw random numbers if it is true."""
     quantized: int = 0
-    """The number of inputs that have a scale and a zero point behind them. Scale and zero point of the output follow."""
+    """The number of inputs that are each followed by a scale and a zero point. After them come the
+    output's scale and zero point.
+    """
 
     def has(self, *any_of: Trait) -> bool:
         return not self.flags.isdisjoint(any_of)
@@ -70,19 +72,21 @@ class Traits(NamedTuple):
 MICROSOFT = "com.microsoft"
 
 INTERNAL = "ortconv"
-"""Operators of plans, which no model has."""
+"""Domain of internal operators, which are used in plans only, never in models."""
 
 _TABLE: dict[tuple[str, str], Traits] = {}
 _UNKNOWN = Traits(frozenset({Trait.SHAPED_BY_DATA}))
 
 
 def traits(node: Node) -> Traits:
-    """The facts about a node's operator. An operator without a row is SHAPED_BY_DATA, nothing else is known of it."""
+    """The facts about a node's operator. An operator without a row has only the trait SHAPED_BY_DATA."""
     return _TABLE.get((node.domain, node.op), _UNKNOWN)
 
 
 def named(*any_of: Trait, domain: str = "", but: Collection[str] = ()) -> tuple[str, ...]:
-    """The operators of a domain that have one of the traits, except those named, which must have one, too."""
+    """The operators of a domain that have one of the traits. Those listed in `but` are excluded;
+    each must have one of the traits.
+    """
     found = [op for (d, op), row in _TABLE.items() if d == domain and row.has(*any_of)]
     assert set(but) <= set(found), f"exceptions without the trait: {sorted(set(but) - set(found))}"
     return tuple(op for op in found if op not in but)
@@ -101,7 +105,7 @@ def operator(
     random_if: int | None = None,
     quantized: int = 0,
 ) -> None:
-    """Add a row."""
+    """Add a row to the table."""
     _TABLE[domain, op] = Traits(frozenset(flags), shaped_by, random_if, quantized)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def is_topological(graph: Graph) -> bool:
-    """Whether every node comes behind those whose outputs it reads."""
+    """True if every node comes after its producers."""
     seen: set[Node] = set()
     for node in graph:
         if not seen.issuperset(_producers(graph, node)):
@@ -23,7 +23,9 @@ def is_topological(graph: Graph) -> bool:
 
 
 def topological(graph: Graph) -> list[Node]:
-    """The nodes of a graph in topological order, which differs from theirs only where it must. GraphError on a cycle."""
+    """The nodes of a graph in topological order; they keep their present order where possible. Raises GraphError if there is a
+    cycle.
+    """
     order = list(graph)
     position = {node: i for i, node in enumerate(order)}
     reads = [{position[p] for p in _producers(graph, node)} for node in order]
@@ -48,7 +50,7 @@ def topological(graph: Graph) -> list[Node]:
 
 
 def _producers(graph: Graph, node: Node) -> Iterator[Node]:
-    """The nodes of a graph whose outputs a node reads, also from within its subgraphs."""
+    """Nodes of a graph that produce the inputs of a node or outer values that its subgraphs read."""
     for value in node.inputs:
         if value is not None and value.producer is not None and value.graph is graph:
             yield value.producer

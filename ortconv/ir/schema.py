@@ -1,4 +1,4 @@
-"""Operator schemas: formal parameters, attribute defaults and since_version, as ONNX and ONNX Runtime define them."""
+"""Operator schemas of ONNX and ONNX Runtime: formal parameters, attribute defaults and since_version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings
 from ortconv.ir.operators import Trait, traits
 
 OPEN = 2**31 - 1
-"""The last version of a kernel that has none."""
+"""The last version of a kernel that serves all later versions, too."""
 
 INPUT, OUTPUT = 0, 1
 
@@ -21,7 +21,7 @@ INPUT, OUTPUT = 0, 1
 class Formal(NamedTuple):
     """A formal parameter. `type` is a type parameter's name or a fixed type; `kind` is single, optional or variadic.
 
-    The values of a variadic parameter that is not homogeneous may have different types.
+    If a variadic parameter is not `homogeneous`, its values may have different types.
     """
 
     name: str
@@ -41,13 +41,13 @@ class Schema(NamedTuple):
     has_function: bool
     """True if ONNX defines the operator by a function body."""
     attributes: Mapping[str, str] = MappingProxyType({})
-    """By attribute: its type as AttributeProto.AttributeType names it."""
+    """Attribute types by attribute name, in the notation of AttributeProto.AttributeType."""
     required: frozenset[str] = frozenset()
-    """The attributes that every node must state."""
+    """Attributes that every node must have."""
     allowed: Mapping[str, frozenset[str]] = MappingProxyType({})
-    """By type parameter: the types it may have, in ONNX's notation."""
+    """Permitted types by type parameter, in ONNX's notation."""
     least: tuple[int, int] = (0, 0)
-    """The smallest numbers of inputs and of outputs, those left out in between included."""
+    """Minimum numbers of inputs and of outputs; absent ones in between count."""
 
     @property
     def id(self) -> str:
@@ -55,7 +55,7 @@ class Schema(NamedTuple):
         return f"{self.domain}:{self.op}:{self.since}"
 
     def formal_input(self, slot: int) -> Formal | None:
-        """The formal parameter of an actual input; the last one takes all the rest where it is variadic."""
+        """The formal parameter of an actual input; a variadic last parameter serves all further inputs."""
         if slot < len(self.inputs):
             return self.inputs[slot]
         last = self.inputs[-1] if self.inputs else None
@@ -64,7 +64,7 @@ class Schema(NamedTuple):
 
 @cache
 def schema(domain: str, op: str, opset: int) -> Schema | None:
-    """The schema of an operator as of a version of its operator set; None if there is none."""
+    """The schema of an operator for a version of its operator set; None if there is none."""
     if domain in ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "ai.onnx.training"):
         found = _onnx_schema(domain, op, opset)
         if found is not None:
@@ -74,7 +74,7 @@ def schema(domain: str, op: str, opset: int) -> Schema | None:
 
 
 def operators(domain: str) -> list[str]:
-    """The names of all operators of a domain that have a schema in any version, for nearest names in messages."""
+    """The names of all operators of a domain that have a schema in any version, for suggestions in messages."""
     from ortconv.onnxlib import native
 
     known = {s.name for s in native.defs.get_all_schemas() if s.domain == domain}
@@ -82,27 +82,27 @@ def operators(domain: str) -> list[str]:
 
 
 def schema_of_id(text: str) -> Schema | None:
-    """The schema of domain:operator:since_version; None if there is none."""
+    """The schema with the id domain:operator:since_version; None if there is none."""
     domain, op, since = text.rsplit(":", 2)
     found = schema(domain, op, int(since))
     return found if found is not None and found.id == text else None
 
 
 def schema_of(node: Node) -> Schema | None:
-    """The schema of a node under the operator sets of its graph."""
+    """The schema of a node for the operator sets of its graph; None if there is none."""
     assert node.graph is not None
     return schema(node.domain, node.op, node.graph.opset(node.domain))
 
 
 def since_version(node: Node) -> int:
-    """The since_version of a node's schema; where there is no schema, the version of the operator set."""
+    """The since_version of a node's schema; without a schema, the version of the operator set, at least 1."""
     found = schema_of(node)
     assert node.graph is not None
     return found.since if found is not None else max(1, node.graph.opset(node.domain))
 
 
 def attribute(node: Node, name: str) -> Any:
-    """An attribute's value or the default of the schema; None if there is neither."""
+    """An attribute's value, or the schema's default; None if there is neither."""
     if name in node.attrs:
         return node.attrs[name]
     found = schema_of(node)
@@ -110,9 +110,9 @@ def attribute(node: Node, name: str) -> Any:
 
 
 def type_arguments(schema: Schema) -> dict[str, list[tuple[int, int]]]:
-    """Where a kernel finds the type of each type string: (INPUT or OUTPUT, formal index), keys in order of bytes.
+    """The parameters that determine each type string of a kernel, as (INPUT or OUTPUT, formal index). Keys are in byte order.
 
-    A formal parameter of a fixed type is known by its own name.
+    The type string of a parameter with a fixed type is the parameter's name.
     """
     found: dict[str, list[tuple[int, int]]] = {}
     for side, formals in ((INPUT, schema.inputs), (OUTPUT, schema.outputs)):
@@ -123,17 +123,19 @@ def type_arguments(schema: Schema) -> dict[str, list[tuple[int, int]]]:
 
 
 def serves(since: int, first: int, last: int) -> bool:
-    """True if ONNX Runtime takes a kernel of these versions for an operator: one without a last version for its first alone."""
+    """True if ONNX Runtime uses a kernel for versions `first` to `last` for an operator of version `since`. An open `last` serves
+    `first` alone.
+    """
     return since == first or first < since <= last != OPEN
 
 
 def is_deterministic(node: Node) -> bool:
-    """False for nodes that draw random numbers, at any depth."""
+    """False if the node, or a node in its subgraphs, draws random numbers."""
     return not draws(node) and all(is_deterministic(inner) for sub in node.subgraphs for inner in sub)
 
 
 def draws(node: Node) -> bool:
-    """True if a node itself draws random numbers: a Dropout only where its input training_mode is given and may be true."""
+    """True if the node itself draws random numbers. A Dropout does only if its input training_mode is present and may be true."""
     known = traits(node)
     if known.random_if is not None:
         mode = node.input(known.random_if)
@@ -142,7 +144,7 @@ def draws(node: Node) -> bool:
 
 
 def default_attributes(node: Node) -> dict[str, Attribute]:
-    """The schema's defaults for the attributes that a node does not state."""
+    """The schema's defaults for the attributes that a node omits."""
     found = schema_of(node)
     return {} if found is None else {k: v for k, v in found.defaults.items() if k not in node.attrs}
 

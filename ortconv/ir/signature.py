@@ -1,4 +1,4 @@
-"""Does a node fit the schema of its operator? Numbers of operands, attributes, and the types of both."""
+"""Checks nodes against the schemas of their operators: numbers of operands, attributes, and their types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import OptionalType, SequenceType, TensorType, ValueType
 
 STANDARD = frozenset({"", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft"})
-"""Domains all of whose operators have a schema here. Other domains are the user's own."""
+"""Domains for which all operators have a schema here. Operators of other domains are custom."""
 
 _KINDS: dict[type, str] = {
     bool: "INT", int: "INT", float: "FLOAT", str: "STRING", Tensor: "TENSOR", SparseTensor: "SPARSE_TENSOR",
@@ -22,13 +22,13 @@ _KINDS: dict[type, str] = {
 """The ONNX type of an attribute by the Python type of its value; TYPE_PROTO for all others."""
 
 FormalOperand = tuple[str, Formal, Value]
-"""How messages call an operand, its formal parameter, the value."""
+"""(operand as messages call it, formal parameter, value)."""
 
 
 def check_signatures(graph: Graph) -> None:
-    """GraphError for the first node, subgraphs included, that onnxruntime would refuse by its operator's schema.
+    """Raise GraphError for the first node, subgraphs included, that onnxruntime would refuse because of its operator's schema.
 
-    Operators of a user's own domain, and of operator sets that the model does not import, are not looked at.
+    Custom operators, and operator sets that the model does not import, are not checked.
     """
     checked: set[Hashable] = set()
     for node in graph.walk():
@@ -127,7 +127,7 @@ def _check_types(node: Node, found: Schema) -> None:
 
 
 def _listed(allowed: Collection[str], given: str) -> str:
-    """The types that are allowed: those of the kind that was given where there are some."""
+    """The permitted types as text. If some are of the same kind as the given type, such as tensors, only these are listed."""
     kind = given.partition("(")[0]
     near = [type for type in allowed if type.startswith(f"{kind}(")] or allowed
     return ", ".join(sorted(near))
@@ -141,7 +141,7 @@ def _operands(node: Node, found: Schema) -> Iterator[FormalOperand]:
 
 
 def _notation(type: ValueType | None) -> str | None:
-    """A type as schemas write it; None where it is unknown, or of a kind that is not compared: maps, sparse tensors."""
+    """A type in the notation of schemas; None if it is unknown or a map or sparse tensor, which are not compared."""
     if isinstance(type, TensorType):
         return f"tensor({type.dtype.name.lower()})"
     if isinstance(type, SequenceType | OptionalType):

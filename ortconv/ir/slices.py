@@ -1,13 +1,15 @@
-"""What a Slice takes along one axis."""
+"""The indices that a Slice selects along one axis."""
 
 from __future__ import annotations
 
 _WHOLE = (2**31 - 1, 2**63 - 1)
-"""Ends that reach the first element when the step is negative: onnxruntime reads them so, and exporters rely on it."""
+"""Ends that include the first element if the step is negative: onnxruntime interprets them so, and exporters rely on it."""
 
 
 def sliced(start: int, end: int, step: int, size: int) -> range:
-    """The indices that a Slice takes of an axis of `size` elements. `stop` is negative where it goes on to the first element."""
+    """The indices that a Slice selects from an axis of `size` elements. With a negative step, `stop` is -1 if the range goes down
+    to the first element.
+    """
     if step > 0:
         return range(*slice(start, end, step).indices(size))
     start = start + size if start < 0 else start

@@ -1,4 +1,4 @@
-"""Constant tensors: element type, shape and a view of the payload, wherever that lives."""
+"""Constant tensors: element type, shape and a view of the payload."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class Tensor:
     """An immutable dense constant.
 
-    `data` holds the elements in ONNX's raw layout (little endian, row major, sub-byte types packed low bits first) as a
-    memoryview, typically into a mapped file and of any alignment; for strings it is a tuple of bytes.
+    `data` holds the elements in ONNX's raw layout (little endian, row major, sub-byte types packed low bits first). It is a
+    memoryview, often of a mapped file, with any alignment; for strings, it is a tuple of bytes.
     """
 
     __slots__ = ("_array", "data", "dtype", "shape")
@@ -31,7 +31,7 @@ class Tensor:
 
     @classmethod
     def of(cls, array: Any, dtype: DType | None = None) -> Tensor:
-        """A tensor with the elements of anything that numpy takes. Contiguous arrays are not copied."""
+        """A tensor from anything that numpy converts to an array. Contiguous arrays are not copied."""
         array = np.asarray(array)
         dtype = dtype or DType.of(array.dtype)
         if dtype is DType.STRING:
@@ -59,15 +59,15 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the payload as stored."""
+        """Bytes of the stored payload."""
         if isinstance(self.data, tuple):
             return sum(map(len, self.data))
         return self.data.nbytes
 
     def numpy(self) -> Array:
-        """The elements as a read-only array: a view of the payload, or unpacked for types below a byte.
+        """The elements as a read-only array: a view of the payload, or unpacked for sub-byte types.
 
-        Strings come as an object array of str (undecodable bytes as surrogates).
+        Strings become an object array of str, with undecodable bytes as surrogates.
         """
         if self._array is None:
             self._array = self._view()
@@ -84,7 +84,7 @@ class Tensor:
         return np.frombuffer(self.data, dtype=self.dtype.numpy, count=self.size).reshape(self.shape)
 
     def item(self) -> Any:
-        """The only element, as a Python object. ValueError if there is not exactly one."""
+        """The only element, as a Python object. Raises ValueError unless there is exactly one."""
         return self.numpy().item()
 
     def digest(self) -> bytes:
@@ -98,7 +98,7 @@ class Tensor:
         return state.digest()
 
     def same(self, other: Tensor) -> bool:
-        """True if type, shape and every bit of the payload agree."""
+        """True if type, shape and every bit of the payload are equal."""
         return self is other or (self.dtype is other.dtype and self.shape == other.shape and self.data == other.data)
 
     def __repr__(self) -> str:
@@ -106,14 +106,14 @@ class Tensor:
 
 
 def aligned(array: Array) -> Array:
-    """The array, or a copy where numpy and BLAS would copy it on every use. Model files align nothing."""
+    """The array, or an aligned copy if numpy and BLAS would otherwise copy it on every use. Model files do not align their data."""
     return array if array.flags.aligned else array.copy(order="K")
 
 
 class SparseTensor:
     """A constant in coordinate form: `values` (nnz,), `indices` (nnz,) linear or (nnz, rank), dense `shape`.
 
-    GraphError, with the name, where these do not fit.
+    Raises GraphError, with the constant's name, if these are inconsistent.
     """
 
     __slots__ = ("indices", "shape", "values")
@@ -126,7 +126,7 @@ class SparseTensor:
             raise GraphError(f"sparse constant '{name}': {fault}", hint="mend the model where it is exported")
 
     def _fault(self) -> str:
-        """What does not fit, empty if all does."""
+        """A description of the inconsistency; empty if there is none."""
         count, rank, places = self.values.shape, len(self.shape), self.indices.shape
         if len(count) != 1 or places not in (count, (*count, rank)):
             return f"values {list(count)} and indices {list(places)} do not fit, of a constant of rank {rank}"
@@ -181,5 +181,5 @@ def _unpack(data: memoryview, dtype: DType, size: int) -> Array:
 
 
 def dense(const: Tensor | SparseTensor) -> Array:
-    """The elements of a constant, those of a sparse one among its zeros."""
+    """The elements of a constant as a dense array."""
     return const.numpy() if isinstance(const, Tensor) else const.dense().numpy()

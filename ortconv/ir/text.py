@@ -1,4 +1,4 @@
-"""A stable text form of graphs, for people, golden tests and error messages."""
+"""A stable text form of graphs, for users, golden tests and error messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHOWN_ELEMENTS = 8
 
 
 def text(graph: Graph) -> str:
-    """The graph as text: inputs, initializers, one line per node, outputs; the same in every process."""
+    """The graph as text: inputs, initializers, one line per node, and outputs. It is the same in every process."""
     return "\n".join(_lines(graph, "")) + "\n"
 
 
@@ -33,7 +33,7 @@ def _lines(graph: Graph, indent: str) -> Iterator[str]:
 
 
 def node_text(node: Node) -> str:
-    """One node on one line: outputs, operator, attributes in order of name, inputs, types of the outputs."""
+    """One node as one line: outputs, operator, attributes in order of name, inputs, and types of the outputs."""
     outs = ", ".join("_" if v is None else _name(v) for v in node.outputs)
     ins = ", ".join("_" if v is None else _name(v) for v in node.inputs)
     attrs = ", ".join(
@@ -58,7 +58,7 @@ def attribute_text(value: Attribute) -> str:
 
 
 def tensor_text(const: Tensor | SparseTensor | None) -> str:
-    """Type and elements of a constant; of a long one the first few."""
+    """Type and elements of a constant; of a long one only the first elements."""
     if const is None:
         return "?"
     if isinstance(const, SparseTensor):

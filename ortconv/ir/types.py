@@ -50,7 +50,7 @@ class DType(IntEnum):
 
     @property
     def bits(self) -> int:
-        """Bits of one element as stored; strings have none and count as 0."""
+        """Bits of one stored element; 0 for strings."""
         return _BITS[self]
 
     @property
@@ -64,7 +64,9 @@ class DType(IntEnum):
 
     @classmethod
     def of(cls, dtype: np.dtype[Any] | type | str) -> DType:
-        """The element type of a numpy dtype; str and object kinds are STRING. KeyError for anything ONNX has not."""
+        """The element type of a numpy dtype; str and object dtypes are STRING. Raises KeyError for
+        dtypes that ONNX does not have.
+        """
         dtype = np.dtype(dtype)
         if dtype.kind in "OUST":
             return cls.STRING
@@ -119,14 +121,14 @@ def _dtype_names() -> dict[str, DType]:
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """A dense tensor. `shape` is None when the rank is unknown."""
+    """A dense tensor. `shape` is None if the rank is unknown."""
 
     dtype: DType
     shape: Shape | None = None
 
     @property
     def static_shape(self) -> tuple[int, ...] | None:
-        """The shape where every dimension is a number, else None."""
+        """The shape, or None unless every dimension is a number."""
         shape = self.shape
         if shape is None or not all(isinstance(d, int) for d in shape):
             return None

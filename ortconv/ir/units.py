@@ -11,7 +11,7 @@ from ortconv.ir.types import DType
 
 
 class UnitOperand(NamedTuple):
-    """A tensor that enters or leaves a unit, with its quantization parameters where it has any."""
+    """A tensor that enters or leaves a unit, with its quantization parameters if it has any."""
 
     value: Value
     scale: Value | None = None
@@ -19,14 +19,14 @@ class UnitOperand(NamedTuple):
 
     @property
     def parts(self) -> tuple[Value, ...]:
-        """The tensor and its parameters."""
+        """The tensor and its parameters, as far as present."""
         return tuple(v for v in self if v is not None)
 
 
 class NodeUnit:
-    """A node or QDQ group. `nodes` are the DQ nodes, the target, a redundant Clip or Relu, the Q nodes, in this order.
+    """A node or QDQ group. `nodes` holds the DQ nodes, the target, a redundant Clip or Relu, and the Q nodes, in this order.
 
-    `inputs` and `outputs` follow the slots of the target; those of quantized forms carry scale and zero point.
+    `inputs` and `outputs` follow the slots of the target; quantized ones carry their scale and zero point.
     """
 
     __slots__ = ("inputs", "nodes", "outputs", "since", "target")
@@ -54,7 +54,7 @@ class NodeUnit:
         return len(self.nodes) > 1
 
     def input(self, slot: int) -> Value | None:
-        """The tensor that enters at a slot of the view, in its stored type; None where there is none."""
+        """The tensor at an input slot, in its stored type; None if it is absent."""
         operand = self.inputs[slot] if slot < len(self.inputs) else None
         return None if operand is None else operand.value
 
@@ -67,7 +67,7 @@ class NodeUnit:
         return None if value is None else value.rank
 
     def shape(self, slot: int) -> tuple[int, ...] | None:
-        """The shape of an input where all of it is known."""
+        """The shape of an input; None unless all dimensions are known."""
         value = self.input(slot)
         return None if value is None else value.static_shape
 

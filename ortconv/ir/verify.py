@@ -1,4 +1,4 @@
-"""The contract of the graph, checked node by node."""
+"""Verifies the contract of the graph, node by node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ortconv.ir.graph import Graph, Node, Value, finds_values_by_name
 
 
 def verify(graph: Graph) -> None:
-    """Raise GraphError, naming the node at fault, unless the graph and all below it keep the contract of `ir.graph`."""
+    """Raise GraphError, with the node at fault, unless the graph and its subgraphs keep the contract of `ir.graph`."""
     _verify_scope(graph, {}, set())
 
 
@@ -54,7 +54,7 @@ def _verify_scope(graph: Graph, outer: dict[str, Value], outer_values: set[Value
 
 
 def _verify_interface(graph: Graph) -> None:
-    """Inputs and initializers are what they should be, and no input or output is listed twice."""
+    """Check that inputs and initializers are marked as such, and that no input or output is listed twice."""
     for value in graph.inputs:
         if not value.is_input or value.producer is not None:
             raise GraphError(f"graph input '{value.name}' is not marked as one, or has a producer")

@@ -10,7 +10,9 @@ from ortconv.onnxio.type_rules import TypeRule, dtype_of, plus, shape_of, tensor
 
 
 def attention(past_slot: int, dtype_slot: int) -> TypeRule:
-    """Attention over one packed projection of queries, keys and values; `present` is [2, batch, heads, length, head size]."""
+    """Rule for attention over one packed projection of queries, keys and values; `present` is [2,
+    batch, heads, length, head size].
+    """
 
     def rule(node: Node) -> list[ValueType | None]:
         x, w, past = shape_of(node, 0), shape_of(node, 1), shape_of(node, past_slot)
@@ -34,9 +36,9 @@ def attention(past_slot: int, dtype_slot: int) -> TypeRule:
 
 
 def multi_head_attention(past_slot: int) -> TypeRule:
-    """Attention over queries, keys and values of their own, or over all three packed as [batch, length, heads, 3, head size].
+    """Rule for attention over separate queries, keys and values, or over all three packed as [batch, length, heads, 3, head size].
 
-    Present keys and values are [batch, heads, length with the past, head size].
+    Present keys and values are [batch, heads, past length + length, head size].
     """
 
     def rule(node: Node) -> list[ValueType | None]:
@@ -57,7 +59,7 @@ def multi_head_attention(past_slot: int) -> TypeRule:
 
 
 def _hidden(q: Shape, v: Shape | None) -> tuple[Dim, Dim]:
-    """The sizes of all heads together, of queries and of values."""
+    """(size of all query heads together, size of all value heads together)."""
     if len(q) == 5:
         both = times(q[2], q[4])
         return both, both
@@ -82,7 +84,9 @@ def _present(node: Node, past_slot: int, alone: Shape) -> Shape:
 
 
 def group_query_attention(node: Node) -> list[ValueType | None]:
-    """Attention with fewer heads of keys and values. Without keys, queries hold all three, packed along the last axis."""
+    """Attention with fewer heads of keys and values than of queries. Without keys, the first input packs queries, keys and values
+    along its last axis.
+    """
     q, past = shape_of(node, 0), shape_of(node, 3)
     dtype = dtype_of(node, 0)
     cache = dtype_of(node, 3) or dtype
@@ -101,7 +105,7 @@ def group_query_attention(node: Node) -> list[ValueType | None]:
 
 
 def sparse_attention(node: Node) -> list[ValueType | None]:
-    """Attention whose keys and values stay in the memory of the past ones."""
+    """Attention that keeps keys and values in the memory of the past ones, so that both have the same type and shape."""
     return [group_query_attention(node)[0], *(tensor(dtype_of(node, slot), shape_of(node, slot)) for slot in (3, 4))]
 
 
@@ -120,4 +124,4 @@ ATTENTION_TYPES: dict[str, TypeRule] = {
     "LinearAttention": linear_attention,
     "SparseAttention": sparse_attention,
 }
-"""By operator of com.microsoft: the types of a node's outputs."""
+"""Rules for the output types of a node, by operator of com.microsoft."""

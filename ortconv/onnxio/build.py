@@ -1,4 +1,4 @@
-"""From ONNX's protobuf messages to the graph."""
+"""Builds the graph from ONNX's protobuf messages."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from ortconv.ir.types import DType, MapType, OptionalType, SequenceType, Shape, 
 from ortconv.onnxlib import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 Resolve = Callable[[TensorProto], memoryview]
-"""Gives the payload of a tensor whose data_location is EXTERNAL."""
+"""Returns the payload of a tensor with data_location EXTERNAL."""
 
 _CONSTANT_TYPES = {
     "value": AttributeProto.TENSOR, "sparse_value": AttributeProto.SPARSE_TENSOR,
     "value_int": AttributeProto.INT, "value_ints": AttributeProto.INTS, "value_float": AttributeProto.FLOAT,
     "value_floats": AttributeProto.FLOATS, "value_string": AttributeProto.STRING, "value_strings": AttributeProto.STRINGS,
 }  # fmt: skip
-"""By the attribute of a Constant node, its type."""
+"""Attribute types by attribute of a Constant node."""
 
 Symbol = Callable[[str], str | None]
-"""Gives the name that the graph uses for a symbolic dimension of the message, None for an unknown dimension."""
+"""Maps the name of a symbolic dimension in the message to its name in the graph; None for an unknown dimension."""
 
 
 def build(proto: ModelProto, resolve: Resolve, symbol: Symbol = str) -> Model:
-    """The model that a message describes; its functions must have been inlined. GraphError if it is no valid graph."""
+    """Build the model that a message describes. Its functions must be inlined already. Raises GraphError for an invalid graph."""
     if not proto.HasField("graph"):
         raise GraphError("the model has no graph")
     check_text(proto.producer_name, proto.producer_version, proto.domain, proto.doc_string)
@@ -68,7 +68,7 @@ def build(proto: ModelProto, resolve: Resolve, symbol: Symbol = str) -> Model:
 class GraphBuilder:
     """Fills one graph. `outer` maps the names of the enclosing scopes to their values.
 
-    Values that would hide an outer one get another name, but for inputs and outputs where `named`: those are found by name.
+    Values that would hide an outer value are renamed, except, if `named`, inputs and outputs: those are referred to by name.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class GraphBuilder:
     # ------------------------------------------------------------------ values
 
     def _scoped(self, name: str) -> str:
-        """The name itself, or a fresh one where it would hide an outer value."""
+        """Return the name, or a fresh one if it would hide an outer value."""
         check_text(name)
         return self.graph.fresh(name) if name in self.outer and name not in self.kept else name
 
@@ -206,7 +206,7 @@ class GraphBuilder:
                 sub.owner = node
 
     def _lift_constant(self, message: NodeProto) -> bool:
-        """A Constant node becomes an initializer named after its output."""
+        """Turn a Constant node into an initializer with the name of its output."""
         if message.op_type != "Constant" or message.domain not in ("", "ai.onnx"):
             return False
         if len(message.attribute) != 1 or len(message.output) != 1 or not message.output[0]:
@@ -289,7 +289,7 @@ class GraphBuilder:
 
 
 def check_text(*strings: str) -> None:
-    """FormatError unless all strings are text: protobuf gives bytes for what is not UTF-8."""
+    """Raise FormatError unless all strings are str: protobuf returns bytes for text that is not UTF-8."""
     try:
         "".join(strings)
     except TypeError:
@@ -298,7 +298,7 @@ def check_text(*strings: str) -> None:
 
 
 def tensor(proto: TensorProto, resolve: Resolve) -> Tensor:
-    """A constant. A payload outside the message is asked from `resolve`. GraphError if its size does not fit."""
+    """Build a constant. `resolve` returns a payload outside the message. Raises GraphError if the payload has the wrong size."""
     try:
         dtype = DType(proto.data_type)
     except ValueError:
@@ -364,14 +364,14 @@ def _typed(proto: TensorProto, dtype: DType, shape: tuple[int, ...]) -> Tensor:
 
 
 class TypeReader:
-    """Types from messages, equal ones as one object; `symbol` renames the symbolic dimensions."""
+    """Reads types from messages; equal types share one object. `symbol` renames symbolic dimensions."""
 
     def __init__(self, symbol: Symbol = str) -> None:
         self.symbol = symbol
         self._known: dict[bytes, ValueType | None] = {}
 
     def __call__(self, proto: TypeProto) -> ValueType | None:
-        """The type that a message describes, None for an empty one. UnsupportedError for an unknown element type."""
+        """The type in a message, None for an empty message. Raises UnsupportedError for an unknown element type."""
         key = proto.SerializeToString()
         try:
             return self._known[key]
@@ -412,7 +412,7 @@ class TypeReader:
 
 
 value_type = TypeReader()._read
-"""The type that a message describes, None for an empty one. UnsupportedError for an unknown element type."""
+"""The type in a message, None for an empty message. Raises UnsupportedError for an unknown element type."""
 
 
 def _element(number: int) -> DType:
@@ -423,7 +423,7 @@ def _element(number: int) -> DType:
 
 
 def merge(a: ValueType | None, b: ValueType | None) -> ValueType | None:
-    """What both types say together: where they disagree on a dimension, the first one's."""
+    """Combine the knowledge in both types. If they disagree on a dimension, the first one is used."""
     if a is None or b is None:
         return a or b
     if isinstance(a, TensorType) and isinstance(b, TensorType) and a.dtype is b.dtype:

@@ -1,4 +1,4 @@
-"""What must hold of a model message before onnx's C++ code and the graph builder see it."""
+"""Checks of a model message before onnx's C++ code and the graph builder use it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ortconv.onnxlib import (
 )
 
 OLDEST_OPSET = 7
-"""The oldest that models made for ONNX Runtime may import."""
+"""Oldest opset version in models for ONNX Runtime."""
 OLDEST_IR = 3
 
 _FOREIGN = [
@@ -34,13 +34,13 @@ _FOREIGN = [
     (0, b"<", "is HTML, XML or ONNX text", "download the raw file; parse text with onnx.parser"),
     (0, b"{", "is JSON or another text", "download the raw file"),
 ]
-"""Offset and bytes that identify other formats, the format's name, and advice."""
+"""(offset, bytes at it, name of the format that they identify, advice)."""
 
 _HINT = "the file is damaged or no ONNX model: export or download it again"
 
 
 def not_onnx(data: memoryview, reason: str) -> FormatError:
-    """The error for bytes that are no ONNX model, saying what they are where that is plain to see."""
+    """The error for bytes that are no ONNX model. It names the actual format if it is recognized."""
     head = bytes(data[:512])
     for offset, magic, what, hint in _FOREIGN:
         if (head if offset else head.lstrip())[offset:].startswith(magic):
@@ -49,7 +49,7 @@ def not_onnx(data: memoryview, reason: str) -> FormatError:
 
 
 def check_versions(proto: ModelProto, oldest_opset: int) -> None:
-    """UnsupportedError for IR and operator set versions that are too old, or newer than the onnx package knows."""
+    """Raise UnsupportedError for IR and operator set versions that are too old, or newer than the onnx package knows."""
     if proto.ir_version < OLDEST_IR:
         raise UnsupportedError(f"IR version {proto.ir_version}, the oldest supported is {OLDEST_IR}", hint=_CONVERT)
     if proto.ir_version > IR_VERSION:
@@ -93,10 +93,10 @@ def _check_opsets(imports: Iterable[OperatorSetIdProto], oldest_opset: int) -> N
 
 
 def check_rules(message: bytes) -> None:
-    """GraphError for a node that onnxruntime refuses when it infers types and shapes, or whose output is declared otherwise.
+    """Raise GraphError for a node that onnxruntime refuses in type and shape inference, or whose output has a wrong declared type.
 
-    Declared shapes are left out of it, since onnxruntime only warns where they contradict, and so is what follows from values.
-    Nothing counts against a node whose inputs have no known type: it may stand behind a custom operator.
+    Declared shapes are ignored: onnxruntime only warns if they are wrong. Values of shape computations are ignored, too. A node is
+    not refused if the type of one of its inputs is unknown: it may follow a custom operator.
     """
     proto = ModelProto.FromString(message)
     declared = {v.name: v.type.tensor_type.elem_type for v in (*proto.graph.value_info, *proto.graph.output)}
@@ -124,7 +124,7 @@ def check_rules(message: bytes) -> None:
 
 
 def _undeclare(graph: GraphProto) -> dict[tuple[str, str], NodeProto]:
-    """Forget what is declared of values that nodes make, name the nodes that have no name; all nodes by operator and name."""
+    """Remove the declared types of node outputs, and name the nodes without a name. Return all nodes by (operator, name)."""
     nodes = {}
     del graph.value_info[:]
     for output in graph.output:
@@ -143,7 +143,7 @@ def _subgraphs(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def _typed(graph: GraphProto) -> set[str]:
-    """The names of values, those in subgraphs included, whose type is known."""
+    """Names of values with a known type, those in subgraphs included."""
     names = {v.name for v in (*graph.input, *graph.value_info, *graph.output) if v.type.WhichOneof("value")}
     names |= {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
     for node in graph.node:
@@ -153,13 +153,15 @@ def _typed(graph: GraphProto) -> set[str]:
 
 
 _NO_COMPLAINT = ("Inference error(s):", "expected to have type but instead is null", "declared=0")
-"""A list of faults inside, an input whose type is not known yet since its node comes later, an output without a declaration."""
+"""Ends of messages that are no fault of the node: a list of faults inside it, an input whose type is not yet known because its
+producer comes later, and an output without a declaration.
+"""
 
 _HEAD = re.compile(r"\(op_type:([^,()]+)(?:, node name: (.*?))?\): ")
 
 
 def _located(text: str) -> Iterator[tuple[str, str, str]]:
-    """Operator, node name and reason of each complaint in a message of onnx's inference."""
+    """(operator, node name, reason) of each fault in a message from onnx's inference."""
     heads = list(_HEAD.finditer(text))
     ends = [head.start() for head in heads[1:]] + [len(text)]
     for head, end in zip(heads, ends, strict=False):
@@ -169,13 +171,13 @@ def _located(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def broken_rule(op: str, name: str, why: str) -> GraphError:
-    """The error for a node that breaks a rule which onnx's inference states in these words."""
+    """The error for a node that breaks a rule of its operator. `why` is the reason from onnx's inference."""
     why = re.sub(r"^\[\w+\] ", "", why.removesuffix(f" in node {op} ({name})."))
     return GraphError(f"breaks a rule of the operator: {why}", node=_label(op, name), hint=_RULES)
 
 
 def inference_error(text: str) -> GraphError:
-    """The error for a message with which onnx's inference has given up."""
+    """The error for a message with which onnx's inference failed."""
     located = next(_located(text), None)
     return GraphError(f"shape inference: {text}") if located is None else broken_rule(*located)
 

@@ -1,7 +1,7 @@
-"""Models that state the types of all their values, as those exported from .ort files do.
+"""Models that state the types of all their values, such as those exported from .ort files.
 
-Inference may know more of a shape than the file stated. Such a model keeps unknown what it leaves unknown, so that it converts to
-the same file again. A mark among the graph's metadata says so.
+Inference may find more about a shape than the file states. Dimensions that such a model leaves unknown stay unknown, so that it
+converts to the same file again. An entry in the graph's metadata marks these models.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ MARK = "ortconv.types"
 
 
 def mark(proto: ModelProto) -> None:
-    """State that the message has the types of all values."""
+    """Mark the message as one that states the types of all values."""
     proto.graph.metadata_props.add(key=MARK, value="complete")
 
 
 def stated_types(proto: ModelProto) -> dict[str, ValueType]:
-    """The types by name that a marked message states; none of another message. Names with two types are left out."""
+    """The types that a marked message states, by name; empty for other messages. Names with two types are omitted."""
     if not any(entry.key == MARK for entry in proto.graph.metadata_props):
         return {}
     found: dict[str, set[ValueType | None]] = {}
@@ -40,10 +40,10 @@ def _graphs(proto: GraphProto) -> list[GraphProto]:
 
 
 def forget(graph: Graph, stated: Mapping[str, ValueType]) -> None:
-    """Make unknown again what the stated types leave unknown.
+    """Reset inferred dimensions to unknown if the stated types leave them unknown.
 
-    A symbol that only one dimension has is unknown, too, under a name of its own. Other symbols say that dimensions are equal, and
-    inference decides on these.
+    A symbol that occurs only once counts as unknown and stays. Other symbols mean that dimensions are equal; for these, the result
+    of inference is used.
     """
     types = [*stated.values(), *(value.type for value in graph.inputs)]
     count = Counter(dim for t in types if isinstance(t, TensorType) for dim in t.shape or () if isinstance(dim, str))

@@ -22,7 +22,7 @@ def broadcast(slots: Sequence[int], dtype_slot: int) -> TypeRule:
 
 
 def broadcast_shapes(shapes: Sequence[Shape | None]) -> Shape | None:
-    """The shape of an elementwise result; None if a rank is unknown or dimensions cannot agree."""
+    """The shape of an elementwise result; None if a rank is unknown or the dimensions do not broadcast."""
     if any(s is None for s in shapes):
         return None
     known = [s for s in shapes if s is not None]
@@ -118,7 +118,7 @@ def _pool(node: Node) -> list[ValueType | None]:
 
 
 def window_shape(node: Node, spatial: Shape, kernel: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Spatial dimensions after a window operator with the node's pads, strides, dilations, auto_pad and ceil_mode."""
+    """Output spatial dimensions of a window operator with the node's pads, strides, dilations, auto_pad and ceil_mode."""
     n = len(spatial)
     strides = node.attr("strides", (1,) * n)
     dilations = node.attr("dilations", (1,) * n)
@@ -252,7 +252,7 @@ def _expand_dims(node: Node) -> list[ValueType | None]:
 
 
 def _ranks(*ranks: int) -> TypeRule:
-    """Outputs of the first input's element type and of these ranks."""
+    """Rule for outputs with the first input's element type and these ranks."""
 
     def rule(node: Node) -> list[ValueType | None]:
         return [tensor(dtype_of(node, 0), (None,) * rank) for rank in ranks]
@@ -266,7 +266,7 @@ def _same_rank(node: Node) -> list[ValueType | None]:
 
 
 def _beam_search(node: Node) -> list[ValueType | None]:
-    """Sequences, their scores, and the scores of each step; all of them int32 and float, unless an input determines otherwise."""
+    """Sequences (int32), their scores, and the scores of each step (both float), unless an input determines other types."""
     dtype = dtype_of(node, 5) or dtype_of(node, 6) or DType.FLOAT
     known = [TensorType(DType.INT32), tensor(dtype, None), tensor(dtype, None)]
     return [*known, None, tensor(dtype, None)]
@@ -351,7 +351,7 @@ _MICROSOFT_TYPES: dict[str, TypeRule] = {
 }
 
 _OLD = ("Affine", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh")
-"""Operators that ONNX has dropped and ONNX Runtime keeps; all of them give the shape of their input."""
+"""Operators that ONNX has removed and ONNX Runtime keeps. The output of each has the shape of its input."""
 
 CONTRIB_TYPES: dict[tuple[str, str], TypeRule] = {
     **{(MICROSOFT, op): rule for op, rule in _MICROSOFT_TYPES.items()},
@@ -360,4 +360,4 @@ CONTRIB_TYPES: dict[tuple[str, str], TypeRule] = {
     **{("", op): like(0) for op in _OLD},
     **STANDARD_TYPES,
 }
-"""By (domain, operator): the types of a node's outputs."""
+"""Rules for the output types of a node, by (domain, operator)."""

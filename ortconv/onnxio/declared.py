@@ -1,8 +1,8 @@
-"""Declared types against inferred ones: the declared types of inner values and outputs may be wrong.
+"""Checks declared types of inner values and outputs against inferred types; declared ones may be wrong.
 
-Edits often leave shapes behind that values had before, such as a batch of 1. Inference therefore runs first without declared types.
-Where these contradict what it finds, all declared dimensions are dropped: those that nothing contradicts may be as old. Otherwise
-they fill in what inference cannot know.
+Edited models often keep outdated shapes, such as a batch of 1. So inference first runs without declared types. If a declared type
+contradicts its result, all declared dimensions are dropped, because others may be outdated, too. Otherwise the declared types
+supply the facts that inference cannot find.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ortconv.onnxio.shield import HIDDEN
 from ortconv.onnxlib import GraphProto, ModelProto, NodeProto, SchemaError, SparseTensorProto, TypeProto, get_schema
 
 TypesByGraph = list[dict[str, ValueType]]
-"""By graph, in the order of `_graphs`: the types of values by name."""
+"""One dict per graph, in the order of `_graphs`: the types of values by name."""
 
 _INFERRED_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-"""The operators whose subgraphs onnx infers."""
+"""Operators for whose subgraphs onnx infers types."""
 
 
 def infer_declared(proto: ModelProto, warn: Callable[[str], None]) -> ModelProto:
-    """The message with the types that inference finds, and those that it declares where they agree; `proto` is used up.
+    """Return the message with inferred types, and with declared types where they agree. `proto` must not be used afterward.
 
-    GraphError where an element type is declared that the node does not give.
+    Raises GraphError if a node's output has another element type than declared.
     """
     sparse = [_densify(graph, outermost=i == 0) for i, graph in enumerate(_graphs(proto.graph))]
     inferred = _infer(proto, warn)
@@ -42,9 +42,10 @@ def infer_declared(proto: ModelProto, warn: Callable[[str], None]) -> ModelProto
 
 
 def _densify(graph: GraphProto, *, outermost: bool) -> list[SparseTensorProto]:
-    """Take out sparse constants, which ONNX Runtime makes dense, and leave dense ones: onnx infers nothing or wrong shapes.
+    """Remove and return sparse constants, and put dense values in their place. ONNX Runtime makes them dense, and onnx infers
+    nothing or wrong shapes from sparse ones.
 
-    Those of the outermost graph become inputs, those of subgraphs constants without content.
+    In the outermost graph they become inputs, in subgraphs constants without content.
     """
     sparse = list(graph.sparse_initializer)
     for tensor in sparse:
@@ -98,14 +99,14 @@ def _infer(proto: ModelProto, warn: Callable[[str], None]) -> ModelProto:
 
 
 def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    """The graph and the subgraphs that onnx infers, outer ones first."""
+    """The graph and those of its subgraphs for which onnx infers types, outer graphs first."""
     yield graph
     for _, body in _bodies(graph):
         yield from _graphs(body)
 
 
 def _bodies(graph: GraphProto) -> Iterator[tuple[NodeProto, GraphProto]]:
-    """The subgraphs of a graph's own nodes that onnx infers."""
+    """(node, subgraph) for the graph's own nodes with subgraphs for which onnx infers types."""
     for node in graph.node:
         if node.op_type in _INFERRED_BODIES and node.domain in ("", "ai.onnx"):
             for attribute in node.attribute:
@@ -114,9 +115,9 @@ def _bodies(graph: GraphProto) -> Iterator[tuple[NodeProto, GraphProto]]:
 
 
 def _take(graph: GraphProto, read: TypeReader) -> TypesByGraph:
-    """Remove the types declared for what nodes make, and the shapes of inputs and outputs of subgraphs, and return them.
+    """Remove and return the declared types of node outputs, and the shapes of subgraph inputs and outputs.
 
-    The element types of the latter stay: onnx infers nothing of an If without them.
+    Element types of subgraph inputs and outputs stay: without them, onnx infers nothing for an If.
     """
     found: TypesByGraph = []
     for i, sub in enumerate(_graphs(graph)):
@@ -137,7 +138,7 @@ def _take(graph: GraphProto, read: TypeReader) -> TypesByGraph:
 
 
 def _forget(tensor: TypeProto.Tensor, whole: bool) -> None:
-    """Remove the shape of a type, or its negative dimensions, which exporters write for unknown ones."""
+    """Remove the shape of a type if `whole`, else only its negative dimensions, which exporters write for unknown ones."""
     if whole:
         tensor.ClearField("shape")
     elif any(d.dim_value < 0 for d in tensor.shape.dim):
@@ -147,7 +148,7 @@ def _forget(tensor: TypeProto.Tensor, whole: bool) -> None:
 
 
 def _found(graph: GraphProto, declared: TypesByGraph, read: TypeReader) -> TypesByGraph:
-    """The inferred types of the values that have declared ones."""
+    """The inferred types of the values that have declared types."""
     found: TypesByGraph = []
     for sub, stated in zip(_graphs(graph), declared, strict=True):
         own: dict[str, ValueType] = {}
@@ -162,12 +163,12 @@ def _found(graph: GraphProto, declared: TypesByGraph, read: TypeReader) -> Types
 
 
 def _read(graph: GraphProto, types: TypesByGraph) -> bool:
-    """True if nodes read any of these values, or a subgraph has some, whose types others depend on."""
+    """True if nodes read any of these values, or a subgraph has some: then the types of others depend on them."""
     return any(types[1:]) or any(name in types[0] for node in walk(graph) for name in node.input)
 
 
 def _state(graph: GraphProto, types: TypesByGraph) -> None:
-    """Declare types: of inputs and outputs in their place, of other values in addition."""
+    """Declare types: replace those of inputs and outputs, add those of other values."""
     for sub, own in zip(_graphs(graph), types, strict=True):
         left = dict(own)
         for infos in (sub.output, sub.input, sub.value_info) if own else ():
@@ -180,7 +181,7 @@ def _state(graph: GraphProto, types: TypesByGraph) -> None:
 
 
 def _merge(declared: TypesByGraph, inferred: TypesByGraph, symbols: set[str]) -> tuple[TypesByGraph, list[str]]:
-    """The declared types that say more than the inferred ones, completed by these, and where both contradict."""
+    """Return the declared types that add something to the inferred ones, merged with them, and descriptions of contradictions."""
     merged: TypesByGraph = []
     wrong: list[str] = []
     for stated, known in zip(declared, inferred, strict=True):
@@ -205,7 +206,9 @@ def _merge(declared: TypesByGraph, inferred: TypesByGraph, symbols: set[str]) ->
 def _fed_otherwise(
     graph: GraphProto, declared: Iterator[dict[str, ValueType]], outer: dict[str, ValueType], symbols: set[str]
 ) -> Iterator[str]:
-    """Where a body declares another shape of an input than it is fed first. Inference holds these against each other nowhere."""
+    """Contradictions between the declared shape of a body's input and the first value fed to it. onnx's inference does not compare
+    them.
+    """
     infos, read = (*graph.input, *graph.value_info, *graph.output), TypeReader()
     known = outer | {info.name: type for info in infos if (type := read(info.type)) is not None}
     for node, body in _bodies(graph):
@@ -221,12 +224,12 @@ def _fed_otherwise(
 
 
 def _fed(node: NodeProto, body: GraphProto, known: dict[str, ValueType]) -> list[Shape | None]:
-    """The shapes of what the inputs of a body get at first, where they are known."""
+    """The shapes of the first values fed to a body's inputs; None if unknown."""
     types = [known.get(name) for name in node.input]
     shapes = [type.shape if isinstance(type, TensorType) else None for type in types]
     if node.op_type == "Loop":
         return [None, None, *shapes[2:]]
-    if node.op_type != "Scan" or len(body.input) != len(shapes):  # the first version counts a batch and lengths
+    if node.op_type != "Scan" or len(body.input) != len(shapes):  # version 1 has a batch axis and an input of lengths
         return []
     attributes = {a.name: a for a in node.attribute}
     count = attributes["num_scan_inputs"].i if "num_scan_inputs" in attributes else 0
@@ -254,7 +257,7 @@ def _check_element(name: str, declared: ValueType, inferred: ValueType) -> None:
 
 
 def _producer(graph: GraphProto, message: str) -> str | None:
-    """The label of the node that makes the value which a message begins with."""
+    """The label of the node that produces the value named at the start of a message."""
     for node in walk(graph):
         if any(message.startswith(f"'{name}' ") for name in node.output):
             return f"{node.op_type} '{node.name or node.output[0]}'"
@@ -262,7 +265,7 @@ def _producer(graph: GraphProto, message: str) -> str | None:
 
 
 def _merge_types(declared: ValueType, inferred: ValueType, symbols: set[str]) -> ValueType | None:
-    """What both say; None where they contradict."""
+    """The combined type; None if the two contradict each other."""
     if isinstance(declared, SequenceType) and isinstance(inferred, SequenceType):
         element = _merge_types(declared.element, inferred.element, symbols)
         return None if element is None else SequenceType(element)
@@ -273,7 +276,9 @@ def _merge_types(declared: ValueType, inferred: ValueType, symbols: set[str]) ->
 
 
 def _merge_shapes(declared: Shape, inferred: Shape | None, symbols: set[str]) -> Shape | None:
-    """What both say; None where they contradict, also where a free dimension of the inputs is declared as a number."""
+    """The combined shape; None if the two contradict each other, or if a symbolic dimension of the model's inputs is declared as a
+    number.
+    """
     if inferred is None:
         return declared
     if len(declared) != len(inferred):
@@ -289,7 +294,9 @@ def _merge_shapes(declared: Shape, inferred: Shape | None, symbols: set[str]) ->
 
 
 def _without_unknown(proto: ModelProto) -> ModelProto:
-    """The model with inputs in place of nodes that onnx does not know, next to which it overlooks contradictions."""
+    """The model without the nodes that onnx does not know; their outputs become inputs. Next to such nodes, onnx misses
+    contradictions.
+    """
     check_text(*(text for node in proto.graph.node for text in (node.op_type, node.domain)))
     opsets = {entry.domain: entry.version for entry in proto.opset_import}
     unknown = [
@@ -318,7 +325,7 @@ def _is_known(op: str, domain: str, version: int) -> bool:
 
 
 def _only_ranks(declared: TypesByGraph, inferred: TypesByGraph) -> TypesByGraph:
-    """The declared types where inference finds none, without their dimensions."""
+    """The declared types of values for which inference finds no type or rank, without their dimensions."""
     kept: TypesByGraph = []
     for stated, known in zip(declared, inferred, strict=True):
         own: dict[str, ValueType] = {}

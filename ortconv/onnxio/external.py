@@ -1,4 +1,4 @@
-"""External data: payloads in files beside the model, which may only be plain files below the model's directory."""
+"""External data: payloads in separate files, which must be regular files below the model's directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ortconv.ir.types import DType
 from ortconv.onnxlib import TensorProto
 
 SMALL = 1 << 16
-"""Files up to this number of bytes are read rather than mapped: a map holds a file descriptor."""
+"""Files up to this number of bytes are read instead of mapped: a mapping keeps a file descriptor open."""
 
 _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _FILE = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -23,16 +23,16 @@ _COPY = "if you trust it, copy the file itself into the model's directory (cp -L
 
 
 class ExternalData:
-    """The files that the tensors of one model name, each opened when it is first asked for and mapped once."""
+    """The external files of one model. Each is opened when first needed and mapped once."""
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = os.fspath(directory) or "."
         self._files: dict[str, memoryview] = {}
 
     def payload(self, tensor: TensorProto) -> memoryview:
-        """The bytes that a tensor's external_data entries point at.
+        """The bytes that a tensor's external_data entries refer to.
 
-        UnsafeInputError where they lie outside a plain file below the directory, ModelError where there is no file.
+        Raises UnsafeInputError if they are not in a regular file below the directory, ModelError if the file does not exist.
         """
         entries = {e.key: e.value for e in tensor.external_data}
         location = entries.get("location", "")
@@ -50,12 +50,12 @@ class ExternalData:
 
     @property
     def nbytes(self) -> int:
-        """The size of all files that were asked for."""
+        """The size of all files used so far."""
         return sum(data.nbytes for data in self._files.values())
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The files that were asked for, relative to the directory."""
+        """The files used so far, relative to the directory."""
         return tuple(self._files)
 
     def _open(self, location: str) -> memoryview:
@@ -67,7 +67,7 @@ class ExternalData:
 
 
 def components(location: str) -> list[str]:
-    """The components of a relative path that a file names. UnsafeInputError for anything that could lead elsewhere."""
+    """Split a relative path into its components. Raises UnsafeInputError for a path that could leave the directory."""
     parts = [p for p in location.split("/") if p not in ("", ".")]
     if location.startswith("/") or "\\" in location or "\0" in location or ".." in parts or location[1:2] == ":":
         raise UnsafeInputError(
@@ -80,7 +80,7 @@ def components(location: str) -> list[str]:
 
 
 def _map(directory: str, parts: list[str], location: str) -> memoryview:
-    """The contents of a file, reached without following any link."""
+    """The contents of a file. No symbolic link is followed."""
     at = -1
     try:
         at = os.open(directory, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))
@@ -143,7 +143,7 @@ def _number(text: str, key: str, tensor: TensorProto) -> int:
 
 
 def _needed(tensor: TensorProto) -> int | None:
-    """Bytes that a tensor's shape and element type ask for, where they make sense."""
+    """Bytes for a tensor of this shape and element type; None if these are invalid."""
     try:
         bits = DType(tensor.data_type).bits
     except ValueError:

@@ -1,4 +1,4 @@
-"""Operator sets that a model uses without importing them: ONNX Runtime imports all that it knows by itself."""
+"""Imports operator sets that a model uses but does not import: ONNX Runtime imports all operator sets that it knows."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ortconv.onnxio.build import check_text
 from ortconv.onnxlib import GraphProto, ModelProto, NodeProto
 
 KNOWN = {"": 28, "ai.onnx.ml": 5, "com.microsoft": 1, "com.microsoft.nchwc": 1}
-"""The operator sets that ONNX Runtime imports, and their newest version in the newest release that this table is held against."""
+"""Operator sets that ONNX Runtime imports, with their version in the newest release that this table has been checked against."""
 
 
 def import_used(proto: ModelProto, message: bytes, warn: Callable[[str], None]) -> None:
-    """Import the operator sets of KNOWN that nodes use and the model does not import. `message` is the model, serialized.
+    """Import operator sets of KNOWN that nodes use and the model does not import. `message` is the serialized model.
 
-    The version is the oldest that gives each node the same operator as the newest does, which ONNX Runtime takes.
+    The version is the oldest in which each used operator has its newest definition, which is the one that ONNX Runtime uses.
     """
     imported = {_domain(entry.domain) for entry in proto.opset_import}
     if all(domain in imported or (domain and domain.encode() not in message) for domain in KNOWN):

@@ -1,4 +1,4 @@
-"""Types and shapes of values, by onnx's own inference; rules of our own only for operators that onnx does not know."""
+"""Infers types and shapes of values with onnx. Own rules are used only for operators that onnx does not know."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from ortconv.onnxlib import IR_VERSION, GraphProto, InferenceError, ModelProto, 
 from ortconv.process import memory_limit
 
 LARGEST_SHAPE_DATA = 1024
-"""Shape inference sees the content of constants up to this number of elements."""
+"""Shape inference sees the contents of constants of up to this number of elements."""
 
 
 class ContradictionError(GraphError):
-    """A declared type is not the inferred one."""
+    """A declared type differs from the inferred one."""
 
 
 def infer_model(
     proto: ModelProto, *, strict: bool = False, on_errors: Callable[[bytes], None] | None = None
 ) -> ModelProto:
-    """The message with value types filled in wherever onnx infers them. GraphError if the model contradicts itself.
+    """Return the message with all value types that onnx infers. Raises GraphError if the model contradicts itself.
 
-    Unknown dimensions that are sure to be equal get a name of the form INVENTED. Values of shape computations are
-    followed unless that takes too much memory, as it does for ranges and shapes of millions of elements. What is declared is
-    believed, but where `strict`: ContradictionError if it is not what inference finds. `on_errors` is called with the
-    serialized model if onnx finds nodes that break the rules of their operators.
+    Unknown dimensions that are known to be equal get a name of the form INVENTED. Values of shape computations are propagated
+    unless that needs too much memory, as for ranges and shapes of millions of elements. Declared types are trusted; with `strict`,
+    ContradictionError is raised if one differs from the inferred type. `on_errors` is called with the serialized model if onnx
+    finds nodes that break the rules of their operators.
     """
     message, restore = _guarded(proto)
     _refuse_splits(message)
@@ -68,7 +68,9 @@ def infer_model(
 
 
 def _guarded(proto: ModelProto) -> tuple[bytes, Callable[[GraphProto], None]]:
-    """The serialized model without what onnx's inference crashes on or mixes up, and a function that puts it back."""
+    """Return the serialized model without the parts on which onnx's inference crashes or errs, and
+    a function that restores them.
+    """
     message = proto.SerializeToString()
     hidden = may_need_hiding(message) and hide(proto.graph)
     renamed = rename_clashes(proto.graph) if may_clash(message) else {}
@@ -87,7 +89,7 @@ def _guarded(proto: ModelProto) -> tuple[bytes, Callable[[GraphProto], None]]:
 
 
 def _refuse_splits(message: bytes) -> None:
-    """GraphError for a Split behind which a Slice would end the process."""
+    """Raise GraphError for a Split whose result would make onnx abort the process in a later Slice."""
     trial = ModelProto.FromString(message) if may_split_below_zero(message) else None
     if trial is not None and hide_slices(trial.graph):
         with suppress(InferenceError):
@@ -110,7 +112,7 @@ def _out_of_memory(error: Exception) -> bool:
 
 MEMORY_BASE = 256 << 20
 MEMORY_FACTOR = 64
-"""Bytes that shape inference may allocate: a fixed part, and a part for each byte of the message."""
+"""Shape inference may allocate MEMORY_BASE bytes plus MEMORY_FACTOR bytes for each byte of the message."""
 
 
 INVENTED = re.compile(r"unk__\d+")
@@ -119,7 +121,9 @@ _READ_TYPE = TypeReader(lambda name: None if INVENTED.fullmatch(name) else name)
 
 
 def anonymous_symbols(source: bytes) -> Symbol:
-    """Renames the dimensions that `infer_model` invents to ?0, ?1, ...; those of the serialized model stay, but for "?"."""
+    """A function that renames the dimensions invented by `infer_model` to ?0, ?1, ... Names in the serialized model stay, and "?"
+    becomes unknown.
+    """
     own = {name.decode() for name in re.findall(rb"\x12[\x06-\x18](unk__\d+)", source)}
     first = 1 + max((int(n) for n in re.findall(rb"\x12[\x02-\x10]\?(\d{1,15})", source)), default=-1)
 
@@ -134,18 +138,18 @@ def anonymous_symbols(source: bytes) -> Symbol:
 
 
 def first_line(error: Exception) -> str:
-    """The message of an exception of onnx, on one line."""
+    """The first line of an onnx exception's message."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 Infer = Callable[[Node], list[ValueType | None]]
-"""Gives the types of a node's outputs, None where they are not known."""
+"""Returns the types of a node's outputs, None for unknown ones."""
 
 
 def infer_missing(graph: Graph, infer_custom: Infer | None = None) -> None:
-    """Infer the types that onnx's inference over the whole model could not: those behind operators that it does not know.
+    """Infer types that onnx's inference of the whole model could not find: those downstream of operators that it does not know.
 
-    `infer_custom` is asked for operators without a schema.
+    `infer_custom` is called for operators without a schema.
     """
     learned: set[Value | None] = set()
     _infer_missing(graph, learned, infer_custom)
@@ -171,7 +175,7 @@ def _infer_missing(graph: Graph, learned: set[Value | None], infer_custom: Infer
 
 
 def update_types(node: Node) -> bool:
-    """Infer the output types of one node again and keep what is more exact. True if anything became known."""
+    """Infer the output types of one node again and keep the more exact ones. Return True if anything new was found."""
     changed = False
     for value, inferred in zip(node.outputs, infer_node(node), strict=False):
         if value is None or inferred is None:
@@ -189,9 +193,9 @@ def _is_vague(value: Value) -> bool:
 
 
 def infer_node(node: Node) -> list[ValueType | None]:
-    """The types of a node's outputs as far as they follow from its inputs' types and constants.
+    """The types of a node's outputs, as far as they follow from the types and constants of its inputs.
 
-    Of a node with wrong inputs or attributes nothing follows.
+    If inputs or attributes are invalid, all types are unknown.
     """
     rule = CONTRIB_TYPES.get((node.domain, node.op))
     special = _CONTROL_FLOW.get(node.op) if node.domain == "" else None
@@ -208,7 +212,7 @@ def infer_node(node: Node) -> list[ValueType | None]:
 
 
 def _completed(node: Node, types: Iterable[ValueType | None]) -> list[ValueType | None]:
-    """The types of a node's outputs, those not given as the schema declares them."""
+    """The types of a node's outputs. Missing ones are taken from the schema."""
     given = [*types, *[None] * len(node.outputs)]
     return [
         None if value is None else type or _declared_type(node, value.index)
@@ -235,14 +239,14 @@ def _infer_by_onnx(node: Node) -> list[ValueType | None]:
         if hide(model.graph):
             return [None] * len(node.outputs)
         inferred = ModelProto.FromString(infer_shapes(model.SerializeToString(), data_prop=False))
-    except Exception:  # whatever class of its own the C++ code raises, nothing is known
+    except Exception:  # the C++ code may raise any class; the types are unknown then
         return [None] * len(node.outputs)
     types = {info.name: _READ_TYPE(info.type) for info in inferred.graph.value_info}
     return [None if v is None else types.get(v.name) or _declared_type(node, v.index) for v in node.outputs]
 
 
 def _declared_type(node: Node, slot: int) -> ValueType | None:
-    """The element type of an output that the schema leaves no choice about."""
+    """The tensor type of an output, without shape, if the schema or the input types determine it; else None."""
     found = schema_of(node)
     if found is None or slot >= len(found.outputs):
         return None
@@ -253,7 +257,7 @@ def _declared_type(node: Node, slot: int) -> ValueType | None:
 
 
 def _only_type(found: Schema, declared: str) -> ValueType | None:
-    """The tensor type of a fixed type, or of a type parameter with a single choice."""
+    """The tensor type of a fixed type, or of a type parameter that permits only one type."""
     if declared in found.type_parameters:
         allowed = found.allowed[declared]
         declared = next(iter(allowed)) if len(allowed) == 1 else ""
@@ -290,7 +294,7 @@ _CONTROL_FLOW: dict[str, Callable[[Node], list[ValueType | None]]] = {"If": _if,
 
 
 def _common(types: list[ValueType | None]) -> ValueType | None:
-    """A type that holds for all of them."""
+    """A type that is valid for all of them."""
     first = types[0] if types else None
     for type in types[1:]:
         if isinstance(first, TensorType) and isinstance(type, TensorType) and first.dtype is type.dtype:

@@ -1,7 +1,7 @@
-"""Model-local functions, replaced by their bodies.
+"""Replaces calls of model-local functions by their bodies.
 
-This does what ONNX Runtime does: an operator goes before a function of the same name, and bodies are read under the operator
-sets of the model. Only bodies that are not valid there, which ONNX Runtime refuses, are converted by onnx.
+This follows ONNX Runtime: an operator has priority over a function of the same name, and bodies use the operator sets of the model.
+Only bodies that are invalid there, which ONNX Runtime refuses, are converted by onnx.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ortconv.onnxlib import (
 )
 
 MAX_NODES = 1_000_000
-"""Nodes that a model may have after inlining."""
+"""Maximum number of nodes after inlining."""
 
 MAX_NESTING = 64
-"""How deep calls of functions may lie inside of subgraphs of functions."""
+"""Maximum nesting of subgraphs through calls of functions."""
 
 
 class FunctionKey(NamedTuple):
-    """What identifies a function. The overload is part of it from IR version 10 on."""
+    """Identifies a function. The overload is used from IR version 10 on."""
 
     domain: str
     name: str
@@ -44,8 +44,8 @@ class FunctionKey(NamedTuple):
 def inline_functions(proto: ModelProto, warn: Callable[[str], None] = lambda text: None) -> None:
     """Replace all calls of functions in a model by their bodies, and remove the functions.
 
-    GraphError if a function is recursive, defined twice or called with too many arguments, UnsupportedError if it cannot be
-    inlined. `warn` is called with what the user should know.
+    Raises GraphError if a function is recursive, defined twice or called with too many arguments, UnsupportedError if it cannot be
+    inlined. `warn` is called with messages for the user.
     """
     for function in proto.functions:
         check_text(function.domain, function.name, function.overload, *function.input, *function.output)
@@ -75,7 +75,7 @@ def inline_functions(proto: ModelProto, warn: Callable[[str], None] = lambda tex
 
 
 def _import_domains(proto: ModelProto) -> None:
-    """Let the model import the operator sets that only its functions import."""
+    """Make the model import the operator sets that only its functions import."""
     known = {_domain(entry.domain) for entry in proto.opset_import}
     for function in proto.functions:
         for entry in function.opset_import:
@@ -90,7 +90,7 @@ def _import_domains(proto: ModelProto) -> None:
 def _fits(key: FunctionKey, function: FunctionProto, opsets: Mapping[str, int], warn: Callable[[str], None]) -> bool:
     """True if the operators of a function are valid under the model's operator sets.
 
-    Warns where the model's version of an operator has other defaults than the function's.
+    Warns if the model's version of an operator has other attribute defaults than the function's.
     """
     own = {_domain(entry.domain): entry.version for entry in function.opset_import}
     for domain, version in own.items():
@@ -112,7 +112,7 @@ def _fits(key: FunctionKey, function: FunctionProto, opsets: Mapping[str, int], 
 
 
 def _valid(node: NodeProto, domain: str, version: int, target: int) -> bool:
-    """True if a node of one version of an operator set has the attributes and inputs of another version."""
+    """True if a node written for one version of an operator set has valid attributes and inputs in another version."""
     try:
         before = get_schema(node.op_type, version, domain)
     except SchemaError:
@@ -143,7 +143,7 @@ def _defaults_differ(node: NodeProto, domain: str, version: int, target: int) ->
 
 
 def _convert(proto: ModelProto, inliner: _Inliner) -> None:
-    """Let onnx convert and inline the functions that are not valid under the model's operator sets."""
+    """Convert and inline, with onnx, the functions that are invalid under the model's operator sets."""
     from onnx.inliner import inline_local_functions
 
     for key, function in inliner.left.items():
@@ -177,7 +177,7 @@ def _convert(proto: ModelProto, inliner: _Inliner) -> None:
 
 
 class _Inliner:
-    """Copies bodies of functions to their calls. `taken`: the names of existing values."""
+    """Copies bodies of functions to their calls. `taken` holds the names of existing values."""
 
     def __init__(
         self, functions: Mapping[FunctionKey, FunctionProto], foreign: set[FunctionKey], taken: set[str]
@@ -187,7 +187,7 @@ class _Inliner:
         self.taken = taken
         self.tried: dict[str, int] = {}
         self.left: dict[FunctionKey, FunctionProto] = {}
-        """The functions of `foreign` that are called."""
+        """The functions of `foreign` that are called; these calls are left for onnx."""
 
     def graph(self, graph: GraphProto, depth: int = 0) -> None:
         """Inline all calls in a graph and in its subgraphs."""
@@ -199,7 +199,7 @@ class _Inliner:
             graph.node.extend(nodes)
 
     def nodes(self, nodes: Iterable[NodeProto], depth: int = 0) -> list[NodeProto]:
-        """Copies of nodes, with the bodies of functions in place of their calls."""
+        """Copies of nodes, with calls replaced by the bodies of functions."""
         made: list[NodeProto] = []
         pending = [iter(nodes)]
         while pending:
@@ -222,7 +222,7 @@ class _Inliner:
         return made
 
     def body(self, function: FunctionProto, call: NodeProto) -> list[NodeProto]:
-        """The nodes of a function as one call needs them."""
+        """Copies of a function's nodes for one call."""
         for kind, formal, actual in (("inputs", function.input, call.input), ("outputs", function.output, call.output)):
             if len(actual) > len(formal):
                 raise GraphError(
@@ -251,7 +251,7 @@ class _Inliner:
         return made + aliases
 
     def unique(self, key: FunctionKey) -> str:
-        """A name for a function that differs from that of its overloads."""
+        """A name for a function that is unique among its overloads."""
         return f"{key.name}__{key.overload}" if key.overload else key.name
 
     def _leave(self, call: NodeProto, key: FunctionKey) -> None:
@@ -277,7 +277,7 @@ class _Inliner:
         return name
 
     def _rewrite(self, node: NodeProto, names: Mapping[str, str], attributes: Mapping[str, AttributeProto]) -> None:
-        """Rename the values of a node and put attributes in place of references to them, in its subgraphs too."""
+        """Rename the values of a node and resolve references to the function's attributes, in its subgraphs too."""
         node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [names.get(name, name) for name in node.output]
         if any(attribute.ref_attr_name for attribute in node.attribute):
@@ -304,14 +304,14 @@ class _Inliner:
 
 
 def _arguments(function: FunctionProto, call: NodeProto) -> dict[str, AttributeProto]:
-    """The attributes of a call: those given, and the function's defaults for the others."""
+    """The attributes of a call, completed by the function's defaults."""
     found = {attribute.name: attribute for attribute in function.attribute_proto}
     found.update((attribute.name, attribute) for attribute in call.attribute)
     return found
 
 
 def _resolved(attribute: AttributeProto, values: Mapping[str, AttributeProto]) -> AttributeProto | None:
-    """An attribute of a body with the value that it refers to; None where the call leaves that out."""
+    """An attribute of a body with its reference resolved; None if the call omits the referenced attribute."""
     if not attribute.ref_attr_name:
         return attribute
     value = values.get(attribute.ref_attr_name)
@@ -327,7 +327,7 @@ def _resolved(attribute: AttributeProto, values: Mapping[str, AttributeProto]) -
 
 
 def _sizes(functions: Mapping[FunctionKey, FunctionProto]) -> dict[FunctionKey, int]:
-    """By function: its number of nodes when everything in it is inlined. GraphError on recursion."""
+    """Number of nodes of each function after inlining. Raises GraphError if a function is recursive."""
     calls = {key: [_key(node) for node in _walk(f.node)] for key, f in functions.items()}
     sizes: dict[FunctionKey, int] = {}
     active: dict[FunctionKey, None] = {}
@@ -347,7 +347,7 @@ def _sizes(functions: Mapping[FunctionKey, FunctionProto]) -> dict[FunctionKey, 
 
 
 def _names(graph: GraphProto) -> set[str]:
-    """The names of all values of a graph and of its subgraphs."""
+    """Names of all values in a graph and its subgraphs."""
     names = {value.name for value in (*graph.input, *graph.output)}
     names.update(tensor.name for tensor in graph.initializer)
     names.update(sparse.values.name for sparse in graph.sparse_initializer)

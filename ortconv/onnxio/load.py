@@ -1,4 +1,4 @@
-"""Reading .onnx files."""
+"""Loads .onnx files."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from ortconv.onnxlib import GraphProto, ModelProto, TensorProto
 from ortconv.process import without_collections
 
 SMALL_EXTERNAL = 8 * wire.THRESHOLD
-"""Shape inference sees external payloads up to this number of bytes."""
+"""Shape inference sees external payloads of up to this number of bytes."""
 
 
 Check = Callable[[GraphProto], None]
-"""May refuse a graph by an error, before types are inferred and the model is built."""
+"""Raises an error to refuse a graph, before types are inferred and the model is built."""
 
 
 def load(
@@ -37,10 +37,10 @@ def load(
     oldest_opset: int = OLDEST_OPSET,
     check: Check | None = None,
 ) -> Model:
-    """The model of an .onnx file, checked, functions inlined, types and shapes inferred, weights left in the mapped file.
+    """Load and check an .onnx file. Functions are inlined, types and shapes inferred, and weights left in the mapped file.
 
-    ModelError for a faulty file, UnsafeInputError for external data outside of its directory. `fix_dims` gives
-    numbers for symbolic dimensions, UnknownDimError if no input of the model has such a symbol.
+    Raises ModelError for a faulty file, UnsafeInputError for external data outside its directory. `fix_dims` maps symbolic
+    dimensions to numbers; UnknownDimError is raised if no input has such a symbol.
     """
     try:
         data = _mapped(path)
@@ -56,7 +56,7 @@ def load(
 
 
 def from_proto(proto: ModelProto) -> Model:
-    """The model of a message that holds its weights itself."""
+    """Build the model of a message that contains its weights."""
     return from_bytes(memoryview(proto.SerializeToString()))
 
 
@@ -66,14 +66,14 @@ def from_bytes(
     oldest_opset: int = OLDEST_OPSET,
     check: Check | None = None,
 ) -> Model:
-    """The model of the bytes of a file that holds its weights itself."""
+    """Build the model of a serialized message that contains its weights."""
     model = _load(data, None, fix_dims, oldest_opset, check)
     model.file_bytes = data.nbytes
     return model
 
 
 def names_in(path: str | Path) -> tuple[set[str], set[str], set[str]]:
-    """The symbolic dimensions of the inputs, the operators and the external files of an .onnx file, nothing of it checked."""
+    """(symbolic dimensions of the inputs, operators, external files) of an .onnx file, without any checks."""
     try:
         data = _mapped(path)
         proto = _parse(data, _skeleton(data)[0])
@@ -181,7 +181,7 @@ def _resolver(payloads: list[memoryview], external: ExternalData | None) -> Reso
 
 
 def _hide_defaults(proto: ModelProto) -> list[TensorProto]:
-    """Take out the initializers that a caller may override: shape inference would take them for constants."""
+    """Remove and return initializers that a caller may override: shape inference would treat them as constants."""
     graph = proto.graph
     names = {value.name for value in graph.input} if proto.ir_version >= 4 else frozenset()
     if not any(tensor.name in names for tensor in graph.initializer):
@@ -193,7 +193,7 @@ def _hide_defaults(proto: ModelProto) -> list[TensorProto]:
 
 
 def _show_small(graph: GraphProto, resolve: Resolve) -> bool:
-    """Put small external payloads into the message, where shape inference sees them. True if there were any."""
+    """Copy small external payloads into the message, so that shape inference sees them. Return True if there were any."""
     found = False
     for tensor in graph.initializer:
         if tensor.data_location != TensorProto.EXTERNAL or _is_cut(tensor) or tensor.data_type == TensorProto.STRING:
@@ -208,7 +208,7 @@ def _show_small(graph: GraphProto, resolve: Resolve) -> bool:
 
 
 def _fix_dims(graph: GraphProto, fixed: Mapping[str, int]) -> None:
-    """Put numbers in place of symbolic dimensions, wherever the graph states them."""
+    """Replace symbolic dimensions by numbers everywhere in the graph."""
     symbols = _symbols(graph)
     unknown = [name for name in fixed if name not in symbols]
     if unknown:

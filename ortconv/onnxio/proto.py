@@ -1,4 +1,4 @@
-"""From the graph to ONNX's protobuf messages."""
+"""Writes graphs as ONNX's protobuf messages."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _fill(proto: GraphProto, graph: Graph) -> None:
 
 
 def node_proto(node: Node) -> NodeProto:
-    """One node, subgraphs included."""
+    """One node with its subgraphs."""
     proto = NodeProto(
         op_type=node.op,
         domain=node.domain,
@@ -182,7 +182,7 @@ def _bytes(text: str) -> bytes:
 def region_proto(
     graph: Graph, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value], ir_version: int = 8
 ) -> ModelProto:
-    """Some nodes of a graph as a model of their own, with the constants that they read."""
+    """A model of some nodes of a graph, with the constants that they read."""
     proto = ModelProto(ir_version=ir_version)
     for domain, version in graph.opsets.items():
         proto.opset_import.add(domain=domain, version=version)

@@ -1,7 +1,7 @@
-"""Unique names for the values of subgraphs, while onnx infers types.
+"""Makes value names unique across subgraphs while onnx infers types.
 
-onnx keeps the elements of computed shapes by name, in one table for all graphs of a model. The branches of an If may have values of
-the same name, as in merged decoders: the second branch would get the elements of the first.
+onnx stores the elements of computed shapes by name, in one table for all graphs of a model. If both branches of an If have values
+of the same name, as in merged decoders, the second branch would get the elements of the first.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from collections.abc import Iterator, Mapping
 from ortconv.onnxlib import GraphProto, NodeProto
 
 _WITH_SUBGRAPHS = (b'"\x02If', b'"\x04Loop', b'"\x04Scan', b'"\x0bSequenceMap')
-"""How the operators that have subgraphs are serialized."""
+"""Serialized op types of operators with subgraphs."""
 
 
 def may_clash(message: bytes) -> bool:
-    """False if a serialized model is sure to have no subgraphs that onnx infers."""
+    """False if a serialized model certainly has no subgraphs for which onnx infers types."""
     return any(op in message for op in _WITH_SUBGRAPHS)
 
 
 def rename_clashes(graph: GraphProto) -> dict[str, str]:
-    """Rename the values of subgraphs whose names another graph has too. Returns the former names by the new ones."""
+    """Rename values of subgraphs whose names also occur in another graph. Return a dict from new names to former ones."""
     former: dict[str, str] = {}
     _rename_below(graph, set(_defined(graph)), former)
     return former
 
 
 def rename(graph: GraphProto, names: Mapping[str, str]) -> None:
-    """Rename values, in a graph and in all its subgraphs."""
+    """Rename values in a graph and all its subgraphs."""
     for stated in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
         if stated.name in names:
             stated.name = names[stated.name]
@@ -41,7 +41,7 @@ def rename(graph: GraphProto, names: Mapping[str, str]) -> None:
 
 
 def _rename_below(graph: GraphProto, used: set[str], former: dict[str, str]) -> None:
-    """Rename in the subgraphs of a graph what has a name in use, and add all their names to those."""
+    """Rename, in the subgraphs of a graph, the values whose names are in `used`, and add all names of the subgraphs to `used`."""
     for node in graph.node:
         for sub in _subgraphs(node):
             own = set(_defined(sub))
@@ -54,7 +54,7 @@ def _rename_below(graph: GraphProto, used: set[str], former: dict[str, str]) -> 
 
 
 def _defined(graph: GraphProto) -> Iterator[str]:
-    """The names that a graph gives to values of its own; the empty one stands for an output that is left out."""
+    """Names of values that a graph defines itself. Absent outputs are skipped."""
     for stated in (*graph.input, *graph.initializer):
         yield stated.name
     for node in graph.node:

@@ -1,8 +1,8 @@
-"""Keeps onnx's C++ inference, which runs in this process, from ending it or from running on without end.
+"""Protects the process from crashes and endless loops in onnx's C++ inference, which runs in it.
 
-tests/onnxio/test_shield.py runs the inference of every operator of onnx on random nodes, each in a process of its own. This module
-lists what crashed or hung there: operators that are hidden from onnx, whose types contrib_types.py gives, and nodes that no runtime
-takes.
+tests/onnxio/test_shield.py runs the inference of every ONNX operator on random nodes, each in a process of its own. This module
+lists the crashes and hangs found there: operators that are hidden from onnx, with types from contrib_types.py instead, and nodes
+that no runtime accepts.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ HIDDEN = frozenset(
         ("ai.onnx.ml", "LabelEncoder"), ("ai.onnx.ml", "TreeEnsemble"),
     }
 )  # fmt: skip
-"""Operators that crash where the type of their input is not known; GatherND where a dimension or batch_dims is negative."""
+"""Operators on which inference crashes if the type of their input is unknown; GatherND if a dimension or batch_dims is negative."""
 
 MARK = "\1"
-"""What the names of hidden operators begin with."""
+"""Prefix of the names of hidden operators."""
 
 _NAMES = {op for _, op in HIDDEN}
 
 
 def may_need_hiding(message: bytes) -> bool:
-    """False if a serialized model is sure to have no node that `hide` is for."""
+    """False if a serialized model certainly has no node that `hide` changes or refuses."""
     return any(op.encode() in message for op in (*_NAMES, *_CHECKS))
 
 
 def hide(graph: GraphProto) -> bool:
-    """Rename the hidden operators, at any depth. True if there are any, also renamed before.
+    """Rename the hidden operators in all subgraphs, too. Return True if any are renamed now, also by an earlier call.
 
-    GraphError for a node on which onnx ends the process.
+    Raises GraphError for a node on which onnx would end the process.
     """
     found = False
     for node in walk(graph):
@@ -58,12 +58,12 @@ def reveal(graph: GraphProto) -> None:
 
 
 def may_split_below_zero(message: bytes) -> bool:
-    """False if a serialized model is sure to have no Slice behind a Split into parts of which the last may be below 0."""
+    """False if a serialized model certainly has no Slice after a Split whose last part may get a negative size."""
     return b"num_outputs" in message and b"Slice" in message
 
 
 def hide_slices(graph: GraphProto) -> bool:
-    """Rename the Slice nodes at any depth. False, and nothing is renamed, if no Split makes 3 parts or more."""
+    """Rename the Slice nodes in all subgraphs, too. Return False and rename none if no Split has three or more parts."""
     if not any(_parts(node) > 2 for node in walk(graph)):
         return False
     for node in walk(graph):
@@ -73,7 +73,9 @@ def hide_slices(graph: GraphProto) -> bool:
 
 
 def refuse_below_zero(inferred: GraphProto) -> None:
-    """GraphError for a Split whose last part has a size below 0, if a hidden Slice reads it: onnx fails an assertion there."""
+    """Raise GraphError for a Split whose last part has a negative size if a hidden Slice reads it:
+    onnx fails an assertion there.
+    """
     graphs = [inferred, *(a.g for node in walk(inferred) for a in node.attribute if a.HasField("g"))]
     values = [v for graph in graphs for v in (*graph.value_info, *graph.output)]
     below = {v.name for v in values if any(d.dim_value < 0 for d in v.type.tensor_type.shape.dim)}
@@ -120,4 +122,4 @@ def _einsum(node: NodeProto) -> str:
 _CHECKS: dict[str, Callable[[NodeProto], str]] = {
     "Einsum": _einsum, "LayerNormalization": _layer_normalization, "Split": _split,
 }  # fmt: skip
-"""By standard operator: what is wrong with a node that onnx's inference does not survive."""
+"""Checks by standard operator. Each returns the fault that would crash onnx's inference, or an empty string."""

@@ -32,7 +32,7 @@ _KINDS = {"strings": DType.STRING, "int64s": DType.INT64, "floats": DType.FLOAT}
 
 
 def _label_encoder(node: Node) -> list[ValueType | None]:
-    """Version 1 maps strings to their positions and back; later ones state keys and values."""
+    """Version 1 maps strings to their positions and back; later versions have attributes for keys and values."""
     values = node.attrs.get("values_tensor")
     dtype = values.dtype if isinstance(values, Tensor) else None
     if dtype is None:
@@ -64,7 +64,7 @@ def _zip_map(node: Node) -> list[ValueType | None]:
 
 
 def _rows(node: Node) -> Shape:
-    """The shape of one result for each row of the input."""
+    """The shape of a result with one element per row of the input."""
     x = shape_of(node, 0)
     return (None,) if x is None or len(x) != 2 else x[:1]
 
@@ -74,7 +74,7 @@ def _tree_ensemble(node: Node) -> list[ValueType | None]:
 
 
 def _classifier(strings: str) -> TypeRule:
-    """Labels, strings where the attribute `strings` lists them, and scores."""
+    """Rule for (labels, scores). The labels are strings if the attribute named `strings` lists them."""
 
     def rule(node: Node) -> list[ValueType | None]:
         label = DType.STRING if node.attrs.get(strings) else DType.INT64
@@ -101,4 +101,4 @@ STANDARD_TYPES: dict[tuple[str, str], TypeRule] = {
     ("", "RegexFullMatch"): _regex_full_match,
     **{("ai.onnx.ml", op): rule for op, rule in _ML_TYPES.items()},
 }
-"""By (domain, operator): the types of a node's outputs."""
+"""Rules for the output types of a node, by (domain, operator)."""

@@ -1,4 +1,4 @@
-"""Values in .pb files: what onnx's test data sets are made of."""
+"""Reads values from .pb files, the format of onnx's test data sets."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ortconv.onnxlib import TensorProto
 
 
 def read_value(path: Path, type: ValueType | None) -> Any:
-    """The value in a .pb file that is to have this type: an array, a list of them, or None for an empty optional.
+    """The value in a .pb file, read as this type: an array, a list of them, or None for an empty optional.
 
-    FormatError if the file holds no such message, UnsafeInputError if the message points to another file.
+    Raises FormatError if the file holds no such message, UnsafeInputError if the message refers to another file.
     """
     try:
         return _value(read_bytes(path), type)

@@ -1,4 +1,4 @@
-"""What the tables of type rules share: a rule gives the types of a node's outputs."""
+"""Helpers for the tables of type rules. A rule returns the types of a node's outputs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 
 TypeRule = Callable[[Node], Iterable[ValueType | None]]
-"""Gives the types of a node's outputs, more than there are or None where they follow from the schema alone."""
+"""Returns the types of a node's outputs: None for a type that follows from the schema alone, and
+possibly more types than outputs.
+"""
 
 
 def dtype_of(node: Node, slot: int) -> DType | None:
-    """The element type of an input, None where it is left out or not known."""
+    """The element type of an input; None if the input is absent or its type unknown."""
     value = node.input(slot)
     return None if value is None else value.dtype
 
 
 def shape_of(node: Node, slot: int) -> Shape | None:
-    """The shape of an input, None where it is left out or its rank is not known."""
+    """The shape of an input; None if the input is absent or its rank unknown."""
     value = node.input(slot)
     if value is None:
         return None
@@ -41,7 +43,7 @@ def times(a: Dim, b: Dim) -> Dim:
 
 
 def like(slot: int, dtype_slot: int | None = None) -> TypeRule:
-    """Output 0 has the shape of one input and the element type of another."""
+    """Rule: output 0 has the shape of input `slot` and the element type of input `dtype_slot`, by default the same."""
 
     def rule(node: Node) -> list[ValueType | None]:
         return [tensor(dtype_of(node, slot if dtype_slot is None else dtype_slot), shape_of(node, slot))]

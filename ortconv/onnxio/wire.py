@@ -1,8 +1,7 @@
-"""The protobuf wire format of an ONNX model: big payloads cut out, everything else left for onnx's own parser.
+"""Reads the protobuf wire format of an ONNX model. Large payloads are cut out; the rest is left for onnx's own parser.
 
-`skeleton` walks the messages that can hold tensors and skips over all others. A tensor whose payload is cut out says
-`data_location: EXTERNAL`, and its one external_data entry has as location a name that no file can have, MARKER and the
-payload's number.
+`skeleton` walks only the messages that can contain tensors. A tensor with its payload cut out has `data_location: EXTERNAL` and one
+external_data entry. Its location is a name that no file can have: MARKER and the payload's number.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from typing import NamedTuple
 from ortconv.errors import FormatError, UnsupportedError
 
 THRESHOLD = 1024
-"""Payloads of this number of bytes and more are cut out."""
+"""Payloads of at least this number of bytes are cut out."""
 
 MAX_DEPTH = 100
-"""Messages within messages, as in protobuf itself."""
+"""Maximum nesting of messages, as in protobuf itself."""
 
 MAX_FIELDS = 20_000_000
 MAX_SKELETON = (1 << 31) - 1
-"""Protobuf's own limit."""
+"""Limit of protobuf."""
 
 MARKER = "\0"
 
@@ -39,12 +38,12 @@ _CHILDREN: dict[str, dict[int, str]] = {
     _SPARSE: {1: _TENSOR, 2: _TENSOR},
     _FUNCTION: {7: _NODE, 11: _ATTRIBUTE},
 }
-"""By message type: the fields through which tensors are reached."""
+"""By message type: the fields that can lead to tensors, with their message types."""
 
 _DATA_TYPE, _FLOAT_DATA, _RAW_DATA, _DOUBLE_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 2, 4, 9, 10, 13, 14
 
 _SAME_AS_RAW = {(_FLOAT_DATA, 1), (_FLOAT_DATA, 14), (_DOUBLE_DATA, 11), (_DOUBLE_DATA, 15)}
-"""The packed fields and element types (float, complex64, double, complex128) whose bytes are those of raw_data."""
+"""The packed (field, element type) whose bytes equal those of raw_data: float, complex64, double and complex128."""
 
 
 class Skeleton(NamedTuple):
@@ -53,9 +52,10 @@ class Skeleton(NamedTuple):
 
 
 def skeleton(data: memoryview, threshold: int = THRESHOLD) -> Skeleton:
-    """A serialized ModelProto without its big payloads, and these, as views of `data`. FormatError if it is damaged.
+    """Return a serialized ModelProto without its large payloads, and these payloads as views of `data`. Raises FormatError if the
+    message is damaged.
 
-    What is copied unread is checked by whoever parses the skeleton.
+    Parts that are copied unread are checked when the skeleton is parsed.
     """
     walk = _MessageWalk(data, max(threshold, 1))
     parts = walk.message(0, len(data), _MODEL, 0)
@@ -115,7 +115,7 @@ class _MessageWalk:
         return parts
 
     def tensor(self, start: int, end: int) -> list[memoryview | bytes] | None:
-        """A tensor without its payload; None where the payload is small or lies in several pieces."""
+        """A tensor without its payload; None if the payload is small or in several pieces."""
         found = []
         pos, data_type = start, 0
         count = 0
@@ -153,7 +153,7 @@ class _MessageWalk:
             raise FormatError(f"more than {MAX_FIELDS} fields", hint=_DAMAGED)
 
     def skip(self, tag: int, pos: int, end: int) -> int:
-        """The position behind a field that is no length-delimited one."""
+        """The position after a field that is not length-delimited."""
         kind = tag & 7
         if tag < 8:
             raise FormatError(f"byte {pos}: field number 0", hint=_DAMAGED)
@@ -167,7 +167,7 @@ class _MessageWalk:
         return pos
 
     def varint(self, pos: int, end: int) -> tuple[int, int]:
-        """A number and the position behind it."""
+        """(number, position after it)."""
         data = self.data
         value = shift = 0
         for at in range(pos, min(end, pos + 10)):

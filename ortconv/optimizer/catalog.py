@@ -1,10 +1,10 @@
 """All rewrites by name: what each does, at which level it runs, and how it differs from ONNX Runtime's.
 
-The docstring of a rule's function, or of a pass's, says it: the first paragraph is what happens; a line that begins with one
-of these words, and what follows it, is
+The facts are in the docstring of the rule's or pass's function. Its first paragraph describes the rewrite. Further lines may start
+with one of these words:
 
-    Counterpart:  the name of ONNX Runtime's transformer or rule, or "none" and why
-    Differs:      how this one differs from that, where it does
+    Counterpart:  the name of ONNX Runtime's transformer or rule, or "none" and the reason
+    Differs:      differences from the counterpart
     Opt-in:       why it runs only on request
     Also:         another name under which the function reports its rewrites
 """
@@ -25,7 +25,7 @@ FIELDS = ("Counterpart", "Differs", "Opt-in", "Also")
 
 
 class Entry(NamedTuple):
-    """A rewrite. `group` is the pass that it runs in; `doc` has one line for each of its forms."""
+    """A rewrite. `group` is the pass that it runs in; `doc` has one line for each form of the rule."""
 
     name: str
     level: str
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
 
 @cache
 def entries() -> tuple[Entry, ...]:
-    """Every rewrite in the order in which the levels run them, those that run only on request last in their level."""
+    """Every rewrite in the order in which the levels run them. Those that run only on request come last in their level."""
     found: dict[str, Entry] = {}
     for level, passes in STAGES.items():
         for opt_in, group in ((False, passes()), (True, opt_in_passes(level))):
@@ -78,7 +78,7 @@ def _joined(known: tuple[str, ...], *more: str) -> tuple[str, ...]:
 
 
 def parts(doc: str) -> tuple[str, dict[str, str]]:
-    """The first paragraph of a docstring, and its text under each of FIELDS."""
+    """The first paragraph of a docstring, and the first paragraph of the text under each of FIELDS."""
     pieces = re.split(rf"^\s*({'|'.join(FIELDS)}):", doc, flags=re.MULTILINE)
     said = dict.fromkeys(FIELDS, "")
     for key, content in zip(pieces[1::2], pieces[2::2]):
@@ -101,19 +101,19 @@ def pattern_text(pattern: PatternInput) -> str:
 
 
 def operators(pattern: P) -> str:
-    """The operators that a pattern's node may have."""
+    """The operators that a pattern's node may have, as text."""
     names = " | ".join(pattern.ops)
     return f"{pattern.domain}:{names}" if pattern.domain else names
 
 
 def patterns_of(name: str) -> list[P]:
-    """The patterns of all rules of a name."""
+    """The patterns of all rules with this name."""
     every = (p for level, passes in STAGES.items() for p in (*passes(), *opt_in_passes(level)))
     return [r.pattern for p in every if not isinstance(p, FunctionPass) for r in p.rules if r.name == name]
 
 
 def find(name: str) -> Entry:
-    """The rewrite of a name. UsageError with the nearest match for an unknown one."""
+    """The rewrite with this name. Raises UsageError, with the nearest match, for an unknown one."""
     known = {also: entry for entry in entries() for also in (entry.name, *entry.also)}
     if name in known:
         return known[name]
@@ -126,5 +126,5 @@ def find(name: str) -> Entry:
 
 
 def checked(names: Iterable[str]) -> frozenset[str]:
-    """The names as a set; UsageError as for `find`."""
+    """The names as a set. Raises UsageError in the same way as `find`."""
     return frozenset(find(name).name for name in names)

@@ -1,4 +1,4 @@
-"""Facts about values that several rules ask for, and nodes written as the graph's operator set wants them."""
+"""Facts about values that several rules need, and functions that make nodes in the form of the graph's operator set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INT32_MAX = 2**31 - 1
 FLOATS = frozenset({DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.DOUBLE})
 
 RESHAPES = named(Trait.ORDERED, but=("Identity",))
-"""Operators that change nothing but the shape."""
+"""Operators that change only the shape."""
 
 # ---------------------------------------------------------------------- constants
 
@@ -40,7 +40,7 @@ def scalar(value: Value | None) -> float | int | None:
 
 
 def is_filled_with(value: Value, number: float) -> bool:
-    """True for a numeric constant, not empty, all of whose elements equal a number; -0.0 equals 0."""
+    """True for a numeric constant with at least one element whose elements all equal `number`; -0.0 equals 0."""
     const = value.constant
     if const is None or const.size == 0 or const.dtype is DType.STRING:
         return False
@@ -53,9 +53,10 @@ def is_finite(*arrays: Array) -> bool:
 
 
 def rounded(array: Array, dtype: DType) -> Array | None:
-    """A float64 result in the element type of the tensor it becomes; None if that is not finite, or 0 where the result is not.
+    """Convert a float64 result to the element type of its tensor. Return None if an element becomes infinite or NaN, or
+    becomes 0 although it was not 0.
 
-    float16 cannot but round small weights to 0.
+    In float16, small weights may become 0, because that cannot be avoided.
     """
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         result: Array = np.asarray(array).astype(dtype.numpy)
@@ -74,7 +75,8 @@ def wide(value: Value) -> Array:
 
 
 def per_channel(value: Value, rank: int, channels: int) -> Array | None:
-    """The elements of a constant that broadcasts along axis 1 of a tensor of that rank, one for each channel, in float64.
+    """The elements of a constant that broadcasts along axis 1 of a tensor of this rank, one for each channel, in
+    float64.
 
     None if it varies along another axis or would enlarge the tensor.
     """
@@ -96,9 +98,9 @@ def same_dim(a: Dim, b: Dim) -> bool:
 
 
 def same_shape(a: Shape | None, b: Shape | None) -> bool:
-    """True if two shapes of the same tensor's elements are known to be equal.
+    """True if two shapes of tensors with the same number of elements are known to be equal.
 
-    One pair of dimensions may be unknown where all the others are the same positive numbers.
+    One pair of dimensions may be unknown if all others are the same positive numbers.
     """
     if a is None or b is None or len(a) != len(b):
         return False
@@ -111,7 +113,7 @@ def same_shape(a: Shape | None, b: Shape | None) -> bool:
 
 
 def equal_shapes(a: Shape | None, b: Shape | None) -> bool:
-    """True if two shapes are known to be equal, dimension by dimension."""
+    """True if two shapes are known to be equal in each dimension."""
     return a is not None and b is not None and len(a) == len(b) and all(map(same_dim, a, b))
 
 
@@ -124,7 +126,7 @@ def broadcasts_into(shape: Shape | None, target: Shape | None) -> bool:
 
 
 def with_shape(value: Value, shape: Shape) -> TensorType | None:
-    """The type of a value with another shape."""
+    """The type of a value with its shape replaced."""
     return None if value.dtype is None else TensorType(value.dtype, shape)
 
 
@@ -132,9 +134,9 @@ def with_shape(value: Value, shape: Shape) -> TensorType | None:
 
 
 def axes_of(node: Node) -> tuple[int, ...] | None:
-    """The axes of a node that has them as attribute or, in later operator sets, as input 1.
+    """The axes of a node that has them as an attribute or, in later operator sets, as input 1.
 
-    () where they are left out; None where they are not constant.
+    () if they are absent; None if they are not constant.
     """
     if "axes" in node.attrs:
         return tuple(node.attr("axes", ()))
@@ -143,12 +145,12 @@ def axes_of(node: Node) -> tuple[int, ...] | None:
 
 
 def bound(number: float | int | None, dtype: DType) -> Array | None:
-    """A bound of a Clip of that type, None for none."""
+    """A bound of a Clip as an array of this type; None for an absent bound."""
     return None if number is None else np.array(number, dtype.numpy)
 
 
 def clip(x: NewInput, low: NewInput, high: NewInput, like: Node, graph: Graph, dtype: DType) -> New:
-    """Clip with constant or computed bounds; before opset 11 they must be constant, since they are attributes."""
+    """Clip with constant or computed bounds. Before opset 11, bounds are attributes and must be constant."""
     types = (like.out.type,)
     if graph.opset() >= 11:
         inputs = [x, low, high] if high is not None else [x, low] if low is not None else [x]
@@ -162,7 +164,7 @@ def clip(x: NewInput, low: NewInput, high: NewInput, like: Node, graph: Graph, d
 
 
 def clip_bounds(node: Node) -> tuple[float | None, float | None] | None:
-    """The bounds of a Clip, None for an absent one; None altogether where one is not constant."""
+    """The (lower, upper) bound of a Clip, None for an absent one. The result is None if a bound is not constant."""
     assert node.graph is not None
     if node.graph.opset() < 11:
         low, high = node.attrs.get("min"), node.attrs.get("max")
@@ -178,7 +180,7 @@ def clip_bounds(node: Node) -> tuple[float | None, float | None] | None:
 
 
 def is_nonnegative(value: Value) -> bool:
-    """True if no element of a value can be below zero."""
+    """True if no element of a value can be negative."""
     node = value.producer
     if node is None:
         const = value.constant
@@ -194,12 +196,12 @@ def is_nonnegative(value: Value) -> bool:
 
 
 def output_channels(weights: Tensor, node: Node) -> int:
-    """The number of channels that a Conv or ConvTranspose returns."""
+    """The number of output channels of a Conv or ConvTranspose."""
     return weights.shape[0] if node.op == "Conv" else weights.shape[1] * node.attr("group", 1)
 
 
 def spatial_pads(node: Node, rank: int) -> tuple[int, ...] | None:
-    """The padding of a Conv or pooling node with that many spatial axes; None where it depends on the input's shape."""
+    """The padding of a Conv or pooling node with `rank` spatial axes; None if it depends on the input's shape."""
     auto_pad = node.attr("auto_pad", "NOTSET")
     if auto_pad == "VALID":
         return (0,) * (2 * rank)

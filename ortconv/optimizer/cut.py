@@ -1,4 +1,6 @@
-"""Minimum cuts: a label for each node of a dataflow graph with as few changes of label along values as possible."""
+"""Minimum cuts: assign one of two labels to each node of a dataflow graph, with as few changes of label along values as
+possible.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,12 @@ ENDLESS = 1 << 60
 
 
 def minimum_cut(count: int, values: Sequence[tuple[int, Sequence[int]]], inside: Collection[int]) -> set[int]:
-    """Of nodes 0 to `count` - 1, those on the inner side of a cut of least cost; of several such cuts, the largest side.
+    """The nodes on the inner side of a minimum cut through nodes 0 to `count` - 1. If there are several such cuts, the
+    inner side is the largest one.
 
-    A value is (producer, readers), a negative number a node that is always outside. It costs 1 if a reader is not on the side
-    of its producer: one conversion serves all readers. Nodes of `inside` are always on the inner side. Dinic's algorithm.
+    Each of `values` is (producer, readers). A negative number is a node that is always outside. A value costs 1 if any
+    reader is on another side than its producer: one conversion serves all readers. Nodes of `inside` are always on the
+    inner side. Dinic's algorithm.
     """
     network = _Network(count + 2)
     source, sink = count, count + 1
@@ -53,14 +57,14 @@ class _Network:
         self.room += (capacity, 0)
 
     def saturate(self, source: int, sink: int) -> None:
-        """Send as much as possible from source to sink."""
+        """Send the maximum flow from source to sink."""
         while (level := self._levels(source, sink)) is not None:
             next_edge = [0] * len(self.edges)
             while self._augment(source, sink, level, next_edge):
                 pass
 
     def reaching(self, sink: int) -> set[int]:
-        """The nodes from which the sink can still be reached."""
+        """The nodes from which the sink is still reachable."""
         found, queue = {sink}, deque([sink])
         while queue:
             for edge in self.edges[queue.popleft()]:
@@ -71,7 +75,7 @@ class _Network:
         return found
 
     def _levels(self, source: int, sink: int) -> list[int] | None:
-        """Distances from the source along edges with room; None where the sink is out of reach."""
+        """Distances from the source along edges with remaining capacity; None if the sink is not reachable."""
         level = [-1] * len(self.edges)
         level[source] = 0
         queue = deque([source])
@@ -85,7 +89,7 @@ class _Network:
         return level if level[sink] >= 0 else None
 
     def _augment(self, source: int, sink: int, level: list[int], next_edge: list[int]) -> bool:
-        """Fill one path of the level graph. Every finite capacity is 1, so each path carries 1."""
+        """Augment one path of the level graph. Every finite capacity is 1, so each path carries a flow of 1."""
         path: list[int] = []
         node = source
         while node != sink:

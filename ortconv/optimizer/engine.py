@@ -1,4 +1,4 @@
-"""The rewrite engine: rules return what should stand there, only the engine changes the graph.
+"""The rewrite engine: rules return replacements, and only the engine changes the graph.
 
     @rule("ConvAddFusion", P("Add", P("Conv", "x", C("w"), C("b", optional=True), name="conv"), C("k")))
     def fuse_conv_add(m: Match) -> Replacement:
@@ -8,8 +8,8 @@
         return New("Conv", [m.x, m.w, bias], m.conv.attrs, like=m.conv)
 
 A rule returns None (no rewrite), a Value or a New for the root's first output, or a tuple with one of them for every
-output. Inputs of a New are values, other News, constants (Tensor or array), or None. The engine refuses by itself where
-an inner value of the match has another reader, is returned or captured, or where nodes belong to different providers.
+output. Inputs of a New are values, other News, constants (Tensor or array), or None. The engine itself refuses a match if
+an inner value has another reader, is returned or captured, or if nodes are assigned to different providers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from ortconv.optimizer.pattern import Kind, Match, P, kinds, matches, may_fit
 
 
 class New:
-    """A node to be made. `like` lends name and, unless given, attributes; `types` are its output types where known."""
+    """A node to be created. `like` provides the name and, unless `attrs` is given, the attributes; `types` are the
+    known output types.
+    """
 
     __slots__ = ("attrs", "domain", "inputs", "like", "node", "op", "outputs", "types")
 
@@ -73,7 +75,7 @@ Replacement = Union[None, Value, New, Out, Tensor, Array, tuple[Union[Value, New
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rewrite: where `pattern` fits and `build` returns a replacement, that takes the place of the root."""
+    """A rewrite rule. If `pattern` matches and `build` returns a replacement, the engine puts it in place of the root."""
 
     name: str
     pattern: P
@@ -85,7 +87,7 @@ class Rule:
 
 
 def rule(name: str, *patterns: P) -> Callable[[Callable[[Match], Replacement]], tuple[Rule, ...]]:
-    """Make the rules of one name: one for each pattern, sharing the function."""
+    """Decorator that makes one rule for each pattern. All have the same name and function."""
 
     def made(build: Callable[[Match], Replacement]) -> tuple[Rule, ...]:
         return tuple(Rule(name, pattern, build) for pattern in patterns)
@@ -95,7 +97,7 @@ def rule(name: str, *patterns: P) -> Callable[[Callable[[Match], Replacement]], 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """One entry of the trace. `root` is the label of the node; `change` is there if Context asks for details."""
+    """One entry of the trace. `root` is the label of the node; `change` is set if the context has a journal."""
 
     rule: str
     root: str
@@ -104,7 +106,7 @@ class Rewrite:
     change: Change | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
+        """The entry as plain data, for JSON."""
         operator, _, name = self.root.partition(" ") if self.root.endswith("'") else ("", "", self.root)
         found = {"rule": self.rule, "operator": operator, "name": name.strip("'")}
         return {**found, "removed": self.removed, "added": self.added, **(asdict(self.change) if self.change else {})}
@@ -116,39 +118,41 @@ FOLD_LIMIT = 64 << 20
 
 @dataclass
 class Context:
-    """What a run of passes shares: options in, the trace out."""
+    """Options, limits and the trace of one run of passes."""
 
     fold_limit: int = FOLD_LIMIT
-    """Bytes by which constant folding may make the model grow, all folds together; shapes fold in any case."""
+    """Maximum growth of the model by constant folding in bytes, over all folds; shapes fold regardless of it."""
     grown: int = 0
     folds: list[tuple[int, str]] = field(default_factory=list)
-    """Bytes by which a fold made the model grow, and the node's label, where it did."""
+    """(growth in bytes, node label) of each fold that increased the size."""
     only_cpu: bool = False
-    """Leave nodes alone that are assigned to an execution provider other than the CPU."""
+    """Do not change nodes that are assigned to an execution provider other than the CPU."""
     target_platform: str | None = None
-    """Where the model is to run, arm or amd64, if that may decide what is written."""
+    """The target platform, arm or amd64, if rewrites may depend on it."""
     optimization_style: str = "Fixed"
-    """Fixed: fusions above the basic level are made. Runtime: they are recorded in the model, and onnxruntime makes them."""
+    """Fixed: fusions above the basic level are applied. Runtime: they are recorded in the model, and onnxruntime applies them."""
     release: int | None = None
-    """Make no node that this release of ONNX Runtime lacks (a position, see `ortconv.ir.kernels.releases`); None: any node."""
+    """Create only nodes that this release of ONNX Runtime supports (a position in `ortconv.ir.kernels.releases()`);
+    None: any node.
+    """
     limit: int | None = None
-    """Stop after this many rewrites."""
+    """Stop after this number of rewrites."""
     journal: Journal | None = None
-    """Tells for each rewrite what it changed, if there is one."""
+    """If set, records the changes of each rewrite."""
     trace: list[Rewrite] = field(default_factory=list)
     looks: Looks | None = None
-    """Tells a pass where it has to look; without it, everywhere."""
+    """If set, limits a pass to nodes near changes; without it, a pass visits all nodes."""
     tried: int = 0
-    """How often a rule was tried at a node."""
+    """Number of times that a rule was tried at a node."""
 
     def record(self, rule: str, root: str, removed: int = 1, added: int = 0) -> None:
-        """Note a rewrite that has just been made."""
+        """Add a rewrite that has just been made to the trace."""
         change = None if self.journal is None else self.journal.take()
         self.trace.append(Rewrite(rule, root, removed, added, change))
 
     @contextmanager
     def for_cpu(self) -> Iterator[None]:
-        """Within this context, passes leave alone the nodes that are assigned to another execution provider."""
+        """Context manager: within the block, passes do not change nodes that are assigned to another execution provider."""
         before, self.only_cpu = self.only_cpu, True
         try:
             yield
@@ -161,9 +165,9 @@ class Context:
         return not (self.only_cpu and ep) and all(n.ep == ep for n in nodes) and not self.exhausted
 
     def may_make(self, graph: Graph, new: New) -> bool:
-        """True if the release has what runs a node, which is to be made in a graph, as have all later ones.
+        """True if the release, and every later one, can run a node that is about to be created in a graph.
 
-        What no release has a kernel for is expanded or cast later.
+        Nodes without a kernel in any release are allowed: they are expanded or cast later.
         """
         found = None if self.release is None else schema(new.domain, new.op, max(1, graph.opset(new.domain)))
         if self.release is None or found is None:
@@ -176,11 +180,11 @@ class Context:
 
     @property
     def since(self) -> int:
-        """The run of a pass from which on changes are new to the pass that runs: what `Node.touched` is held against."""
+        """The first run of a pass whose changes are new to the present pass; compared with `Node.touched`."""
         return 0 if self.looks is None else self.looks.since
 
     def spread(self) -> None:
-        """Let a pass that has run before see what it changes now."""
+        """Make the present changes visible to a pass that has run before."""
         if self.looks is not None and self.looks.since:
             self.looks.spread()
 
@@ -189,12 +193,12 @@ class Context:
         return self.limit is not None and len(self.trace) >= self.limit
 
     def counts(self) -> dict[str, int]:
-        """How often each rule fired, in order of first use."""
+        """Number of rewrites for each rule, in order of first use."""
         return rule_counts(self.trace)
 
 
 def rule_counts(trace: Iterable[Rewrite]) -> dict[str, int]:
-    """How often each rule fired, in order of first use."""
+    """Number of rewrites for each rule, in order of first use."""
     return dict(Counter(rewrite.rule for rewrite in trace))
 
 
@@ -216,9 +220,9 @@ class Later:
 
 @dataclass(frozen=True, slots=True)
 class FunctionPass:
-    """A pass that is a function. It works on one graph, not on its subgraphs, and returns the number of changes.
+    """A pass that is a function. It works on one graph without its subgraphs, and returns the number of changes.
 
-    Where nodes of certain operators must be there for it to change anything, it names them.
+    If it can change nothing without certain operators, `operators` names them.
     """
 
     name: str
@@ -232,7 +236,7 @@ class FunctionPass:
 
 
 class RulePass:
-    """A pass that is an ordered tuple of rules, driven by a worklist until none fits any more."""
+    """A pass that is an ordered tuple of rules. A worklist drives it until no rule matches any more."""
 
     def __init__(self, name: str, *rules: Iterable[Rule]) -> None:
         self.name = name
@@ -274,7 +278,7 @@ class RulePass:
         return changes
 
     def _candidates(self, node: Node) -> tuple[Rule, ...]:
-        """The rules that may fit at a node, as far as operators tell."""
+        """The rules that may match at a node, judged by operators alone."""
         root = node.domain, node.op
         found = kinds(node, self._widths[root])
         rules = self._known.get((root, found))
@@ -287,11 +291,11 @@ class RulePass:
 
 
 MOST_KNOWN = 4096
-"""Kinds of nodes for which a pass remembers its rules."""
+"""Maximum number of kinds of nodes for which a pass remembers its rules."""
 
 
 def apply(r: Rule, root: Node, context: Context) -> list[Node] | None:
-    """Try one rule at one node. None if it does not apply, else the nodes around the change, worth another look."""
+    """Try one rule at one node. Return None if it does not apply, else the nodes around the change, which must be tried again."""
     context.tried += 1
     try:
         found = find(r, root, context)
@@ -302,7 +306,7 @@ def apply(r: Rule, root: Node, context: Context) -> list[Node] | None:
 
 
 def find(r: Rule, root: Node, context: Context) -> tuple[Match, Replacement] | None:
-    """Where one rule applies at one node, and what it would put there; None if it does not."""
+    """The match of one rule at one node with its replacement; None if the rule does not apply."""
     for m in matches(r.pattern, root):
         if context.may_touch(root, *(node for node, _ in m.nodes)) and _is_closed(m):
             replacement = r.build(m)
@@ -312,7 +316,7 @@ def find(r: Rule, root: Node, context: Context) -> tuple[Match, Replacement] | N
 
 
 def _news(source: Replacement) -> Iterator[New]:
-    """The nodes that a replacement makes."""
+    """The nodes that a replacement creates."""
     if isinstance(source, tuple):
         for part in source:
             yield from _news(part)
@@ -324,7 +328,7 @@ def _news(source: Replacement) -> Iterator[New]:
 
 
 def _type(source: NewInput) -> ValueType | None:
-    """The type of what a node to be made reads, as far as it is known."""
+    """The type of an input of a node that is about to be created; None if it is unknown."""
     if isinstance(source, Value):
         return source.type
     if isinstance(source, (New, Out)):
@@ -357,7 +361,7 @@ def _rewrite(r: Rule, m: Match, replacement: Replacement, context: Context) -> l
 
 
 def _replace_outputs(root: Node, results: Sequence[Value | None], graph: Graph) -> list[Node]:
-    """Let the readers of a node's outputs read other values, which take the types of these; the readers."""
+    """Make the readers of a node's outputs read other values, which get the types of these outputs. Return the readers."""
     readers: list[Node] = []
     for old, new in zip(root.outputs, results, strict=False):
         if old is None or new is None or old is new:
@@ -370,7 +374,7 @@ def _replace_outputs(root: Node, results: Sequence[Value | None], graph: Graph) 
 
 
 def _is_closed(m: Match) -> bool:
-    """True if nothing outside the match sees an inner value that the rewrite would take away."""
+    """True if nothing outside the match uses an inner value that the rewrite would remove."""
     inside = {node for node, _ in m.nodes} | {m.root}
     for node, shared in m.nodes:
         if shared:
@@ -415,12 +419,12 @@ def _make(new: New, root: Node, added: list[Node]) -> Node:
 
 
 def import_operators(graph: Graph, domain: str) -> None:
-    """Import the operators of a domain in version 1, unless the model imports them; for a node about to be made."""
+    """Import version 1 of a domain's operators, for a node about to be created, unless the model already imports them."""
     graph.opsets.setdefault(domain, 1)
 
 
 def constant(near: Node, content: Tensor | Array | Any) -> Value:
-    """A new constant, named after the node that it is made for."""
+    """A new constant with a name derived from the node that it is created for."""
     tensor = content if isinstance(content, Tensor) else Tensor.of(content)
     assert near.graph is not None
     return near.graph.constant(tensor, f"{near.out.name}_const")

@@ -1,4 +1,4 @@
-"""float32 becomes float16: constants and values in between, with as few Casts as possible around nodes that stay float32.
+"""Converts float32 constants and values to float16, with as few Casts as possible around nodes that stay float32.
 
 Inputs and outputs of the model, and of subgraphs, keep their types.
 """
@@ -20,22 +20,22 @@ from ortconv.ir.types import DType, TensorType, ValueType
 from ortconv.optimizer.cut import minimum_cut
 
 LARGEST = 65504.0
-"""The greatest finite float16."""
+"""The largest finite float16."""
 
 LOST = 2.0**-9
-"""The rounding error of a constant, relative to its largest element, above which its readers stay float32."""
+"""Maximum rounding error of a constant, relative to its largest element. If it is exceeded, the readers stay float32."""
 
 INDIFFERENT = frozenset({"Cast", "Shape", "Size"})
-"""Operators whose first input may have either type at no cost."""
+"""Operators whose first input may have either type without a Cast."""
 
 QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 
 MAKERS = {"Cast": "to", "Constant": "value", "ConstantOfShape": "value"}
-"""Operators without float32 inputs whose result may be float16, and the attribute that selects its type."""
+"""Operators whose result may be float16 although they have no float32 inputs, with the attribute that selects the type."""
 
 
 class Slots(NamedTuple):
-    """The inputs and outputs of a node that are float32 and may be float16."""
+    """The inputs and outputs of a node that are float32 and may become float16."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -52,12 +52,12 @@ class Narrowed:
 
 
 def candidates(graph: Graph) -> dict[Node, Slots]:
-    """The nodes, subgraphs included, that may compute in float16, with the slots that change their type."""
+    """The nodes, including those in subgraphs, that may compute in float16, with the slots that would change their type."""
     return {node: slots for node in graph.walk() if (slots := _slots(node)) is not None}
 
 
 def lossy(graph: Graph) -> dict[Node, str]:
-    """Nodes that must stay float32 because a constant does not survive as float16, each with the reason."""
+    """Nodes that must stay float32 because float16 does not represent a constant well enough, each with the reason."""
     found: dict[Node, str] = {}
     known: dict[Value, str] = {}
     for node in graph.walk():
@@ -73,7 +73,7 @@ def lossy(graph: Graph) -> dict[Node, str]:
 
 
 def to_float16(graph: Graph, keep: Set[Node]) -> Narrowed:
-    """Convert a model's main graph in place, except for the nodes to `keep`. No node changes that is not a candidate."""
+    """Convert a model's main graph in place, except for the nodes in `keep`. Only candidates are changed."""
     slots = {node: found for node, found in candidates(graph).items() if node not in keep}
     slots = {node: slots[node] for node in _cheapest(graph, slots)}
     before = _constant_bytes(graph)
@@ -118,12 +118,12 @@ def _slots(node: Node) -> Slots | None:
 
 
 def _is_other(type: ValueType | None) -> bool:
-    """True for types whose elements this conversion does not change, and for float64, which asks for precision."""
+    """True for types that this conversion does not change, and for float64, which indicates that precision is needed."""
     return not isinstance(type, TensorType) or type.dtype is DType.DOUBLE
 
 
 def _is_quantized(node: Node) -> bool:
-    """True for a node that quantizes, dequantizes, or computes between two of these: a Cast would part the group."""
+    """True for a node that quantizes, dequantizes, or computes between two such nodes: a Cast would split the group."""
     if node.op in QUANTIZERS or traits(node).quantized:
         return True
     makers = (v.producer for v in node.inputs if v is not None)
@@ -132,7 +132,7 @@ def _is_quantized(node: Node) -> bool:
 
 
 def _loss(array: Array) -> str:
-    """What float16 makes of a constant, in words; empty if it survives."""
+    """The reason why float16 does not represent a constant; empty if it does."""
     wide = array.astype(np.float64)
     finite = wide[np.isfinite(wide)]
     largest = float(np.abs(finite).max(initial=0))
@@ -143,9 +143,10 @@ def _loss(array: Array) -> str:
 
 
 def _cheapest(graph: Graph, slots: dict[Node, Slots]) -> list[Node]:
-    """The candidates that become float16: all but those that as float32 save Casts.
+    """The candidates that become float16. The others stay float32, which saves Casts.
 
-    Nodes with constant operands of more than one element become float16 in any case: they hold the bytes.
+    Nodes that sum products, or have constant operands of more than one element, always become float16: their constants
+    are the bulk of the bytes.
     """
     nodes = list(slots)
     number = {node: i for i, node in enumerate(nodes)}
@@ -200,14 +201,14 @@ def _narrowed(tensor: Tensor) -> Tensor:
 
 
 def _readers(value: Value, slots: dict[Node, Slots]) -> Iterator[tuple[Node, int, bool]]:
-    """Each use of a value, and whether it wants float16. Uses that take either type are left out."""
+    """(reader, slot, True if it becomes float16) for each use of a value. Uses that accept either type are omitted."""
     for user, slot in list(value.uses):
         if not _is_indifferent(user, slot):
             yield user, slot, user in slots and slot in slots[user].inputs
 
 
 def _narrow_constant(graph: Graph, value: Value, slots: dict[Node, Slots]) -> None:
-    """Give the float16 readers of a constant a float16 one; the float32 one goes where nothing else reads it."""
+    """Give the float16 readers of a constant a float16 copy. The float32 constant is removed if nothing else reads it."""
     assert value.constant is not None
     wanting = [(user, slot) for user, slot, wants in _readers(value, slots) if wants]
     if not wanting:
@@ -223,7 +224,7 @@ def _narrow_constant(graph: Graph, value: Value, slots: dict[Node, Slots]) -> No
 
 
 def _convert(graph: Graph, value: Value, is_narrow: bool, slots: dict[Node, Slots]) -> int:
-    """Give a value its type, and a Cast to the readers that want the other one; the number of Casts."""
+    """Set the type of a value, and insert a Cast for the readers that need the other type. Return the number of Casts."""
     others = [(user, slot) for user, slot, wants in _readers(value, slots) if wants is not is_narrow]
     returned = is_narrow and value.is_output
     if is_narrow:

@@ -1,4 +1,4 @@
-"""The optimization levels as data: each an ordered tuple of passes, run to a fixpoint."""
+"""The optimization levels as data: each is an ordered tuple of passes, run to a fixpoint."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ AnyPass = FunctionPass | RulePass
 
 
 def basic_passes() -> tuple[AnyPass, ...]:
-    """Rewrites into standard ONNX operators, right for any execution provider."""
+    """Rewrites into standard ONNX operators, valid for any execution provider."""
     from ortconv.optimizer import basic
 
     return basic.PASSES
 
 
 def offload_passes() -> tuple[AnyPass, ...]:
-    """Standard operators in the forms that accelerators take: all of them run only on request."""
+    """Rewrites into forms that accelerators support. All of them run only on request."""
     return ()
 
 
 def extended_passes() -> tuple[AnyPass, ...]:
-    """Fusions into operators that ONNX Runtime's CPU provider has."""
+    """Fusions into operators of ONNX Runtime's CPU provider."""
     from ortconv.optimizer import extended
 
     return extended.PASSES
@@ -52,29 +52,31 @@ STAGES = {
     "layout": layout_passes,
     "all": all_passes,
 }
-"""What each level adds to those below it, in the order in which they run; offload belongs to basic. Those above run together."""
+"""The passes that each level adds to those below it, in the order in which they run. offload belongs to basic; the
+levels above basic run together.
+"""
 
 PACKAGES = ("basic", "offload", "extended", "layout")
-"""The stages that have a package of their own, where passes may be OPT_IN."""
+"""The stages with a package of their own, which may have OPT_IN passes."""
 
 
 def opt_in_passes(stage: str) -> tuple[AnyPass, ...]:
-    """The passes of a stage that run only on request, behind its others."""
+    """The passes of a stage that run only on request; they run after its other passes."""
     return getattr(import_module(f"ortconv.optimizer.{stage}"), "OPT_IN", ()) if stage in PACKAGES else ()
 
 
 def inexact(stages: Iterable[str] = STAGES) -> frozenset[str]:
-    """Names of the rewrites of these stages that change the numbers by more than rounding does: all run only on request."""
+    """Names of the rewrites in these stages that change the numbers by more than rounding. All run only on request."""
     modules = (import_module(f"ortconv.optimizer.{stage}") for stage in stages if stage in PACKAGES)
     return frozenset(name for module in modules for name in getattr(module, "INEXACT", ()))
 
 
 def run_passes(graph: Graph, passes: tuple[AnyPass, ...], context: Context) -> Iterator[tuple[AnyPass, int]]:
-    """Run passes over a graph and all below it, again and again until none changes anything.
+    """Run passes over a graph and its subgraphs, repeatedly until none changes anything.
 
-    Yields each pass after it ran, with the number of its changes, so that a caller can watch. A pass that found nothing to do
-    is not asked again until another one has changed something, and then looks near the changes only. One for operators that the
-    model lacks is not asked at all.
+    Yields each pass after it has run, with its number of changes, so that a caller can observe the passes. A pass that
+    changed nothing runs again only after another pass has made changes, and then looks only near these. A pass for
+    operators that the model lacks never runs.
     """
     if not passes:
         return

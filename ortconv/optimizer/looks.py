@@ -1,4 +1,4 @@
-"""Where a pass has to look: at nodes of its operators, and when it runs again, only near what has changed since it last ran."""
+"""Tracks where a pass must look: at nodes of its operators, and, when it runs again, only near changes since its last run."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ortconv.ir.graph import Graph, Node
 from ortconv.ir.journal import Edits
 
 BEHIND, AHEAD = 2, 8
-"""How far a change is seen: that many steps back to the nodes that it reads from, and from those that many on to all readers."""
+"""The neighborhood of a change: BEHIND steps back to producers, and from there AHEAD steps forward to all readers."""
 
 MANY = 8
-"""Where one node in so many has changed, all see it."""
+"""If more than one node in MANY has changed, all nodes count as near a change."""
 
 Operator = tuple[str, str]
-"""Domain and name."""
+"""(domain, name)"""
 
 _runs = count(1)
 _place = attrgetter("place")
 
 
 class Looks:
-    """Follows a graph and all below it while passes run over them."""
+    """Follows the changes of a graph and its subgraphs while passes run over them."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -33,7 +33,7 @@ class Looks:
         self.run = next(_runs)
         self._ran: dict[object, int] = {}
         self.since = 0
-        """The run from which on changes are new to the pass that runs; 0 if all is."""
+        """The first run whose changes are new to the present pass; 0 if all nodes are new to it."""
         self._index: dict[Graph, tuple[int, dict[Operator, list[Node]]]] = {}
 
     def close(self) -> None:
@@ -41,17 +41,17 @@ class Looks:
             self.edits.close()
 
     def begin(self, p: object) -> None:
-        """A pass begins to run."""
+        """Must be called when a pass begins to run."""
         self.since = self._ran.get(p, 0)
         self.run = self._ran[p] = next(_runs)
 
     def any_of(self, operators: Collection[Operator]) -> bool:
-        """True if there is a node of one of these operators somewhere."""
+        """True if the model has a node of one of these operators."""
         there = self.edits.operators
         return any(there[operator] > 0 for operator in operators)
 
     def nodes(self, graph: Graph, operators: Iterable[Operator]) -> list[Node]:
-        """The nodes of these operators in a graph, in its order."""
+        """The nodes of these operators in a graph, in the graph's order."""
         links, index = self._index.get(graph, (-1, {}))
         if links != self.edits.links:
             index = {}
@@ -63,7 +63,7 @@ class Looks:
         return list(found[0]) if len(found) == 1 else sorted(chain.from_iterable(found), key=_place)
 
     def spread(self, others: Iterable[Node] = ()) -> None:
-        """Mark the nodes that see what changed since the last time, and others."""
+        """Mark the nodes near changes since the last call, and `others`, as touched in the present run."""
         changed, run = self.edits.changed, self.run
         for node in others:
             node.touched = run
@@ -90,7 +90,7 @@ class Looks:
 
 
 def _with_owners(nodes: Iterable[Node]) -> set[Node]:
-    """Nodes, and those whose subgraphs they are in."""
+    """The nodes, and the nodes that contain them in subgraphs."""
     found = set(nodes)
     found.update(chain.from_iterable(_owners(node) for node in tuple(found)))
     return found

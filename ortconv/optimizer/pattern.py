@@ -1,10 +1,10 @@
-"""Patterns: what a rewrite rule looks for, written as the expression it looks for.
+"""Patterns of rewrite rules, written like the expressions that they match.
 
     P("Add", P("Conv", "x", C("w"), C("b", optional=True), name="conv"), C("k"), commutative=True)
 
-A string binds any value; the same string twice must bind the same value, and "x?" may be left out. C binds a constant
+A string binds any value; the same string twice must bind the same value, and "x?" may be absent. C binds a constant
 that no caller can override. P binds a node through its first output; inner nodes must have no other reader and must not be
-returned by the graph, unless `shared=True`. An ellipsis as last input accepts whatever follows.
+returned by the graph, unless `shared=True`. An ellipsis as last input accepts any further inputs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ortconv.ir.graph import Graph, Node, Value
 
 @dataclass(frozen=True, slots=True)
 class C:
-    """A constant. `one` demands a single element; `where` is a further condition on the value."""
+    """A constant. `one` requires a single element; `where` is a further condition on the value."""
 
     name: str
     optional: bool = False
@@ -55,15 +55,15 @@ class P:
             (operands, (operands[1], operands[0], *operands[2:])) if commutative else (operands,)
         )
         self.one_way: bool = not commutative and all(operand.one_way for operand in inputs if isinstance(operand, P))
-        """True if it fits in one way at most."""
+        """True if it matches in at most one way."""
 
 
 PatternInput = Union[str, C, P, EllipsisType, None]
-"""What an input may be; None demands that it is left out."""
+"""The kinds of inputs in a pattern; None requires an absent input."""
 
 
 class Match:
-    """What a pattern bound: `m.x` is the value or node of that name, None for an optional one that is absent."""
+    """The bindings of a pattern: `m.x` is the value or node with that name, None for an absent optional one."""
 
     __slots__ = ("bound", "nodes", "root")
 
@@ -86,15 +86,15 @@ class Match:
 
 Bound = dict[str, Any]
 InnerNodes = tuple[tuple[Node, bool], ...]
-"""The matched nodes other than the root, each with whether others may read it."""
+"""The matched nodes without the root, each with True if other nodes may read its output."""
 
 
 Kind = str | bool | None
-"""What an input is: the operator that makes it, whether it is constant where none does, None where it is left out."""
+"""The kind of an input: the operator that produces it; without a producer, True if it is constant; None if it is absent."""
 
 
 def kinds(node: Node, count: int) -> tuple[Kind, ...]:
-    """What the first inputs of a node are."""
+    """The kinds of a node's first `count` inputs."""
     return tuple(
         [
             None if v is None else v.const is not None if (producer := v.producer) is None else producer.op
@@ -104,7 +104,9 @@ def kinds(node: Node, count: int) -> tuple[Kind, ...]:
 
 
 def may_fit(pattern: P, found: tuple[Kind, ...]) -> bool:
-    """False where a pattern cannot fit at a node with such inputs, whatever lies behind them; operators of nodes as in `ops`."""
+    """False if a pattern cannot match a node with inputs of these kinds, whatever comes before them. The node's own
+    operator is not checked.
+    """
     return any(all(map(_operand_may_be, operands, found)) for operands in pattern.orders)
 
 
@@ -115,7 +117,7 @@ def _operand_may_be(operand: PatternInput, kind: Kind) -> bool:
 
 
 def matches(pattern: P, root: Node) -> Iterator[Match]:
-    """Every way in which the pattern fits at this node. What surrounds a match is the engine's concern."""
+    """Every match of the pattern at this node. The engine checks the surroundings of a match."""
     if _may_fit(pattern, root):
         if not pattern.one_way:
             for bound, inner in _node(pattern, root, {}, ()):
@@ -128,7 +130,7 @@ def matches(pattern: P, root: Node) -> Iterator[Match]:
 
 
 def _may_fit(pattern: P, node: Node) -> bool:
-    """A look at the operators around a node that turns away nearly all that cannot match, and costs next to nothing."""
+    """A fast check of the operators around a node. It rejects nearly all nodes that cannot match."""
     if node.op not in pattern.ops or node.domain != pattern.domain:
         return False
     if not may_fit(pattern, kinds(node, len(pattern.inputs))):
@@ -137,7 +139,9 @@ def _may_fit(pattern: P, node: Node) -> bool:
 
 
 def _fits(pattern: P, node: Node, bound: Bound, inner: list[tuple[Node, bool]]) -> bool:
-    """Whether a pattern that fits in one way at most does, what it binds, and its nodes; unusable where it does not fit."""
+    """Match a pattern that has at most one way to match. Return True on success. Bindings and inner nodes are added to
+    `bound` and `inner`, which are unusable after a failure.
+    """
     operands, inputs = pattern.orders[0], node.inputs
     if pattern.name:
         bound[pattern.name] = node
@@ -163,7 +167,7 @@ def _is_complete(pattern: P, operands: tuple[PatternInput, ...], node: Node) -> 
 
 
 def _producer(value: Value | None, reader: Node) -> Node | None:
-    """The node of the same graph whose first output a node reads."""
+    """The producer of a value if it is in the reader's graph and the value is its first output; else None."""
     return None if value is None or value.index or value.graph is not reader.graph else value.producer
 
 
@@ -177,7 +181,7 @@ def _node(pattern: P, node: Node, bound: Bound, inner: InnerNodes) -> Iterator[t
 def _inputs(
     operands: tuple[PatternInput, ...], start: int, node: Node, bound: Bound, inner: InnerNodes
 ) -> Iterator[tuple[Bound, InnerNodes]]:
-    """Every way in which the operands from `start` on fit; `bound` is used up."""
+    """Every way in which the operands from `start` on match. `bound` must not be used afterward."""
     for slot in range(start, len(operands)):
         operand, value = operands[slot], node.input(slot)
         if not isinstance(operand, P):
@@ -200,7 +204,7 @@ def _inputs(
 
 
 def _bind(operand: PatternInput, value: Value | None, bound: Bound) -> bool:
-    """Whether an operand that is no node takes a value, which it binds then."""
+    """Bind a value to an operand that is not a node. Return False if it does not match."""
     if isinstance(operand, C):
         if value is None:
             bound.setdefault(operand.name, None)

@@ -1,4 +1,4 @@
-"""Shapes that follow from others: what onnx's inference leaves open and symbolic dimensions decide."""
+"""Infers shapes from symbolic dimensions, beyond onnx's inference."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _reshaped(node: Node) -> Shape | None:
 
 
 def _left_over(shape: Shape | None, dims: Sequence[Dim]) -> Dim:
-    """The value of -1, given the other dimensions of a tensor of that shape."""
+    """The value of -1 in a Reshape, given the input's shape and the other dimensions; None if it is unknown."""
     return None if shape is None or 0 in shape or 0 in dims else quotient(shape, dims)
 
 
@@ -48,7 +48,7 @@ def _multiplied(node: Node) -> Shape | None:
 
 
 def _convolved(node: Node) -> Shape | None:
-    """Batch and channels of a Conv, and the symbols of axes whose size the window keeps."""
+    """The shape of a Conv's output: batch, channels, and spatial dimensions that the window preserves; others are unknown."""
     x, w = node.inputs[:2]
     if x is None or w is None or x.shape is None or w.rank != len(x.shape) or len(x.shape) < 3:
         return None
@@ -144,7 +144,7 @@ def _part(dim: Dim, start: Element, end: Element, step: int) -> Dim:
 
 
 UNLIMITED = 2**31 - 1
-"""From here on the end of a Slice means the end of the axis."""
+"""An end of a Slice of at least this value means the end of the axis."""
 
 
 _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
@@ -161,16 +161,18 @@ _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
     "Slice": _sliced,
     "Transpose": _transposed,
 }
-"""The shape of the first output from those of the inputs, for the operators that models are mostly made of."""
+"""Functions from a node to the shape of its first output, for the most common operators."""
 
 
 # ---------------------------------------------------------------------- propagation
 
 
 class Equalities:
-    """Which anonymous symbols turned out to be other symbols, or numbers; those of the inputs stay.
+    """Equalities found between dimensions: anonymous symbols that equal other symbols or numbers. Symbols of the inputs
+    are never replaced.
 
-    What a branch teaches holds in that branch. A loop body teaches nothing: its symbols may change from turn to turn.
+    Equalities in a branch hold only in that branch. In loop bodies none are recorded: the value of a symbol may change
+    between iterations.
     """
 
     def __init__(self, graph: Graph | None = None) -> None:
@@ -187,7 +189,7 @@ class Equalities:
         return dim
 
     def note(self, a: Dim, b: Dim) -> None:
-        """Take note that two dimensions are one."""
+        """Record that two dimensions are equal."""
         a, b = self.resolve(a), self.resolve(b)
         if a == b or a is None or b is None or not self._learns:
             return
@@ -197,7 +199,7 @@ class Equalities:
                 return
 
     def apply(self, value: Value) -> bool:
-        """Write the type of a value with what is known. True if it changed."""
+        """Replace known symbols in the type of a value. Return True if it changed."""
         if not isinstance(value.type, TensorType) or value.type.shape is None:
             return False
         shape = tuple(map(self.resolve, value.type.shape))
@@ -208,7 +210,9 @@ class Equalities:
 
 
 def _follow(node: Node, out: Value, equal: Equalities) -> int:
-    """Give the first output of a node the shape that its rule finds, or onnx where there is none; how often that changes it."""
+    """Set the shape of a node's first output from its rule, or from onnx's inference if it has no rule. Return the
+    number of changes.
+    """
     from ortconv.onnxio.infer import update_types
 
     rule = _SHAPES.get(node.op) if node.domain == "" else None
@@ -221,18 +225,18 @@ def _follow(node: Node, out: Value, equal: Equalities) -> int:
 
 
 def propagate(graph: Graph, context: Context) -> int:
-    """Find out ranks and dimensions that follow from others.
+    """Infer ranks and dimensions from other values.
 
     Returns the number of types that became more exact.
 
-    Counterpart: none: ONNX Runtime has only the inference of each operator by itself
+    Counterpart: none: ONNX Runtime only infers each operator by itself
     Differs: dimensions of several nodes are related, so symbols that must be equal become one.
     """
     from ortconv.onnxio.infer import infer_node
 
     equal = Equalities(graph)
     changed, since = 0, context.since
-    near: set[Value | None] = set()  # what follows from the changes of this run, those that `touched` does not tell of
+    near: set[Value | None] = set()  # values affected by changes of this run, which `touched` does not show
     for node in graph:
         before = changed
         out = node.outputs[0] if node.outputs else None
@@ -255,7 +259,7 @@ def propagate(graph: Graph, context: Context) -> int:
 
 
 def _is_decided(node: Node) -> bool:
-    """True where dimensions of a result are open although those of all operands are known."""
+    """True if dimensions of a result are unknown although those of all operands are known."""
     for v in node.outputs:
         if v is not None and v.shape is not None and v.static_shape is None:
             return not node.subgraphs and all(v is None or v.static_shape is not None for v in node.inputs)
@@ -277,7 +281,7 @@ def _set_shape(node: Node, out: Value, shape: Shape | None) -> bool:
 
 
 def _dtype(node: Node) -> DType | None:
-    """The element type of an input that has the type parameter of the first output; None if there is none."""
+    """The element type of an input with the same type parameter as the first output; None if there is none."""
     declared = schema_of(node)
     if declared is None:
         return None
@@ -289,7 +293,7 @@ def _dtype(node: Node) -> DType | None:
 
 
 def _refine(out: Value, shape: Shape, equal: Equalities) -> bool:
-    """Fill in the dimensions of a type that are not known, and numbers for symbols."""
+    """Fill in unknown dimensions of a value's type, and replace symbols by numbers. Return True if it changed."""
     known = out.shape
     if known is None or out.dtype is None or len(known) != len(shape):
         return False

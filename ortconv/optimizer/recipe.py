@@ -1,4 +1,4 @@
-"""What the optimizer is to do: which passes, in which order and how far; and the same as text.
+"""Recipes: the passes of the optimizer, their order and their limits; and their form as text.
 
     # comment
     version 1.0
@@ -52,7 +52,7 @@ class Recipe:
 
     @property
     def basic_for_cpu(self) -> tuple[AnyPass, ...]:
-        """Those for what accelerators left to the CPU."""
+        """The basic passes that run after partitioning, on nodes left to the CPU."""
         return tuple(p for p in self.stages.get("basic", ()) if p.name in _for_cpu())
 
     @property
@@ -74,11 +74,11 @@ def make(
     stop_after: int | None = None,
     offload: bool = False,
 ) -> Recipe:
-    """The recipe of a level, with opt-in passes, without some passes and rules, or with no others than some.
+    """The recipe of a level, with opt-in passes enabled, some passes and rules disabled, or only some allowed.
 
-    With `offload`, all passes of that stage that keep the numbers are in it.
+    With `offload`, it includes all passes of that stage that preserve the numbers.
 
-    UsageError for a name that does not exist, or that is to be enabled and needs or allows no enabling.
+    Raises UsageError for an unknown name, for an enabled name that is not opt-in, and for one that is not allowed.
     """
     if level not in LEVELS:
         raise UsageError(f"optimization level '{level}' is not one of {', '.join(LEVELS)}")
@@ -104,12 +104,12 @@ def _for_cpu() -> frozenset[str]:
 
 
 def _without_empty(stages: dict[str, tuple[AnyPass, ...]]) -> dict[str, tuple[AnyPass, ...]]:
-    """The stages, without one of opt-in passes only of which none runs."""
+    """The stages, except those whose passes are all opt-in and of which none runs."""
     return {stage: passes for stage, passes in stages.items() if passes or stage != "offload"}
 
 
 def stages_of(level: str) -> dict[str, tuple[AnyPass, ...]]:
-    """The passes of each stage up to a level, without those that must be asked for."""
+    """The passes of each stage up to a level, without opt-in passes."""
     rank = LEVELS.index(level)
     return {stage: passes() for stage, passes in STAGES.items() if LEVELS.index(_level_of(stage)) <= rank}
 
@@ -119,7 +119,7 @@ def _level_of(stage: str) -> str:
 
 
 def names_of(p: AnyPass) -> set[str]:
-    """The names by which the rewrites of a pass are chosen."""
+    """The names that select the rewrites of a pass."""
     return {r.name for r in p.rules} if isinstance(p, RulePass) else {p.name}
 
 
@@ -137,7 +137,7 @@ def _enabled(level: str, names: Iterable[str]) -> set[str]:
 
 
 def _restricted(p: AnyPass, disabled: Collection[str], only: Collection[str]) -> AnyPass | None:
-    """A pass with those of its rules that are to run; None if it is not to run at all."""
+    """A pass with only its selected rules; None if none is selected."""
 
     def runs(name: str) -> bool:
         return name not in disabled and (not only or name in only)
@@ -154,7 +154,7 @@ def _restricted(p: AnyPass, disabled: Collection[str], only: Collection[str]) ->
 
 
 def text(recipe: Recipe) -> str:
-    """The recipe as `parse` reads it."""
+    """The recipe as text that `parse` can read."""
     lines = [
         "# What ortconv's optimizer does, in this order. Give it back with: ortconv convert --pipeline FILE",
         f"version {__version__}",
@@ -170,7 +170,7 @@ def text(recipe: Recipe) -> str:
 
 
 def _described(p: AnyPass, known: Mapping[str, AnyPass]) -> Iterator[str]:
-    """The lines of a pass: its name, and the rules unless those are all there are and of one name."""
+    """The lines of a pass: its name, and its rules unless all of them run and have one name."""
     name, whole = next((name, q) for name, q in known.items() if q is p or _is_part(p, q))
     runs = _runs(whole)
     if p is whole and len(runs) < 2:
@@ -189,7 +189,7 @@ def _is_part(p: AnyPass, whole: AnyPass) -> bool:
 
 
 def parse(text: str) -> Recipe:
-    """The recipe that a text describes. UsageError with the line's number where it describes none."""
+    """Parse the text form of a recipe. Raises UsageError, with the line number, if it is invalid."""
     found: dict[str, int | str] = {}
     stages: dict[str, list[tuple[int, str, list[tuple[int, str]] | None]]] = {}
     stage = ""
@@ -217,7 +217,7 @@ def parse(text: str) -> Recipe:
 
 
 def _lines(text: str) -> Iterator[tuple[int, int, str, bool]]:
-    """Number, depth, content, and whether it ends in a colon, of each line that is not empty."""
+    """(line number, depth, content, True if it ends in a colon) of each line that is not empty."""
     for number, line in enumerate(text.splitlines(), 1):
         content = COMMENT.split(line)[0].rstrip()
         if content:
@@ -255,7 +255,7 @@ def _known_passes(stage: str) -> dict[str, AnyPass]:
 
 
 def _runs(p: AnyPass) -> dict[str, list[Rule]]:
-    """The rules of a pass; neighbors of one name go together."""
+    """The rules of a pass by name; consecutive rules of the same name are kept together."""
     if isinstance(p, FunctionPass):
         return {}
     groups = [list(group) for _, group in groupby(p.rules, lambda r: r.name)]

@@ -1,7 +1,7 @@
-"""Runtime style: fusions that are saved, not applied. onnxruntime applies them to nodes that no other provider has claimed.
+"""Runtime style: fusions are saved, not applied. onnxruntime applies them to nodes that no other provider has claimed.
 
-The rules are those of the extended level. Where one applies, and onnxruntime's own action on the same nodes makes what the rule
-would make, the nodes are recorded for that action.
+The rules are those of the extended level. A match is recorded if onnxruntime's own action on the same nodes has the
+same result as the rule.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ QDQ = "QDQSelectorActionTransformer"
 
 
 class Action(NamedTuple):
-    """What onnxruntime calls the rewrite of a node, the target, and its neighbors.
+    """onnxruntime's action that rewrites a node, the target, and its neighbors.
 
-    `slots` are the inputs of the target that may come from a DequantizeLinear, all of them where that is None.
+    `slots` are the inputs of the target that may come from a DequantizeLinear; None means all inputs.
     """
 
     name: str
@@ -59,37 +59,37 @@ ACTIONS: dict[tuple[str, str], Action] = {
     ("ConvActivationFusion", "Conv"): Action("ConvAct", ()),
     ("MatMulNBitsFusion", "MatMulNBits"): Action("FuseBias", ()),
 }
-"""By the name of the optimizer, which is the rule's, and the target's operator."""
+"""By (optimizer name, which is the rule's name, operator of the target)."""
 
 OLDER_NAMES = {
     "1DQ_CPU": "1DQ",
     "drop_no_int16_support_and_positive_scale": "drop_no_int16_support",
     "drop_no_int16_support": "drop",
 }
-"""Actions that older releases lack, and those that do the same to the nodes that our rules match."""
+"""Replacements for actions that older releases lack. They have the same effect on the nodes that the rules match."""
 
 TARGETS = ("target", "conv", "product")
-"""How rules name the node that is not their root but the target."""
+"""Names of the target in rules whose root is another node."""
 
 ABSORBED = {"beta"}
-"""Attributes that an action does not hand on from the target to the node that it makes, where they would be unknown."""
+"""Attributes of the target that the action does not copy to the node that it creates, where they would be unknown."""
 
 BIAS = 2
-"""The slot of a Conv or Gemm that may be empty."""
+"""The input slot of a Conv or Gemm that may be absent."""
 
 
 # ---------------------------------------------------------------------- which rules
 
 
 def _behind_clamp(r: Rule) -> Rule:
-    """The rule for Q(op(...)) as one for Q(Relu(op(...))) and Q(Clip(op(...)))."""
+    """The variant of a rule for Q(op(...)) that matches Q(Relu(op(...))) and Q(Clip(op(...)))."""
     inner, *rest = r.pattern.inputs
     clamp = P(("Relu", "Clip"), inner, ..., name="clamp")
     return replace(r, pattern=P("QuantizeLinear", clamp, *rest, domain=r.pattern.domain))
 
 
 def _rules(allowed: Collection[str], *, signed: bool) -> tuple[tuple[Rule, ...], ...]:
-    """The rules of these names whose rewrites are saved, earlier groups first.
+    """The rules in `allowed` whose rewrites are saved, in groups in the order of their use.
 
     `signed` adds products of int8 and int8 beyond those of Gemm.
     """
@@ -107,19 +107,19 @@ _PACKED = RulePass(QDQ, nbits.RULES)
 
 
 def passes(recipe: Recipe) -> tuple[AnyPass, ...]:
-    """What is done at once above the basic level: weights of 4 bits cannot be written to an .ort file as they are."""
+    """Passes that are applied at once above the basic level: an .ort file cannot store 4-bit weights as they are."""
     return (_PACKED,) if QDQ in _saved_by(recipe) else ()
 
 
 def _passes_behind(recipe: Recipe) -> tuple[AnyPass, ...]:
-    """What onnxruntime runs behind saved fusions, by the level that the model is made for."""
+    """Passes that onnxruntime runs after it has applied saved fusions, for the level of the recipe."""
     from ortconv.optimizer.layout import nhwc
 
     return (drop.CLEANUP, *((nhwc.ALWAYS_NHWC,) if "layout" in recipe.stages else ()))
 
 
 def _saved_by(recipe: Recipe) -> set[str]:
-    """Names of the rules of a recipe that the extended level would run."""
+    """Names of the recipe's rules at the extended level."""
     return {name for p in recipe.stages.get("extended", ()) for name in names_of(p)}
 
 
@@ -127,9 +127,11 @@ def _saved_by(recipe: Recipe) -> set[str]:
 
 
 def save_fusions(model: Model, recipe: Recipe, context: Context) -> None:
-    """Record the fusions of a model and all its subgraphs, in place of those that it had; below extended, none.
+    """Record the fusions of a model and all its subgraphs, and replace those recorded before. Below extended, there are
+    none.
 
-    The graph stays as it is, but nodes that onnxruntime takes the zero point from state it.
+    The graph is unchanged, except that DequantizeLinear and QuantizeLinear nodes get an explicit zero point if
+    onnxruntime uses it.
     """
     model.saved = []
     groups = _rules(_saved_by(recipe), signed=context.target_platform == "arm")
@@ -143,7 +145,7 @@ def save_fusions(model: Model, recipe: Recipe, context: Context) -> None:
 
 
 def replay(model: Model, recipe: Recipe, target_platform: str | None) -> int:
-    """Make the fusions that `save_fusions` recorded, and what onnxruntime makes of the result; how many of them were made."""
+    """Apply the fusions that `save_fusions` recorded, then onnxruntime's passes that follow. Return the number of fusions."""
     if "extended" not in recipe.stages:
         return 0
     context, saved, model.saved = Context(only_cpu=True), model.saved, []
@@ -163,7 +165,7 @@ def replay(model: Model, recipe: Recipe, target_platform: str | None) -> int:
 def _fusions(
     graph: Graph, context: Context, groups: Sequence[Sequence[Rule]]
 ) -> Iterator[tuple[Rule, Node, SavedFusion]]:
-    """What is to be saved of one graph, group by group in the order of its nodes, with the rule that fits and its root."""
+    """The fusions to save for one graph, group by group in the order of its nodes, each with its rule and root."""
     taken: set[tuple[str, Node]] = set()
     for rules in groups:
         by_root: dict[tuple[str, str], list[Rule]] = {}
@@ -181,7 +183,7 @@ def _fusions(
 
 
 def _saved(r: Rule, m: Match, replacement: Replacement, context: Context) -> SavedFusion | None:
-    """The record of a match, None where onnxruntime's action would make something else than the rule."""
+    """The record of a match; None if onnxruntime's action would not have the same result as the rule."""
     target = next((m.bound[name] for name in TARGETS if name in m.bound), m.root)
     action = ACTIONS[r.name, target.op]
     new = _made(replacement)
@@ -212,7 +214,7 @@ def _saved(r: Rule, m: Match, replacement: Replacement, context: Context) -> Sav
 
 
 def _known_name(action: str, context: Context) -> str | None:
-    """The name by which the release that must load the file knows an action; None if it does not."""
+    """The name of an action in the release that must load the file; None if that release lacks it."""
     name: str | None = action
     while name is not None and context.release is not None and first_release_of_action(name) > context.release:
         name = OLDER_NAMES.get(name)
@@ -220,7 +222,7 @@ def _known_name(action: str, context: Context) -> str | None:
 
 
 def _made(replacement: Replacement) -> New:
-    """The node that a rule makes, which behind a Split are DequantizeLinear nodes to cancel."""
+    """The node that a rule creates. For a Split, it is the node before the DequantizeLinear nodes to cancel."""
     first = replacement[0] if isinstance(replacement, tuple) else replacement
     assert isinstance(first, New)
     source = first.inputs[0]
@@ -228,7 +230,9 @@ def _made(replacement: Replacement) -> New:
 
 
 def _dequantizer(value: Value | None, new: New) -> Node | None:
-    """The DequantizeLinear that makes a value for one reader alone, if the node that a rule makes reads its input instead."""
+    """The DequantizeLinear that produces a value, if this is its only reader and the new node reads its input instead;
+    else None.
+    """
     node = None if value is None or value.is_output or len(value.uses) > 1 else value.producer
     if node is None or node.op != "DequantizeLinear" or node.domain not in DOMAINS:
         return None
@@ -236,14 +240,14 @@ def _dequantizer(value: Value | None, new: New) -> Node | None:
 
 
 def _behind(target: Node, root: Node) -> list[Node]:
-    """The nodes behind a target that go with it."""
+    """The nodes after a target that belong to the fusion."""
     if target.op == "Split":
         return [reader for value in target.outputs if value is not None for reader in value.consumers]
     return [] if root is target else [root]
 
 
 def _is_made_of(new: New, nodes: list[Node]) -> bool:
-    """True if all that the node reads is there already, but for zero points that are left out."""
+    """True if all inputs of the new node exist already; zero points that were absent do not count."""
     there = {value for node in nodes for value in node.inputs if value is not None}
     return all(
         _is_zero_point(source) or source is None or (isinstance(source, Value) and source in there)
@@ -262,7 +266,7 @@ def _operator_id(new: New, graph: Graph) -> str:
 
 
 def _state_zero_point(node: Node) -> None:
-    """Give a node that leaves it out the zero point 0, one for each scale."""
+    """Add an explicit zero point of 0 to a node without one, for each scale."""
     graph, scale = node.graph, node.inputs[1]
     integers = node.inputs[0] if node.op == "DequantizeLinear" else node.out
     assert graph is not None

@@ -1,4 +1,4 @@
-"""Shapes as symbolic quantities: the elements of computed shapes, and the result of a Reshape to them."""
+"""Shapes as symbolic quantities: elements of computed shapes, and the output shape of a Reshape."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ortconv.optimizer.symbols import is_anonymous, minus, plus, quotient, times
 
 
 class DimOf(NamedTuple):
-    """A dimension of a value, as an unknown quantity."""
+    """An unknown dimension of a value."""
 
     value: Value
     axis: int
@@ -23,16 +23,16 @@ Element = int | str | DimOf | None
 """An element of a computed shape: a number, a symbol, a dimension of a value, or unknown."""
 
 DEPTH = 16
-"""How many nodes deep the computation of a shape is followed."""
+"""Maximum number of nodes through which the computation of a shape is followed."""
 
 LONGEST = 64
-"""Elements of the longest value that counts as a shape."""
+"""Maximum number of elements of a value that counts as a shape."""
 
 # ---------------------------------------------------------------------- elements
 
 
 def dim_of(value: Value, axis: int) -> Element:
-    """One dimension, counted from the front, as exactly as it is known."""
+    """One dimension, with axes counted from the front, in the most exact known form."""
     dim = value.dim(axis)
     return DimOf(value, axis) if dim is None else dim
 
@@ -52,7 +52,7 @@ def elements(value: Value | None) -> tuple[Element, ...] | None:
 
 
 def static_elements(node: Node) -> tuple[int, ...] | None:
-    """The elements of the only output of a shape computation, where all are known; not for a node of constants only."""
+    """The elements of the only output of a shape computation, if all are known; else None."""
     out = node.output(0)
     if node.op not in _ELEMENTS or node.domain != "" or len(node.outputs) != 1 or out is None:
         return None
@@ -65,7 +65,7 @@ def static_elements(node: Node) -> tuple[int, ...] | None:
 
 Elements = tuple[Element, ...] | None
 Look = Callable[[Value | None], Elements]
-"""Gives the elements of an input."""
+"""Returns the elements of an input."""
 
 
 def _look_back(value: Value, look: Look) -> Elements:
@@ -188,7 +188,7 @@ def _where(node: Node, look: Look) -> Elements:
 
 
 def _chosen(left: Element, right: Element, then: Element, otherwise: Element) -> Element:
-    """What Where(left == right, then, otherwise) picks. A dimension is never below zero."""
+    """The element that Where(left == right, then, otherwise) selects. A dimension is never negative."""
     if left is not None and left == right:
         return then
     if isinstance(left, int) and isinstance(right, int):
@@ -216,13 +216,13 @@ _ELEMENTS: dict[str, Callable[[Node, Look], Elements]] = {
 }
 
 COMPUTES_SHAPES = frozenset(_ELEMENTS)
-"""Operators that `elements` looks through."""
+"""Operators that `elements` can follow."""
 
 # ---------------------------------------------------------------------- what Reshape and its kin return
 
 
 def target(node: Node) -> tuple[Element, ...] | None:
-    """The dimensions that a Reshape, Squeeze, Unsqueeze or Flatten gives its input; -1 stands for what is left.
+    """The output dimensions of a Reshape, Squeeze, Unsqueeze or Flatten; -1 is the remaining dimension.
 
     None if not even their number is known.
     """
@@ -269,7 +269,7 @@ def _flattened(x: Value, axis: int) -> tuple[Element, ...] | None:
 
 
 def refined(wanted: Sequence[Element], out: Value) -> tuple[Element, ...]:
-    """The dimensions of a value, each from where it is known best: its type where that has a number or all else fails."""
+    """The dimensions of a value: each from its type or from `wanted`, whichever is more exact."""
     if out.rank != len(wanted):
         return tuple(wanted)
     return tuple(
@@ -279,7 +279,8 @@ def refined(wanted: Sequence[Element], out: Value) -> tuple[Element, ...]:
 
 
 def expressed(wanted: Sequence[Element], x: Value) -> tuple[int, ...] | None:
-    """A constant shape for Reshape that gives x these dimensions, made of numbers, 0 for copies and one -1 at most.
+    """A constant shape with which Reshape gives x these dimensions: numbers, 0 to copy a dimension, and at most one -1.
+    None if there is none.
 
     A -1 assumes that x has elements.
     """
@@ -299,5 +300,5 @@ def expressed(wanted: Sequence[Element], x: Value) -> tuple[int, ...] | None:
 
 
 def keeps_shape(wanted: Sequence[Element], x: Value) -> bool:
-    """True if these are the dimensions that x has already."""
+    """True if x already has these dimensions."""
     return x.rank == len(wanted) and all(e is not None and e == dim_of(x, i) for i, e in enumerate(wanted))

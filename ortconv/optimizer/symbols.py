@@ -1,4 +1,4 @@
-"""Arithmetic on dimensions of which some are symbols."""
+"""Arithmetic on dimensions that may be symbols."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ortconv.ir.types import Dim, Shape
 from ortconv.optimizer.conditions import same_dim
 
 ANONYMOUS = re.compile(r"\?|unk__\d+$")
-"""What the names of symbols look like that shape inference makes up, ours and that of others."""
+"""Pattern of the symbols that shape inference invents, in ortconv and elsewhere."""
 
 TIMES = "·"
-"""What separates the factors in the name of a dimension that is a product of others, a number first: 4·batch."""
+"""Separator of the factors in the name of a dimension that is a product of others, a number first: 4·batch."""
 
 
 def is_anonymous(dim: object) -> bool:
-    """True for a symbol that shape inference made up."""
+    """True for a symbol that shape inference invented."""
     return isinstance(dim, str) and ANONYMOUS.match(dim) is not None
 
 
@@ -28,7 +28,7 @@ def times(*dims: Dim) -> Dim:
 
 
 def quotient(dims: Sequence[Dim], others: Sequence[Dim]) -> Dim:
-    """The product of dimensions divided by that of others; None where it is not known or leaves a rest."""
+    """The product of dimensions divided by the product of others; None if it is unknown or not exact."""
     if None in dims or None in others:
         return None
     (total, symbols), (divisor, taken) = _factors(dims), _factors(others)
@@ -38,7 +38,7 @@ def quotient(dims: Sequence[Dim], others: Sequence[Dim]) -> Dim:
 
 
 def _factors(dims: Sequence[Dim]) -> tuple[int, Counter[str]]:
-    """The product of the numbers among these dimensions, and the symbols by which it is multiplied."""
+    """(product of the numbers, symbols with their multiplicity) of these dimensions."""
     number, symbols = 1, Counter[str]()
     for d in dims:
         if isinstance(d, int):
@@ -74,7 +74,7 @@ def plus(*dims: Dim) -> Dim:
 
 
 def minus(whole: Dim, part: Dim) -> Dim:
-    """A sum without some of its terms; None where `part` is not made of its terms."""
+    """A sum without some of its terms; None if `part` does not consist of its terms."""
     if whole is None or part is None or "(" in f"{whole}{part}":
         return 0 if whole == part and whole is not None else None
     terms, taken = (
@@ -86,7 +86,7 @@ def minus(whole: Dim, part: Dim) -> Dim:
 
 
 def at_most(limit: Dim, dim: Dim) -> Dim:
-    """The lesser of two dimensions; None where it has no name."""
+    """The minimum of two dimensions; None if it cannot be expressed."""
     if limit == dim or (isinstance(limit, int) and isinstance(dim, int)):
         return dim if limit == dim else min(limit, dim)  # type: ignore[type-var]
     if isinstance(limit, str) and isinstance(dim, int):
@@ -95,7 +95,7 @@ def at_most(limit: Dim, dim: Dim) -> Dim:
 
 
 def broadcast_shapes(shapes: Sequence[Shape | None]) -> Shape | None:
-    """The shape that these broadcast to, None where a dimension is not certain."""
+    """The shape to which these shapes broadcast; None if it is unknown. A dimension that is uncertain is None."""
     known = [s for s in shapes if s is not None]
     if len(known) < len(shapes) or not known:
         return None
@@ -105,9 +105,10 @@ def broadcast_shapes(shapes: Sequence[Shape | None]) -> Shape | None:
 
 
 def broadcast_dims(dims: Sequence[Dim]) -> Dim:
-    """The dimension that these broadcast to, given that they do; None where it is not certain.
+    """The dimension to which these dimensions broadcast, provided that they do; None if it is uncertain.
 
-    What is not 1 must be equal, so that a number decides. Beside a dimension n, the lesser of n and a number is n or 1.
+    All dimensions other than 1 must be equal, so a number determines the result. Next to a dimension n, min(n, number)
+    is n or 1.
     """
     others = [d for d in dims if d != 1]
     if not others:
@@ -121,7 +122,7 @@ def broadcast_dims(dims: Sequence[Dim]) -> Dim:
 
 
 def stretches_to(dim: object, whole: object) -> bool:
-    """True if a dimension equals another one, given that it broadcasts to it: for the lesser of that and a number above 1, too."""
+    """True if a dimension that broadcasts to another one equals it. This includes min(whole, number) for a number above 1."""
     return dim == whole or (
         isinstance(dim, str) and dim.startswith("min(") and not dim.startswith("min(1,") and dim.endswith(f",{whole})")
     )

@@ -1,4 +1,4 @@
-"""What a model needs of an .ort file at least, counted before anything is done with it."""
+"""Lower bounds of a model's size in an .ort file. They refuse a model that cannot fit before any work is done on it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from ortconv.onnxlib import GraphProto
 from ortconv.ortformat.layout import LARGEST_FILE, LARGEST_VISITS
 
 MANY = 20_000
-"""Graphs of fewer nodes are not counted here."""
+"""Graphs with fewer nodes are not counted here."""
 
 MOST_REMOVED = 4
-"""The optimizer may leave one table of this number: a model with more than that does not fit in any case."""
+"""The optimizer may reduce the number of tables by up to this factor; a model with more is refused in any case."""
 
 
 def refuse_many_tables(graph: GraphProto, *, optimized: bool) -> None:
-    """UnsupportedError for a graph with more tables than onnxruntime loads. If `optimized`, it may lose some of them before."""
+    """Raise UnsupportedError for a graph with more tables than onnxruntime loads. With `optimized`, the limit allows for tables
+    that the optimizer may remove.
+    """
     if len(graph.node) < MANY:
         return
     tables = least_tables(graph)
@@ -30,8 +32,9 @@ def refuse_many_tables(graph: GraphProto, *, optimized: bool) -> None:
 
 
 def least_tables(graph: GraphProto) -> int:
-    """The tables of the nodes that others or the outputs need: one for a node, one for its edges, one for each attribute, three
-    for each output."""
+    """Number of tables for the nodes that the outputs depend on: one for a node, one for its edges, one for each attribute, three
+    for each output.
+    """
     needed = {value.name for value in graph.output}
     found = 0
     for node in reversed(graph.node):
@@ -48,7 +51,7 @@ def least_tables(graph: GraphProto) -> int:
 
 
 def refuse_many_bytes(graph: Graph) -> None:
-    """UnsupportedError for a graph whose nodes read more bytes of constants than onnxruntime loads."""
+    """Raise UnsupportedError for a graph whose nodes read more bytes of constants than onnxruntime loads."""
     size = least_bytes(graph)
     if size > LARGEST_FILE:
         raise UnsupportedError(
@@ -58,7 +61,7 @@ def refuse_many_bytes(graph: Graph) -> None:
 
 
 def least_bytes(graph: Graph) -> int:
-    """The bytes of the constants that nodes read together with other values. Equal ones count once."""
+    """Bytes of the constants read by nodes that also read other values. Equal constants count once."""
     values = {
         v
         for node in graph.walk()

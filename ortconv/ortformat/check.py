@@ -1,4 +1,6 @@
-"""What an .ort file contains, and where a minimal build of onnxruntime, which believes the file, would be misled."""
+"""Checks an .ort file and describes its contents. It finds facts that a minimal build of onnxruntime would trust although they are
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ NO_KERNEL = "onnxruntime has no kernel for it, and does not expand functions or 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that loads but is wrong or risky. `node` is empty for what concerns the whole file."""
+    """Something in a loadable file that is wrong or risky. `node` is empty if it concerns the whole file."""
 
     node: str
     message: str
@@ -38,7 +40,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """Statistics of an .ort file, subgraphs included, and what is wrong with it."""
+    """Statistics of an .ort file, subgraphs included, and findings."""
 
     path: str
     bytes: int
@@ -54,11 +56,11 @@ class Report:
     weight_bytes: int = 0
     saved_optimizations: int = 0
     operators: dict[str, int] = field(default_factory=dict)
-    """How often each operator occurs, most frequent first."""
+    """Number of nodes for each operator, most frequent first."""
     oldest_onnxruntime: str = ""
     """The oldest release that loads the file."""
     oldest_reason: str = ""
-    """What older ones lack, such as a kernel of a node."""
+    """The feature that older releases lack, such as a kernel for a node."""
     findings: list[Finding] = field(default_factory=list)
 
     def __repr__(self) -> str:
@@ -73,7 +75,7 @@ class Report:
 
 
 def check(path: str | Path) -> Report:
-    """Verify an .ort file and report on it. An OrtconvError, naming the file, where it cannot be loaded at all."""
+    """Verify an .ort file and report on it. Raises OrtconvError, with the file's name, if it cannot be loaded at all."""
     try:
         with without_collections():
             buffer = map_file(path)
@@ -178,7 +180,7 @@ def _node_findings(node: Record, domain: str, found: Schema | None, opsets: dict
 
 
 def _free_names(graph: Record) -> set[str]:
-    """The outer values that a graph and those below it read."""
+    """Names of outer-scope values that a graph or its subgraphs read."""
     reads: set[str] = set()
     own = set(graph.inputs or ()) | {t.name for t in graph.initializers or ()}
     own |= {s.values.name for s in graph.sparse_initializers or ()}
@@ -191,7 +193,7 @@ def _free_names(graph: Record) -> set[str]:
 
 
 def _edge_findings(graph: Record) -> Iterator[Finding]:
-    """Edges that the names of inputs and outputs imply, against those that the file lists."""
+    """Findings about edges: those that follow from the names of inputs and outputs must be those that the file lists."""
     made = {name: (n.index, slot) for n in graph.nodes or () for slot, name in enumerate(n.outputs) if name}
     implied = {
         (*made[name], n.index, slot)

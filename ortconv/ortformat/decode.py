@@ -1,7 +1,7 @@
-"""From the bytes of an .ort file to records, one per table, with nothing followed before it is checked.
+"""Decodes the bytes of an .ort file into records, one per table. Every reference is checked before it is followed.
 
-Every object is decoded once however often it is referenced, and all together may not claim more bytes than the file has,
-so that time and memory stay in proportion to the file.
+An object is decoded once, however often it is referenced, and all objects together may not claim more bytes than the file has. So
+time and memory stay in proportion to the file size.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from ortconv.ortformat.layout import (
 )
 
 Record = Any
-"""A named tuple with the fields of a table: None where a reference is absent, lists for vectors of references, tuples for
-vectors of numbers, memoryviews for bytes and structs."""
+"""A named tuple with the fields of a table. An absent reference is None; vectors of references are lists, vectors of numbers are
+tuples, and bytes and structs are memoryviews.
+"""
 
 Read = Callable[[int, int], Any]
-"""Reads a field that is stored at a position, in a table at a depth."""
+"""Reads a field: (position of the field, depth of its table) -> content."""
 
 RECORDS: dict[str, Any] = {
     kind: namedtuple(kind, [f.name for f in fields if f is not None]) for kind, fields in TABLES.items()
@@ -41,7 +42,7 @@ _u16 = struct.Struct("<H").unpack_from
 
 
 class Decoder:
-    """Decodes one buffer. `visits` counts tables as onnxruntime's verifier does."""
+    """Decodes one buffer. `visits` counts tables in the same way as onnxruntime's verifier."""
 
     def __init__(self, buffer: Any) -> None:
         self.buffer = memoryview(buffer).cast("B").toreadonly()
@@ -57,7 +58,7 @@ class Decoder:
         self._defaults = {kind: [f.default for f in fields if f is not None] for kind, fields in TABLES.items()}
 
     def root(self) -> Record:
-        """The InferenceSession record. FormatError for anything that is not a well-formed .ort file."""
+        """The InferenceSession record. Raises FormatError if the buffer is not a well-formed .ort file."""
         if self.size < 8:
             raise FormatError(f"the file has {self.size} bytes, too few for an .ort file")
         found = bytes(self.buffer[4:8])
@@ -123,7 +124,7 @@ class Decoder:
                 raise FormatError(f"byte {at}, {kind}.{record._fields[index]}: is missing")
 
     def _plan(self, kind: str, vtable: int, at: int) -> tuple[int, list[tuple[int, int, Read]]]:
-        """The size of a table, and (field, offset, reader) for each field that is present."""
+        """The size of a table, and (field, offset, reader) for each field present."""
         where = f"{kind}'s vtable"
         self._check(vtable, 4, 2, where)
         length, size = _u16(self.buffer, vtable)[0], _u16(self.buffer, vtable + 2)[0]
@@ -143,7 +144,7 @@ class Decoder:
         return size, fields
 
     def _table_readers(self, kind: str) -> list[tuple[int, str, int, Read]]:
-        """(field, name, bytes, reader) for each slot; field -1 where the slot is not used."""
+        """(field, name, bytes, reader) for each slot; the field is -1 for an unused slot."""
         readers: list[tuple[int, str, int, Read]] = []
         index = 0
         for field in TABLES[kind]:
@@ -196,7 +197,7 @@ class Decoder:
         return None if at is None else self._table(UNION[tag], at, depth + 1)
 
     def _string(self, kind: str, at: int, where: str) -> Any:
-        """str where the format wants UTF-8, bytes elsewhere."""
+        """A str for kind "string", which must be UTF-8; bytes for kind "bytes"."""
         known = self._vectors.get((kind, at))
         if known is not None:
             return known
@@ -242,20 +243,20 @@ class Decoder:
     # ------------------------------------------------------------------ bounds
 
     def _has_one_kind(self, kind: str, at: int, where: str) -> None:
-        """FormatError for what is read as a string here and as a vector elsewhere: no writer shares memory between these."""
+        """Raise FormatError if the same position is read as a string and as a vector: no writer shares memory between these."""
         known = self._kinds.setdefault(at, kind)
         if known != kind:
             raise FormatError(f"byte {at}, {where}: is {kind} here, but {known} elsewhere")
 
     def _target(self, at: int, where: str) -> int:
-        """Where a reference leads to."""
+        """The position that a reference points to."""
         offset: int = _u32(self.buffer, at)[0]
         if at % 4 or offset == 0 or at + offset > self.size - 4:
             raise FormatError(f"byte {at}, {where}: the reference leads out of the file")
         return at + offset
 
     def _length(self, at: int, width: int, where: str, *, extra: int = 0, claim: bool = True) -> int:
-        """The number of elements of a vector, all of which lie within the file."""
+        """The number of elements of a vector. Raises FormatError if they do not all lie within the file."""
         self._check(at, 4, 4, where)
         count: int = _u32(self.buffer, at)[0]
         if count * width + extra > self.size - at - 4:

@@ -1,6 +1,6 @@
-"""What an .ort file states about a graph although it follows from the graph: a minimal build trusts it blindly.
+"""Facts in an .ort file that follow from the graph. A minimal build trusts them without checks.
 
-Each fact is one function here, so that the writer and the check of foreign files cannot disagree.
+Each fact is computed by one function here, so that the writer and the check of foreign files cannot disagree.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ortconv.ir.types import DType
 
 
 def argument_counts(schema: Schema, actual: int) -> tuple[int, ...]:
-    """How many of a node's inputs each formal input takes; the last one takes what is left."""
+    """Number of a node's inputs that belong to each formal input; the last formal input gets all the rest."""
     formals = len(schema.inputs)
     if formals == actual:
         return (1,) * actual
@@ -30,8 +30,9 @@ def argument_counts(schema: Schema, actual: int) -> tuple[int, ...]:
 
 
 def resolved_schema(node: Node) -> Schema:
-    """The schema of a node; where nobody knows the operator, what onnxruntime assumes of one from a custom library: version 1,
-    inputs named Input0, Input1, ... and outputs named Output0, Output1, ... of any type."""
+    """The schema of a node. An unknown operator gets the schema that onnxruntime assumes for a custom library: version 1, inputs
+    named Input0, Input1, ... and outputs named Output0, Output1, ... of any type.
+    """
     found = schema_of(node)
     if found is not None:
         return found
@@ -41,10 +42,10 @@ def resolved_schema(node: Node) -> Schema:
 
 
 class GraphEdges(NamedTuple):
-    """The edges of one graph, rows of (producer, its output slot, consumer, its input slot), in two orders.
+    """The edges of one graph as rows of (producer, its output slot, consumer, its input slot), in two orders.
 
-    `incoming` is sorted by consumer and producer, `outgoing` by producer and consumer; the rows of node i are
-    `incoming[starts_in[i]:starts_in[i + 1]]`, and likewise outgoing.
+    `incoming` is sorted by consumer and producer, `outgoing` by producer and consumer. The incoming rows of node i are
+    `incoming[starts_in[i]:starts_in[i + 1]]`; `starts_out` indexes `outgoing` in the same way.
     """
 
     incoming: Array
@@ -52,12 +53,13 @@ class GraphEdges(NamedTuple):
     outgoing: Array
     starts_out: list[int]
     implicit: Mapping[Node, Sequence[str]]
-    """The names of the outer values that a node's subgraphs read, sorted, for nodes that have some. As inputs they come after
-    the explicit ones."""
+    """Sorted names of the outer-scope values that a node's subgraphs read, for nodes that have any. They are implicit inputs, and
+    follow the explicit ones.
+    """
 
 
 def edges(graph: Graph, order: Mapping[Node, int]) -> GraphEdges:
-    """The edges between the nodes of a graph, numbered by `order`. GraphError if they run backwards."""
+    """The edges between the nodes of a graph, numbered by `order`. Raises GraphError if a consumer comes before its producer."""
     flat = array("I")
     implicit: dict[Node, list[str]] = {}
     for node, position in order.items():
@@ -86,7 +88,7 @@ def edges(graph: Graph, order: Mapping[Node, int]) -> GraphEdges:
 
 
 def linear_indices(sparse: SparseTensor) -> Tensor:
-    """The positions of a sparse constant's values in row-major order, in the smallest integer type that holds them."""
+    """The positions of a sparse constant's values in row-major order, in the smallest integer type that can hold them."""
     index: Any = sparse.indices.numpy().astype(np.int64)
     if index.ndim == 2:
         strides = np.cumprod((1, *sparse.shape[:0:-1]), dtype=np.int64)[::-1]

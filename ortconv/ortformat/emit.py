@@ -1,8 +1,8 @@
-"""An emitter of FlatBuffers, fast because it knows nothing but 32-bit words.
+"""Writes FlatBuffers. It is fast because it handles only 32-bit words.
 
-References in a FlatBuffer point forward, so the buffer is built from its end: children first. `words` holds it in
-reverse order, and an object is known by the index of its first word there. A negative index lies behind the metadata:
--1 - q is the word q words after its end.
+References in a FlatBuffer point forward, so the buffer is built from its end, children first. `words` holds the buffer in reverse
+order, and an object is identified by the index in `words` of its first word. A negative index is in the payloads after the
+metadata: -1 - q is word q after the metadata's end.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ortconv.ortformat.layout import IDENTIFIER, TABLES, Field, stored
 Segment = bytes | memoryview
 MASK = 0xFFFFFFFF
 ALIGNMENT = 4
-"""The words that the metadata is a multiple of, which makes alignment up to 16 bytes a matter of indices alone."""
+"""The metadata is a multiple of this number of words. So alignment up to 16 bytes can be computed from indices alone."""
 
 
 class TableShape:
-    """Which fields of a table are present: its vtable's index, and how their words lie in reverse order."""
+    """A table with a given set of fields: the index of its vtable, and the order of its 32-bit and 64-bit fields in reverse."""
 
     __slots__ = ("key", "narrow", "size", "vtable", "wide")
 
@@ -35,14 +35,14 @@ class TableShape:
 
 
 class Payloads:
-    """Large vectors of bytes, to be written behind the metadata, each aligned to 16 bytes behind its length."""
+    """Large byte vectors that are written after the metadata. Each has its length first, and its data are aligned to 16 bytes."""
 
     def __init__(self) -> None:
         self.segments: list[Segment] = []
         self.nbytes = 0
 
     def add(self, data: memoryview) -> int:
-        """The index of a vector with these bytes."""
+        """Append a vector with these bytes and return its index."""
         padding = (12 - self.nbytes) % 16
         at = self.nbytes + padding
         self.segments += (bytes(padding) + struct.pack("<I", data.nbytes & MASK), data)
@@ -51,7 +51,7 @@ class Payloads:
 
 
 class Emitter:
-    """Words of a FlatBuffer in reverse, with pools of what may be shared."""
+    """The words of a FlatBuffer in reverse order, with pools of objects that can be shared."""
 
     def __init__(self, tables: Mapping[str, tuple[Field | None, ...]] = TABLES, identifier: bytes = IDENTIFIER) -> None:
         self._tables = tables
@@ -64,7 +64,7 @@ class Emitter:
     # ------------------------------------------------------------------ tables
 
     def shape(self, kind: str, *names: str) -> TableShape:
-        """The shape of a table of which these fields, given in order of slots, are present."""
+        """The shape of a table in which these fields, in order of slots, are present."""
         found = self._shapes.get((kind, names))
         if found is None:
             found = self._shapes[kind, names] = self._new_shape(kind, names)
@@ -84,7 +84,7 @@ class Emitter:
         return TableShape(len(self._shapes), len(self.words) - 1, reversed_narrow, wide[::-1])
 
     def table(self, shape: TableShape, *values: int) -> int:
-        """A table with these fields: indices for references, else numbers (a float as its bits)."""
+        """Write a table. The values of its fields are indices for references, else numbers (a float as its bits)."""
         words = self.words
         if shape.wide and not (len(words) + shape.size) & 1:
             words.append(0)
@@ -101,7 +101,7 @@ class Emitter:
         return at
 
     def pooled(self, shape: TableShape, *values: int) -> int:
-        """The same, shared between all who ask for the same fields."""
+        """Like table(), but a table with the same fields is written once and shared."""
         key = (shape.key, *values)
         found = self._pool.get(key)
         if found is None:
@@ -111,14 +111,14 @@ class Emitter:
     # ------------------------------------------------------------------ vectors and strings
 
     def references(self, items: Sequence[int]) -> int:
-        """A vector of references."""
+        """Write a vector of references."""
         at = len(self.words)
         self.words.extend([4 * (at + i - item) for i, item in enumerate(reversed(items))])
         self.words.append(len(items))
         return at + len(items)
 
     def pooled_references(self, items: tuple[int, ...]) -> int:
-        """The same, shared."""
+        """Like references(), but an equal vector is written once and shared."""
         key = ("references", *items)
         found = self._pool.get(key)
         if found is None:
@@ -126,11 +126,11 @@ class Emitter:
         return found
 
     def scalars(self, code: str, items: Sequence[int] | Sequence[float]) -> int:
-        """A shared vector of numbers of a struct code, aligned by their size."""
+        """Write a shared vector of numbers with this struct code, aligned to their size."""
         return self.vector(struct.pack(f"<{len(items)}{code}", *items), len(items), struct.calcsize("<" + code) // 4)
 
     def vector(self, data: bytes, count: int, alignment: int = 1) -> int:
-        """A shared vector of `count` elements with these bytes, its data aligned to a number of words."""
+        """Write a shared vector of `count` elements with these bytes. Its data are aligned to `alignment` words."""
         key = (count, data, alignment)
         found = self._pool.get(key)
         if found is None:
@@ -141,7 +141,7 @@ class Emitter:
         return found
 
     def string(self, text: str | bytes) -> int:
-        """A shared string; the surrogates of undecodable bytes become those bytes."""
+        """Write a shared string. Surrogate escapes become the bytes that they represent."""
         found = self._strings.get(text)
         if found is None:
             data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
@@ -153,7 +153,7 @@ class Emitter:
     # ------------------------------------------------------------------ the whole
 
     def finish(self, root: int) -> memoryview:
-        """The bytes in their order, ending at a multiple of 16. Nothing may be added afterward."""
+        """The finished buffer; its size is a multiple of 16. Nothing may be added afterward."""
         self._align(2, ALIGNMENT)
         self._put(self._identifier)
         self.words.append(4 * (len(self.words) - root))
@@ -164,5 +164,5 @@ class Emitter:
         self.words.extend(struct.unpack(f"<{count}I", data.ljust(4 * count, b"\0"))[::-1])
 
     def _align(self, count: int, alignment: int) -> None:
-        """Pad so that the first of the next `count` words is aligned."""
+        """Pad so that the block of the next `count` words starts at a multiple of `alignment` words."""
         self.words.extend([0] * (-(len(self.words) + count) % alignment))

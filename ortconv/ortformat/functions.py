@@ -1,6 +1,6 @@
-"""Operators that onnxruntime runs only through their function bodies, replaced by those bodies.
+"""Expands operators that onnxruntime runs only through their function bodies.
 
-An .ort file cannot hold a function and loading it never expands one, so this must happen before it is written.
+An .ort file cannot hold a function, and functions are not expanded when it is loaded, so this must happen before writing.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ if TYPE_CHECKING:
     from onnx import FunctionProto, ModelProto, NodeProto
 
 SMALL_CONSTANT = 1024
-"""Shape inference sees the content of constants up to this number of elements."""
+"""Shape inference sees the contents of constants of up to this number of elements."""
 
 DEEPEST = 8
-"""How deep functions may be nested in the bodies of functions."""
+"""Maximum nesting depth of functions in function bodies."""
 
 
 def expand_functions(model: Model, release: int | None = None) -> int:
-    """Replace every node that has a function body but no CPU kernel for its types, in subgraphs too; how many were replaced.
+    """Replace each node that has a function body but no CPU kernel for its types, in subgraphs too. Return the number of replaced
+    nodes.
 
-    Nodes that an execution provider takes need no CPU kernel and stay. A release is one that must have the kernels, by default the
-    newest.
+    Nodes assigned to an execution provider need no CPU kernel and stay. `release` must have the kernels; the default is the newest
+    release.
 
-    UnsupportedError, naming the node, where onnx gives no body for it.
+    Raises UnsupportedError, with the node, if onnx has no body for it.
     """
     expanded = 0
     for _ in range(DEEPEST):
@@ -45,12 +46,12 @@ def expand_functions(model: Model, release: int | None = None) -> int:
 
 
 def without_kernel(graph: Graph) -> list[Node]:
-    """The nodes that no execution provider takes and the CPU provider has no kernel for, by operator, version and types."""
+    """Nodes that no execution provider takes and for which the CPU provider has no kernel of this operator, version and types."""
     return [node for node in graph.walk() if not node.ep and not has_kernel(node)]
 
 
 def refuse_without_kernel(graph: Graph) -> None:
-    """UnsupportedError naming the first node that onnxruntime cannot run as it is."""
+    """Raise UnsupportedError for the first node that onnxruntime cannot run without expansion."""
     for node in without_kernel(graph):
         types = ", ".join(type_text(v.type) or "a type that is not known" for v in node.inputs if v is not None)
         raise UnsupportedError(
@@ -65,7 +66,7 @@ def _unsupported(graph: Graph, release: int | None) -> list[Node]:
 
 
 def has_body(node: Node) -> bool:
-    """True if ONNX defines the operator of a node by a function."""
+    """True if ONNX defines the node's operator by a function."""
     from ortconv.onnxlib import SchemaError, get_schema
 
     try:
@@ -91,7 +92,7 @@ def _expand(node: Node) -> None:
 
 
 def _body(node: Node) -> Graph:
-    """The function body as a graph without inputs that reads the values of the node's graph."""
+    """The function body as a graph without inputs, which reads the values of the node's graph."""
     from ortconv.onnxio.build import GraphBuilder, TypeReader
     from ortconv.onnxio.infer import INVENTED, infer_model
 
@@ -110,7 +111,7 @@ def _body(node: Node) -> Graph:
 
 
 def _inlined(node: Node) -> ModelProto:
-    """A model of this one node, which has been replaced by its function body."""
+    """A model of this node alone, with the node replaced by its function body."""
     from onnx.inliner import inline_local_functions, inline_selected_functions
 
     from ortconv.onnxio.proto import attribute_proto, region_proto, value_info
@@ -140,7 +141,7 @@ def _inlined(node: Node) -> ModelProto:
 
 
 def _function(call: NodeProto, node: Node) -> FunctionProto:
-    """The function body for this use of an operator."""
+    """The function body for this use of the operator."""
     from onnx import FunctionProto, TypeProto
     from onnx.defs import get_schema
 
@@ -164,7 +165,7 @@ def _refusal(node: Node, reason: str) -> UnsupportedError:
 
 
 def _visible(graph: Graph) -> dict[str, Value]:
-    """Every value that nodes of a graph may read or must not hide, by name."""
+    """Values by name that nodes of a graph can read, or whose names they must not reuse."""
     values: dict[str, Value] = {} if graph.parent is None else _visible(graph.parent)
     values.update((v.name, v) for v in graph.inputs)
     values.update(graph.initializers)

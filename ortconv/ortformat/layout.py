@@ -1,6 +1,6 @@
-"""The tables of the ORT format: slots, kinds, defaults and what must be present. `schemas/ort.fbs` is the readable form.
+"""The tables of the ORT format: slots, kinds, defaults and required fields. `schemas/ort.fbs` is the readable form.
 
-Writer, decoder and verifier take everything they know of the wire format from here.
+Writer, decoder and verifier take all their knowledge of the binary format from here.
 """
 
 from __future__ import annotations
@@ -11,43 +11,45 @@ IDENTIFIER = b"ORTM"
 VERSIONS = (1, 2, 3, 4, 5, 6)
 LARGEST_FILE = 2**31 - 1
 LARGEST_VISITS = 1_000_000
-"""How many tables onnxruntime's verifier follows, a shared one counted once per reference."""
+"""Maximum number of tables that onnxruntime's verifier visits; a shared table counts once per reference."""
 LARGEST_DEPTH = 64
-"""How many tables deep onnxruntime's verifier goes."""
+"""Maximum depth of tables in onnxruntime's verifier."""
 LARGEST_NESTING = 18
-"""How deep subgraphs may nest so as to stay within that depth."""
+"""Maximum nesting of subgraphs within that depth."""
 
 CPU = "CPUExecutionProvider"
 ALWAYS_IMPORTED = {
     "ai.onnx.ml": 5, "ai.onnx.preview": 1, "ai.onnx.preview.training": 1, "ai.onnx.training": 1, "com.microsoft": 1,
     "com.microsoft.experimental": 1, "com.microsoft.nchwc": 1, "org.pytorch.aten": 1,
 }  # fmt: skip
-"""Operator sets that onnxruntime imports in every file that it writes. Its NhwcTransformer, which runs when a file is loaded, makes
-operators of com.microsoft whether the model has some or not."""
+"""Operator sets that onnxruntime imports in every file that it writes. Its NhwcTransformer, which runs when a file is loaded,
+creates com.microsoft operators even if the model has none.
+"""
 
 NO_MODEL_VERSION = 2**63 - 1
-"""What onnxruntime writes for a model that states no version."""
+"""The model version that onnxruntime writes for a model without one."""
 
 SCALARS = {"bool": "B", "u8": "B", "i8": "b", "i32": "i", "u32": "I", "i64": "q", "f32": "f"}
 """Scalar kinds and their struct codes."""
 
 ENUMS = {"NodeType": ("i32", 2), "AttributeType": ("i32", 13), "TensorDataType": ("i32", 21), "ElementType": ("i32", 29),
          "TypeInfoValue": ("u8", 4), "DimensionValueType": ("i8", 3), "ArgType": ("i8", 2)}  # fmt: skip
-"""Enumerations: how they are stored and how many values they have, counted from 0.
+"""Enumerations: their scalar kind, and the number of their values, counted from 0.
 
-An ElementType is a TensorDataType or a later type of ONNX: onnxruntime writes and reads those of values as they are.
+An ElementType is a TensorDataType or a later ONNX type: onnxruntime writes and reads those of values unchanged.
 """
 
 UNION = ("", "TensorTypeAndShape", "SequenceType", "MapType")
-"""The table for each tag TypeInfo.value_type."""
+"""The table for each tag in TypeInfo.value_type."""
 
 EDGE_END_BYTES = 12
 """EdgeEnd is a struct: node_index u32, src_arg_index i32, dst_arg_index i32."""
 
 
 class Field(NamedTuple):
-    """One slot. `kind` is a scalar, an enumeration, string (UTF-8), bytes (a string of any bytes), union, a table, or a
-    vector of one of them in brackets."""
+    """One slot of a table. `kind` is a scalar, an enumeration, string (UTF-8), bytes (a string of any bytes), union, a table, or,
+    in brackets, a vector of one of them.
+    """
 
     name: str
     kind: str
@@ -56,7 +58,7 @@ class Field(NamedTuple):
 
 
 def fields_of(text: str) -> tuple[Field | None, ...]:
-    """Fields from "name:kind" words in order of slots; ! marks required ones, = a default, _ a slot that is not used."""
+    """Fields from "name:kind" words in order of slots. ! marks a required field, = a default, and _ an unused slot."""
     fields: list[Field | None] = []
     for word in text.split():
         if word == "_":
@@ -114,5 +116,5 @@ TABLES: dict[str, tuple[Field | None, ...]] = {name: fields_of(text) for name, t
 
 
 def stored(kind: str) -> str | None:
-    """The scalar kind that a scalar or enumeration is stored as; None for what is stored as a reference."""
+    """The scalar kind in which a scalar or enumeration is stored; None for kinds stored as references."""
     return kind if kind in SCALARS else ENUMS[kind][0] if kind in ENUMS else None

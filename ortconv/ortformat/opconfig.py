@@ -1,4 +1,4 @@
-"""The list of operators, and the types they are used with, that a reduced build of onnxruntime must contain."""
+"""Lists of operators, and of their types, that a reduced build of onnxruntime must contain."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CPP_TYPES = {
 
 
 KernelName = tuple[str, str]
-"""A domain, "ai.onnx" for that of ONNX, and an operator."""
+"""(domain, operator); ONNX's own domain is "ai.onnx"."""
 
 
 class Tracked(NamedTuple):
@@ -59,7 +59,7 @@ TRACKED: dict[KernelName, Tracked] = {
 }
 
 ONE_HOT = ("ai.onnx", "OneHot")
-"""Its kernels are chosen by three types at once: those of inputs 0, 2 and 1."""
+"""Its kernel depends on three types at once: those of inputs 0, 2 and 1."""
 
 
 _WITH_INTEGERS = ("Add", "Concat", "Div", "Equal", "Greater", "Less", "Mul", "Neg", "Sub")
@@ -68,7 +68,7 @@ ALWAYS: dict[KernelName, frozenset[str]] = {
     **{("ai.onnx", op): frozenset({"int32_t", "int64_t"}) for op in _WITH_INTEGERS},
     ("ai.onnx", "DequantizeLinear"): frozenset({"int8_t", "int32_t", "uint8_t"}),
 }
-"""Types of input 0 that a build always has, even if the operator's entry omits them."""
+"""Types of input 0 that every build includes, even if the operator's entry omits them."""
 
 ALL_TYPES = "!globally_allowed_types"
 ALL_OPS = "!no_ops_specified_means_all_ops_are_required"
@@ -76,14 +76,14 @@ ALL_OPS = "!no_ops_specified_means_all_ops_are_required"
 _OPERATOR = re.compile(r"[^,{]*")
 
 Slots = dict[tuple[str, int], set[str]]
-"""Types by side, "inputs" or "outputs", and number. The triples of OneHot are at ("custom", 0)."""
+"""Types by (side, slot): the side is "inputs" or "outputs". OneHot has its triples of types at ("custom", 0)."""
 
 
 NOT_LISTED = "the kernel is not listed"
 
 
 class Missing(NamedTuple):
-    """A kernel that a build would lack, or the types of one."""
+    """A kernel, or types of a kernel, that a build would lack."""
 
     domain: str
     version: int
@@ -95,30 +95,30 @@ class Missing(NamedTuple):
 
 
 def _united(entries: Sequence[Slots]) -> Slots:
-    """The types that any of several entries for a kernel asks for, by slot."""
+    """The union of several entries for a kernel, by slot."""
     slots = {slot for entry in entries for slot in entry}
     return {slot: set().union(*(entry.get(slot, ()) for entry in entries)) for slot in slots}
 
 
 class RequiredOperators:
-    """What the models that were added need of a build; with `types`, also the types that they use operators with.
+    """The operators that a build must contain, collected from models or read from a config.
 
-    Or what a config says. An operator without an entry of types is needed with all of them.
+    With `types`, the types that the models use are collected as well. An operator without an entry of types needs all its types.
     """
 
     def __init__(self, *, types: bool = False) -> None:
         self.labels: list[str] = []
         self.allowed: set[str] | None = None
-        """The types that a build is limited to, for all operators."""
+        """If not None, the only types that a build includes, for all operators."""
         self.all_if_empty = False
-        """Whether a config without operators asks for all of them."""
+        """True if the config contains the line that makes a list without operators mean all operators."""
         self._operators: dict[str, dict[int, set[str]]] = {}
         self._types: dict[KernelName, Slots] = {}
         self._track = types
 
     @classmethod
     def parse(cls, text: str) -> RequiredOperators:
-        """Parse a config. FormatError for lines that ONNX Runtime's build does not read."""
+        """Parse a config. Raises FormatError for lines that ONNX Runtime's build cannot read."""
         found = cls()
         for number, line in enumerate(map(str.strip, text.splitlines()), 1):
             try:
@@ -153,7 +153,7 @@ class RequiredOperators:
                     self._types[domain, op] = types
 
     def add(self, model: Model) -> None:
-        """Add what a model needs as it is."""
+        """Add the operators of a model in its present form."""
         for node in model.graph.walk():
             domain = node.domain or "ai.onnx"
             self._operators.setdefault(domain, {}).setdefault(resolved_schema(node).since, set()).add(node.op)
@@ -162,7 +162,7 @@ class RequiredOperators:
                     self._types.setdefault((domain, node.op), {}).setdefault(slot, set()).add(name)
 
     def merge(self, other: RequiredOperators) -> None:
-        """Add what another config asks for: operators and types of both, all types where one of them asks for all."""
+        """Add the operators and types of another config. If one of the two needs all types of an operator, the result does, too."""
         limits = [self.allowed, other.allowed]
         if any(limits) and (self._types or other._types):
             raise UsageError(
@@ -187,16 +187,16 @@ class RequiredOperators:
 
     @property
     def is_everything(self) -> bool:
-        """Whether all operators are asked for."""
+        """True if all operators are required."""
         return self.all_if_empty and not self._operators
 
     @property
     def has_types(self) -> bool:
-        """Whether types are limited, for all operators or for some."""
+        """True if types are limited, for all operators or for some."""
         return self.allowed is not None or bool(self._types)
 
     def versions(self) -> Iterator[tuple[str, int, str]]:
-        """Domain, version and name of each operator that is listed."""
+        """Domain, version and name of each listed operator."""
         for domain, versions in self._operators.items():
             for version, ops in versions.items():
                 yield from ((domain, version, op) for op in ops)
@@ -205,9 +205,9 @@ class RequiredOperators:
         return {(d, op) for d, versions in self._operators.items() for ops in versions.values() for op in ops}
 
     def missing(self, needed: RequiredOperators) -> list[Missing]:
-        """The kernels and types that are needed and that a build by this config lacks, in the order of a config.
+        """The needed kernels and types that a build with this config lacks, in the order of a config.
 
-        A version names the kernel that the operator has at that version, also if it is the version of a model's operator set.
+        A version selects the kernel that the operator has at that version, even if it is the version of a model's operator set.
         """
         has = {
             (domain, _since(domain, op, version), op)
@@ -247,7 +247,7 @@ class RequiredOperators:
         return lacks
 
     def text(self, labels: Iterable[str] | None = None) -> str:
-        """The text of a required_operators.config whose header shows these labels, the paths of models."""
+        """The text of a required_operators.config. Its header lists `labels`, the paths of models."""
         shown = self.labels if labels is None else labels
         lines = ["# Generated from model/s:", *(f"# - {label}" for label in sorted(shown, key=Path))]
         if self.allowed is not None:
@@ -267,7 +267,7 @@ def _since(domain: str, op: str, version: int) -> int:
 
 
 def _used(domain: str, node: Node) -> Iterator[tuple[tuple[str, int], str]]:
-    """The types that a node uses its kernel with, by slot."""
+    """The types in which a node uses its kernel, by slot."""
     if (domain, node.op) == ONE_HOT:
         first, depth, last = (_cpp_type(node.inputs[i]) for i in range(3))
         yield ("custom", 0), f"{first},{last},{depth}"
@@ -279,7 +279,7 @@ def _used(domain: str, node: Node) -> Iterator[tuple[tuple[str, int], str]]:
 
 
 def _entries(text: str) -> Iterator[tuple[str, Slots | None]]:
-    """The operators of a line, each with its types where they are listed."""
+    """The operators of a line, each with its types or None."""
     at = 0
     while at < len(text):
         match = _OPERATOR.match(text, at)
@@ -296,7 +296,7 @@ def _entries(text: str) -> Iterator[tuple[str, Slots | None]]:
 
 
 def _slots(entry: Any) -> Slots:
-    """The types of a JSON entry."""
+    """The types in a JSON entry."""
     slots: Slots = {}
     for side, found in _table(entry).items():
         if side == "custom":
@@ -309,7 +309,7 @@ def _slots(entry: Any) -> Slots:
 
 
 def _number(text: str) -> int:
-    """A version or slot."""
+    """Parse a version or slot number."""
     if re.fullmatch(r"\s*\d{1,9}\s*", text, re.ASCII) is None:
         raise ValueError(f"invalid literal for a number from 0 on: {reprlib.repr(text)}")
     return int(text)
@@ -334,7 +334,7 @@ def _names(found: Any) -> list[str]:
 
 
 def _entry(slots: Slots) -> str:
-    """The JSON that follows an operator's name; empty where no types are known."""
+    """The JSON text that follows an operator's name; empty without types."""
     entry: dict[str, Any] = {}
     for (side, slot), found in sorted(slots.items()):
         if side == "custom":

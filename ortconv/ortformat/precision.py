@@ -1,7 +1,7 @@
-"""Operators of float16 that ONNX Runtime's CPU provider has in float32 only compute in float32, between Casts.
+"""Inserts Casts around float16 operators that ONNX Runtime's CPU provider supports only in float32.
 
-Loading an .ort file inserts no Casts, so this must happen before it is written. The values in between stay float32, as they
-do where ONNX Runtime inserts the Casts.
+Loading an .ort file inserts no Casts, so this must happen before writing. Values between such operators stay float32, as they do
+when ONNX Runtime inserts the Casts.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from ortconv.ir.schema import schema_of
 from ortconv.ir.types import DType, TensorType
 
 MADE_OF_FLOAT16 = frozenset({"Cast", "ConstantOfShape"})
-"""Operators whose result is float16 whatever they read."""
+"""Operators that can return float16 without a float16 input."""
 
 TYPE_ATTRIBUTES = ("dtype", "output_datatype")
-"""Attributes that say of which type the result is."""
+"""Attributes that state the type of the result."""
 
 
 def insert_casts(model: Model, release: int | None = None) -> int:
-    """Let every node without a float16 kernel compute in float32, in subgraphs too; the number of Casts.
+    """Compute every node without a float16 kernel in float32, in subgraphs too. Return the number of Casts.
 
-    A release is one that must have the kernels, by default the newest.
+    `release` must have the kernels; the default is the newest release.
     """
     return sum(_widen(graph, release) for graph in model.graph.graphs())
 
 
 def needs_provider(node: Node) -> bool:
-    """True for a node that an execution provider takes and the CPU provider has no kernel for."""
+    """True for a node that is assigned to an execution provider and has no kernel in the CPU provider."""
     return bool(node.ep) and not has_kernel(node)
 
 
@@ -76,7 +76,7 @@ def _lacks_kernel(node: Node, release: int | None) -> bool:
 
 
 def _enclosed(graph: Graph, nodes: set[Node]) -> set[Node]:
-    """The nodes with a float16 kernel between such without, which save their Casts by computing in float32 too."""
+    """Nodes that have a float16 kernel but lie between nodes that have none. Computing them in float32 too saves Casts."""
     able = [n for n in graph if n not in nodes and _is_float16(n) and not n.subgraphs and _follows(n)]
     regions = DisjointSets(able)
     for node in able:
@@ -90,14 +90,18 @@ def _enclosed(graph: Graph, nodes: set[Node]) -> set[Node]:
 
 
 def _follows(node: Node) -> bool:
-    """True if a node makes float32 where it reads that; among Casts, those from float16 to float16, which round nothing."""
+    """True if the output of a node becomes float32 when its float16 inputs do. Of Casts, this holds only for float16 to float16,
+    which round nothing.
+    """
     if node.is_op("Cast"):
         return all(v is not None and v.dtype is DType.FLOAT16 for v in (*node.inputs, *node.outputs))
     return node.op not in MADE_OF_FLOAT16
 
 
 def _is_enclosed(node: Node, nodes: set[Node], others: DisjointSets[Node]) -> bool:
-    """True if a node reads and feeds, as to float16, only constants and nodes of either kind."""
+    """True if all float16 producers and consumers of a node are constants or in `nodes` or `others`, and no float16 output is a
+    graph output.
+    """
     reads = [v for v in node.inputs if v is not None and v.dtype is DType.FLOAT16 and v.constant is None]
     makes = [v for v in node.outputs if v is not None and v.dtype is DType.FLOAT16]
     if any(v.producer not in nodes and v.producer not in others for v in reads) or any(v.is_output for v in makes):
@@ -106,7 +110,7 @@ def _is_enclosed(node: Node, nodes: set[Node], others: DisjointSets[Node]) -> bo
 
 
 def _narrow(graph: Graph, value: Value, nodes: set[Node]) -> int:
-    """Give the readers of a value that is float32 from here on, which want float16, what they want."""
+    """Cast a value that has become float32 back to float16 for the readers that need it. Return the number of Casts."""
     returned = value.is_output
     readers = [(user, slot) for user, slot in value.uses if user not in nodes]
     for user, slot in list(readers):

@@ -1,4 +1,4 @@
-"""From an .ort file to a model. Weights stay in the mapped file."""
+"""Reads an .ort file into a model. Weights stay in the mapped file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ortconv.process import without_collections
 
 
 def load(path: str | Path) -> Model:
-    """The model of an .ort file, verified. FormatError, GraphError or UnsupportedError if it is not a valid one."""
+    """Load and verify an .ort file. Raises FormatError, GraphError or UnsupportedError if it is not valid."""
     try:
         with without_collections():
             data = map_file(path)
@@ -34,7 +34,7 @@ def load(path: str | Path) -> Model:
 
 
 def map_file(path: str | Path) -> memoryview:
-    """The bytes of a file, mapped read-only; they stay mapped as long as anything refers to them."""
+    """Map a file read-only. The mapping lives until the last reference to it is gone."""
     with opened(path) as file:
         if file.seek(0, 2) == 0:
             raise FormatError("the file is empty", file=path)
@@ -42,18 +42,18 @@ def map_file(path: str | Path) -> memoryview:
 
 
 def format_version(path: str | Path) -> str:
-    """The format version that an .ort file states."""
+    """The format version stated in an .ort file."""
     version: str = decode(map_file(path)).ort_version
     return version
 
 
 def parse(buffer: Any) -> Model:
-    """The model in a buffer, which its weights refer to."""
+    """Parse a buffer into a model whose weights refer to the buffer."""
     return model_of(decode(buffer))
 
 
 def model_of(root: Record) -> Model:
-    """The model that a decoded file describes."""
+    """Build the model that a decoded file describes."""
     message = root.model
     graph = Graph()
     graph.doc = message.graph_doc_string or ""
@@ -76,7 +76,7 @@ def model_of(root: Record) -> Model:
 
 
 class _Reader:
-    """Fills one graph. `outer` maps the names of the enclosing scopes to their values; `saved` takes the saved fusions."""
+    """Fills one graph. `outer` maps the names of the enclosing scopes to their values; saved fusions are appended to `saved`."""
 
     def __init__(self, graph: Graph, outer: dict[str, Value], saved: list[SavedFusion], *, overridable: bool) -> None:
         self.graph = graph
@@ -108,7 +108,7 @@ class _Reader:
             graph.sort()
 
     def connect(self, made: Sequence[tuple[Node, Record]]) -> bool:
-        """Give nodes their inputs; whether each reads only what nodes of the graph before it make."""
+        """Set the inputs of the nodes. Return True if the nodes are in topological order."""
         ordered, reached = True, set[Node]()
         for node, r in made:
             inputs = [self.read(name, node) for name in r.inputs]
@@ -121,7 +121,7 @@ class _Reader:
     # ------------------------------------------------------------------ values
 
     def scoped(self, name: str) -> str:
-        """The name itself, or a fresh one where it would hide an outer value."""
+        """Return the name, or a fresh one if it would hide an outer value."""
         return self.graph.fresh(name) if name in self.outer else name
 
     def declare(self, value: Value, name: str) -> None:
@@ -196,7 +196,7 @@ _ATTRIBUTES: dict[int, Callable[[Record], Attribute]] = {
     8: lambda a: Strings(s.decode("utf-8", "surrogateescape") for s in a.strings),
     9: lambda a: Tensors(map(tensor, a.tensors)),
 }
-"""AttributeType to what makes the value; subgraphs apart."""
+"""The function that builds a value, by AttributeType; subgraphs are handled elsewhere."""
 
 
 def _domain(domain: str) -> str:
@@ -207,7 +207,7 @@ def _domain(domain: str) -> str:
 
 
 def tensor(record: Record) -> Tensor:
-    """A constant whose payload stays where it is."""
+    """A constant that refers to its payload in the buffer."""
     dtype = DType(record.data_type)
     if dtype is DType.STRING:
         return Tensor(dtype, record.dims, tuple(record.string_data or ()))
@@ -219,7 +219,7 @@ def sparse_tensor(record: Record) -> SparseTensor:
 
 
 class _Types:
-    """Makes each of the types that values share once."""
+    """Creates types; equal types of values share one object."""
 
     def __init__(self) -> None:
         self.made: dict[int, ValueType] = {}
@@ -236,7 +236,7 @@ class _Types:
 
 
 def value_type(record: Record, name: str) -> ValueType:
-    """The type in a TypeInfo. GraphError, naming the value, if it holds none."""
+    """The type in a TypeInfo. Raises GraphError, with the value's name, if it holds none."""
     content = record.value
     if content is None:
         raise GraphError(f"the type of value '{name}' is empty")

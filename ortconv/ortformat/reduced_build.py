@@ -1,4 +1,4 @@
-"""How to build ONNX Runtime with the operators of a config only. The flags are those of its tools/ci_build/build.py."""
+"""The command that builds ONNX Runtime with only the operators of a config. The flags are those of its tools/ci_build/build.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ortconv.ir.types import DType, OptionalType, SparseTensorType, TensorType, 
 from ortconv.ortformat.opconfig import RequiredOperators
 
 VERSION = 1
-"""Of the JSON document."""
+"""Version of the JSON document."""
 
 BASE = ("--config=MinSizeRel", "--parallel", "--skip_tests", "--cmake_extra_defines=onnxruntime_BUILD_UNIT_TESTS=OFF")
 
@@ -28,7 +28,7 @@ PLATFORMS = {
     "macos": ("--build_shared_lib",),
     "windows": ("--build_shared_lib",),
 }  # fmt: skip
-"""What each platform needs. The deployment target of iOS is that of ONNX Runtime's own package."""
+"""Build flags for each platform. The deployment target of iOS is that of ONNX Runtime's own package."""
 
 OWN_DOMAINS = ("ai.onnx", "ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
 
@@ -37,19 +37,19 @@ FLOAT8 = frozenset(t for t in DType if t.name.startswith("FLOAT8"))
 
 @dataclass(frozen=True, slots=True)
 class ReducedBuild:
-    """A command line, what is known of what it saves, and what to heed."""
+    """A build command, an estimate of its savings, and notes for the user."""
 
     command: list[str]
-    """Run in the root of a clone of ONNX Runtime."""
+    """The command, for the root of a clone of ONNX Runtime."""
     kernels: int
-    """Kernels of the CPU provider that the build keeps, one for each operator and range of versions."""
+    """Number of CPU kernels that the build keeps: one for each operator and range of versions."""
     all_kernels: int
-    """Those of a full build of the newest release that is known."""
+    """Number of CPU kernels in a full build of the newest known release."""
     release: str
     notes: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
+        """The result as plain data, for JSON."""
         return {"version": VERSION, **asdict(self)}
 
 
@@ -63,10 +63,10 @@ def reduced_build(
     android_api: int = 27,
     models: Sequence[Model] = (),
 ) -> ReducedBuild:
-    """The command that builds ONNX Runtime for a platform with what a config lists. `config` is its path in the command.
+    """The command that builds ONNX Runtime for a platform with the operators of a config. `config` is its path in the command.
 
-    `models` are those of the app, or none: they tell whether saved fusions are to be made, and which kinds of types no value has.
-    UsageError for a provider that the platform does not have.
+    `models` are the models of the app, if known. They show whether saved fusions are to be applied, and which kinds of types no
+    value has. Raises UsageError for a provider that the platform does not have.
     """
     _check(platform, use_nnapi, use_coreml)
     script = r".\build.bat" if platform == "windows" else "./build.sh"
@@ -98,7 +98,7 @@ def _check(platform: str, use_nnapi: bool, use_coreml: bool) -> None:
 
 
 def _unused_types(models: Sequence[Model]) -> list[str]:
-    """The kinds of types that a build can leave out since no value of the models has them."""
+    """Kinds of types that a build can leave out because no value of the models has them."""
     if not models:
         return []
     values = (v for model in models for graph in model.graph.graphs() for v in _values(graph))
@@ -123,7 +123,7 @@ def _kinds(type: ValueType | None) -> Iterator[str]:
 
 
 def _kernels(required: RequiredOperators) -> tuple[int, int]:
-    """How many kernels a build keeps, and how many a full one has."""
+    """Number of kernels in the reduced build, and in a full build."""
     every = {(name, served) for name, ranges in newest_kernels().items() for served in ranges}
     if required.is_everything:
         return len(every), len(every)

@@ -1,4 +1,4 @@
-"""Which releases of ONNX Runtime load a model."""
+"""Releases of ONNX Runtime that load a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ortconv.ortformat.functions import has_body
 
 
 class Oldest(NamedTuple):
-    """The oldest release that loads a model, by position and by name, and what it has that older ones lack."""
+    """The oldest release that loads a model, by position and by name, and the feature that older releases lack."""
 
     position: int
     name: str
@@ -26,9 +26,10 @@ class Oldest(NamedTuple):
 
 
 def oldest_release(model: Model) -> Oldest:
-    """The oldest release of ONNX Runtime that loads a model and runs it on the CPU; the oldest known one if those before may, too.
+    """The oldest release of ONNX Runtime that loads a model and runs it on the CPU. If all known releases do, it is the oldest
+    known one.
 
-    Nodes that none has a kernel for do not count, nor do operators of libraries.
+    Nodes without a kernel in any release and operators of custom libraries are ignored.
     """
     needs = [(first_release_of(node), node.label) for node in model.graph.walk()]
     needs += [(first_release_of_action(f.action), f"saved action '{f.action}'") for f in model.saved]
@@ -36,9 +37,10 @@ def oldest_release(model: Model) -> Oldest:
 
 
 def target_release(model: Model, target: str | None) -> int:
-    """The position of the release that a source is converted for: the target, by default TARGET_ORT or what the source needs.
+    """The position of the release for which a source is converted: `target` if given, else TARGET_ORT or the release that the
+    source needs, whichever is newer.
 
-    UnsupportedError if the target does not run the source, whatever is expanded or cast for it.
+    Raises UnsupportedError if the target cannot run the source, even with expanded functions and Casts.
     """
     position = release_named(target or TARGET_ORT)
     needs = [
@@ -56,7 +58,7 @@ def target_release(model: Model, target: str | None) -> int:
 
 
 def check_target(target: str) -> None:
-    """UsageError for a release that is not known."""
+    """Raise UsageError for an unknown release."""
     try:
         release_named(target)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Saved fusions (the format's runtime optimizations): their encoding in an .ort file, and checks of them."""
+"""Encodes and checks saved fusions (the format's runtime optimizations) in an .ort file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from ortconv.ortformat.decode import Record
 
 NO_NODE = 0xFFFFFFFF
-"""The index of an optional node that is left out."""
+"""The index that represents an absent optional node."""
 
 MOST_MENTIONS = 8
-"""How often, on average, the saved fusions of a graph may mention a node."""
+"""Maximum number of mentions in saved fusions per node of a graph, on average."""
 
 
 def by_graph(saved: Iterable[SavedFusion]) -> dict[Graph, list[SavedFusion]]:
-    """Saved fusions by their graph, without those of which a node is gone."""
+    """Saved fusions by graph, without those that refer to removed nodes."""
     found: dict[Graph, list[SavedFusion]] = {}
     for fusion in saved:
         graph = fusion.target.graph
@@ -32,7 +32,9 @@ def by_graph(saved: Iterable[SavedFusion]) -> dict[Graph, list[SavedFusion]]:
 
 
 def emit(out: Emitter, saved: Iterable[SavedFusion], order: Mapping[Node, int]) -> tuple[int, int]:
-    """The RuntimeOptimizations table of one graph, whose nodes have these indices, and the visits that it costs."""
+    """Write the RuntimeOptimizations table of one graph. `order` maps its nodes to indices. Return the table's index and its
+    verifier visits.
+    """
     by_optimizer: dict[str, list[int]] = {}
     for fusion in sorted(saved, key=lambda fusion: fusion.optimizer):
         by_optimizer.setdefault(fusion.optimizer, []).append(_emit_record(out, fusion, order))
@@ -61,7 +63,7 @@ def _emit_record(out: Emitter, fusion: SavedFusion, order: Mapping[Node, int]) -
 
 
 def read(graph: Record, nodes: Mapping[int, Node]) -> list[SavedFusion]:
-    """The saved fusions of a graph that `check` has found no fault with."""
+    """The saved fusions of a graph that has passed `check`."""
     return [
         SavedFusion(
             optimizer,
@@ -77,7 +79,7 @@ def read(graph: Record, nodes: Mapping[int, Node]) -> list[SavedFusion]:
 
 
 def records(graph: Record) -> Iterator[tuple[str, Record]]:
-    """Each RuntimeOptimizationRecord of a graph with the name of its optimizer."""
+    """Each RuntimeOptimizationRecord of a graph, with the name of its optimizer."""
     saved = graph.runtime_optimizations
     for entry in (saved.records or ()) if saved is not None else ():
         for record in entry.runtime_optimization_records or ():
@@ -85,7 +87,7 @@ def records(graph: Record) -> Iterator[tuple[str, Record]]:
 
 
 def check(graph: Record, known: Collection[int], where: str) -> None:
-    """FormatError or GraphError where a saved fusion is incomplete or does not fit the nodes of its graph."""
+    """Raise FormatError or GraphError if a saved fusion is incomplete or does not fit the nodes of its graph."""
     saved = graph.runtime_optimizations
     names = Counter(entry.optimizer_name for entry in (saved.records or ())) if saved is not None else Counter()
     name, count = max(names.items(), key=lambda item: item[1], default=("", 0))

@@ -1,4 +1,4 @@
-"""The tables of an .ort file that describe values: texts, types and constants."""
+"""Writes the tables of an .ort file that describe values: names, types and constants."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from ortconv.ortformat.emit import Emitter, Payloads
 from ortconv.ortformat.layout import LARGEST_FILE
 
 INLINE_BYTES = 127
-"""Payloads up to this size are part of the metadata and shared; onnxruntime copies those in any case."""
+"""Payloads up to this size are stored in the metadata and shared; onnxruntime copies those in any case."""
 
 UNLOADABLE = frozenset({DType.UNDEFINED, DType.COMPLEX64, DType.COMPLEX128})
-"""Types that onnxruntime has not."""
+"""Types that onnxruntime does not have."""
 
 NO_CONSTANTS = UNLOADABLE | {t for t in DType if t > DType.FLOAT8E5M2FNUZ}
-"""Types of which onnxruntime reads no constants."""
+"""Types whose constants onnxruntime cannot read."""
 
 FLOAT8 = frozenset({DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2, DType.FLOAT8E5M2FNUZ})
 
 
 class ValueWriter:
-    """Emits the tables of values. Large payloads gather in `payloads`, to be written behind the metadata.
+    """Writes the tables of values. Large payloads are collected in `payloads`, to be written after the metadata.
 
-    `visits` counts the tables that onnxruntime's verifier follows; methods that emit something shared return (index, visits of
-    what is below it). `where` is what messages blame, `float8` whether such a type occurred.
+    `visits` counts the tables that onnxruntime's verifier visits; methods that write something shared return (index, visits below
+    it). Error messages name `where`. `float8` is True once such a type has been written.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class ValueWriter:
     # ------------------------------------------------------------------ text
 
     def text(self, text: str) -> int:
-        """A name or doc string. onnxruntime reads them as C strings."""
+        """Write a name or doc string. onnxruntime reads them as C strings."""
         if "\0" in text:
             raise UnsupportedError(f"the text {text!r} contains a NUL, where onnxruntime would cut it off")
         return self.out.string(text)
@@ -90,7 +90,7 @@ class ValueWriter:
         return out.pooled(out.shape("TypeInfo", "value_type", "value"), tag, content), below + 2
 
     def tensor_type(self, type: TensorType) -> tuple[int, int]:
-        """The table, and the visits below it."""
+        """(index of the table, visits below it)."""
         out = self.out
         dtype = self.element_type(type.dtype)
         if type.shape is None:
@@ -152,7 +152,7 @@ class ValueWriter:
         )
 
     def payload(self, data: memoryview) -> int:
-        """A vector of bytes: small ones among the metadata, others behind it, their data aligned to 16 bytes."""
+        """Write a vector of bytes: small ones in the metadata, others after it, with data aligned to 16 bytes."""
         count = data.nbytes
         if count <= INLINE_BYTES:
             return self.out.vector(data.tobytes(), count, 4)

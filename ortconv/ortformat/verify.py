@@ -1,4 +1,4 @@
-"""Is a buffer a valid .ort file? First every byte that is followed, then what the tables say of each other."""
+"""Verifies an .ort file: first every byte that is read, then the consistency of the tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ortconv.ortformat.decode import Decoder, Record
 from ortconv.ortformat.layout import VERSIONS
 
 PAYLOADS = {1: None, 2: None, 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8: "strings", 9: "tensors"}
-"""AttributeType to the field that must be there; graphs (10) and sparse tensors (11, 12) have no form that loads."""
+"""The required field for each AttributeType. Graphs (10) and sparse tensors (11, 12) have no loadable form."""
 
 
 def verify(buffer: Any) -> None:
@@ -82,7 +82,7 @@ def _value_names(graph: Record, where: str) -> frozenset[str]:
 
 
 def node_label(node: Record) -> str:
-    """How messages call a node."""
+    """A node as messages call it."""
     op = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
     return f"{op} '{node.name or next(filter(None, node.outputs), '?')}'"
 
@@ -118,7 +118,7 @@ def _check_attribute(attribute: Record, visible: frozenset[str], node: Record) -
 
 
 def check_tensor(tensor: Record, where: str) -> None:
-    """The payload has the size that element type and dims ask for."""
+    """Check that the payload has the size that follows from element type and dims."""
     what = f"{where}: tensor '{tensor.name or ''}'"
     dtype = DType(tensor.data_type)
     if dtype in (DType.UNDEFINED, DType.COMPLEX64, DType.COMPLEX128):
@@ -162,7 +162,7 @@ def _check_sparse(sparse: Record, names: frozenset[str], where: str) -> None:
 
 
 def _check_edges(graph: Record, nodes: dict[int, Record], where: str) -> None:
-    """Each edge joins two nodes that exist, and both of them list it."""
+    """Check that each edge joins two existing nodes, and that both of them list it."""
     incoming, outgoing = edge_rows(graph)
     for rows in (incoming, outgoing):
         unknown = set(np.unique(rows[:, [0, 2]]).tolist()) - nodes.keys()
@@ -177,7 +177,7 @@ def _check_edges(graph: Record, nodes: dict[int, Record], where: str) -> None:
 
 
 def edge_rows(graph: Record) -> tuple[Any, Any]:
-    """Input edges and output edges as rows of (producer, its slot, consumer, its slot)."""
+    """Input edges and output edges, as rows of (producer, its slot, consumer, its slot)."""
     return _rows(graph, "input_edges", (1, 2, 0, 3)), _rows(graph, "output_edges", (0, 2, 1, 3))
 
 

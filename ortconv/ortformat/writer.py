@@ -1,4 +1,4 @@
-"""From a model to the bytes of an .ort file."""
+"""Writes a model as an .ort file."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from ortconv.ortformat.layout import ALWAYS_IMPORTED, CPU, LARGEST_NESTING, LARG
 from ortconv.ortformat.values import ValueWriter
 
 PIECE = 1 << 20
-"""Bytes of a large payload that are written at a time."""
+"""Bytes of a large payload that are written at once."""
 
 
 def save(model: Model, path: str | Path) -> None:
-    """Write a model as an .ort file, which appears whole or not at all; UsageError where it cannot be written."""
+    """Write a model as an .ort file, whole or not at all. Raises UsageError if the path cannot be written."""
     with replacing(Path(path)) as draft:
         write(model, draft)
 
 
 def write(model: Model, path: Path) -> None:
-    """Write a model to a draft."""
+    """Write a model to a draft file."""
     try:
         segments = serialize(model)
         with created(path) as file:
@@ -47,7 +47,7 @@ def write(model: Model, path: Path) -> None:
 
 
 def _stream(segment: Segment, file: BinaryIO) -> None:
-    """Write a segment piece by piece, letting go of the pages of a mapped file that have been written."""
+    """Write a segment piece by piece. Pages of a mapped file are released once they have been written."""
     view = memoryview(segment)
     for start in range(0, len(view), PIECE):
         file.write(view[start : start + PIECE])
@@ -58,7 +58,7 @@ def _stream(segment: Segment, file: BinaryIO) -> None:
 def serialize(model: Model) -> list[Segment]:
     """The bytes of an .ort file as segments in order; large payloads are the memoryviews of their tensors.
 
-    UnsupportedError for what the format cannot hold, GraphError for a model that is not valid.
+    Raises UnsupportedError for features that the format lacks, and GraphError for an invalid model.
     """
     writer = _Writer(model, shapes=True)
     segments = writer.segments()
@@ -74,21 +74,22 @@ def serialize(model: Model) -> list[Segment]:
 
 
 class _Operator(NamedTuple):
-    """What all nodes of one operator share."""
+    """Data shared by all nodes of one operator."""
 
     schema: Schema
     domain: int
     op: int
     defaults: dict[str, tuple[int, int]]
     unstated: Mapping[str, int]
-    """Attributes that are not stated where they have the default: releases refuse those that they do not know, and later ones have
-    to do without in older files."""
+    """Attributes that are omitted if they have their default: releases refuse unknown attributes, and newer releases accept older
+    files without them.
+    """
     most_inputs: int
-    """The number of inputs that the schema serves, which for an operator that nobody knows is what was seen so far."""
+    """The maximum number of inputs by the schema; for an unknown operator, the largest number seen so far."""
 
 
 class _Writer(ValueWriter):
-    """Emits one model, with `shapes` of inner values or without."""
+    """Writes one model, with or without the `shapes` of inner values."""
 
     def __init__(self, model: Model, *, shapes: bool) -> None:
         super().__init__()
@@ -144,7 +145,7 @@ class _Writer(ValueWriter):
         return [head, *self.payloads.segments]
 
     def kernel_types(self) -> int:
-        """Which inputs and outputs the type strings of kernels refer to, for every operator of the model."""
+        """Write, for every operator of the model, the inputs and outputs that the type strings of its kernels refer to."""
         out = self.out
         argument = out.shape("ArgTypeAndIndex", "arg_type", "index")
         entry = out.shape("KernelTypeStrArgsEntry", "kernel_type_str", "args")
@@ -203,7 +204,7 @@ class _Writer(ValueWriter):
         return out.table(out.shape("Graph", *fields), *fields.values())
 
     def values(self, graph: Graph) -> int:
-        """The types of all values that the graph's inputs, constants and nodes mention."""
+        """Write the types of all values that the graph's inputs, constants and nodes refer to."""
         out, shape = self.out, self.value_shape
         rows = array("q")
         skipped = False
@@ -229,7 +230,9 @@ class _Writer(ValueWriter):
         return out.references(rows)
 
     def edge_tables(self, found: GraphEdges, count: int) -> int:
-        """A table per node with its edges, each a struct of the other node, the producer's slot, the consumer's slot."""
+        """Write one table per node with its edges. An edge is a struct of the other node, the producer's slot and the consumer's
+        slot.
+        """
         out, shape, words = self.out, self.edge_shape, self.out.words
         incoming, outgoing = array("I"), array("I")
         incoming.frombytes(found.incoming[::-1, [3, 1, 0]].tobytes())
@@ -308,7 +311,7 @@ class _Writer(ValueWriter):
         return out.pooled(out.shape("Attribute", "name", "type", field), text, kind, payload), 1
 
     def plain_attribute(self, name: str, value: Attribute, node: Node) -> tuple[str, int, int]:
-        """Field, AttributeType and content of an attribute without tables."""
+        """(field, AttributeType, content) of an attribute that needs no tables."""
         out = self.out
         try:
             if isinstance(value, float):
@@ -348,12 +351,12 @@ _REFUSED_ATTRIBUTES = (
 
 
 def _constants(graph: Graph) -> list[Value]:
-    """Dense ones before sparse ones, the order in which they are read back."""
+    """Dense constants before sparse ones: the order in which they are read back."""
     return sorted(graph.initializers.values(), key=lambda value: isinstance(value.const, SparseTensor))
 
 
 def _own_values(graph: Graph) -> Iterator[tuple[Value, bool]]:
-    """The values of a graph itself, and whether their shapes say more than a size hint."""
+    """The values of a graph itself, each with True if its shape must be kept, False if it is only a size hint."""
     for value in graph.inputs:
         yield value, True
     for value in _constants(graph):
@@ -366,7 +369,7 @@ def _own_values(graph: Graph) -> Iterator[tuple[Value, bool]]:
 
 
 def _float_bytes(value: float) -> bytes:
-    """A number as float32; beyond its range it is infinite."""
+    """A number as float32 bytes; a number beyond its range becomes infinite."""
     try:
         return struct.pack("<f", value)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Partitioning: which nodes an execution provider takes, and the reasons against the others."""
+"""Partitioning: finds the nodes that an execution provider supports, and the reasons against the others."""
 
 from ortconv.partition.partitioner import Partition, Partitioning, Verdict, assign, partition
 from ortconv.partition.policy import Target

@@ -1,4 +1,6 @@
-"""Advice: the smallest sets of nodes whose support would merge partitions, found by grouping again."""
+"""Advice: the smallest sets of nodes whose support would merge partitions. Each candidate set is tested by grouping the graph
+again.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,14 @@ OUTSIDE = {
     "stop-op": "take out of the stop ops",
     "assigned": "hand over",
 }
-"""Rules whose cause lies outside of the operator, so that one change helps nodes of every kind; and the advice for each."""
+"""Rules whose cause lies outside the operator, each with the verb of its advice. One change of this kind helps nodes of every
+operator type.
+"""
 
 WORK_LIMIT = 800_000
-"""The number of units that a search for advice may group. It bounds the time in the same way on every machine."""
+"""Upper limit of the units that a search groups, summed over its attempts. A count bounds the search in the same way on every
+machine.
+"""
 
 REWRITE = "rewrite"
 SHOWN = 5
@@ -30,9 +36,9 @@ SHOWN_OPS = 4
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Some refused nodes, and what the partitions would be if the target took them.
+    """A set of refused nodes, and the partitions that would result if the target supported them.
 
-    `steps`: a verb, and the nodes that it concerns.
+    `steps` lists pairs: a verb, and the nodes that it applies to.
     """
 
     steps: tuple[tuple[str, tuple[Node, ...]], ...]
@@ -69,7 +75,7 @@ class Merge:
 
 
 def _counted(nodes: tuple[Node, ...]) -> str:
-    """Nodes by operator; QDQ groups by their target operator."""
+    """Nodes counted by operator, as text; QDQ groups count under their target operator."""
     inner = [n for n in nodes if n.op not in ("DequantizeLinear", "QuantizeLinear")]
     ops = Counter(n.op for n in inner or nodes).most_common()
     rest = sum(count for _, count in ops[SHOWN_OPS:])
@@ -82,11 +88,11 @@ def _plural(count: int, what: str) -> str:
 
 
 def advise(graph: Graph, target: Target | None = None, most: int = SHOWN) -> list[Merge]:
-    """Sets of refused nodes whose support would leave fewer partitions or more nodes on the target, best first.
+    """Find sets of refused nodes whose support would leave fewer partitions or more nodes on the target. The best set comes first.
 
-    With few refused units all sets are tried, and the smallest for every number of partitions is found. Otherwise units are put
-    together by operator and rules, each such class is tried alone, classes are added up greedily while that merges partitions,
-    and a set is thinned until no unit of it can be left out.
+    If few units are refused, all sets are tried, which finds the smallest set for every number of partitions. Otherwise units are
+    grouped into classes by operator and rules. Each class is tried alone. Classes are then combined greedily while that merges
+    partitions, and units are removed from a set until no unit can be left out.
     """
     target = target or Target()
     if any(gate(graph, target)):
@@ -105,7 +111,7 @@ def advise(graph: Graph, target: Target | None = None, most: int = SHOWN) -> lis
 
 
 def _undominated(merges: list[Merge]) -> list[Merge]:
-    """Those for which no other leaves as few partitions with fewer nodes, or fewer partitions with as few."""
+    """The Pareto front: merges that no other merge beats in partitions or nodes while it equals them in the other."""
     front: list[Merge] = []
     for merge in sorted(merges, key=lambda m: (len(m.nodes), m.partitions_after, -m.taken_after)):
         if not front or merge.partitions_after < front[-1].partitions_after:
@@ -114,14 +120,14 @@ def _undominated(merges: list[Merge]) -> list[Merge]:
 
 
 def _worth(merge: Merge) -> tuple[float, int, int]:
-    """Partitions saved per node to rewrite come first, then nodes gained."""
+    """Sort key: first the partitions saved per changed node, then the nodes gained."""
     saved = merge.partitions_before - merge.partitions_after
     gained = merge.taken_after - merge.taken_before
     return (-saved / len(merge.nodes), -gained, len(merge.nodes))
 
 
 Outcome = tuple[int, int]
-"""Partitions, and nodes in them."""
+"""(number of partitions, number of nodes in them)."""
 
 
 class _Search:
@@ -141,12 +147,12 @@ class _Search:
 
     @property
     def is_small(self) -> bool:
-        """True where all sets of refused units can be tried."""
+        """True if there are few enough refused units to try all sets of them."""
         refused = len(self.work.against)
         return refused < 20 and len(self.work.units) << refused <= WORK_LIMIT
 
     def smallest(self) -> list[frozenset[int]]:
-        """For every number of partitions that can be had, the smallest set of refused units that gives it."""
+        """For every reachable number of partitions, the smallest set of refused units that leads to it."""
         refused = sorted(self.work.against)
         found: dict[int, frozenset[int]] = {}
         for size in range(1, len(refused) + 1):
@@ -155,7 +161,7 @@ class _Search:
         return list(found.values())
 
     def classes(self) -> list[frozenset[int]]:
-        """The refused units by operator and rules, those that share a cause outside of them together."""
+        """The refused units by operator and rules. Units whose rules are all in OUTSIDE are classed by rules alone."""
         found: dict[tuple[str, frozenset[str]], set[int]] = {}
         for u, reasons in self.work.against.items():
             rules = frozenset(o.rule for o in reasons)
@@ -164,7 +170,9 @@ class _Search:
         return [frozenset(units) for units in found.values()]
 
     def candidates(self) -> list[frozenset[int]]:
-        """Each class, and the sums of classes that a greedy search passes through, all as small as their effect allows."""
+        """Single classes, and the unions of classes from a greedy search. Those that merge partitions are reduced to the units
+        needed.
+        """
         classes = self.classes()
         alone = {c: self.outcome(c) for c in classes if not self.exhausted}
         tried = dict(alone)
@@ -175,7 +183,7 @@ class _Search:
         return [*thinned, *(c for c in best if c not in merging)]
 
     def sums(self, alone: dict[frozenset[int], Outcome]) -> dict[frozenset[int], Outcome]:
-        """Classes added one after the other, the one that leaves fewest partitions first."""
+        """Unions of classes: each step adds the class that leaves the fewest partitions. `alone` has the classes as keys."""
         found: dict[frozenset[int], Outcome] = {}
         total: frozenset[int] = frozenset()
         rest = set(alone)
@@ -192,7 +200,9 @@ class _Search:
         return found
 
     def thin(self, units: frozenset[int], partitions: int) -> frozenset[int]:
-        """A subset of which no unit can be left out without more partitions; the whole set where the search is exhausted."""
+        """A subset of `units` from which no unit can be removed without more than `partitions` partitions. If the work limit is
+        reached, the set as reduced so far.
+        """
         kept = sorted(units)
         size = len(kept) // 2
         while size and not self.exhausted:

@@ -1,6 +1,6 @@
-"""Checks that the support rules of every provider are made of. Each yields objections; nothing means that all is well.
+"""Checks that the support rules of all providers share. Each one yields objections; no objection means support.
 
-A check that needs what is unknown (a rank, a shape) stays silent: the check of shapes speaks for it.
+A check that needs a rank or shape that is unknown yields nothing: the shape check reports the unknown shape.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ def type_name(dtype: DType | None) -> str:
 
 
 def role(unit: NodeUnit, slot: int) -> str:
-    """How messages call an input."""
+    """An input as messages call it: its slot and its name."""
     value = unit.input(slot)
     return f"input {slot}" if value is None else f"input {slot} '{value.name}'"
 
 
 def dynamic(value: Value, name: str, what: str) -> Objection:
-    """The objection to a tensor with an unknown dimension or rank. `what` names the provider's requirement."""
+    """The objection to a tensor with an unknown dimension or rank. `name` is the target and `what` its requirement, for the
+    message.
+    """
     if value.shape is None:
         return Objection(
             "static-shape", f"the shape of '{value.name}' is unknown: {name} needs {what}", _closing(value)
@@ -41,14 +43,16 @@ def dynamic(value: Value, name: str, what: str) -> Objection:
 
 
 def _closing(value: Value) -> str:
-    """Advice that makes the shape of a value known."""
+    """Advice for a value of unknown shape."""
     if _inputs_are_fixed(value.graph):
         return "the inputs have fixed shapes, and what they hold decides this size: only the CPU can do it"
     return f"give the graph inputs fixed shapes: {_fix_dims(value.graph)}"
 
 
 def _fix_dims(graph: Graph | None) -> str:
-    """The options that fix the symbolic dimensions of the outermost graph's inputs, where these have names."""
+    """The --fix-dim options for the symbolic dimensions of the outermost graph's inputs, or other advice if one of them has no
+    name.
+    """
     inputs = () if (outer := _outermost(graph)) is None else outer.inputs
     open_dims = [d for value in inputs for d in (value.shape or (None,)) if not isinstance(d, int)]
     names = dict.fromkeys(d for d in open_dims if isinstance(d, str) and not d.startswith("?"))
@@ -64,13 +68,13 @@ def _outermost(graph: Graph | None) -> Graph | None:
 
 
 def _inputs_are_fixed(graph: Graph | None) -> bool:
-    """Whether all inputs of the outermost graph have fixed shapes."""
+    """True if all inputs of the outermost graph have static shapes."""
     outer = _outermost(graph)
     return outer is not None and all(v.static_shape is not None for v in outer.inputs)
 
 
 def all_of(*checks: Check) -> Check:
-    """One check that makes the objections of all."""
+    """Combine checks into one that yields the objections of all."""
 
     def check(unit: NodeUnit, target: Target) -> Objections:
         for part in checks:
@@ -87,9 +91,9 @@ def no_objection(unit: NodeUnit, target: Target) -> Objections:
 
 
 def rank(low: int, high: int, *slots: int, fewer: str | None = None, more: str | None = None) -> Check:
-    """The ranks of these inputs (by default of the first) must lie between the limits.
+    """Require ranks from `low` to `high` for the inputs `slots`, by default the first.
 
-    `fewer` and `more` are what helps where there are too many or too few dimensions, other than Reshapes around the node.
+    `fewer` and `more` are the advice for too few and too many dimensions; without them, it is to put Reshapes around the node.
     """
     wanted = str(low) if low == high else f"at most {high}" if low == 0 else f"{low} to {high}"
 
@@ -112,7 +116,7 @@ def rank(low: int, high: int, *slots: int, fewer: str | None = None, more: str |
 
 
 def not_empty(unit: NodeUnit, target: Target) -> Objections:
-    """The first input must have no dimension 0."""
+    """Require that no dimension of the first input is 0."""
     shape = unit.shape(0)
     if shape is not None and 0 in shape:
         yield Objection("empty", f"{role(unit, 0)} has shape {list(shape)}: no dimension may be 0")
@@ -149,7 +153,7 @@ def _type_advice(unit: NodeUnit, found: DType | None, target: Target) -> str:
 
 
 def dtype(*allowed: DType, slots: tuple[int, ...] = (0,)) -> Check:
-    """These inputs must have one of these element types."""
+    """Require one of these element types for the inputs `slots`."""
     wanted = " or ".join(map(type_name, allowed))
 
     def check(unit: NodeUnit, target: Target) -> Objections:
@@ -164,7 +168,7 @@ def dtype(*allowed: DType, slots: tuple[int, ...] = (0,)) -> Check:
 
 
 def constant(*slots: int) -> Check:
-    """These inputs, where present, must be constants."""
+    """Require that the inputs `slots` are constants if they are present."""
 
     def check(unit: NodeUnit, target: Target) -> Objections:
         for slot in slots:
@@ -184,13 +188,14 @@ def not_constant(unit: NodeUnit, slot: int, target: Target) -> Objection:
 
 
 CHANGED = "which changes the numbers"
-"""The end of advice that changes the model's results."""
+"""End of an advice that changes the model's results."""
 
 
 def attribute_is(name: str, *allowed: Any, since: int = 1, instead: str | None = None) -> Check:
-    """An attribute, stated or default, must have one of these values; unchecked in older versions of the operator.
+    """Require one of the `allowed` values for an attribute, be it stated or the default. Operator versions before `since` are not
+    checked.
 
-    `instead` is what helps and computes the same.
+    `instead` is advice that keeps the results.
     """
     wanted = " or ".join(map(str, allowed))
     advice = f"export with {name} {wanted}, {CHANGED}" if instead is None else instead
@@ -205,7 +210,7 @@ def attribute_is(name: str, *allowed: Any, since: int = 1, instead: str | None =
 
 
 def ones(name: str) -> Check:
-    """An attribute that lists numbers must hold only 1, where it is stated."""
+    """Require that the elements of a list attribute are all 1, if it is stated."""
 
     def check(unit: NodeUnit, target: Target) -> Objections:
         values: tuple[int, ...] = unit.target.attr(name, ())

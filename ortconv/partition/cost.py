@@ -1,4 +1,4 @@
-"""The time that a partition saves, estimated from bytes copied, bytes accessed and multiply-adds. docs/cost.md has the formula."""
+"""Estimates the time that a partition saves, from bytes copied, bytes accessed and multiply-adds. docs/cost.md has the formula."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def elements(value: Value | None) -> int:
 
 
 def size(value: Value | None) -> int:
-    """The bytes of a tensor, dimensions counted as in elements()."""
+    """The size of a tensor in bytes, with dimensions counted as in elements()."""
     bits = 0 if value is None or value.dtype is None else value.dtype.bits
     return (elements(value) * bits + 7) // 8
 
@@ -44,22 +44,24 @@ def _dim(value: Value | None, axis: int) -> int:
 
 
 def _conv(slot: int) -> Callable[[Node], int]:
-    """Every output element takes one filter: the elements of the weights over the number of filters."""
+    """Multiply-adds of a convolution: per output element, the elements of one filter. `slot` is the input with the weights."""
     return lambda n: elements(n.output(0)) * (elements(n.input(slot)) // max(_dim(n.input(slot), 0), 1))
 
 
 def _transposed_conv(node: Node) -> int:
-    """Every input element meets the filters of its channel."""
+    """Multiply-adds of a transposed convolution: per input element, the weights of its channel."""
     return elements(node.input(0)) * (elements(node.input(1)) // max(_dim(node.input(1), 0), 1))
 
 
 def _product(slot: int = 0, flag: str = "transA") -> Callable[[Node], int]:
-    """Every output element takes one row of the first factor."""
+    """Multiply-adds of a matrix product: per output element, the inner dimension. `flag` is the attribute that transposes input
+    `slot`.
+    """
     return lambda n: elements(n.output(0)) * _dim(n.input(slot), -2 if n.attr(flag, 0) else -1)
 
 
 def _recurrent(node: Node) -> int:
-    """Every step multiplies with all weights, input and recurrent, of all directions."""
+    """Multiply-adds of a recurrent operator: all input and recurrent weights once per time step and batch element."""
     steps, batch = _dim(node.input(0), 0), _dim(node.input(0), 1)
     return steps * batch * (elements(node.input(1)) + elements(node.input(2)))
 
@@ -72,18 +74,18 @@ MULTIPLY_ADDS: dict[str, Callable[[Node], int]] = {
     "QGemm": _product(), "TransposeMatMul": _product(),
     "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent,
 }  # fmt: skip
-"""Operators that spend their time multiplying and adding. All others are bound by the bytes that they touch."""
+"""Functions for operators whose time is spent on multiply-adds. Of all others, only the bytes are counted."""
 
 
 def multiply_adds(node: Node) -> int:
-    """The multiply-adds of a node, those in its subgraphs once."""
+    """The multiply-adds of a node. Nodes in its subgraphs count once."""
     inside = sum(multiply_adds(n) for sub in node.subgraphs for n in sub)
     count = MULTIPLY_ADDS.get(node.op)
     return inside + (0 if count is None else count(node))
 
 
 def touched(node: Node) -> int:
-    """The bytes that a node reads and writes, constants included, those in its subgraphs once."""
+    """The bytes that a node reads and writes, constants included. Nodes in its subgraphs count once."""
     inside = sum(touched(n) for sub in node.subgraphs for n in sub)
     if traits(node).has(Trait.ORDERED) or _is_within_group(node):
         return inside
@@ -91,14 +93,16 @@ def touched(node: Node) -> int:
 
 
 def _is_within_group(node: Node) -> bool:
-    """True for a DequantizeLinear or QuantizeLinear whose float side lies between operators: these compute in 8 bits."""
+    """True for a DequantizeLinear or QuantizeLinear with its float side next to another operator: the two compute in 8 bits
+    together.
+    """
     if node.op == "DequantizeLinear":
         return not node.out.is_output
     return node.op == "QuantizeLinear" and node.inputs[0] is not None and node.inputs[0].producer is not None
 
 
 def _stored(value: Value | None) -> int:
-    """The bytes of a tensor, where it is quantized those of its quantized form."""
+    """The bytes of a tensor; for the float side of a DequantizeLinear or QuantizeLinear, the bytes of its quantized side."""
     if value is None or value.producer is None or value.is_output:
         return size(value)
     if value.producer.op == "DequantizeLinear":
@@ -108,7 +112,7 @@ def _stored(value: Value | None) -> int:
 
 
 def _is_quantized(node: Node) -> bool:
-    """True for 8-bit arithmetic: integer operators, and operators that read what a DequantizeLinear made."""
+    """True for 8-bit arithmetic: the first input is an 8-bit tensor or the output of a DequantizeLinear."""
     first = node.input(0)
     if first is None:
         return False
@@ -117,7 +121,7 @@ def _is_quantized(node: Node) -> bool:
 
 
 def seconds(node: Node, speed: Speed) -> float:
-    """The time of a node: that of its multiply-adds or that of its bytes, whichever is longer."""
+    """The time of a node: that of its multiply-adds or that of its memory traffic, whichever is longer."""
     rate = speed.quantized_multiply_adds_per_second if _is_quantized(node) else speed.multiply_adds_per_second
     return max(multiply_adds(node) / rate, touched(node) / speed.bytes_per_second)
 
@@ -150,7 +154,7 @@ class Cost:
 
 
 def cost(partition: Partition, device: DeviceProfile) -> Cost:
-    """The estimate for one partition. Constants are not copied: they go over once, when the model is made ready."""
+    """The estimate for one partition. Constants are not counted as copies: they are transferred once, when the model is loaded."""
     bytes_in = sum(size(v) for v in partition.inputs if v.const is None or v.is_input)
     bytes_out = sum(size(v) for v in partition.outputs)
     copies = device.copies
@@ -170,7 +174,9 @@ def total_seconds(nodes: Iterable[Node], speed: Speed) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A whole model on a device: the cost of each partition, multiply-adds of all nodes, seconds without and with them."""
+    """Estimate for a whole model on a device: the cost of each partition, the multiply-adds of all nodes, and the time in seconds
+    without and with partitions.
+    """
 
     device: DeviceProfile
     partitions: tuple[Cost, ...]
@@ -179,12 +185,12 @@ class Estimate:
 
     @property
     def seconds(self) -> float:
-        """The time with all partitions on the accelerator."""
+        """The time in seconds with all partitions on the accelerator."""
         return self.cpu_seconds - math.fsum(c.gain for c in self.partitions)
 
     @property
     def best_seconds(self) -> float:
-        """The time with only those partitions on the accelerator that save time."""
+        """The time in seconds if only the partitions that save time are on the accelerator."""
         return self.cpu_seconds - math.fsum(c.gain for c in self.partitions if c.is_worthwhile)
 
     @property

@@ -1,4 +1,4 @@
-"""Limits on the number, size and worth of partitions."""
+"""Limits on the partitions of a model: their number, their size, and the time that each must save."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Limits:
 
 
 def limit(partitioning: Partitioning, limits: Limits) -> Partitioning:
-    """Remove the partitions that the limits rule out. The reason becomes an objection to each of their nodes."""
+    """Remove the partitions that exceed the limits. Their nodes get the reason as an objection."""
     if not limits:
         return partitioning
     costs = {p.name: cost(p, limits.device) for p in partitioning.partitions}
@@ -50,7 +50,9 @@ def limit(partitioning: Partitioning, limits: Limits) -> Partitioning:
 
 
 def divide(graph: Graph, target: Target, limits: Limits | None = None) -> Iterator[Partitioning]:
-    """Assign nodes to a target, in subgraphs too where it supports them. Yields the partitioning of each graph."""
+    """Partition a graph, and its subgraphs if the target supports nodes there, and assign nodes to the target. Yields the
+    partitioning of each graph.
+    """
     for part in graph.graphs() if target.takes_subgraphs else (graph,):
         partitioning = limit(partition(part, target), limits or Limits())
         assign(part, partitioning)

@@ -1,4 +1,4 @@
-"""Partitioning: the nodes that an execution provider supports, grouped into partitions, and objections to the others."""
+"""Partitioning: groups the nodes that an execution provider supports into partitions, and collects the objections to the others."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from ortconv.partition.regions import group_by_wave, region_inputs, region_outpu
 from ortconv.partition.units import MS_DOMAIN, single_units, units
 
 NEWEST = 1 << 16
-"""A version of operator sets beyond all that exist."""
+"""A number above every opset version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Units that run as one on the accelerator, in topological order, their nodes, and what crosses the border.
+    """Units that run as one model on the accelerator, in topological order.
 
-    `inputs` includes constants where the provider counts them, as NNAPI's does.
+    `inputs` and `outputs` cross the border of the partition. `inputs` includes constants if the provider counts them, as NNAPI
+    does.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on a node: the index of its partition, or the objections to it."""
+    """The decision about a node: the index of its partition, or the objections to it."""
 
     node: Node
     partition: int | None = None
@@ -76,7 +77,9 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Partitioning:
-    """The partitions of a graph and a verdict for each of its nodes; nodes inside subgraphs run with their owner."""
+    """The partitions of a graph and a verdict for each of its nodes. Nodes inside subgraphs have
+    none: they run with their owner.
+    """
 
     target: Target
     partitions: tuple[Partition, ...] = ()
@@ -87,21 +90,21 @@ class Partitioning:
 
     @property
     def total(self) -> int:
-        """The number of nodes of the graph, those in subgraphs not counted."""
+        """Number of nodes in the graph, without those in subgraphs."""
         return len(self.verdicts)
 
     @property
     def taken(self) -> int:
-        """The number of nodes in partitions."""
+        """Number of nodes in partitions."""
         return sum(len(p.nodes) for p in self.partitions)
 
     @property
     def coverage(self) -> float:
-        """The share of nodes in partitions, in percent; 0 for a graph without nodes."""
+        """Nodes in partitions as a percentage of all nodes; 0 for a graph without nodes."""
         return 100.0 * self.taken / self.total if self.total else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON values, in the order of the graph."""
+        """The partitioning as JSON values, in the order of the graph."""
         target = self.target
         return {
             "ep": target.ep_type,
@@ -118,15 +121,15 @@ def nodes_of(units: Iterable[NodeUnit]) -> tuple[Node, ...]:
 
 
 def node_name(node: Node) -> str:
-    """The name of a node, or of its first output where it has none."""
+    """The name of a node, or of its first output if it has none."""
     return node.name or next((v.name for v in node.outputs if v is not None), "")
 
 
 def partition(graph: Graph, target: Target | None = None, *, anew: bool = False) -> Partitioning:
-    """Decide for every node of a graph, those in its subgraphs not included. The graph is not changed.
+    """Decide about every node of a graph, without those in its subgraphs. The graph is not changed.
 
-    Nodes that are assigned to another provider are refused, unless the graph is divided `anew`: ONNX Runtime ignores the
-    providers that a file stores when it loads it.
+    Nodes assigned to another provider are refused, unless `anew` is set: ONNX Runtime ignores the providers stored in a file when
+    it loads it.
     """
     target = target or Target()
     refused = tuple(gate(graph, target))
@@ -160,7 +163,7 @@ def partition(graph: Graph, target: Target | None = None, *, anew: bool = False)
 
 
 def assign(graph: Graph, partitioning: Partitioning) -> None:
-    """Give the nodes in partitions to the execution provider, and take it from the others that had it."""
+    """Set `ep` of the nodes in partitions to the target's provider, and clear it on other nodes that had this provider."""
     ep = partitioning.target.ep_type
     for node in graph:
         if partitioning.verdicts[node].taken:
@@ -170,9 +173,9 @@ def assign(graph: Graph, partitioning: Partitioning) -> None:
 
 
 class Grouping:
-    """The units of a graph, judged once and grouped as often as wanted.
+    """The units of a graph, judged once; they can be grouped many times.
 
-    `against` holds the objections to the refused units as the rules have them, `number` the unit of each node.
+    `against` holds the objections to the refused units, and `number` the unit of each node.
     """
 
     def __init__(self, graph: Graph, target: Target, *, anew: bool = False) -> None:
@@ -186,7 +189,7 @@ class Grouping:
         self.stopped_by = _downstream(graph, frozenset(target.stop_ops))
         self.producers = [_producers(unit, self.number) for unit in self.units]
         self.dependent: set[int] = set()
-        """Units whose judgment asked what is in the growing group, and so can change with it."""
+        """Units whose judgment depends on the members of the growing group, and so can change."""
         self.against: dict[int, tuple[Objection, ...]] = {}
         _, self._groups = group_by_wave(self.producers, self._judge)
         while found := self._exposed():
@@ -194,7 +197,7 @@ class Grouping:
             _, self._groups = group_by_wave(self.producers, lambda u, in_group: u not in self.against)
 
     def _exposed(self) -> dict[int, tuple[Objection, ...]]:
-        """The units in groups that have a tensor of an internal type across the border of their group, with that as objection."""
+        """Objections to grouped units that have a tensor of an internal type on the border of their group."""
         internal = self.target.provider.internal
         found: dict[int, tuple[Objection, ...]] = {}
         for group in self._groups if internal else ():
@@ -206,7 +209,7 @@ class Grouping:
         return found
 
     def _across(self, u: int, inside: Collection[int]) -> Iterator[Value]:
-        """Values that a unit exchanges with units outside of the group, with the caller and with the graph's outputs."""
+        """Values that cross the border of the group at unit `u`: from or to other units, graph inputs and graph outputs."""
         for node in self.units[u].nodes:
             for value in node.inputs:
                 if value is not None and not _is_fixed(value):
@@ -220,7 +223,9 @@ class Grouping:
                     yield value
 
     def groups(self, supposed: Collection[int] = ()) -> list[list[int]]:
-        """The groups of units, those too small for a partition included. `supposed` units count as supported, against the rules."""
+        """The groups of units, those too small for a partition included. `supposed` units count as supported despite their
+        objections.
+        """
         if not supposed:
             return self._groups
 
@@ -232,7 +237,9 @@ class Grouping:
         return group_by_wave(self.producers, eligible)[1]
 
     def makes_partition(self, group: Sequence[int]) -> bool:
-        """False for a group that is not worth a partition, or reads nothing but constants where those count as inputs."""
+        """False for a group that is too trivial for a partition, or that reads only constants if the provider counts these as
+        inputs.
+        """
         provider = self.target.provider
         if (len(group) == 1 or provider.trivial) and is_trivial(self.nodes(group), provider):
             return False
@@ -252,7 +259,7 @@ class Grouping:
         return nodes_of(self.members(group))
 
     def objections(self, u: int, in_group: Callable[[int], bool]) -> tuple[Objection, ...]:
-        """Every reason against a unit while a group grows."""
+        """All objections to a unit while a group grows."""
         unit = self.units[u]
         reasons: list[Objection] = []
         if unit.target in self.stopped_by:
@@ -281,7 +288,7 @@ class Grouping:
 
 
 def _producers(unit: NodeUnit, number: Mapping[Node, int]) -> list[int]:
-    """The unit behind every edge into this one."""
+    """The producing unit of each edge into a unit."""
     found = []
     own = number[unit.target]
     for node in unit.nodes:
@@ -294,12 +301,12 @@ def _producers(unit: NodeUnit, number: Mapping[Node, int]) -> list[int]:
 
 
 def is_operator(op: str) -> bool:
-    """Whether ONNX or ONNX Runtime has an operator of this name."""
+    """True if ONNX or ONNX Runtime has an operator of this name."""
     return any(schema(domain, op, opset) for domain in ("", MS_DOMAIN) for opset in (MIN_OPSET, NEWEST))
 
 
 def check_stop_ops(graph: Graph, stop_ops: Iterable[str]) -> None:
-    """UsageError with the nearest name for a stop op that is no operator of ONNX, ONNX Runtime or the graph."""
+    """Raise UsageError, with the nearest name, for a stop op that is no operator of ONNX, ONNX Runtime or the graph."""
     for op in stop_ops:
         if is_operator(op):
             continue
@@ -311,7 +318,7 @@ def check_stop_ops(graph: Graph, stop_ops: Iterable[str]) -> None:
 
 
 def _downstream(graph: Graph, stop_ops: frozenset[str]) -> dict[Node, Node]:
-    """The nodes that are a stop op or depend on one, each with the first stop op found."""
+    """The nodes that are a stop op or depend on one, each mapped to the first stop op found."""
     stopped: dict[Node, Node] = {}
     if not stop_ops:
         return stopped
@@ -334,7 +341,7 @@ def _stopped(node: Node, origin: Node) -> Objection:
 
 
 def is_trivial(nodes: Sequence[Node], provider: Provider) -> bool:
-    """True for nodes that are not worth a partition."""
+    """True for nodes that are too trivial for a partition."""
     return (len(nodes) == 1 and nodes[0].op in provider.alone) or all(n.op in provider.trivial for n in nodes)
 
 
@@ -366,7 +373,7 @@ def _is_fixed(value: Value) -> bool:
 
 
 def _fingerprint(graph: Graph) -> int:
-    """64 bits that follow from names, types and operators of the graph, the same in every process."""
+    """A 64-bit hash of names, types and operators of the graph, the same in every process."""
     digest = blake2b(digest_size=8)
     for value in (*graph.inputs, *graph.outputs):
         digest.update(f"{value.name}:{value.type}\n".encode("utf-8", "surrogateescape"))

@@ -19,12 +19,12 @@ from ortconv.partition.reasons import Objection, Objections
 
 
 class Provider(NamedTuple):
-    """An execution provider: the string that ONNX Runtime stores on its nodes, the beginning of its partitions' names, and
-    the module whose `objections(unit, target, in_group)` judges a unit.
+    """An execution provider.
 
-    `qdq_units`: QDQ groups are judged as one unit. `reads_constants`: constants count as inputs of a partition.
-    Tensors of `internal` types cannot cross the border of one. One of `alone` nodes, or of `trivial` nodes only,
-    is not worth a partition.
+    `ep_type` is the string that ONNX Runtime stores on its nodes, `prefix` the start of its partitions' names, and `rules` the
+    module whose `objections(unit, target, in_group)` judges a unit. If `qdq_units`, a QDQ group is judged as one unit. If
+    `reads_constants`, constants count as inputs of a partition. Tensors of `internal` types cannot cross the border of a partition.
+    A single `alone` node, or a group of only `trivial` nodes, makes no partition.
     """
 
     ep_type: str
@@ -54,7 +54,7 @@ PROVIDERS = {
         ),
     ),
 }
-"""The providers by short name, in the order in which ONNX Runtime asks them."""
+"""The providers by short name, in the order in which ONNX Runtime queries them."""
 
 DEFAULT_STOP_OPS = ("NonMaxSuppression",)
 
@@ -62,27 +62,26 @@ MIN_OPSET = 7
 """Oldest ONNX opset that ONNX Runtime's transpose optimizer accepts."""
 
 MAX_OPSET = 26
-"""Newest one. It rises with every release: 18 in ONNX Runtime 1.14, 21 and 22 later, 26 in 2026, probably 27 next."""
+"""Newest such opset. It rises with releases: 18 in ONNX Runtime 1.14, 21 and 22 later, 26 in 2026, probably 27 next."""
 
 
 LEAST_COREML = 3
-"""The version of CoreML of iOS 13 and macOS 10.15, before which the execution provider takes nothing."""
+"""CoreML version of iOS 13 and macOS 10.15. For older versions, the execution provider takes no node."""
 
 LEAST_MLPROGRAM = 5
-"""That of iOS 15 and macOS 12, before which a model in MLProgram format is made in NeuralNetwork format."""
+"""CoreML version of iOS 15 and macOS 12. For older versions, ONNX Runtime falls back from MLProgram to NeuralNetwork."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An execution provider and its options.
+    """An execution provider and its options. Raises UsageError for invalid options.
 
-    `feature_level` is 1 to 8 or NNAPI's number for it, and kept as the number. Nodes whose op is in `stop_ops`, and all nodes
-    downstream of them, stay on the CPU, and so do nodes whose op is in `refused_ops`, which the driver of the device at hand
-    does not run.
-    `use_nchw` keeps the layout that ONNX uses. UsageError for anything else.
+    `feature_level` is 1 to 8 or NNAPI's number for it, and is stored as that number. Nodes with an op in `stop_ops`, and all nodes
+    downstream of them, stay on the CPU. So do nodes with an op in `refused_ops`, which the device's driver does not run. `use_nchw`
+    keeps ONNX's layout.
 
-    The options of CoreML: its version and model format; whether inputs must have static shapes; whether bodies of If, Loop and
-    Scan are taken, too. It has no stop ops.
+    CoreML's options are its version and model format, whether inputs must have static shapes, and whether nodes in bodies of If,
+    Loop and Scan are assigned. It has no stop ops.
     """
 
     ep: str = "nnapi"
@@ -111,17 +110,17 @@ class Target:
 
     @property
     def ep_type(self) -> str:
-        """The string stored on a node that is assigned to this target."""
+        """The string stored on nodes that are assigned to this target."""
         return self.provider.ep_type
 
     @property
     def takes_subgraphs(self) -> bool:
-        """Whether nodes in bodies of If, Loop and Scan are supported, too."""
+        """True if nodes in bodies of If, Loop and Scan are assigned, too."""
         return self.ep == "coreml" and self.coreml_on_subgraphs
 
     @property
     def is_mlprogram(self) -> bool:
-        """Whether CoreML models are made in MLProgram format, which old versions have not."""
+        """True if CoreML models get MLProgram format, which old versions lack."""
         return self.coreml_format == "MLProgram" and self.coreml_version >= LEAST_MLPROGRAM
 
     @property
@@ -132,7 +131,7 @@ class Target:
 
     @property
     def label(self) -> str:
-        """This target with its version, for people."""
+        """The name of this target with its version, for users."""
         if self.ep == "coreml":
             return f"{self.name}, version {self.coreml_version}"
         level = self.feature_level
@@ -140,7 +139,7 @@ class Target:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that this target has, as JSON values."""
+        """This target's options, as JSON values."""
         nnapi = ("feature_level", "stop_ops", "use_nchw", "refused_ops")
         coreml = ("coreml_format", "coreml_version", "coreml_static_inputs", "coreml_on_subgraphs", "refused_ops")
         names: tuple[str, ...] = coreml if self.ep == "coreml" else nnapi
@@ -149,7 +148,7 @@ class Target:
 
 
 def gate(graph: Graph, target: Target) -> Objections:
-    """Reasons for which the whole graph gets no node of the target."""
+    """Objections to the whole graph: with any of them, no node is assigned to the target."""
     if graph.owner is not None and not target.takes_subgraphs:
         yield Objection("subgraph", f"the graph is a body of {graph.owner.label}: only the main graph is partitioned")
     if target.ep == "coreml":

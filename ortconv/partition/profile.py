@@ -1,4 +1,4 @@
-"""Device profiles: a TOML file that limits the supported nodes and states the cost of work and of copies."""
+"""Device profiles: TOML files that limit the supported nodes and state the speed of computation and copies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The overhead of a partition: seconds per run, bytes copied per second."""
+    """The overhead of a partition: seconds per run, and the speed of copies in bytes per second."""
 
     seconds_per_partition: float
     bytes_per_second: float
@@ -36,9 +36,9 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class DeviceProfile:
-    """A phone. `feature_level` None: any; `refused_ops`: operators that its driver does not run.
+    """A phone. `feature_level` None means any; `refused_ops` are operators that its driver does not run.
 
-    The defaults are round figures of a mid-range phone and measured nowhere: see docs/cost.md.
+    The defaults are round figures for a mid-range phone, not measurements: see docs/cost.md.
     """
 
     name: str = "assumed mid-range phone"
@@ -50,14 +50,14 @@ class DeviceProfile:
     copies: Copies = field(default_factory=lambda: Copies(0.3e-3, 2e9))
 
     def narrow(self, target: Target) -> Target:
-        """The target with the lower of both feature levels and with the operators that this device refuses."""
+        """The target with the lower of both feature levels and without the operators that this device refuses."""
         level = target.feature_level if self.feature_level is None else min(self.feature_level, target.feature_level)
         refused = tuple(dict.fromkeys((*target.refused_ops, *self.refused_ops)))
         return replace(target, feature_level=level, refused_ops=refused)
 
 
 def read_device(path: str | Path) -> DeviceProfile:
-    """The device of a TOML file; missing keys have defaults. UsageError for unknown keys and values out of range."""
+    """Read a device from a TOML file; missing keys get defaults. Raises UsageError for unknown keys and values out of range."""
     try:
         return _device(read_toml(path))
     except UsageError as error:

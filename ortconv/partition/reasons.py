@@ -1,4 +1,4 @@
-"""Why a node stays off an accelerator."""
+"""Reasons why a node is not assigned to an accelerator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Objection(NamedTuple):
-    """One reason against a node: a stable rule id, a message with the limit and the actual value, and what helps."""
+    """One reason against a node: a stable rule id, a message with the limit and the actual value, and advice."""
 
     rule: str
     message: str
@@ -18,4 +18,4 @@ class Objection(NamedTuple):
 
 
 Objections = Iterator[Objection]
-"""What a support rule yields; nothing means that the node is supported."""
+"""The result of a support rule; without objections, the node is supported."""

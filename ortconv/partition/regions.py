@@ -1,7 +1,7 @@
-"""How eligible units of a graph are grouped into partitions.
+"""Groups the eligible units of a graph into partitions.
 
-The graph is abstract here: units are numbered in topological order, and `producers[u]` lists the unit behind each edge
-into u, duplicates included. A partition need not be connected.
+The graph is abstract here: units are numbered in topological order, and `producers[u]` lists the producing unit of each edge into
+u, duplicates included. A partition need not be connected.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ortconv.ir.graph import Graph, Node, Value, captures
 Edges = Sequence[Sequence[int]]
 
 Eligible = Callable[[int, Callable[[int], bool]], bool]
-"""eligible(u, in_group): whether the target supports u. `in_group(p)`: whether producer p is in the growing group."""
+"""eligible(u, in_group) is true if the target supports u. `in_group(p)` is true if producer p is in the growing group."""
 
 
 def group_by_wave(producers: Edges, eligible: Eligible) -> tuple[list[int], list[list[int]]]:
-    """Per unit its wave, -1 where it is not eligible, and the groups: the eligible units of each wave.
+    """Return the wave of each unit, -1 if it is not eligible, and the groups: the eligible units of each wave.
 
-    The wave of a unit is the greatest number of steps from an eligible to an ineligible unit on any path into it.
+    The wave of a unit is the largest number of edges from an eligible to an ineligible unit on any path to it.
     """
     waves: list[int] = []
     taken: list[bool] = []
@@ -39,7 +39,7 @@ def group_by_wave(producers: Edges, eligible: Eligible) -> tuple[list[int], list
 
 
 def group_by_queue(producers: Edges, eligible: Eligible) -> list[list[int]]:
-    """The same groups, grown one unit at a time as ONNX Runtime does it; units in the order in which they join."""
+    """The same groups, grown one unit at a time as ONNX Runtime does. Units are in the order in which they join."""
     consumers: list[list[int]] = [[] for _ in producers]
     for u, before in enumerate(producers):
         for p in before:
@@ -91,7 +91,7 @@ def region_inputs(nodes: Iterable[Node]) -> list[Value]:
 
 
 def region_outputs(nodes: Collection[Node]) -> list[Value]:
-    """Values that the nodes produce and that other nodes or the graph's outputs read, in order of nodes."""
+    """Values that the nodes produce and that other nodes read or the graph returns, in order of nodes."""
     inside = set(nodes)
     return [
         value
@@ -102,7 +102,7 @@ def region_outputs(nodes: Collection[Node]) -> list[Value]:
 
 
 def enclosing(node: Node, graph: Graph) -> Node | None:
-    """The node of `graph` that is `node` or whose subgraphs hold it; None if there is none."""
+    """The node of `graph` that is `node` or that contains it in a subgraph; None if there is none."""
     found: Node | None = node
     while found is not None and found.graph is not graph:
         found = None if found.graph is None else found.graph.owner

@@ -1,7 +1,7 @@
-"""Node units: the units of partitioning. A unit is a node, or a QDQ group with its target operator.
+"""Node units, the elements of partitions. A unit is a single node, or a QDQ group with its target operator.
 
-A QDQ group is an operator between DequantizeLinear and QuantizeLinear nodes that serve nobody else. It is atomic: its
-nodes are all assigned to the target, or none of them is.
+A QDQ group is an operator with its own DequantizeLinear and QuantizeLinear nodes, which nothing else uses. It is atomic: its nodes
+are all assigned to the target, or none of them is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DOMAINS = frozenset({"", MS_DOMAIN, "com.ms.internal.nhwc"})
 
 Members = Sequence[Node]
 GroupCondition = Callable[[Node, Members, Members], bool]
-"""condition(target, DQ nodes, Q nodes), asked after the counts were found right."""
+"""condition(target, DQ nodes, Q nodes), called once the numbers of DQ and Q nodes match."""
 
 
 def _type_in(dq: Node) -> DType | None:
@@ -49,7 +49,7 @@ def _first_type_kept(target: Node, dqs: Members, qs: Members) -> bool:
 
 
 def _same_parameters(target: Node, dqs: Members, qs: Members) -> bool:
-    """Types equal, and scale and zero point given on both sides as equal constants of one element."""
+    """True if all types are equal, and scales and zero points on both sides are equal constants of one element."""
     pairs = [(dqs[0].input(slot), qs[0].input(slot)) for slot in (1, 2)]
     return _same_types(target, dqs, qs) and all(
         a is not None and b is not None and _equal_scalar(a, b) for a, b in pairs
@@ -81,9 +81,9 @@ def _any(target: Node, dqs: Members, qs: Members) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """When an operator and its neighbors form a QDQ group.
+    """The condition under which an operator and its neighbors form a QDQ group.
 
-    `dq` lists the numbers of DQ inputs that fit (empty: one on every existing input). `q` says which outputs go to Q
+    `dq` lists the accepted numbers of DQ inputs (empty: one for every input that is present). `q` states which outputs feed Q
     nodes: "all", "none", "first", or "optional" (all or none). `since` limits the target's versions (empty: any).
     """
 
@@ -125,8 +125,8 @@ _SELECTOR_OF = {op: selector for selector in SELECTORS for op in selector.ops}
 
 
 def units(nodes: Iterable[Node]) -> list[NodeUnit]:
-    """The units of a graph, or of those of its nodes that make whole units, in topological order of their targets. Every node
-    is in exactly one.
+    """The units of a graph, or of a subset of its nodes that splits no unit, in topological order of their targets. Every node is
+    in exactly one unit.
     """
     nodes = list(nodes)
     groups: dict[Node, NodeUnit] = {}
@@ -147,17 +147,17 @@ def units(nodes: Iterable[Node]) -> list[NodeUnit]:
 
 
 def groupable(node: Node) -> bool:
-    """Whether some selector makes groups of this operator."""
+    """True if a selector exists for this operator."""
     return node.op in _SELECTOR_OF and node.domain in DOMAINS
 
 
 def single_units(graph: Graph) -> list[NodeUnit]:
-    """Every node of a graph as a unit of its own, QDQ groups not recognized."""
+    """Every node of a graph as a unit of its own, without QDQ groups."""
     return [plain_unit(node) for node in graph]
 
 
 def plain_unit(node: Node) -> NodeUnit:
-    """A node as a unit, its inputs and outputs as they are."""
+    """A node as a unit, with its inputs and outputs unchanged."""
     return NodeUnit(node, (node,), tuple(map(_plain, node.inputs)), tuple(map(_plain, node.outputs)))
 
 
@@ -166,7 +166,7 @@ def _is_quantizer(node: Node | None, op: str, graph: Graph | None) -> bool:
 
 
 def _readers(value: Value, graph: Graph) -> list[tuple[Node, int]]:
-    """The edges that leave a value: (node of the graph, slot), slot -1 for a node that reads it inside its subgraphs."""
+    """The edges that leave a value, as (node of the graph, slot). The slot is -1 for a node whose subgraphs read the value."""
     edges = ((node, slot) if node.graph is graph else (enclosing(node, graph), -1) for node, slot in value.uses)
     return list(dict.fromkeys((node, slot) for node, slot in edges if node is not None))
 
@@ -193,7 +193,7 @@ def _group(target: Node, selector: Selector) -> NodeUnit | None:
 
 
 def _dequantizers(target: Node, graph: Graph) -> dict[int, Node]:
-    """The DQ nodes that a node reads, by slot."""
+    """The DQ nodes that feed a node, by input slot."""
     found: dict[int, Node] = {}
     for slot, value in enumerate(target.inputs):
         if value is not None and _is_quantizer(value.producer, "DequantizeLinear", graph):
@@ -203,7 +203,7 @@ def _dequantizers(target: Node, graph: Graph) -> dict[int, Node]:
 
 
 def _fits(target: Node, selector: Selector, dqs: Members) -> bool:
-    """Whether the selector matches a node of this version with these DQ nodes."""
+    """True if the selector matches the target's version and the number of its DQ nodes."""
     expected = selector.dq or (sum(v is not None for v in target.inputs),)
     if not dqs or len(dqs) not in expected:
         return False
@@ -211,7 +211,7 @@ def _fits(target: Node, selector: Selector, dqs: Members) -> bool:
 
 
 def _quantized_outputs(target: Node, selector: Selector, graph: Graph) -> tuple[list[Node], list[Node]] | None:
-    """A redundant Clip or Relu behind the target and the Q nodes; None if the outputs do not fit the selector."""
+    """The redundant Clip or Relu after the target, if any, and the Q nodes; None if the outputs do not fit the selector."""
     watched = [v for v in target.outputs if v is not None]
     if selector.q == "none":
         return None if any(_feeds_quantizer(v, graph) for v in watched) else ([], [])
@@ -230,7 +230,7 @@ def _quantized_outputs(target: Node, selector: Selector, graph: Graph) -> tuple[
 
 
 def _has_one_reader(values: Sequence[Value], edges: Sequence[Sequence[tuple[Node, int]]]) -> bool:
-    """Whether there is one value, and one edge leaves it."""
+    """True if there is one value, with one outgoing edge, that is not a graph output."""
     return len(edges) == 1 and len(edges[0]) == 1 and not values[0].is_output
 
 
@@ -243,7 +243,7 @@ def _feeds_quantizer(value: Value, graph: Graph) -> bool:
 
 
 def _redundant_clip(node: Node, graph: Graph) -> tuple[Node, Node] | None:
-    """A Clip or Relu and the one Q node that reads it, where quantizing saturates at least as early."""
+    """A Clip or Relu and the Q node that alone reads it, if saturation in the Q node makes the bounds redundant; else None."""
     if node.op not in ("Clip", "Relu") or node.domain != "" or node.out.is_output:
         return None
     edges = _readers(node.out, graph)
@@ -259,7 +259,7 @@ def _redundant_clip(node: Node, graph: Graph) -> tuple[Node, Node] | None:
 
 
 def clip_limits(node: Node) -> tuple[float | None, float | None]:
-    """The bounds of a Clip or Relu, infinite where not given; None for a bound that is no constant."""
+    """The bounds of a Clip or Relu, infinite if absent; None for a bound that is not constant."""
     if node.op == "Relu":
         return 0.0, float("inf")
     if "min" in node.attrs or "max" in node.attrs or since_version(node) < 11:
@@ -276,7 +276,7 @@ def _bound(node: Node, slot: int, default: float) -> float | None:
 
 
 def _real_range(q: Node) -> tuple[float, float] | None:
-    """The smallest and largest real number that a per-tensor Q node can represent."""
+    """The smallest and largest real number that a per-tensor Q node can represent; None if it is not per tensor with constants."""
     scale = None if q.inputs[1] is None else q.inputs[1].constant
     zero = q.input(2)
     dtype = q.out.dtype
@@ -311,7 +311,7 @@ def _dequantized(dq: Node) -> UnitOperand | None:
 
 
 def single_unit(node: Node) -> NodeUnit:
-    """A node as a unit, its quantized operands with their scales and zero points."""
+    """A node as a unit. Quantized operands carry their scales and zero points."""
     count = traits(node).quantized
     inputs = tuple(map(_plain, node.inputs))
     outputs = tuple(map(_plain, node.outputs))

@@ -1,4 +1,4 @@
-"""The whole job, from model files to files in ORT format."""
+"""The whole conversion, from model files to files in ORT format."""
 
 from ortconv.pipeline.config import config_name, ort_name, required_by, write_config
 from ortconv.pipeline.conversion import convert

@@ -1,4 +1,4 @@
-"""Which nodes of a model file a target takes at a level of optimization, and what that costs."""
+"""Which nodes of a model file a target supports at a level of optimization, and the estimated cost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REWRITABLE_LEVELS = ("basic", "aware")
 
 
 class Inside(NamedTuple):
-    """A graph that a node has as an attribute, and what a target takes of it; the costs are those of one run of the graph."""
+    """A subgraph of a node, with its partitioning. The estimate is for one run of the subgraph."""
 
     graph: Graph
     partitioning: Partitioning
@@ -34,7 +34,7 @@ class Inside(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The nodes around the graph, outermost first, and its name."""
+        """The owner nodes of the graph, outermost first, and its name."""
         names, graph = [self.graph.name], self.graph
         while graph.owner is not None and graph.owner.graph is not None:
             names.append(graph.owner.label)
@@ -51,9 +51,9 @@ class Analysis:
     partitioning: Partitioning
     estimate: Estimate
     gain: Gain | None = None
-    """What rewrites for the target made of it, where they were asked for."""
+    """The result of rewrites for the target; None if `maximize` was not set."""
     inside: tuple[Inside, ...] = ()
-    """The subgraphs, where the target takes nodes of such."""
+    """Subgraphs with nodes that the target takes."""
 
     def __repr__(self) -> str:
         p = self.partitioning
@@ -61,7 +61,7 @@ class Analysis:
         return f"<Analysis for {p.target.label} at level {self.level}: {counts}>"
 
     def advice(self) -> list[Merge]:
-        """What keeps the partitions apart."""
+        """Changes that would merge partitions."""
         return advise(self.model.graph, self.partitioning.target)
 
 
@@ -75,9 +75,9 @@ def analyze(
     fix_dims: Mapping[str, int] | None = None,
     maximize: bool = False,
 ) -> Analysis:
-    """Partition the model of an .onnx or .ort file for a target; with `maximize`, rewrite refused nodes for it first.
+    """Partition the model of an .onnx or .ort file for a target. With `maximize`, refused nodes are rewritten for it first.
 
-    `level` is one of STUDIED; None is basic for an .onnx file, and disable, the only one there is, for an .ort file.
+    `level` is one of STUDIED. None means basic for an .onnx file, and disable for an .ort file, which has no other level.
     """
     source = Path(source)
     ready = source.suffix.lower() == ".ort"

@@ -1,4 +1,4 @@
-"""Options of a conversion as arguments of `ortconv convert`, for manifests and for commands that are recommended."""
+"""Options of a conversion as arguments of `ortconv convert`, for manifests and recommended commands."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ FLAGS = {
     "disable_passes": "disable-pass",
     "only_passes": "only-pass",
 }
-"""The flags of fields whose names are not those of their flags."""
+"""The flags of fields whose flag has another name."""
 
 LEFT_OUT = ("details", "write_config", "manifest", "stamp")
-"""Fields that change no node of the result."""
+"""Fields that do not affect the nodes of the result."""
 
 OF_A_PIPELINE = ("optimization_level", "fold_limit", "stop_after")
-"""Fields that a pipeline sets."""
+"""Fields that a pipeline determines."""
 
 
 def arguments(options: Options) -> list[str]:
-    """The options beyond their defaults, one argument each, in the order of the fields, such as --fix-dim=batch=1.
+    """The options that differ from their defaults, one argument each, in the order of the fields, such as --fix-dim=batch=1.
 
-    What was read from a file (inputs, a device, a pipeline, a library) is its SHA-256.
+    Contents of files (inputs, a device, a pipeline, a library) are represented by their SHA-256.
     """
     found = []
     for field in fields(Options):
@@ -61,7 +61,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def _contents(value: Any) -> list[str]:
-    """The digests of arrays, in one set or several."""
+    """The digests of one or several sets of arrays."""
     sets = () if value is None else (value,) if isinstance(value, Mapping) else value
     return [_sha256(json.dumps(plain(one), sort_keys=True)) for one in sets]
 
@@ -79,13 +79,13 @@ _ONE: Mapping[str, Callable[[Any], list[str]]] = {
     "validate_with": _contents,
     "custom_op_library": lambda path: [] if path is None else [digest(path)],
 }
-"""Fields whose value is written in a way of its own."""
+"""Functions for fields whose values are written in a special way."""
 
 DEFAULTS = Options()
 
 
 def plain(value: Any) -> Any:
-    """A value of an option as JSON: files and arrays by their digests."""
+    """The value of an option as JSON: files and arrays become digests."""
     if isinstance(value, Path):
         return digest(value)
     if isinstance(value, Mapping):

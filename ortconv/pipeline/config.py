@@ -1,4 +1,4 @@
-"""The operator config of converted models: its name, and what is in it."""
+"""The operator config of converted models: its name and contents."""
 
 from __future__ import annotations
 
@@ -17,45 +17,47 @@ if TYPE_CHECKING:
     from ortconv.ortformat.opconfig import RequiredOperators
 
 LONGEST_NAME = 255
-"""Bytes of a file's name on common file systems."""
+"""Maximum length of a file name, in bytes, on common file systems."""
 
 
 def suffix(level: str, style: str) -> str:
-    """The infixes of ONNX Runtime's file names: the level where it is not all, and the one of Runtime style."""
+    """The infix of ONNX Runtime's file names: the level unless it is all, and one for Runtime style."""
     return ("" if level == "all" else f".{level}") + (".with_runtime_opt" if style == "Runtime" else "")
 
 
 def ort_name(source: PurePath, level: str, style: str = "Fixed") -> str:
-    """ONNX Runtime's name for a converted file: x.ort, x.LEVEL.ort where the level is not all, x.with_runtime_opt.ort."""
+    """ONNX Runtime's name for a converted file: x.ort, x.LEVEL.ort if the level is not all, x.with_runtime_opt.ort."""
     return f"{source.stem}{suffix(level, style)}.ort"
 
 
 def config_name(options: Options) -> str:
-    """ONNX Runtime's name for an operator config; that of a single model has the model's name in front."""
+    """ONNX Runtime's name for an operator config; for a single model, the model's name comes first."""
     types = "_and_types" if options.enable_type_reduction else ""
     return f"required_operators{types}{suffix(options.optimization_level, options.optimization_style)}.config"
 
 
 def config_beside(output: Path, options: Options) -> Path:
-    """Where the operator config of a converted file goes."""
+    """The path of the operator config for a converted file."""
     stem = output.stem.removesuffix(suffix(options.optimization_level, options.optimization_style))
     return beside(output, stem, config_name(options))
 
 
 def beside(output: Path, stem: str, ending: str) -> Path:
-    """STEM.ENDING in the folder of a converted file, the stem cut where the system takes no name of that length."""
+    """The path STEM.ENDING in the folder of a converted file. The stem is shortened if the name would be too long for the file
+    system.
+    """
     while len(os.fsencode(f"{stem}.{ending}")) > LONGEST_NAME:
         stem = stem[:-1]
     return output.with_name(f"{stem}.{ending}")
 
 
 def write_config(ort_files: Sequence[Path], target: Path, options: Options) -> None:
-    """Write the operator config of some .ort files that were converted with these options."""
+    """Write the operator config for .ort files converted with these options."""
     write_text(target, required_by(ort_files, types=options.enable_type_reduction, options=options).text())
 
 
 def required_by(ort_files: Sequence[Path], *, types: bool, options: Options | None = None) -> RequiredOperators:
-    """What .ort files need of a build; of unknown origin where there are no options."""
+    """The operators that .ort files need in a build. Without `options`, the origin of the files is unknown."""
     from ortconv.ortformat.opconfig import RequiredOperators
 
     required = RequiredOperators(types=types)
@@ -67,9 +69,10 @@ def required_by(ort_files: Sequence[Path], *, types: bool, options: Options | No
 
 
 def require(required: RequiredOperators, model: Model, options: Options, expected: Reference | None = None) -> None:
-    """Add what a model needs as it is and, in Runtime style, as onnxruntime makes it by replaying the saved fusions.
+    """Add the operators that a model needs, in Runtime style also after onnxruntime has applied the saved fusions.
 
-    The model is left as the latter; MismatchError where that computes something else than expected.
+    In Runtime style, the model is left with the fusions applied. Raises MismatchError if its outputs then differ from those
+    expected.
     """
     required.add(model)
     if options.optimization_style == "Fixed":

@@ -1,4 +1,4 @@
-"""Conversion of one model, stage by stage: load, optimize, partition, fuse what is left to the CPU, write, validate."""
+"""Conversion of one model in stages: load, optimize, partition, fuse the nodes left to the CPU, write, validate."""
 
 from __future__ import annotations
 
@@ -52,13 +52,14 @@ def convert(
     placing: Callable[[Result, Path], None] | None = None,
     **settings: Unpack[Settings],
 ) -> Result:
-    """Convert an ONNX model, a file or one in memory, to an .ort file with its operator config beside it.
+    """Convert an ONNX model, a file or one in memory, to an .ort file, and write its operator config next to it.
 
-    `settings` are fields of Options. `output` is the file, or a folder for one of ONNX Runtime's name. `started` is called with
-    the name of each stage as it begins, and `placing` with the result and the draft of the file before that is put in place.
-    Nothing is put in place unless everything went well: MismatchError (exit code 4) where the result computes something else.
+    `settings` are fields of Options. `output` is the file, or a folder, in which the file gets ONNX Runtime's name. `started` is
+    called with the name of each stage as it begins, and `placing` with the result and the draft of the file before the draft is
+    moved into place. Files are moved into place only if everything succeeds: MismatchError (exit code 4) is raised if the outputs
+    of the result differ.
 
-    Everything runs in this process, which ends where native code crashes. `convert_all([source], folder, jobs=1)` survives that.
+    Everything runs in this process, and a crash of native code ends it. `convert_all([source], folder, jobs=1)` survives that.
     """
     options = options_of(options, settings)
     with as_file(source) as (path, label):
@@ -72,14 +73,14 @@ def convert(
 
 
 def options_of(options: Options | None, settings: Settings) -> Options:
-    """The options given as one object or as keyword arguments. UsageError for both."""
+    """The options, given as one object or as keyword arguments. Raises UsageError if both are given."""
     if options is not None and settings:
         raise UsageError(f"options and settings exclude each other: {', '.join(settings)}")
     return options or Options.of(settings)
 
 
 def _target(output: str | Path, source: Path, options: Options) -> Path:
-    """The file to write."""
+    """The path of the file to write."""
     target = Path(output)
     if target.is_dir() or str(output).endswith(("/", os.sep)):
         return target / ort_name(source, options.optimization_level, options.optimization_style)
@@ -163,20 +164,20 @@ def _convert(
 
 
 def _narrows(options: Options, recipe: Recipe) -> bool:
-    """Whether weights may be stored in fewer bits than they have."""
+    """True if weights may be stored with fewer bits than in the source."""
     passes = {p.name for stage in recipe.stages.values() for p in stage}
     return options.float16 or not inexact(recipe.stages).isdisjoint(passes)
 
 
 def _doubts(options: Options) -> list[str]:
-    """Options that work against each other."""
+    """Warnings about options that conflict with each other."""
     if options.float16 and options.use_nnapi:
         return ["NNAPI takes no float16 tensors: keep the model in float32, and set NNAPI_FLAG_USE_FP16 in the app"]
     return []
 
 
 def _narrowing(expected: Reference | None, options: Options) -> Callable[[Model], Float16] | None:
-    """The conversion to float16 where the options ask for it."""
+    """The conversion to float16 if the options request it, else None."""
     if not options.float16 or expected is None:
         return None
     from ortconv.pipeline.float16 import narrow
@@ -187,7 +188,7 @@ def _narrowing(expected: Reference | None, options: Options) -> Callable[[Model]
 def _validated(
     expected: Reference, draft: Path, options: Options, result: Result, excused: tuple[str, ...]
 ) -> Validation:
-    """What validation found. UnsupportedError where it proved nothing, unless that is allowed."""
+    """The result of validation. Raises UnsupportedError if nothing could be compared, unless `allow_unchecked` is set."""
     from ortconv.compare.validate import Validation, validate
 
     try:

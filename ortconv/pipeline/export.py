@@ -1,4 +1,4 @@
-"""A model's NNAPI partitions as .tflite files for LiteRT, proven by running them there."""
+"""Exports a model's NNAPI partitions as .tflite files for LiteRT, and validates them by running them there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHOWN_REFUSALS = 3
 
 @dataclass(frozen=True, slots=True)
 class ExportedFile:
-    """One .tflite file. `inputs` and `outputs` are the names of its signature, those of the model's values."""
+    """One .tflite file. `inputs` and `outputs` are the names in its signature, which are those of the model's values."""
 
     file: str
     nodes: tuple[str, ...]
@@ -47,14 +47,14 @@ class ExportedFile:
 
 @dataclass
 class ExportResult:
-    """What was exported: files in the order in which they run, and the reasons why nodes are in none of them."""
+    """The result of an export: files in the order in which they run, and the reasons why nodes are not in any of them."""
 
     source: str
     files: list[ExportedFile] = field(default_factory=list)
     nodes: int = 0
-    """Those of the model, as optimized for its level."""
+    """Number of nodes in the model as optimized for its level."""
     refusals: list[dict[str, Any]] = field(default_factory=list)
-    """Reason, number of nodes and an example, most frequent first."""
+    """Reasons with number of nodes and an example, most frequent first."""
     validation: Validation | None = None
 
     @property
@@ -65,7 +65,7 @@ class ExportResult:
         return f"<ExportResult {self.source} -> {len(self.files)} files: {self.taken} of {self.nodes} nodes>"
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
+        """The result as plain data, for JSON."""
         return asdict(self) | {"taken": self.taken}
 
 
@@ -84,12 +84,13 @@ def export(
     allow_unchecked: bool = False,
     fail_on: str | Sequence[str] = (),
 ) -> ExportResult:
-    """Write each NNAPI partition of a model to the folder `output` as NAME.0.tflite, NAME.1.tflite and so on; with `whole`, the
-    model as NAME.tflite.
+    """Write each NNAPI partition of a model to the folder `output` as NAME.0.tflite, NAME.1.tflite and so on; with `whole`, write
+    the whole model as NAME.tflite.
 
-    `level` and `maximize` are those of `analyze`. Nothing is written unless LiteRT runs the files, and the model with them computes
-    what the source computes: MismatchError where not. UnsupportedError where there is nothing to write, or where with `whole` a
-    node is refused. GateError where a condition of `fail_on` holds, such as "partitions>3,coverage<80%".
+    `level` and `maximize` have the same meaning as in `analyze`. Files are written only if LiteRT runs them and the outputs of the
+    model with them match those of the source; MismatchError is raised if they differ. Raises UnsupportedError if there is nothing
+    to write, or, with `whole`, if a node is refused; GateError if a condition of `fail_on` holds, such as
+    "partitions>3,coverage<80%".
     """
     options = Options(
         fix_dims=fix_dims or {}, validate=validate, validate_with=tuple(validate_with), validate_budget=validate_budget,
@@ -114,7 +115,7 @@ def export(
 
 
 class Exporter(LiteRt):
-    """Remembers the partitions that it compiled, in the order in which they run; loads them into LiteRT if asked to."""
+    """Backend that keeps the partitions that it compiles, in the order in which they run. It can load them into LiteRT."""
 
     def __init__(self, options: NnapiOptions) -> None:
         super().__init__(options=options)
@@ -131,7 +132,7 @@ class Exporter(LiteRt):
 
 @dataclass(frozen=True, slots=True)
 class _Unloaded:
-    """A partition where LiteRT is not at hand."""
+    """A partition that cannot run because LiteRT is not installed."""
 
     exported: Exported
 
@@ -151,7 +152,7 @@ def _expected(path: Path, settings: ValidationSettings) -> Reference:
 
 
 def _cannot_load(backend: LiteRt, allow_unchecked: bool) -> bool:
-    """Whether LiteRT is not installed. UnsupportedError unless unchecked files are allowed."""
+    """True if LiteRT is not installed. Raises UnsupportedError unless `allow_unchecked` is set."""
     reason = backend.available()
     if reason is not None and not allow_unchecked:
         raise UnsupportedError(
@@ -161,7 +162,7 @@ def _cannot_load(backend: LiteRt, allow_unchecked: bool) -> bool:
 
 
 def _result(label: str, graph: Graph, claim: Claim, whole: bool, fail_on: str | Sequence[str]) -> ExportResult:
-    """What is known before the files are made. UnsupportedError where there is nothing to make."""
+    """The result before the files exist. Raises UnsupportedError if there is nothing to export."""
     total, refused = sum(1 for _ in graph), dict(claim.refused)
     result = ExportResult(label, nodes=total, refusals=_refusals(refused))
     check_gates(parse_gates(fail_on, "nnapi export"), _metrics(len(claim.groups), total, len(refused)))
@@ -175,7 +176,7 @@ def _result(label: str, graph: Graph, claim: Claim, whole: bool, fail_on: str | 
 
 
 def _metrics(partitions: int, nodes: int, left: int) -> dict[str, float]:
-    """The numbers that conditions can name."""
+    """The numbers that can be used in conditions."""
     return {
         "partitions": partitions,
         "coverage": 100.0 * (nodes - left) / nodes if nodes else 0.0,
@@ -193,7 +194,7 @@ def _refusals(refused: Mapping[Node, str]) -> list[dict[str, Any]]:
 
 
 def _first(result: ExportResult) -> str:
-    """The most frequent reasons."""
+    """The most frequent reasons, as text."""
     rows = result.refusals[:SHOWN_REFUSALS]
     return "; ".join(f"{row['example']}: {row['reason']}" for row in rows)
 
@@ -204,7 +205,7 @@ def _first(result: ExportResult) -> str:
 def _validated(
     expected: Reference | None, session: Session, backend: Exporter, allow_unchecked: bool
 ) -> Validation | None:
-    """What a run of the model with its partitions on LiteRT shows. UnsupportedError where that proves nothing."""
+    """Validate a run of the model with its partitions on LiteRT. Raises UnsupportedError if nothing could be compared."""
     if expected is None:
         return None
     reason = _not_comparable(expected, backend)
@@ -253,7 +254,7 @@ def _outputs(expected: Reference, session: Session) -> list[Outputs | None]:
 
 
 def _written(exported: Sequence[Exported], folder: Path, stem: str, whole: bool) -> list[ExportedFile]:
-    """All files, put in place when the last one is written."""
+    """Write all files; they are moved into place once the last one is complete."""
     names = [f"{stem}.tflite"] if whole else [f"{stem}.{i}.tflite" for i in range(len(exported))]
     with ExitStack() as stack:
         for one, name in zip(exported, names, strict=True):

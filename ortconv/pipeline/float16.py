@@ -1,4 +1,4 @@
-"""Which nodes may compute in float16: measured by rounding their operands and results in runs of the float32 model."""
+"""Selects the nodes that compute in float16, by rounding operands and results in runs of the float32 model."""
 
 from __future__ import annotations
 
@@ -22,27 +22,28 @@ if TYPE_CHECKING:
     from ortconv.pipeline.options import Options
 
 SHARE = 0.9
-"""The share of the error budget that simulated rounding may use. The converted model rounds in other places, too."""
+"""Share of the error budget for simulated rounding. The converted model also rounds elsewhere."""
 
 MOST_REASONS = 5
 
 CHOOSERS = ("NonMaxSuppression", "TopK", "ArgMax", "ArgMin")
-"""Operators whose results follow from the order of elements. Rounding changes the order of elements that are nearly equal."""
+"""Operators whose results depend on the order of elements. Rounding may swap elements that are nearly equal."""
 
 BUDGET = "error budget"
-"""The reason of nodes that would exceed it."""
+"""The reason for nodes that would exceed the error budget."""
 
 
 Run = Callable[[int], list[Any]]
-"""From the number of a set of inputs to the outputs."""
+"""Returns the outputs for a set of inputs, given by its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Float16:
     """Result of a conversion to float16.
 
-    `nodes` compute in float16, `kept` in float32 although float16 has their operator; `reasons` counts the latter by reason.
-    `error` is the largest difference of the simulated outputs, relative to the largest element of each, and `budget` its limit.
+    `nodes` is the number of nodes that compute in float16, `kept` of those that stay float32 although the operator supports
+    float16; `reasons` counts the kept ones by reason. `error` is the largest difference of the simulated outputs, relative to the
+    largest element of each, and `budget` its limit.
     """
 
     nodes: int
@@ -55,15 +56,15 @@ class Float16:
     reasons: dict[str, int] = field(default_factory=dict)
     examples: list[str] = field(default_factory=list)
     advice: str | None = None
-    """What may let more nodes compute in float16."""
+    """How more nodes might compute in float16."""
 
 
 @dataclass
 class _Rounding:
-    """Rounds operands and results of nodes to float16 as they run, other than those to keep.
+    """Callback that rounds operands and results of nodes to float16 as they run, except for nodes in `keep`.
 
-    With `measures`, nothing is rounded. `largest` gets the greatest magnitude at each node instead, and `errors` the relative
-    error of its results if it alone were rounded.
+    With `measures`, nothing is rounded. Instead, `largest` collects the greatest magnitude at each node, and `errors` the relative
+    error of its results if only this node were rounded.
     """
 
     slots: dict[Node, Slots]
@@ -95,9 +96,9 @@ class _Rounding:
 
 
 def narrow(model: Model, expected: Reference, options: Options) -> Float16:
-    """Convert a model to float16 in place, as far as the outputs stay within the error budget of the options.
+    """Convert a model to float16 in place, with as many nodes as the error budget permits.
 
-    UnsupportedError where the model does not run on numpy, so that nothing can be measured.
+    Raises UnsupportedError if the model does not run on numpy, so that the error cannot be measured.
     """
     graph = model.graph
     slots = candidates(graph)
@@ -130,7 +131,7 @@ def narrow(model: Model, expected: Reference, options: Options) -> Float16:
 
 
 def _advice(graph: Graph) -> str | None:
-    """What helps where made up inputs decide on nothing clearly: on noise, many candidates are nearly equal."""
+    """Advice for models that choose by order, if inputs are generated: on noise, many candidates are nearly equal."""
     chooser = next((node for node in graph.walk() if node.op in CHOOSERS), None)
     if chooser is None:
         return None
@@ -138,7 +139,7 @@ def _advice(graph: Graph) -> str | None:
 
 
 def _fixed(graph: Graph, slots: dict[Node, Slots], names: Sequence[str]) -> dict[Node, str]:
-    """The candidates that stay float32 whatever the budget, each with the reason."""
+    """Candidates that stay float32 regardless of the budget, each with the reason."""
     reasons = dict.fromkeys(_named(graph, names), "asked to stay float32")
     for part in graph.graphs():
         folding, following = shape_dataflow(list(part), part.inputs)
@@ -151,7 +152,9 @@ def _fixed(graph: Graph, slots: dict[Node, Slots], names: Sequence[str]) -> dict
 
 
 def _named(graph: Graph, names: Sequence[str]) -> list[Node]:
-    """The nodes of names: of a node, a value that it makes, or an operator. UsageError for a name of none of these."""
+    """The nodes selected by names of nodes, of their outputs, or of operators. Raises UsageError
+    for a name that matches nothing.
+    """
     by_name: dict[str, list[Node]] = {}
     for node in graph.walk():
         for name in {node.name, node.op, *(v.name for v in node.outputs if v is not None)} - {""}:
@@ -164,7 +167,7 @@ def _named(graph: Graph, names: Sequence[str]) -> list[Node]:
 
 
 def _simulation(model: Model, expected: Reference, rounding: _Rounding) -> Run:
-    """A function from the number of a set of inputs to the outputs under the present rounding."""
+    """A function that runs the model with the present rounding on a set of inputs, given by its number, and returns the outputs."""
     from ortconv.backends.numpy_cpu import Numpy
     from ortconv.runtime.session import Session
 
@@ -180,9 +183,9 @@ def _simulation(model: Model, expected: Reference, rounding: _Rounding) -> Run:
 
 
 def _search(rounding: _Rounding, reasons: dict[Node, str], run: Run, expected: Reference) -> float:
-    """Keep nodes in float32, as few as the budget asks for; the error that is left.
+    """Add to `reasons` a small set of nodes that must stay float32 to meet the budget. Return the remaining error.
 
-    Nodes of repeated blocks are one class. The class whose rounding alone causes the largest error is kept first.
+    Similar nodes of repeated blocks form one class. The class whose rounding alone causes the largest error stays float32 first.
     """
     classes: dict[Hashable, list[Node]] = {}
     for node in rounding.slots:
@@ -211,7 +214,7 @@ def _search(rounding: _Rounding, reasons: dict[Node, str], run: Run, expected: R
 
 
 def _class(node: Node) -> Hashable:
-    """Equal for the same operator of repeated blocks: between the same operators."""
+    """A key that is equal for similar nodes of repeated blocks: the same operator with the same neighboring operators."""
     makers = tuple(v.producer.op if v is not None and v.producer is not None else "" for v in node.inputs)
     readers = tuple(sorted({user.op for v in node.outputs if v is not None for user, _ in v.uses}))
     return node.domain, node.op, makers, readers
@@ -238,7 +241,7 @@ def _magnitude(x: Array) -> float:
 
 
 def _relative_error(exact: Array, rounded: Array) -> float:
-    """The root of the mean squared error over that of the values; infinite where only one of them is finite."""
+    """RMS of the error divided by RMS of the exact values; infinite if an element is finite in only one of the two."""
     finite = np.isfinite(exact)
     if not np.array_equal(finite, np.isfinite(rounded)):
         return math.inf

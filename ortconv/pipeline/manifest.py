@@ -1,6 +1,6 @@
-"""The manifest of a conversion: what was made of what, how, and what was proved.
+"""The manifest of a conversion: source, result, options, versions and validation.
 
-It has no dates and no times, so the same work gives the same text.
+It contains no dates or times, so that equal conversions have equal manifests.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from ortconv.pipeline.result import Result
 
 VERSION = 1
-"""Of the JSON document."""
+"""Version of the JSON document."""
 
 ENDING = "manifest.json"
 """The manifest of x.ort is x.manifest.json."""
 
 STAMP = "ortconv"
-"""The key of the short form among the metadata of a model."""
+"""Metadata key of the stamp, the short form of a manifest inside the .ort file."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileDigest:
-    """The size and the SHA-256 of a file."""
+    """Size and SHA-256 of a file."""
 
     bytes: int
     sha256: str
@@ -45,7 +45,7 @@ class FileDigest:
 
 @dataclass(frozen=True, slots=True)
 class ModelDigest:
-    """A model. `file` is relative to the folder of the document, `external` are the files with its weights, relative to `file`."""
+    """A model. `file` is relative to the folder of the document; `external` lists its weight files, relative to `file`."""
 
     file: str
     bytes: int
@@ -55,7 +55,7 @@ class ModelDigest:
 
 @dataclass(frozen=True, slots=True)
 class ManifestEngine:
-    """Where source and result were run."""
+    """Backends on which source and result were run."""
 
     name: str
     version: str
@@ -64,7 +64,7 @@ class ManifestEngine:
 
 @dataclass(frozen=True, slots=True)
 class ManifestValidation:
-    """What validation proved. `skipped` is the reason why no numbers were compared."""
+    """The result of validation. `skipped` is the reason if no numbers were compared."""
 
     engines: list[ManifestEngine]
     max_abs: float
@@ -75,35 +75,37 @@ class ManifestValidation:
 
 @dataclass
 class Manifest:
-    """What is known of an artifact. Paths are relative to the manifest's folder, with slashes."""
+    """Facts about an artifact. Paths are relative to the manifest's folder, with slashes."""
 
     source: ModelDigest
     files: dict[str, FileDigest]
-    """What the conversion wrote, but for the manifest."""
+    """Files that the conversion wrote, without the manifest."""
     options: list[str]
-    """Beyond the defaults, as arguments of `ortconv convert`; files that these name are given by their SHA-256."""
+    """Options that differ from their defaults, as arguments of `ortconv convert`. Files in them are
+    represented by their SHA-256.
+    """
     versions: dict[str, str]
-    """Of ortconv and of the packages that results depend on."""
+    """Versions of ortconv and of packages that affect the results."""
     onnxruntime: str
     """The oldest release that loads the file."""
     onnxruntime_reason: str
-    """What older ones lack."""
+    """The feature that older releases lack."""
     required: list[str]
-    """The lines of the operator config: what the file needs of a reduced build."""
+    """The lines of the operator config: operators that a reduced build needs."""
     operators: dict[str, int]
-    """How often each operator occurs."""
+    """Number of nodes for each operator."""
     rewrites: dict[str, int]
-    """How often each rule of the optimizer fired."""
+    """Number of rewrites for each rule of the optimizer."""
     partitions: dict[str, int]
-    """By execution provider that the file was made for: the nodes of its partitions together."""
+    """Number of nodes in partitions, for each execution provider that the file was made for."""
     values: dict[str, str]
-    """Values that nodes of the source's main graph make, and the names under which the file still makes them."""
+    """Values that nodes of the source's main graph produce, each with its name in the result if the result still has it."""
     validation: ManifestValidation | None
     stamped: bool
-    """Whether the metadata of the .ort file has the short form."""
+    """True if the metadata of the .ort file contains the stamp."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
+        """The manifest as plain data, for JSON."""
         return {"version": VERSION, **asdict(self)}
 
     def text(self) -> str:
@@ -113,7 +115,7 @@ class Manifest:
 
 @cache
 def versions() -> Mapping[str, str]:
-    """The versions of the packages that results depend on, as far as they are installed."""
+    """Versions of installed packages that affect the results."""
     from importlib.metadata import PackageNotFoundError, version
 
     found = {}
@@ -124,9 +126,9 @@ def versions() -> Mapping[str, str]:
 
 
 def stamp(model: Model, source: Path, options: Options) -> None:
-    """Write the short form into the metadata of a model: version, source and options. Without `options.stamp`, remove an old one.
+    """Write the stamp, with version, source and options, to the metadata of a model. Without `options.stamp`, remove an old one.
 
-    A stamp that came with the source is about another conversion.
+    A stamp in the source describes another conversion.
     """
     model.metadata.pop(STAMP, None)
     if options.stamp:
@@ -134,14 +136,14 @@ def stamp(model: Model, source: Path, options: Options) -> None:
 
 
 def stamp_text(version: str, source: str, options: list[str]) -> str:
-    """The short form: the version of ortconv, the SHA-256 of the source, and the options."""
+    """The stamp: the version of ortconv, the SHA-256 of the source, and the options."""
     return json.dumps({"version": version, "source": source, "options": options}, separators=(",", ":"))
 
 
 def make_manifest(
     result: Result, source: Path, folder: Path, files: Mapping[str, Path | bytes], options: Options
 ) -> Manifest:
-    """The manifest of a result, to be written to a folder. `files` are the contents of files by their paths there."""
+    """The manifest of a result, for a folder. `files` maps paths in the folder to files or their contents."""
     return Manifest(
         source=digest_model(source, result.external, folder),
         files={name: _digest_of(content) for name, content in files.items()},
@@ -160,7 +162,7 @@ def make_manifest(
 
 
 def digest_model(path: Path, external: Iterable[str], folder: Path) -> ModelDigest:
-    """The digests of a model and of its weights, for a document in a folder."""
+    """Digests of a model and its weight files, for a document in a folder."""
     weights = {name: _digest_of(path.parent / name) for name in sorted(external)}
     return ModelDigest(_relative(path, folder), path.stat().st_size, digest(path), weights)
 
@@ -197,7 +199,7 @@ def _validation(result: Result) -> ManifestValidation | None:
 
 
 def read_manifest(path: str | Path) -> Manifest:
-    """The manifest of a file. FormatError for what is none."""
+    """Read a manifest. Raises FormatError if the file is not one."""
     try:
         found = json.loads(read_text(path, refusal=FormatError))
         return _manifest(found)
@@ -223,7 +225,7 @@ def _manifest(found: dict[str, Any]) -> Manifest:
 
 
 def read_model_digest(found: dict[str, Any]) -> ModelDigest:
-    """The digests of a model from their form in JSON."""
+    """The digests of a model from JSON."""
     return ModelDigest(**found | {"external": _digests(found["external"])})
 
 
@@ -236,13 +238,13 @@ def _digests(found: dict[str, Any]) -> dict[str, FileDigest]:
 
 @dataclass
 class ManifestReport:
-    """What stands in a manifest, and where its files or its source are not those that it describes."""
+    """A manifest, and its differences from the present files and source."""
 
     path: str
     manifest: Manifest
     findings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What could not be looked at."""
+    """Checks that were not possible."""
 
     def __str__(self) -> str:
         made = f"{self.manifest.versions.get('ortconv', 'unknown')}, loads in onnxruntime {self.manifest.onnxruntime} and later"
@@ -250,12 +252,14 @@ class ManifestReport:
         return f"{len(self.manifest.files)} files by ortconv {made}, {len(self.findings)} findings{more}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
+        """The report as plain data, for JSON."""
         return {"version": VERSION, **asdict(self)}
 
 
 def verify_manifest(path: str | Path) -> ManifestReport:
-    """Hold a manifest against its files: digests, the structure of .ort files, stamps; and against its source, if that is there."""
+    """Check a manifest against its files: digests, the structure of .ort files, and stamps. The
+    source is checked if it is present.
+    """
     path = Path(path)
     report = ManifestReport(str(path), read_manifest(path))
     for name, wanted in report.manifest.files.items():
@@ -273,7 +277,7 @@ def verify_manifest(path: str | Path) -> ManifestReport:
 
 
 def _look(report: ManifestReport, folder: Path, name: str, wanted: FileDigest) -> None:
-    """Compare a file that the conversion wrote; if it is the right one and an .ort file, also look into it."""
+    """Compare a file with its digest. If it matches and is an .ort file, check its structure and stamp, too."""
     if not _compare(report, folder, name, wanted) or not name.endswith(".ort"):
         return
     from ortconv.models import load
@@ -288,7 +292,7 @@ def _look(report: ManifestReport, folder: Path, name: str, wanted: FileDigest) -
 
 
 def _compare(report: ManifestReport, folder: Path, name: str, wanted: FileDigest) -> bool:
-    """Whether a file is the one that the manifest describes; a finding if not."""
+    """True if a file has the size and digest in the manifest; else a finding is added."""
     place = folder.joinpath(*components(name))
     if not place.is_file():
         report.findings.append(f"{name} is missing")

@@ -1,4 +1,4 @@
-"""Keep more of a model on an accelerator: nodes that it refuses, rewritten into what it takes, where that helps."""
+"""Moves more of a model to an accelerator: rewrites refused nodes into supported ones if that helps."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from ortconv.partition.policy import gate
 from ortconv.partition.regions import region_inputs, region_outputs
 
 FIXED = frozenset({"static-shape", "stop-op", "assigned"})
-"""Objections that no rewrite of a node removes."""
+"""Rules of objections that no rewrite of a node can remove."""
 
 HINT = "--maximize-offload rewrites it where that helps"
 
 ROUNDS = 8
-"""How often a rewrite may be followed by rewrites of what it made, and how often islands are looked for."""
+"""Maximum rounds of rewrites of rewritten nodes, and of the search for partitions that are not worthwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Nodes of a graph, nodes assigned to a target, partitions, and multiply-adds in them."""
+    """Numbers of nodes in a graph, of nodes assigned to a target, of partitions, and of multiply-adds in them."""
 
     nodes: int
     taken: int
@@ -47,9 +47,9 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Nodes assigned to a target before and after, and the rewrites by name.
+    """Counts before and after rewriting, and the number of rewrites by rule.
 
-    `dims` are the symbolic dimensions of the graph's inputs, where they alone keep nodes off the target.
+    `dims` lists the symbolic dimensions of the graph's inputs if static shapes would let the target take more nodes.
     """
 
     before: Count
@@ -59,7 +59,7 @@ class Gain:
 
     @property
     def advice(self) -> str:
-        """How to let the target see more of the model; empty where nothing is known."""
+        """Advice on how the target could take more nodes; empty if there is none."""
         if not self.dims:
             return ""
         return f"give the inputs fixed shapes: {' '.join(f'--fix-dim {name}=N' for name in self.dims)}"
@@ -74,7 +74,7 @@ class Gain:
 
 
 class Offer(NamedTuple):
-    """A rule that fits at a node, and the refused units that a target would take in the form that comes of it."""
+    """A rule that matches at a node, and the refused units that the target would take after the rewrite."""
 
     rule: Rule
     root: Node
@@ -84,10 +84,10 @@ class Offer(NamedTuple):
 def maximize(
     graph: Graph, target: Target, passes: Iterable[AnyPass], context: Context, limits: Limits | None = None
 ) -> Gain:
-    """Rewrite refused nodes of a graph in place, as far as the target takes all that comes of it.
+    """Rewrite refused nodes of a graph in place if the target supports every node of the result.
 
-    A rewrite is tried apart from the graph, and made only if its nodes land in a partition that has others too or is estimated
-    to save time, and that the limits allow. The time grows with nodes plus offers.
+    A rewrite is first tried on a copy. It is applied only if the limits allow its partition, and the partition also has other nodes
+    or is estimated to save time. The running time is linear in nodes plus offers.
     """
     limits = Limits() if limits is None else limits
     if any(gate(graph, target)):
@@ -115,7 +115,7 @@ def _counted(partitioning: Partitioning) -> Count:
 
 
 def _open_dims(graph: Graph, partitioning: Partitioning) -> tuple[str, ...]:
-    """The symbols in the shapes of inputs, where a node is refused for want of a static shape."""
+    """Symbols in the shapes of inputs, if a node is refused because its shapes are not static."""
     if not any(o.rule == "static-shape" for verdict in partitioning.verdicts.values() for o in verdict.objections):
         return ()
     return tuple(dict.fromkeys(d for v in graph.inputs for d in v.shape or () if isinstance(d, str)))
@@ -138,12 +138,12 @@ Rules = dict[tuple[str, str], list[Rule]]
 
 @cache
 def rewritable() -> frozenset[tuple[str, str]]:
-    """Domain and operator of the nodes that there are rewrites for."""
+    """(domain, operator) of the nodes for which rewrites exist."""
     return frozenset(_by_root(make("basic", offload=True).offload))
 
 
 def hinted(partitioning: Partitioning) -> Partitioning:
-    """The same with advice to try `maximize`, where the target has no operation for an operator that can be rewritten."""
+    """Add the advice to try `maximize` to objections against operators that the target lacks but a rewrite can replace."""
     verdicts = {node: _hinted(verdict) for node, verdict in partitioning.verdicts.items()}
     return replace(partitioning, verdicts=verdicts)
 
@@ -162,7 +162,7 @@ def _hinted(verdict: Verdict) -> Verdict:
 
 
 def _make_unsigned(graph: Graph, target: Target, context: Context) -> None:
-    """Let int8 activations be uint8, unless the target refuses as many nodes all the same."""
+    """Change int8 activations to uint8 if the target then refuses fewer nodes."""
     before = len(_refused(Grouping(graph, target)))
     edits = unsigned.shift(graph) if before and not context.exhausted else []
     if edits and len(_refused(Grouping(graph, target))) < before:
@@ -176,7 +176,7 @@ def _refused(work: Grouping) -> list[Node]:
 
 
 def _tidy(graph: Graph, context: Context) -> None:
-    """Merge what the rewrites repeat: Reshapes in a row, and those of one value."""
+    """Remove redundancy between rewrites: consecutive Reshapes, and several equal Reshapes of one value."""
     from ortconv.optimizer.basic import cse, reshape, sharing
 
     for _ in run_passes(graph, (*sharing.PASSES, *cse.PASSES, *reshape.PASSES), context):
@@ -187,7 +187,7 @@ def _tidy(graph: Graph, context: Context) -> None:
 
 
 def _offers(work: Grouping, rules: Rules, context: Context) -> Iterator[Offer]:
-    """A rewrite for every refused node that one is found for, none overlapping another."""
+    """One rewrite for every refused node that has one. Offers do not overlap."""
     spoken_for: set[Node] = set()
     for u in sorted(work.against):
         if FIXED & {o.rule for o in work.against[u]}:
@@ -199,7 +199,9 @@ def _offers(work: Grouping, rules: Rules, context: Context) -> Iterator[Offer]:
 
 
 def _offer(work: Grouping, node: Node, rules: Rules, context: Context, spoken_for: set[Node]) -> Offer | None:
-    """The first rule around a refused node whose whole result is supported. Rules that include a reader of the node go first."""
+    """The first rule that matches around a refused node and whose whole result is supported. Rules rooted at a reader of the node
+    come first.
+    """
     for root in _around(node):
         for r in rules.get((root.domain, root.op), ()):
             found = find(r, root, context)
@@ -216,7 +218,7 @@ def _offer(work: Grouping, node: Node, rules: Rules, context: Context, spoken_fo
 
 
 def _around(node: Node) -> Iterator[Node]:
-    """The readers of a node, where they are few, and the node itself."""
+    """The readers of a node, if they are few, then the node itself."""
     for value in node.outputs:
         if value is not None and len(value.uses) <= FEW:
             yield from (reader for reader in value.consumers if reader.graph is node.graph)
@@ -235,7 +237,7 @@ def _accept(offer: Offer, graph: Graph, target: Target, rules: Rules, context: C
 
 
 class RewriteTrial:
-    """Copies of matched nodes in a graph of their own, which read the values of the real one."""
+    """Copies of matched nodes in a separate graph; they read values of the real one."""
 
     def __init__(self, m: Match) -> None:
         self.root = m.root
@@ -260,12 +262,12 @@ class RewriteTrial:
         self.graph.set_outputs([copies[v] for v in self.returned])
 
     def discard(self) -> None:
-        """Withdraw all reads of values of the real graph."""
+        """Remove all reads of values of the real graph."""
         for node in self.graph:
             self.graph.set_inputs(node, ())
 
     def move_in(self, r: Rule, context: Context) -> None:
-        """Let the nodes of the trial take the place of the root."""
+        """Replace the root by the nodes of the trial."""
         graph, root, label = self.root.graph, self.root, self.root.label
         assert graph is not None
         before, added = len(graph), list(self.graph)
@@ -280,7 +282,7 @@ class RewriteTrial:
 
 
 def _in_order(nodes: set[Node]) -> list[Node]:
-    """The nodes, each behind those among them that it reads; the one that none of them reads is last."""
+    """The nodes in topological order. The node that no other of them reads comes last."""
     done: dict[Node, None] = {}
 
     def visit(node: Node) -> None:
@@ -296,7 +298,9 @@ def _in_order(nodes: set[Node]) -> list[Node]:
 
 
 def _trial(m: Match, r: Rule, rules: Rules, target: Target) -> RewriteTrial | None:
-    """The result of a rule, with other rules applied to it, if the target supports all of it."""
+    """Apply a rule, and further rules to its result, in a separate graph. Return None unless the target supports all resulting
+    nodes.
+    """
     trial = RewriteTrial(m)
     scratch = Context()
     if apply(r, trial.copy, scratch) is not None:
@@ -311,7 +315,7 @@ def _trial(m: Match, r: Rule, rules: Rules, target: Target) -> RewriteTrial | No
 
 
 def _one_more(refused: Sequence[Node], rules: Rules, context: Context) -> bool:
-    """Apply one rule at every refused node where one fits; False if none does."""
+    """Apply one rule at every refused node that matches one. Return False if none matches."""
     changed = False
     for node in refused:
         for root in _around(node) if node.graph is not None else ():
@@ -325,7 +329,7 @@ def _one_more(refused: Sequence[Node], rules: Rules, context: Context) -> bool:
 
 
 def _worthwhile(work: Grouping, offers: Sequence[Offer], limits: Limits) -> list[Offer]:
-    """The offers whose units come to lie in partitions that are kept."""
+    """The offers whose units end up in partitions that are kept."""
     chosen = list(offers)
     for _ in range(ROUNDS):
         supposed = frozenset().union(*(offer.units for offer in chosen)) if chosen else frozenset[int]()
@@ -338,7 +342,7 @@ def _worthwhile(work: Grouping, offers: Sequence[Offer], limits: Limits) -> list
 
 
 def _is_kept(work: Grouping, group: list[int], supposed: frozenset[int], limits: Limits) -> bool:
-    """False for a group that makes no partition, that the limits leave out, or that is all rewritten nodes and saves no time."""
+    """False for a group that makes no partition, exceeds the limits, or has only rewritten nodes and saves no time."""
     if not group or not work.makes_partition(group):
         return False
     island = supposed.issuperset(group)

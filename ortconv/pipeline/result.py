@@ -1,4 +1,4 @@
-"""What a conversion did."""
+"""The result of a conversion."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SHOWN_FOLDS = 3
 
 @dataclass
 class Result:
-    """What a conversion did."""
+    """The result of a conversion."""
 
     source: str
     files: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    """What was repaired when the source was read, and what was left out since it crashes onnxruntime."""
+    """Repairs made when the source was read, and fusions omitted because they crash onnxruntime."""
     nodes_before: int = 0
     nodes_after: int = 0
     saved_fusions: int = 0
@@ -39,41 +39,41 @@ class Result:
     trace: list[Rewrite] = field(default_factory=list)
     partitions: list[dict[str, Any]] | None = None
     nodes_divided: int = 0
-    """The nodes that were divided: those of the graph before the fusions for the CPU. Each is in a partition or in `refusals`."""
+    """Number of partitioned nodes: those of the graph before the fusions for the CPU. Each is in a partition or in `refusals`."""
     offload: dict[str, Any] | None = None
-    """With maximize_offload: what the accelerator took before and after, and the rewrites that made the difference."""
+    """With maximize_offload: counts of the accelerator's nodes before and after, and the rewrites."""
     float16: Float16 | None = None
     """With float16: counts of nodes, Casts and bytes, and the error."""
     refusals: list[dict[str, Any]] = field(default_factory=list)
-    """Why nodes were left to the CPU: rule, number of nodes, an example and what helps, most frequent first.
+    """Reasons why nodes were left to the CPU: rule, number of nodes, an example and advice, most frequent first.
 
-    A node counts once, for the first objection to it.
+    A node counts once, under its first objection.
     """
     without_fallback: int = 0
-    """How many of the nodes in partitions have no CPU kernel, so that the file loads only where a provider takes them."""
+    """Number of nodes in partitions without a CPU kernel. With any, the file loads only if a provider takes them."""
     oldest_onnxruntime: dict[str, str] = field(default_factory=dict)
-    """The oldest release that loads the file, and the reason: what older ones lack."""
+    """The oldest release that loads the file, and the reason: the feature that older releases lack."""
     seconds: dict[str, float] = field(default_factory=dict)
     validation: Validation | None = None
     operators: dict[str, int] = field(default_factory=dict)
     bytes_before: int = 0
-    """The size of the source, with the files that hold weights of it."""
+    """Size of the source in bytes, including its weight files."""
     bytes_after: int = 0
     constants_before: int = 0
     constants_after: int = 0
-    """Bytes of the constants, wherever they are stored."""
+    """Bytes of all constants, inside the file and outside."""
     folded_bytes: int = 0
-    """By how much constant folding made the model grow, negative where it shrank."""
+    """Growth of the model by constant folding, in bytes; negative if it shrank."""
     folds: list[dict[str, Any]] = field(default_factory=list)
-    """The folds that made it grow most: node and bytes."""
+    """The folds that increased the size most: node and bytes."""
     external: tuple[str, ...] = ()
-    """The files with weights of the source, relative to its folder."""
+    """Weight files of the source, relative to its folder."""
     unchanged: bool = False
-    """Whether the files were in place already, from a batch before."""
+    """True if the files already existed from an earlier batch."""
     required: str = ""
-    """What the file needs of a build: the text of an operator config."""
+    """The text of the operator config: operators that a reduced build needs."""
     values: dict[str, str] = field(default_factory=dict)
-    """With manifest: the names of values in the source and in the result."""
+    """With manifest: names of values in the source, and their names in the result."""
     started: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
     """Called with the name of each stage as it begins."""
 
@@ -82,7 +82,7 @@ class Result:
         return f"<Result {self.source} -> {files}: {self.nodes_before} -> {self.nodes_after} nodes, {self.bytes_after} bytes>"
 
     def metrics(self) -> dict[str, float]:
-        """The numbers that conditions can name, as far as they are known."""
+        """The known numbers that can be used in conditions."""
         found: dict[str, float] = {
             "nodes": self.nodes_after,
             "size": self.bytes_after,
@@ -101,11 +101,11 @@ class Result:
         return found
 
     def source_metrics(self) -> dict[str, float]:
-        """The same numbers of the source, where they have a meaning for it."""
+        """The same numbers for the source, as far as they apply to it."""
         return {"nodes": self.nodes_before, "size": self.bytes_before, "constants": self.constants_before}
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
+        """The result as plain data, for JSON."""
         found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("required", "values", "started")}
         validation = None if self.validation is None else asdict(self.validation)
         float16 = None if self.float16 is None else asdict(self.float16)
@@ -125,7 +125,7 @@ class Result:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
 
     def tell(self, model: Model, context: Context, optimized: Optimized) -> None:
-        """Note what the optimizer and the partitioner made of a model."""
+        """Record the results of the optimizer and the partitioner."""
         from ortconv.ortformat.precision import needs_provider
         from ortconv.ortformat.releases import oldest_release
 
@@ -157,7 +157,7 @@ class Result:
 
 
 def operator_counts(model: Model) -> dict[str, int]:
-    """How often each operator occurs, subgraphs included, most frequent first."""
+    """Number of nodes for each operator, subgraphs included, most frequent first."""
     counts: dict[str, int] = {}
     for node in model.graph.walk():
         name = f"{node.domain}:{node.op}" if node.domain else node.op
@@ -166,7 +166,7 @@ def operator_counts(model: Model) -> dict[str, int]:
 
 
 def constant_bytes(model: Model) -> int:
-    """Bytes of all constants, those of subgraphs included."""
+    """Bytes of all constants, including those in subgraphs."""
     consts = (v.const for graph in model.graph.graphs() for v in graph.initializers.values())
     return sum(const.nbytes for const in consts if isinstance(const, Tensor))
 

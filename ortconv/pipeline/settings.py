@@ -1,4 +1,4 @@
-"""The settings of a conversion as keyword arguments: their names and types for type checkers, and the same check at run time."""
+"""The settings of a conversion as keyword arguments: names and types for type checkers, and the same checks at run time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 FeedSets = Mapping[str, Any] | Sequence[Mapping[str, Any]]
-"""Arrays by the names of inputs, one set or several."""
+"""One or several sets of arrays by input name."""
 
 
 class Settings(TypedDict, total=False):
@@ -69,11 +69,11 @@ class Settings(TypedDict, total=False):
 
 
 LEAST = {"min_nodes": 1, "coreml_version": 1}
-"""The least value of a number, where that is not 0."""
+"""Minimum values of numbers whose minimum is not 0."""
 
 
 def check_names(given: Mapping[str, object], known: Sequence[str]) -> None:
-    """TypeError, as Python raises it, for a setting that does not exist."""
+    """Raise TypeError, as Python does, for a setting that does not exist."""
     for name in given:
         if name not in known:
             near = nearest(name, known)
@@ -81,7 +81,7 @@ def check_names(given: Mapping[str, object], known: Sequence[str]) -> None:
 
 
 def check_values(options: DataclassInstance) -> None:
-    """UsageError for a setting whose value is of another type than its field, or out of range. Lists become tuples, texts paths."""
+    """Raise UsageError for a setting of the wrong type or out of range. Lists are converted to tuples, strings to paths."""
     for field in fields(options):
         value = getattr(options, field.name)
         kind, _, optional = str(field.type).partition(" | ")
@@ -166,4 +166,4 @@ _KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "Path": ("a path", _path),
     "DeviceProfile": ("a device: ortconv.partition.profile.read_device(path)", _device),
 }
-"""What a field of each type takes, and in words."""
+"""For each field type: a description of its values for messages, and a function that converts a value."""

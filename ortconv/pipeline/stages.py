@@ -1,4 +1,4 @@
-"""The optimizer around the partitioner: everything between loading and writing a model."""
+"""The optimizer and the partitioner: all stages between loading and writing a model."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from ortconv.pipeline.options import Options
 
 Observer = Callable[[str, Model], None]
-"""Called after every stage and pass with its name and the model as it is then."""
+"""Called after every stage and pass with its name and the model in its present state."""
 
 
 class Offload(Enum):
-    """Where rewrites for an accelerator are made: the passes of the offload stage."""
+    """When the passes of the offload stage run, which rewrite nodes for an accelerator."""
 
     NONE = "none"
     EVERYWHERE = "everywhere"
     WHERE_IT_HELPS = "where it helps"
-    """Only where they put more nodes on the first target."""
+    """Only if they put more nodes on the first target."""
 
 
 @dataclass(frozen=True, slots=True)
 class Optimized:
-    """What the optimizer did to a model.
+    """The result of the optimizer.
 
-    The partitionings come in the order of the targets, those of subgraphs behind that of the main graph where a target takes
-    them. `gain` is there with Offload.WHERE_IT_HELPS and a target.
+    The partitionings are in the order of the targets. If a target supports nodes in subgraphs, partitionings of subgraphs follow
+    that of the main graph. `gain` is set only with Offload.WHERE_IT_HELPS and a target.
     """
 
     trace: list[Rewrite]
@@ -49,7 +49,7 @@ class Optimized:
     float16: Float16 | None = None
 
     def counts(self) -> dict[str, int]:
-        """How often each rule fired, in order of first use."""
+        """Number of rewrites for each rule, in order of first use."""
         return rule_counts(self.trace)
 
 
@@ -66,10 +66,11 @@ def optimize(
 ) -> Optimized:
     """Optimize a model in place, by a level or a recipe.
 
-    Nodes that a target supports stay as the basic level made them; the first target that supports a node gets it. `limits`
-    select the partitions that count. `offload` selects when the passes of the offload stage run: those of the recipe or,
-    for a level, all that keep the numbers. `context` holds the limits of passes, and collects the trace. `narrow` converts the
-    model to float16 after the basic level, whose folds are more exact in float32, and before nodes are assigned.
+    Nodes that a target supports stay as the basic level left them. A node is assigned to the first target that supports it.
+    `limits` restrict the partitions. `offload` selects when the passes of the offload stage run: the passes are those of the recipe
+    or, for a level, all that preserve the numbers. `context` holds the limits of passes and collects the trace. `narrow` converts
+    the model to float16. It is called after the basic level, since constant folding is more exact in float32, and before nodes are
+    assigned.
     """
     recipe = recipes.make(level, offload=offload is not Offload.NONE) if isinstance(level, str) else level
     context = context or new_context(recipe)
@@ -98,7 +99,7 @@ def optimize(
 def _divide(
     model: Model, targets: Sequence[Target], limits: Limits | None, observer: Observer | None
 ) -> tuple[Partitioning, ...]:
-    """Give each target its nodes."""
+    """Assign nodes to each target."""
     if not targets:
         return ()
     from ortconv.partition.limits import divide
@@ -109,7 +110,7 @@ def _divide(
 
 
 def _fuse(model: Model, recipe: recipes.Recipe, context: Context, observer: Observer | None) -> None:
-    """Make, or in Runtime style record, the fusions for ONNX Runtime's CPU provider."""
+    """Apply the fusions for ONNX Runtime's CPU provider; in Runtime style, record them instead."""
     if _run(model, recipe.basic_for_cpu, context, observer):
         _run(model, recipe.basic, context, observer)
     _prepare(model, context.release)
@@ -123,7 +124,7 @@ def _fuse(model: Model, recipe: recipes.Recipe, context: Context, observer: Obse
 
 
 def optimize_traced(model: Model, optimization_level: str = "all") -> tuple[list[Rewrite], dict[str, str]]:
-    """Optimize a model in place; its rewrites with what each one changed, and the names of values before and after."""
+    """Optimize a model in place. Return its rewrites, each with its changes, and the current names of values by original name."""
     journal = Journal(model.graph)
     context = Context(journal=journal, release=target_release(model, None))
     optimize(model, optimization_level, context=context)
@@ -139,7 +140,7 @@ def optimize_as_asked(
     observer: Observer | None = None,
     narrow: Callable[[Model], Float16] | None = None,
 ) -> Optimized:
-    """Optimize a model in place by the options of a conversion."""
+    """Optimize a model in place with the options of a conversion."""
     return optimize(
         model,
         recipe,
@@ -153,20 +154,20 @@ def optimize_as_asked(
 
 
 def context_of(options: Options, recipe: recipes.Recipe) -> Context:
-    """What the passes of a conversion may do."""
+    """The context for the passes of a conversion."""
     context = new_context(recipe)
     context.target_platform, context.optimization_style = options.target_platform, options.optimization_style
     return context
 
 
 def excused(context: Context, recipe: recipes.Recipe) -> tuple[str, ...]:
-    """The rewrites so far that were asked for although they change the numbers."""
+    """The names of rewrites made so far that were requested although they change the numbers."""
     names = inexact(recipe.stages)
     return tuple(name for name in context.counts() if name in names)
 
 
 def _prepare(model: Model, release: int | None) -> None:
-    """Rewrite what ONNX Runtime has kernels for in another form only."""
+    """Rewrite nodes for which ONNX Runtime has kernels only in another form."""
     from ortconv.ortformat.functions import expand_functions
     from ortconv.ortformat.precision import insert_casts
 
@@ -175,12 +176,12 @@ def _prepare(model: Model, release: int | None) -> None:
 
 
 def new_context(recipe: recipes.Recipe) -> Context:
-    """The level and passes that a recipe selects."""
+    """A context with the limits of a recipe."""
     return Context(fold_limit=recipe.fold_limit, limit=recipe.stop_after)
 
 
 def _run(model: Model, passes: tuple[AnyPass, ...], context: Context, observer: Observer | None) -> int:
-    """Run passes until none changes anything; how often they changed something."""
+    """Run passes until none changes anything. Return the number of changes."""
     total = 0
     for p, changes in run_passes(model.graph, passes, context):
         total += changes

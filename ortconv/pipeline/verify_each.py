@@ -1,4 +1,4 @@
-"""Which pass, and which rewrite of it, is the first to change what a model computes."""
+"""Finds the first pass, and the first rewrite in it, that changes the outputs of a model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def watching(
     context: Context,
     observer: Observer | None,
 ) -> Observer | None:
-    """The observer, and before it a run of the model after every pass, where that is wanted."""
+    """With `verify_each`, an observer that also runs and compares the model after every pass; else `observer` unchanged."""
     if not options.verify_each:
         return observer
     if expected is None or expected.backend != "numpy":
@@ -63,7 +63,7 @@ def watching(
 
 
 def _first_wrong(check: Callable[[int], None], good: int, bad: int) -> int:
-    """The least number of rewrites after which a check fails, by bisection; 0 if there was no rewrite in between."""
+    """Find by bisection the smallest number of rewrites after which `check` fails; 0 if no rewrite was made since `good`."""
     if bad == good:
         return 0
     while bad - good > 1:

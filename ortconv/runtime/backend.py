@@ -1,7 +1,7 @@
-"""What a backend is, and where backends come from.
+"""The protocol of backends, and the search for installed backends.
 
-A backend is an object with a `name` and three functions. Built-in ones and those of other packages come through the same door, the
-entry point group "ortconv.backends": name = "module:Class", the class being called with no arguments.
+A backend is an object with a `name` and three functions. Built-in backends and those of other packages are found through the same
+entry point group, "ortconv.backends": name = "module:Class". The class is called without arguments.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ BUILT_IN = {
     "nnapi": "ortconv.backends.nnapi.backend:Nnapi",
     "litert": "ortconv.backends.litert.backend:LiteRt",
 }
-"""The entry points of ortconv itself. They are known without a search of all installed packages, which takes longer than a small
-model."""
+"""The entry points of ortconv itself. A table of them saves a search of all installed packages, which takes longer than loading a
+small model.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
     """Nodes of one graph, in topological order, that one backend runs as a unit.
 
-    `inputs` are the values it is fed, constants not among them; `outputs` those that others read. `file` is the model file where
-    the region is all of it, unchanged.
+    `inputs` are the values fed to it, without constants; `outputs` are those that others read. `file` is the model file if the
+    region is the whole unchanged model.
     """
 
     graph: Graph
@@ -42,11 +43,11 @@ class Region:
     outputs: tuple[Value, ...]
     file: Path | None = None
     custom_op_library: Path | None = None
-    """A shared library with operators of the user's own, for backends that can load it."""
+    """A shared library with custom operators, for backends that can load it."""
     units: tuple[NodeUnit, ...] = ()
-    """The units that the nodes make up, as the backend claimed them; empty where it takes nodes one by one."""
+    """The units of the nodes as claimed by the backend; empty if it accepts nodes one by one."""
     threads: int = 1
-    """How many threads a run may use, for backends that can use more than one."""
+    """Maximum number of threads for a run, for backends that support more than one."""
 
 
 class Program(Protocol):
@@ -55,14 +56,16 @@ class Program(Protocol):
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """The region's outputs for its inputs: arrays, lists for sequences, None for an empty optional.
 
-        None too for an output that nobody else reads, but is asked for, if the program never computes it.
+        None also stands for an output that the program never computes; no other region may read it.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A step of a run: what ran, on which backend, when (seconds of time.perf_counter) and for how long, and shapes put out."""
+    """A step of a run: name, operator, backend, start time (seconds of time.perf_counter), duration
+    in seconds, and output shapes.
+    """
 
     name: str
     op: str
@@ -74,19 +77,19 @@ class Event:
 
 @runtime_checkable
 class Profiled(Program, Protocol):
-    """A program that can tell how long each of its steps takes. Others count as one step."""
+    """A program that can measure the time of each of its steps. Other programs count as one step."""
 
     def profile(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], list[Event]]:
-        """The same as `run`, and its steps in order."""
+        """Like `run`, but also return the steps in order."""
         ...
 
 
 @runtime_checkable
 class Closeable(Program, Protocol):
-    """A program that holds more than memory."""
+    """A program that holds resources other than memory."""
 
     def close(self) -> None:
-        """Free it. The program does not run again."""
+        """Free the resources. The program cannot run again."""
         ...
 
 
@@ -99,27 +102,27 @@ class Backend(Protocol):
         ...
 
     def objections(self, node: Node) -> Iterator[str]:
-        """Why the backend does not run a node; nothing if it does."""
+        """Reasons why the backend does not run a node; empty if it does."""
         ...
 
     def compile(self, region: Region) -> Program:
-        """A program for a region of nodes that met no objection."""
+        """A program for a region of nodes to which the backend has no objections."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a backend takes of a graph: groups of units, each to run as one region, and why not each of the other nodes."""
+    """The groups of units that a backend takes from a graph, each to run as one region, and the reason against each other node."""
 
     groups: tuple[tuple[NodeUnit, ...], ...]
     refused: Mapping[Node, str]
 
 
 class Claiming(Backend, Protocol):
-    """A backend that decides on whole groups of nodes at once, instead of node by node.
+    """A backend that decides on whole groups of nodes, instead of node by node.
 
-    No path leads from a group through another node back into the group. `fallback` names the backend for the nodes that are
-    in no group and that no other backend of the session takes.
+    No path leads from a group through another node back into the group. `fallback` names the backend for nodes that are in no group
+    and that no other backend of the session takes.
     """
 
     fallback: str
@@ -128,12 +131,12 @@ class Claiming(Backend, Protocol):
 
 
 def claims(backend: Backend) -> TypeGuard[Claiming]:
-    return hasattr(backend, "claim")  # isinstance would look for every part of the protocol, each time
+    return hasattr(backend, "claim")  # isinstance would check every member of the protocol on each call
 
 
 @runtime_checkable
 class Accelerated(Backend, Protocol):
-    """A backend whose programs compute differently where more values are asked for, as far as rounding goes."""
+    """A backend whose results may differ in rounding if more values are requested."""
 
     def reference(self) -> Backend:
         """The backend of the same name whose programs compute each node by itself."""
@@ -141,20 +144,20 @@ class Accelerated(Backend, Protocol):
 
 
 def reference_of(backend: Backend) -> Backend:
-    """The backend that computes what somebody looks at: the numbers do not depend on which values these are."""
+    """The backend that computes observed values: its results do not depend on the set of observed values."""
     return backend.reference() if isinstance(backend, Accelerated) else backend
 
 
 @runtime_checkable
 class Configurable(Protocol):
-    """A backend that can be had with other settings, as text."""
+    """A backend that can be configured by a text."""
 
     def configured(self, settings: str) -> Backend: ...
 
 
 def get_backend(name: str) -> Backend:
-    """A backend by name, or by NAME:SETTINGS for one that takes settings. UsageError for an unknown one, BackendError for one
-    that cannot be used here.
+    """A backend by name, or by NAME:SETTINGS if it is configurable. Raises UsageError for an unknown one, BackendError for one that
+    cannot be used here.
     """
     base, _, settings = name.partition(":")
     if base not in BUILT_IN and base not in (found := discover()):
@@ -172,7 +175,7 @@ def get_backend(name: str) -> Backend:
 
 
 def with_fallbacks(backends: Sequence[Backend]) -> tuple[Backend, ...]:
-    """The backends, and behind them the fallbacks of those that claim groups."""
+    """The backends, followed by the fallbacks of those that claim groups."""
     names = [b.name for b in backends]
     wanted = dict.fromkeys(b.fallback for b in backends if claims(b) and b.fallback not in names)
     return (*backends, *map(get_backend, wanted))
@@ -180,7 +183,7 @@ def with_fallbacks(backends: Sequence[Backend]) -> tuple[Backend, ...]:
 
 @cache
 def discover() -> dict[str, str]:
-    """The names of all backends and where each one lives, "module:Class". Nothing is imported."""
+    """The names of all backends, each with its "module:Class". Nothing is imported."""
     from importlib.metadata import entry_points
 
     found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""A time at which runs are given up: between two nodes on numpy, wherever it is on onnxruntime."""
+"""A time limit for runs: numpy checks it before each node, onnxruntime can be stopped at any time."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ortconv.errors import BackendError
 
 
 class TimeLimitError(BackendError):
-    """A run took longer than the time that `within` allows."""
+    """A run exceeded the time limit set with `within`."""
 
 
 T = TypeVar("T")
 
 _ENDS: ContextVar[float | None] = ContextVar("deadline", default=None)
-"""A time of time.monotonic()."""
+"""The deadline as a time of time.monotonic()."""
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Runs in this block raise TimeLimitError once it has lasted so long. Of nested blocks, the earliest end counts."""
+    """Context manager: runs in the block raise TimeLimitError after `seconds`. In nested blocks, the earliest deadline counts."""
     ends, outer = time.monotonic() + seconds, _ENDS.get()
     token = _ENDS.set(ends if outer is None else min(ends, outer))
     try:
@@ -33,13 +33,13 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def seconds_left() -> float | None:
-    """The time until runs are given up, 0 if it is over; None where there is no limit."""
+    """Seconds until the deadline, at least 0; None if there is no limit."""
     ends = _ENDS.get()
     return None if ends is None else max(0.0, ends - time.monotonic())
 
 
 def watched(steps: Iterable[T], backend: str) -> Iterable[T]:
-    """The steps, looking at the clock before each one where there is a limit."""
+    """Iterate over the steps. If there is a limit, the clock is checked before each step."""
     ends = _ENDS.get()
     return steps if ends is None else _watched(steps, ends, backend)
 

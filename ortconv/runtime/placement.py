@@ -1,4 +1,4 @@
-"""Splitting a graph between backends."""
+"""Splits a graph between backends."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ortconv.runtime.backend import Backend, Claiming, Region, claims
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a node runs: the backend's name, and why the backends that come before it do not take the node, by their names.
+    """The backend of a node, and the reasons of backends before it in order of preference, by backend name.
 
-    Nodes of the same backend with the same `claim` run as one region, and no others with them; `units` are those of the region.
+    Nodes of the same backend with the same `claim` form one region, without other nodes; `units` are those of the region.
     """
 
     node: Node
@@ -30,7 +30,9 @@ class Placement:
 
 
 def place(graph: Graph, backends: Sequence[Backend]) -> list[Placement]:
-    """Each node on the first backend that has no objection. UnsupportedError with all reasons where there is none."""
+    """Assign each node to the first backend that has no objection. Raises UnsupportedError, with all reasons, if no backend takes a
+    node.
+    """
     placed: dict[Node, Placement] = {}
     refused: dict[Node, dict[str, str]] = {node: {} for node in graph}
     for backend in backends:
@@ -54,7 +56,7 @@ def place(graph: Graph, backends: Sequence[Backend]) -> list[Placement]:
 def _claim(
     graph: Graph, backend: Claiming, placed: dict[Node, Placement], refused: Mapping[Node, dict[str, str]]
 ) -> None:
-    """Place the groups that a backend claims, but for those of which a backend before took a node."""
+    """Place the groups that a backend claims, except groups with a node that is already placed on an earlier backend."""
     found = backend.claim(graph)
     reasons = dict(found.refused)
     for number, units in enumerate(found.groups):
@@ -76,9 +78,10 @@ def split(
     custom_op_library: Path | None = None,
     threads: int = 1,
 ) -> list[tuple[str, Region]]:
-    """The placed nodes as regions in an order in which they can run, as few as possible; each with the name of its backend.
+    """Group the placed nodes into as few regions as possible, in an order in which they can run. Each comes with its backend's
+    name.
 
-    `keep` are values that regions must put out besides those that others read.
+    `keep` lists additional values that regions must return.
     """
     if len({p.backend for p in placements}) == 1 and all(p.claim is None for p in placements):
         region = make_region(graph, [p.node for p in placements], keep, None if keep else file)
@@ -98,7 +101,9 @@ def split(
 
 
 def _units(placements: Sequence[Placement]) -> tuple[list[list[int]], list[list[int]]]:
-    """Claimed groups and single nodes, as numbers of placements; and for each the numbers of those that it needs, all smaller."""
+    """Claimed groups and single nodes, as indices of placements, in topological order; and for each, the earlier units that it
+    depends on.
+    """
     needs = _edges([p.node for p in placements])
     groups: dict[tuple[str, int], list[int]] = {}
     for i, p in enumerate(placements):
@@ -120,17 +125,17 @@ def _units(placements: Sequence[Placement]) -> tuple[list[list[int]], list[list[
 
 
 def _edges(nodes: Sequence[Node]) -> list[list[int]]:
-    """For each node the numbers of those that it needs, through captures too."""
+    """For each node, the indices of the nodes that it depends on, also through captured values."""
     number = {node: i for i, node in enumerate(nodes)}
     return [[number[v.producer] for v in reads(node) if v.producer in number] for node in nodes]
 
 
 def group(backends: Sequence[str], needs: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Numbers of nodes in groups of one backend each, every group after those that it needs.
+    """Group node indices by backend; every group comes after those that it depends on.
 
-    `needs[i]` are numbers below i. A group takes all nodes of its backend that can run by then, even where they come late in the
-    graph. Which backend is next is decided by the nodes with the most changes of backend still ahead of them; for two
-    backends no order has fewer groups.
+    `needs[i]` lists indices below i. A group takes all nodes of its backend that can run by then, even if they come late in the
+    graph. The next backend is the one with the node that has the most backend changes still ahead. For two backends, no order has
+    fewer groups.
     """
     readers: list[list[int]] = [[] for _ in needs]
     for i, before in enumerate(needs):
@@ -160,7 +165,7 @@ def group(backends: Sequence[str], needs: Sequence[Sequence[int]]) -> list[list[
 
 
 def make_region(graph: Graph, nodes: Sequence[Node], keep: Collection[Value] = (), file: Path | None = None) -> Region:
-    """The region of some nodes; it puts out what others read, what the graph returns, and what is in `keep`."""
+    """The region of some nodes. Its outputs are the values that other nodes read, that the graph returns, or that are in `keep`."""
     if file is not None or (len(nodes) == len(graph) and not keep):
         made = [v for v in graph.outputs if v.producer is not None]
         return Region(graph, tuple(nodes), tuple(graph.inputs), tuple(made), file)
@@ -175,12 +180,12 @@ def make_region(graph: Graph, nodes: Sequence[Node], keep: Collection[Value] = (
 
 
 def is_needed(graph: Graph, value: Value, inside: Collection[Node]) -> bool:
-    """Whether the graph returns a value, or a node that is not `inside` reads it."""
+    """True if the graph returns a value, or a node that is not `inside` reads it."""
     return value.is_output or any(_owner_in(graph, user) not in inside for user, _ in value.uses)
 
 
 def pieces(region: Region, most: int) -> Iterator[Region]:
-    """The region in pieces of at most `most` nodes. Each puts out everything that its nodes make."""
+    """The region in pieces of at most `most` nodes. Each piece returns all values that its nodes produce."""
     for start in range(0, len(region.nodes), most):
         nodes = region.nodes[start : start + most]
         piece = make_region(region.graph, nodes, {v for n in nodes for v in n.outputs if v is not None})
@@ -188,7 +193,9 @@ def pieces(region: Region, most: int) -> Iterator[Region]:
 
 
 def observed(region: Region, most: int) -> Iterator[Region]:
-    """The region, repeated until everything that its nodes make was put out: each time at most `most` bytes, or one value."""
+    """Copies of the region that together return all values that its nodes produce. Each returns at most `most` bytes, or a single
+    value.
+    """
     inner = {v for n in region.nodes for v in n.outputs if v is not None}
     outputs: list[Value] = []
     held = 0
@@ -203,13 +210,13 @@ def observed(region: Region, most: int) -> Iterator[Region]:
 
 
 def _bytes(value: Value) -> int:
-    """The size of a tensor; 0 where it is not known."""
+    """The size of a tensor in bytes; 0 if it is unknown."""
     shape = value.static_shape
     return 0 if shape is None or value.dtype is None else prod(shape) * value.dtype.bits // 8
 
 
 def last_uses(regions: Sequence[Region], keep: Iterable[Value] = ()) -> list[tuple[Value, ...]]:
-    """For each region the values that nothing needs once it has run; never those to keep."""
+    """For each region, the values that are no longer needed after it has run, without those in `keep`."""
     kept = set(keep)
     last: dict[Value, int] = {}
     for i, region in enumerate(regions):
@@ -222,12 +229,12 @@ def last_uses(regions: Sequence[Region], keep: Iterable[Value] = ()) -> list[tup
 
 
 def reads(node: Node) -> list[Value]:
-    """What a node reads, from within its subgraphs too."""
+    """The values that a node reads, including those that its subgraphs capture."""
     return [v for v in (*node.inputs, *(captures(node) if node.subgraphs else ())) if v is not None]
 
 
 def _owner_in(graph: Graph, node: Node) -> Node:
-    """The node of `graph` that is, or holds, a node somewhere below it."""
+    """The node of `graph` that is `node` or contains it in a subgraph, at any depth."""
     while node.graph is not graph:
         assert node.graph is not None
         assert node.graph.owner is not None

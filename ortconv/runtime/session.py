@@ -1,4 +1,4 @@
-"""Sessions: a model made ready once on one or more backends, run many times."""
+"""Sessions: a model prepared once on one or more backends, and run many times."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ _Run = Callable[[Program, list[Any]], Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class NodeArg:
-    """An input or output: name, type in ONNX's notation ("tensor(float)"), shape with None or a symbol for what varies."""
+    """An input or output: its name, its type in ONNX's notation ("tensor(float)"), and its shape, with None or a symbol for a
+    variable dimension.
+    """
 
     name: str
     type: str
@@ -53,16 +55,17 @@ class NodeArg:
 class Session:
     """Runs a model. The interface is that of onnxruntime's InferenceSession.
 
-    `model` is what `load` takes, or what it returns. `backends` are names, or backends themselves, in order of preference, or a
-    single one: a node runs on the first one that has no objection to it. UnsupportedError names the node that none takes. A
-    `custom_op_library` holds operators of the user's own for onnxruntime. `threads` is how many threads a run may use: the numpy
-    backend computes matrix products in them. `close`, or the end of a `with` block, frees what backends hold.
+    `model` is anything that `load` accepts or returns. `backends` are names or backend objects in order of preference, or a single
+    one: a node runs on the first one that has no objection to it. UnsupportedError is raised for a node that no backend takes. A
+    `custom_op_library` contains custom operators for onnxruntime. `threads` is the maximum number of threads for a run: the numpy
+    backend uses them for matrix products. `close`, or the end of a `with` block, frees the resources of backends.
 
-    `keep` names values of the graph, or nodes, whose results `run` can return beside the outputs. The outputs are the same, bit for
-    bit, whatever is kept: values that no region puts out are computed in a run of their own, on `numpy:reference` where their nodes
-    run on numpy. Where nodes draw random numbers without a seed, that run computes the outputs too, so that all values agree.
+    `keep` names values of the graph, or nodes, whose results `run` can return in addition to the outputs. The outputs are the same,
+    bit for bit, whatever is kept: values that are no output of a region are computed in a separate run, on `numpy:reference` if
+    their nodes run on numpy. If nodes draw random numbers without a seed, that run computes the outputs too, so that all values are
+    consistent.
 
-    `plan` says of each node where it runs, and why not on a backend that comes before; `regions` are what runs, in order.
+    `plan` states for each node where it runs, and why not on an earlier backend; `regions` are the compiled regions in order.
     """
 
     def __init__(
@@ -93,7 +96,7 @@ class Session:
         self._observer = self._make_observer(library, threads) if self._observed else None
 
     def _make_observer(self, library: Path | None, threads: int) -> _Sequence:
-        """The programs that compute observed values. Outputs are observed too where nodes draw without a seed."""
+        """The programs that compute observed values. Outputs are observed too if nodes draw random numbers without a seed."""
         regions = split(self._graph, self.plan, self._observed, None, library, threads)
         references = [reference_of(b) for b in self.backends]
         observer = _Sequence(self._graph, regions, references, self._observed)
@@ -117,21 +120,21 @@ class Session:
         return [_node_arg(v) for v in self._graph.inputs if v.const is None]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
-        """The inputs that have a default."""
+        """The inputs that have a default value."""
         return [_node_arg(v) for v in self._graph.inputs if v.const is not None]
 
     def get_outputs(self) -> list[NodeArg]:
         return [_node_arg(v) for v in self._graph.outputs]
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
-        """The outputs, or kept values, of these names (None: all outputs).
+        """The outputs or kept values with these names (None: all outputs).
 
-        UsageError if an input is missing, unknown, or of the wrong type or shape.
+        Raises UsageError if an input is missing, unknown, or of the wrong type or shape.
         """
         return self._run(output_names, input_feed, lambda program, inputs: program.run(inputs))
 
     def profile(self, input_feed: Mapping[str, Any]) -> list[Event]:
-        """The steps of one run with the time that each one took. Programs that do not tell count as one step."""
+        """The steps of one run with their times. A program that cannot measure steps counts as one step."""
         events: list[Event] = []
         names = iter(self.regions)
 
@@ -151,7 +154,7 @@ class Session:
         return events
 
     def close(self) -> None:
-        """Free what backends hold. The session does not run again: UsageError."""
+        """Free the resources of backends. Later runs raise UsageError."""
         if self._closed:
             return
         self._closed = True
@@ -190,7 +193,7 @@ class Session:
     def _run_observed(
         self, observer: _Sequence, values: dict[Value, Any], wanted: Sequence[Value], run: _Run
     ) -> dict[Value, Any]:
-        """All values that are wanted: those that are observed from the observer, and the others from the main programs."""
+        """All wanted values: observed ones from the observer, the others from the main programs."""
         observed = self._observed.intersection(wanted)
         found = values.copy()
         if observed:
@@ -223,7 +226,7 @@ class _Sequence:
         self._names = [name for name, _ in regions]
 
     def run(self, values: dict[Value, Any], run: _Run) -> None:
-        """Add the values that regions make, and remove those that nobody needs any more."""
+        """Run the programs. Add the outputs of regions to `values`, and remove values that are no longer needed."""
         for (program, region), name, dead in zip(self.programs, self._names, self._dead, strict=True):
             try:
                 results = run(program, [values[v] for v in region.inputs])
@@ -246,13 +249,13 @@ def _check_threads(threads: object) -> None:
 
 
 def _named_file(model: ModelSource | Model) -> Path | None:
-    """The file of a model, where its suffix says what it is, so that onnxruntime can open it."""
+    """The file of a model if its suffix is one that onnxruntime recognizes, so that onnxruntime can open it itself."""
     path = Path(model) if isinstance(model, str | os.PathLike) else None
     return path if path is not None and path.suffix.lower() in (".onnx", ".ort") else None
 
 
 def check_feeds(graph: Graph, feeds: Mapping[str, Any]) -> dict[Value, Any]:
-    """What every input of a graph is fed, defaults included. UsageError where a name, type or shape does not fit."""
+    """The value fed to every input of a graph, defaults included. Raises UsageError if a name, type or shape does not fit."""
     inputs = {v.name: v for v in graph.inputs}
     unknown = [name for name in feeds if name not in inputs]
     if unknown:
@@ -269,7 +272,7 @@ def check_feeds(graph: Graph, feeds: Mapping[str, Any]) -> dict[Value, Any]:
 
 
 def check_feed(value: Value, fed: Any) -> Any:
-    """What is fed for an input, as an array where the input is a tensor. UsageError if type or shape do not fit."""
+    """The value fed to an input, as an array if the input is a tensor. Raises UsageError if type or shape do not fit."""
     if not isinstance(value.type, TensorType):
         return fed
     array = np.asarray(fed)
@@ -278,7 +281,7 @@ def check_feed(value: Value, fed: Any) -> Any:
 
 
 def check_type(value: Value, given: np.dtype[Any], dims: tuple[int, ...]) -> DType | None:
-    """The element type of an array of this type and shape. UsageError if it does not fit the input or output."""
+    """The element type of an array with this type and shape. Raises UsageError if it does not fit the input or output."""
     wanted = value.type
     if not isinstance(wanted, TensorType):
         return None
@@ -299,7 +302,9 @@ _element_type = lru_cache(maxsize=64)(DType.of)
 
 
 def _named(graph: Graph, name: str) -> list[Value]:
-    """The value of this name, or what the node of this name makes. UsageError where there is none that a run can return."""
+    """The value with this name, or the outputs of the node with this name. Raises UsageError if there is none that a run can
+    return.
+    """
     if name in graph.initializers:
         return [graph.initializers[name]]
     for node in graph:
@@ -325,7 +330,7 @@ def _default(value: Value) -> Any:
 
 
 def _result(value: Any, fed: list[Any]) -> Any:
-    """An output as an array of its own: never a view of a weight, of an input, or of another output's memory."""
+    """An output as an array of its own: never a view of a weight, of an input, or of the memory of another output."""
     if value is None or isinstance(value, (list, dict)):
         return value
     array = np.asarray(value)

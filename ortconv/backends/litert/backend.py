@@ -1,4 +1,4 @@
-"""The backend itself: what it claims, and how it runs."""
+"""The backend "litert": the partitions that it claims, and how it runs them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from ortconv.tflite.translate import refused
 
 
 class LiteRt:
-    """Runs what the NNAPI execution provider would take, and LiteRT has, too, as .tflite models on LiteRT's CPU kernels.
+    """Runs partitions as .tflite models on LiteRT's CPU kernels. It takes nodes that both the NNAPI execution provider and LiteRT
+    support.
 
-    `settings` choose the kernels: "reference" the plain ones, "default" those that an app gets, XNNPACK among them.
+    `settings` select the kernels: "reference" the plain ones, "default" those that an app gets, XNNPACK among them.
     """
 
     name = "litert"
@@ -44,7 +45,7 @@ class LiteRt:
         return None
 
     def claim(self, graph: Graph) -> Claim:
-        """The partitions of a graph, without the nodes that the NNAPI runtime or LiteRT refuses."""
+        """The partitions of a graph, without nodes that the NNAPI runtime or LiteRT refuses."""
         return self._nnapi.claim(graph, refuse=lambda model: ((o, f"LiteRT: {why}") for o, why in refused(model)))
 
     def objections(self, node: Node) -> Iterator[str]:
@@ -54,7 +55,7 @@ class LiteRt:
             yield reason
 
     def export(self, region: Region) -> Exported:
-        """The .tflite file that a partition becomes."""
+        """The .tflite file for a partition."""
         return export(region, self._nnapi.lower(region))
 
     def compile(self, region: Region) -> Program:
@@ -69,7 +70,7 @@ class LiteRtProgram:
         content = b"".join(exported.segments)
         self._loaded = LiteRtModel(exported.model, content, settings)
         self._inputs = [exported.region.inputs.index(value) for value in exported.lowered.inputs]
-        self._lock = threading.Lock()  # an interpreter has one memory
+        self._lock = threading.Lock()  # an interpreter has a single memory
 
     def run(self, inputs: Sequence[Any]) -> list[Array | None]:
         """The region's outputs; None for a value that the model does not compute."""

@@ -16,7 +16,7 @@ from ortconv.tflite.writer import serialize
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A partition in LiteRT's terms: its nodes, the model, and the bytes of its file."""
+    """A partition as a LiteRT model: its nodes, the model, and the bytes of its file."""
 
     region: Region
     lowered: Lowered
@@ -25,7 +25,7 @@ class Exported:
 
 
 def export(region: Region, lowered: Lowered) -> Exported:
-    """BackendError where LiteRT cannot be given the partition."""
+    """Convert a lowered partition. Raises BackendError if LiteRT cannot represent it."""
     outputs: dict[int, str] = {}
     for value, place in zip(lowered.outputs, lowered.places, strict=True):
         if place is not None:

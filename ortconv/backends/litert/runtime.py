@@ -1,4 +1,4 @@
-"""Google's LiteRT in the package ai-edge-litert, which nothing else imports."""
+"""Google's LiteRT in the package ai-edge-litert. Only this module imports it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ortconv.ir.tensor import Array
 from ortconv.tflite.model import TfliteModel
 
 KERNELS = {"": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "reference": "BUILTIN_REF", "default": "BUILTIN"}
-"""Sets of kernels by setting: LiteRT's optimized ones, its reference ones, and an app's default, which adds XNNPACK."""
+"""Sets of kernels by setting: LiteRT's optimized kernels, its reference kernels, and the default of an app, which adds XNNPACK."""
 
 
 def interpreter() -> Any:
-    """The module of LiteRT's interpreter. It says nothing of its own on stderr."""
+    """The module of LiteRT's interpreter, with its messages on stderr switched off."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from ai_edge_litert import interpreter as module
 
@@ -32,7 +32,7 @@ def version() -> str:
 
 
 class LiteRtModel:
-    """A .tflite model, loaded. BackendError with what LiteRT says where it does not load or run it."""
+    """A loaded .tflite model. Raises BackendError with LiteRT's message if LiteRT cannot load or run it."""
 
     def __init__(self, model: TfliteModel, content: bytes, settings: str = "") -> None:
         module = interpreter()
@@ -48,7 +48,7 @@ class LiteRtModel:
             raise _said("does not load the model", error) from error
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """The outputs for inputs in the order of the signature."""
+        """The outputs for inputs given in the order of the signature."""
         try:
             self._resize([array.shape for array in inputs])
             for number, array in zip(self._ends[0], inputs, strict=True):

@@ -1,5 +1,4 @@
-"""The backend "nnapi": partitions of a model lowered to NNAPI models, as ONNX Runtime's execution provider lowers them.
+"""The backend "nnapi": lowers partitions of a model to NNAPI models in the same way as ONNX Runtime's execution provider.
 
-`lower` turns a region into a model by the tables of lowerings, one module for each family of operators; `backend` compiles
-and runs it.
+`lower` turns a region into a model with tables of lowerings, one module per family of operators; `backend` compiles and runs it.
 """

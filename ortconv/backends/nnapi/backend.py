@@ -1,4 +1,4 @@
-"""The backend itself: what it claims, on which devices, and how it runs."""
+"""The backend "nnapi": the partitions that it claims, its devices, and how it runs."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ FLAGS = {"USE_FP16": "fp16", "USE_NCHW": "nchw", "CPU_DISABLED": "cpu_disabled",
 """Flags of ONNX Runtime's execution provider, and the options that they set."""
 
 ACCELERATOR = {"name": "sim-any", "fp16": True, "performance": {"default": {"exec_time": 0.5, "power_usage": 0.5}}}
-"""The device where none is named: it takes everything, and computes relaxed float32 in float16."""
+"""The accelerator that is used if no device is named: it supports everything, and computes relaxed float32 in float16."""
 
 DYNAMIC_ROOM = 1024
-"""Elements that an output of unknown shape is given room for at first."""
+"""Elements for which memory is first allocated if the shape of an output is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class NnapiOptions:
-    """The flags of ONNX Runtime's execution provider, and the phone to imagine.
+    """The flags of ONNX Runtime's execution provider, and the simulated phone.
 
-    `feature_level` is that of its NNAPI runtime, see Target; `devices` are profiles of its accelerators; `burst` runs all
-    executions in one burst; `cache` is a directory for what devices compile. UsageError for flags that exclude each other.
+    `feature_level` is that of the NNAPI runtime, see Target; `devices` are profiles of its accelerators. `burst` runs all
+    executions in one burst. `cache` is a directory for compiled models. Raises UsageError for flags that exclude each other.
     """
 
     fp16: bool = False
@@ -68,9 +68,9 @@ class NnapiOptions:
 
 
 def flags_of(names: str) -> dict[str, Any]:
-    """Options from flags with commas, + or | between them, with or without NNAPI_FLAG_ and USE_, in any case.
+    """Parse flags separated by commas, + or |, with or without NNAPI_FLAG_ and USE_, in any case.
 
-    UsageError for an unknown one.
+    Raises UsageError for an unknown flag.
     """
     found: dict[str, Any] = {}
     for name in filter(None, (part.strip() for part in re.split("[,+|]", names))):
@@ -83,7 +83,7 @@ def flags_of(names: str) -> dict[str, Any]:
 
 
 class Nnapi:
-    """Runs the partitions that ONNX Runtime's NNAPI execution provider would take as NNAPI models."""
+    """Runs as NNAPI models the partitions that ONNX Runtime's NNAPI execution provider would take."""
 
     name = "nnapi"
     fallback = "numpy"
@@ -103,7 +103,7 @@ class Nnapi:
 
     @property
     def targets(self) -> list[Device]:
-        """The devices that models may use; the CPU last."""
+        """The devices that models may use, with the CPU last."""
         cpu = nnapi.get_device("nnapi-reference")
         if self.options.cpu_only:
             return [cpu]
@@ -111,12 +111,12 @@ class Nnapi:
 
     @property
     def level(self) -> int:
-        """The effective feature level: at most that of the best device. Devices are known from level 29 on."""
+        """The effective feature level: at most that of the best device. Device selection exists from level 29 on."""
         runtime = self.options.feature_level
         return runtime if runtime < 29 else min(runtime, max(int(d.level) for d in self.targets))
 
     def claim(self, graph: Graph, refuse: Refuse | None = None) -> Claim:
-        """The partitions of a graph, without the nodes that the NNAPI runtime, or `refuse`, refuses."""
+        """The partitions of a graph, without nodes that the NNAPI runtime, or `refuse`, refuses."""
         target = Target(feature_level=self.level, stop_ops=self.options.stop_ops, use_nchw=self.options.nchw)
         with self._phone(), guarded(graph, "dividing the graph"):
             return claim(graph, target, refuse)
@@ -136,20 +136,22 @@ class Nnapi:
             raise self._failed(region, error) from error
 
     def lower(self, region: Region) -> Lowered:
-        """The model that a partition becomes."""
+        """The model for a partition."""
         with self._phone(), guarded(region.nodes, "lowering to NNAPI"):
             return lower(region, self.level, self.options.nchw, self.options.fp16)
 
     @contextmanager
     def _phone(self) -> Iterator[None]:
-        """The NNAPI runtime with the level and the devices of the options."""
+        """Use an NNAPI runtime with the feature level and the devices of the options."""
         level = FeatureLevel(self.options.feature_level)
         with override(feature_level=level), nnapi.registered(*self.accelerators):
             yield
 
     @mark("LA", "PC", "compile")
     def _compiled(self, lowered: Lowered) -> nnapi.Compilation:
-        """For the devices of the flags where they leave some out: those must then take all operations between them."""
+        """Compile a model. If the flags exclude devices, the others together must support all operations; else BackendError is
+        raised.
+        """
         options, named = self.options, None
         if (options.cpu_only or options.cpu_disabled) and options.feature_level >= 29:
             named = self.targets
@@ -171,7 +173,7 @@ class Nnapi:
 
 
 class NnapiProgram:
-    """A compiled partition: what it was lowered to, its compilation, and the number of executions so far."""
+    """A compiled partition: its lowered model, its compilation, and the number of executions so far."""
 
     def __init__(self, lowered: Lowered, compilation: nnapi.Compilation, region: Region, burst: bool) -> None:
         self.lowered = lowered
@@ -183,9 +185,9 @@ class NnapiProgram:
 
     @mark("LA", "PE", "run")
     def run(self, inputs: Sequence[Any]) -> list[Array | None]:
-        """One execution: inputs copied in, outputs copied back; None for a value that the model does not compute.
+        """Execute once: copy the inputs in, and the outputs back. The result is None for a value that the model does not compute.
 
-        BackendError where the execution fails.
+        Raises BackendError if the execution fails.
         """
         rooms = [_room(kind) for kind in self.lowered.model.output_types]
         while True:
@@ -202,14 +204,16 @@ class NnapiProgram:
         ]
 
     def close(self) -> None:
-        """Free the compilation and what belongs to it. The program cannot run again."""
+        """Free the compilation and its resources. The program cannot run again."""
         if self._burst is not None:
             self._burst.close()
         self.compilation.close()
         self.lowered.model.close()
 
     def _executed(self, inputs: Sequence[Any], rooms: Sequence[tuple[int, ...]]) -> list[Array]:
-        """The outputs of the model, with room for such shapes. OutputTooSmallError where that is not enough."""
+        """The outputs of the model; memory is allocated for outputs of the shapes `rooms`. Raises OutputTooSmallError if it is too
+        small.
+        """
         kinds = self.lowered.model.output_types
         results = [np.empty(room, kind.type.dtype) for kind, room in zip(kinds, rooms, strict=True)]
         with nnapi.Execution(self.compilation) as execution:
@@ -221,8 +225,8 @@ class NnapiProgram:
             return [_cut(result, execution.get_output_operand_dimensions(i)) for i, result in enumerate(results)]
 
     def _compute(self, execution: nnapi.Execution) -> None:
-        """One at a time. The execution provider starts an execution and waits for it; here that ends in the same way without a
-        second thread, whose core would not have the data in its cache.
+        """Run one execution at a time. The execution provider starts an execution and waits for it. Here it is computed directly,
+        because the core of a second thread would not have the data in its cache.
         """
         with self._lock:
             if self._burst is not None:
@@ -236,17 +240,17 @@ class NnapiProgram:
 
 
 def _room(kind: OperandType) -> tuple[int, ...]:
-    """The shape of an output, or a number of elements to try where NNAPI does not know it."""
+    """The shape of an output. If NNAPI does not know it, a number of elements for the first attempt."""
     return kind.dims if kind.is_known else (DYNAMIC_ROOM,)
 
 
 def _cut(result: Array, dims: tuple[int, ...]) -> Array:
-    """The elements that were written, in their shape."""
+    """The written elements, in their shape."""
     return result if result.shape == dims else result.reshape(-1)[: math.prod(dims)].reshape(dims)
 
 
 def shaped(result: Array, place: OutputPlace, value: Value) -> Array:
-    """A result as ONNX has it; what NNAPI has as [1] may be a number."""
+    """A result in ONNX's shape and axis order; NNAPI represents a scalar as [1]."""
     if place.order is not None:
         return np.ascontiguousarray(result.transpose(place.order))
     return result.reshape(()) if value.rank == 0 else result

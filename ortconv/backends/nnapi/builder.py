@@ -1,4 +1,4 @@
-"""Building an NNAPI model from values of a graph: operands, constants, layouts and activations."""
+"""Builds an NNAPI model from values of a graph: operands, constants, layouts and activations."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ortconv.nnapi import FuseCode, Operand, OperandType, Operation
 TO_NHWC = (0, 2, 3, 1)
 TO_NCHW = (0, 3, 1, 2)
 PADDING = 16
-"""Bytes that initializers in shared memory are aligned to."""
+"""Alignment in bytes of initializers in shared memory."""
 COPIED = 128
-"""Constants of up to this many bytes are copied into the model."""
+"""Constants up to this size in bytes are copied into the model."""
 
 Quantization = tuple[float, int]
 """Scale and zero point."""
@@ -28,14 +28,15 @@ Quantization = tuple[float, int]
 TYPES = {
     DType.FLOAT: Operand.TENSOR_FLOAT32, DType.INT32: Operand.TENSOR_INT32, DType.UINT8: Operand.TENSOR_QUANT8_ASYMM,
 }  # fmt: skip
-"""What a tensor of a graph can be to NNAPI."""
+"""NNAPI's operand types for element types of tensors."""
 
 
 class Builder:
-    """A model in the making.
+    """An NNAPI model under construction.
 
-    A value has an operand in ONNX's order of dimensions, or as an image (NHWC, unless `nchw`), or both: a transpose is added when
-    the one that is missing is asked for. `activations` are the fused ones, by the values that they read.
+    A value can have an operand in ONNX's order of dimensions, another one as an image (NHWC, unless `nchw`), or both. If the
+    requested one is missing, a transpose of the other is added. `activations` are the fused activations by the values that they
+    read.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Builder:
         self.nchw = nchw
         self.model = nnapi.Model()
         self.names: dict[int, str] = {}
-        """Of the values behind operands."""
+        """Names of values by operand index."""
         self.constants: set[int] = set()
         self._quantization = dict(quantization or {})
         self._activations = activations or {}
@@ -60,7 +61,7 @@ class Builder:
     # ------------------------------------------------------------------ values
 
     def operand(self, value: Value, image: bool = False) -> int:
-        """The operand of a value that was made before, or is constant."""
+        """The operand of a value that is constant or has an operand already. Raises BackendError otherwise."""
         image = image and not self.nchw
         found = self._operands.get((value, image))
         if found is None:
@@ -78,17 +79,17 @@ class Builder:
         return found
 
     def image(self, value: Value) -> int:
-        """The operand of a batch of images in the layout of the model."""
+        """The operand of a batch of images, in the model's image layout."""
         return self.operand(value, True)
 
     def is_image(self, value: Value) -> bool:
-        """Whether a value exists as an NHWC image alone."""
+        """True if the only operand of a value is an NHWC image."""
         return (value, True) in self._operands and (value, False) not in self._operands
 
     def make(self, value: Value, image: bool = False, like: int | None = None) -> int:
-        """The operand that an operation is to write a value into.
+        """Add an operand for a value that an operation will write.
 
-        8-bit values nobody gives a quantization have that of the operand `like`.
+        Without quantization parameters of its own, an 8-bit value inherits those of operand `like`.
         """
         image = image and not self.nchw
         dims = _dims(value, image)
@@ -98,16 +99,16 @@ class Builder:
         return index
 
     def found(self, value: Value) -> tuple[int | None, bool]:
-        """The operand of a value as it is, None where there is none, and whether it is an NHWC image."""
+        """(existing operand of a value, or None; True if it is an NHWC image)."""
         image = self.is_image(value)
         return self._operands.get((value, image)), image
 
     def lacks(self, value: Value) -> bool:
-        """Whether a value was not made yet, and is no constant."""
+        """True if a value is not constant and has no operand yet."""
         return not _is_constant(value) and self.found(value)[0] is None
 
     def alias(self, value: Value, source: Value) -> None:
-        """Let a value be another one."""
+        """Give a value the operands of another one."""
         self._operands |= {
             (value, image): self._operands[source, image]
             for image in (False, True)
@@ -117,7 +118,7 @@ class Builder:
             self._bind(value, False, self.operand(source))
 
     def copy(self, index: int) -> int:
-        """Another operand with the elements of one, which the model can return."""
+        """A new operand with the elements of another one, which the model can return."""
         made = self.temporary(self.kind(index))
         self.add(Operation.RESHAPE, [index, self.ints(self.dims(index))], [made])
         return made
@@ -150,11 +151,11 @@ class Builder:
         return self.kind(index).dims
 
     def temporary(self, kind: OperandType, dims: Sequence[int] | None = None) -> int:
-        """An operand of a type for a result that is no value of the graph."""
+        """Add an operand of this type for a result that is not a value of the graph."""
         return self.model.add_operand(kind if dims is None else kind.with_dims(dims))
 
     def constant(self, array: Array, quantization: Quantization | None = None) -> int:
-        """A float32, int32 or quantized uint8 tensor; a number becomes a tensor of one element."""
+        """Add a constant tensor of type float32, int32 or quantized uint8. A scalar becomes a tensor of one element."""
         type = TYPES.get(DType.of(array.dtype))
         if type is None or (type is Operand.TENSOR_QUANT8_ASYMM and quantization is None):
             raise BackendError(f"NNAPI has no constants of {array.dtype} without quantization", backend="nnapi")
@@ -162,7 +163,7 @@ class Builder:
         return self.tensor(OperandType(type, array.shape, *(quantization or ())), array)
 
     def tensor(self, kind: OperandType, array: Array, scales: tuple[int, Sequence[float]] | None = None) -> int:
-        """A constant of any type; `scales` are a dimension and the scales along it. Large ones go to shared memory."""
+        """Add a constant of any type. `scales` are a dimension and the scales along it. Large constants go to shared memory."""
         index = self.model.add_operand(kind)
         self.constants.add(index)
         if scales is not None:
@@ -174,7 +175,7 @@ class Builder:
         return index
 
     def ints(self, values: Sequence[int]) -> int:
-        """A vector of int32."""
+        """Add a vector of int32."""
         return self.constant(np.array(values, np.int32))
 
     def int32(self, value: int) -> int:
@@ -199,23 +200,23 @@ class Builder:
         self.model.add_operation(code, inputs, outputs)
 
     def layout_flag(self) -> list[int]:
-        """The operand that selects NCHW, where the feature level has it."""
+        """The operand that selects NCHW, as a list; empty below feature level 29, which lacks it."""
         return [self.boolean(self.nchw)] if self.level > 28 else []
 
     def activation(self, unit: NodeUnit) -> int:
-        """The fuse code of the activation behind a unit."""
+        """The operand with the fuse code of the activation after a unit."""
         fused = self._activations.get(unit.target.out)
         return self.int32(FuseCode.NONE if fused is None else fused[0])
 
     def result(self, unit: NodeUnit) -> Value:
-        """What a unit makes, its fused activation included."""
+        """The output of a unit, or of its fused activation."""
         made = unit.outputs[0]
         assert made is not None
         fused = self._activations.get(made.value)
         return made.value if fused is None else fused[1]
 
     def finish(self, inputs: Sequence[int], outputs: Sequence[int], relaxed: bool, to_run: bool = True) -> None:
-        """The model finished, its large constants in one memory. A model that is not `to_run` has zeros for them, and no copy."""
+        """Finish the model. Its large constants share one memory; unless `to_run`, they are zeros and are not copied."""
         sizes = [-(-array.nbytes // PADDING) * PADDING for _, array in self._pool]
         starts = np.cumsum([0, *sizes]).tolist() if to_run else [0] * len(sizes)
         memory = np.zeros(sum(sizes) if to_run else max(sizes, default=0), np.uint8)
@@ -236,21 +237,21 @@ Lowering = Callable[[Builder, NodeUnit], None]
 
 
 def value_of(unit: NodeUnit, slot: int = 0) -> Value:
-    """The tensor at an input that is there."""
+    """The tensor at an input that is present."""
     value = unit.input(slot)
     assert value is not None
     return value
 
 
 def shape_of(value: Value) -> tuple[int, ...]:
-    """The dimensions of a value whose unit was found to have fixed ones."""
+    """The shape of a value that is known to be static."""
     shape = value.static_shape
     assert shape is not None
     return shape
 
 
 def constant_ints(unit: NodeUnit, slot: int, attribute: str = "") -> list[int] | None:
-    """A list of integers from a constant input, or from an attribute in older versions; None where there is neither."""
+    """Integers from a constant input, or from an attribute in older versions; None if both are absent."""
     const = unit.constant(slot)
     if const is not None:
         return [int(v) for v in const.numpy().ravel()]
@@ -259,12 +260,12 @@ def constant_ints(unit: NodeUnit, slot: int, attribute: str = "") -> list[int] |
 
 
 def _is_constant(value: Value) -> bool:
-    """Whether a value is always the same, in dense form or not."""
+    """True if a value is constant, dense or sparse."""
     return value.const is not None and not value.is_input
 
 
 def _dims(value: Value, image: bool) -> tuple[int, ...]:
-    """Dimensions as NNAPI has them: 0 for unknown ones, [1] for a number."""
+    """Dimensions in NNAPI's notation: 0 for an unknown dimension, [1] for a scalar."""
     if value.shape is None:
         return (0,) * 4 if image else ()
     return tuple(d if isinstance(d, int) else 0 for d in value.shape) or (1,)

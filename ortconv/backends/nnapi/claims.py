@@ -1,4 +1,4 @@
-"""What NNAPI is given of a graph: the provider's partitions, without the units that the NNAPI runtime refuses."""
+"""The groups of nodes that NNAPI gets: the provider's partitions without units that the NNAPI runtime refuses."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ortconv.runtime.backend import Claim, Region
 from ortconv.runtime.placement import make_region, reads
 
 OLDEST_WITH_EMPTY = 29
-"""The feature level from which on a tensor may have no elements."""
+"""The first feature level at which a tensor may have no elements."""
 
 
 Refuse = Callable[[Model], Iterable[tuple[ModelOperation, str]]]
-"""The operations of a finished model that somebody else has to take, too, and does not; and why."""
+"""Returns the operations of a finished model that another runtime refuses, with reasons."""
 
 
 def claim(graph: Graph, target: Target, refuse: Refuse | None = None) -> Claim:
-    """The groups of nodes that become models, and why not each of the other nodes."""
+    """The groups of nodes that become models, and the reason against each other node."""
     found = partition(graph, target, anew=True)
     refused = {node: "; ".join(o.message for o in v.objections) for node, v in found.verdicts.items() if not v.taken}
     waiting = [part.units for part in reversed(found.partitions)]
@@ -54,7 +54,9 @@ def region_of(graph: Graph, units: Sequence[NodeUnit]) -> Region:
 
 @mark("LA", "PP", "draft")
 def refusals(region: Region, level: int, nchw: bool, refuse: Refuse | None = None) -> dict[Node, str]:
-    """The nodes of a partition that the runtime refuses, and why: all that can be seen at once. Without them there may be more."""
+    """The nodes of a partition that the runtime refuses, with reasons. Only those found at once:
+    without them, more may be refused.
+    """
     empty = dict(_cannot_be_empty(region, level))
     if empty:
         return empty
@@ -73,8 +75,8 @@ def refusals(region: Region, level: int, nchw: bool, refuse: Refuse | None = Non
 
 
 def _cannot_be_empty(region: Region, level: int) -> Iterator[tuple[Node, str]]:
-    """The nodes that have a tensor without elements where NNAPI knows none: below a feature level, and among a model's inputs,
-    since to NNAPI a dimension of 0 is unknown until an operation makes the tensor.
+    """Nodes with a tensor without elements that NNAPI cannot represent. Below level 29 this is any tensor; from then on only inputs
+    of the model, since NNAPI reads a dimension of 0 as unknown until an operation writes the tensor.
     """
     is_old = level < OLDEST_WITH_EMPTY
     why = f"knows no such tensors below level {OLDEST_WITH_EMPTY}" if is_old else "cannot be fed it"
@@ -89,7 +91,7 @@ def _cannot_be_empty(region: Region, level: int) -> Iterator[tuple[Node, str]]:
 
 
 def _regrouped(members: Sequence[NodeUnit], refused: Collection[Node]) -> list[tuple[NodeUnit, ...]]:
-    """The groups that a partition falls into without the units of refused nodes. No path leads from a group back into it."""
+    """The groups that remain of a partition without the units of refused nodes. No path leads from a group back into it."""
     number = {node: u for u, unit in enumerate(members) for node in unit.nodes}
     before = [sorted(_producers(unit, number) - {u}) for u, unit in enumerate(members)]
     _, groups = group_by_wave(before, lambda u, in_group: members[u].target not in refused)

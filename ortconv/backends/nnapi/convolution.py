@@ -1,4 +1,4 @@
-"""Convolutions, and the weights and biases that matrix products share with them."""
+"""Convolutions, and the weights and biases that matrix products have in common with them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def conv(b: Builder, unit: NodeUnit) -> None:
 
 
 def pair(unit: NodeUnit, name: str) -> Pair:
-    """An attribute with a number for rows and one for columns, 1 by default."""
+    """An attribute with one number for rows and one for columns; the default is 1."""
     rows, columns = unit.target.attr(name, (1, 1))
     return rows, columns
 
@@ -51,7 +51,7 @@ def pair(unit: NodeUnit, name: str) -> Pair:
 def padding(
     b: Builder, unit: NodeUnit, size: Sequence[int], window: Sequence[int], strides: Pair, dilations: Pair = (1, 1)
 ) -> list[int]:
-    """One operand with an implicit padding code where that is equivalent, else left, right, top and bottom."""
+    """The operands for padding: an implicit padding code if it is equivalent, else left, right, top and bottom."""
     mode = unit.target.attr("auto_pad", "NOTSET")
     pads = tuple(unit.target.attr("pads", (0, 0, 0, 0)))
     same = [_same(n, k, by, d) for n, k, by, d in zip(size, window, strides, dilations, strict=True)]
@@ -65,14 +65,14 @@ def padding(
 
 
 def _same(size: int, window: int, stride: int, dilation: int) -> int:
-    """The cells of padding for ceil(size / stride) windows."""
+    """Total padding for ceil(size / stride) windows."""
     return max(0, (-(-size // stride) - 1) * stride + (window - 1) * dilation + 1 - size)
 
 
 def weights(b: Builder, unit: NodeUnit, slot: int, arranged: Callable[[Array], Array], channel: int) -> int:
-    """Constant weights in another arrangement, with the output channels in dimension `channel`.
+    """Constant weights, rearranged by `arranged`, with the output channels in dimension `channel`.
 
-    int8 weights with one scale become uint8; those with several stay as they are.
+    int8 weights with a single scale are converted to uint8; those with several scales are unchanged.
     """
     operand, const = unit.inputs[slot], unit.constant(slot)
     assert operand is not None
@@ -91,7 +91,7 @@ def weights(b: Builder, unit: NodeUnit, slot: int, arranged: Callable[[Array], A
 
 
 def bias(b: Builder, unit: NodeUnit, size: int, x: int, w: int) -> int:
-    """The third input as a vector; zeros where there is none. Quantized: in units of the product of both scales."""
+    """The third input as a vector; zeros if it is absent. Quantized biases have the product of both scales as their scale."""
     const, value = unit.constant(2), unit.input(2)
     if is_quantized(unit):
         scale = np.float32(b.kind(x).scale) * np.float32(b.kind(w).scale)

@@ -1,4 +1,4 @@
-"""Elementwise arithmetic and activations, in whichever layout their inputs have."""
+"""Elementwise arithmetic and activations, in the layout of their inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ortconv.nnapi import FuseCode, Operand, OperandType, Operation
 from ortconv.partition.units import clip_limits
 
 FUSE_CODES = {(0.0, float("inf")): FuseCode.RELU, (-1.0, 1.0): FuseCode.RELU1, (0.0, 6.0): FuseCode.RELU6}
-"""Activations by their bounds."""
+"""Fused activations by their bounds."""
 
 ACTIVATIONS = {
     FuseCode.RELU: Operation.RELU, FuseCode.RELU1: Operation.RELU1, FuseCode.RELU6: Operation.RELU6,
@@ -28,7 +28,7 @@ def unary(b: Builder, unit: NodeUnit, code: Operation) -> None:
 
 
 def activation(b: Builder, unit: NodeUnit) -> None:
-    """A Relu or Clip that no operation before it took in."""
+    """A Relu or Clip that is not fused into the operation before it."""
     unary(b, unit, ACTIVATIONS[fuse_code(unit)])
 
 
@@ -47,7 +47,7 @@ def binary(b: Builder, unit: NodeUnit, code: Operation, fuses: bool = False) -> 
 
 
 def _fits(b: Builder, value: Value) -> bool:
-    """Whether a value can be broadcast as, or against, an image."""
+    """True if a value can take part in a broadcast of images."""
     return value.rank == 4 or value.constant is not None or value.static_shape in ((), (1,))
 
 

@@ -1,4 +1,4 @@
-"""A region of a graph as an NNAPI model."""
+"""Lowers a region of a graph to an NNAPI model."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from ortconv.runtime.placement import is_needed
 FAMILIES = (convolution, elementwise, matmul, movement, normalization, pooling, quantization, resize)
 
 LOWERINGS: dict[str, Lowering] = {op: lowering for family in FAMILIES for op, lowering in family.LOWERINGS.items()}
-"""How each operator is lowered, by ONNX op type."""
+"""Lowering functions by ONNX op type."""
 
 FUSING = frozenset(
     {"Conv", "Add", "Sub", "Mul", "Div", "Gemm", "MatMul", "AveragePool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool",
      "BatchNormalization"}
 )  # fmt: skip
-"""Operators whose operations take in the activation behind them."""
+"""Operators whose NNAPI operations can fuse the activation after them."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputPlace:
-    """Where a result of a region lies: the number of the model's output, and the order of its axes where that is another one."""
+    """Position of a result: the index of the model's output, and the order of its axes if it must be transposed."""
 
     output: int
     order: tuple[int, ...] | None = None
@@ -52,9 +52,9 @@ class OutputPlace:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A finished model. `inputs` are the values that it is fed, `names` are values behind operands.
+    """A finished model. `inputs` are the values fed to it; `names` are names of values by operand.
 
-    `outputs` are the region's results, `places` say where each one lies: None for a value that the model does not compute.
+    `outputs` are the region's results, and `places` their positions: None for a value that the model does not compute.
     """
 
     model: nnapi.Model
@@ -65,7 +65,7 @@ class Lowered:
 
 
 class RefusedError(BackendError):
-    """NNAPI refuses some nodes of a region: a unit, or all of them where no unit is at fault."""
+    """NNAPI refuses nodes of a region: those of a unit, or all nodes if no single unit is at fault."""
 
     def __init__(self, nodes: Sequence[Node], reason: str) -> None:
         super().__init__(f"{nodes[-1].label} cannot be lowered: {reason}", backend="nnapi")
@@ -74,7 +74,7 @@ class RefusedError(BackendError):
 
 @mark("LA", "PP", "lower")
 def lower(region: Region, level: int, nchw: bool = False, relaxed: bool = False) -> Lowered:
-    """The model for a claimed region. RefusedError where NNAPI cannot express it at this feature level."""
+    """Lower a claimed region. Raises RefusedError if NNAPI cannot express it at this feature level."""
     if not region.units:
         raise RefusedError(region.nodes, "no claim groups its nodes into units")
     draft = Draft(region, level, nchw)
@@ -84,7 +84,7 @@ def lower(region: Region, level: int, nchw: bool = False, relaxed: bool = False)
 
 
 class Draft:
-    """A claimed region that is being lowered. `refused` has an error for each unit that cannot be."""
+    """A claimed region while it is lowered. `refused` has an error for each unit that cannot be lowered."""
 
     def __init__(self, region: Region, level: int, nchw: bool = False) -> None:
         self.region = region
@@ -93,7 +93,7 @@ class Draft:
         fused = _fused(self._members, region.outputs)
         absorbed = {result for _, result in fused.values()}
         self._builder = Builder(level, nchw, self._quantization(), fused)
-        self._makers: list[NodeUnit] = []  # of the operations
+        self._makers: list[NodeUnit] = []  # the unit of each operation
         self._inputs = self._fed()
         at_fault = {node for error in self.refused for node in error.nodes}
         for unit in self._members:
@@ -101,13 +101,14 @@ class Draft:
                 self._lower(unit)
 
     def finished(self, relaxed: bool = False, *, to_run: bool = True) -> Lowered:
-        """The model; one that is not `to_run` has zeros for large constants. RefusedError where NNAPI refuses it.
+        """Finish the model; unless `to_run`, large constants are zeros. Raises RefusedError if NNAPI refuses the model.
 
-        Results that nobody outside the region reads are only watched: they lie as the model has them, if it has them.
+        Results that no node outside the region reads are only observed: they keep the model's layout, and may not be computed at
+        all.
         """
         region, builder = self.region, self._builder
         inputs = [builder.operand(value) for value in self._inputs]
-        outputs: dict[int, int] = {}  # numbers by operand
+        outputs: dict[int, int] = {}  # output indices by operand
         try:
             places = self._places(inputs, outputs)
             builder.finish(inputs, list(outputs), relaxed, to_run)
@@ -117,7 +118,7 @@ class Draft:
         return Lowered(builder.model, self._inputs, region.outputs, in_order, builder.names)
 
     def _places(self, inputs: Sequence[int], outputs: dict[int, int]) -> dict[Value, OutputPlace | None]:
-        """Where each result lies; the operands that the model returns for them are added to `outputs`."""
+        """The position of each result. Operands that the model must return for them are added to `outputs`."""
         region, builder = self.region, self._builder
         inside = set(region.nodes)
         read = {value for value in region.outputs if is_needed(region.graph, value, inside)}
@@ -133,7 +134,7 @@ class Draft:
         return places
 
     def without_elements(self) -> Iterator[tuple[NodeUnit, str]]:
-        """The units of a finished model with an operation that is given a tensor without elements, and takes none; and why."""
+        """Units of a finished model with an operation that does not support its input without elements, with reasons."""
         model = self._builder.model
         for operation, unit in self._made():
             empty = [i for i in operation.inputs if (k := model.operands[i].kind).type.is_tensor and k.size == 0]
@@ -144,8 +145,8 @@ class Draft:
     def refused_by(
         self, refuse: Callable[[nnapi.Model], Iterable[tuple[ModelOperation, str]]]
     ) -> Iterator[tuple[NodeUnit, str]]:
-        """The units of a finished model with an operation that somebody else refuses, and why. Where it is none of a unit, but one
-        that turns a result, that is every unit.
+        """Units of a finished model with an operation that `refuse` rejects, with reasons. If the operation belongs to no unit but
+        copies or transposes a result, every unit is listed.
         """
         found = refuse(self._builder.model)
         reasons = {id(operation): reason for operation, reason in found}
@@ -155,14 +156,16 @@ class Draft:
             yield from ((unit, reason) for reason in reasons.values() for unit in self._members)
 
     def _made(self) -> Iterator[tuple[ModelOperation, NodeUnit]]:
-        """The operations of a finished model that units asked for. Those behind the last unit copy and turn results."""
+        """The operations of a finished model that belong to units. The operations after the last
+        unit copy and transpose results.
+        """
         model = self._builder.model
         for operation, added in zip(model.operations, model.client_order):
             if added < len(self._makers):
                 yield operation, self._makers[added]
 
     def _newest(self) -> tuple[Node, ...]:
-        """The unit with the operation of the highest feature level, where that is too high; else all nodes."""
+        """The nodes of the unit with the operation of the highest feature level if that exceeds the runtime's; else all nodes."""
         model = self._builder.model
         if model.level > properties().feature_level:
             for operation, unit in self._made():
@@ -173,7 +176,7 @@ class Draft:
     def _lower(self, unit: NodeUnit) -> None:
         builder = self._builder
         if self.refused and any(o is not None and builder.lacks(o.value) for o in unit.inputs):
-            return  # A unit before could not be lowered.
+            return  # A unit that produces an input could not be lowered.
         try:
             LOWERINGS[unit.op](builder, unit)
         except (NnapiError, BackendError) as error:
@@ -186,7 +189,7 @@ class Draft:
         self.refused.append(RefusedError(unit.nodes, str(error).removeprefix("backend nnapi: ")))
 
     def _fed(self) -> tuple[Value, ...]:
-        """What the model is fed, and not only has within it as numbers."""
+        """The values that the model gets as inputs. Values that it uses only as numbers, not as tensors, are left out."""
         read = {v for node in self.region.nodes for v in node.inputs}
         found = []
         for value in self.region.inputs:
@@ -202,7 +205,9 @@ class Draft:
         return tuple(found)
 
     def _quantization(self) -> dict[Value, Quantization]:
-        """Scale and zero point of the quantized tensors. A unit that disagrees about one that is no constant is refused."""
+        """Scale and zero point of the quantized tensors. Units that state other parameters for a tensor that is not constant are
+        refused.
+        """
         found: dict[Value, Quantization] = {}
         for unit in self._members:
             for operand in (*unit.inputs, *unit.outputs):
@@ -223,7 +228,7 @@ def _disagreement(operand: UnitOperand, one: Quantization, other: Quantization) 
 
 
 def _fused(members: Sequence[NodeUnit], outputs: Sequence[Value]) -> dict[Value, tuple[FuseCode, Value]]:
-    """Activations fused into the operation before them: their input, fuse code and output."""
+    """Activations fused into the operation before them: by input value, the fuse code and the output."""
     makers = {unit.target.out: unit for unit in members if _makes_one(unit)}
     found: dict[Value, tuple[FuseCode, Value]] = {}
     for unit in members:

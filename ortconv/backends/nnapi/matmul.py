@@ -33,7 +33,7 @@ def _per_channel(unit: NodeUnit) -> bool:
 
 
 def _pixels(b: Builder, unit: NodeUnit, x: int, turned: bool) -> None:
-    """A convolution of images of one pixel: FULLY_CONNECTED has no weights quantized per channel."""
+    """Write the product as a convolution of one-pixel images: FULLY_CONNECTED does not support weights quantized per channel."""
     rows, size = b.dims(x)
     w = weights(b, unit, 1, lambda array: (array if turned else array.T)[:, None, None, :], 0)
     out, one = b.make(b.result(unit)), b.int32(1)
@@ -53,7 +53,7 @@ def matmul(b: Builder, unit: NodeUnit) -> None:
 
 
 def _batched(b: Builder, unit: NodeUnit) -> None:
-    """Both sides split into matrices, one FULLY_CONNECTED for each pair, and the results joined."""
+    """Split both sides into matrices, multiply each pair with FULLY_CONNECTED, and join the results."""
     *batch, rows, size = shape_of(value_of(unit))
     columns = shape_of(value_of(unit, 1))[-1]
     count = math.prod(batch)
@@ -83,7 +83,7 @@ def _reshaped(b: Builder, x: int, dims: tuple[int, ...]) -> int:
 
 
 def _matrices(b: Builder, x: int) -> list[int]:
-    """The matrices of a stack of them."""
+    """Split a stack of matrices."""
     count, *dims = b.dims(x)
     parts = [x]
     if count > 1:

@@ -10,7 +10,7 @@ from ortconv.ir.units import NodeUnit
 from ortconv.nnapi import Operation
 
 NHWC_AXES = (0, 3, 1, 2)
-"""Where the axes of NCHW are in NHWC."""
+"""Position in NHWC of each axis of NCHW."""
 
 
 def concat(b: Builder, unit: NodeUnit) -> None:
@@ -24,7 +24,7 @@ def concat(b: Builder, unit: NodeUnit) -> None:
 
 
 def reshape(b: Builder, unit: NodeUnit) -> None:
-    """Reshape, Flatten and Unsqueeze alike: to the shape of the result."""
+    """Reshape, Flatten and Unsqueeze: RESHAPE to the shape of the result."""
     x = b.operand(value_of(unit))
     out = b.make(b.result(unit), like=x)
     b.add(Operation.RESHAPE, [x, b.ints(b.dims(out))], [out])
@@ -51,7 +51,7 @@ def identity(b: Builder, unit: NodeUnit) -> None:
 
 
 def gather(b: Builder, unit: NodeUnit) -> None:
-    """A single index is a vector of one to NNAPI, and its dimension is dropped behind."""
+    """GATHER. A scalar index becomes a vector of one element, and its dimension is removed from the result."""
     x, out = b.operand(value_of(unit)), b.result(unit)
     shape, indices = shape_of(value_of(unit)), shape_of(value_of(unit, 1))
     axis = unit.target.attr("axis", 0) % len(shape)
@@ -70,7 +70,7 @@ def gather(b: Builder, unit: NodeUnit) -> None:
 
 
 def slice_(b: Builder, unit: NodeUnit) -> None:
-    """SLICE where every step is 1 and the feature level has it, else STRIDED_SLICE."""
+    """SLICE if all steps are 1 and the feature level has it, else STRIDED_SLICE."""
     x = b.operand(value_of(unit))
     ranges = _ranges(unit)
     begin = b.ints([r.start for r in ranges])
@@ -85,7 +85,7 @@ def slice_(b: Builder, unit: NodeUnit) -> None:
 
 
 def _ranges(unit: NodeUnit) -> list[range]:
-    """The indices that a Slice takes along each dimension."""
+    """The indices that a Slice selects along each dimension."""
     shape = shape_of(value_of(unit))
     starts, ends = constant_ints(unit, 1) or [], constant_ints(unit, 2) or []
     axes = constant_ints(unit, 3) or list(range(len(starts)))

@@ -14,7 +14,7 @@ from ortconv.nnapi import FuseCode, Operation
 
 
 def batch_normalization(b: Builder, unit: NodeUnit) -> None:
-    """Scale, shift, mean and variance as one factor and one summand for each channel."""
+    """A multiplication and an addition per channel, computed from scale, bias, mean and variance."""
     value = value_of(unit)
     rank = len(shape_of(value))
     scale, shift, mean, variance = (_floats(unit, slot) for slot in (1, 2, 3, 4))
@@ -35,7 +35,7 @@ def _floats(unit: NodeUnit, slot: int) -> Array:
 
 
 def lrn(b: Builder, unit: NodeUnit) -> None:
-    """The radius is half of the size, rounded down, on both sides."""
+    """LOCAL_RESPONSE_NORMALIZATION. Its radius is half of the size, rounded down."""
     node = unit.target
     x, size = b.image(value_of(unit)), node.attr("size", 1)
     numbers = [node.attr("bias", 1.0), node.attr("alpha", 1e-4) / size, node.attr("beta", 0.75)]
@@ -46,7 +46,7 @@ def lrn(b: Builder, unit: NodeUnit) -> None:
 
 
 def softmax(b: Builder, unit: NodeUnit) -> None:
-    """Before version 13 over all dimensions from an axis on: between reshapes to a matrix and back."""
+    """SOFTMAX. Before version 13 it runs over all dimensions from an axis on: on a matrix between two RESHAPEs."""
     value, beta = value_of(unit), b.float32(1.0)
     x, shape = b.operand(value), shape_of(value) or (1,)
     if unit.since >= 13:

@@ -18,7 +18,7 @@ def pool(b: Builder, unit: NodeUnit, code: Operation) -> None:
 
 
 def whole(b: Builder, unit: NodeUnit, code: Operation) -> None:
-    """One window as large as the image."""
+    """Pooling with one window as large as the image."""
     rows, columns = shape_of(value_of(unit))[2:]
     _add(b, unit, code, [b.int32(PaddingCode.VALID)], (1, 1), (rows, columns))
 

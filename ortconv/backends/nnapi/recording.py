@@ -1,4 +1,4 @@
-"""The backend for those who want to look at its models."""
+"""A backend that gives access to the models that it runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ortconv.runtime.backend import Program, Region
 
 
 class RecordingBackend(Nnapi):
-    """Remembers the partitions that it compiled, in the order in which they run."""
+    """Keeps the partitions that it compiled, in the order in which they run."""
 
     def __init__(self, options: NnapiOptions | None = None) -> None:
         super().__init__(options)

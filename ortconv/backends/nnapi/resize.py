@@ -12,7 +12,7 @@ from ortconv.nnapi import Operation
 
 
 def resize(b: Builder, unit: NodeUnit) -> None:
-    """To the size of the result. Where the channels come last already, the tensor is an NHWC image as it is."""
+    """Resize to the size of the result. If the channels are last already, the tensor is an NHWC image and stays as it is."""
     value, out = value_of(unit), b.result(unit)
     _check_scales(unit, shape_of(value), shape_of(out))
     first = shape_of(value)[1] == shape_of(out)[1]
@@ -34,7 +34,7 @@ def resize(b: Builder, unit: NodeUnit) -> None:
 
 
 def _check_scales(unit: NodeUnit, shape: tuple[int, ...], resized: tuple[int, ...]) -> None:
-    """BackendError where the scales choose other elements than the lengths do: NNAPI knows the lengths only."""
+    """Raise BackendError if the scales select other elements than the lengths do: NNAPI uses only the lengths."""
     scales = unit.constant(2)
     corners = attribute(unit.target, "coordinate_transformation_mode") == "align_corners"
     if scales is None or not scales.size or corners or shape == resized:
@@ -53,7 +53,7 @@ def _check_scales(unit: NodeUnit, shape: tuple[int, ...], resized: tuple[int, ..
 
 
 ROUNDING = 1e-3
-"""What a position in the image may be off."""
+"""Tolerance of a coordinate in the image, in pixels."""
 
 
 LOWERINGS: dict[str, Lowering] = {"Resize": resize}

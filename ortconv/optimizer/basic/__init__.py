@@ -1,4 +1,4 @@
-"""The basic level: rewrites into standard ONNX operators, right for any execution provider."""
+"""The basic level: rewrites into standard ONNX operators, valid for any execution provider."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
 )
 
 FOR_CPU = frozenset(p.name for p in group_norm.PASSES)
-"""Names of the passes that take operators apart which an accelerator may take whole: they run once it has chosen."""
+"""Names of the passes that decompose operators which an accelerator may support as they are. They run after nodes are assigned."""
 
 OPT_IN: tuple[FunctionPass | RulePass, ...] = (*cast_chain.PASSES, *quantize_weights.PASSES)
-"""Passes that run only on request: they change the numbers."""
+"""Passes that run only on request, because they change the numbers."""
 
 INEXACT = frozenset(p.name for p in OPT_IN)
-"""Names of the passes that change the numbers by more than rounding does."""
+"""Names of the passes that change the numbers by more than rounding."""

@@ -1,4 +1,4 @@
-"""Chains of Casts between floating-point types, shortened although the type in between is narrower."""
+"""Shortens chains of Casts between floating-point types even if the inner type is narrower."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from ortconv.optimizer.pattern import Match, P
 
 @rule("LossyCastChainElimination", P("Cast", P("Cast", "x", name="inner", shared=True)))
 def eliminate_lossy_cast_chain(m: Match) -> Replacement:
-    """Cast(Cast(x, B), C)  ->  Cast(x, C) or x, for floating-point types, even where B rounds
+    """Cast(Cast(x, B), C)  ->  Cast(x, C) or x, for floating-point types, even if B rounds
 
     Counterpart: CastChainElimination (optimization.enable_cast_chain_elimination)
-    Differs: only between floating-point types: an integer or bool in between truncates, which is no matter of precision.
-    Opt-in: leaves out a rounding, so results are nearer to those of the wider type, but not those of the source.
+    Differs: only between floating-point types: an inner integer or bool truncates, which is more than a loss of
+        precision.
+    Opt-in: omits a rounding, so the results are nearer to those of the wider type, but differ from those of the source.
     """
     types = (m.x.dtype, m.inner.out.dtype, m.root.out.dtype)
     if not FLOATS.issuperset(types):

@@ -1,4 +1,4 @@
-"""Convolutions of one tensor that are added up, as blocks for training have them, become one convolution."""
+"""Merges sums of convolutions of the same tensor, as in blocks with branches for training, into one convolution."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _BATCH_NORM = P("BatchNormalization", "x", C("gamma"), C("beta"), C("mean"), C("
 
 @rule("ConvBranchFusion", P("Add", _CONV, _OTHER, commutative=True))
 def merge_convolutions(m: Match) -> Replacement:
-    """Conv(x, w, b) + Conv(x, v, c)  ->  Conv(x, w + v, b + c), where the window of one lies within that of the other
+    """Conv(x, w, b) + Conv(x, v, c)  ->  Conv(x, w + v, b + c), if the window of one lies within that of the other
 
-    An infinite x gives infinity where the sum has infinities of both signs, or 0 times infinity, and hence is NaN.
+    An infinite x may return infinity where the sum returns NaN, as infinity - infinity or 0 * infinity.
 
     Counterpart: none: beyond ONNX Runtime
     """
@@ -47,7 +47,7 @@ def merge_convolutions(m: Match) -> Replacement:
     P("Add", _CONV, "x", commutative=True),
 )
 def merge_skip(m: Match) -> Replacement:
-    """Conv(x, w, b) + BatchNormalization(x)  ->  Conv(x, w', b'); likewise Conv(x, w, b) + x
+    """Conv(x, w, b) + BatchNormalization(x)  ->  Conv(x, w', b'); also Conv(x, w, b) + x
 
     Counterpart: none: beyond ONNX Runtime
     """
@@ -67,7 +67,7 @@ def merge_skip(m: Match) -> Replacement:
 
 
 def _is_convolution(m: Match) -> bool:
-    """True if the matched Conv is one whose weights can be added to without loss: float16 would round them too far."""
+    """True if weights can be added to those of the matched Conv without loss. float16 would round them too much."""
     x: Value = m.x
     w = m.w.constant
     if w.dtype not in (DType.FLOAT, DType.DOUBLE) or w.rank < 3 or not w.size or x.rank != w.rank:
@@ -80,7 +80,9 @@ def _per_axis(node: Node, name: str, axes: int) -> tuple[int, ...]:
 
 
 def _merged(m: Match, taps: Array, pads: tuple[int, ...] | None, bias: Array | None) -> New | None:
-    """The matched Conv with the weights and bias of a smaller one, so padded, added to its own; None if it is not smaller."""
+    """The matched Conv with the weights `taps` and the bias of another convolution with these pads added to its own.
+    None if the other window does not lie within its own.
+    """
     conv, w = m.conv, wide(m.w)
     axes = w.ndim - 2
     own = spatial_pads(conv, axes)

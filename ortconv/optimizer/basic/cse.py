@@ -1,4 +1,4 @@
-"""Nodes that compute the same become one."""
+"""Merges nodes that compute the same values."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PURE_DOMAINS = frozenset({"", "ai.onnx.ml"})
 
 
 def merge_common(graph: Graph, context: Context) -> int:
-    """Merge nodes with the same operator, attributes and inputs, other than random ones and those with subgraphs.
+    """Merge nodes with the same operator, attributes and inputs, except random ones and those with subgraphs.
 
-    DequantizeLinear stays as it is: each reader of a quantized value wants one of its own.
+    DequantizeLinear nodes are not merged: each reader of a quantized value needs one of its own.
 
     Counterpart: CommonSubexpressionElimination
     Differs: operands of commutative operators in either order; equal tensors as attributes, which are never equal
@@ -54,7 +54,9 @@ def merge_common(graph: Graph, context: Context) -> int:
 
 
 def _read(node: Node, merged: Mapping[Value, Value]) -> None:
-    """Replace the inputs of a node, subgraphs included, by the kept values; all at once, since there may be thousands."""
+    """Replace the inputs of a node, and of nodes in its subgraphs, by the kept values. All are replaced at once,
+    because there may be thousands.
+    """
     for reader in (node, *(inner for sub in node.subgraphs for inner in sub.walk())) if node.attrs else (node,):
         if not merged.keys().isdisjoint(reader.inputs):
             assert reader.graph is not None
@@ -62,15 +64,17 @@ def _read(node: Node, merged: Mapping[Value, Value]) -> None:
 
 
 def _attributes(node: Node) -> Hashable:
-    """Equal for nodes of one operator with the same attributes, stated or by default; unique where there are subgraphs."""
+    """A key that is equal for nodes of one operator with the same attributes, defaults included; unique for nodes with
+    subgraphs.
+    """
     attrs = {**default_attributes(node), **node.attrs}
     return tuple((name, content(attrs[name])) for name in sorted(attrs))
 
 
 def _merge(graph: Graph, kept: Node, node: Node, merged: dict[Value, Value]) -> bool:
-    """Replace `node` by `kept`, which takes over the names of graph outputs. False if that is impossible.
+    """Replace `node` by `kept`, which gets the names of graph outputs. Return False if that is impossible.
 
-    The readers, which all come later, are left to `_read`.
+    Readers, which all come later, are changed by `_read`.
     """
     pairs = []
     for slot, old in enumerate(node.outputs):

@@ -1,4 +1,4 @@
-"""Rules that take away nodes which do nothing, and simplify short chains of elementwise ones."""
+"""Rules that remove nodes without effect, and simplify short chains of elementwise nodes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from ortconv.optimizer.pattern import C, Match, P
 
 @rule("EliminateIdentity", P("Identity", "x"))
 def eliminate_identity(m: Match) -> Replacement:
-    """Identity(x)  ->  x, unless it gives a graph output the name that x cannot take over
+    """Identity(x)  ->  x, unless x cannot take over the name of a graph output
 
     Counterpart: EliminateIdentity
-    Differs: where the graph returns it, other readers of its input do not matter.
+    Differs: if the graph returns it, its input may have other readers.
     """
     x: Value = m.x
     if m.root.out.is_output and (x.producer is None or x.is_output or x.graph is not m.graph):
@@ -40,7 +40,7 @@ def eliminate_identity(m: Match) -> Replacement:
 
 
 def _covers(start: int, end: int, dim: Any) -> bool:
-    """True if a slice with step 1 takes all of a dimension, of whatever length below 2**31 where it is not known."""
+    """True if a slice with step 1 includes all of a dimension; an unknown dimension may have any length below 2**31."""
     if isinstance(dim, int):
         return (start == 0 or start <= -dim) and end >= dim
     return (start == 0 or start <= -INT32_MAX) and end >= INT32_MAX
@@ -51,8 +51,8 @@ def eliminate_slice(m: Match) -> Replacement:
     """Slice(x) of everything with step 1  ->  x
 
     Counterpart: EliminateSlice
-    Differs: an end equal to the dimension, and a negative start that reaches the first element, count as
-        everything; there only 0 to INT64_MAX does.
+    Differs: an end equal to the dimension, and a negative start that reaches the first element, count as everything;
+        there only 0 to INT64_MAX does.
     """
     x, node = m.x, m.root
     if m.graph.opset() < 10:
@@ -71,10 +71,10 @@ def eliminate_slice(m: Match) -> Replacement:
 
 @rule("EliminateDropout", P("Dropout", "x", ...))
 def eliminate_dropout(m: Match) -> Replacement:
-    """Dropout(x) in inference mode, its mask unused  ->  x
+    """Dropout(x) in inference mode, with an unused mask  ->  x
 
     Counterpart: EliminateDropout
-    Differs: training_mode must be absent or constant false, which ONNX Runtime does not look at.
+    Differs: training_mode must be absent or constant false, which ONNX Runtime does not check.
     """
     mask, training = m.root.output(1), m.root.input(2)
     if mask is not None and (mask.uses or mask.is_output):
@@ -89,7 +89,7 @@ def eliminate_expand(m: Match) -> Replacement:
     """Expand(x) to a shape that broadcasts into that of x  ->  x
 
     Counterpart: ExpandElimination
-    Differs: also where the shape is computed and the types say that it changes nothing.
+    Differs: also if the shape is computed and the types show that it changes nothing.
     """
     target = ints(m.shape)
     if target is not None and broadcasts_into(target, m.x.shape):
@@ -102,7 +102,7 @@ def eliminate_cast(m: Match) -> Replacement:
     """Cast(x) to the type that x has  ->  x
 
     Counterpart: CastElimination
-    Differs: CastLike too.
+    Differs: also CastLike.
     """
     to = m.root.attrs.get("to") if m.root.op == "Cast" else m.like.dtype
     return m.x if m.x.dtype is not None and m.x.dtype == to else None
@@ -123,16 +123,16 @@ _HOLDS: dict[DType, tuple[DType, ...]] = {
         "FLOAT": "DOUBLE",
     }.items()
 }
-"""The types that hold every value of a type exactly."""
+"""The types that represent every value of a type exactly."""
 
 
 @rule("CastChainElimination", P("Cast", P("Cast", "x", name="inner", shared=True)))
 def eliminate_cast_chain(m: Match) -> Replacement:
-    """Cast(Cast(x, B), C)  ->  Cast(x, C) or x, where B holds every value of x exactly
+    """Cast(Cast(x, B), C)  ->  Cast(x, C) or x, if B represents every value of x exactly
 
     Counterpart: RemoveDuplicateCastTransformer
-    Differs: only exact chains: every value of the source's type must survive the type in between, and integers go
-        to wider types only. LossyCastChainElimination does the others.
+    Differs: only exact chains: the inner type must represent every value of the source's type, and integers must become
+        wider. LossyCastChainElimination removes other chains.
     """
     source, between, to = m.x.dtype, m.inner.out.dtype, m.root.out.dtype
     if source is None or to is None or between not in _HOLDS.get(source, ()):
@@ -150,7 +150,7 @@ def eliminate_cast_before_shape(m: Match) -> Replacement:
     """Shape(Cast(x))  ->  Shape(x)
 
     Counterpart: PreShapeNodeElimination
-    Differs: other readers of the Cast do not matter, CastLike too.
+    Differs: the Cast may have other readers; also CastLike.
     """
     return New("Shape", [m.x], like=m.root, types=(m.root.out.type,))
 
@@ -166,7 +166,7 @@ _NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1}
 def eliminate_noop(m: Match) -> Replacement:
     """x + 0, 0 + x, x - 0, x * 1, 1 * x, x / 1, x ** 1  ->  x, for a constant that does not enlarge x
 
-    All are exact but one: x + 0.0 turns -0.0 into +0.0, which is given up, as ONNX Runtime does.
+    All are exact except one: x + 0.0 turns -0.0 into +0.0, which is ignored, as in ONNX Runtime.
 
     Counterpart: NoopElimination
     Differs: constants of several elements, x ** 1, operands that are graph inputs, results that the graph returns.
@@ -184,7 +184,7 @@ def eliminate_noop(m: Match) -> Replacement:
     P("Transpose", "x"),
 )
 def eliminate_trivial(m: Match) -> Replacement:
-    """A variadic operator with one operand, Tile by ones, Pad by zeros, Transpose that leaves the axes  ->  x
+    """A variadic operator with one operand, Tile by ones, Pad by zeros, Transpose that keeps the axes  ->  x
 
     Differs: forms that ONNX Runtime does not have.
     """
@@ -202,7 +202,7 @@ def eliminate_trivial(m: Match) -> Replacement:
 
 @rule("SumOfTwo", P("Sum", "a", "b"))
 def replace_sum(m: Match) -> Replacement:
-    """Sum(a, b)  ->  a + b, which more rules and execution providers know
+    """Sum(a, b)  ->  a + b, which more rules and execution providers support
 
     Counterpart: none: beyond ONNX Runtime
     """
@@ -222,12 +222,12 @@ def fuse_div_mul(m: Match) -> Replacement:
 
 
 def _greatest(dtype: DType | None) -> float:
-    """The bound of a Clip that has none: infinities become the greatest finite number."""
+    """The upper bound of a Clip without one: infinities become the largest finite number."""
     return float(np.finfo(dtype.numpy).max) if dtype in (DType.FLOAT, DType.DOUBLE, DType.FLOAT16) else math.inf
 
 
 def _interval(node: Node) -> tuple[float, float] | None:
-    """What a Relu or Clip with constant bounds confines to, in the order max, then min."""
+    """The (lower, upper) bound of a Relu, or of a Clip with constant bounds; else None. First max, then min is applied."""
     if node.op == "Relu":
         return 0, math.inf
     bounds = clip_bounds(node)
@@ -244,10 +244,10 @@ def _interval(node: Node) -> tuple[float, float] | None:
     P("Relu", P("Relu", "x", name="inner", shared=True)),
 )
 def fuse_relu_clip(m: Match) -> Replacement:
-    """Relu and Clip after one another  ->  one Clip or Relu; NaN passes through either way
+    """two consecutive Relu or Clip  ->  one Clip or Relu; NaN passes through in both forms
 
     Counterpart: FuseReluClip
-    Differs: Clip before Relu and Clip before Clip too.
+    Differs: also Clip before Relu and Clip before Clip.
     """
     inner, outer, dtype = _interval(m.inner), _interval(m.root), m.x.dtype
     if inner is None or outer is None or dtype is None:
@@ -266,7 +266,7 @@ def fuse_relu_clip(m: Match) -> Replacement:
 
 @rule("NotWhereFusion", P("Where", P("Not", "c", name="negation", shared=True), "a", "b"))
 def fuse_not_where(m: Match) -> Replacement:
-    """Where(Not(c), a, b)  ->  Where(c, b, a), where nothing but conditions reads the Not
+    """Where(Not(c), a, b)  ->  Where(c, b, a), if the Not is read only as a condition
 
     Counterpart: NotWhereFusion
     """
@@ -281,7 +281,7 @@ _DEFAULTS = {"int64s": "default_int64", "strings": "default_string", "floats": "
 
 
 def _label_map(node: Node) -> tuple[str, dict[Any, Any], str, Any] | None:
-    """Key kind, mapping, value kind and default of a LabelEncoder that is written with lists."""
+    """Key type, mapping, value type and default of a LabelEncoder whose keys and values are lists."""
     keys = [k for k in _KEY_TYPES if f"keys_{k}" in node.attrs]
     values = [k for k in _KEY_TYPES if f"values_{k}" in node.attrs]
     if len(keys) != 1 or len(values) != 1 or any(k.endswith("_tensor") for k in node.attrs):
@@ -310,7 +310,7 @@ def fuse_label_encoders(m: Match) -> Replacement:
     """LabelEncoder(LabelEncoder(x))  ->  LabelEncoder(x) with the composed map
 
     Counterpart: LabelEncoderFusion
-    Differs: keys and values of any types that are given as lists, from opset 2 of ai.onnx.ml on.
+    Differs: keys and values of any types if they are lists, from opset 2 of ai.onnx.ml on.
     """
     first, second = _label_map(m.first), _label_map(m.root)
     if first is None or second is None or first[2] != second[0]:

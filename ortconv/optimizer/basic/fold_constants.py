@@ -1,6 +1,7 @@
-"""Constant folding: nodes whose result is known now, shapes that are known in full or in part, branches that are decided.
+"""Constant folding: nodes with constant results, shapes known in full or in part, and branches with constant
+conditions.
 
-One walk in topological order: what becomes known flows on within the same walk, types included.
+A single walk in topological order propagates new constants and their types.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from ortconv.optimizer.shapes import static_elements
 
 
 def fold(graph: Graph, context: Context) -> int:
-    """Fold every node that can be computed now, shapes known in part, and branches that are decided.
+    """Fold every node with a constant result, partly known shapes, and branches with constant conditions.
 
-    Returns how many nodes of this graph were.
+    Returns the number of folded nodes of this graph.
 
     Counterpart: ConstantFolding
-    Differs: elements of partly known shapes fold, and arithmetic on them; bounded by the net growth of the model
-        (--fold-limit), where ONNX Runtime bounds each output at 1 GiB and skips those of unknown size.
+    Differs: elements of partly known shapes fold, and arithmetic on them; limited by the net growth of the model
+        (--fold-limit), while ONNX Runtime limits each output to 1 GiB and skips those of unknown size.
     Also: IfInlining
     """
     changes = 0
@@ -70,7 +71,7 @@ def _update_types(node: Node) -> bool:
 
 
 def _known(node: Node, context: Context) -> list[Tensor | None] | None:
-    """The constant outputs of a node, or None if they are not known or not wanted as constants."""
+    """The constant outputs of a node; None if they are unknown or should not become constants."""
     if node.domain != "" and not (node.domain == "com.microsoft" and node.op in ("QuantizeLinear", "DequantizeLinear")):
         return None
     if not node.outputs:
@@ -92,7 +93,7 @@ def _known(node: Node, context: Context) -> list[Tensor | None] | None:
 
 
 def _known_shape(node: Node) -> list[Tensor | None] | None:
-    """The output of a shape computation that does not depend on what is fed."""
+    """The output of a shape computation that does not depend on the inputs of the model."""
     elements = static_elements(node)
     if elements is None or node.out.rank is None:
         return None
@@ -123,7 +124,7 @@ def _evaluate(node: Node, context: Context) -> list[Tensor | None] | None:
 
 
 def _dequantized_for_nothing(node: Node) -> bool:
-    """True where a constant goes DQ -> X -> Q with nothing else in between: that is a weight stored the long way round."""
+    """True for a constant in DQ -> X -> Q with no other readers: that is a quantized weight stored in an indirect form."""
     users = node.out.consumers
     if node.out.is_output or len(users) != 1 or len(users[0].inputs) != 1 or users[0].op.endswith("QuantizeLinear"):
         return False
@@ -132,7 +133,7 @@ def _dequantized_for_nothing(node: Node) -> bool:
 
 
 def _static_bytes(node: Node) -> int | None:
-    """Bytes of the outputs where all shapes are known, else None."""
+    """Bytes of the outputs if all shapes are known, else None."""
     if node.op == "Range" and node.domain == "":
         return _range_bytes(node)
     total = 0
@@ -146,7 +147,7 @@ def _static_bytes(node: Node) -> int | None:
 
 
 def _range_bytes(node: Node) -> int | None:
-    """Bytes of a Range of constants, which shape inference knows only for scalars; None where it has no end."""
+    """Bytes of a Range of constants, for which shape inference succeeds only on scalars; None if it is infinite."""
     start, limit, delta = (scalar(v) for v in node.inputs)
     if start is None or limit is None or not delta:
         return None
@@ -155,9 +156,9 @@ def _range_bytes(node: Node) -> int | None:
 
 
 def _fits(node: Node, size: int | None, context: Context) -> bool:
-    """True if a number of bytes, less what becomes unused, stays within the growth budget.
+    """True if the growth by `size` bytes, minus the constants that become unused, is within the fold limit.
 
-    Where the number is not known, only operators whose outputs are about as large as their inputs fit.
+    If the size is unknown, operators whose outputs may be much larger than their inputs do not fit.
     """
     if size is None:
         return not traits(node).has(Trait.GROWS)
@@ -165,7 +166,7 @@ def _fits(node: Node, size: int | None, context: Context) -> bool:
 
 
 def _freed_by(node: Node) -> int:
-    """Bytes of the constants that nothing else than this node reads."""
+    """Bytes of the constants that only this node reads."""
     return sum(
         v.constant.nbytes
         for v in set(node.inputs)
@@ -181,7 +182,7 @@ def _read_only_by(value: Value, node: Node) -> bool:
 
 
 def _replace(node: Node, tensors: Sequence[Tensor | None], context: Context) -> list[Value]:
-    """Put constants where a node was. Returns the values that are constant now."""
+    """Replace the outputs of a node by constants. Return the new constants."""
     graph = node.graph
     assert graph is not None
     before = len(graph)
@@ -200,7 +201,7 @@ def _replace(node: Node, tensors: Sequence[Tensor | None], context: Context) -> 
 
 
 def _constant_named(old: Value, tensor: Tensor) -> Value:
-    """A constant that has the name and all readers of a node's output; it is returned where that was."""
+    """A constant that takes over the name and the readers of a node's output, also as a graph output."""
     graph = old.graph
     assert graph is not None
     name = old.name
@@ -213,7 +214,7 @@ def _constant_named(old: Value, tensor: Tensor) -> Value:
 
 
 def _decided(node: Node) -> Graph | None:
-    """The branch of an If whose condition is constant."""
+    """The branch selected by an If with a constant condition; None for any other node."""
     condition = node.inputs[0].constant if node.inputs and node.inputs[0] is not None else None
     if condition is None or condition.size != 1 or condition.dtype is not DType.BOOL:
         return None
@@ -222,7 +223,7 @@ def _decided(node: Node) -> Graph | None:
 
 
 def _inline(node: Node, branch: Graph, context: Context) -> list[Value]:
-    """Move the nodes of a branch in front of the If and let its outputs take the If's place."""
+    """Move the nodes of a branch before the If, and replace the If's outputs by the branch's."""
     graph = node.graph
     assert graph is not None
     label, before = node.label, len(graph)

@@ -1,7 +1,8 @@
 """Rules that fold constant arithmetic around Conv and ConvTranspose into their weights and biases.
 
-All is computed in float64 and rounded once. A fold whose result is not finite is refused, as is one where a constant varies
-along more than the channels. Weights are copied, never changed, so others may share them.
+Results are computed in float64 and rounded once. A fold with a result that is not finite is refused, and so is one with
+a constant that varies along other axes than the channels. Weights are copied, never changed, so that other nodes may
+share them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Affine(NamedTuple):
 
 
 def batch_norm(node: Node) -> Affine | None:
-    """What a BatchNormalization with constant parameters does in inference mode; None if it has no such form."""
+    """The scale and shift of a BatchNormalization with constant parameters in inference mode; None for any other node."""
     scale, shift, mean, var = (None if v is None else v.constant for v in (node.input(i) for i in (1, 2, 3, 4)))
     if scale is None or shift is None or mean is None or var is None:
         return None
@@ -41,7 +42,7 @@ def batch_norm(node: Node) -> Affine | None:
 
 
 def arithmetic(node: Node, constant: Value, rank: int, channels: int) -> Affine | None:
-    """What Add, Sub, Mul or Div with a constant does to a tensor of that rank; None if it has no such form."""
+    """The scale and shift of Add, Sub, Mul or Div with a constant, for a tensor of this rank; None for any other node."""
     k = per_channel(constant, rank, channels)
     if k is None:
         return None
@@ -55,7 +56,7 @@ def arithmetic(node: Node, constant: Value, rank: int, channels: int) -> Affine 
 
 
 def scaled_weights(weights: Value, scale: Array, node: Node) -> Array:
-    """The weights of a Conv or ConvTranspose whose output channels are multiplied by `scale`, in float64."""
+    """The weights of a Conv or ConvTranspose with each output channel multiplied by `scale`, in float64."""
     w = wide(weights)
     if node.op == "Conv":
         return w * scale.reshape(-1, *[1] * (w.ndim - 1))
@@ -66,7 +67,7 @@ def scaled_weights(weights: Value, scale: Array, node: Node) -> Array:
 
 
 def folded(m: Match, affine: Affine) -> New | None:
-    """The matched Conv(x, w, b) with `affine` applied to what it returns."""
+    """The matched Conv(x, w, b) with `affine` applied to its output."""
     conv, dtype = m.conv, m.w.constant.dtype
     scale, shift = affine
     plain = bool(np.all(scale == 1))
@@ -96,22 +97,22 @@ _CONV = P(("Conv", "ConvTranspose"), "x", C("w"), C("b", optional=True), name="c
 
 @rule("ConvAddFusion", P("Add", _CONV, C("k"), commutative=True), P("Sub", _CONV, C("k")), P("Sub", C("k"), _CONV))
 def fold_conv_add(m: Match) -> Replacement:
-    """Conv(x, w, b) + k  ->  Conv(x, w, b + k); likewise - k; k - Conv(x, w, b)  ->  Conv(x, -w, k - b)
+    """Conv(x, w, b) + k  ->  Conv(x, w, b + k), also - k; k - Conv(x, w, b)  ->  Conv(x, -w, k - b)
 
     Counterpart: ConvAddFusion
-    Differs: ConvTranspose, subtraction, the constant on the left, and every shape that varies along the channels
-        only; rounded once.
+    Differs: ConvTranspose, subtraction, the constant on the left, and every shape that varies along the channels only;
+        rounded once.
     """
     return _fold_arithmetic(m)
 
 
 @rule("ConvMulFusion", P("Mul", _CONV, C("k"), commutative=True), P("Div", _CONV, C("k")))
 def fold_conv_mul(m: Match) -> Replacement:
-    """Conv(x, w, b) * k  ->  Conv(x, w * k, b * k); likewise / k
+    """Conv(x, w, b) * k  ->  Conv(x, w * k, b * k); also / k
 
     Counterpart: ConvMulFusion
-    Differs: ConvTranspose, division, the constant on the left, and every shape that varies along the channels
-        only; rounded once.
+    Differs: ConvTranspose, division, the constant on the left, and every shape that varies along the channels only;
+        rounded once.
     """
     return _fold_arithmetic(m)
 
@@ -129,7 +130,7 @@ _ACTIVATED = P(("Relu", "LeakyRelu"), _CONV, name="activation")
 
 @rule("ConvMulFusion", P("Mul", _ACTIVATED, C("k"), commutative=True), P("Div", _ACTIVATED, C("k")))
 def fold_activated_mul(m: Match) -> Replacement:
-    """Relu(Conv(x, w, b)) * k  ->  Relu(Conv(x, w * k, b * k)), for positive numbers; likewise / k
+    """Relu(Conv(x, w, b)) * k  ->  Relu(Conv(x, w * k, b * k)), for positive constants; also / k
 
     Counterpart: none: beyond ONNX Runtime
     """
@@ -148,7 +149,7 @@ def fold_conv_batch_norm(m: Match) -> Replacement:
     """BatchNormalization(Conv(x, w, b))  ->  Conv(x, w', b')
 
     Counterpart: ConvBNFusion
-    Differs: computed in float64 and rounded once; refused where a weight would overflow.
+    Differs: computed in float64 and rounded once; refused if a weight would overflow.
     """
     affine = batch_norm(m.root)
     if affine is None or not _is_convolution(m) or len(affine.scale) != output_channels(m.w.constant, m.conv):
@@ -161,7 +162,7 @@ _BATCH_NORM = P("BatchNormalization", "x", C("gamma"), C("beta"), C("mean"), C("
 
 @rule("BNConvFusion", P("Conv", _BATCH_NORM, C("w"), C("b", optional=True), name="conv"))
 def fold_batch_norm_conv(m: Match) -> Replacement:
-    """Conv(BatchNormalization(x), w, b)  ->  Conv(x, w', b'), where no padding meets a shift
+    """Conv(BatchNormalization(x), w, b)  ->  Conv(x, w', b'), if there is no padding or no shift
 
     Counterpart: none: beyond ONNX Runtime
     """
@@ -195,7 +196,7 @@ _LONGEST_GATE = 4
 
 
 def _is_gated(value: Value) -> bool:
-    """True for x * gate(x) that a factor makes a Gelu or HardSwish of: x * (1 + Erf(x / k)), x * Clip(x + 3, 0, 6)."""
+    """True for x * gate(x) that a constant factor completes to a Gelu or HardSwish: x * (1 + Erf(x / k)), x * Clip(x + 3, 0, 6)."""
     product = value.producer
     factors = [] if product is None or not product.is_op("Mul") else [v for v in product.inputs if v is not None]
     for gate, x in (factors, factors[::-1]) if len(factors) == 2 else ():
@@ -215,7 +216,7 @@ _SCALED = P("Mul", "x", C("k"), commutative=True, name="scaling"), P("Div", "x",
 
 @rule("MulConvFusion", *(P("Conv", scaled, C("w"), C("b", optional=True)) for scaled in _SCALED))
 def fold_mul_conv(m: Match) -> Replacement:
-    """Conv(x * k, w, b)  ->  Conv(x, w', b); likewise x / k, unless k belongs to an activation
+    """Conv(x * k, w, b)  ->  Conv(x, w', b), unless k belongs to an activation; also x / k
 
     Counterpart: none: beyond ONNX Runtime
     """
@@ -243,7 +244,7 @@ def fold_mul_conv(m: Match) -> Replacement:
     P("Sub", C("k"), _BATCH_NORM),
 )
 def fold_batch_norm_arithmetic(m: Match) -> Replacement:
-    """BatchNormalization(x) + k  ->  BatchNormalization(x) with another scale and bias; likewise -, *, /
+    """BatchNormalization(x) + k  ->  BatchNormalization(x) with another scale and bias; also -, *, /
 
     Counterpart: none: beyond ONNX Runtime
     """

@@ -1,4 +1,4 @@
-"""Rules around MatMul and Gemm: bias, transposed operands, BatchNormalization before and behind them."""
+"""Rules for MatMul and Gemm: biases, transposed operands, BatchNormalization before and after them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def fuse_gemm_sum(m: Match) -> Replacement:
     """Gemm(a, b) + k  ->  Gemm(a, b, k); Gemm(a, b, c) + k  ->  Gemm(a, b, beta * c + k) for constants
 
     Counterpart: GemmSumFusion
-    Differs: Add as well as Sum, and a second bias where both are constants.
+    Differs: Add as well as Sum, and a second bias if both are constants.
     """
     gemm, k = m.gemm, m.k
     if k is gemm.out or gemm.out.rank != 2 or not broadcasts_into(k.shape, gemm.out.shape):
@@ -43,7 +43,7 @@ _TRANSPOSE = P("Transpose", "t", where=lambda node: tuple(node.attr("perm", Ints
 
 
 def _operands(*values: Value | None) -> list[Value]:
-    """The inputs of a Gemm, without the bias where there is none."""
+    """The inputs of a Gemm; an absent bias is omitted."""
     return [v for v in values if v is not None]
 
 
@@ -88,7 +88,7 @@ _PARAMETERS = (C("gamma"), C("beta"), C("mean"), C("var"))
 
 
 def _normalized(m: Match, each: int = 1) -> New | None:
-    """The matched product as a Gemm that does the BatchNormalization at the root to its columns, `each` to a channel."""
+    """The matched product as a Gemm that includes the BatchNormalization at the root; each channel has `each` columns."""
     affine, product, w = batch_norm(m.root), m.product, m.w.constant
     if affine is None or w.rank != 2 or m.a.rank != 2 or w.dtype not in FLOATS:
         return None
@@ -115,10 +115,10 @@ def _normalized(m: Match, each: int = 1) -> New | None:
     P("BatchNormalization", _GEMM, *_PARAMETERS),
 )
 def fold_matmul_batch_norm(m: Match) -> Replacement:
-    """BatchNormalization(MatMul(a, w))  ->  Gemm(a, w', c'), for matrices; likewise behind a Gemm
+    """BatchNormalization(MatMul(a, w))  ->  Gemm(a, w', c'), for matrices; also BatchNormalization(Gemm)
 
     Counterpart: MatMul_BatchNormalization_Fusion
-    Differs: behind a Gemm too.
+    Differs: also after a Gemm.
     """
     return _normalized(m)
 
@@ -133,7 +133,8 @@ _BEFORE = (_BATCH_NORM, P(("Flatten", "Reshape"), _BATCH_NORM, ..., name="flat")
     *(P("MatMul", before, C("w")) for before in _BEFORE),
 )
 def fold_batch_norm_product(m: Match) -> Replacement:
-    """Gemm(Flatten(BatchNormalization(x)), w, c)  ->  Gemm(Flatten(x), w', c'); likewise MatMul, Reshape or neither
+    """Gemm(Flatten(BatchNormalization(x)), w, c)  ->  Gemm(Flatten(x), w', c'); also with MatMul, and with Reshape or
+    nothing instead of Flatten
 
     Counterpart: none: beyond ONNX Runtime
     """
@@ -159,7 +160,7 @@ def fold_batch_norm_product(m: Match) -> Replacement:
 def _with_affine(
     product: Node, weights: Value, c: Value | None, scale: Array, shift: Array
 ) -> tuple[Array | None, Array | None]:
-    """The weights and the bias of a product of x * scale + shift; None where rounding gives no numbers."""
+    """The weights and the bias of a product with the operand x * scale + shift; None for those that are not finite."""
     assert weights.constant is not None
     w, rows, dtype = wide(weights), product.attr("transB", 0), weights.constant.dtype
     with np.errstate(all="ignore"):
@@ -170,7 +171,7 @@ def _with_affine(
 
 
 def _pixels(shape: Shape) -> int | None:
-    """How many elements each channel has; None where that is not known."""
+    """Number of elements of each channel; None if it is unknown."""
     sizes = [d for d in shape[2:] if isinstance(d, int)]
     return math.prod(sizes) if len(sizes) == len(shape) - 2 else None
 
@@ -186,12 +187,12 @@ def _moved(product: P, *names: str) -> P:
     *(_moved(product, *names) for names in (("last",), ("first", "last")) for product in (_MATMUL, _GEMM)),
 )
 def fold_moved_batch_norm(m: Match) -> Replacement:
-    """BatchNormalization(Reshape(MatMul(a, w)))  ->  Reshape(Gemm(a, w', c')), where the columns become the channels
+    """BatchNormalization(Reshape(MatMul(a, w)))  ->  Reshape(Gemm(a, w', c')), if the columns become the channels
 
-    Likewise for Transpose and two of them.
+    Also for Transpose, and for two such nodes.
 
     Counterpart: MatMul_BatchNormalization_Fusion
-    Differs: at most two of Reshape and Transpose in between, not a chain of them.
+    Differs: at most two of Reshape and Transpose in between, not a longer chain.
     """
     axis: int | None = 1
     moves = [node for name in ("first", "last") if (node := m.bound.get(name)) is not None]
@@ -208,7 +209,7 @@ def fold_moved_batch_norm(m: Match) -> Replacement:
     *(P("BatchNormalization", P("Reshape", product, ..., name="move"), *_PARAMETERS) for product in (_MATMUL, _GEMM)),
 )
 def fold_split_batch_norm(m: Match) -> Replacement:
-    """BatchNormalization(Reshape(MatMul(a, w)))  ->  Reshape(Gemm(a, w', c')), where the columns become pixels of channels
+    """BatchNormalization(Reshape(MatMul(a, w)))  ->  Reshape(Gemm(a, w', c')), if the columns become pixels of channels
 
     Counterpart: none: beyond ONNX Runtime
     """
@@ -221,7 +222,7 @@ def fold_split_batch_norm(m: Match) -> Replacement:
 
 
 def _axis_behind(move: Node, axis: int) -> int | None:
-    """Where a Transpose or Reshape puts an axis of its input; None if it takes it apart or that is not known."""
+    """The output axis of a Transpose or Reshape that equals an axis of its input; None if the axis is split or this is unknown."""
     assert move.inputs[0] is not None
     before, after = move.inputs[0].shape, move.out.shape
     if before is None or after is None or axis >= len(before):
@@ -233,7 +234,7 @@ def _axis_behind(move: Node, axis: int) -> int | None:
 
 
 def _same_count(a: Shape, b: Shape) -> bool:
-    """True if two shapes are known to have as many elements."""
+    """True if two shapes are known to have the same number of elements."""
     known = math.prod(d for d in a if isinstance(d, int)) == math.prod(d for d in b if isinstance(d, int))
     symbols = [[d for d in shape if not isinstance(d, int)] for shape in (a, b)]
     return known and symbols[0] == symbols[1] and None not in symbols[0]
@@ -249,7 +250,7 @@ def fuse_matmul_add(m: Match) -> Replacement:
     """MatMul(a, b) + k  ->  Gemm(a, b, k), for matrices
 
     Counterpart: MatMulAddFusion
-    Differs: double as well, and a bias of any shape that broadcasts into the product, a scalar too.
+    Differs: also double, and a bias of any shape that broadcasts into the product, including a scalar.
     """
     if m.a.dtype not in FLOATS or m.a.rank != 2 or m.b.rank != 2 or m.k is m.product.out:
         return None
@@ -275,7 +276,7 @@ def fuse_stacked_matmul_add(m: Match) -> Replacement:
 
 
 def _stacked(product: Node, k: Value) -> tuple[tuple[int, ...], tuple[int, int]] | None:
-    """The outer dimensions of a stack of matrices, and the shape of the matrix that it is multiplied by."""
+    """The outer dimensions of a stack of matrices, and the shape of the matrix by which it is multiplied."""
     a, b = product.inputs
     assert a is not None
     assert b is not None
@@ -288,7 +289,7 @@ def _stacked(product: Node, k: Value) -> tuple[tuple[int, ...], tuple[int, int]]
 
 
 def _candidates(graph: Graph) -> dict[Value, list[Node]]:
-    """The Adds that `fuse_stacked_matmul_add` takes, by the stack of matrices that they start from."""
+    """The Adds that `fuse_stacked_matmul_add` can rewrite, by the stack of matrices that their products read."""
     found: dict[Value, list[Node]] = {}
     for product in graph:
         if not product.is_op("MatMul") or len(product.out.uses) != 1 or product.out.is_output:
@@ -306,13 +307,14 @@ def _merges(reader: Node) -> bool:
 
 
 def fuse_stacked(graph: Graph, context: Context) -> int:
-    """MatMul(a, b) + k  ->  Reshape(Gemm(Reshape(a), b, k)) for stacks of matrices, where other Reshapes absorb these
+    """MatMul(a, b) + k  ->  Reshape(Gemm(Reshape(a), b, k)) for stacks of matrices, if the new Reshapes merge with
+    others
 
-    All products of one tensor share the Reshape in front of them.
+    All products of one tensor share the Reshape before them.
 
     Counterpart: MatMulAddFusion
-    Differs: stacks of matrices are flattened only where the Reshapes that this adds merge with others; ONNX
-        Runtime flattens all, which hides attention from its own fusions.
+    Differs: stacks of matrices are flattened only if the added Reshapes merge with others; ONNX Runtime flattens all,
+        which hides attention from its own fusions.
     """
     changes = 0
     for stack, adds in _candidates(graph).items():

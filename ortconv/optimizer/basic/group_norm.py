@@ -1,4 +1,4 @@
-"""Group normalization by the normalization of instances, for which ONNX Runtime has a kernel."""
+"""Replaces GroupNormalization by InstanceNormalization, for which ONNX Runtime has a kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ortconv.optimizer.pattern import C, Match, P
 def fuse_group_norm(m: Match) -> Replacement:
     """GroupNormalization(x, scale, bias)  ->  Reshape(InstanceNormalization(Reshape(x))) * scale + bias
 
-    Before opset 21, and where each group is a channel, InstanceNormalization scales and shifts by itself.
+    Before opset 21, and if each group is a single channel, InstanceNormalization includes scale and bias.
 
     Counterpart: none: ONNX Runtime runs the function's body, 29 nodes
     """
@@ -41,7 +41,7 @@ def fuse_group_norm(m: Match) -> Replacement:
 
 
 def _normalized(m: Match, x: Value, parameters: tuple[NewInput, NewInput]) -> New:
-    """InstanceNormalization of the groups of x, in float32, in the shape and type of x."""
+    """InstanceNormalization of the groups of x, computed in float32, with the shape and type of x."""
     groups, shape = m.root.attr("num_groups", 0), x.shape
     assert shape is not None
     assert x.dtype is not None
@@ -56,7 +56,7 @@ def _normalized(m: Match, x: Value, parameters: tuple[NewInput, NewInput]) -> Ne
 
 
 def _shape(x: Value) -> NewInput:
-    """What a Reshape needs to give a tensor of the same batch the shape of x."""
+    """The shape input of a Reshape whose output has the shape of x; its input has the same batch."""
     assert x.shape is not None
     dims = [d if isinstance(d, int) else -1 for d in x.shape]
     if -1 in dims[1:]:

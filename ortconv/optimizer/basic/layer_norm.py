@@ -1,4 +1,4 @@
-"""LayerNormalization and Gelu, where the operator set has them, in place of the nodes that spell them out."""
+"""Fuses the nodes of a LayerNormalization or Gelu, if the operator set has that operator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GELU_OPSET = 20
 LAYER_NORM_OPSET = 17
 DOUBLE_STASH = int(DType.DOUBLE)
 TOLERANCE = 1e-5
-"""Relative deviation allowed to constants like the square root of 2, which exporters round."""
+"""Permitted relative deviation of constants such as the square root of 2, which exporters round."""
 
 
 def _near(number: float) -> Callable[[Value], bool]:
@@ -33,7 +33,7 @@ def exactly(number: float) -> Callable[[Value], bool]:
 
 
 def keeps_shape(x: Value, constants: tuple[Value, ...]) -> bool:
-    """True if none of these constants of one element enlarges the rank of x."""
+    """True if none of these one-element constants increases the rank of x."""
     ranks = [0 if v.constant is None else v.constant.rank for v in constants]
     return max(ranks) == 0 or (x.rank is not None and max(ranks) <= x.rank)
 
@@ -80,7 +80,7 @@ def _centered(mean: str) -> P:
 
 
 def unscaled_patterns() -> list[P]:
-    """(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon), in every form."""
+    """Patterns for (x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) in every form."""
     squares = (
         P("Pow", _centered("mean_of_square"), C("two", one=True, where=exactly(2.0))),
         P("Mul", _centered("mean_of_square"), _centered("mean_of_factor")),
@@ -98,14 +98,14 @@ def fuse_layer_norm(m: Match) -> Replacement:
     """(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) * scale  ->  LayerNormalization(x, scale)
 
     Counterpart: LayerNormFusionL1
-    Differs: the exponent must be 2 and the mean be subtracted, neither of which ONNX Runtime checks; epsilon on
+    Differs: the exponent must be 2 and the mean must be subtracted, neither of which ONNX Runtime checks; epsilon on
         either side; the square as a product; several last axes; no Cast in between.
     """
     return None if m.graph.opset() < LAYER_NORM_OPSET else normalized(m)
 
 
 def normalized(m: Match) -> Replacement:
-    """LayerNormalization for what such a pattern matched, with or without a scale; None where that computes something else."""
+    """The LayerNormalization for a match of such a pattern, with or without a scale; None if the match computes something else."""
     x: Value = m.x
     shape = x.shape
     if shape is None or x.dtype not in (DType.FLOAT, DType.DOUBLE):
@@ -142,7 +142,7 @@ def fuse_layer_norm_bias(m: Match) -> Replacement:
 
 
 def trailing_axis(reductions: list[Node], rank: int) -> int | None:
-    """The first of the last axes over which all these nodes reduce, keeping them; None if they do anything else."""
+    """The first of the trailing axes over which all these nodes reduce with keepdims; None if any of them reduces otherwise."""
     found = set()
     for node in reductions:
         stated = axes_of(node)
@@ -156,9 +156,9 @@ def trailing_axis(reductions: list[Node], rank: int) -> int | None:
 
 
 def _affine(value: Value, shape: Shape, axis: int) -> NewInput:
-    """A scale or bias in the shape of the normalized axes; None unless it has that shape but for leading axes of 1.
+    """A scale or bias in the shape of the normalized axes, without leading axes of 1; None if it has another shape.
 
-    None too where there is nothing to normalize, which onnxruntime refuses.
+    Also None if there are no elements to normalize, which onnxruntime refuses.
     """
     wanted = shape[axis:]
     own = value.shape
@@ -174,7 +174,7 @@ def _affine(value: Value, shape: Shape, axis: int) -> NewInput:
 
 
 def ones(shape: Shape, dtype: DType) -> NewInput:
-    """A scale that changes nothing; None where its shape is not known, or nothing is normalized."""
+    """A scale of ones; None if its shape is unknown or there are no elements to normalize."""
     known = tuple(d for d in shape if isinstance(d, int) and d > 0)
     return np.ones(known, dtype.numpy) if len(known) == len(shape) else None
 

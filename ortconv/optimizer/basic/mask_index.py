@@ -1,4 +1,4 @@
-"""Masks that are looked up position by position, as exporters write functions of indices, become the masks themselves."""
+"""Simplifies lookups of masks at every position, which exporters write for functions of indices, to the masks themselves."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ortconv.optimizer.shapes import Element, dim_of, elements, expressed
 from ortconv.optimizer.symbols import times
 
 UNSQUEEZE_BY_INPUT = 13
-"""The operator set from which Unsqueeze takes its axes as an input."""
+"""The opset from which on Unsqueeze has its axes as an input."""
 
 Strides = tuple[Element, ...]
-"""How much the elements of a tensor grow from one position to the next along each axis, beginning at zero."""
+"""Difference between consecutive elements along each axis, for a tensor whose first element is zero."""
 
 DEPTH = 12
 LARGEST = 1 << 20
-"""Elements of the largest constant that is looked at."""
+"""Maximum number of elements of a constant that is examined."""
 
 
 def strides(value: Value | None, depth: int = DEPTH) -> Strides | None:
-    """The strides of an integer tensor whose elements are such sums of positions; None where that is not certain."""
+    """The strides of an integer tensor whose elements are linear in their position; None if it is not known to be one."""
     node = None if value is None else value.producer
     if value is None or value.rank is None or not depth:
         return None
@@ -94,7 +94,7 @@ def _multiplied(a: Element, b: Element) -> Element:
 
 
 def _aligned(x: Value | None, out: Value, depth: int) -> Strides | None:
-    """The strides of x as it is broadcast to the shape of out."""
+    """The strides of x after it is broadcast to the shape of out."""
     inner = strides(x, depth)
     if x is None or inner is None or x.shape is None or out.rank is None or len(inner) > out.rank:
         return None
@@ -187,7 +187,7 @@ def fuse_lookup(m: Match) -> Replacement:
 
 
 def _components(index: Value) -> list[Strides] | None:
-    """The strides of each of the indices that the last axis holds."""
+    """The strides of each of the indices along the last axis."""
     const, node, rank = index.constant, index.producer, index.rank
     if const is not None and const.rank and 0 < const.size <= LARGEST:
         array = const.numpy()
@@ -203,7 +203,7 @@ def _components(index: Value) -> list[Strides] | None:
 
 
 def _reshaped(m: Match) -> Replacement:
-    """x in the shape of the lookup."""
+    """x reshaped to the shape of the lookup."""
     out = m.root.out
     dims = out.shape or ()
     ones = Ints(i for i, d in enumerate(dims) if d == 1)

@@ -1,4 +1,4 @@
-"""Pad in front of Conv and pooling becomes their own padding."""
+"""Moves a Pad before Conv or pooling into the node's own padding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ortconv.optimizer.pattern import Match, P
 
 
 def constant_pads(node: Node, rank: int) -> tuple[int, ...] | None:
-    """The pads of a Pad in constant mode, before and behind each axis, none negative; None if they are not known."""
+    """The pads of a Pad in constant mode, at the start and end of each axis, none negative; None if they are unknown."""
     assert node.graph is not None
     if node.attr("mode", "constant") != "constant":
         return None
@@ -37,7 +37,7 @@ def constant_pads(node: Node, rank: int) -> tuple[int, ...] | None:
 
 
 def pad_value(node: Node) -> float | None:
-    """The constant that a Pad fills in; None if it is computed."""
+    """The constant value of a Pad; None if it is computed."""
     assert node.graph is not None
     if node.graph.opset() < 11:
         return float(node.attr("value", 0.0))
@@ -46,7 +46,7 @@ def pad_value(node: Node) -> float | None:
 
 
 def _lowest(dtype: DType | None) -> float:
-    """What an element type has below all others besides minus infinity."""
+    """The lowest finite value of a float or 8-bit integer type; minus infinity for other types."""
     if dtype in (DType.FLOAT, DType.DOUBLE, DType.FLOAT16):
         return float(np.finfo(dtype.numpy).min)
     if dtype in (DType.INT8, DType.UINT8):
@@ -63,13 +63,13 @@ def _rank(node: Node) -> int | None:
 
 @rule("Pad_Fusion", P(("Conv", "MaxPool", "AveragePool"), P("Pad", "x", ..., name="pad"), ...))
 def fuse_pad(m: Match) -> Replacement:
-    """Conv(Pad(x))  ->  Conv(x) with the pads added; likewise for pooling, where its own padding means the same
+    """Conv(Pad(x))  ->  Conv(x) with the pads added; also for pooling, if its own padding has the same effect
 
-    MaxPool pads with minus infinity: a Pad with zeros is the same only where x cannot be negative.
+    MaxPool pads with minus infinity: a Pad with zeros has the same effect only if x is never negative.
 
     Counterpart: Pad_Fusion
-    Differs: Pad with zeros before MaxPool only where no element can be negative, which ONNX Runtime gets wrong;
-        Pad with minus infinity before MaxPool; a constant axes input; not before pooling with ceil_mode.
+    Differs: Pad with zeros before MaxPool only if no element can be negative, which ONNX Runtime does not check; Pad
+        with minus infinity before MaxPool; a constant axes input; not before pooling with ceil_mode.
     """
     node, pad = m.root, m.pad
     rank = _rank(node)
@@ -92,7 +92,7 @@ def fuse_pad(m: Match) -> Replacement:
 
 
 def _pools_the_same(m: Match, value: float | None, own: tuple[int, ...], total: tuple[int, ...]) -> bool:
-    """Whether pooling with these total pads, in place of its own ones, computes the same."""
+    """True if pooling with these total pads, instead of its own ones, has the same result."""
     # onnxruntime refuses to pad an image without rows or columns where it pools.
     if not all(isinstance(d, int) and d > 0 for d in (m.x.shape or (None,))[2:]):
         return False

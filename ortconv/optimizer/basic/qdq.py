@@ -1,4 +1,6 @@
-"""QuantizeLinear and DequantizeLinear: redundant pairs, pairs around operators that move data, a DQ for every reader."""
+"""QuantizeLinear and DequantizeLinear: removes redundant pairs, adds pairs around operators that move data, and gives
+each reader its own DQ.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,10 @@ from ortconv.optimizer.pattern import C, Match, P
 DOMAINS = ("", "com.microsoft")
 INTEGERS = (DType.UINT8, DType.INT8, DType.UINT16, DType.INT16)
 SMALLEST_SCALE, LARGEST_SCALE = 1e-30, 1e30
-"""Scales for which quantizing a dequantized 16-bit integer gives that integer back in float32."""
+"""The range of scales for which a 16-bit integer survives dequantization and quantization in float32."""
 
 MOVES_DATA = ("MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice")
-"""Operators that commute with quantization: their results are elements of input 0."""
+"""Operators that commute with quantization: their results consist of elements of input 0."""
 
 
 def is_quantizer(node: Node | None, op: str) -> bool:
@@ -34,7 +36,7 @@ class Parameters(NamedTuple):
 
 
 def parameters(node: Node) -> Parameters | None:
-    """What a Q or DQ node quantizes with; None unless quantizing undoes dequantizing exactly."""
+    """The parameters of a Q or DQ node; None unless quantization reverses dequantization exactly."""
     scale, zero = node.input(1), node.input(2)
     quantized = node.out if node.op == "QuantizeLinear" else node.input(0)
     if scale is None or scale.constant is None or scale.dtype is not DType.FLOAT or quantized is None:
@@ -70,8 +72,8 @@ def drop_dequantize_quantize(m: Match) -> Replacement:
     """QuantizeLinear(DequantizeLinear(x, s, z), s, z)  ->  x
 
     Counterpart: DoubleQDQPairsRemover
-    Differs: pairs with equal parameters only, per channel too; pairs with different ones, which ONNX Runtime
-        merges into a third range, stay as they are.
+    Differs: only pairs with equal parameters, also per channel; pairs with different ones, which ONNX Runtime merges
+        into a third range, are unchanged.
     """
     first, second = parameters(m.dq), parameters(m.root)
     if first is None or second is None or first.dtype is not second.dtype:
@@ -86,7 +88,7 @@ def drop_dequantize_quantize(m: Match) -> Replacement:
 
 
 def _steps(node: Node) -> tuple[float, int, int] | None:
-    """The step of a Q or DQ node, and the least and the greatest number of steps that it can give; None if they vary."""
+    """(scale, smallest multiple, largest multiple of it) that a Q or DQ node can represent; None if they are not constant."""
     found = _per_tensor(node)
     if found is None or found.scale.constant is None:
         return None
@@ -99,7 +101,7 @@ def _steps(node: Node) -> tuple[float, int, int] | None:
 
 
 def _chain(domain: str, *, whole: bool) -> P:
-    """DQ -> Q -> DQ, or Q -> DQ -> Q."""
+    """Pattern for DQ -> Q -> DQ, or Q -> DQ -> Q."""
     first, last = ("DequantizeLinear", "QuantizeLinear") if whole else ("QuantizeLinear", "DequantizeLinear")
     inner = P(first, "x", ..., name="first", domain=domain, shared=True)
     return P(first, P(last, inner, ..., name="second", domain=domain, shared=True), ..., domain=domain)
@@ -107,7 +109,9 @@ def _chain(domain: str, *, whole: bool) -> P:
 
 @rule("DoubleQDQPairsRemover", *(_chain(domain, whole=True) for domain in DOMAINS))
 def drop_wider_pair(m: Match) -> Replacement:
-    "DequantizeLinear(QuantizeLinear(DequantizeLinear(x)))  ->  DequantizeLinear(x), where the pair behind has its steps and reach"
+    """DequantizeLinear(QuantizeLinear(DequantizeLinear(x)))  ->  DequantizeLinear(x), if the Q and the outer DQ have
+    the scale and at least the range of the inner DQ
+    """
     inner, between, outer = _steps(m.first), _steps(m.second), _steps(m.root)
     if inner is None or between is None or between != outer or inner[0] != between[0]:
         return None
@@ -116,7 +120,9 @@ def drop_wider_pair(m: Match) -> Replacement:
 
 @rule("DoubleQDQPairsRemover", *(_chain(domain, whole=False) for domain in DOMAINS))
 def drop_wider_quantization(m: Match) -> Replacement:
-    "QuantizeLinear(DequantizeLinear(QuantizeLinear(x)))  ->  QuantizeLinear(x), where the pair before has its steps and reach"
+    """QuantizeLinear(DequantizeLinear(QuantizeLinear(x)))  ->  QuantizeLinear(x), if the inner Q and the DQ have the
+    scale and at least the range of the outer Q
+    """
     inner, between, outer = _steps(m.first), _steps(m.second), _steps(m.root)
     if inner is None or outer is None or inner != between or inner[0] != outer[0] or m.x.dtype is not DType.FLOAT:
         return None
@@ -146,7 +152,7 @@ def _same_zero(a: Value | None, b: Value | None) -> bool:
 
 
 def propagate(graph: Graph, context: Context) -> int:
-    """Put Q/DQ pairs around the operators that only move data, so that these too work on integers.
+    """Put Q/DQ pairs around operators that only move data, so that they operate on integers, too.
 
     Counterpart: QDQPropagationTransformer
     """
@@ -162,7 +168,7 @@ def propagate(graph: Graph, context: Context) -> int:
 
 
 def _forward(dq: Node, context: Context) -> int:
-    """DQ -> op -> other  becomes  DQ -> op -> Q -> DQ -> other, as far as such operators reach."""
+    """Rewrite DQ -> op -> other to DQ -> op -> Q -> DQ -> other, through all consecutive operators of this kind."""
     found, changes, value = _per_tensor(dq), 0, dq.out
     while found is not None:
         mover = _only_reader(value)
@@ -178,7 +184,7 @@ def _forward(dq: Node, context: Context) -> int:
 
 
 def _backward(q: Node, context: Context) -> int:
-    """other -> op -> Q  becomes  other -> Q -> DQ -> op -> Q, as far as such operators reach."""
+    """Rewrite other -> op -> Q to other -> Q -> DQ -> op -> Q, through all consecutive operators of this kind."""
     found, changes, value = _per_tensor(q), 0, q.inputs[0]
     while found is not None and value is not None and value.producer is not None:
         mover = value.producer
@@ -207,7 +213,7 @@ def _moves_data(node: Node) -> bool:
 
 
 def _only_reader(value: Value) -> Node | None:
-    """The one node that reads a value, in one slot; None if there are more, or it is returned or captured."""
+    """The only reader of a value, in one slot; None if there are more, or if the value is returned or captured."""
     if len(value.uses) != 1 or value.is_output:
         return None
     ((reader, _),) = value.uses
@@ -215,7 +221,7 @@ def _only_reader(value: Value) -> Node | None:
 
 
 def _insert_pair(like: Node, found: Parameters, value: Value, reader: Node) -> Value:
-    """Quantize and dequantize what a node reads in one slot."""
+    """Insert a Q/DQ pair at one input of a node."""
     graph = like.graph
     assert graph is not None
     slot = next(s for node, s in value.uses if node is reader)
@@ -244,10 +250,10 @@ def _insert_pair(like: Node, found: Parameters, value: Value, reader: Node) -> V
 
 
 def give_each_reader_its_own(graph: Graph, context: Context) -> int:
-    """Duplicate the DQ nodes that operators of quantized units share with others.
+    """Duplicate the DQ nodes that operators of quantized units share with other readers.
 
-    A unit must own its DQ nodes. The original stays with the readers that are in no unit, with the graph's outputs and
-    with subgraphs, or else with the first reader.
+    A unit must own its DQ nodes. The original stays with the readers outside units, with graph outputs and subgraphs,
+    or else with the first reader.
 
     Counterpart: EnsureUniqueDQForNodeUnit
     Differs: only for readers that can form a unit of integers.
@@ -277,7 +283,7 @@ def _may_be_unit(node: Node, slot: int) -> bool:
 
 
 def _is_quantized(value: Value) -> bool:
-    """True if a Q node reads the value, perhaps behind an activation."""
+    """True if a Q node reads the value, possibly after an activation."""
     for user in value.consumers:
         if is_quantizer(user, "QuantizeLinear"):
             return True

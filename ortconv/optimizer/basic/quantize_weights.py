@@ -1,4 +1,4 @@
-"""Weights and biases of operators whose data is quantized already become integers behind a DequantizeLinear."""
+"""Quantizes weights and biases of operators whose data is already quantized."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ortconv.optimizer.pattern import Match, P
 LARGEST_CODE = 127
 LARGEST_BIAS = 2**31 - 1
 AXES_SINCE = 13
-"""The operator set from which on DequantizeLinear may have a scale for each index of an axis."""
+"""The opset from which on DequantizeLinear may have one scale per index of an axis."""
 
 
 @rule("WeightBiasQuantization", P(("Conv", "ConvTranspose", "Gemm"), "x", "w", "b?"))
 def quantize_weights(m: Match) -> Replacement:
-    """Q(Conv(DQ(x), w, b))  ->  Q(Conv(DQ(x), DQ(w'), DQ(b'))) with w' int8 and b' int32; likewise ConvTranspose, Gemm
+    """Q(Conv(DQ(x), w, b))  ->  Q(Conv(DQ(x), DQ(w'), DQ(b'))) with w' int8 and b' int32; also ConvTranspose, Gemm
 
     Counterpart: WeightBiasQuantization (on by default there, as part of basic)
-    Differs: int8 is symmetric, with a scale for each output channel of a Conv from opset 13 on, where ONNX Runtime has one
-        scale and a zero point for all of a weight; refused where a bias would not fit int32.
-    Opt-in: rounds weights to 8 bits, which changes results by more than rounding does.
+    Differs: int8 is symmetric, with a scale for each output channel of a Conv from opset 13 on, while ONNX Runtime has
+        one scale and a zero point for the whole weight; refused if a bias would not fit int32.
+    Opt-in: rounds weights to 8 bits, which changes results by more than rounding.
     """
     root, source = m.root, m.x.producer
     if (
@@ -54,7 +54,7 @@ def quantize_weights(m: Match) -> Replacement:
 
 
 def _is_quantized(node: Node) -> bool:
-    """True if what a node returns is read by a QuantizeLinear alone, perhaps behind a Relu."""
+    """True if a QuantizeLinear is the only reader of the node's output, possibly after a Relu."""
     readers = node.out.consumers
     if node.out.is_output or len(readers) != 1:
         return False
@@ -64,7 +64,7 @@ def _is_quantized(node: Node) -> bool:
 
 
 def _existing(w: Value, node: Node) -> tuple[NewInput, Array] | None:
-    """A weight that is quantized already, and its scales: one, or one for each output channel of a Conv."""
+    """A weight that is already quantized, and its scales: one, or one for each output channel of a Conv."""
     source = w.producer
     if source is None or not is_quantizer(source, "DequantizeLinear"):
         return None
@@ -78,7 +78,7 @@ def _existing(w: Value, node: Node) -> tuple[NewInput, Array] | None:
 
 
 def _quantized(w: Value, node: Node, domain: str) -> tuple[NewInput, Array] | None:
-    """A constant weight behind a DequantizeLinear of its own, and its scales."""
+    """A constant weight, quantized and with a DequantizeLinear of its own, and its scales."""
     if w.constant is None or w.dtype is not DType.FLOAT:
         return None
     weights = w.constant.numpy()
@@ -97,7 +97,7 @@ def _quantized(w: Value, node: Node, domain: str) -> tuple[NewInput, Array] | No
 
 
 def _quantized_bias(b: Value, unit: Array, node: Node, domain: str) -> NewInput:
-    """A constant bias behind a DequantizeLinear of its own; None where that cannot be."""
+    """A constant bias, quantized and with a DequantizeLinear of its own; None if it cannot be quantized."""
     assert b.constant is not None
     if b.dtype is not DType.FLOAT or b.rank != 1 or node.attr("beta", 1.0) != 1:
         return None

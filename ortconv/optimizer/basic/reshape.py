@@ -1,4 +1,4 @@
-"""Reshape and its kin: computed shapes become constant ones, chains become one node, those without effect go."""
+"""Reshape and similar operators: computed shapes become constant, chains become one node, and nodes without effect are removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ortconv.optimizer.shapes import DimOf, Element, dim_of, expressed, keeps_sh
 
 
 def reshaped(m: Match, x: Value, wanted: tuple[Element, ...]) -> Replacement:
-    """x itself if it has these dimensions already, else a Reshape of it to a constant shape, if there is one."""
+    """x if it already has these dimensions, else a Reshape of it to a constant shape; None if there is no such shape."""
     root = m.root
     if keeps_shape(wanted, x) or same_shape(x.shape, root.out.shape):
         return x
@@ -24,13 +24,17 @@ def reshaped(m: Match, x: Value, wanted: tuple[Element, ...]) -> Replacement:
 
 
 def _moves_the_rest(root: Node, spec: tuple[int, ...]) -> bool:
-    """True if a Reshape has its -1 elsewhere than a constant shape: a computed 0, which copies a dimension, would be inferred."""
+    """True if a Reshape has its -1 at another position than the constant shape: a computed 0, which copies a dimension,
+    would be inferred.
+    """
     rest = [i for i, e in enumerate(target(root) or ()) if e == -1] if root.op == "Reshape" else []
     return bool(rest) and -1 in spec and spec.index(-1) not in rest
 
 
 def _may_copy_another(node: Node) -> bool:
-    """True for a Reshape with a -1 and a computed size that is no copy: where this is 0, the dimension at its place is copied."""
+    """True for a Reshape with a -1 and a computed size that copies no dimension: if this size is 0, the dimension at
+    its position is copied.
+    """
     x, wanted = node.inputs[0], target(node) or ()
     assert x is not None
     return -1 in wanted and any(not isinstance(e, int) and e != dim_of(x, i) for i, e in enumerate(wanted))
@@ -40,7 +44,7 @@ def _may_copy_another(node: Node) -> bool:
 def eliminate_reshape(m: Match) -> Replacement:
     """Reshape, Squeeze, Unsqueeze or Flatten of x to the shape that it has  ->  x
 
-    Differs: a single Reshape to the shape that x has goes too, which ONNX Runtime keeps.
+    Differs: also a single Reshape to the shape that x has, which ONNX Runtime keeps.
     """
     x: Value = m.x
     if same_shape(x.shape, m.root.out.shape):
@@ -54,7 +58,7 @@ def fix_reshape(m: Match) -> Replacement:
     """Reshape(x, shape computed from shapes)  ->  Reshape(x, constant with 0 for copies and at most one -1)
 
     Counterpart: ReshapeFusion
-    Differs: any arithmetic on shapes that comes to copies and one rest, whatever nodes it takes.
+    Differs: any arithmetic on shapes that results in copies, numbers and at most one unknown dimension.
     """
     if m.shape.const is not None:
         return None
@@ -63,7 +67,7 @@ def fix_reshape(m: Match) -> Replacement:
 
 
 def _through(inner: Node, wanted: tuple[Element, ...]) -> tuple[Element, ...]:
-    """The dimensions in terms of the input of `inner`, where they refer to its output."""
+    """The dimensions with references to the output of `inner` replaced by references to its input."""
     before = target(inner) or ()
     return tuple(
         _known(before[e.axis]) if isinstance(e, DimOf) and e.value is inner.out and e.axis < len(before) else e
@@ -79,7 +83,7 @@ def _known(element: Element) -> Element:
 def merge_reshapes(m: Match) -> Replacement:
     """Reshape(Reshape(x))  ->  Reshape(x) or x, also for Squeeze, Unsqueeze and Flatten
 
-    An inner one that others read stays, so it is passed over only if x comes out.
+    An inner node with other readers stays, so in this case only x is accepted as the result.
 
     Counterpart: ReshapeFusion
     Differs: symbolic shapes, Flatten, and chains that begin with Squeeze or Unsqueeze.
@@ -102,10 +106,10 @@ _MOVES = ("Transpose", "Reshape")
     P("Reshape", P("Transpose", "x", name="inner", shared=True), ...),
 )
 def merge_transposes(m: Match) -> Replacement:
-    """Transpose(Transpose(x))  ->  Transpose(x) or x, also where one of them is a Reshape that only moves axes of 1
+    """Transpose(Transpose(x))  ->  Transpose(x) or x, also if one of them is a Reshape that only moves axes of size 1
 
     Counterpart: TransposeOptimizer
-    Differs: wherever two meet, also where no handler moves them; there in the transpose optimizer alone.
+    Differs: wherever two meet, even if no handler moves them; there only in the transpose optimizer.
     """
     x, inner, root = m.x, m.inner, m.root
     first, second = _permutation(inner), _permutation(root)
@@ -120,7 +124,7 @@ def merge_transposes(m: Match) -> Replacement:
 
 
 def _permutation(node: Node) -> tuple[int, ...] | None:
-    """How a Transpose, or a Reshape that only moves axes of 1, orders the axes of its input; None for other Reshapes."""
+    """The permutation of a Transpose, or of a Reshape that only moves axes of size 1; None for other Reshapes."""
     if node.op == "Transpose":
         return transpose_perm(node)
     assert node.inputs[0] is not None
@@ -135,10 +139,10 @@ def _permutation(node: Node) -> tuple[int, ...] | None:
 
 @rule("TransposeFusion", P("Gather", P("Transpose", "x", name="inner", shared=True), "index"))
 def pick_before_transpose(m: Match) -> Replacement:
-    """Gather(Transpose(x), scalar)  ->  Gather(x, scalar) along another axis, where the other axes keep their order
+    """Gather(Transpose(x), scalar)  ->  Gather(x, scalar) along another axis, if the other axes keep their order
 
     Counterpart: TransposeOptimizer
-    Differs: also where others read the Transpose.
+    Differs: also if the Transpose has other readers.
     """
     perm = transpose_perm(m.inner)
     axis = m.root.attr("axis", 0)
@@ -153,9 +157,10 @@ def pick_before_transpose(m: Match) -> Replacement:
 
 @rule("ShapeSourceFusion", P("Gather", P("Shape", "x", shared=True, name="shape"), C("index", one=True), name="gather"))
 def fuse_shape_source(m: Match) -> Replacement:
-    """Gather(Shape(x), i)  ->  Gather(Shape(input), j), where the graph has an input with a dimension of the same name
+    """Gather(Shape(x), i)  ->  Gather(Shape(input), j), if the graph has an input with a dimension of the same name
 
-    Only if nothing else needs the shape of x, that of the input is there, or other values lead to it too.
+    Applied only if no other node needs the shape of x, if the shape of the input is already computed, or if other
+    values lead to it, too.
 
     Counterpart: none: ONNX Runtime does not relate the dimensions of different values
     """
@@ -174,7 +179,7 @@ def fuse_shape_source(m: Match) -> Replacement:
 
 
 def _source(pick: Node, shape: Node) -> tuple[Value, int] | None:
-    """An input of the graph with a dimension of the name that a Gather picks from a shape, and which one it is."""
+    """A graph input, and its dimension with the name of the one that a Gather selects from a shape; None if there is none."""
     graph, x, index = shape.graph, shape.inputs[0], ints(pick.input(1))
     if graph is None or x is None or not pick.is_op("Gather") or pick.attr("axis", 0) != 0:
         return None

@@ -1,4 +1,4 @@
-"""Equal constants become one."""
+"""Merges equal constants."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ortconv.ir.tensor import Tensor
 from ortconv.optimizer.engine import Context, FunctionPass
 
 SMALL = 64
-"""Payloads of up to this many bytes are compared directly; of larger ones first a sample, then a digest."""
+"""Payloads of at most this number of bytes are compared directly; of larger ones, first a sample is compared, then a digest."""
 
 
 def share_constants(graph: Graph, context: Context) -> int:
-    """Let the readers of equal initializers, of the same type, shape and bits, read the first of them.
+    """Merge equal initializers, with the same type, shape and bits: their readers read the first of them.
 
-    Each graph has its own; overridable and returned ones stay.
+    Constants of different graphs are not merged; overridable ones and graph outputs stay.
 
     Counterpart: ConstantSharing
     Differs: all types and sizes; there at most 8 elements, and neither 8- and 16-bit integers nor bool.
@@ -33,7 +33,7 @@ def share_constants(graph: Graph, context: Context) -> int:
 
 
 def _sample(const: Tensor) -> Hashable:
-    """Equal for equal constants, and for small ones only for those."""
+    """A key that is equal for equal constants; for small constants, only for those."""
     data = const.data
     if isinstance(data, tuple):
         return const.dtype, const.shape, data

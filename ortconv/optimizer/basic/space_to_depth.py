@@ -1,4 +1,4 @@
-"""Four strided Slices and a Concat along channels become SpaceToDepth, with a Gather where the order differs."""
+"""Fuses four strided Slices and a Concat along channels into SpaceToDepth, with a Gather if the order differs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import Match, P
 
 BLOCKS = ((0, 0), (0, 1), (1, 0), (1, 1))
-"""Row and column where each block of SpaceToDepth's output channels starts, in its order."""
+"""(row, column) where each block of SpaceToDepth's output channels starts, in its order."""
 
 
 class StridedSlice(NamedTuple):
-    """Every other row and column of x, from a first one on."""
+    """Every other row and column of x, beginning with the given ones."""
 
     x: Value
     start: tuple[int, int]
 
 
 def _slices(node: Node) -> dict[int, int] | None:
-    """The first index by axis of a Slice that takes every other element to the end; None for any other node."""
+    """The start index by axis of a Slice that selects every other element to the end; None for any other node."""
     x = node.inputs[0]
     starts, ends, steps = ints(node.input(1)), ints(node.input(2)), ints(node.input(4))
     axes = ints(node.input(3)) if node.input(3) is not None else None if starts is None else tuple(range(len(starts)))
@@ -43,7 +43,7 @@ def _slices(node: Node) -> dict[int, int] | None:
 
 
 def _branch(node: Node, depth: int) -> StridedSlice | None:
-    """What `depth` Slices, the last of them this one, take of their input, if that is one of the four phases."""
+    """The combined slice of `depth` consecutive Slices, of which `node` is the last, if it is one of the four phases; else None."""
     starts: dict[int, int] = {}
     x: Value | None = node.out
     for _ in range(depth):

@@ -1,7 +1,8 @@
-"""The transpose optimizer: Transposes move toward the outputs where that lets them cancel, merge or shrink.
+"""The transpose optimizer: moves Transposes toward the outputs if that lets them cancel, merge or shrink.
 
-Sweeps in topological order. A Transpose moves behind a node if that costs less than it saves: the inputs that must be
-transposed back and the outputs that need one, unless they lead to a later Transpose, against the Transposes that vanish.
+It sweeps in topological order. A Transpose moves past a node if the cost is less than the savings. The cost is one
+Transpose for each other input and for each output that needs one, unless the output leads to a later Transpose; the
+savings are the Transposes that vanish.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NAME = "TransposeOptimizer"
 MAX_SWEEPS = 8
 UNKNOWN_RANK = 5
 SMALL = 1024
-"""Bytes up to which a constant that others read too may be transposed into a copy."""
+"""A shared constant of at most this number of bytes may be transposed into a copy."""
 
 
 def optimize_transposes(graph: Graph, context: Context) -> int:
@@ -39,7 +40,7 @@ def optimize_transposes(graph: Graph, context: Context) -> int:
     Returns the number of changes.
 
     Counterpart: TransposeOptimizer
-    Differs: a Pad with axes is passed rightly, which ONNX Runtime turns into a graph that fails.
+    Differs: correct for a Pad with axes, which ONNX Runtime turns into a graph that fails.
     """
     changes = 0
     for _ in range(MAX_SWEEPS):
@@ -90,7 +91,7 @@ class _Sweep:
     # ------------------------------------------------------------------ a Transpose by itself
 
     def simplify(self, node: Node, perm: Perm) -> None:
-        """Merge a Transpose with the one before it, and drop it where it does nothing."""
+        """Merge a Transpose with the one before it, and remove it if it has no effect."""
         x = node.inputs[0]
         if x is None:
             return
@@ -105,7 +106,7 @@ class _Sweep:
             self.merge_into_reshape(node, perm)
 
     def merge_into_reshape(self, node: Node, perm: Perm) -> None:
-        """Transpose(Reshape(x)) that only moves axes of 1 is another Reshape(x)."""
+        """Transpose(Reshape(x)) that only moves axes of size 1  ->  another Reshape(x)."""
         x = node.inputs[0]
         reshape = None if x is None else x.producer
         if x is None or reshape is None or not reshape.is_op("Reshape") or x.graph is not self.graph:
@@ -126,7 +127,7 @@ class _Sweep:
         self.replace(node, made.out, 1)
 
     def drop_before_reshape(self, node: Node, slot: int, transpose: Node, perm: Perm) -> bool:
-        """Reshape(Transpose(x)) where only axes of 1 move is Reshape(x)."""
+        """Reshape(Transpose(x)) in which only axes of size 1 move  ->  Reshape(x)."""
         x = transpose.inputs[0]
         if (
             not node.is_op("Reshape")
@@ -148,10 +149,10 @@ class _Sweep:
     # ------------------------------------------------------------------ moving
 
     def cost(self, node: Node, found: Push, perm: Perm) -> tuple[float, float]:
-        """The cost of the move less its savings, in Transposes, then in axes along which data moves.
+        """The cost of the move minus its savings: first in Transposes, then in axes along which data moves.
 
-        A Transpose with several readers is saved by all of them together. An output that leads to a later Transpose
-        costs nothing.
+        A Transpose with several readers is saved only by all of them together. An output that leads to a later
+        Transpose costs nothing.
         """
         back = inverse(perm)
         count = size = 0.0
@@ -171,7 +172,7 @@ class _Sweep:
         return count, size
 
     def is_removable(self, value: Value, perm: Perm) -> bool:
-        """True if every reader of a Transpose's output could do without it."""
+        """True if every reader of a Transpose's output can read its input instead."""
         known = self.removable.get(value)
         if known is None:
             known = not value.is_output and all(
@@ -209,7 +210,7 @@ class _Sweep:
         self.substitute(node, results, len(self.graph) - before)
 
     def push_through_shape(self, node: Node, value: Value, perm: Perm) -> None:
-        """Shape(Transpose(x)) is Shape(x) in another order; the Gathers that read it take other elements instead."""
+        """Shape(Transpose(x))  ->  Shape(x) in another order; Gathers that read it select other elements."""
         x = value.producer.inputs[0] if value.producer is not None else None
         if x is None or not self.is_removable(value, perm):
             return
@@ -245,7 +246,7 @@ class _Sweep:
         )
 
     def unlock_quantization(self, node: Node) -> None:
-        """A Transpose left between QuantizeLinear and DequantizeLinear goes before the first: the pair stays a pair."""
+        """Move a Transpose from between QuantizeLinear and DequantizeLinear to before the first, so that the pair stays a pair."""
         perm = transpose_perm(node)
         x = node.inputs[0] if perm is not None else None
         quantize = None if x is None or x.graph is not self.graph else x.producer
@@ -267,7 +268,7 @@ class _Sweep:
     # ------------------------------------------------------------------ values
 
     def transposed(self, value: Value, perm: Perm, node: Node) -> Value:
-        """The value under a permutation, computed before the node where it must be."""
+        """The value under a permutation; if a Transpose is needed, it is inserted before the node."""
         if perm == identity(len(perm)):
             return value
         if value.constant is not None:
@@ -329,7 +330,7 @@ class _Sweep:
         self.substitute(node, [new], added)
 
     def substitute(self, node: Node, results: list[Value | None], added: int) -> None:
-        """Replace a node's outputs by values, which take over the names where they were made for that."""
+        """Replace a node's outputs by values, which take over the names if they were created for that."""
         label, names = node.label, [None if v is None else v.name for v in node.outputs]
         rename = []
         for old, new, name in zip(node.outputs, results, names, strict=True):
@@ -354,7 +355,7 @@ class _Sweep:
 
 
 def _leading_to_transpose(graph: Graph) -> set[Value]:
-    """The values from which a Transpose could move down to another one."""
+    """The values from which a Transpose could move down to a later one."""
     leads: set[Value] = set()
     for node in reversed(graph):
         if node.is_op("Transpose"):
@@ -378,7 +379,7 @@ def _is_dequantized_constant(value: Value) -> bool:
 
 
 def _size(shape: Shape | None) -> int:
-    """The axes along which there is something to move."""
+    """Number of axes with more than one element."""
     return UNKNOWN_RANK if shape is None else sum(d != 1 for d in shape)
 
 
@@ -396,7 +397,7 @@ def _does_nothing(shape: Shape | None, perm: Perm) -> bool:
 
 
 def _without_copies(target: tuple[int, ...], shape: Shape | None, reshape: Node) -> tuple[int, ...] | None:
-    """A Reshape's target in which no 0 copies a dimension of the input; None if that cannot be written."""
+    """A Reshape's target in which no 0 copies a dimension of the input; None if there is no such target."""
     if 0 not in target:
         return target
     if reshape.attr("allowzero", 0) or shape is None or len(shape) != len(target):
@@ -410,7 +411,7 @@ def _vector(node: Node, size: int) -> ValueType | None:
 
 
 def permuted(type: ValueType | None, perm: Perm) -> ValueType | None:
-    """The type of Transpose<perm> of a value of this type."""
+    """The type of a value after Transpose<perm>."""
     if not isinstance(type, TensorType) or type.shape is None or len(type.shape) != len(perm):
         return type
     return TensorType(type.dtype, tuple(type.shape[axis] for axis in perm))

@@ -1,8 +1,8 @@
-"""How operators compute on a tensor whose Transpose is moved from before them to behind them.
+"""How a Transpose before a node can be moved after it, by operator.
 
-A handler receives the node, the slot that reads Transpose<perm>(x), and perm, and returns a Push: what the node must
-look like to read x instead, and the permutation that each of its outputs then needs. None means that it cannot.
-Axis i of the transposed tensor is axis perm[i] of x.
+A handler receives the node, the slot that reads Transpose<perm>(x), and perm. It returns a Push: the changes with which
+the node can read x instead, and the permutation that each of its outputs then needs. None means that the Transpose
+cannot move. Axis i of the transposed tensor is axis perm[i] of x.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ Perm = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """A node on the near side of a Transpose."""
+    """The changes to a node when a Transpose moves past it."""
 
     slots: tuple[int, ...]
-    """Inputs that must be transposed back; constants of lower rank among them get leading axes of 1 first."""
+    """Inputs that need the inverse Transpose; constants of lower rank among them first get leading axes of 1."""
     perms: tuple[Perm | None, ...]
-    """For each output the permutation that restores it; None where it is as it was."""
+    """For each output the permutation that restores it; None if it is unchanged."""
     attrs: dict[str, Attribute]
     constants: dict[int, Array] = field(default_factory=dict)
-    """Inputs to be replaced by constants."""
+    """Inputs that are replaced by constants, by slot."""
 
 
 Handler = Callable[[Node, int, Perm], Push | None]
@@ -55,7 +55,7 @@ def compose(first: Perm, second: Perm) -> Perm:
 
 
 def compress(perm: Perm, kept: Sequence[int]) -> Perm | None:
-    """The permutation that is left of the transposed tensor's axes when only these are kept; None if it is the identity."""
+    """The permutation of the kept axes of the transposed tensor; None if it is the identity."""
     axes = [perm[i] for i in kept]
     order = sorted(axes)
     result = tuple(order.index(axis) for axis in axes)
@@ -73,7 +73,7 @@ def _normal_axes(axes: Sequence[int], rank: int) -> list[int] | None:
 
 
 def _with_axes(node: Node, axes: Sequence[int]) -> tuple[dict[str, Attribute], dict[int, Array]]:
-    """A node's attributes and constants where its axes, an attribute or input 1, are others."""
+    """The attributes and constant inputs of a node with other axes; its axes are an attribute or input 1."""
     if "axes" in node.attrs:
         return {**node.attrs, "axes": Ints(axes)}, {}
     value = node.input(1)
@@ -204,7 +204,7 @@ def _arg(node: Node, slot: int, perm: Perm) -> Push | None:
 
 
 def _gather(node: Node, slot: int, perm: Perm) -> Push | None:
-    """Where others read the Transpose too it stays: queries, keys and values are often picked from one."""
+    """If the Transpose has other readers, it stays: queries, keys and values are often gathered from one."""
     data, index = node.inputs[:2]
     axis = _normal(node.attr("axis", 0), len(perm))
     if slot != 0 or axis is None or data is None or len(data.uses) > 1 or index is None or index.rank not in (0, 1):
@@ -246,7 +246,9 @@ def _unsqueeze(node: Node, slot: int, perm: Perm) -> Push | None:
 
 
 def _runs(before: Shape | None, after: Shape | None) -> list[tuple[Dim, ...]] | None:
-    """The dimensions that a Reshape makes of each axis, none of them empty; None unless it only takes axes apart."""
+    """For each input axis the output dimensions into which a Reshape splits it; None unless it only splits axes, each
+    into at least one dimension.
+    """
     if before is None or after is None or len(after) <= len(before) or 0 in (*before, *after):
         return None
     runs, rest = [], list(after)
@@ -269,7 +271,7 @@ def _is_whole(run: Sequence[Dim], dim: Dim) -> bool:
 
 
 def _reshape(node: Node, slot: int, perm: Perm) -> Push | None:
-    """Where a Reshape only takes axes apart, the parts of an axis move together."""
+    """If a Reshape only splits axes, the parts of an axis move together."""
     value = node.inputs[0]
     runs = None if value is None or slot != 0 else _runs(value.shape, node.out.shape)
     if runs is None or len(runs) != len(perm):
@@ -324,22 +326,23 @@ HANDLERS: dict[tuple[str, str], Handler] = {
 
 
 def push(node: Node, slot: int, perm: Perm) -> Push | None:
-    """What a node becomes when the Transpose<perm> before this slot moves behind it; None where it cannot."""
+    """The changes to a node when Transpose<perm> moves from its input `slot` to its outputs; None if it cannot move."""
     handler = HANDLERS.get((node.domain, node.op))
     return None if handler is None else handler(node, slot, perm)
 
 
 def carries(node: Node, slot: int) -> bool:
-    """True if a Transpose before this slot may be able to move behind the node, whatever its permutation.
+    """True if a Transpose at this input may be able to move past the node, for some permutation.
 
-    Not behind a Reshape: what leads there from far, as a normalization of the last axis, is better off where it is.
+    False for a Reshape: a value that reaches it over a long way, such as a normalization of the last axis, is better
+    left as it is.
     """
     handler = HANDLERS.get((node.domain, node.op))
     return handler not in (None, _reshape) and (slot == 0 or handler in (_broadcast, _concat))
 
 
 def transpose_perm(node: Node | None) -> Perm | None:
-    """The permutation of a Transpose node; None for any other node and where the rank is unknown."""
+    """The permutation of a Transpose node; None for any other node, or if the rank is unknown."""
     if node is None or not node.is_op("Transpose"):
         return None
     x: Value | None = node.inputs[0]

@@ -1,4 +1,4 @@
-"""Nodes that nothing reads go."""
+"""Removes nodes whose outputs are unused."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ REMOVABLE_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
 
 
 def remove_unused(graph: Graph, context: Context) -> int:
-    """Remove the nodes whose outputs nothing reads, other than those of operators that might do something besides.
+    """Remove the nodes with unused outputs, except those of operators that may have side effects.
 
-    Counterpart: none: ONNX Runtime keeps nodes that nothing reads, unless they fed what a fusion took
+    Counterpart: none: ONNX Runtime keeps unused nodes, unless they fed nodes that a fusion replaced
     """
     changes = 0
     since = context.since

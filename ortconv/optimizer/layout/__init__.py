@@ -1,4 +1,4 @@
-"""The layout level: layouts that the CPU provider is fastest with, and fusions that come after them."""
+"""The layout level: layouts for which the CPU provider is fastest, and fusions that follow them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conv followed by the addition of a tensor of its shape becomes com.microsoft:FusedConv with a fourth input."""
+"""Fuses Conv and the addition of a tensor of the same shape into com.microsoft:FusedConv with a fourth input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def fuse_conv_add(m: Match) -> Replacement:
     """Conv(x, w, b) + z  ->  FusedConv(x, w, b, z)
 
     Counterpart: ConvAddActivationFusion
-    Differs: a Conv without bias as well.
+    Differs: also a Conv without bias.
     """
     x, w, b = (m.conv.input(slot) for slot in range(3))
     if m.z is m.conv.out or not is_float(x) or not _same_shape(m.conv, m.z):
@@ -50,7 +50,7 @@ def fuse_activation(m: Match) -> Replacement:
 
 @rule("ConvAddActivationFusion", gated("FusedConv", "com.microsoft", _is_plain))
 def fuse_hard_swish(m: Match) -> Replacement:
-    "x * HardSigmoid<1/6, 0.5>(x) of x = FusedConv(...)  ->  FusedConv<HardSwish>"
+    """x * HardSigmoid<1/6, 0.5>(x) with x = FusedConv(...)  ->  FusedConv<HardSwish>"""
     if m.again is not m.conv:
         return None
     attrs = {**m.conv.attrs, "activation": "HardSwish"}
@@ -58,7 +58,7 @@ def fuse_hard_swish(m: Match) -> Replacement:
 
 
 def _same_shape(conv: Node, z: Value) -> bool:
-    """True if both have rank 4 and dimension by dimension the same number or symbol."""
+    """True if both have rank 4, and each dimension is the same number or symbol."""
     shape = conv.out.shape
     return shape is not None and len(shape) == 4 and None not in shape and shape == z.shape
 

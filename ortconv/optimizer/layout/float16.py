@@ -1,4 +1,4 @@
-"""Constants that are stored as float16 and read as float32 are stored as float32: the Cast would run every time."""
+"""Stores constants that are read as float32 as float32 instead of float16, because the Cast would run every time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ortconv.optimizer.pattern import C, Match, P
 
 @rule("FuseFp16InitializerToFp32NodeTransformer", P("Cast", C("x", where=lambda value: value.dtype is DType.FLOAT16)))
 def fold_cast(m: Match) -> Replacement:
-    """Cast(float16 constant)  ->  float32 constant, whatever the size
+    """Cast(float16 constant)  ->  float32 constant of any size
 
     Counterpart: FuseFp16InitializerToFp32NodeTransformer
     """

@@ -1,6 +1,6 @@
-"""Convolutions of float32 on x86-64 work on channels in blocks, and so does what lies between them.
+"""Blocked channels (NCHWc) for float32 convolutions on x86-64, and for the operators between them.
 
-The result is bound to CPUs with the block length of this machine, so it is made for `--target_platform amd64` only.
+The result depends on the block length of this machine's CPU, so it is produced only for `--target_platform amd64`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ CONV_ATTRIBUTES = (
     "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides", "activation", "activation_params",
 )  # fmt: skip
 STEP = 4
-"""The channels of an image that is brought into blocks are a multiple of this."""
+"""An image converted to blocks must have a multiple of this number of channels."""
 
 
 class Blocked(NamedTuple):
-    """A value with its channels in blocks, and the shape that it has without the channels that fill up the last block."""
+    """A value with blocked channels, and its shape without the padding channels of the last block."""
 
     value: Value
     shape: Shape
@@ -42,7 +42,7 @@ class Blocked(NamedTuple):
 
 
 class BlockedValues:
-    """The values of a graph that exist in blocks, and the making of more."""
+    """The blocked values of a graph; creates more of them on demand."""
 
     def __init__(self, graph: Graph, context: Context) -> None:
         self.graph = graph
@@ -61,13 +61,13 @@ class BlockedValues:
         domain: str = DOMAIN,
         shape: Shape | None = None,
     ) -> None:
-        """Replace a node by an operator on blocks; `shape` is its result's, where that is known better."""
+        """Replace a node by an operator on blocks. `shape` is the shape of its result if it is known more exactly."""
         shape = shape or node.out.shape
         assert shape is not None
         self.put(node, self.add(node, op, inputs, attrs, self.filled(shape), domain), shape)
 
     def put(self, node: Node, value: Value, shape: Shape) -> None:
-        """Replace the result of a node by a value in blocks."""
+        """Replace the result of a node by a blocked value."""
         self.of[node.out] = Blocked(value, shape)
         self.replaced.append(node)
 
@@ -80,7 +80,7 @@ class BlockedValues:
         shape: Shape,
         domain: str = "",
     ) -> Value:
-        """A new node in front of another one, named after it; what it returns."""
+        """Insert a new node before another one, with a name derived from it. Return its output."""
         import_operators(self.graph, domain)
         type = TensorType(DType.FLOAT, shape)
         made = self.graph.add_node(
@@ -95,7 +95,7 @@ class BlockedValues:
         return (shape[0], padded(channels, self.block), *shape[2:])
 
     def entering(self, value: Value, node: Node) -> Value | None:
-        """An image in blocks, made before a node where there is none yet; None if it cannot be made."""
+        """A blocked image. If there is none yet, it is created before the node; None if that is impossible."""
         if value in self.of:
             return self.of[value].value
         shape = value.shape
@@ -113,7 +113,7 @@ class BlockedValues:
         return made
 
     def constant(self, near: Node, source: Value, kind: str, make: Callable[[], Array]) -> Value:
-        """A constant derived from another one, once for all nodes that need it."""
+        """A constant derived from another one, created once for all nodes that need it."""
         key = source, kind
         if key not in self.constants:
             self.constants[key] = constant(near, make())
@@ -121,7 +121,7 @@ class BlockedValues:
 
 
 def _is_image(value: Value | None) -> bool:
-    """True for float32 of rank 4 with a known number of channels that is no constant."""
+    """True for float32 images: rank 4, a known number of channels, and not constant."""
     return (
         value is not None
         and value.dtype is DType.FLOAT
@@ -141,7 +141,7 @@ def _makes_images(node: Node) -> bool:
 
 
 class ConvForm(NamedTuple):
-    """How a convolution in blocks reads its input: as an image in ONNX's layout, one channel for each filter, or blocks."""
+    """How a blocked convolution reads its input: as an image in ONNX's layout, with one channel per filter, or in blocks."""
 
     direct: bool
     depthwise: bool
@@ -171,7 +171,7 @@ def _conv(node: Node, blocks: BlockedValues) -> bool:
 
 
 def _fits(node: Node, x: Value, filters: Tensor | None, b: Value | None) -> bool:
-    """Whether a convolution has images, and constant filters and bias that fit them."""
+    """True if a convolution reads images, and has constant filters and a constant bias that match."""
     if not _is_image(x) or set(node.attrs) - set(CONV_ATTRIBUTES):
         return False
     if filters is None or filters.rank != 4 or not all(filters.shape):
@@ -182,7 +182,7 @@ def _fits(node: Node, x: Value, filters: Tensor | None, b: Value | None) -> bool
 
 
 def _conv_form(node: Node, x: Value, filters: Sequence[int], blocks: BlockedValues) -> ConvForm | None:
-    """How a convolution reads its input; None where its groups do not fall into blocks."""
+    """How a convolution reads its input; None if its groups are not whole blocks."""
     group, block = node.attr("group", 1), blocks.block
     out, inner = filters[:2]
     if group == 1:
@@ -193,14 +193,14 @@ def _conv_form(node: Node, x: Value, filters: Sequence[int], blocks: BlockedValu
 
 
 def _takes_summand(z: Value | None, channels: int, blocks: BlockedValues) -> bool:
-    """Whether what a convolution adds is in blocks, or can be brought into them."""
+    """True if the tensor that a convolution adds is blocked, or can be."""
     if z is None or z in blocks.of:
         return True
     return _is_image(z) and channels % STEP == 0
 
 
 def _pays_to_leave(x: Value, channels: int, block: int) -> bool:
-    """True for an image whose channels fill no more than half of a block; one pixel may stay there."""
+    """True for an image whose channels fill at most half of a block, unless it is a single pixel."""
     return 2 * channels <= block and x.shape is not None and x.shape[2:] != (1, 1)
 
 
@@ -220,7 +220,7 @@ def _filled_bias(node: Node, b: Value, blocks: BlockedValues) -> Value:
 
 
 def _batch_norm(node: Node, blocks: BlockedValues) -> bool:
-    """In inference mode it is a convolution of every channel with one number."""
+    """Rewrite BatchNormalization in inference mode to a depthwise convolution with one pixel."""
     from ortconv.optimizer.basic.fold_conv import batch_norm
 
     x, affine = node.inputs[0], batch_norm(node)
@@ -256,7 +256,7 @@ def _pool(node: Node, blocks: BlockedValues) -> bool:
 
 
 _NOT_FINITE = ("Acos", "Acosh", "Asin", "Atanh", "Cosh", "Exp", "Log", "Reciprocal", "Sinh", "Sqrt", "Tan")
-"""Elementwise operators that may make infinities or NaN of what fills up blocks, which begins as zeros."""
+"""Elementwise operators that may return infinities or NaN for padding channels, which are zeros at first."""
 
 
 def _unary(node: Node, blocks: BlockedValues) -> bool:
@@ -283,7 +283,7 @@ def _unary(node: Node, blocks: BlockedValues) -> bool:
 
 
 def _elementwise(node: Node, blocks: BlockedValues) -> bool:
-    """Images in blocks of one shape and numbers, or an image and a number for every channel."""
+    """Operands may be blocked images of the same shape and scalars, or an image and one number per channel."""
     values = [v for v in node.inputs if v is not None]
     shapes = [blocks.of[v].shape for v in values if v in blocks.of]
     if not shapes or len(values) < len(node.inputs):
@@ -305,7 +305,7 @@ def _is_number(value: Value) -> bool:
 
 
 def _scaled(node: Node, blocks: BlockedValues) -> bool:
-    """One image times a number for each of its channels is a convolution of every channel with that number."""
+    """Rewrite the product of one image and a number per channel to a depthwise convolution with one pixel."""
     pair = [blocks.of[v] for v in node.inputs if v in blocks.of]
     if node.op != "Mul" or len(pair) != 2:
         return False
@@ -323,7 +323,7 @@ def _scaled(node: Node, blocks: BlockedValues) -> bool:
 
 
 def _whole_blocks(node: Node, values: tuple[Value | None, ...], blocks: BlockedValues) -> bool:
-    """True for an operator along the channels whose parts are whole blocks."""
+    """True for an operator along the channels if the channels of all its operands and results are whole blocks."""
     channels = [None if v is None else v.dim(1) for v in values]
     return node.attr("axis", 0) in (1, -3) and all(
         isinstance(c, int) and c > 0 and c % blocks.block == 0 for c in channels
@@ -365,7 +365,7 @@ def _split(node: Node, blocks: BlockedValues) -> bool:
 
 
 def _resize(node: Node, blocks: BlockedValues) -> bool:
-    """By whole factors: every element repeated, or linear interpolation."""
+    """Resize by whole factors, with nearest or linear interpolation."""
     x = node.inputs[0]
     mode = _upsampling_mode(node, blocks.graph.opset())
     factors = None if x not in blocks.of or mode is None else _factors(node, blocks.of[x].shape, blocks.graph.opset())
@@ -377,7 +377,7 @@ def _resize(node: Node, blocks: BlockedValues) -> bool:
 
 
 def _upsampling_mode(node: Node, opset: int) -> tuple[str, str] | None:
-    """Mode and coordinate transformation of a Resize, if Upsample has them."""
+    """The mode and coordinate transformation of a Resize if Upsample supports them; else None."""
     mode = node.attr("mode", "nearest")
     transformation = "asymmetric" if opset < 11 else node.attr("coordinate_transformation_mode", "half_pixel")
     if node.attrs.keys() & {"axes", "antialias", "keep_aspect_ratio_policy"} or node.out.rank != 4:
@@ -390,7 +390,9 @@ def _upsampling_mode(node: Node, opset: int) -> tuple[str, str] | None:
 
 
 def _factors(node: Node, source: Shape, opset: int) -> Ints | None:
-    """By what a Resize multiplies the dimensions, if that are whole numbers that leave batch and channels alone."""
+    """The whole numbers by which a Resize multiplies the dimensions, with 1 for batch and channels; None if it is
+    another Resize.
+    """
     target, scales = node.out.shape, node.input(1 if opset < 11 else 2)
     factors: list[float] | None = None
     if scales is not None and scales.constant is not None and scales.constant.size == 4:
@@ -422,10 +424,10 @@ HANDLERS: dict[tuple[str, str], Callable[[Node, BlockedValues], bool]] = {
 
 
 def block_channels(graph: Graph, context: Context) -> int:
-    """Let convolutions, and what lies between them, work on channels in blocks; the number of nodes changed.
+    """Block the channels of convolutions and of the operators between them. Returns the number of changed nodes.
 
     Counterpart: NchwcTransformer
-    Differs: Split, more elementwise operators and a product with a number for each channel stay in blocks; no subgraphs.
+    Differs: Split, more elementwise operators and a product with a number per channel stay in blocks; no subgraphs.
     """
     if context.target_platform != "amd64" or graph.owner is not None:
         return 0
@@ -443,7 +445,7 @@ def block_channels(graph: Graph, context: Context) -> int:
 
 
 def _leave(graph: Graph, value: Value, blocked: Blocked, blocks: BlockedValues) -> None:
-    """Give the readers of a value that want the usual order what they want."""
+    """Convert a blocked value back for the readers that need ONNX's layout."""
     node = value.producer
     assert node is not None
     attrs: dict[str, Attribute] = {"channels": blocked.channels, "channels_last": 0}

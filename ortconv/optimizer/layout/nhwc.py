@@ -1,7 +1,7 @@
-"""Convolutions of bytes, and what lies between them, work on images with the channels last.
+"""Channels-last layout for 8-bit convolutions, and for the operators between them.
 
-ONNX Runtime's integer convolution transposes its input and output by itself where the channels come first. A region of
-nodes that all take channels last needs Transposes at its border only.
+ONNX Runtime's integer convolution transposes its input and output itself if the channels come first. A region of nodes
+that all support channels last needs Transposes only at its border.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ NAME = "NhwcTransformer"
 MICROSOFT = "com.microsoft"
 BYTES = (DType.UINT8, DType.INT8)
 FEWEST = 3
-"""The rank of images of one row."""
+"""Minimum rank of an image: one with a single spatial axis."""
 
 Attributes = dict[str, Attribute]
 
 
 class NhwcForm(NamedTuple):
-    """The channels-last counterpart of an operator: the inputs that are images, its operator and domain, its attributes.
+    """The channels-last form of an operator: the slots of its images, and its operator, domain and attributes.
 
-    `on_reals`: images may be float32 too. `gains`: the form is faster even where it saves no Transpose.
-    `vectors` are the inputs with a number for each axis.
+    `on_reals`: images may also be float32. `gains`: the form is faster even if it saves no Transpose. `vectors` are the
+    inputs with one number per axis.
     """
 
     images: Callable[[Node], range]
@@ -47,7 +47,7 @@ class NhwcForm(NamedTuple):
 
 
 def _to_last(rank: int) -> Perm:
-    """The permutation that puts the channels last."""
+    """The permutation that moves the channels to the end."""
     return (0, *range(2, rank), 1)
 
 
@@ -97,20 +97,20 @@ FORMS: dict[tuple[str, str], NhwcForm] = {
     **{("", op): NhwcForm(_all, op, "", _same, on_reals=True) for op in named(Trait.BROADCASTS)},
 }  # fmt: skip
 HALVES = ("half_pixel", "pytorch_half_pixel", "asymmetric")
-"""Modes that put the elements of an image twice as large at halves of pixels."""
+"""Coordinate modes in which upsampling by 2 places samples at half pixels."""
 TRANSPOSING = ("QLinearConv", "QLinearSoftmax")
-"""Operators that transpose their input and output by themselves where the channels come first."""
+"""Operators that transpose their input and output themselves if the channels come first."""
 
 
 def _is_per_tensor(node: Node) -> bool:
-    """True for one scale and zero point; other operators than Q and DQ have no such parameters."""
+    """True for a Q or DQ node with a single scale and zero point, and for any other operator."""
     if node.op not in ("QuantizeLinear", "DequantizeLinear"):
         return True
     return all(v is None or v.static_shape in ((), (1,)) for v in node.inputs[1:])
 
 
 def _is_kept(node: Node) -> bool:
-    """True unless this is a Resize that gives other elements with the channels last, or by scales or sizes that may vary."""
+    """False for a Resize that has other results in channels-last layout, or whose scales or sizes may vary."""
     if node.op != "Resize":
         return True
     roi = node.input(1)
@@ -124,7 +124,7 @@ def _is_kept(node: Node) -> bool:
 
 
 def _is_exact(node: Node, given: Array) -> bool:
-    """True for a linear Resize of images, of bytes only with weights that are exact in the 10 bits which the kernel takes."""
+    """True for a linear Resize of images; for 8-bit images, only if its weights are exact in the kernel's 10 bits."""
     assert node.inputs[0] is not None
     before = node.inputs[0].shape
     if given.dtype.kind == "i":
@@ -142,7 +142,7 @@ def _is_exact(node: Node, given: Array) -> bool:
 
 
 def _is_of_channels(node: Node) -> bool:
-    """True unless this is a Softmax along anything but the channels."""
+    """False for a Softmax along another axis than the channels."""
     return node.op != "QLinearSoftmax" or (
         node.attr("axis", -1) in (1, 1 - (node.out.rank or 0)) and node.attr("opset", 0) >= 13
     )
@@ -154,13 +154,13 @@ def _results(node: Node) -> list[Value]:
 
 
 def channels_last(graph: Graph, context: Context, always: bool = False) -> int:
-    """Give every region that gains from it the channels-last form, or all that have convolutions.
+    """Convert every region that gains from it to channels last; with `always`, all regions with convolutions.
 
-    Returns the number of nodes changed.
+    Returns the number of changed nodes.
 
     Counterpart: NhwcTransformer
-    Differs: regions are chosen as a whole, only where they gain; pools, Split, Resize and float operators between
-        quantized ones go along; no float convolutions.
+    Differs: regions are selected as a whole, only if they gain; pools, Split, Resize and float operators between
+        quantized ones are included; no float convolutions.
     """
     changes = 0
     for region in _regions(graph, context):
@@ -176,7 +176,7 @@ def channels_last(graph: Graph, context: Context, always: bool = False) -> int:
 
 
 def _images(node: Node) -> list[Value]:
-    """The inputs of a node that can take the form which are images, constants excepted; none if it cannot take it."""
+    """The images, without constants, among the inputs of a node that can take the form; empty if it cannot."""
     form = FORMS.get((node.domain, node.op))
     if form is None or node.attr("channels_last", 0):
         return []
@@ -193,7 +193,7 @@ def _images(node: Node) -> list[Value]:
 
 
 def _makes_images(node: Node, rank: int, types: Collection[DType]) -> bool:
-    """Whether all results that something reads are images."""
+    """True if all results that have readers are images."""
     results = _results(node)
     if len(results) < len(node.outputs) and node.op == "Split":
         return False
@@ -204,14 +204,14 @@ def _makes_images(node: Node, rank: int, types: Collection[DType]) -> bool:
 
 
 def _may_be_image(value: Value | None, rank: int, types: Collection[DType]) -> bool:
-    """Whether a value is an image, or a constant in place of one."""
+    """True if a value is an image, or a constant used as one."""
     if value is None or value.dtype not in types:
         return False
     return value.constant is not None or value.rank == rank
 
 
 def _regions(graph: Graph, context: Context) -> list[list[Node]]:
-    """The connected sets of nodes that can take the form, each in order."""
+    """The connected sets of nodes that can take the form, each in topological order."""
     able = {node: _images(node) for node in graph}
     able = {node: images for node, images in able.items() if images and context.may_touch(node)}
     regions = DisjointSets(able)
@@ -224,9 +224,9 @@ def _regions(graph: Graph, context: Context) -> list[list[Node]]:
 
 
 def _worthwhile(region: list[Node], always: bool) -> list[Node]:
-    """The part of a region that gains: without the nodes at its border that cost more Transposes than they save.
+    """The part of a region that gains: without nodes at its border that cost more Transposes than they save.
 
-    A region whose nodes transpose less by themselves stays as it is, unless `always`.
+    A region whose nodes transpose less by themselves is left unchanged, unless `always`.
     """
     chosen = dict.fromkeys(region)
     changed = True
@@ -242,7 +242,7 @@ def _worthwhile(region: list[Node], always: bool) -> list[Node]:
 
 
 def _cost(node: Node, chosen: dict[Node, None]) -> int:
-    """How many more edges of a node lead out of the set than into it or to a Transpose that vanishes."""
+    """Number of edges from a node out of the set minus those into it or to a Transpose that vanishes."""
     outside = 0
     for value in set(_images(node)):
         if value.producer in chosen:
@@ -261,7 +261,7 @@ def _cost(node: Node, chosen: dict[Node, None]) -> int:
 
 
 def _border(chosen: dict[Node, None]) -> int:
-    """How many Transposes stand around the set, without those that merge with the one in front of them."""
+    """Number of Transposes around the set, without those that merge with the one before them."""
     entering = {value for node in chosen for value in _images(node) if value.producer not in chosen}
     entering -= {value for value in entering if _merges(value)}
     results = [value for node in chosen for value in _results(node)]
@@ -299,7 +299,7 @@ def _convert(graph: Graph, chosen: list[Node]) -> None:
 
 
 def _entering(graph: Graph, node: Node, value: Value) -> Value:
-    """A value with its channels last, made before a node."""
+    """A value with its channels last, created before a node."""
     perm = _to_last(node.out.rank or 0)
     if value.constant is not None:
         array = value.constant.numpy()
@@ -310,14 +310,14 @@ def _entering(graph: Graph, node: Node, value: Value) -> Value:
 
 
 def _merges(value: Value) -> bool:
-    """True if a Transpose of a value becomes one with the Transpose that makes it."""
+    """True if a Transpose of a value merges with the Transpose that produces it."""
     producer = value.producer
     alone = producer is not None and producer.is_op("Transpose") and len(value.uses) == 1 and not value.is_output
     return alone or _source_of_transpose(value) is not None
 
 
 def _source_of_transpose(value: Value) -> Value | None:
-    """What a value was before a Transpose put its channels first, if one did."""
+    """The input of a Transpose that moved the value's channels to the front; None if there is no such Transpose."""
     producer = value.producer
     perm = _to_first(value.rank or 0)
     if producer is None or not producer.is_op("Transpose") or tuple(producer.attr("perm", ())) != perm:
@@ -326,7 +326,7 @@ def _source_of_transpose(value: Value) -> Value | None:
 
 
 def _leave(graph: Graph, node: Node, old: Value, last: Value) -> None:
-    """Let the readers outside, which want the channels first, read what became of a node's output."""
+    """Make the readers outside the set, which need channels first, read the new form of a node's output."""
     for user in old.consumers:
         if user.graph is graph and _takes_either(user, last) and not user.out.is_output:
             if user.op == "Transpose":
@@ -343,7 +343,7 @@ def _puts_last(user: Node) -> bool:
 
 
 def _takes_either(user: Node, last: Value) -> bool:
-    """True for a Transpose that puts the channels last, and a Flatten of images of one pixel."""
+    """True for a Transpose that moves the channels to the end, and for a Flatten of one-pixel images."""
     if user.is_op("Transpose"):
         return _puts_last(user)
     pixels = (last.shape or ())[1:-1]
@@ -360,9 +360,9 @@ def _transposed(graph: Graph, value: Value, perm: Perm, before: Node) -> Value:
 
 
 _CONVOLUTIONS = tuple(key for key in FORMS if key[1] == "QLinearConv")
-"""What a region must have."""
+"""Operators of which a region must contain at least one."""
 
 NHWC = FunctionPass(NAME, channels_last, operators=_CONVOLUTIONS)
 ALWAYS_NHWC = FunctionPass(NAME, partial(channels_last, always=True), operators=_CONVOLUTIONS)
-"""As onnxruntime's own transformer, which asks no region whether it gains."""
+"""Like onnxruntime's own transformer, which converts regions even if they do not gain."""
 PASSES = (NHWC,)

@@ -1,4 +1,4 @@
-"""PRelu with constant slopes by operators whose kernels are faster: ONNX Runtime's PRelu takes ten times as long as Mul and Max."""
+"""Replaces PRelu with constant slopes by faster operators: ONNX Runtime's PRelu takes ten times as long as Mul and Max."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ortconv.optimizer.extended.fuse_conv import is_float
 from ortconv.optimizer.pattern import C, Match, P
 
 STEEPEST = 1e6
-"""Slopes beyond are left alone: weights of a convolution are multiplied by them."""
+"""Steeper slopes are not rewritten, because weights of a convolution would be multiplied by them."""
 
 
 @rule("PReluFusion", P("PRelu", "x", C("slope")))
@@ -38,7 +38,7 @@ _PRELU = P("PRelu", _CONV, C("slope"), name="prelu")
 def flatten_slopes(m: Match) -> Replacement:
     """Conv(PRelu(Conv(x, w, b), slopes), w2)  ->  the same with slopes up to 1
 
-    PRelu(y, s) is -s * PRelu(-y, 1 / s): the sign goes into the first convolution, the factor into the second.
+    PRelu(y, s) is -s * PRelu(-y, 1 / s): the sign moves into the first convolution, the factor into the second.
     """
     w, w2, conv = wide(m.w), wide(m.w2), m.root
     rank, group = w.ndim, conv.attr("group", 1)

@@ -1,4 +1,4 @@
-"""Checks of CoreML alone: its formats and versions, and what it asks of every input."""
+"""Checks used by CoreML rules only: model formats, versions, and limits of inputs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 
 MAX_DIM = 16384
-"""CoreML does not load models with longer dimensions."""
+"""Largest dimension: CoreML does not load models with a larger one."""
 
 MAX_RANK = 5
 
@@ -28,7 +28,7 @@ def needs_version(what: str, version: int, target: Target) -> Objections:
 
 
 def by_format(neural_network: Check, ml_program: Check) -> Check:
-    """A check for each of the two formats."""
+    """A check that applies `neural_network` or `ml_program`, depending on the target's model format."""
 
     def check(unit: NodeUnit, target: Target) -> Objections:
         yield from (ml_program if target.is_mlprogram else neural_network)(unit, target)
@@ -37,7 +37,9 @@ def by_format(neural_network: Check, ml_program: Check) -> Check:
 
 
 def readable(unit: NodeUnit, target: Target, empty: bool) -> Objections:
-    """Every input, constants included, must have a known rank and lie within the limits; `empty`: it may have no elements."""
+    """Require a known rank of every input, constants included, and sizes within CoreML's limits. `empty` permits inputs without
+    elements.
+    """
     for value in dict.fromkeys(operand.value for operand in unit.inputs if operand is not None):
         shape = value.shape
         if shape is None:
@@ -64,29 +66,29 @@ def static(unit: NodeUnit, target: Target) -> Objections:
 
 
 def result_rank(unit: NodeUnit, found: int | None, target: Target) -> Objections:
-    """The output must not have more dimensions than CoreML has."""
+    """Require that the rank `found` of the output is within CoreML's limit."""
     if found is not None and found > MAX_RANK:
         message = f"the result has rank {found}: {target.name} takes {MAX_RANK} at most"
         yield Objection("rank", message, f"merge dimensions, to {MAX_RANK} at most")
 
 
 def typed(*allowed: DType, slots: tuple[int, ...] = (0,)) -> Check:
-    """These inputs must have one of these element types; MLProgram has float16 wherever it has float32."""
+    """Require one of these element types for the inputs `slots`; MLProgram takes float16 as well."""
     return by_format(dtype(*allowed, slots=slots), dtype(*allowed, DType.FLOAT16, slots=slots))
 
 
 floats = by_format(dtype(DType.FLOAT), dtype(DType.FLOAT, DType.FLOAT16, DType.INT64))
-"""Element types of most operators: MLProgram also has float16, and int64 as int32."""
+"""Check of element types for most operators: float32; in MLProgram also float16 and int64, which it stores as int32."""
 
 
 def float16_version(unit: NodeUnit, target: Target) -> Objections:
-    """Operators that pick or repeat elements have float16 only in newer versions."""
+    """Require CoreML version 6 for float16 in operators that select or repeat elements."""
     if unit.dtype(0) is DType.FLOAT16 and target.is_mlprogram:
         yield from needs_version(f"{unit.op} of float16", 6, target)
 
 
 def kernel_matches(unit: NodeUnit, target: Target) -> Objections:
-    """A stated kernel_shape must be that of the weights."""
+    """Require that kernel_shape, if stated, matches the weights."""
     weights, kernel = unit.shape(1), unit.target.attr("kernel_shape", ())
     if weights is not None and kernel and tuple(kernel) != weights[2:]:
         message = f"kernel_shape is {list(kernel)}: {role(unit, 1)} has {list(weights[2:])}"

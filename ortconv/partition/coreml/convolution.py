@@ -19,7 +19,7 @@ def same_lower(unit: NodeUnit, target: Target) -> Objections:
 
 
 def fused(unit: NodeUnit, target: Target) -> Objections:
-    """A known activation and no summand."""
+    """Require an activation that CoreML has, and no third operand to add."""
     yield from attribute_is("activation", *ACTIVATIONS)(unit, target)
     if unit.input(3) is not None:
         message = "the node adds input 3 before the activation: CoreML has convolution and activation only"
@@ -27,7 +27,7 @@ def fused(unit: NodeUnit, target: Target) -> Objections:
 
 
 def transposed(unit: NodeUnit, target: Target) -> Objections:
-    """Equal padding on all sides, the output's size left to follow from it."""
+    """Require equal padding on all sides, no output_padding, and no output_shape."""
     node = unit.target
     pads: tuple[int, ...] = node.attr("pads", ())
     if len(set(pads)) > 1:

@@ -13,7 +13,7 @@ from ortconv.partition.units import MS_DOMAIN
 
 
 def slope(unit: NodeUnit, target: Target) -> Objections:
-    """One value per channel, [C,1,1], or one value for more than one channel."""
+    """Require a slope of shape [C,1,1], or of a single value if there is more than one channel."""
     shape, found = unit.input(0), unit.shape(1)
     if found is None:
         return

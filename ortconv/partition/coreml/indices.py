@@ -1,4 +1,4 @@
-"""ArgMax and Cast, which the NeuralNetwork format knows only together, and operators that pick by index."""
+"""ArgMax and Cast, which the NeuralNetwork format supports only as a pair, and operators that select elements by index."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _casts_to_int32(node: Node) -> bool:
 
 
 def alone_or_without_cast(unit: NodeUnit, target: Target) -> Objections:
-    """A Cast to int32 is fused with the ArgMax, so it must be its only reader."""
+    """Require that a Cast to int32 is the only reader of the ArgMax: the two are fused."""
     edges = list(unit.target.out.uses)
     if len(edges) > 1 and any(_casts_to_int32(user) for user, _ in edges):
         message = f"{len(edges)} nodes read the result, one of them a Cast to int32: {target.name} needs that alone"
@@ -33,7 +33,9 @@ ARGMAX = CoremlRow(
 
 
 def after_argmax(unit: NodeUnit, target: Target) -> Objections:
-    """The NeuralNetwork format has no casts, but can have ArgMax give int32."""
+    """Require that the Cast reads an ArgMax and casts to int32: the NeuralNetwork format has no casts, but its ArgMax can return
+    int32.
+    """
     to = DType(unit.target.attr("to", 0))
     value = unit.input(0)
     maker = None if value is None else value.producer
@@ -54,7 +56,7 @@ def cast(unit: NodeUnit, target: Target) -> Objections:
 
 
 def gather(unit: NodeUnit, target: Target) -> Objections:
-    """A scalar index is a Reshape, Gather and Squeeze, so data must be static and have one dimension to spare."""
+    """Limit the rank and require a static shape for a scalar index, which becomes Reshape, Gather and Squeeze."""
     data, indices = unit.input(0), unit.rank(1)
     if data is None or data.rank is None or indices is None:
         return

@@ -21,13 +21,13 @@ from ortconv.partition.reasons import Objection, Objections
 
 
 def numbers(unit: NodeUnit, slot: int) -> list[int] | None:
-    """The values of a constant input; None where it is none."""
+    """The elements of a constant input; None if it is not constant."""
     const = unit.constant(slot)
     return None if const is None else const.numpy().ravel().tolist()
 
 
 def reshape(unit: NodeUnit, target: Target) -> Objections:
-    """The result has at most 5 dimensions, and a 0 in the shape copies one."""
+    """Require a result of at most 5 dimensions, and that each 0 in the shape copies a dimension."""
     sizes = numbers(unit, 1)
     if sizes is None:
         return
@@ -43,7 +43,7 @@ def unsqueeze(unit: NodeUnit, target: Target) -> Objections:
 
 
 def kept(unit: NodeUnit, target: Target) -> Objections:
-    """The slice must have elements."""
+    """Require that the slice is not empty."""
     shape = unit.shape(0)
     starts, ends, axes, steps = (numbers(unit, slot) for slot in (1, 2, 3, 4))
     if shape is None or starts is None or ends is None:
@@ -59,7 +59,7 @@ def kept(unit: NodeUnit, target: Target) -> Objections:
 
 
 def split(unit: NodeUnit, target: Target) -> Objections:
-    """At least two parts, none of them empty, which add up to the dimension; even ones where no sizes are given."""
+    """Require at least two outputs, and parts that are not empty and add up to the dimension; without sizes, equal parts."""
     count = sum(v is not None for v in unit.target.outputs)
     axis, value = unit.target.attr("axis", 0), unit.input(0)
     if count < 2:
@@ -77,7 +77,7 @@ def split(unit: NodeUnit, target: Target) -> Objections:
 
 
 def pad_amounts(unit: NodeUnit, target: Target) -> Objections:
-    """No amount below 0; only the last two axes in NeuralNetwork format, and when reflecting."""
+    """Require amounts of at least 0. In NeuralNetwork format, and in mode reflect, only the last two axes may be padded."""
     pads, axes, found = numbers(unit, 1), numbers(unit, 3), unit.rank(0)
     if pads is None or found is None or (unit.input(3) is not None and axes is None):
         return
@@ -94,7 +94,9 @@ def pad_amounts(unit: NodeUnit, target: Target) -> Objections:
 
 
 def pad_form(unit: NodeUnit, target: Target) -> Objections:
-    """NeuralNetwork pads images by a value that is given; what is reflected must be there."""
+    """Require rank 2 and an explicit constant_value in NeuralNetwork format. In mode reflect, amounts must be less than the
+    dimension.
+    """
     shape, pads = unit.shape(0), numbers(unit, 1)
     if not target.is_mlprogram:
         yield from rank(2, MAX_RANK)(unit, target)
@@ -112,7 +114,7 @@ def pad_form(unit: NodeUnit, target: Target) -> Objections:
 
 
 def depth_to_space(unit: NodeUnit, target: Target) -> Objections:
-    """MLProgram has CRD order, but composes it of operations on known shapes."""
+    """Require a static shape for CRD order: MLProgram builds it from several operations."""
     if unit.since >= 11 and unit.target.attr("mode", "DCR") == "CRD":
         yield from static(unit, target)
 
@@ -132,7 +134,7 @@ def whole_shape(unit: NodeUnit, target: Target) -> Objections:
 
 
 def images_by_channel(unit: NodeUnit, target: Target) -> Objections:
-    """NeuralNetwork joins channels of batches of images only."""
+    """Require rank 4 and axis 1: NeuralNetwork concatenates only channels of images."""
     found = unit.rank(0)
     yield from rank(4, 4)(unit, target)
     axis = unit.target.attr("axis", 1)

@@ -12,7 +12,7 @@ from ortconv.partition.reasons import Objection, Objections
 
 
 def reduced_axes(unit: NodeUnit, target: Target) -> Objections:
-    """An empty list of axes must mean all axes."""
+    """Require that an empty list of axes means all axes."""
     if unit.target.attr("noop_with_empty_axes", 0) != 1:
         return
     const = unit.constant(1)
@@ -27,7 +27,7 @@ BATCH = all_of(
 
 
 def one_type(unit: NodeUnit, target: Target) -> Objections:
-    """float32 or float16, the same for scale and bias."""
+    """Require float32 or float16, and the same type for scale and bias."""
     yield from dtype(DType.FLOAT, DType.FLOAT16)(unit, target)
     for slot in (1, 2):
         if unit.input(slot) is not None and unit.dtype(slot) is not unit.dtype(0):

@@ -15,7 +15,7 @@ from ortconv.partition.reasons import Objection, Objections
 
 
 def coordinates(unit: NodeUnit, target: Target) -> Objections:
-    """Linear or nearest in the coordinates that the format has."""
+    """Require mode linear or nearest, with coordinates that the model format supports."""
     mode = attribute(unit.target, "mode")
     transform = attribute(unit.target, "coordinate_transformation_mode")
     advice = f"export with asymmetric coordinates, {CHANGED}"
@@ -42,13 +42,13 @@ def coordinates(unit: NodeUnit, target: Target) -> Objections:
 
 
 def given_by(unit: NodeUnit) -> int:
-    """The input slot in use: 2 for scales, else 3 for sizes. An empty tensor of scales counts as absent."""
+    """The input slot in use: 2 for scales, 3 for sizes. A constant of scales without elements counts as absent."""
     const = unit.constant(2)
     return 2 if unit.input(2) is not None and (const is None or const.size) else 3
 
 
 def extent(unit: NodeUnit, target: Target) -> Objections:
-    """Constant scales, else sizes, that change the last two dimensions only, and these by steps that the format has."""
+    """Require constant scales or sizes that change only the last two dimensions, by factors that the model format supports."""
     slot = given_by(unit)
     value, const = unit.input(0), unit.constant(slot)
     if unit.input(slot) is None:
@@ -78,7 +78,7 @@ def extent(unit: NodeUnit, target: Target) -> Objections:
 
 
 def _one_direction(scales: Sequence[float], target: Target) -> Objections:
-    """Rows and columns become more, or both become fewer."""
+    """Require that height and width are not scaled in opposite directions."""
     if min(scales, default=1) < 1 < max(scales, default=1):
         message = f"one axis is scaled by {min(scales):g} and the other by {max(scales):g}"
         yield Objection(
@@ -87,7 +87,7 @@ def _one_direction(scales: Sequence[float], target: Target) -> Objections:
 
 
 def _changed(unit: NodeUnit, axis: int, wanted: float, size: int, target: Target) -> Objections:
-    """The scale or size of one axis of an image."""
+    """Objections to the scale or size `wanted` for one axis of an image."""
     by_scale = given_by(unit) == 2
     if by_scale:
         yield from _scaled(axis, wanted, size, target)
@@ -103,7 +103,7 @@ def _unchanged(axis: int, wanted: float, kept: object, target: Target) -> Object
 
 
 def _scaled(axis: int, scale: float, size: int, target: Target) -> Objections:
-    """Enlarged by whole numbers; MLProgram also makes smaller to a divisor of the size."""
+    """Require a scale that is a whole number; MLProgram also takes 1/n if n divides the size."""
     message = f"axis {axis} of size {size} is scaled by {scale:g}"
     if scale > 1 and scale != round(scale):
         yield Objection("shape", f"{message}: {target.name} takes whole numbers", "state sizes instead of scales")
@@ -120,7 +120,7 @@ def _sized(axis: int, wanted: int, size: int, target: Target) -> Objections:
 
 
 def _half_pixel(unit: NodeUnit, axis: int, result: int, target: Target) -> Objections:
-    """pytorch_half_pixel is half_pixel where the result has more than one row and column."""
+    """Require, for pytorch_half_pixel, a result of more than one element along the axis: there it equals half_pixel."""
     transform = attribute(unit.target, "coordinate_transformation_mode")
     if transform == "pytorch_half_pixel" and target.is_mlprogram and result <= 1:
         message = f"axis {axis} becomes {result}: {target.name} takes pytorch_half_pixel for more than 1"

@@ -1,4 +1,4 @@
-"""One row of the table of support rules, and how it is applied."""
+"""One row of the table of support rules, and its check of a unit."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ NEURAL_NETWORK, ML_PROGRAM = COREML_FORMATS[:1], COREML_FORMATS[1:]
 
 @dataclass(frozen=True, slots=True)
 class CoremlRow:
-    """What an operator must meet.
+    """The requirements of an operator.
 
-    `since` is its least since_version, `formats` those that have it, `types` the check of element types, `check` everything
-    else; `empty`: inputs may have no elements.
+    `since` is the least since_version, `formats` are the model formats that have the operator, `types` checks element types, and
+    `check` everything else. `empty` permits inputs without elements.
     """
 
     op: str
@@ -35,7 +35,7 @@ class CoremlRow:
 
 
 def judge(row: CoremlRow, unit: NodeUnit, target: Target) -> Objections:
-    """Every reason of a row against a unit."""
+    """All objections of a row to a unit."""
     wanted = "MLProgram" if target.is_mlprogram else "NeuralNetwork"
     if wanted not in row.formats:
         other = row.formats[0]

@@ -15,7 +15,7 @@ from ortconv.partition.reasons import Objection, Objections
 FAMILIES = (convolution, elementwise, image, indices, matmul, movement, normalization, resize)
 
 ROWS: dict[str, CoremlRow] = {row.op: row for family in FAMILIES for row in family.ROWS}
-"""The operators that CoreML can run, by ONNX op type."""
+"""The operators that CoreML supports, by ONNX op type."""
 
 _FLOAT = f"convert the float model, {CHANGED}: CoreML computes in floats, and quantizes weights with tools of its own"
 _FOLD = "fix the shapes, so that it folds: convert --fix-dim NAME=N"
@@ -48,11 +48,11 @@ INSTEAD: dict[str, str] = {
     "com.microsoft:SkipLayerNormalization": "leave it in parts: convert --use-coreml",
     "com.microsoft:BiasGelu": "leave it in parts: convert --use-coreml",
 }
-"""Advice for operators that CoreML does not have."""
+"""Advice for operators that CoreML does not support."""
 
 
 def objections(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
-    """Every reason against a unit, which is a single node."""
+    """All objections to a unit, which is always a single node."""
     row = ROWS.get(unit.op)
     if row is None:
         yield _no_row(unit.target, target)

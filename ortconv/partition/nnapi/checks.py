@@ -1,4 +1,4 @@
-"""Checks of NNAPI alone: feature levels, static shapes, quantized forms."""
+"""Checks used by NNAPI rules only: feature levels, static shapes, quantized forms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def needs_level(what: str, level: int, target: Target) -> Objections:
 
 
 def static_shapes(unit: NodeUnit, target: Target) -> Objections:
-    """Every dimension of every input, scales and zero points included, must be a number."""
+    """Require static shapes for all inputs, scales and zero points included."""
     for operand in unit.inputs:
         if operand is not None:
             for value in operand:
@@ -36,7 +36,7 @@ float32_or_uint8 = dtype(DType.FLOAT, DType.UINT8)
 
 
 def nchw_level(what: str, level: int) -> Check:
-    """Keeping the NCHW layout asks for a higher feature level."""
+    """Require feature level `level` if the target keeps the NCHW layout."""
 
     def check(unit: NodeUnit, target: Target) -> Objections:
         if target.use_nchw:
@@ -46,13 +46,13 @@ def nchw_level(what: str, level: int) -> Check:
 
 
 def images(unit: NodeUnit, target: Target) -> Objections:
-    """Images are transposed to NHWC and back."""
+    """Require feature level 28 for images, which are transposed to NHWC and back, unless the target keeps NCHW."""
     if not target.use_nchw and unit.rank(0) == 4:
         yield from needs_level(f"{unit.op} between Transposes to NHWC and back", 28, target)
 
 
 def window(unit: NodeUnit, size: Sequence[int]) -> Objections:
-    """Stated padding must be smaller than a window of this size with its dilations, which must fit into the padded image."""
+    """Require explicit padding smaller than the dilated window, and a padded image that is at least as large as the window."""
     shape, mode = unit.shape(0), unit.target.attr("auto_pad", "NOTSET")
     if shape is None or len(shape) != len(size) + 2 or mode not in ("NOTSET", "VALID"):
         return
@@ -72,9 +72,9 @@ def window(unit: NodeUnit, size: Sequence[int]) -> Objections:
 
 
 def quantized(activations: tuple[int, ...] = (0,), weights: int | None = None) -> Check:
-    """The quantized form: uint8 activations and output, uint8 or int8 weights, constant parameters per tensor.
+    """Require the quantized form: uint8 activations and output, uint8 or int8 weights, constant scales and zero points per tensor.
 
-    Only int8 weights may have parameters per channel.
+    Only int8 weights may have them per channel. `activations` and `weights` are input slots.
     """
 
     def check(unit: NodeUnit, target: Target) -> Objections:
@@ -88,18 +88,18 @@ def quantized(activations: tuple[int, ...] = (0,), weights: int | None = None) -
 
 
 def quantized_input(unit: NodeUnit, target: Target) -> Objections:
-    """The first input must be uint8 with constant parameters per tensor."""
+    """Require that the first input is uint8 with a constant scale and zero point per tensor."""
     yield from _activation(unit.inputs[0], role(unit, 0))
 
 
 def quantized_output(unit: NodeUnit, target: Target) -> Objections:
-    """The first output must be uint8 with constant parameters per tensor."""
+    """Require that the first output is uint8 with a constant scale and zero point per tensor."""
     output = unit.outputs[0]
     yield from _activation(output, "the output" if output is None else f"output '{output.value.name}'")
 
 
 EVERY = (-1,)
-"""All inputs, as slots of quantized()."""
+"""Value of quantized()'s `activations` for all inputs."""
 
 
 def _activation(operand: UnitOperand | None, what: str) -> Objections:
@@ -182,7 +182,7 @@ def _int8_weights(unit: NodeUnit, operand: UnitOperand, what: str, target: Targe
 
 
 def parameters(operand: UnitOperand | None) -> tuple[float, int] | None:
-    """The scale and zero point of a tensor quantized by constants of one element."""
+    """The scale and zero point of a tensor; None if they are not constants of one element."""
     if operand is None or operand.scale is None:
         return None
     scale = operand.scale.constant
@@ -193,7 +193,9 @@ def parameters(operand: UnitOperand | None) -> tuple[float, int] | None:
 
 
 def coarser_output(level: int | None = None) -> Check:
-    """The quantized form needs an output scale above the product of the first two inputs' scales, below `level` or at all."""
+    """Require, in the quantized form, an output scale greater than the product of the first two input scales; only below feature
+    level `level`, if given.
+    """
 
     def check(unit: NodeUnit, target: Target) -> Objections:
         found = [parameters(operand) for operand in (*unit.inputs[:2], unit.outputs[0])]
@@ -222,7 +224,7 @@ def is_quantized(unit: NodeUnit) -> bool:
 
 
 def output_parameters(scale: float, zero: int) -> Check:
-    """The quantized form must give its output exactly these parameters."""
+    """Require exactly this scale and zero point for the output in the quantized form."""
 
     def check(unit: NodeUnit, target: Target) -> Objections:
         found = parameters(unit.outputs[0]) if is_quantized(unit) else None
@@ -237,7 +239,7 @@ def output_parameters(scale: float, zero: int) -> Check:
 
 
 def keeps_parameters(unit: NodeUnit, target: Target) -> Objections:
-    """The quantized form must have the same scale and zero point on all inputs and the output."""
+    """Require, in the quantized form, the same scale and zero point on all inputs and the output."""
     if not is_quantized(unit):
         return
     output = parameters(unit.outputs[0])

@@ -18,13 +18,13 @@ from ortconv.partition.reasons import Objection, Objections
 
 
 def constant_bias(unit: NodeUnit, target: Target) -> Objections:
-    """The quantized form needs a constant bias; that of the float form may be computed."""
+    """Require a constant bias in the quantized form."""
     if is_quantized(unit):
         yield from constant(2)(unit, target)
 
 
 def dilations(unit: NodeUnit, target: Target) -> Objections:
-    """Dilation is for ordinary and depthwise convolutions, from feature level 29."""
+    """Limit dilations: they need feature level 29, and an ordinary or depthwise convolution."""
     values: tuple[int, ...] = unit.target.attr("dilations", ())
     if all(d == 1 for d in values):
         return
@@ -40,7 +40,7 @@ def dilations(unit: NodeUnit, target: Target) -> Objections:
 
 
 def groups(unit: NodeUnit, target: Target) -> Objections:
-    """Groups of several channels are GROUPED_CONV_2D."""
+    """Require feature level 29 for groups of several channels, which become GROUPED_CONV_2D."""
     weights, group = unit.shape(1), unit.target.attr("group", 1)
     if group != 1 and weights is not None and len(weights) > 1 and weights[1] != 1:
         yield from needs_level(f"a convolution of {group} groups of {weights[1]} channels", 29, target)

@@ -33,7 +33,7 @@ def two_inputs(unit: NodeUnit, target: Target) -> Objections:
 
 
 def slope(unit: NodeUnit, target: Target) -> Objections:
-    """The result has the shape of both inputs broadcast, so the slope may not add dimensions."""
+    """Require that broadcasting with the slope does not increase the rank."""
     own, found = unit.rank(0), unit.rank(1)
     if own is not None and found is not None and found > own:
         message = f"{role(unit, 1)} has rank {found}: NNAPI takes at most {own} here, the rank of the first input"
@@ -41,7 +41,7 @@ def slope(unit: NodeUnit, target: Target) -> Objections:
 
 
 def select(unit: NodeUnit, target: Target) -> Objections:
-    """LeakyRelu becomes LESS, MUL and SELECT."""
+    """Require feature level 29 for LeakyRelu, which becomes LESS, MUL and SELECT."""
     yield from needs_level("LeakyRelu by LESS and SELECT", 29, target)
 
 

@@ -12,13 +12,15 @@ from ortconv.partition.reasons import Objection, Objections
 
 
 def gemm_weights(unit: NodeUnit, target: Target) -> Objections:
-    """B becomes [N, K], so unless it is that already it must be constant."""
+    """Require a constant B unless transB is set: NNAPI stores it as [N, K]."""
     if unit.target.attr("transB", 0) == 0:
         yield from constant(1)(unit, target)
 
 
 def gemm_bias(unit: NodeUnit, target: Target) -> Objections:
-    """C must be one row of N elements, with leading 1s from feature level 28; constant in the quantized form."""
+    """Require that C is one row of N elements; leading dimensions of 1 need feature level 28. The
+    quantized form needs a constant.
+    """
     shape, weights = unit.shape(2), unit.shape(1)
     if unit.input(2) is None:
         return
@@ -39,7 +41,7 @@ def gemm_bias(unit: NodeUnit, target: Target) -> Objections:
 
 
 def matmul(unit: NodeUnit, target: Target) -> Objections:
-    """Two matrices with constant B, or in float two equally long batches of them."""
+    """Require two matrices, B constant, or, in float, two batches of matrices of the same size."""
     a, b = unit.shape(0), unit.shape(1)
     if a is None or b is None:
         return

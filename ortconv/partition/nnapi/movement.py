@@ -14,7 +14,7 @@ from ortconv.partition.reasons import Objection, Objections
 
 
 def reshape(unit: NodeUnit, target: Target) -> Objections:
-    """A 0 in the shape must copy a dimension that is not 0."""
+    """Require that each 0 in the shape copies a dimension other than 0."""
     const, source = unit.constant(1), unit.shape(0)
     if const is None or source is None:
         return
@@ -41,7 +41,7 @@ def flatten(unit: NodeUnit, target: Target) -> Objections:
 
 
 def concat(unit: NodeUnit, target: Target) -> Objections:
-    """Below feature level 29 the quantized form needs equal parameters throughout."""
+    """Require, below feature level 29, equal scales and zero points on all tensors of the quantized form."""
     if target.feature_level < 29:
         yield from keeps_parameters(unit, target)
 
@@ -52,7 +52,7 @@ def gather(unit: NodeUnit, target: Target) -> Objections:
 
 
 def no_negative_indices(unit: NodeUnit, target: Target) -> Objections:
-    """GATHER counts from the start only."""
+    """Require indices of at least 0: GATHER does not count from the end."""
     const = unit.constant(1)
     least = min(const.numpy().ravel().tolist(), default=0) if const is not None else 0
     if least < 0:
@@ -64,7 +64,7 @@ def no_negative_indices(unit: NodeUnit, target: Target) -> Objections:
 
 
 def split(unit: NodeUnit, target: Target) -> Objections:
-    """All parts must have the same size."""
+    """Require parts of equal size."""
     shape = unit.shape(0)
     axis = unit.target.attr("axis", 0)
     if unit.input(1) is not None and unit.constant(1) is None:
@@ -86,7 +86,7 @@ def split(unit: NodeUnit, target: Target) -> Objections:
 
 
 def pad(unit: NodeUnit, target: Target) -> Objections:
-    """Constant padding by constant amounts that are not negative, on all axes."""
+    """Require mode constant and constant amounts of at least 0 on all axes."""
     inputs = unit.target.inputs
     if len(inputs) > 2 and inputs[2] is None:
         yield Objection(

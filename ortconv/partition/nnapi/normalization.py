@@ -11,9 +11,10 @@ from ortconv.partition.reasons import Objection, Objections
 
 
 def softmax(unit: NodeUnit, target: Target) -> Objections:
-    """Before version 13 any rank and axis, between Reshapes to a matrix and back.
+    """Check rank and axis.
 
-    From version 13 on up to rank 4, below feature level 29 only the last axis of rank 2 or 4.
+    Softmax before version 13 may have any rank and axis: it runs on a matrix between two Reshapes. Newer versions may have rank 4
+    at most; below feature level 29, only rank 2 or 4 and the last axis.
     """
     found = unit.rank(0)
     if found is None or unit.since < 13:
@@ -39,7 +40,7 @@ def softmax(unit: NodeUnit, target: Target) -> Objections:
 
 
 def reduced_axes(unit: NodeUnit, target: Target) -> Objections:
-    """An empty list of axes must mean all axes."""
+    """Require that an empty list of axes means all axes."""
     if unit.target.attr("noop_with_empty_axes", 0) != 1:
         return
     const = unit.constant(1)

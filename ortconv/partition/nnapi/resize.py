@@ -17,7 +17,9 @@ WIDER = "add a dimension of 1 with a Reshape before and remove it after it; scal
 
 
 def coordinates(unit: NodeUnit, target: Target) -> Objections:
-    """Linear in asymmetric coordinates, from feature level 30 also half_pixel and align_corners; nearest by floor."""
+    """Require mode linear with asymmetric coordinates, or with half_pixel or align_corners from feature level 30, or mode nearest
+    by floor.
+    """
     mode = attribute(unit.target, "mode")
     transform = attribute(unit.target, "coordinate_transformation_mode")
     advice = f"export with asymmetric coordinates, {CHANGED}"
@@ -49,7 +51,7 @@ def no_axes(unit: NodeUnit, target: Target) -> Objections:
 
 
 def extent(unit: NodeUnit, target: Target) -> Objections:
-    """Scales, else sizes, must be constant and leave batch and channels as they are."""
+    """Require constant scales or sizes that leave batch and channels unchanged."""
     shape = unit.shape(0)
     slot = 2 if unit.input(2) is not None else 3
     const = unit.constant(slot)
@@ -86,7 +88,7 @@ def _layout(shape: tuple[int, ...], values: list[float], slot: int, target: Targ
 
 
 def _divisible(shape: tuple[int, ...], scales: list[float], axes: tuple[int, int]) -> Objections:
-    """Where one axis shrinks, both sizes must be multiples of the reciprocal of their scale."""
+    """Require, if an axis shrinks, that each size is a multiple of 1 / its scale."""
     if all(scales[axis] >= 1 for axis in axes):
         return
     for axis in axes:
@@ -99,7 +101,7 @@ def _divisible(shape: tuple[int, ...], scales: list[float], axes: tuple[int, int
 
 
 def sampled_places(unit: NodeUnit, target: Target) -> Objections:
-    """NNAPI knows the lengths alone, so scales that give no whole number sample other places."""
+    """Require that the coordinates from the scales equal those of NNAPI, which computes scales from the rounded output size."""
     shape, const = unit.shape(0), unit.constant(2)
     if shape is None or const is None or attribute(unit.target, "coordinate_transformation_mode") == "align_corners":
         return
@@ -116,7 +118,7 @@ def sampled_places(unit: NodeUnit, target: Target) -> Objections:
 
 
 ROUNDING = 1e-3
-"""What a position in the image may be off."""
+"""Tolerance of a coordinate in the image, in pixels."""
 
 
 def least_level(unit: NodeUnit) -> int:

@@ -1,4 +1,4 @@
-"""The support rules of the NNAPI execution provider: one row per operator, and how a row is applied to a unit."""
+"""The support rules of the NNAPI execution provider: one row per operator, and the function that applies a row to a unit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ortconv.partition.reasons import Objection, Objections
 FAMILIES = (convolution, elementwise, matmul, movement, normalization, pooling, quantization, resize)
 
 ROWS: dict[str, NnapiRow] = {row.op: row for family in FAMILIES for row in family.ROWS}
-"""The operators that NNAPI can run, by ONNX op type."""
+"""The operators that NNAPI supports, by ONNX op type."""
 
 _FUSED = "write the operators that it was fused from, which NNAPI takes: convert --use-nnapi leaves them in parts"
 _STATICALLY = f"quantize statically, with QuantizeLinear and DequantizeLinear, {CHANGED}"
@@ -70,13 +70,13 @@ INSTEAD: dict[str, str] = {
     "com.microsoft:QLinearConcat": _FUSED,
     "com.microsoft:QLinearSoftmax": _FUSED,
 }
-"""Advice for operators that NNAPI does not have."""
+"""Advice for operators that NNAPI does not support."""
 
 
 def objections(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
-    """Every reason against a unit. `in_group(value)`: a target node of the growing partition makes the value.
+    """All objections to a unit. `in_group(value)` is true if a target node of the growing partition produces the value.
 
-    Those with the rule "runtime" are against units that ONNX Runtime's execution provider takes, and NNAPI then refuses.
+    Objections with the rule "runtime" are to units that ONNX Runtime's execution provider takes and NNAPI then refuses.
     """
     row = ROWS.get(unit.op)
     if row is None:
@@ -89,7 +89,7 @@ def objections(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]
 
 
 def _provider(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
-    """Every reason of the execution provider against a unit of the row's operator."""
+    """All objections of the execution provider to a unit of the row's operator."""
     level = row.level(unit) if callable(row.level) else row.level
     yield from needs_level(unit.op, level, target)
     yield from static_shapes(unit, target)

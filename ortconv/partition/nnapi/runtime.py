@@ -1,4 +1,4 @@
-"""Nodes that ONNX Runtime's execution provider takes but the NNAPI runtime refuses: sessions or runs fail with them."""
+"""Nodes that ONNX Runtime's execution provider takes but NNAPI refuses: the session or its run fails."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ COMPUTES = "; ONNX Runtime's provider takes the node all the same"
 FAILS = "; ONNX Runtime's provider takes the node all the same, and its session or run fails"
 
 INTERNAL_UINT8 = frozenset({"Transpose", "Resize", "Concat", "MaxPool"})
-"""Operators that take raw uint8 tensors only from the partition they are in, which knows scale and zero point."""
+"""Operators that accept raw uint8 tensors only from their own partition, which knows scale and zero point."""
 
 TAKES_EMPTY = frozenset({
     "Add", "AveragePool", "BatchNormalization", "Clip", "Concat", "Conv", "DequantizeLinear", "Div", "Gemm", "GlobalAveragePool",
     "GlobalMaxPool", "Identity", "MaxPool", "Mul", "QLinearAdd", "QLinearAveragePool", "QLinearConv", "QLinearMul",
     "QLinearSigmoid", "QuantizeLinear", "Relu", "Resize", "Sigmoid", "Softmax", "Sub", "Tanh", "Transpose",
 })  # fmt: skip
-"""Operators whose operations take tensors without elements, from feature level 29."""
+"""Operators whose NNAPI operations accept tensors without elements, from feature level 29."""
 
 
 def refusals(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
-    """Every reason of the runtime against a unit to which the execution provider has no objection."""
+    """All objections of NNAPI to a unit to which the execution provider has none."""
     for found in _refusals(row, unit, target, in_group):
         rule, end = (NUMBERS, COMPUTES) if found.rule == NUMBERS else (RULE, FAILS)
         yield Objection(rule, found.message + end, found.advice)
@@ -50,7 +50,9 @@ def _empty_values(operands: Iterable[UnitOperand | None]) -> list[Value]:
 
 
 def _empty(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
-    """NNAPI reads a dimension of 0 as an unknown one until an operation of the model has made the tensor."""
+    """Objections to tensors without elements. NNAPI reads a dimension of 0 as unknown until an operation of the model writes the
+    tensor.
+    """
     read = _empty_values(unit.inputs)
     if any(value.constant is not None for value in read) and unit.op != "Resize":
         yield Objection(RULE, "a constant has no elements: NNAPI has no such constants", "leave the node out")
@@ -71,7 +73,7 @@ def _empty(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) ->
 
 
 def _copied(unit: NodeUnit, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
-    """A tensor is one input or output of a model, so one that Identity returns under another name is copied, by RESHAPE."""
+    """Objection to an Identity of rank above 4 that NNAPI must copy, with RESHAPE, because the tensor needs a second name."""
     out, source = unit.target.out, unit.target.inputs[0]
     while source is not None and source.producer is not None and source.producer.is_op("Identity"):
         source = source.producer.inputs[0]
@@ -85,12 +87,12 @@ def _copied(unit: NodeUnit, in_group: Callable[[Value], bool]) -> Iterator[Objec
 
 
 def _is_empty(value: Value) -> bool:
-    """Whether a tensor, other than a list of axes and the like, has no elements."""
+    """True if a data tensor has no elements; tensors of parameters such as axes do not count."""
     return value.dtype in (DType.FLOAT, DType.UINT8, DType.INT32) and 0 in (value.static_shape or ())
 
 
 def _one_quantization(unit: NodeUnit) -> Iterator[Objection]:
-    """A tensor has one scale and zero point, those of its maker, else those of the first node that reads it."""
+    """Require one scale and zero point per tensor: those of its producer, else of the first node that reads it as quantized."""
     if unit.op == "Concat" and not unit.is_group and unit.dtype(0) is DType.UINT8:
         found = [(operand.value, _made_with(operand.value)) for operand in unit.inputs if operand is not None]
         for value, other in found[1:]:
@@ -112,7 +114,7 @@ def _differs(value: Value, stated: tuple[float, int] | None, known: tuple[float,
 
 
 def _made_with(value: Value) -> tuple[float, int] | None:
-    """Scale and zero point that the node behind a tensor states, or hands on from its first input."""
+    """The scale and zero point that a value's producer states, or passes on from its first input; None if unknown."""
     maker = value.producer
     while (
         maker is not None and maker.op in INTERNAL_UINT8 and value.dtype is DType.UINT8 and maker.inputs[0] is not None
@@ -123,7 +125,7 @@ def _made_with(value: Value) -> tuple[float, int] | None:
 
 
 def _read_with(value: Value) -> tuple[float, int] | None:
-    """Scale and zero point that the first node states that reads a tensor as a quantized one."""
+    """The scale and zero point that the first quantized reader of a value states; None if there is none."""
     for user, _ in value.uses:
         for operand in single_unit(user).inputs:
             if operand is not None and operand.value is value and (stated := parameters(operand)) is not None:
