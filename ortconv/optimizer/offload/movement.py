@@ -55,7 +55,7 @@ def lower_transpose(m: Match) -> Replacement:
     if not is_float(m.x) or shape is None or len(shape) <= MOST_AXES or out is None or 0 in shape:
         return None
     if move is m.root and not move.out.is_output and [r.op in RESHAPES for r in move.out.consumers] == [True]:
-        return None  # that Reshape is the root of the other form
+        return None  # this Reshape is the root of the other pattern
     merged, perm = _merged(shape, tuple(move.attr("perm", Ints(reversed(range(len(shape)))))))
     if len(merged) > MOST_AXES or m.x.rank is None or m.x.rank > MOST_AXES:
         return None

@@ -13,10 +13,10 @@ from ortconv.optimizer.pattern import Match, P
 
 FLOAT_OPS = named(
     Trait.QDQ, Trait.DQ,
-    but=("Conv",  # too slow in float to be worth it
-         "Split",  # has a rule of its own
-         "ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",  # put out no quantized values
-         # accelerators take none of these in float either
+    but=("Conv",  # too slow in float
+         "Split",  # has its own rule
+         "ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",  # return no quantized values
+         # accelerators do not support these in float either
          "Asin", "Atan", "Einsum", "GatherElements", "GridSample", "LpNormalization", "ReduceProd", "Round", "Sign", "TopK",
          "Where"),
 )  # fmt: skip
@@ -77,7 +77,7 @@ def _apart(node: Node, dq: Node) -> list[NewInput]:
 
 @rule("QDQToFloat", P("QuantizeLinear", P(FLOAT_OPS, P("DequantizeLinear", ..., name="dq"), ..., name="float"), ...))
 def in_float(m: Match) -> Replacement:
-    """operator between quantizers  ->  the same after an Identity, which separates it from them, so that it computes in
+    """Operator between quantizers  ->  the same after an Identity, which separates it from them, so that it computes in
     float
 
     Counterpart: none: CPU kernels compute in 8 bits

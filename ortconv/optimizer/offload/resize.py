@@ -85,7 +85,7 @@ def _sources(node: Node, coordinates: str, rounding: str) -> list[Array] | None:
     if coordinates not in COORDINATES or rounding not in ROUNDINGS:
         return None
     if x.static_shape == node.out.static_shape:
-        return [np.arange(n) for n in x.static_shape]  # ONNX Runtime copies these, whatever the scales
+        return [np.arange(n) for n in x.static_shape]  # ONNX Runtime copies the elements, whatever the scales
     found = []
     for n, k, scale in zip(x.static_shape, node.out.static_shape, scales, strict=True):
         exact, single = (

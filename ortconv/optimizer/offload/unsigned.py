@@ -54,7 +54,7 @@ def _edges(node: Node) -> list[Edge] | None:
         return None
     read = [Edge(v, 3 * i + 2) for i in range(count) if (v := node.inputs[3 * i]) is not None]
     if node.op in ("QLinearConv", "QLinearMatMul") and read[-1].value.const is not None:
-        del read[-1]  # weights may be signed beside unsigned activations
+        del read[-1]  # weights may be signed although the activations are unsigned
     return [*read, Edge(node.out, 3 * count + 1)]
 
 
