@@ -1,4 +1,4 @@
-"""Compilations: a model made ready for devices."""
+"""Compilations: a model prepared for devices."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class PrepareOptions:
     priority: Priority = Priority.MEDIUM
     deadline: float | None = None
     cache: CacheFiles | None = None
-    """The files in which the device may store what it prepares."""
+    """The files in which the device may store prepared models."""
     attributes: Attributes = field(default_factory=dict)
     """Attributes of extensions, by the extension's name and the attribute's code."""
 

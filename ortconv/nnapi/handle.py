@@ -29,7 +29,7 @@ class Handle:
     """The name in the NDK, if it differs from that of the class."""
 
     def close(self) -> None:
-        """Free the object. Other objects that use it keep what they need."""
+        """Free the object. Other objects that use it keep its data."""
         with mark("LR", "PT", ndk_name(f"{self.api_name or type(self).__name__}.close")):
             self._free()
 

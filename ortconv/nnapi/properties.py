@@ -25,7 +25,7 @@ class Properties:
     feature_level: FeatureLevel = FeatureLevel.LEVEL_8
     """The feature level of the runtime."""
     vlog: str = ""
-    """debug.nn.vlog: what to log, see `vlog`."""
+    """debug.nn.vlog: the flags of messages to log, see `vlog`."""
     partition: PartitioningMode = PartitioningMode.WITH_FALLBACK
     cpu_only: bool = False
     """debug.nn.cpuonly: use only the CPU."""

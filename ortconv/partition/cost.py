@@ -142,7 +142,7 @@ class Cost:
 
     @property
     def gain(self) -> float:
-        """Seconds saved by taking the partition; negative where it costs more than it saves."""
+        """Seconds saved by the partition; negative if it costs more than it saves."""
         return self.cpu_seconds - self.accelerator_seconds - self.copy_seconds
 
     @property

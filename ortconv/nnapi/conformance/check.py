@@ -27,7 +27,7 @@ MISSED = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PERSI
 
 
 class Mode(StrEnum):
-    """How a record is executed."""
+    """The way in which a record is executed."""
 
     SYNC = "sync"
     ASYNC = "async"

@@ -86,9 +86,9 @@ def check_device(
 ) -> Conformance:
     """Execute the records below a folder on a device, and compare the outputs with the expected ones.
 
-    `operations` restricts the records and the table to these operations. Without `variations`, records are left out
-    that repeat another one with constants as inputs, or inputs as temporaries. `progress` is called with each file's
-    name. Raises UsageError for an unknown operation and for a folder without records.
+    `operations` restricts the records and the table to these operations. Without `variations`, records are skipped that
+    repeat another one with constants as inputs, or inputs as temporaries. `progress` is called with each file's name.
+    Raises UsageError for an unknown operation and for a folder without records.
     """
     for name in operations:
         if name not in Operation.__members__:

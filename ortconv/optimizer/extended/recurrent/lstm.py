@@ -259,7 +259,7 @@ class _Maker(Maker):
     def lstm(
         self, chain: Sequence[Link], weights: Sequence[Array | None], wanted: Sequence[bool]
     ) -> list[Value | None]:
-        """All states (length, batch, width), the last state, and the last cell state; None for those not wanted."""
+        """All states (length, batch, width), the last state, and the last cell state; None for each one that is not wanted."""
         first = chain[0]
         x, *states = self.sequence(chain), self.state(first.h_before), self.state(first.cell.c_before)
         rows = None if isinstance(first.batch, int) else self.rows(x)
@@ -286,7 +286,7 @@ class _Maker(Maker):
         shape: tuple[Dim, ...],
         wanted: Sequence[bool],
     ) -> list[Value | None]:
-        """The three outputs of an LSTM, the first with this shape; None for those not wanted."""
+        """The three outputs of an LSTM, the first with this shape; None for each one that is not wanted."""
         base = self.graph.fresh(f"{self.place.name or self.place.out.name}/LSTM")
         names = [self.graph.fresh(f"{base}_{part}") if w else None for part, w in zip(("y", "h", "c"), wanted)]
         while names[-1] is None:
