@@ -74,7 +74,7 @@ MULTIPLY_ADDS: dict[str, Callable[[Node], int]] = {
     "QGemm": _product(), "TransposeMatMul": _product(),
     "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent,
 }  # fmt: skip
-"""Functions for operators whose time is spent on multiply-adds. Of all others, only the bytes are counted."""
+"""The number of multiply-adds by operator, for operators whose time depends on it. For all others, only the bytes are counted."""
 
 
 def multiply_adds(node: Node) -> int:
