@@ -21,7 +21,8 @@ EXTENDED = 2
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """How an app opens a file. `direct`: onnxruntime uses the constants in the app's copy of the file without copying them.
+    """Settings with which an app opens a file. `direct`: onnxruntime uses the constants in the app's copy of the file
+    without copying them.
 
     `saved`: onnxruntime applies the fusions saved in a file of Runtime style.
     """

@@ -27,8 +27,8 @@ class Extent(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """A condition: the size `have` at a place must equal `want`, or be at least `want`, or a multiple of it. `partner` is the place
-    that `want` comes from.
+    """A condition: the size `have` of `place` must equal `want`, or be at least `want`, or a multiple of it. `partner`
+    is the dimension whose size is `want`.
     """
 
     place: Extent

@@ -33,8 +33,8 @@ class Engine:
 class Validation:
     """The result of a validation: for each engine, and the worst over the engines.
 
-    `backend` names the engines on which numbers were compared. `skipped` is the reason if there were none; `excused` names rewrites
-    that may exceed the limit; `notes` state what was left out, or was found in the source.
+    `backend` names the engines on which numbers were compared. `skipped` is the reason if there were none; `excused`
+    names rewrites that may exceed the limit; `notes` report omissions, and findings about the source.
     """
 
     backend: str = ""

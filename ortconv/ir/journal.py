@@ -29,8 +29,8 @@ class Change:
 
 
 FEW = 16
-"""Maximum number of readers of a constant for which an edit marks the readers as changed. No pattern covers all readers of a
-constant with more.
+"""An edit that concerns a constant marks its readers as changed only if there are at most this many of them: no pattern
+covers more.
 """
 
 

@@ -77,7 +77,7 @@ def type_text(type: ValueType | None) -> str:
 def has_kernel(node: Node, release: int | None = None) -> bool:
     """True if `release` (default: the newest) and all later ones have a kernel for the node as it is.
 
-    Also true for an operator of another domain, which may have one.
+    Also true for a custom operator, which may have one.
     """
     return node.domain not in _domains() or _is_served(_first(node), release)
 
@@ -200,8 +200,8 @@ def later_attributes(found: Schema) -> Mapping[str, int]:
 
 
 def first_release_of(node: Node, *, cast: bool = False) -> int:
-    """The first release that runs a node. It is the oldest known release if none has a kernel, or if the operator is of another
-    domain.
+    """The first release that runs a node. It is the oldest known release if none has a kernel, or if the operator is
+    custom.
 
     With `cast`, float16 may be computed in float32.
     """

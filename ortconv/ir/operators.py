@@ -23,7 +23,7 @@ class Trait(Enum):
     COMMUTATIVE = auto()
     """Swapping the two inputs does not change a bit of the result. Not Max and Min: of +0 and -0 they may return either."""
     REDUCES = auto()
-    """Combines all elements along axes, which an attribute or input 1 gives."""
+    """Combines all elements along axes, which are an attribute or input 1."""
     MOVES = auto()
     """The outputs consist of elements of input 0, selected by position."""
     ORDERED = auto()
@@ -59,10 +59,10 @@ class Traits(NamedTuple):
     shaped_by: tuple[int, ...] = ()
     """The inputs whose values, and not only shapes, determine the output shapes."""
     random_if: int | None = None
-    """The input that makes the operator draw random numbers if it is true."""
+    """The input that, if true, makes the operator draw random numbers."""
     quantized: int = 0
-    """The number of inputs that are each followed by a scale and a zero point. After them come the
-    output's scale and zero point.
+    """The number of inputs that are each followed by a scale and a zero point. The scale and zero point of the output
+    follow after them.
     """
 
     def has(self, *any_of: Trait) -> bool:

@@ -23,8 +23,8 @@ def is_topological(graph: Graph) -> bool:
 
 
 def topological(graph: Graph) -> list[Node]:
-    """The nodes of a graph in topological order; they keep their present order where possible. Raises GraphError if there is a
-    cycle.
+    """The nodes of a graph in topological order; apart from that, they keep their present order. Raises GraphError if
+    there is a cycle.
     """
     order = list(graph)
     position = {node: i for i, node in enumerate(order)}

@@ -1,4 +1,4 @@
-"""Checks of what callers pass to the API against the types that its functions declare.
+"""Checks arguments of API calls against the types that the functions declare.
 
 `checked` is the only guard against values of other Python types. It knows the annotations of the public functions:
 those in PLAIN, classes of the API, sequences of either, and each of them with `| None`. A conversion may run code of
@@ -54,7 +54,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def wrong(name: str, value: object, wanted: str, hint: str | None = None) -> NnapiError:
-    """The error for a value that is refused."""
+    """The error for a refused value."""
     if value is None:
         return NnapiError(ResultCode.UNEXPECTED_NULL, f"{name} is None, not {wanted}", hint=hint)
     try:
@@ -66,7 +66,7 @@ def wrong(name: str, value: object, wanted: str, hint: str | None = None) -> Nna
 
 
 def whole(name: str, value: object) -> int:
-    """An integer that fits into 64 bits."""
+    """Convert to an integer that fits into 64 bits."""
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except Exception:
@@ -99,7 +99,7 @@ def truth_value(name: str, value: object) -> bool:
 
 
 def array(name: str, value: object) -> Array:
-    """A numpy array of numbers or bytes, as a plain ndarray on the same memory."""
+    """A numpy array of numbers or bytes, as a plain ndarray that shares its memory."""
     if not isinstance(value, np.ndarray):
         raise wrong(name, value, "a numpy array", "pass a numpy array: its memory is used, not a copy")
     if value.dtype.hasobject:
@@ -108,7 +108,9 @@ def array(name: str, value: object) -> Array:
 
 
 def elements(name: str, value: object, dtype: np.dtype[Any]) -> Array:
-    """The array itself, or numbers and lists of numbers as an array of a type. BAD_DATA if the type cannot hold them."""
+    """An array unchanged, or numbers and nested lists of numbers as an array of type `dtype`. Raises BAD_DATA if the
+    type cannot hold them.
+    """
     if isinstance(value, np.ndarray | np.generic):
         return array(name, np.asarray(value))
     try:

@@ -13,7 +13,7 @@ from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor, single
 
 BLOCK = 1 << 15
-"""Numbers that are rescaled at a time: their float64 form stays in the cache."""
+"""Number of elements that are rescaled at once: their float64 form fits into the cache."""
 LONG_RUN = 1 << 11
 EXACT = float(1 << 22)
 AWAY = 1 + 2.0**-30
@@ -39,7 +39,7 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
 def fixed_point(real: float | Array) -> tuple[Array, Array]:
     """(m, shift) with real = m * 2**(shift - 31) and m of 31 bits, as int64; (0, 0) where real is 0 or rounds to it.
 
-    OP_FAILED if real is NaN or infinite, as the quotient of extreme scales may be.
+    Raises OP_FAILED if real is NaN or infinite, as the quotient of extreme scales may be.
     """
     if not np.isfinite(real).all():
         raise op_failed(f"the scales make a factor of {real}")
@@ -79,7 +79,7 @@ def scale_by(x: Array, real: float | Array) -> Array:
 
 
 def by_table(x: Tensor, function: Callable[[Tensor], Array]) -> Array:
-    """function(x), for a function of single elements. It is computed once for each 8-bit element that there can be."""
+    """function(x), for an elementwise function. For 8-bit types it is computed once for each possible element."""
     if x.array.itemsize > 1 or x.array.size <= 1 << 8:
         return function(x)
     elements = np.arange(1 << 8, dtype=np.uint8)
@@ -162,15 +162,15 @@ def requantize(
 
 
 def _rows_together(rows: int, width: int) -> int:
-    """How many rows to treat as one, a divisor of `rows`, so that numpy's innermost loop is long."""
+    """Number of rows to treat as one, a divisor of `rows`, so that numpy's innermost loop is long."""
     return next(n for n in range(max(1, LONG_RUN // max(1, width)), 0, -1) if rows % n == 0)
 
 
 def _rescaled(acc: Array, bias: Array, m: Array, shift: Array, zero_point: int) -> Array:
     """`multiply` of acc + bias, plus the zero point.
 
-    float64 holds the product of 22 and 31 bits exactly, and so each step of the fixed-point arithmetic. The second one
-    rounds halves away from zero: the factor AWAY moves them, and no other number, to the far side.
+    float64 represents the product of 22 and 31 bits exactly, and so each step of the fixed-point arithmetic. The second
+    step rounds halves away from zero: the factor AWAY moves halves, and no other number, across the rounding boundary.
     """
     y = np.add(acc, bias, dtype=np.float64)
     left, right = np.maximum(shift, 0), np.maximum(-shift, 0)

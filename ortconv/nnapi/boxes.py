@@ -23,9 +23,7 @@ def overlaps(box: Array, others: Array) -> Array:
 
 
 def hard_nms(scores: Array, boxes: Array, threshold: float, limit: int = -1) -> Array:
-    """Indices of the boxes that overlap no better box by `threshold` or more, best first; at most `limit` if it is >=
-    0.
-    """
+    """Indices of the boxes that do not overlap a better box by `threshold` or more, best first; at most `limit` if it is >= 0."""
     left = np.argsort(-scores, kind="stable")
     kept: list[int] = []
     while left.size and len(kept) != limit:
@@ -54,7 +52,7 @@ def soft_nms(scores: Array, boxes: Array, kernel: ScoreKernel, threshold: float)
 def transformed(boxes: Array, deltas: Array, image: Array) -> Array:
     """Boxes moved and scaled by (dx, dy, dw, dh) relative to their sizes, and clipped to an image of (height, width).
 
-    All dimensions but the last broadcast.
+    All dimensions except the last broadcast.
     """
     sides = boxes[..., 2:] - boxes[..., :2]
     centers = (boxes[..., :2] + boxes[..., 2:]) * HALF + deltas[..., :2] * sides
@@ -65,12 +63,12 @@ def transformed(boxes: Array, deltas: Array, image: Array) -> Array:
 
 
 def require_ordered(boxes: Array) -> None:
-    """OP_FAILED if a box ends before it starts, or has a NaN coordinate."""
+    """Raise OP_FAILED if a box ends before it starts, or has a NaN coordinate."""
     if not (boxes[..., :2] <= boxes[..., 2:]).all():
         raise op_failed("a box ends before it starts")
 
 
 def require_indices(indices: Array, count: int) -> None:
-    """OP_FAILED for a batch index that is not below `count`."""
+    """Raise OP_FAILED for a batch index that is not below `count`."""
     if indices.size and not 0 <= indices.min() <= indices.max() < count:
         raise op_failed(f"batches {indices.min()} to {indices.max()} are not within {count}")

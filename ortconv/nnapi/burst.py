@@ -12,20 +12,18 @@ from ortconv.nnapi.handle import Handle, api
 
 
 class Burst(Handle):
-    """Runs executions of one compilation, one at a time. A closed burst starts no other; one that is running is
-    completed.
-    """
+    """Runs executions of one compilation, one at a time. A closed burst starts no further execution; a running one is completed."""
 
     @api("PP")
     def __init__(self, compilation: Compilation) -> None:
         self.compilation = compilation
         self._busy = threading.Lock()
         self._closed = False
-        _ = compilation.plan  # BAD_STATE while it is not finished
+        _ = compilation.plan  # raises BAD_STATE unless it is finished
 
     @api("PE")
     def compute(self, execution: Execution) -> None:
-        """Run an execution. BAD_DATA if it is of another compilation, BAD_STATE while the burst runs another one."""
+        """Run an execution. Raises BAD_DATA if it belongs to another compilation, BAD_STATE while the burst runs another one."""
         if execution.compilation is not self.compilation:
             raise bad_data("the execution belongs to another compilation")
         if self._closed:

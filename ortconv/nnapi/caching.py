@@ -90,7 +90,7 @@ def save(model: Model, files: CacheFiles, owner: str) -> None:
 
 
 def load(files: CacheFiles, owner: str) -> Model:
-    """The model that `save` wrote. OP_FAILED if a file is missing, is damaged or belongs to another owner."""
+    """The model that `save` wrote. Raises OP_FAILED if a file is missing, is damaged or belongs to another owner."""
     try:
         content = files.paths[0].read_bytes()
         digest, body = content[:32], content[32:]

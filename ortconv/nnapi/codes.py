@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 LARGEST_OWN = 0xFFFF
-"""Codes above this one belong to extensions."""
+"""Larger codes belong to extensions."""
 
 M = TypeVar("M", bound=IntEnum)
 
@@ -26,7 +26,7 @@ def _foreign(kind: type[M], value: object) -> M:
 
 
 class FeatureLevel(IntEnum):
-    """Levels compare as plain integers: Android's API level up to 31, then numbers of their own."""
+    """Levels compare as integers: Android's API level up to 31, then separate numbers."""
 
     LEVEL_1 = 27
     LEVEL_2 = 28
@@ -114,7 +114,7 @@ class Operand(IntEnum):
 
     @property
     def zero_points(self) -> range | None:
-        """The zero points that a quantized type allows; None for other types."""
+        """The zero points that a quantized type permits; None for other types."""
         return _ZERO_POINTS.get(self)
 
     @property
@@ -250,7 +250,7 @@ class Operation(IntEnum):
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the operation belongs to an extension, so that only drivers know it."""
+        """True if the operation belongs to an extension, so that only drivers know it."""
         return self.is_extension or self is Operation.OEM_OPERATION
 
     ADD = 0

@@ -1,4 +1,4 @@
-"""Compilations: a model made ready for devices."""
+"""Compilations: a model prepared for devices."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ CLIENT_FAULTS = (ResultCode.UNEXPECTED_NULL, ResultCode.BAD_DATA)
 
 
 class Compilation(Handle):
-    """A finished model and how to compile it. Exactly the given `devices` are used, and the CPU does not step in for
-    them. Without `devices`, all devices of the runtime are used, and the CPU steps in for one that fails.
+    """A finished model and its compilation settings. Exactly the given `devices` are used, and the CPU does not replace
+    them. Without `devices`, all devices of the runtime are used, and the CPU replaces one that fails.
     """
 
     @api("PC")
@@ -70,7 +70,7 @@ class Compilation(Handle):
 
     @api("PC")
     def set_timeout(self, nanoseconds: Nanoseconds) -> None:
-        """Set how long the compilation may take; 0 means any time. BAD_DATA unless one device was named."""
+        """Set the time limit of the compilation; 0 means none. Raises BAD_DATA unless one device was named."""
         self._must_be_open()
         if not self.is_single:
             raise bad_data("a timeout needs a compilation for exactly one named device")
@@ -88,8 +88,8 @@ class Compilation(Handle):
 
     @api("PC")
     def add_extension_attribute(self, name: str, code: int, data: bytes | None) -> None:
-        """Pass an attribute to the driver; the extension `name` defines its meaning. BAD_DATA unless one device was
-        named.
+        """Pass an attribute to the driver; the extension `name` defines its meaning. Raises BAD_DATA unless one device
+        was named.
         """
         self._must_be_open()
         if not self.is_single:
@@ -98,7 +98,7 @@ class Compilation(Handle):
 
     @api("PC")
     def finish(self) -> None:
-        """Choose devices and prepare the model on them. After an error the compilation cannot be used."""
+        """Choose devices and prepare the model on them. After an error, the compilation cannot be used."""
         self._must_be_open()
         self.finished = True
         deadline = None if self._timeout is None else time.monotonic() + self._timeout * 1e-9
@@ -119,7 +119,7 @@ class Compilation(Handle):
         return SimplePlan(self.model, cpu, cpu.prepare(self.model, PrepareOptions()))
 
     def _free(self) -> None:
-        """Forget the plan. Executions that were created before keep it."""
+        """Release the plan. Executions that were created before keep it."""
         self.finished, self._plan = True, None
 
     @property
@@ -128,7 +128,7 @@ class Compilation(Handle):
 
     @property
     def is_single(self) -> bool:
-        """Whether exactly one device was named."""
+        """True if exactly one device was named."""
         return self.is_explicit and len(self.devices) == 1
 
     @property
@@ -137,7 +137,7 @@ class Compilation(Handle):
 
     @property
     def plan(self) -> ExecutionPlan:
-        """The plan. BAD_STATE before `finish`."""
+        """The plan. Raises BAD_STATE before `finish`."""
         if self._plan is None:
             raise bad_state(
                 "the compilation failed or is closed" if self.finished else "the compilation is not finished"

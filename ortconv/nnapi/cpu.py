@@ -21,11 +21,11 @@ from ortconv.nnapi.operations.table import Advice, Dims, OperationCall, Operatio
 from ortconv.nnapi.validation import LARGEST
 
 OperandValue = Tensor | None
-"""None for an omitted operand."""
+"""The value of an operand; None if it is omitted."""
 KnownTypes = Mapping[int, OperandType | None]
 """Operands of a model by index: their values, or their types with final dimensions."""
 Admit = Callable[[Sequence[Dims]], None]
-"""Called with the dimensions of all results of an operation; before they are computed, where they can be inferred."""
+"""Called with the dimensions of all results of an operation; before they are computed, if they can be inferred."""
 
 NHWC = (0, 2, 3, 1)
 NCHW = (0, 3, 1, 2)
@@ -33,7 +33,7 @@ NCHW = (0, 3, 1, 2)
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """When a run ends at the latest. Times are those of time.monotonic, in seconds."""
+    """The deadline of a run. Times are those of time.monotonic, in seconds."""
 
     deadline: float | None = None
     loop_timeout: float = 2.0
@@ -88,8 +88,8 @@ class CpuProgram:
     ) -> list[Tensor]:
         """The model's outputs.
 
-        `room` is the size in bytes of each output's buffer; None means any size. OUTPUT_INSUFFICIENT_SIZE at the first
-        output that is larger.
+        `room` is the size in bytes of each output's buffer; None means any size. Raises OUTPUT_INSUFFICIENT_SIZE at the
+        first output that is larger.
         """
         limits.check(ResultCode.MISSED_DEADLINE_PERSISTENT)
         return self._run(inputs, room, limits, observer)
@@ -126,8 +126,8 @@ class CpuProgram:
         self, operation: ModelOperation, values: KnownTypes, places: dict[int, int | None], shapes: Sequence[Dims]
     ) -> None:
         """Check the sizes of an operation's results before they are computed, as Android does
-        (setInfoAndAllocateIfNeeded in common/CpuExecutor.cpp). OP_FAILED if a result is larger than an operand can be,
-        OUTPUT_INSUFFICIENT_SIZE if it is an output of the model and larger than the buffer.
+        (setInfoAndAllocateIfNeeded in common/CpuExecutor.cpp). Raises OP_FAILED if a result is larger than an operand
+        can be, OUTPUT_INSUFFICIENT_SIZE if it is an output of the model and larger than the buffer.
         """
         kinds = [self.model.operands[index].kind.with_dims(dims) for index, dims in zip(operation.outputs, shapes)]
         for kind in kinds:
@@ -216,14 +216,14 @@ def _known(value: OperandValue) -> Tensor:
 
 
 def truth(value: OperandValue, code: Operation) -> bool:
-    """The value of a condition. OP_FAILED unless it has exactly one element."""
+    """The value of a condition. Raises OP_FAILED unless it has exactly one element."""
     if value is None or value.size != 1:
         raise op_failed("the condition is not one element", operation=code)
     return bool(value.array.reshape(-1)[0])
 
 
 def check_loop(end: float) -> None:
-    """MISSED_DEADLINE_TRANSIENT if a WHILE runs beyond `end`."""
+    """Raise MISSED_DEADLINE_TRANSIENT if a WHILE runs beyond `end`."""
     if time.monotonic() >= end:
         raise NnapiError(ResultCode.MISSED_DEADLINE_TRANSIENT, "the loop timeout is past", operation=Operation.WHILE)
 
@@ -241,7 +241,7 @@ def run_operation(
     except NnapiError as error:
         error.operation = error.operation or operation.code
         raise
-    except (ArithmeticError, IndexError, ValueError) as error:  # what numpy cannot put together
+    except (ArithmeticError, IndexError, ValueError) as error:  # numpy cannot combine the operands
         raise op_failed(f"operands do not fit: {error}", operation=operation.code) from error
 
 
@@ -252,7 +252,7 @@ def _size_outputs(
     images: Sequence[bool],
     admit: Admit | None,
 ) -> None:
-    """Give the call's outputs the inferred dimensions. NnapiError if they contradict the declared ones."""
+    """Give the call's outputs the inferred dimensions. Raises NnapiError if they contradict the declared ones."""
     shapes = found if isinstance(found, list) else [found]
     stored = [_permuted(dims, NCHW) if image else dims for dims, image in zip(shapes, images)]
     for out, dims in zip(declared, stored):
@@ -291,7 +291,7 @@ def _run_row(
 
 
 def _check_quantization(row: OperationRow, call: OperationCall) -> None:
-    """OP_FAILED for scales and zero points that the operation cannot compute with."""
+    """Raise OP_FAILED for scales and zero points that the operation cannot compute with."""
     for check in row.quantization:
         for found in check(call):
             if isinstance(found, str) and not isinstance(found, Advice):
@@ -316,7 +316,7 @@ def _permuted(dims: Dims, order: tuple[int, ...]) -> Dims:
 
 
 def agreed(declared: OperandType, dims: Dims) -> None:
-    """OP_FAILED if dimensions contradict the declared ones."""
+    """Raise OP_FAILED if dimensions contradict the declared ones."""
     known = declared.dims
     if known and known != dims and (len(known) != len(dims) or any(k not in (0, d) for k, d in zip(known, dims))):
         raise op_failed(f"dimensions {list(dims)} do not agree with the declared {list(known)}")

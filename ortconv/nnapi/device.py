@@ -42,7 +42,7 @@ class Performance:
 
 CPU_PERFORMANCE = Performance(1.0, 1.0)
 NEVER = Performance(float(np.finfo(np.float32).max), float(np.finfo(np.float32).max))
-"""For a type without a figure. Such a device is never chosen over one that has a figure."""
+"""The performance of a type without a figure. The device is never chosen for it if another one has a figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class Capabilities:
 
     @property
     def ever_beat_cpu(self) -> bool:
-        """Whether a figure is below the CPU's. A device without one gets no work while the CPU is among the devices,
-        since the CPU wins a tie.
+        """True if a figure is below the CPU's. A device without such a figure gets no work while the CPU is among the
+        devices, because the CPU wins a tie.
         """
         figures = (*self.types.values(), self.relaxed_scalar, self.relaxed_tensor, self.if_, self.while_)
         return any(one.exec_time < 1 or one.power_usage < 1 for one in figures)
@@ -84,7 +84,7 @@ class PrepareOptions:
     priority: Priority = Priority.MEDIUM
     deadline: float | None = None
     cache: CacheFiles | None = None
-    """Where the device may store what it prepares."""
+    """The files in which the device may store prepared models."""
     attributes: Attributes = field(default_factory=dict)
     """Attributes of extensions, by the extension's name and the attribute's code."""
 
@@ -126,9 +126,9 @@ class Device:
     """Extensions that the device implements."""
     capabilities: Capabilities
     cache_files: tuple[int, int] = (0, 0)
-    """How many cache files the device needs: (model files, data files), each at most MAX_CACHE_FILES."""
+    """The cache files that the device needs: (number of model files, number of data files), each at most MAX_CACHE_FILES."""
     is_ours: bool = False
-    """Whether the device is part of ortconv. Exceptions of other devices count as driver failures; see
+    """True if the device is part of ortconv. Exceptions of other devices count as driver failures; see
     `ortconv.nnapi.driver_guard`.
     """
     alignment: int = 64
@@ -136,7 +136,7 @@ class Device:
 
     @property
     def feature_level(self) -> FeatureLevel:
-        """The device's feature level; at most that of the runtime."""
+        """The device's feature level, at most that of the runtime."""
         return min(self.level, properties().feature_level)
 
     @property
@@ -145,22 +145,22 @@ class Device:
 
     @property
     def has_fences(self) -> bool:
-        """Whether a fenced execution may return before it is done."""
+        """True if a fenced execution may return before it is finished."""
         return False
 
     @checked
     def get_extension_support(self, name: str) -> bool:
-        """Whether the device implements an extension."""
+        """True if the device implements an extension."""
         return any(extension.name == name for extension in self.extensions)
 
     def supported_operations(self, model: Model) -> list[bool]:
-        """Whether the device supports each operation of a model, in execution order. The model needs no level above the
-        device's.
+        """For each operation of a model, in execution order, True if the device supports it. The model needs no level
+        above the device's.
         """
         raise NotImplementedError
 
     def takes(self, code: Operation, kind: Operand) -> bool:
-        """Whether the device supports an operation whose main operand has a type. For IF and WHILE: whether it supports
+        """True if the device supports an operation whose main operand has this type. For IF and WHILE: if it supports
         the models inside.
         """
         raise NotImplementedError
@@ -173,11 +173,11 @@ class Device:
         raise op_failed(f"{self.name} caches nothing")
 
     def allocates(self, kind: OperandType) -> bool:
-        """Whether the device allocates memory for operands of a type."""
+        """True if the device allocates memory for operands of this type."""
         return False
 
     def wait(self) -> None:
-        """Return when the device is ready."""
+        """Wait until the device is ready."""
 
     def __repr__(self) -> str:
         return f"<{self.type.name} {self.name}>"

@@ -1,4 +1,4 @@
-"""Everything that the author of a driver needs: a device that ortconv did not make.
+"""The API for authors of drivers, which are devices outside ortconv.
 
 A driver is a subclass of `Device` and one of `PreparedModel`:
 
@@ -27,19 +27,19 @@ raise `OutputTooSmallError` for a larger output. Call `limits.check(ResultCode.M
 operations. Several threads may execute at once.
 
 **Failures.** Raise `NnapiError` with a result code. Any other exception counts as the death of the driver, DEAD_OBJECT.
-Without a list of devices in the compilation, the CPU steps in for both.
+Without a list of devices in the compilation, the CPU takes over in both cases.
 
 **Buffers.** A device whose `allocates` returns True owns memory that `MemoryDesc` describes. A device with
 `cache_files` stores prepared models in the files of `PrepareOptions.cache`, and loads them in `prepare_from_cache`.
 
-**Installation.** A package offers its devices as entry points; the class is called without arguments:
+**Installation.** A package provides its devices as entry points; the class is called without arguments:
 
     [project.entry-points."ortconv.nnapi_devices"]
     example-dsp = "ortconv_example_dsp:Dsp"
 
 Then `--device example-dsp` names the device in every verb, as a profile's name does, and so do
 `ortconv.nnapi.load_device` and ORTCONV_NNAPI_DEVICES. `ortconv nnapi conformance --device example-dsp --specs DIR`
-holds it against conformance records. `examples/nnapi_device` is a whole package.
+checks it against conformance records. `examples/nnapi_device` is a complete package.
 """
 
 from ortconv.nnapi.caching import CacheFiles

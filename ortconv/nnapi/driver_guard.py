@@ -1,4 +1,4 @@
-"""A guard around calls into drivers, which may be written by anybody."""
+"""A guard around calls into drivers, which may have any author."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def driver(device: Device, call: str) -> Iterator[None]:
-    """Surrounds a call into a device's driver. An exception other than NnapiError counts as the death of the driver, as
-    on Android: DEAD_OBJECT, after which the CPU may step in.
+    """Context manager for a call into a device's driver. An exception other than NnapiError counts as the death of the
+    driver, as on Android: it becomes DEAD_OBJECT, after which the CPU may take over.
     """
     try:
         yield

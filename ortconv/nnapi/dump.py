@@ -16,7 +16,7 @@ SHOWN = 8  # elements of a constant that the text shows
 def document(
     model: Model, names: Mapping[int, str] | None = None, places: Sequence[Device | None] = ()
 ) -> dict[str, Any]:
-    """Plain data for JSON. Constants appear with their sizes only, operations in execution order. `names` are those of
+    """Plain data for JSON. Constants appear only with their sizes, operations in execution order. `names` are names of
     operands, `places` the devices of operations.
     """
     return {

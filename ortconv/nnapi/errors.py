@@ -1,4 +1,4 @@
-"""The error of the API: a result code, and what caused it."""
+"""The error of the API: a result code and its cause."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ortconv.nnapi.codes import Operation, ResultCode
 
 
 class NnapiError(ModelError):
-    """A call did not return NO_ERROR. `operation` and `operand` name the cause where there is a single one."""
+    """A call did not return NO_ERROR. `operation` and `operand` name the cause if there is a single one."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class NnapiError(ModelError):
 
 
 class OutputTooSmallError(NnapiError):
-    """OUTPUT_INSUFFICIENT_SIZE. `shapes` holds the dimensions of every output, and whether its buffer is large enough."""
+    """OUTPUT_INSUFFICIENT_SIZE. `shapes` holds, for every output, its dimensions, and True if its buffer is large enough."""
 
     def __init__(self, shapes: list[tuple[tuple[int, ...], bool]]) -> None:
         super().__init__(ResultCode.OUTPUT_INSUFFICIENT_SIZE, "an output has more bytes than there is room for")

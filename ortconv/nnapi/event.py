@@ -1,4 +1,4 @@
-"""Events: they signal the end of an execution in the background."""
+"""Events, which signal the end of an execution in the background."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ AS_DRIVERS_SAY = {
     ResultCode.UNMAPPABLE: ResultCode.OP_FAILED,
     ResultCode.DEAD_OBJECT: ResultCode.OP_FAILED,
 }
-"""A waiting client receives a result as a driver's error status. Codes without a status of their own become these."""
+"""Result codes as a waiting client receives them: as a driver's error status. Codes without a status of their own become these."""
 
 
 def as_reported(error: NnapiError) -> NnapiError:
-    """The error of an execution as a client that waits for it receives it."""
+    """The error of an execution in the form in which a waiting client receives it."""
     reported = error.bare()
     reported.code = AS_DRIVERS_SAY.get(error.code, error.code)
     return reported
@@ -51,7 +51,7 @@ class Fence:
 
 
 class Event(Handle):
-    """A running execution. `wait` returns when it is done, or raises its error."""
+    """A running execution. `wait` returns when it has finished, or raises its error."""
 
     def __init__(self, work: Callable[[], None] | None = None, *, fence: Fence | None = None) -> None:
         self._error: Exception | None = None
@@ -69,7 +69,7 @@ class Event(Handle):
     @classmethod
     @checked
     def from_sync_fence_fd(cls, fd: int) -> Event:
-        """An event for a fence of another component. BAD_DATA unless the descriptor is positive."""
+        """An event for a fence of another component. Raises BAD_DATA unless the descriptor is positive."""
         if fd <= 0:
             raise bad_data(f"{fd} is no file descriptor of a fence")
         event = cls()
@@ -85,14 +85,14 @@ class Event(Handle):
         except NnapiError as error:
             self._error = as_reported(error)
         except Exception as error:
-            self._error = error  # a defect here, for whoever waits
+            self._error = error  # a bug in ortconv, raised in `wait`
         finally:
             if self._fence is not None:
                 self._fence.signal()
 
     @timed("PE")
     def wait(self) -> None:
-        """Wait until the work is done. It may be called again."""
+        """Wait until the execution has finished. It may be called repeatedly."""
         if self._waited_fd >= 0:
             poll = select.poll()
             poll.register(self._waited_fd, select.POLLIN)
@@ -103,8 +103,8 @@ class Event(Handle):
             raise self._error.bare() if isinstance(self._error, NnapiError) else self._error
 
     def get_sync_fence_fd(self) -> int:
-        """A file descriptor that becomes readable when the work is done. The caller owns it. BAD_DATA for an event
-        without a fence.
+        """A file descriptor that becomes readable when the execution has finished. The caller owns it. Raises BAD_DATA
+        for an event without a fence.
         """
         fd = self._waited_fd if self._fence is None else self._fence.fd
         if fd < 0:

@@ -34,12 +34,12 @@ SOURCE = "ExecutionBuilder"
 
 
 def get_default_loop_timeout() -> int:
-    """For a WHILE, in nanoseconds."""
+    """The default time limit of a WHILE, in nanoseconds."""
     return DEFAULT_LOOP_TIMEOUT
 
 
 def get_maximum_loop_timeout() -> int:
-    """For a WHILE, in nanoseconds."""
+    """The maximum time limit of a WHILE, in nanoseconds."""
     return MAXIMUM_LOOP_TIMEOUT
 
 
@@ -52,7 +52,7 @@ class State(Enum):
 
 @dataclass(slots=True)
 class Argument:
-    """An input or output that was set. Without data and memory, it is omitted."""
+    """An input or output that has been set. Without data and memory, it is omitted."""
 
     kind: OperandType
     data: Array | None = None
@@ -92,7 +92,7 @@ class Execution(Handle):
 
     @api("PE")
     def enable_input_and_output_padding(self, enable: bool) -> None:
-        """Set whether arrays and regions may be longer than the operand. BAD_STATE once an argument is set."""
+        """Set whether arrays and regions may be longer than the operand. Raises BAD_STATE once an argument is set."""
         self._must_be_open()
         if any(argument is not None for argument in (*self._inputs, *self._outputs)):
             raise bad_state("padding must be enabled before any argument is set")
@@ -107,7 +107,7 @@ class Execution(Handle):
 
     @api("PE")
     def set_timeout(self, nanoseconds: Nanoseconds) -> None:
-        """Set how long one computation may take; 0 means any time."""
+        """Set the time limit of one computation; 0 means none."""
         self._must_be_open()
         if not self.compilation.is_single:
             raise bad_data("a timeout needs a compilation for exactly one named device")
@@ -115,7 +115,7 @@ class Execution(Handle):
 
     @api("PE")
     def set_loop_timeout(self, nanoseconds: Nanoseconds) -> None:
-        """Set how long each WHILE may take; at most 15 s."""
+        """Set the time limit of each WHILE; at most 15 s."""
         self._must_be_open()
         if nanoseconds > MAXIMUM_LOOP_TIMEOUT:
             vlog.warning(SOURCE, "the loop timeout of {} ns is cut to {} ns", nanoseconds, MAXIMUM_LOOP_TIMEOUT)
@@ -123,8 +123,8 @@ class Execution(Handle):
 
     @api("PE")
     def add_extension_attribute(self, name: str, code: int, data: bytes | None) -> None:
-        """Pass an attribute to the driver; the extension `name` defines its meaning. BAD_DATA unless one device was
-        named.
+        """Pass an attribute to the driver; the extension `name` defines its meaning. Raises BAD_DATA unless one device
+        was named.
         """
         self._must_be_open()
         if not self.compilation.is_single:
@@ -150,7 +150,7 @@ class Execution(Handle):
 
     @api("PIO")
     def set_output(self, index: int, array: Array | None, kind: OperandType | None = None) -> None:
-        """Set a C-contiguous array that receives an output. Its size matters, its dimensions do not."""
+        """Set a C-contiguous array that receives an output. Its size must fit; its dimensions are ignored."""
         declared = self._declared(True, index)
         known = declared if kind is None else refined(declared, kind)
         if array is not None and (not array.flags.c_contiguous or not array.flags.writeable):
@@ -181,7 +181,7 @@ class Execution(Handle):
 
     @api("PE")
     def compute(self) -> None:
-        """Run, and return when the outputs are written."""
+        """Run, and return when the outputs have been written."""
         _log("ExecutionBuilder::compute (synchronous API)")
         self._run(self._begin())
 
@@ -194,11 +194,11 @@ class Execution(Handle):
 
     @api("PE")
     def start_compute_with_dependencies(self, events: Sequence[Event], duration: Nanoseconds = 0) -> Event:
-        """Run once the events are signaled.
+        """Run after the events are signaled.
 
-        `duration` is how long the run may take after that, in nanoseconds; 0 means any time. A device that returns a
-        fence before it is done needs outputs of known dimensions. Where the CPU computes everything, the outputs are
-        ready on return, and their dimensions may be unknown.
+        `duration` is the time limit after that, in nanoseconds; 0 means none. If a device returns a fence before it has
+        finished, the outputs must have known dimensions. If the CPU computes everything, the outputs are ready on
+        return, and their dimensions may be unknown.
         """
         _log("ExecutionBuilder::computeFenced")
         if duration and not self.compilation.is_single:
@@ -239,8 +239,8 @@ class Execution(Handle):
 
     @api("PE")
     def get_output_operand_dimensions(self, index: int) -> tuple[int, ...]:
-        """The dimensions of an output after the run. If it did not fit: OUTPUT_INSUFFICIENT_SIZE, whose `dimensions`
-        are those that it needs.
+        """The dimensions of an output after the run. If it did not fit, OUTPUT_INSUFFICIENT_SIZE is raised, and its
+        `dimensions` are the required ones.
         """
         return self._reported(index)
 
@@ -264,7 +264,7 @@ class Execution(Handle):
         return self.state is State.COMPUTING
 
     def _free(self) -> None:
-        """A running execution goes on to its end."""
+        """Free the object. A running execution continues to its end."""
         with self._lock:
             if self.state is State.COMPUTING:
                 vlog.error("NeuralNetworks", "ANeuralNetworksExecution_free called on a running execution")
@@ -283,7 +283,7 @@ class Execution(Handle):
         return (self.model.output_types if is_output else self.model.input_types)[index]
 
     def _check_fit(self, array: Array, kind: OperandType, index: int) -> None:
-        """BAD_DATA if an array has another type, or another size where the size is known."""
+        """Raise BAD_DATA if an array has another type, or another size than a known size of the operand."""
         dtype = kind.type.dtype
         if array.dtype not in (dtype, np.uint8):
             raise bad_data(f"argument {index}: {kind.type.name} holds {dtype}, not {array.dtype}")
@@ -294,7 +294,7 @@ class Execution(Handle):
     def _set_device_memory(
         self, is_output: bool, index: int, memory: Memory, offset: int, length: int, kind: OperandType | None
     ) -> bool:
-        """Set an argument if the memory is a device memory or an image. Returns whether it is one."""
+        """Set an argument if the memory is a device memory or an image. Return True if it is one."""
         if not isinstance(memory, DeviceMemory | ImageMemory):
             return False
         declared = self._declared(is_output, index)
@@ -312,7 +312,7 @@ class Execution(Handle):
         return True
 
     def _begin(self) -> Request:
-        """Change the state from preparation to computation. BAD_STATE if the execution is running or was used."""
+        """Change the state from preparation to computation. Raises BAD_STATE if the execution is running or has been used."""
         with self._lock:
             if self.state is State.COMPUTING:
                 raise bad_state("the execution is running")
@@ -383,7 +383,7 @@ class Execution(Handle):
                 target[: result.nbytes] = np.ascontiguousarray(result.array).reshape(-1).view(np.uint8)
 
     def _complete(self, failure: ResultCode | None, shapes: Sequence[tuple[tuple[int, ...], bool]] = ()) -> None:
-        """Record the end of the run. The error itself is not kept, since its traceback would keep objects alive."""
+        """Record the end of the run. The error itself is not kept, because its traceback would keep objects alive."""
         self._failure = failure
         if failure is not None:
             self._shapes = list(shapes)

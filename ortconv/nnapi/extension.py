@@ -29,8 +29,8 @@ class ExtensionOperand:
 
 @dataclass(frozen=True)
 class Extension:
-    """The declaration of an extension by a driver. Operations need none: the driver decides for each model which it
-    supports.
+    """The declaration of an extension by a driver. Operations are not declared: the driver decides for each model which
+    ones it supports.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Extension:
 
 
 Attributes = Mapping[tuple[str, int], bytes]
-"""Values that clients pass to drivers beside a model, by the extension's name and the attribute's code."""
+"""Values that clients pass to drivers in addition to a model, by (extension name, attribute code)."""
 
 _prefixes: dict[str, int] = {}
 _names = [""]
@@ -46,9 +46,7 @@ _declared: dict[str, Extension] = {}
 
 
 def code_of(name: str, within: int) -> int:
-    """The code of a type or operation of an extension. BAD_DATA if `within` exceeds 16 bits, or for too many
-    extensions.
-    """
+    """The code of a type or operation of an extension. Raises BAD_DATA if `within` exceeds 16 bits, or for too many extensions."""
     if not 0 <= within <= LARGEST:
         raise bad_data(f"{within} is no code within an extension: those are 0 to {LARGEST}")
     if name not in _prefixes:
@@ -66,14 +64,14 @@ def split(code: int) -> tuple[str, int] | None:
 
 
 def declare(extension: Extension) -> None:
-    """Register the types of an extension. BAD_DATA if another driver has declared them differently."""
+    """Register the types of an extension. Raises BAD_DATA if another driver has declared them differently."""
     known = _declared.setdefault(extension.name, extension)
     if known != extension:
         raise bad_data(f"the extension {extension.name} is declared already, with other types")
 
 
 def operand(code: int) -> ExtensionOperand | None:
-    """The declaration of a type; None where no driver has declared it."""
+    """The declaration of a type; None if no driver has declared it."""
     found = split(code)
     if found is None or found[0] not in _declared:
         return None
@@ -81,7 +79,7 @@ def operand(code: int) -> ExtensionOperand | None:
 
 
 def add_attribute(attributes: dict[tuple[str, int], bytes], name: str, code: int, data: bytes | None) -> None:
-    """Add an attribute. BAD_DATA if it exists."""
+    """Add an attribute. Raises BAD_DATA if it exists."""
     code_of(name, code)
     if (name, code) in attributes:
         raise bad_data(f"the attribute {code} of {name} is there already")

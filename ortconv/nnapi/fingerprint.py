@@ -1,4 +1,4 @@
-"""The 64-bit fingerprint of a byte string (FarmHash Fingerprint64), which defines hash projections."""
+"""The 64-bit fingerprint of a byte string (FarmHash Fingerprint64), with which hash projections are defined."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _up_to_16(data: bytes) -> int:
 
 
 def _edges(data: bytes, first: int, mul: int) -> tuple[int, int, int]:
-    """The outer 16 bytes of each side joined to one number each, and the first of these numbers weighted."""
+    """The first and last 16 bytes, combined to one number each, and the first of these numbers weighted."""
     a, b = _word(data, 0) * first & MASK, _word(data, 8)
     c, d = _word(data, -8) * mul & MASK, _word(data, -16) * K2
     return _rotate(a + b, 43) + _rotate(c, 30) + d & MASK, a + _rotate(b + K2, 18) + c, a
@@ -90,7 +90,7 @@ HashPair = tuple[int, int]
 def _round(
     data: bytes, at: int, x: int, y: int, z: int, v: HashPair, w: HashPair, mul: int, times: int
 ) -> tuple[int, int, int, HashPair, HashPair]:
-    """Mix 64 bytes into the state. The first and the third number change places."""
+    """Mix 64 bytes into the state. The first and the third number are swapped."""
     x = _rotate(x + y + v[0] + _word(data, at + 8), 37) * mul & MASK
     y = _rotate(y + v[1] + _word(data, at + 48), 42) * mul & MASK
     x ^= w[1] * times & MASK

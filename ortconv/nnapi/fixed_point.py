@@ -1,8 +1,8 @@
-"""exp, sigmoid, tanh and roots on fixed-point numbers, in the steps of the reference, whose last bits differ from rounded
-real functions.
+"""exp, sigmoid, tanh and roots of fixed-point numbers, in the steps of the reference, whose last bits differ from
+rounded real functions.
 
-A number of `bits` bits, one of them the sign, has so many integer bits as its use says; all others are fraction bits. Arrays
-are int64. Products keep the high half.
+A number has `bits` bits, one of them the sign. The number of its integer bits depends on its use; the others are
+fraction bits. Arrays are int64. Products keep the high half.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ortconv.nnapi.arithmetic import high_mul, quantize_multiplier, shift_right
 from ortconv.nnapi.errors import op_failed
 
 EXPONENTS = range(-2, 5)
-"""Exponents of the powers of 2 for which exp has a factor each."""
+"""Exponents of the powers of 2 for which exp uses a factor each."""
 
 
 class FixedPoint:
@@ -25,7 +25,7 @@ class FixedPoint:
     def __init__(self, bits: int) -> None:
         self.bits = bits
         self.one = (1 << (bits - 1)) - 1
-        """The largest number without integer bits, the one nearest to 1."""
+        """The largest number without integer bits, which is the one nearest to 1."""
         self._factors = [(n, self.constant(math.exp(-(2.0**n)))) for n in EXPONENTS]
 
     def constant(self, value: float, integer_bits: int = 0) -> int:
@@ -92,8 +92,8 @@ LONG = FixedPoint(32)
 
 
 def rescaled(x: Array, real: float, integer_bits: int) -> tuple[Array, int]:
-    """x * real as 32-bit numbers, and the largest |x| that fits; 0 for a larger one. OP_FAILED if the step of x is too
-    small.
+    """(x * real as 32-bit numbers, the largest |x| that fits); a larger x becomes 0. Raises OP_FAILED if the step of x
+    is too small.
     """
     if real * 2.0 ** (31 - integer_bits) <= 1:
         raise op_failed(f"the scale {real:g} is too small")

@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 def api(phase: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorates a function of the API: its arguments are checked, and its calls are marked with a phase of the trace."""
+    """Decorator of API functions: it checks their arguments, and marks calls with a phase of the trace."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         return timed(phase)(checked(function))
@@ -26,20 +26,20 @@ class Handle:
     """An object of the API. The end of its `with` block closes it. Closing it twice is not an error."""
 
     api_name: ClassVar[str] = ""
-    """Its name in the NDK, if that is not the name of the class."""
+    """The name in the NDK, if it differs from that of the class."""
 
     def close(self) -> None:
-        """Free the object. Other objects that use it keep what they need."""
+        """Free the object. Other objects that use it keep its data."""
         with mark("LR", "PT", ndk_name(f"{self.api_name or type(self).__name__}.close")):
             self._free()
 
     @property
     def is_in_use(self) -> bool:
-        """Whether the object is in use, so that `close` does nothing."""
+        """True if the object is in use, so that `close` has no effect."""
         return False
 
     def _free(self) -> None:
-        """Release what the object holds."""
+        """Release the resources of the object."""
 
     def __enter__(self) -> Self:
         return self

@@ -50,7 +50,7 @@ _PIXEL_BYTES = {
 
 
 class BufferUsage(IntFlag):
-    """Users of a buffer. The CPU can map it only if a CPU usage is among them."""
+    """Uses of a buffer. The CPU can map it only if a CPU usage is among them."""
 
     CPU_READ_RARELY = 2
     CPU_READ_OFTEN = 3
@@ -82,7 +82,7 @@ class BufferDesc:
 
 
 class HardwareBuffer(Handle):
-    """A buffer, allocated as described. BAD_DATA for a description that is not valid."""
+    """A buffer, allocated as described. Raises BAD_DATA for an invalid description."""
 
     api_name: ClassVar[str] = "HardwareBuffer"
 
@@ -112,13 +112,13 @@ class HardwareBuffer(Handle):
 
     @property
     def data(self) -> Array:
-        """The bytes. BAD_STATE for a closed buffer."""
+        """The bytes. Raises BAD_STATE for a closed buffer."""
         if self._data is None:
             raise bad_state("the hardware buffer is closed")
         return self._data
 
     def lock(self, usage: int) -> Array:
-        """The bytes, for the CPU. BAD_DATA for a usage that the description does not list."""
+        """The bytes, for the CPU. Raises BAD_DATA for a usage that the description does not list."""
         for mask in (CPU_READ_MASK, CPU_WRITE_MASK):
             if usage & mask and not self.desc.usage & mask:
                 raise bad_data(f"the buffer's usage is {self.desc.usage:#x}: the CPU cannot use it as {usage:#x}")
@@ -127,7 +127,7 @@ class HardwareBuffer(Handle):
         return self.data
 
     def _free(self) -> None:
-        """Release the bytes. Memories that were made from the buffer keep them."""
+        """Release the bytes. Memories created from the buffer keep them."""
         self._owners = max(0, self._owners - 1)
         if not self._owners:
             self._data = None

@@ -1,7 +1,7 @@
-"""Devices by name: simulated ones of profiles, and those of other packages.
+"""Devices by name: simulated devices from profiles, and devices of other packages.
 
-Packages offer devices through the entry point group "ortconv.nnapi_devices": name = "module:Class". The class is called without
-arguments; see `ortconv.nnapi.driver`.
+Packages provide devices through the entry point group "ortconv.nnapi_devices": name = "module:Class". The class is
+called without arguments; see `ortconv.nnapi.driver`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GROUP = "ortconv.nnapi_devices"
 
 @cache
 def bundled_profiles() -> list[str]:
-    """The names of the profiles that come with ortconv."""
+    """The names of the profiles included in ortconv."""
     return sorted(
         entry.name.removesuffix(".toml")
         for entry in files("ortconv.nnapi").joinpath("profiles").iterdir()
@@ -41,8 +41,8 @@ def installed_devices() -> list[str]:
 
 @checked
 def load_device(profile: str | Path) -> Device:
-    """The device of a profile, which is a file's path or the name of one that comes with ortconv; or a device of another package
-    by its name. UsageError if there is none, or if it cannot be loaded.
+    """The device of a profile, given by a file's path or the name of an included profile; or a device of another
+    package by its name. Raises UsageError if there is none, or if it cannot be loaded.
     """
     name, installed = str(profile), _entry_points()
     if name in bundled_profiles():

@@ -46,7 +46,7 @@ def _known() -> list[Device]:
 
 @checked
 def register_device(device: Device) -> None:
-    """Register a device, before the CPU in order. BAD_DATA if its name exists, or if its description is incomplete."""
+    """Register a device, before the CPU in order. Raises BAD_DATA if its name exists, or if its description is incomplete."""
     _check_driver(device)
     if device.name in (REFERENCE, *(other.name for other in _known())):
         raise bad_data(f"there is a device '{device.name}' already")
@@ -58,7 +58,7 @@ def register_device(device: Device) -> None:
 
 @checked
 def unregister_device(device: Device) -> None:
-    """Remove a device. BAD_DATA for one that is not registered."""
+    """Remove a device. Raises BAD_DATA for a device that is not registered."""
     if device not in _known():
         raise bad_data(f"the device '{device.name}' is not registered")
     _known().remove(device)
@@ -78,7 +78,7 @@ def _check_driver(device: Device) -> None:
 
 
 def _announce(device: Device) -> None:
-    """Log the device, once in its life."""
+    """Log the device once."""
     if device in _announced:
         return
     _announced.add(device)
@@ -98,7 +98,7 @@ def registered(*devices: Device) -> Iterator[None]:
 
 
 def get_devices() -> list[Device]:
-    """All devices. The CPU is the last one."""
+    """All devices, with the CPU last."""
     if properties().cpu_only:
         return [_reference]
     try:
@@ -114,7 +114,7 @@ def get_device_count() -> int:
 
 @checked
 def get_device(which: str | int) -> Device:
-    """A device by its name or index. BAD_DATA if there is none."""
+    """A device by its name or index. Raises BAD_DATA if there is none."""
     devices = get_devices()
     if isinstance(which, int):
         if not 0 <= which < len(devices):
@@ -131,7 +131,7 @@ def get_runtime_feature_level() -> int:
 
 
 def check_devices(devices: Sequence[Device]) -> None:
-    """BAD_DATA for an empty list, and for a device that is listed twice or not registered."""
+    """Raise BAD_DATA for an empty list, and for a device that is listed twice or not registered."""
     if not devices:
         raise bad_data("the list of devices is empty")
     known = get_devices()
@@ -144,7 +144,7 @@ def check_devices(devices: Sequence[Device]) -> None:
 
 @checked
 def get_supported_operations_for_devices(model: Model, devices: Sequence[Device]) -> list[bool]:
-    """For each operation, in the order of `add_operation`, whether one of the devices supports it."""
+    """For each operation, in the order of `add_operation`, True if one of the devices supports it."""
     check_devices(devices)
     if not model.finished or not model.valid:
         raise bad_state("the model is not finished")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ortconv.nnapi.device import Device
 
 Role = tuple["Compilation", bool, int]
-"""(compilation, whether the argument is an output, index of the argument)."""
+"""(compilation, True for an output, index of the argument)."""
 
 
 class Memory(Handle):
@@ -46,8 +46,8 @@ class Memory(Handle):
     @classmethod
     @checked
     def from_fd(cls, size: int, protection: int, fd: int, offset: int = 0) -> Memory:
-        """Map `size` bytes of a file from `offset` on. `protection` combines mmap.PROT_READ and PROT_WRITE. UNMAPPABLE
-        if the file cannot be mapped.
+        """Map `size` bytes of a file from `offset` on. `protection` combines mmap.PROT_READ and PROT_WRITE. Raises
+        UNMAPPABLE if the file cannot be mapped.
         """
         if size <= 0 or offset < 0 or fd < 0:
             raise bad_data(f"cannot map {size} bytes from {offset} of file descriptor {fd}")
@@ -66,7 +66,7 @@ class Memory(Handle):
     @checked
     def from_hardware_buffer(cls, buffer: HardwareBuffer) -> Memory:
         """A memory that shares the bytes of a BLOB, or an image, which only drivers that know its format can read.
-        UNMAPPABLE for a BLOB without CPU usage.
+        Raises UNMAPPABLE for a BLOB without CPU usage.
         """
         if not buffer.is_blob:
             return ImageMemory(buffer)
@@ -83,7 +83,7 @@ class Memory(Handle):
 
     @property
     def data(self) -> Array:
-        """The bytes. BAD_STATE for a closed memory."""
+        """The bytes. Raises BAD_STATE for a closed memory."""
         if self._data is None:
             raise bad_state("the memory is closed")
         return self._data
@@ -95,12 +95,12 @@ class Memory(Handle):
 
     @property
     def is_described(self) -> bool:
-        """Whether the memory was made from a descriptor."""
+        """True if the memory was created from a descriptor."""
         return False
 
     @checked
     def region(self, offset: int, length: int) -> Array:
-        """The bytes from `offset` to `offset` + `length`. BAD_DATA if the region exceeds the memory."""
+        """The bytes from `offset` to `offset` + `length`. Raises BAD_DATA if the region exceeds the memory."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise bad_data(f"bytes {offset}..{offset + length} lie outside of a memory of {self.size}")
         return self.data[offset : offset + length]
@@ -112,7 +112,7 @@ class Memory(Handle):
     @staticmethod
     @checked
     def copy(source: Memory, target: Memory) -> None:
-        """Copy one memory into another of the same size. BAD_DATA if the sizes differ or the source is not initialized."""
+        """Copy one memory into another of the same size. Raises BAD_DATA if the sizes differ or the source is not initialized."""
         if source is target:
             return
         try:
@@ -125,7 +125,7 @@ class Memory(Handle):
 
 class ImageMemory(Memory):
     """A hardware buffer with pixels. It can be an argument as a whole, but not a constant. Only a driver that knows the
-    format can read it. No device here does, so executions end with UNMAPPABLE, as on the CPU of a phone.
+    format can read it. No device here does, so executions end with UNMAPPABLE, as on a phone's CPU.
     """
 
     api_name = "Memory"
@@ -152,7 +152,7 @@ class ImageMemory(Memory):
         _ = self.data
 
     def _free(self) -> None:
-        """Keep the buffer: it belongs to its owner."""
+        """Keep the buffer, which belongs to its owner."""
 
 
 def _copy(source: Memory, target: Memory) -> None:
@@ -217,7 +217,7 @@ class MemoryDesc(Handle):
 
     @api("PC")
     def set_dimensions(self, dims: Sequence[int]) -> None:
-        """Set dimensions that are unknown so far. BAD_DATA if they contradict known ones."""
+        """Set unknown dimensions. Raises BAD_DATA if they contradict known ones."""
         self._must_be_open()
         if any(kind.type.is_scalar for kind in self.roles.values()) and dims:
             raise bad_data("a scalar has no dimensions")
@@ -242,7 +242,7 @@ class MemoryDesc(Handle):
 
 
 def _combined(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """The dimensions that agree with both: () and 0 are unknown. BAD_DATA if they contradict."""
+    """The dimensions that agree with both; () and 0 are unknown. Raises BAD_DATA if they contradict each other."""
     if not a or not b:
         return a or b
     if len(a) != len(b) or any(p and q and p != q for p, q in zip(a, b)):
@@ -271,7 +271,7 @@ class DeviceMemory(Memory):
         self._closed = False
 
     def _allocated(self, device: Device) -> bool:
-        """Whether the device has allocated the memory. A driver that fails has not."""
+        """True if the device has allocated the memory. A driver that fails has not."""
         try:
             with driver(device, "allocates"):
                 return device.allocates(self.declared)
@@ -290,7 +290,7 @@ class DeviceMemory(Memory):
 
     @property
     def elements(self) -> Array:
-        """The contents. OP_FAILED if there are none yet."""
+        """The contents. Raises OP_FAILED if there are none yet."""
         if self.array is None:
             raise op_failed("the device memory is used before anything was written to it")
         return self.array
@@ -300,7 +300,7 @@ class DeviceMemory(Memory):
         return self.elements.reshape(-1).view(np.uint8)
 
     def write(self, array: Array) -> None:
-        """Write the contents. What a running execution writes into a closed memory is lost."""
+        """Write the contents. Results that a running execution writes into a closed memory are lost."""
         if not self._closed:
             self.array = np.array(array, self.declared.type.dtype)
 

@@ -37,7 +37,7 @@ class ModelOperand:
     """The elements of a constant, in the shape of the operand."""
     model: Model | None = None
     extension_data: bytes | None = None
-    """Data of an operand with an extension's type, such as its quantization. The extension defines their meaning."""
+    """Data of an operand with an extension's type, such as its quantization. Their meaning is defined by the extension."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ModelOperation:
 
 
 class Model(Handle):
-    """A graph of operations. Build it, `finish` it, compile it. A finished model cannot be changed: BAD_STATE."""
+    """A graph of operations. Build it, `finish` it, compile it. A finished model cannot be changed: changes raise BAD_STATE."""
 
     @api("PP")
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Model(Handle):
 
     @api("PP")
     def add_operand(self, kind: OperandType) -> int:
-        """Add an operand and return its index. BAD_DATA for a type that is not valid."""
+        """Add an operand and return its index. Raises BAD_DATA for a type that is not valid."""
         self._must_be_open()
         check_type(kind, len(self.operands))
         self.operands.append(ModelOperand(kind))
@@ -93,8 +93,8 @@ class Model(Handle):
 
     @api("PP")
     def set_operand_value(self, index: int, value: Values | None) -> None:
-        """Set a constant, an array or numbers; None omits an optional operand. An array of more than 128 bytes is read
-        by `finish`: do not change it before.
+        """Set a constant to an array or numbers; None omits an optional operand. An array of more than 128 bytes is
+        read by `finish`: do not change it before.
         """
         self._must_be_open()
         operand = self._operand(index)
@@ -156,8 +156,8 @@ class Model(Handle):
 
     @api("PP")
     def add_operation(self, code: Operation, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Add an operation. BAD_DATA if the operands do not match it. Scales and zero points that violate the API's
-        documentation are listed in `warnings`: Android leaves them to the device that executes.
+        """Add an operation. Raises BAD_DATA if the operands do not match it. Scales and zero points that violate the
+        API's documentation are listed in `warnings`: Android leaves them to the device that executes.
         """
         self._must_be_open()
         operands = [self._operand(index) for index in (*inputs, *outputs)]
@@ -172,7 +172,7 @@ class Model(Handle):
 
     @api("PP")
     def identify_inputs_and_outputs(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Set the inputs and outputs of the model, once. BAD_DATA for an operand that is listed twice or has a value."""
+        """Set the inputs and outputs of the model, once. Raises BAD_DATA for an operand that is listed twice or has a value."""
         self._must_be_open()
         for indexes, lifetime in ((inputs, Lifetime.INPUT), (outputs, Lifetime.OUTPUT)):
             for index in indexes:
@@ -190,9 +190,7 @@ class Model(Handle):
 
     @api("PP")
     def finish(self) -> None:
-        """Check the whole model and sort its operations into execution order. A model that is refused cannot be used
-        again.
-        """
+        """Check the whole model and sort its operations into execution order. A refused model cannot be used again."""
         self._must_be_open()
         self.finished, self.valid = True, False
         for operand in (self.operands[index] for index in self._borrowed):

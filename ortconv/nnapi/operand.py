@@ -66,7 +66,7 @@ class OperandType:
 
     @property
     def is_known(self) -> bool:
-        """Whether the rank and all dimensions are known."""
+        """True if the rank and all dimensions are known."""
         return self.type.is_scalar or (self.type.is_tensor and self.rank > 0 and 0 not in self.dims)
 
     @property
@@ -128,7 +128,7 @@ class Tensor(OperandType):
         self.array = array
 
     def derived(self, make: Callable[..., T], *arguments: object) -> T:
-        """make(self, *arguments), computed once in the life of the tensor: for a constant, once for all executions."""
+        """make(self, *arguments), computed once per tensor and cached: for a constant, once for all executions."""
         key = (make, arguments)
         if key not in self._derived:
             self._derived[key] = make(self, *arguments)

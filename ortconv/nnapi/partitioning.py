@@ -26,7 +26,7 @@ SourceOperand = tuple[int, int]
 def operation_cost(device: Device, model: Model, operation: ModelOperation, preference: Preference) -> float:
     """The cost of an operation, from the device's figures for the type of its first input; smaller is better."""
     capabilities = device.capabilities
-    if not operation.inputs:  # of OEM_OPERATION alone
+    if not operation.inputs:  # only possible for OEM_OPERATION
         return NEVER.of(preference)
     if not operation.is_control_flow:
         first = model.operands[operation.inputs[0]].kind.type
@@ -42,8 +42,8 @@ def operation_cost(device: Device, model: Model, operation: ModelOperation, pref
 
 
 def best_devices(model: Model, devices: Sequence[Device], preference: Preference) -> list[int]:
-    """For each operation in execution order, the index of the best device; `len(devices)` for control flow with models
-    that are partitioned themselves. BAD_DATA if no device supports an operation.
+    """For each operation in execution order, the index of the best device; `len(devices)` for control flow whose models
+    are partitioned themselves. Raises BAD_DATA if no device supports an operation.
     """
     answers = [supported_by(device, model) for device in devices]
     best = [_best_device(at, model, devices, preference, answers) for at in range(len(model.operations))]
@@ -107,8 +107,8 @@ class ModelStep:
     prepared: PreparedModel | None = None
 
     def finish(self) -> None:
-        """Build the step's model. OP_FAILED if it has no inputs or no outputs, or if an operand violates the device's
-        feature level.
+        """Build the step's model. Raises OP_FAILED if it has no inputs or no outputs, or if an operand violates the
+        device's feature level.
         """
         vlog.message(vlog.COMPILATION, PLAN, "ExecutionStep::finishStepModel, compilation on {}", self.device.name)
         inputs, outputs = self.part.boundary()
@@ -170,7 +170,7 @@ class PartitionSteps:
 
 
 def described(step: PartitionStep) -> str:
-    """The step in the words of Android's log."""
+    """The step in the format of Android's log."""
     match step:
         case ModelStep():
             return f"execute on {step.device.name}"
@@ -189,8 +189,8 @@ def partition(
     plan: PartitionSteps,
     best: Sequence[int] | None = None,
 ) -> int:
-    """Append the steps of a model, and of the models inside its control flow, to a plan, in execution order. Returns
-    the index of the model in the plan.
+    """Append the steps of a model, and of the models inside its control flow, to a plan, in execution order. Return the
+    index of the model in the plan.
     """
     source = len(plan.models)
     plan.models.append(model)
@@ -208,8 +208,8 @@ def partition(
 
 
 def _groups(model: Model, devices: Sequence[Device], best: Sequence[int]) -> list[tuple[int, list[int]]]:
-    """Runs of operations on one device each. Control flow is first, then the device with the highest index that has
-    operations ready, since the CPU feeds the others. A run includes operations that become ready for its device
+    """Runs of operations on one device each. Control flow comes first, then the device with the highest index that has
+    ready operations, because the CPU feeds the others. A run includes operations that become ready for its device
     meanwhile.
     """
     missing, readers = dependencies(model)

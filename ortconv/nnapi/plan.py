@@ -1,4 +1,4 @@
-"""Execution plans: a model on one device, or steps on several devices; and how they run."""
+"""Execution plans: a model on one device, or steps on several devices; and their execution."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Request:
     limits: RunLimits
     measure: bool = False
     fallback: bool = True
-    """Whether the CPU may step in for a device that fails."""
+    """True if the CPU may replace a device that fails."""
 
 
 def layer_of(device: Device) -> str:
@@ -69,7 +69,7 @@ def run_on(
 
 
 def _check_results(results: Sequence[Tensor], room: Sequence[int | None]) -> None:
-    """ValueError for results that no driver may return. It counts as a failure of the driver."""
+    """Raise ValueError for results that a driver must not return. It counts as a failure of the driver."""
     if len(results) != len(room) or not all(isinstance(one, Tensor) for one in results):
         raise ValueError(f"{len(results)} results for {len(room)} outputs, or results that are no Tensors")
     for result, space in zip(results, room):
@@ -196,7 +196,7 @@ class _Loop:
     state: list[OperandValue]
     end: float
     body_next: bool = False
-    """Whether the condition was computed, so that the body is next if it is true."""
+    """True if the condition has been computed, so that the body comes next if the condition is true."""
 
 
 @dataclass(slots=True)
@@ -245,7 +245,7 @@ class _PlanWalk:
             raise FullFallbackError(error) from error
 
     def _outermost(self, key: SourceOperand) -> SourceOperand:
-        """The operand of the outermost model that an operand of a branch is bound to, or itself."""
+        """The operand of the outermost model to which an operand of a branch is bound; the operand itself if it is not bound."""
         while key in self.aliases:
             key = self.aliases[key]
         return key
@@ -332,7 +332,7 @@ class _PlanWalk:
         self.values.update(zip(((source, index) for index in model.inputs), state))
 
     def _check_room(self) -> None:
-        """OUTPUT_INSUFFICIENT_SIZE if an output known so far is larger than its buffer."""
+        """Raise OUTPUT_INSUFFICIENT_SIZE if an output known so far is larger than its buffer."""
         shapes = []
         for index, room in zip(self.plan.model.outputs, self.request.room):
             value = self.values.get((0, index))

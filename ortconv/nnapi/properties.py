@@ -25,10 +25,10 @@ class Properties:
     feature_level: FeatureLevel = FeatureLevel.LEVEL_8
     """The feature level of the runtime."""
     vlog: str = ""
-    """debug.nn.vlog: what to log, see `vlog`."""
+    """debug.nn.vlog: the flags of messages to log, see `vlog`."""
     partition: PartitioningMode = PartitioningMode.WITH_FALLBACK
     cpu_only: bool = False
-    """debug.nn.cpuonly: use the CPU alone."""
+    """debug.nn.cpuonly: use only the CPU."""
     enabled_devices: str = ""
     """debug.nn.enabled-devices: a regular expression for the names of devices. The CPU is always enabled."""
 
@@ -49,7 +49,7 @@ def properties() -> Properties:
 
 @contextmanager
 def override(**settings: Any) -> Iterator[None]:
-    """Change settings within a `with` block, and in executions that it starts in the background."""
+    """Context manager that changes settings, also for executions that are started in the background within the block."""
     before = _current.set(replace(properties(), **settings))
     try:
         yield

@@ -6,12 +6,12 @@
     feature_level = 4               # 1 to 8
     fp16 = true                     # relaxed float32 is computed in float16
 
-    [accept]                        # what the device takes; without this, everything
-    operations = ["CONV_2D"]        # these alone
+    [accept]                        # what the device supports; default: everything
+    operations = ["CONV_2D"]        # only these
     types = ["TENSOR_FLOAT32"]      # main operand types
     refuse = ["SOFTMAX"]            # not these
 
-    [performance]                   # relative to the CPU, smaller is better; without this 1.0, and so never any work
+    [performance]                   # relative to the CPU, smaller is better; with the default of 1.0 it never gets work
     default = { exec_time = 1.0, power_usage = 1.0 }
     TENSOR_FLOAT32 = { exec_time = 0.5, power_usage = 0.4 }       # also relaxed (tensors), relaxed_scalar, IF, WHILE
 
@@ -30,12 +30,12 @@
 
     [faults]
     compile = "OP_FAILED"           # every compilation ends with this result code
-    execute = "OP_FAILED"           # every execution does
-    good_executions = 0             # this many first succeed
-    dies_after = 3                  # executions; then the device answers no more
-    slow_s = 0.5                    # each execution takes this much longer
+    execute = "OP_FAILED"           # every execution ends with this result code
+    good_executions = 0             # number of executions that succeed first
+    dies_after = 3                  # number of executions; then the device stops responding
+    slow_s = 0.5                    # additional seconds of each execution
 
-Numbers are those of the CPU device, but for fp16.
+Results are equal to those of the CPU device, except with fp16.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ KEYS: dict[str, frozenset[str] | None] = {
     "faults": frozenset({"compile", "execute", "good_executions", "dies_after", "slow_s"}),
 }
 LARGEST = 1e15
-"""An upper limit for all numbers of a profile."""
+"""Upper limit of all numbers in a profile."""
 PLAIN = frozenset({"name", "version", "type", "feature_level", "fp16"})
 CONTROL_FLOW = (Operation.IF, Operation.WHILE)
 
@@ -96,15 +96,15 @@ class Metered(NamedTuple):
 
     seconds: float
     computing: float
-    """The part of `seconds` in operations."""
+    """The part of `seconds` spent in operations."""
     on_hardware: float
-    """`computing` by the profile's figures."""
+    """`computing` scaled by the profile's performance figures."""
     overhead: float
     """Launch, copies and the profile's delay."""
 
 
 class SimulatedDevice(Device):
-    """A device that computes as the CPU does. Its profile defines what it supports, its costs and its failures."""
+    """A device that computes in the same way as the CPU. Its profile defines its supported operations, costs and failures."""
 
     is_ours = True
 
@@ -178,7 +178,7 @@ class SimulatedDevice(Device):
         return self._allocates
 
     def begin_execution(self, limits: RunLimits) -> None:
-        """Count an execution, and inject the profile's faults."""
+        """Count an execution, and trigger the faults of the profile."""
         with self._lock:
             self._executions += 1
             count = self._executions
@@ -196,14 +196,14 @@ class SimulatedDevice(Device):
 
 
 def main_operand(code: Operation) -> int:
-    """The index of the input whose type an operation is judged by: the first one, or the second for SELECT, whose first
-    one is a mask.
+    """The index of the input whose type determines if an operation is supported: the first one, or for SELECT the
+    second, as the first is a mask.
     """
     return 1 if code is Operation.SELECT else 0
 
 
 def _sleep(seconds: float, limits: RunLimits) -> None:
-    """Sleep. MISSED_DEADLINE_TRANSIENT at the deadline, if that comes first."""
+    """Sleep. Raises MISSED_DEADLINE_TRANSIENT if the deadline comes first."""
     left = seconds if limits.deadline is None else min(seconds, max(0.0, limits.deadline - time.monotonic()))
     time.sleep(left)
     limits.check(ResultCode.MISSED_DEADLINE_TRANSIENT)
@@ -238,13 +238,13 @@ class SimulatedModel(PreparedModel):
         return results, Timing(on_hardware, on_hardware + overhead) if measure else Timing()
 
     def _overhead(self, moved: int) -> int:
-        """Nanoseconds to launch, to copy bytes, and for the profile's delay."""
+        """Nanoseconds for the launch, the copied bytes, and the profile's delay."""
         copying = moved / self.device.copy_gb_per_s if self.device.copy_gb_per_s else 0.0
         return int(self.device.launch_us * 1e3 + copying + self.device.faults.slow_s * 1e9)
 
 
 class _Profile:
-    """Reads a profile. UsageError for unknown keys and values."""
+    """Reads a profile. Raises UsageError for unknown keys and values."""
 
     def __init__(self, profile: Mapping[str, Any], source: str) -> None:
         self.profile = profile
@@ -341,7 +341,7 @@ SPECIAL = {"relaxed_tensor": "relaxed", "relaxed_scalar": "relaxed_scalar", "if_
 
 @contextmanager
 def metered(devices: Iterable[Device]) -> Iterator[list[Metered]]:
-    """Yields a list that records all executions on simulated devices within this `with` block."""
+    """Context manager that yields a list of all executions on simulated devices within the block."""
     found: list[Metered] = []
     simulated = [device for device in devices if isinstance(device, SimulatedDevice)]
     for device in simulated:

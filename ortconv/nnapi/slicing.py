@@ -1,4 +1,4 @@
-"""Parts of models: the operations that an older device can be asked about, and the models of partitioned steps."""
+"""Parts of models: the operations about which an older device can be asked, and the models of partitioned steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ModelPart:
 
     def boundary(self) -> tuple[list[int], list[int]]:
         """(inputs, outputs): the operands that the part reads from outside, and those that others read from it. Inputs
-        are sorted: inputs of the whole, temporaries, outputs of the whole. Outputs: outputs of the whole, then
+        are in this order: inputs of the whole, temporaries, outputs of the whole. Outputs: outputs of the whole, then
         temporaries.
         """
         written = {index for one in self.operations for index in one.outputs}
@@ -65,9 +65,7 @@ class ModelPart:
 
 
 def needs_runtime(model: Model, operation: ModelOperation) -> bool:
-    """Whether only the CPU can run the operation: control flow with an operand of unknown size, in this model or
-    inside.
-    """
+    """True if only the CPU can run the operation: control flow with an operand of unknown size, in this model or inside."""
     if not operation.is_control_flow:
         return False
     kinds = [model.operands[index].kind for index in (*operation.inputs, *operation.outputs)]
@@ -83,7 +81,7 @@ def needs_runtime(model: Model, operation: ModelOperation) -> bool:
 
 
 def supported_by(device: Device, model: Model) -> list[bool]:
-    """For each operation in execution order, whether a device supports it. The device is asked only about operations of
+    """For each operation in execution order, True if a device supports it. The device is asked only about operations of
     its level.
     """
     nothing = [False] * len(model.operations)

@@ -1,7 +1,7 @@
 """Traces of phones: NNAPI's marks in the text or HTML of systrace, atrace or Linux's tracer.
 
-The marks are those that Android's runtime and drivers write, and the calls between processes that HIDL and AIDL mark
-themselves. Lines of others are skipped. Times are wall-clock, so they fit a trace with one program that uses NNAPI.
+The marks are those of Android's runtime and drivers, and the calls between processes, which HIDL and AIDL mark.
+Other lines are skipped. Times are wall-clock, so they fit a trace with one program that uses NNAPI.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MARK = re.compile(r"(?P<flags>(?:\[(?:SW|SUB)\])*)\[NN_(?P<layer>[A-Z]+)_(?P<pha
 CALL = re.compile(r"[HA]IDL::(?:\w+::)?(?P<interface>I[A-Z]\w*)::(?P<method>\w+)::(?P<side>\w+)")
 OURS = re.compile(r"\[NN_|IDL::(\w+::)?IDevice::")
 
-OVERALL = ("PO", "PWU", "PBM")  # the program, its warm-up, its benchmark: all other phases are parts of these
+OVERALL = ("PO", "PWU", "PBM")  # the program, its warm-up and its benchmark; all other phases are parts of these
 INITIALIZING = re.compile(r"getCapabilities|getType|getVersion|getStatus|getSupportedExtensions|getNumberOfCacheFiles")
 INTERFACES = {
     "IDevice": "PC",
@@ -44,7 +44,7 @@ INTERFACES = {
     "IAllocator": "PU",
     "IMapper": "PU",
 }
-"""The phases of the interfaces whose calls count, in threads that use NNAPI. PU means that of the mark around the call."""
+"""The phases of the interfaces whose calls count, in threads that use NNAPI. PU means the phase of the enclosing mark."""
 SIDES = {"client": "LI", "passthrough": "LI", "server": "LD"}
 
 STARTED = re.compile("ANeuralNetworksExecution_startCompute(WithDependencies)?")
@@ -74,7 +74,7 @@ class Run:
 
     @property
     def benchmark(self) -> Trace:
-        """The marks of the benchmark phase where the program marks one beside its warm-up, else all."""
+        """The marks of the benchmark phase if the program marks one in addition to its warm-up, else all."""
         parts = {
             phase: [s for s in self.trace.spans if (s.layer, s.phase) == ("LA", phase)] for phase in ("PWU", "PBM")
         }
@@ -85,14 +85,14 @@ class Run:
 
 @dataclass(frozen=True)
 class PhoneTrace:
-    """The runs of a file. `lost` counts the events that the tracer says it dropped."""
+    """The runs in a file. `lost` is the number of dropped events that the tracer reports."""
 
     runs: list[Run]
     lost: int
 
 
 def read_trace(path: str | Path) -> PhoneTrace:
-    """The runs in a file. UsageError if it cannot be read, or has no mark of NNAPI."""
+    """The runs in a file. Raises UsageError if it cannot be read, or has no marks of NNAPI."""
     lines, lost = _lines(path)
     threads = {line.thread for line in lines if line.text and OURS.search(line.text)}
     if not threads:
@@ -135,7 +135,7 @@ def _meaning(text: str) -> tuple[str, str, str] | None:
 
 @dataclass(slots=True)
 class _Open:
-    """A mark that has begun. Marks that do not count, and those that a switch of phase has ended, have no layer."""
+    """A mark that has begun. Marks that do not count, and marks ended by a switch of phase, have no layer."""
 
     start: float
     layer: str = ""
@@ -145,7 +145,7 @@ class _Open:
     elsewhere: float = 0.0
 
     def leaves(self, outer: _Open) -> bool:
-        """Whether the time of this mark is not that of a mark around it."""
+        """True if the time of this mark does not belong to the enclosing mark."""
         if outer.phase in OVERALL:
             return False
         apart = self.phase in MAIN and self.phase not in ("PE", outer.phase)
@@ -195,11 +195,11 @@ class _Thread:
                 break
             outer.elsewhere += line.at - ended.start
             if index and outer.leaves(around[index - 1]):
-                break  # the outer mark takes this time along
+                break  # this time moves with the outer mark
 
 
 def _runs(lines: list[Line], notified: list[tuple[int, float]]) -> list[Run]:
-    """The runs of the threads that use NNAPI. `notified` are processes and times of a driver's callbacks."""
+    """The runs of the threads that use NNAPI. `notified` lists processes and times of a driver's callbacks."""
     drivers = {line.process for line in lines if line.text and re.search("IDevice::.*server", line.text, re.I)}
     processes = {line.thread: line.process for line in lines}
     threads = {thread: _Thread(process in drivers if drivers else None) for thread, process in processes.items()}
@@ -222,8 +222,8 @@ def _runs(lines: list[Line], notified: list[tuple[int, float]]) -> list[Run]:
 def _join(
     starts: Iterable[Span], ends: Iterable[tuple[int, float]], spans: list[Span], processes: Mapping[int, int]
 ) -> None:
-    """Let each mark that only starts an execution last until the next end, given by process and time, that is free. Marks of
-    its layer and process that begin within it become details of it.
+    """Extend each mark that only starts an execution to the next unused end, given by process and time. Marks of its
+    layer and process that begin within it become details of it.
     """
     free: dict[int, list[float]] = defaultdict(list)
     for process, at in sorted(ends, reverse=True):

@@ -1,4 +1,4 @@
-"""Where the time goes: marks in the manner of Android's systrace, and the summary made of them.
+"""Timing: marks in the format of Android's systrace, and a summary computed from them.
 
     with timing.tracing() as trace:
         ...
@@ -28,7 +28,7 @@ LAYERS = {"LA": "Application", "LR": "Runtime", "LI": "IPC", "LD": "Driver", "LC
 MAIN = ("PI", "PP", "PC", "PE", "PT")
 EXECUTION = ("PE", "PIO", "PTR", "PCO", "PR")
 BELOW: Mapping[str, tuple[str, ...]] = {"LA": ("LR",), "LR": ("LI", "LC"), "LI": ("LD",), "LD": (), "LC": ()}
-"""The layers that a layer waits for. Where one has no time, as IPC within one process, those below it count."""
+"""The layers that a layer waits for. If one has no time, as IPC within one process, those below it count."""
 COLUMNS = {
     "PI": "Initialization",
     "PP": "Preparation",
@@ -119,14 +119,14 @@ def trace_to(path: str) -> None:
 
 
 def write_trace() -> None:
-    """Write the file of `trace_to`. UsageError if it cannot be written."""
+    """Write the file of `trace_to`. Raises UsageError if it cannot be written."""
     if _file is not None and _current is not None:
         write_text(Path(_file), _current.ftrace())
 
 
 @contextmanager
 def tracing() -> Iterator[Trace]:
-    """Collect the marks of all threads within this `with` block."""
+    """Context manager that collects the marks of all threads within the block."""
     global _current
     before, _current = _current, Trace()
     try:
@@ -137,7 +137,7 @@ def tracing() -> Iterator[Trace]:
 
 @contextmanager
 def mark(layer: str, phase: str, name: str) -> Iterator[None]:
-    """Mark a block with a layer and phase."""
+    """Context manager that marks a block with a layer and phase."""
     trace = _current
     if trace is None:
         yield
@@ -154,7 +154,7 @@ def mark(layer: str, phase: str, name: str) -> Iterator[None]:
 
 
 def timed(phase: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorates a method of the API: each call is marked with its name in the NDK."""
+    """Decorator of API methods: each call is marked with its name in the NDK."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         name = ndk_name(function.__qualname__)
@@ -201,7 +201,7 @@ def totals(trace: Trace) -> dict[str, dict[str, float]]:
 
 
 def summary(trace: Trace, self_times: bool = True) -> Summary:
-    """The time of each layer; without the layers below it unless total times are asked for."""
+    """The time of each layer; if `self_times`, without the layers below it."""
     times = totals(trace)
     result = {layer: _layer(times, layer, self_times) for layer in LAYERS}
     result["total"] = {column: _column_total(result, column, self_times) for column in COLUMNS}
@@ -223,7 +223,7 @@ def _layer(times: Mapping[str, Mapping[str, float]], layer: str, self_times: boo
 
 
 def _reached(times: Mapping[str, Mapping[str, float]], layer: str, phase: str) -> float:
-    """The time of a layer, or of those below it if it has none of its own."""
+    """The time of a layer, or of those below it if it has none."""
     return times[layer][phase] or sum(_reached(times, lower, phase) for lower in BELOW[layer])
 
 
@@ -233,7 +233,7 @@ def _column_total(rows: Summary, column: str, self_times: bool) -> float:
 
 
 def executions(trace: Trace) -> int:
-    """How many executions the trace has: calls that compute, else executions created, else those that the application marks."""
+    """Number of executions in the trace: calls that compute, else executions created, else those marked by the application."""
     names = Counter(span.name for span in trace.spans)
     calls = sum(names[name] for name in STARTS) or names["ANeuralNetworksExecution_create"]
     return calls or sum((span.layer, span.phase) == ("LA", "PE") for span in trace.spans)

@@ -21,7 +21,7 @@ WRITTEN = (Lifetime.TEMPORARY, Lifetime.OUTPUT)
 
 
 def check_type(kind: OperandType, index: int | None = None) -> None:
-    """BAD_DATA if the type cannot have the dimensions, the scale or the zero point."""
+    """Raise BAD_DATA if the type cannot have the dimensions, the scale or the zero point."""
     for objection in _type_objections(kind):
         raise bad_data(f"{kind.type.name} {objection}", operand=index)
 
@@ -49,7 +49,7 @@ def _type_objections(kind: OperandType) -> Iterator[str]:
 
 
 def check_channel_quant(kind: OperandType, index: int) -> None:
-    """BAD_DATA if the number of scales is not the size of their dimension."""
+    """Raise BAD_DATA if the number of scales is not the size of their dimension."""
     quant = kind.channel_quant
     if kind.type is not Operand.TENSOR_QUANT8_SYMM_PER_CHANNEL:
         raise bad_data(f"{kind.type.name} has no scales per channel", operand=index)
@@ -63,8 +63,8 @@ def check_channel_quant(kind: OperandType, index: int) -> None:
 
 
 def as_elements(data: Array, kind: OperandType, index: int | None) -> Array:
-    """The data as an array with the operand's element type and shape. `data` has this type or holds raw bytes. BAD_DATA
-    if the size differs; an OEM_SCALAR has any number of bytes.
+    """The data as an array with the operand's element type and shape. `data` has this type or contains raw bytes.
+    Raises BAD_DATA if the size differs; an OEM_SCALAR has any number of bytes.
     """
     if kind.type is Operand.OEM_SCALAR and data.dtype == np.uint8 and data.size:
         return np.ascontiguousarray(data).reshape(-1)
@@ -79,7 +79,7 @@ def as_elements(data: Array, kind: OperandType, index: int | None) -> Array:
 
 
 def compatible(a: OperandType, b: OperandType) -> bool:
-    """Whether two operands can be bound to each other: their types are equal, except for unknown dimensions."""
+    """True if two operands can be bound to each other: their types are equal, except for unknown dimensions."""
     same = a.type == b.type and a.same_quantization(b) and a.channel_quant == b.channel_quant
     if not a.dims or not b.dims:
         return same
@@ -87,8 +87,8 @@ def compatible(a: OperandType, b: OperandType) -> bool:
 
 
 def refined(declared: OperandType, given: OperandType) -> OperandType:
-    """The declared type with the dimensions of a given one, which may specify unknown dimensions. BAD_DATA if the types
-    contradict. See checkDimensionInfo in Android's runtime/ExecutionBuilder.cpp.
+    """The declared type with unknown dimensions replaced by those of `given`. Raises BAD_DATA if the types contradict
+    each other. See checkDimensionInfo in Android's runtime/ExecutionBuilder.cpp.
     """
     check_type(given)
     fits = given.type is declared.type and (given.same_quantization(declared) or not given.is_quantized)
@@ -101,7 +101,7 @@ def refined(declared: OperandType, given: OperandType) -> OperandType:
 
 
 def check_model(model: Model) -> None:
-    """BAD_DATA if the model breaks a rule for finished models. The operations are in execution order."""
+    """Raise BAD_DATA if the model breaks a rule for finished models. The operations are in execution order."""
     if not model.operands or not model.operations:
         raise bad_data("a model has at least one operand and one operation")
     writers = {output: operation for operation in model.operations for output in operation.outputs}
@@ -133,8 +133,8 @@ def _check_operand(index: int, operand: ModelOperand) -> None:
 
 
 def dependencies(model: Model) -> tuple[list[int], dict[int, list[int]]]:
-    """For each operation, how many of its inputs other operations write; and for each operand, the operations that read
-    it.
+    """For each operation, the number of its inputs that other operations write; and for each operand, the operations
+    that read it.
     """
     missing = []
     readers: dict[int, list[int]] = {}
@@ -147,8 +147,8 @@ def dependencies(model: Model) -> tuple[list[int], dict[int, list[int]]]:
 
 
 def run_order(model: Model) -> list[int]:
-    """Indices of the operations in execution order: of those that are ready, the one that became ready last is next.
-    BAD_DATA for a cycle or an operand that nothing writes.
+    """Indices of the operations in execution order: of the ready ones, the one that became ready last comes next.
+    Raises BAD_DATA for a cycle or an operand that nothing writes.
     """
     missing, readers = dependencies(model)
     ready = [at for at, count in enumerate(missing) if count == 0]
@@ -183,7 +183,7 @@ def operation_level(operation: ModelOperation, operands: Sequence[ModelOperand])
 
 
 def check_control_flow(code: Operation, inputs: Sequence[ModelOperand], outputs: Sequence[ModelOperand]) -> None:
-    """BAD_DATA if the models of an IF or WHILE do not match its operands."""
+    """Raise BAD_DATA if the models of an IF or WHILE do not match its operands."""
     if code is Operation.IF:
         _check_if(inputs, outputs)
     elif code is Operation.WHILE:

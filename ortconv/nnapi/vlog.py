@@ -1,6 +1,6 @@
-"""Verbose messages, with the tags and words of Android's log.
+"""Verbose messages with the tags and texts of Android's log.
 
-A message belongs to a flag (`debug.nn.vlog`) and has a source, whose name is the log tag. It goes to the logger
+A message belongs to a flag (`debug.nn.vlog`) and has a source, whose name is the log tag. It is sent to the logger
 `ortconv.nnapi.<source>` with level INFO.
 """
 
@@ -43,7 +43,7 @@ def message(flag: str, source: str, text: str, *values: object) -> None:
 
 
 def info(source: str, text: str, *values: object) -> None:
-    """Log a message, whatever the flags are."""
+    """Log a message, regardless of the flags."""
     logging.getLogger(f"{LOGGER}.{source}").info("%s", text.format(*values))
 
 
@@ -56,7 +56,7 @@ def error(source: str, text: str, *values: object) -> None:
 
 
 class LogLine(logging.Formatter):
-    """Formats a record as Android's log does: I/ExecutionPlan: text"""
+    """Formats a record in the form of Android's log: I/ExecutionPlan: text"""
 
     def __init__(self, printable: Callable[[str], str] = str) -> None:
         super().__init__()

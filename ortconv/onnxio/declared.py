@@ -325,7 +325,7 @@ def _is_known(op: str, domain: str, version: int) -> bool:
 
 
 def _only_ranks(declared: TypesByGraph, inferred: TypesByGraph) -> TypesByGraph:
-    """The declared types of values for which inference finds no type or rank, without their dimensions."""
+    """For values without an inferred type or rank, the declared type, with its rank but without its dimensions."""
     kept: TypesByGraph = []
     for stated, known in zip(declared, inferred, strict=True):
         own: dict[str, ValueType] = {}

@@ -34,7 +34,8 @@ def may_need_hiding(message: bytes) -> bool:
 
 
 def hide(graph: GraphProto) -> bool:
-    """Rename the hidden operators in all subgraphs, too. Return True if any are renamed now, also by an earlier call.
+    """Rename the hidden operators in all subgraphs, too. Return True if there are any, including those renamed by an
+    earlier call.
 
     Raises GraphError for a node on which onnx would end the process.
     """

@@ -1,4 +1,4 @@
-"""All rewrites by name: what each does, at which level it runs, and how it differs from ONNX Runtime's.
+"""All rewrites by name: their effects, their levels, and their differences from ONNX Runtime.
 
 The facts are in the docstring of the rule's or pass's function. Its first paragraph describes the rewrite. Further lines may start
 with one of these words:

@@ -19,7 +19,7 @@ from ortconv.ir.graph import Graph, Node, Value
 
 @dataclass(frozen=True, slots=True)
 class C:
-    """A constant. `one` requires a single element; `where` is a further condition on the value."""
+    """Pattern of a constant. `one` requires a single element; `where` is a further condition on the value."""
 
     name: str
     optional: bool = False
@@ -28,7 +28,7 @@ class C:
 
 
 class P:
-    """A node: operator (or several), its inputs, and conditions on it."""
+    """Pattern of a node: one or several operators, its inputs, and conditions on it."""
 
     __slots__ = ("commutative", "domain", "inputs", "name", "one_way", "open_ended", "ops", "orders", "shared", "where")
 

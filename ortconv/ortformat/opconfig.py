@@ -111,7 +111,7 @@ class RequiredOperators:
         self.allowed: set[str] | None = None
         """If not None, the only types that a build includes, for all operators."""
         self.all_if_empty = False
-        """True if the config contains the line that makes a list without operators mean all operators."""
+        """True if the config contains the line after which a config without operators requires all operators."""
         self._operators: dict[str, dict[int, set[str]]] = {}
         self._types: dict[KernelName, Slots] = {}
         self._track = types

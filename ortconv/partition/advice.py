@@ -111,7 +111,9 @@ def advise(graph: Graph, target: Target | None = None, most: int = SHOWN) -> lis
 
 
 def _undominated(merges: list[Merge]) -> list[Merge]:
-    """The Pareto front: merges that no other merge beats in partitions or nodes while it equals them in the other."""
+    """The Pareto front: merges for which no other merge has at most as many nodes to change and fewer partitions, or
+    fewer nodes and at most as many partitions.
+    """
     front: list[Merge] = []
     for merge in sorted(merges, key=lambda m: (len(m.nodes), m.partitions_after, -m.taken_after)):
         if not front or merge.partitions_after < front[-1].partitions_after:

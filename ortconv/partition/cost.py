@@ -74,7 +74,7 @@ MULTIPLY_ADDS: dict[str, Callable[[Node], int]] = {
     "QGemm": _product(), "TransposeMatMul": _product(),
     "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent,
 }  # fmt: skip
-"""Functions for operators whose time is spent on multiply-adds. Of all others, only the bytes are counted."""
+"""The number of multiply-adds by operator, for operators whose time depends on it. For all others, only the bytes are counted."""
 
 
 def multiply_adds(node: Node) -> int:
@@ -142,7 +142,7 @@ class Cost:
 
     @property
     def gain(self) -> float:
-        """Seconds saved by taking the partition; negative where it costs more than it saves."""
+        """Seconds saved by the partition; negative if it costs more than it saves."""
         return self.cpu_seconds - self.accelerator_seconds - self.copy_seconds
 
     @property

@@ -62,11 +62,13 @@ MIN_OPSET = 7
 """Oldest ONNX opset that ONNX Runtime's transpose optimizer accepts."""
 
 MAX_OPSET = 26
-"""Newest such opset. It rises with releases: 18 in ONNX Runtime 1.14, 21 and 22 later, 26 in 2026, probably 27 next."""
+"""Newest ONNX opset that ONNX Runtime's transpose optimizer accepts. It rises with releases: 18 in ONNX Runtime 1.14,
+21 and 22 later, 26 in 2026, probably 27 next.
+"""
 
 
 LEAST_COREML = 3
-"""CoreML version of iOS 13 and macOS 10.15. For older versions, the execution provider takes no node."""
+"""CoreML version of iOS 13 and macOS 10.15. For older versions, ONNX Runtime's execution provider supports no node."""
 
 LEAST_MLPROGRAM = 5
 """CoreML version of iOS 15 and macOS 12. For older versions, ONNX Runtime falls back from MLProgram to NeuralNetwork."""
@@ -120,7 +122,7 @@ class Target:
 
     @property
     def is_mlprogram(self) -> bool:
-        """True if CoreML models get MLProgram format, which old versions lack."""
+        """True if CoreML models are in MLProgram format, which old versions do not support."""
         return self.coreml_format == "MLProgram" and self.coreml_version >= LEAST_MLPROGRAM
 
     @property

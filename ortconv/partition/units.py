@@ -243,7 +243,7 @@ def _feeds_quantizer(value: Value, graph: Graph) -> bool:
 
 
 def _redundant_clip(node: Node, graph: Graph) -> tuple[Node, Node] | None:
-    """A Clip or Relu and the Q node that alone reads it, if saturation in the Q node makes the bounds redundant; else None."""
+    """A Clip or Relu and the Q node that is its only reader, if saturation in the Q node makes the bounds redundant; else None."""
     if node.op not in ("Clip", "Relu") or node.domain != "" or node.out.is_output:
         return None
     edges = _readers(node.out, graph)

@@ -56,7 +56,7 @@ class Float16:
     reasons: dict[str, int] = field(default_factory=dict)
     examples: list[str] = field(default_factory=list)
     advice: str | None = None
-    """How more nodes might compute in float16."""
+    """Advice on how more nodes could compute in float16; None if there is none."""
 
 
 @dataclass

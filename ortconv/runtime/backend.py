@@ -56,7 +56,7 @@ class Program(Protocol):
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """The region's outputs for its inputs: arrays, lists for sequences, None for an empty optional.
 
-        None also stands for an output that the program never computes; no other region may read it.
+        An output that the program never computes is also None; no other region may read it.
         """
         ...
 

@@ -142,7 +142,7 @@ class Nnapi:
 
     @contextmanager
     def _phone(self) -> Iterator[None]:
-        """Use an NNAPI runtime with the feature level and the devices of the options."""
+        """Context manager: an NNAPI runtime with the feature level and the devices of the options."""
         level = FeatureLevel(self.options.feature_level)
         with override(feature_level=level), nnapi.registered(*self.accelerators):
             yield

@@ -1,1 +1,1 @@
-"""Conformance records, and a device held against them."""
+"""Conformance records, and the check of a device against them."""

@@ -1,4 +1,4 @@
-"""One conformance record on one device, in each mode of execution."""
+"""Checks one conformance record on one device, in each mode of execution."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from ortconv.nnapi.model import Model
 from ortconv.nnapi.operand import ChannelQuant, OperandType
 
 ALIGNMENT = 4
-"""Bytes. Constants of a memory begin at multiples of this."""
+"""In bytes. Constants in a memory begin at multiples of this."""
 MISSED = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PERSISTENT)
 
 
 class Mode(StrEnum):
-    """How a record is executed."""
+    """The way in which a record is executed."""
 
     SYNC = "sync"
     ASYNC = "async"
     BURST = "burst"
     FENCED = "fenced"
     DYNAMIC = "dynamic"
-    """Like sync, with a model that does not say the dimensions of its outputs."""
+    """Like sync, with a model that leaves the dimensions of its outputs unknown."""
 
 
 class Outcome(StrEnum):
@@ -45,7 +45,7 @@ class Outcome(StrEnum):
 
 
 class Verdict(NamedTuple):
-    """What came of a record in a mode, and why."""
+    """The result of a record in a mode, and the reason for it."""
 
     outcome: Outcome
     reason: str = ""
@@ -56,7 +56,7 @@ UNSUITED = Verdict(Outcome.SKIPPED, "the record says nothing of dynamic outputs"
 
 
 def check(device: Device, spec: Spec, record: Record, modes: Iterable[Mode]) -> Iterator[tuple[Mode, Verdict]]:
-    """The verdicts on a record, mode by mode. The model is compiled once for all modes but DYNAMIC, which has one of its own."""
+    """The verdicts on a record, mode by mode. The model is compiled once for all modes except DYNAMIC, which has its own."""
     modes = tuple(modes)
     plain = tuple(mode for mode in modes if mode is not Mode.DYNAMIC)
     if plain:
@@ -90,7 +90,7 @@ def _checked(
 
 
 def _of_error(record: Record, error: Exception) -> Verdict:
-    """The verdict on a record that ended with an error. Another one than NnapiError is a fault of the runtime."""
+    """The verdict on a record that ended with an error. Any exception other than NnapiError is a fault of the runtime."""
     if not isinstance(error, NnapiError):
         return Verdict(Outcome.FAILED, f"{type(error).__name__}: {error}")
     if record.get("timeout_test"):
@@ -154,7 +154,7 @@ def _fault(
     want: Array | None,
     inputs: Sequence[Array | None],
 ) -> str:
-    """What is wrong with an output; empty if nothing is. An output without expected elements has none."""
+    """A description of the fault of an output; empty if it is correct. An output without expected elements is always correct."""
     limit = record.get("multinomial_tolerance")
     if limit:
         return _frequency_fault(result, inputs[0], limit)
@@ -175,7 +175,7 @@ def _fault(
 
 
 def _frequency_fault(classes: Array, logits: Array | None, limit: float) -> str:
-    """What is wrong with random classes: their frequencies are to be near the softmax of the logits."""
+    """A description of the fault of random classes, whose frequencies must be near the softmax of the logits; empty if they are."""
     assert logits is not None
     weights = np.exp(logits.astype(np.float64).ravel() - float(logits.max()))
     frequencies = np.bincount(classes.ravel().astype(np.int64), minlength=weights.size) / classes.size
@@ -226,7 +226,7 @@ def _kind(operand: OperandSpec) -> OperandType:
 
 
 def _has_dynamic_form(record: Record) -> bool:
-    """Outputs that are scalars have no dimensions to leave out."""
+    """True if an output has dimensions that can be left unknown: scalars have none."""
     scalar = any(not record["model"]["operands"][at]["dims"] for at in record["model"]["outputs"])
     return not (record["expect_failure"] or record.get("timeout_test") or scalar)
 

@@ -1,4 +1,4 @@
-"""A device held against a folder of conformance records."""
+"""Checks a device against a folder of conformance records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSION = 1
 """Version of the JSON document."""
 
 LEVELS = {27: 1, 28: 2, 29: 3, 30: 4, 31: 5, 1000006: 6, 1000007: 7, 1000008: 8}
-"""Feature levels by the numbers that records have; None is the level of experimental operations."""
+"""Feature levels by the numbers in records; None is the level of experimental operations."""
 
 Progress = Callable[[str], None]
 
@@ -37,8 +37,8 @@ class ModeCount:
 
 @dataclass(frozen=True)
 class OperationCount:
-    """Numbers of executions of records with an operation and feature level, all modes together. None is the level of experimental
-    operations.
+    """Numbers of executions of records with an operation and feature level, over all modes. None is the level of
+    experimental operations.
     """
 
     operation: str
@@ -50,7 +50,7 @@ class OperationCount:
 
 @dataclass(frozen=True)
 class Failure:
-    """A record that failed in a mode. `operations` are those of its model."""
+    """A record that failed in a mode. `operations` lists those of its model."""
 
     spec: str
     record: str
@@ -61,7 +61,7 @@ class Failure:
 
 @dataclass
 class Conformance:
-    """How a device did. A record counts for each operation of its model."""
+    """The results of a device. A record counts for each operation of its model."""
 
     device: str
     specs: str
@@ -71,7 +71,7 @@ class Conformance:
     failures: list[Failure]
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
+        """The result as plain data, for JSON."""
         return {"version": VERSION, **asdict(self)}
 
 
@@ -86,9 +86,9 @@ def check_device(
 ) -> Conformance:
     """Execute the records below a folder on a device, and compare the outputs with the expected ones.
 
-    `operations` restricts the records, and the table, to these. Without `variations`, records that only repeat another one with
-    constants as inputs, or inputs as temporaries, are left out. `progress` is called with each file's name. UsageError for an
-    unknown operation and for a folder without records.
+    `operations` restricts the records and the table to these operations. Without `variations`, records are skipped that
+    repeat another one with constants as inputs, or inputs as temporaries. `progress` is called with each file's name.
+    Raises UsageError for an unknown operation and for a folder without records.
     """
     for name in operations:
         if name not in Operation.__members__:

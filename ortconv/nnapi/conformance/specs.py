@@ -58,7 +58,9 @@ class Example(TypedDict):
 
 
 class Record(TypedDict):
-    """A model and its examples. `expect_failure`: it must be refused. `timeout_test`: its loop must reach the deadline."""
+    """A model and its examples. With `expect_failure`, it must be refused; with `timeout_test`, its loop must reach the
+    deadline.
+    """
 
     name: str
     model: GraphSpec
@@ -99,7 +101,7 @@ class Spec:
 
 
 def specs(folder: Path) -> Iterator[Spec]:
-    """The files below a folder, sorted. UsageError if there are none, FormatError for a file of another format."""
+    """The files below a folder, sorted. Raises UsageError if there are none, FormatError for a file of another format."""
     paths = sorted(folder.rglob("*.json.gz"))
     if not paths:
         raise UsageError("the folder has no conformance records", file=folder, hint="they are files DIR/SPEC.json.gz")
@@ -107,7 +109,7 @@ def specs(folder: Path) -> Iterator[Spec]:
 
 
 def read(path: Path) -> Spec:
-    """The records of a file. FormatError if it has another format."""
+    """The records of a file. Raises FormatError if it has another format."""
     try:
         content = json.loads(gzip.decompress(path.read_bytes()))
         return Spec(path, cast(list[Record], content["records"]), content["arrays"])
@@ -135,7 +137,7 @@ EIGHT_BITS = ("TENSOR_QUANT8_ASYMM", "TENSOR_QUANT8_ASYMM_SIGNED", "TENSOR_QUANT
 
 
 def tolerance(record: Record, kind: str) -> Tolerance:
-    """How far elements of an output of a type may be off: |got - want| <= absolute + relative * |want|."""
+    """The tolerance for elements of an output of this type: |got - want| <= absolute + relative * |want|."""
     operands = (one for graph in (record["model"], *record["subgraphs"]) for one in graph["operands"])
     if kind == "TENSOR_FLOAT16":
         return HALF

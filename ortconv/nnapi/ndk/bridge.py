@@ -1,4 +1,4 @@
-"""What the shared library calls: one Python function for each C function, and the settings of a C program.
+"""The functions that the shared library calls, one for each C function, and the settings of a C program.
 
 Settings come from the environment:
 
@@ -6,7 +6,7 @@ Settings come from the environment:
     ORTCONV_NNAPI_VLOG            verbose messages on stderr, as debug.nn.vlog
     ORTCONV_NNAPI_TRACE           a file for the trace of the program's calls, written when it ends
     ORTCONV_NNAPI_PARTITION       0, 1 or 2, as debug.nn.partition
-    ORTCONV_NNAPI_CPU_ONLY        1 leaves every device but the CPU unused, as debug.nn.cpuonly
+    ORTCONV_NNAPI_CPU_ONLY        1 uses only the CPU, as debug.nn.cpuonly
     ORTCONV_NNAPI_FEATURE_LEVEL   1 to 8, of the runtime
 """
 
@@ -31,8 +31,8 @@ SETTINGS = "ORTCONV_NNAPI_"
 
 
 def start() -> list[Callable[..., int]]:
-    """Apply the settings of the environment, and return the functions in the order of the table. Every call runs in a
-    copy of one context, whatever its thread, so that all calls share the settings.
+    """Apply the settings of the environment, and return the functions in the order of the table. All calls, from any
+    thread, run in a copy of one context, so that they share the settings.
     """
     context = copy_context()
     try:
@@ -67,7 +67,7 @@ def _establish(environment: Mapping[str, str]) -> None:
 
 
 def end() -> None:
-    """Write the trace, if the environment asks for one."""
+    """Write the trace if the environment requests one."""
     timing.write_trace()
 
 

@@ -1,4 +1,4 @@
-"""Rows of the table: devices, models and memories."""
+"""Rows of the table of NDK functions: devices, models and memories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the table: extensions."""
+"""Rows of the table of NDK functions: extensions."""
 
 from __future__ import annotations
 

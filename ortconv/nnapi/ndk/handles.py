@@ -1,6 +1,6 @@
 """The objects behind the pointers of C programs.
 
-A handle is a number that is never used twice. So a handle that was freed is detected.
+A handle is a number that is never reused, so the use of a freed handle is detected.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def permanent(value: object) -> int:
 
 
 def find(handle: int, kind: type[T]) -> T:
-    """The object of a handle. BAD_STATE if the handle was freed or has another kind."""
+    """The object of a handle. Raises BAD_STATE if the handle was freed or has another kind."""
     value = _objects.get(handle)
     if not isinstance(value, kind):
         found = "freed, or never was one" if value is None else f"a {type(value).__name__}"

@@ -1,4 +1,4 @@
-"""C headers of the NDK's functions and codes, made from the table and the enumerations."""
+"""C headers of the NDK's functions and codes, generated from the table and the enumerations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CODES: Mapping[str, tuple[type[IntEnum], str]] = {
     "FeatureLevelCode": (FeatureLevel, "FEATURE_"),
     "PriorityCode": (Priority, "PRIORITY_"),
 }
-"""Names of the enumerations in C, with the members' prefix behind PREFIX."""
+"""Names of the enumerations in C, with the prefix of the members that follows PREFIX."""
 DURATIONS = {
     DurationCode.ON_HARDWARE: "DURATION_ON_HARDWARE",
     DurationCode.IN_DRIVER: "DURATION_IN_DRIVER",
@@ -85,7 +85,7 @@ BUFFER_MASKS = {
 
 
 def headers() -> dict[str, str]:
-    """The files of include/android: contents by name."""
+    """The files of include/android: contents by file name."""
     functions = by_name().values()
     return {
         "NeuralNetworksTypes.h": _header("NeuralNetworksTypes.h", "", "".join(_types())),

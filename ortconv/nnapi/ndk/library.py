@@ -156,7 +156,7 @@ def build(folder: Path) -> Path:
 
 
 def compiler() -> list[str]:
-    """The C compiler: $CC, or cc. UsageError if there is none."""
+    """The C compiler: $CC, or cc. Raises UsageError if there is none."""
     words = shlex.split(os.environ.get("CC", "")) or ["cc"]
     if shutil.which(words[0]) is None:
         hint = "install gcc or clang, or name a C compiler with the environment variable CC"
@@ -165,7 +165,7 @@ def compiler() -> list[str]:
 
 
 def _python() -> Path:
-    """Python's shared library. UsageError if it or its header is missing."""
+    """Python's shared library. Raises UsageError if it or its header is missing."""
     header = Path(sysconfig.get_path("include"), "Python.h")
     if not header.is_file():
         raise UsageError(f"Python's header is missing: {header}", hint="install python3-dev or its like")

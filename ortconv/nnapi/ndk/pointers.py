@@ -43,14 +43,14 @@ def view(address: int, length: int, writable: bool = False) -> memoryview:
 
 
 def buffer(address: int, length: int, writable: bool = False) -> Array:
-    """The program's own memory as an array of bytes. BAD_DATA for an impossible length."""
+    """The program's own memory as an array of bytes. Raises BAD_DATA for an invalid length."""
     if length > LARGEST:
         raise bad_data(f"a buffer of {length} bytes")
     return np.frombuffer(view(address, length, writable), np.uint8) if length else np.zeros(0, np.uint8)
 
 
 def numbers(address: int, count: int, kind: str) -> list[int]:
-    """The elements of an array of a C type."""
+    """The elements of an array with this C type."""
     form = f"@{count}{kind}"
     return list(struct.unpack(form, view(address, struct.calcsize(form))))
 
@@ -61,7 +61,7 @@ def text(address: int) -> str:
 
 
 def operand_type(address: int) -> OperandType:
-    """Read an ANeuralNetworksOperandType. BAD_DATA if it is not valid."""
+    """Read an ANeuralNetworksOperandType. Raises BAD_DATA if it is invalid."""
     code, rank, dims, scale, zero_point = OPERAND_TYPE.unpack(view(address, OPERAND_TYPE.size))
     if bool(rank) != bool(dims):
         raise bad_data(f"{rank} dimensions at the address {dims:#x}")
@@ -69,7 +69,7 @@ def operand_type(address: int) -> OperandType:
 
 
 def channel_quant(address: int) -> tuple[int, list[float]]:
-    """Read an ANeuralNetworksSymmPerChannelQuantParams. BAD_DATA if it has no scales."""
+    """Read an ANeuralNetworksSymmPerChannelQuantParams. Raises BAD_DATA if it has no scales."""
     dim, count, scales = CHANNEL_QUANT.unpack(view(address, CHANNEL_QUANT.size))
     if not count or not scales:
         raise bad_data(f"{count} scales at the address {scales:#x}")

@@ -1,4 +1,4 @@
-"""Rows of the table: compilations, executions, bursts and events."""
+"""Rows of the table of NDK functions: compilations, executions, bursts and events."""
 
 from __future__ import annotations
 

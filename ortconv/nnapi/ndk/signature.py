@@ -1,4 +1,4 @@
-"""C declarations of the NDK's functions, read into parameters."""
+"""Parses C declarations of the NDK's functions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Parameter(NamedTuple):
 
     @property
     def is_result(self) -> bool:
-        """Whether the function writes a result to the address in this parameter."""
+        """True if the function writes a result to the address in this parameter."""
         if self.type.endswith("**"):
             return not self.type.endswith("const**") and "const*" not in self.type
         target = self.type.removesuffix("*")
@@ -55,7 +55,7 @@ class Signature:
         return self.name.endswith(("_free", "_release"))
 
     def count_of(self, at: int) -> int | None:
-        """The index of the parameter that holds the number of elements, or bytes, at the pointer with index `at`."""
+        """The index of the parameter with the number of elements, or bytes, at the pointer with index `at`."""
         if self.parameters[at].is_result or not self.parameters[at].is_pointer:
             return None
         for neighbor, names in ((at - 1, _COUNT_BEFORE), (at + 1, _COUNT_BEHIND)):

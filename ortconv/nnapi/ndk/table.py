@@ -1,13 +1,14 @@
-"""The table of the NDK's functions. A row is a decorated function: its C declaration, feature level and counterpart in Python,
-and how the one is made of the other.
+"""The table of the NDK's functions. A row is a decorated function with its feature level, its C declaration and its counterpart
+in Python, which the function calls.
 
     @ndk(1, "int ANeuralNetworksModel_finish(ANeuralNetworksModel* model)", Model.finish)
     def finish(model: Model) -> None:
         model.finish()
 
-The decorated function gets handles as objects, structs and texts as Python values, a pointer with its count as one list or array.
-What it returns is written behind the pointer of the result. Where it would only pass its arguments on, the row is `same(...)`; a
-row that frees an object is `frees(...)`. Headers, the shared library and docs/nnapi_functions.md are made from these rows.
+The decorated function receives handles as objects, structs and strings as Python values, and a pointer with its count as one list
+or array. Its return value is written to the address in the result parameter. If it would only pass on its arguments, the row is
+`same(...)`; a row that frees an object is `frees(...)`. Headers, the shared library and docs/nnapi_functions.md are generated from
+these rows.
 """
 
 from __future__ import annotations
@@ -53,14 +54,14 @@ Reader = Callable[[Raw], Any]
 
 
 class Failed(NamedTuple):
-    """An error whose result is written all the same."""
+    """An error with a result that is written nevertheless."""
 
     code: ResultCode
     value: int | Sequence[int]
 
 
 class NdkFunction:
-    """A row of the table. It is called with numbers as arguments, and returns what the C function returns."""
+    """A row of the table. It is called with numbers as arguments, and returns the result of the C function."""
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class NdkFunction:
             return -errno.EINVAL if self.header == HARDWARE_BUFFER else int(error.code)
         except MemoryError:
             return int(ResultCode.OUT_OF_MEMORY)
-        except Exception as error:  # a defect of ours must not end the program
+        except Exception as error:  # a bug in ortconv must not end the program
             vlog.error("NeuralNetworks", "{}: {}", self.name, repr(error))
             return int(ResultCode.OP_FAILED)
 
@@ -153,9 +154,7 @@ def _pointer(value: Any) -> int:
 
 
 def _reader(signature: Signature, at: int) -> Reader:
-    """Builds a function that reads a Python value for the parameter `at` and for the parameter with its count, if there
-    is one.
-    """
+    """A function that reads a Python value for the parameter `at` and for the parameter with its count, if there is one."""
     parameter, count = signature.parameters[at], signature.count_of(at)
     bare = parameter.type.removeprefix("const ").rstrip("*").removesuffix("* const")
     if count is not None:
@@ -221,8 +220,8 @@ def ndk(
     optional: Sequence[str] = (),
     otherwise: int | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A row. Pointers named in `optional` may be NULL, those with a count if that is 0. `otherwise` is the result that is written
-    before anything is checked.
+    """Decorator that adds a row. Pointers named in `optional` may be NULL; a pointer with a count may be NULL if the
+    count is 0. `otherwise` is the result that is written before any check.
     """
     name = python if isinstance(python, str) else python.__qualname__.removesuffix(".__init__")
 
@@ -243,12 +242,12 @@ def same(
     optional: Sequence[str] = (),
     otherwise: int | None = None,
 ) -> None:
-    """A row whose counterpart takes what the C function takes, in this order, and returns its result or None."""
+    """Add a row whose counterpart has the parameters of the C function, in this order, and returns its result or None."""
     ndk(level, declaration, python, header=header, optional=optional, otherwise=otherwise)(python)
 
 
 def frees(level: int, declaration: str, kind: type[Handle]) -> None:
-    """A row that closes an object of this kind and invalidates its handle."""
+    """Add a row that closes an object of this kind and invalidates its handle."""
     optional = [one.name for one in Signature.of(declaration).parameters]
     ndk(level, declaration, f"{kind.__name__}.close", optional=optional)(lambda handle: free(handle, kind))
 

@@ -22,12 +22,12 @@ def rows() -> dict[Operation, OperationRow]:
 
 @cache
 def _extension_row(operation: Operation) -> OperationRow:
-    """The row of an operation that only its driver knows. It has any operands."""
+    """The row of an operation that only its driver knows. Any operands match it."""
     return replace(rows()[Operation.OEM_OPERATION], operation=operation, level=FeatureLevel.LEVEL_3)
 
 
 def row_of(operation: Operation) -> OperationRow:
-    """The row of an operation. BAD_DATA for a code that is not an operation."""
+    """The row of an operation. Raises BAD_DATA for a code that is not an operation."""
     if operation.is_extension:
         return _extension_row(operation)
     row = rows().get(operation)

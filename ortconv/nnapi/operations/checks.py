@@ -18,7 +18,7 @@ def _operands(c: OperationCall, names: Iterable[str]) -> list[OperandType]:
 
 
 def rank(name: str, *allowed: int) -> OperationCheck:
-    """A known rank must be one of those allowed."""
+    """The rank, if known, must be one of those in `allowed`."""
 
     def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
         x = c.get(name)
@@ -39,7 +39,7 @@ def rank_at_most(limit: int, *names: str) -> OperationCheck:
 
 
 def same_rank(*names: str) -> OperationCheck:
-    """Ranks that are known must agree."""
+    """Known ranks must be equal."""
 
     def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
         known = {one.rank for one in _operands(c, names) if one.rank}
@@ -50,7 +50,7 @@ def same_rank(*names: str) -> OperationCheck:
 
 
 def dims_are(name: str, *wanted: int) -> OperationCheck:
-    """The rank, and each dimension, must be these if they are known; 0 allows any dimension."""
+    """The rank, and each dimension, must be these if they are known; 0 permits any dimension."""
 
     def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
         dims = c.args[name].dims
@@ -61,7 +61,7 @@ def dims_are(name: str, *wanted: int) -> OperationCheck:
 
 
 def same_quantization(*names: str) -> OperationCheck:
-    """Scale and zero point of quantized operands must agree."""
+    """Scale and zero point of quantized operands must be equal."""
 
     def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
         first, *others = _operands(c, names)
@@ -73,7 +73,7 @@ def same_quantization(*names: str) -> OperationCheck:
 
 
 def advised(check: OperationCheck) -> OperationCheck:
-    """The same check as advice, for a rule that Android's CPU does not check."""
+    """The check as advice, for a rule that Android's CPU does not check."""
 
     def advise(c: OperationCall) -> Iterator[str | FeatureLevel]:
         for found in check(c):
@@ -83,7 +83,7 @@ def advised(check: OperationCheck) -> OperationCheck:
 
 
 def output_quantization(scale: float, unsigned: int, signed: int, name: str = "out") -> OperationCheck:
-    """Quantized output must have this scale and zero point."""
+    """A quantized output must have this scale and zero point."""
 
     def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
         out = c.args[name]

@@ -1,5 +1,5 @@
 """IF, WHILE and OEM_OPERATION. The executor runs the models of IF and WHILE, and `ortconv.nnapi.validation` checks
-them. Only the driver of its maker knows OEM_OPERATION.
+them. An OEM_OPERATION is known only to the driver of its vendor.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ def fine_output(c: OperationCall) -> Iterator[str | FeatureLevel]:
 
 
 def bias_scale(c: OperationCall) -> Iterator[str | FeatureLevel]:
-    """A quantized bias has the product of the scales of input and filter. For a filter per channel it should be 0, and
-    does not count: see GetQuantizedConvolutionMultiplier in Android's common/OperationsExecutionUtils.cpp.
+    """A quantized bias must have the product of the scales of input and filter. For a filter per channel, its scale
+    should be 0 and is ignored: see GetQuantizedConvolutionMultiplier in Android's common/OperationsExecutionUtils.cpp.
     """
     if not c.x.is_quantized:
         return
@@ -64,19 +64,19 @@ def filter_scales(filter: OperandType) -> Array:
 
 
 def image(x: Tensor) -> Array:
-    """The elements of an image as numbers to multiply: floats, less the zero point of a quantized type."""
+    """The elements of an image for multiplication: floats, or integers minus the zero point."""
     if not x.is_quantized:
         return x.array
     return np.subtract(x.array, np.float32(x.zero_point), dtype=np.float32)
 
 
 def weights(filter: Tensor) -> Array:
-    """The elements of a filter as numbers to multiply."""
+    """The elements of a filter for multiplication."""
     return filter.centered.astype(np.float32) if filter.is_quantized else filter.array
 
 
 def sums(c: OperationCall, groups: int, order: tuple[int, ...]) -> Array:
-    """The convolution in `groups`, without bias: floats, or exact integers in any type. `order` makes the filter one of
+    """The convolution in `groups`, without bias: floats, or exact integers in any type. `order` permutes the filter to
     [out, in, height, width].
     """
     rows, columns = pads_of(c)
@@ -102,7 +102,7 @@ def exact_filters(filter: Tensor, order: tuple[int, ...], groups: int) -> Intege
 
 
 def finished(c: OperationCall, acc: Array) -> Array:
-    """Sums plus bias, with activation, in the type of the output. The memory of float sums is used again."""
+    """Sums plus bias, with activation, in the type of the output. The memory of float sums is reused."""
     if not c.out.is_quantized:
         acc += c.bias.array
         return activate(acc, c.activation, out=acc)
@@ -110,13 +110,13 @@ def finished(c: OperationCall, acc: Array) -> Array:
 
 
 def output_factor(filter: Tensor, x_scale: float, out_scale: float) -> Array:
-    """The number of output steps in the product of a step of the input and one of the filter."""
+    """(input scale * filter scale) / output scale."""
     product: Array = np.float32(x_scale) * filter_scales(filter)
     return product.astype(np.float64) / out_scale
 
 
 def dilations(c: OperationCall) -> tuple[int, int]:
-    """(height, width); 1 where the operation has none."""
+    """(height, width); 1 if the operation has none."""
     return (1, 1) if c.get("dilation_h") is None else (c.dilation_h, c.dilation_w)
 
 
@@ -241,7 +241,7 @@ def transpose_dims(c: OperationCall) -> Dims:
     zero_sized=True,
 )  # fmt: skip
 def transpose_conv_2d(c: OperationCall) -> Array:
-    """Every input cell adds its multiple of the filter to the output; neighbors are `stride` cells apart."""
+    """Every input cell adds its multiple of the filter to the output; the results of neighbors are `stride` cells apart."""
     x, filter = image(c.x), weights(c.filter)
     if c.x.is_quantized:
         x, filter = (exact_float(one, c.filter.size // c.filter.dims[0]) for one in (x, filter))

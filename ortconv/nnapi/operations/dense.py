@@ -17,9 +17,7 @@ from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 
 def rows_and_units(c: OperationCall) -> Iterator[str | FeatureLevel]:
-    """The number of input elements, if known, is a multiple of the filter's row length; there is one bias for each
-    unit.
-    """
+    """The number of input elements, if known, must be a multiple of the filter's row length; there must be one bias per unit."""
     if not (c.x.rank and c.filter.rank and c.bias.rank):
         return
     units, size = c.filter.dims

@@ -171,7 +171,7 @@ def detection_dims(c: OperationCall) -> list[Dims]:
     checks=(rank("x", 3), rank("deltas", 3), rank("anchors", 2)),
 )  # fmt: skip
 def detection_postprocessing(c: OperationCall) -> Sequence[Array]:
-    """Rows after the detections are 0. There are `limit` rows; if not `regular`, `class_limit` for each of `limit` boxes."""
+    """Rows after the last detection are 0. There are `limit` rows; if not `regular`, `class_limit` for each of `limit` boxes."""
     y = [np.zeros(out.dims, out.type.dtype if out.type.dtype == np.int32 else np.float32) for out in c.outputs]
     scores, boxes, classes, found = y
     select = regular_detections if c.regular else fast_detections
@@ -253,9 +253,10 @@ def around(maps: Array, row: Array, column: Array) -> Array:
 
 
 def refined(s: Array, tolerance: np.float32) -> tuple[Array, Array, Array]:
-    """Steps (x, y) from the middle of 3 x 3 samples to the peak of their quadratic form, at most 1.5, and its height.
+    """Steps (x, y) from the middle of 3 x 3 samples to the peak of their quadratic form, at most 1.5, and the height of
+    the peak.
 
-    No step where the form has (nearly) no peak.
+    No step if the form has (nearly) no peak.
     """
     gx, gy = (s[1, 2] - s[1, 0]) * HALF, (s[2, 1] - s[0, 1]) * HALF
     xx, yy = s[1, 0] - 2 * s[1, 1] + s[1, 2], s[0, 1] - 2 * s[1, 1] + s[2, 1]

@@ -23,7 +23,7 @@ from ortconv.nnapi.operations.checks import rank_at_most
 from ortconv.nnapi.operations.shapes import broadcast_ab
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
-LEFT_SHIFT = 20  # bits of headroom that quantized sums are computed with
+LEFT_SHIFT = 20  # bits of headroom of quantized sums
 SMALL = rank_at_most(4, "a", "b")
 
 
@@ -35,7 +35,7 @@ def quantized_sum(c: OperationCall, sign: int) -> Array:
 
 
 def activated(x: Array, c: OperationCall) -> Array:
-    """The fused activation, which integers do not have."""
+    """The fused activation. Integers have none."""
     if c.main is Operand.TENSOR_INT32 and c.activation != FuseCode.NONE:
         raise op_failed(f"TENSOR_INT32 takes no fused activation, not {c.activation}")
     return activate(x, c.activation)
@@ -83,9 +83,7 @@ def mul(c: OperationCall) -> Array:
     "DIV", "a:T b:T activation:i", level=2, types="F H@3 S@4 I@4", infer=broadcast_ab, checks=(SMALL,), zero_sized=True
 )
 def div(c: OperationCall) -> Array:
-    """Signed 8-bit types are accepted by the check of types, but have no arithmetic. Integer division rounds down;
-    division by zero gives 0.
-    """
+    """Signed 8-bit types pass the type check, but have no arithmetic. Integer division rounds down; division by zero returns 0."""
     if c.out.is_quantized:
         raise op_failed(f"{c.out.type.name} cannot be divided")
     quotient: Array = c.a.array // c.b.array if c.main is Operand.TENSOR_INT32 else c.a.array / c.b.array
@@ -123,7 +121,7 @@ def power(c: OperationCall) -> Array:
 
 @operation("PRELU", "a:T b:T", level=3, types="F H Q S@4", infer=broadcast_ab)
 def prelu(c: OperationCall) -> Array:
-    """Negative elements of a times b."""
+    """Negative elements of a are multiplied by b."""
     if not c.out.is_quantized:
         return np.where(c.a.array >= 0, c.a.array, c.a.array * c.b.array)
     a, b = np.broadcast_arrays(c.a.centered, c.b.centered)

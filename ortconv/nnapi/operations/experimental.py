@@ -18,9 +18,9 @@ DENSE, SPARSE = 0, 1
 
 
 def levels(c: OperationCall) -> tuple[list[int], list[int]]:
-    """Order of traversal, and the dimension that each of the blocks' levels belongs to.
+    """The order of traversal, and the dimension to which each of the blocks' levels belongs.
 
-    Levels are the dimensions of the tensor, then those within a block.
+    Levels are the dimensions of the tensor, followed by those within a block.
     """
     order = integers(c.order)
     blocks = [] if c.blocks is None else integers(c.blocks)
@@ -58,7 +58,7 @@ def descend(c: OperationCall, sizes: list[int]) -> Array:
 
 
 def compressed(segments: Tensor | None, indices: Tensor | None, count: int, size: int) -> tuple[Array, Array]:
-    """Of each stored index of a sparse level the position that it belongs to, and the index itself."""
+    """For each stored index of a sparse level, the position of its parent, and the index itself."""
     if segments is None or indices is None:
         raise op_failed("a sparse dimension has no segments or indices")
     ends, own = np.array(integers(segments, count + 1)), np.array(integers(indices), np.int64)

@@ -44,7 +44,7 @@ def pad(c: OperationCall) -> Array:
     quantization=(KEPT,)
 )  # fmt: skip
 def pad_v2(c: OperationCall) -> Array:
-    """A quantized tensor has a pad value of the same quantization."""
+    """For a quantized tensor, the pad value must have the same quantization."""
     if c.x.is_quantized and not c.x.limits[0] <= c.value <= c.x.limits[1]:
         raise op_failed(f"the value {c.value} is none of {c.x.type.name}")
     return pad_with(c, c.value)
@@ -61,7 +61,7 @@ def mirror_dims(c: OperationCall) -> Dims:
 
 
 def pairs_of_dims(c: OperationCall) -> Iterator[str | FeatureLevel]:
-    """The paddings have the shape [rank, 2]."""
+    """The paddings must have the shape [rank, 2]."""
     yield from dims_are("paddings", c.x.rank, 2)(c)
 
 

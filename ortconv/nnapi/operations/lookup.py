@@ -42,7 +42,7 @@ def hashtable_dims(c: OperationCall) -> list[Dims]:
     quantization=(same_quantization("values", "out"), output_quantization(1.0, 0, 0, "hits")),
 )  # fmt: skip
 def hashtable_lookup(c: OperationCall) -> Sequence[Array]:
-    """Keys are ascending. Rows of what is not found are 0."""
+    """Keys are in ascending order. Rows of missing keys are 0."""
     at = np.minimum(np.searchsorted(c.keys.array, c.lookups.array), c.keys.size - 1)
     hits = c.keys.array[at] == c.lookups.array
     found = c.values.array[at]

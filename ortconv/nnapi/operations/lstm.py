@@ -25,7 +25,7 @@ ACTIVATIONS: dict[int, Callable[[Array], Array]] = {
     4: np.tanh,
     6: sigmoid,
 }
-"""Codes of the LSTM family, which are not the fuse codes."""
+"""Codes of the LSTM family, which differ from the fuse codes."""
 
 
 def cell_slots(prefix: str = "") -> str:
@@ -42,7 +42,7 @@ NORMS = "n_i:T? n_f:T? n_c:T? n_o:T?"
 
 @dataclass(slots=True)
 class LstmDirection:
-    """One direction: arrays by name, None where omitted."""
+    """One direction: arrays by name, None if omitted."""
 
     arrays: dict[str, Array | None]
     activation: int
@@ -58,7 +58,7 @@ class LstmDirection:
         return cls(arrays, c.activation, c.cell_clip, c.projection_clip)
 
     def gate(self, gate: str, x: Array, aux: Array | None, h: Array, peep: Array) -> Array:
-        """What goes into the activation of a gate."""
+        """The input of a gate's activation."""
         a = self.arrays
         y = x @ _needed(a[f"w_{gate}"]).T + h @ _needed(a[f"r_{gate}"]).T
         if aux is not None:
@@ -71,8 +71,8 @@ class LstmDirection:
         return y + _needed(a[f"b_{gate}"])
 
     def step(self, x: Array, aux: Array | None, h: Array, cell: Array) -> tuple[Array, Array]:
-        """Output state and cell state after one more input. Without weights of the input gate it is the complement of
-        the forget gate.
+        """Output state and cell state after one more input. Without weights of its own, the input gate is 1 minus the
+        forget gate.
         """
         act = ACTIVATIONS[self.activation]
         forget = sigmoid(self.gate("f", x, aux, h, cell))
@@ -115,7 +115,7 @@ def _needed(array: Array | None) -> Array:
 
 
 def sizes(c: OperationCall, batch: int, inputs: int, prefix: str = "") -> tuple[int, int]:
-    """(units, size of the output) of one direction. OP_FAILED unless its operands fit and go together."""
+    """(units, size of the output) of one direction. Raises OP_FAILED unless its operands fit together."""
     units, size = c.args[f"{prefix}w_o"].dims[0], c.args[f"{prefix}r_o"].dims[1]
     kinds = {"w": (units, inputs), "r": (units, size), "p": (units,), "b": (units,), "n": (units,)}
     shapes = {f"{kind}_{gate}": dims for kind, dims in kinds.items() for gate in GATES if (kind, gate) != ("p", "c")}
@@ -130,7 +130,7 @@ def sizes(c: OperationCall, batch: int, inputs: int, prefix: str = "") -> tuple[
 
 
 def _complete(c: OperationCall, prefix: str) -> None:
-    """Gates have all their operands of a kind, or none where that may be. The input gate may be missing altogether."""
+    """Each gate must have all operands of a kind, or none if permitted. The input gate may be missing altogether."""
     gates = set(GATES if c.args[f"{prefix}w_i"] is not None else "fco")
     for kind, allowed in {
         "w": (gates,),
@@ -159,7 +159,7 @@ STATES = "state:T cell:T activation:i cell_clip:f projection_clip:f"
     infer=lstm_dims, checks=(rank("x", 2), rank("state", 2), rank("cell", 2)),
 )  # fmt: skip
 def lstm(c: OperationCall) -> list[Array]:
-    """One step. The scratch output holds nothing of meaning."""
+    """One step. The contents of the scratch output are undefined."""
     h, cell = LstmDirection.of(c).step(c.x.array, None, c.state.array, c.cell.array)
     return [np.zeros(c.scratch.dims, np.float32), h, cell, h]
 
@@ -210,7 +210,7 @@ def prefixed(prefix: str, slots: str) -> str:
     level=3, types="F H", infer=bidirectional_dims, checks=(rank("x", 3),),
 )  # fmt: skip
 def bidirectional_sequence_lstm(c: OperationCall) -> list[Array]:
-    """With auxiliary weights, aux is a second input; without, it is the input of the backward network."""
+    """With auxiliary weights, aux is a second input; without them, it is the input of the backward network."""
     x = time_first(c.x, c.time_major)
     aux = None if c.aux is None else time_first(c.aux, c.time_major)
     crossed = aux if c.fw_a_f is not None else None

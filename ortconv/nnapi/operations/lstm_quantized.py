@@ -1,6 +1,6 @@
 """LSTM cells in integer arithmetic: QUANTIZED_16BIT_LSTM and QUANTIZED_LSTM.
 
-Gates are 16-bit fixed point: 3 integer bits before an activation, none behind it.
+Gates are 16-bit fixed-point numbers: 3 integer bits before an activation, none after it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BEFORE = 1 << 12  # steps per unit there
 
 
 def exponent(scale: float) -> int:
-    """The logarithm to base 2 of a scale. OP_FAILED unless it is whole, to a thousandth."""
+    """The base-2 logarithm of a scale. Raises OP_FAILED unless it is an integer, up to a tolerance of 0.001."""
     n = math.log2(scale) if scale > 0 else math.inf
     if scale <= 0 or abs(n - round(n)) > 1e-3:
         raise op_failed(f"the cell's scale {scale:g} must be a power of 2")
@@ -33,7 +33,7 @@ def exponent(scale: float) -> int:
 
 
 def product(a: Array, b: Array) -> Array:
-    """Of two numbers of 16 bits, the second without integer bits; rounded."""
+    """The rounded product of two 16-bit numbers, the second without integer bits."""
     return shift_right(a.astype(np.int64) * b, 15)
 
 
@@ -65,8 +65,8 @@ def _quantized_as(c: OperationCall, names: Iterable[str], scale: float, zero_poi
 def quantized_16bit_lstm(c: OperationCall) -> list[Array]:
     """Inputs and outputs have 7 fraction bits, cells 11.
 
-    The reference lays the columns of recurrent weights before those of the input's, but the input before the state,
-    and the vectors say so too.
+    The reference stores the columns of the recurrent weights before those of the input weights, but the input before
+    the state; the test vectors confirm it.
     """
     joined = np.concatenate([c.x.centered, c.state.centered], axis=1).astype(np.int64)
 
@@ -117,7 +117,7 @@ def ratio(a: float, b: float, by: float) -> float:
 
 
 def quantized_gate(c: OperationCall, name: str, cell: Array) -> Array:
-    """What goes into the activation of a gate."""
+    """The input of a gate's activation."""
     w, r, b, p, n = (c.get(f"{kind}_{name}") for kind in "wrbpn")
     scale = c.args[f"scale_{name}"] if n is not None else 1 / BEFORE
     acc = c.x.centered.astype(np.int64) @ w.array.astype(np.int64).T

@@ -45,7 +45,7 @@ operation(
 
 
 def squeeze_dims(c: OperationCall) -> Dims:
-    """Without the named dimensions of size 1, or without all of them if none is named; [1] if no dimension remains."""
+    """The dimensions without the named ones of size 1, or without all of size 1 if none is named; [1] if no dimension remains."""
     named = [] if c.axes is None else axes_of(c.axes, c.x.rank)
     gone = named or [axis for axis, dim in enumerate(c.x.dims) if dim == 1]
     if wide := [axis for axis in gone if c.x.dims[axis] != 1]:
@@ -67,7 +67,7 @@ operation("EXPAND_DIMS", "x:T axis:i", level=3, types=ALL, infer=expand_dims, qu
 
 
 def permutation(c: OperationCall) -> list[int]:
-    """The order of the dimensions; without one a matrix is transposed."""
+    """The order of the dimensions; without one, a matrix is transposed."""
     if c.order is None:
         if c.x.rank != 2:
             raise op_failed(f"a tensor of rank {c.x.rank} needs an order; only a matrix does without")
@@ -92,7 +92,7 @@ def some(c: OperationCall) -> Iterator[str | FeatureLevel]:
 
 
 def mixed_quantization(c: OperationCall) -> Iterator[str | FeatureLevel]:
-    """Inputs with another quantization than the output need level 3."""
+    """Inputs with another quantization than that of the output need level 3."""
     if c.out.is_quantized and not all(one.same_quantization(c.out) for one in c.inputs):
         yield FeatureLevel.LEVEL_3
 

@@ -22,7 +22,7 @@ def along(c: OperationCall) -> int:
     checks=(rank_at_most(4, "x"), rank_needs(3, "x", 4)), quantization=(output_quantization(1 / 128, 128, 0),),
 )  # fmt: skip
 def l2_normalization(c: OperationCall) -> Array:
-    """Divided by the root of the sum of squares; zeros where that is zero."""
+    """Rows divided by the root of their sum of squares; zeros if that is zero."""
     x = c.x.centered.astype(np.int64) if c.x.is_quantized else c.x.array
     squares = np.sum(np.square(x), axis=along(c), keepdims=True)
     if not c.out.is_quantized:
@@ -75,8 +75,9 @@ def softmax(c: OperationCall) -> Array:
 
 
 def _quantized_softmax(c: OperationCall, x: Array, axis: int) -> Array:
-    """In 32-bit fixed point: differences from the largest element with 5 integer bits, the sum of their powers with 12. Its
-    reciprocal is that of a number from 1 to 2, and a shift. Powers that do not fit are 0.
+    """Softmax in 32-bit fixed point. Differences from the largest element have 5 integer bits, the sum of their
+    exponentials 12. The sum is normalized by a shift to a number from 1 to 2 for the reciprocal. Exponentials that do
+    not fit are 0.
     """
     table, radius = rescaled(-np.arange(256), min(float(c.beta) * c.x.scale, 32.0 - 2.0**-26), 5)
     powers = np.where(x < -radius, 0, LONG.exp_of_negative(table, 5)[-x])

@@ -39,7 +39,7 @@ def windows_of(x: Array, c: OperationCall, fill: float) -> Array:
 
 
 def cells(c: OperationCall) -> Array:
-    """How many cells of each window lie inside the image, [1, rows, columns, 1]."""
+    """Number of cells of each window inside the image, [1, rows, columns, 1]."""
     inside = np.ones((1, *c.x.dims[1:3], 1), np.int32)
     return windows_of(inside, c, 0).sum(axis=(4, 5), dtype=np.int32)
 
@@ -50,7 +50,7 @@ def cells(c: OperationCall) -> Array:
     nchw=("x", "out"), zero_sized=True,
 )  # fmt: skip
 def average_pool_2d(c: OperationCall) -> Array:
-    """The mean of the cells inside the image. Quantized: halves are rounded up, counted from the smallest element."""
+    """The mean of the cells inside the image. If quantized, halves are rounded up, counted from the smallest element."""
     if not c.out.is_quantized:
         return activate(windows_of(c.x.array, c, 0).sum(axis=(4, 5)) / cells(c).astype(c.x.array.dtype), c.activation)
     lowest = c.x.limits[0]

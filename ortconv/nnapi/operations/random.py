@@ -19,9 +19,7 @@ LOW, HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 def philox(seeds: list[int], blocks: int) -> Array:
-    """Random numbers of 32 bits, [blocks, 4] as uint64; the first seed is the key, the second the counter's high
-    half.
-    """
+    """Random 32-bit numbers, [blocks, 4] as uint64; the first seed is the key, the second the high half of the counter."""
     key, high = (np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF], np.uint64) for seed in seeds)
     count = np.arange(blocks, dtype=np.uint64)
     a, b = count & LOW, count >> HALF
@@ -51,7 +49,7 @@ def multinomial_dims(c: OperationCall) -> Dims:
     "RANDOM_MULTINOMIAL", "x:T samples:i seeds:I", outputs="out:I", level=3, types="F H", infer=multinomial_dims
 )  # fmt: skip
 def random_multinomial(c: OperationCall) -> Array:
-    """With seeds 0 and 0 the seeds are random."""
+    """If both seeds are 0, random seeds are used."""
     seeds = integers(c.seeds, 2)
     if not any(seeds):
         seeds = [secrets.randbits(64), secrets.randbits(64)]

@@ -89,6 +89,6 @@ def topk_dims(c: OperationCall) -> list[Dims]:
     quantization=(same_quantization("x", "values"),),
 )  # fmt: skip
 def topk_v2(c: OperationCall) -> Sequence[Array]:
-    """Among equal elements the last one is first."""
+    """Of equal elements, the last one comes first."""
     indices = np.argsort(c.x.array, axis=-1, kind="stable")[..., ::-1][..., : c.k]
     return np.take_along_axis(c.x.array, indices, axis=-1), indices.astype(np.int32)

@@ -34,7 +34,7 @@ def resized_dims(c: OperationCall) -> Dims:
 
 
 def _size(size: int, wanted: int | float) -> int:
-    """Floats are scales."""
+    """The output size; a float is a scale."""
     if isinstance(wanted, int):
         return wanted
     if not math.isfinite(wanted):
@@ -51,7 +51,7 @@ def positions(c: OperationCall, axis: int) -> Array:
 
 
 def neighbors(c: OperationCall, axis: int) -> tuple[Array, Array, Array]:
-    """Lower and upper neighbor of each pixel, and the weight of the upper."""
+    """Lower and upper neighbor of each pixel, and the weight of the upper one."""
     at = positions(c, axis) - np.float32(0.5) if c.centers else positions(c, axis)
     low = np.maximum(np.floor(at), np.float32(0))
     lower = np.minimum(low.astype(np.int64), c.x.dims[axis] - 1)

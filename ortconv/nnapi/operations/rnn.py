@@ -16,7 +16,7 @@ from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 
 def layer(c: OperationCall, batch: int, inputs: int, prefix: str = "") -> Dims:
-    """[batch, units] of one direction. OP_FAILED if its operands do not match."""
+    """[batch, units] of one direction. Raises OP_FAILED if its operands do not match."""
     units = c.args[f"{prefix}weights"].dims[0]
     shapes = {"weights": (units, inputs), "recurrent": (units, units), "bias": (units,), "state": (batch, units)}
     fits(c, {prefix + name: dims for name, dims in shapes.items()})
@@ -43,14 +43,14 @@ def steps(count: int, backward: bool) -> Iterator[int]:
 
 
 def time_first(x: Tensor, time_major: bool) -> Array:
-    """A sequence as [time, batch, ...]. Applied twice it changes nothing."""
+    """A sequence as [time, batch, ...]. Applied twice, it has no effect."""
     return x.array if time_major else x.array.swapaxes(0, 1)
 
 
 def rolled(
     projected: Array, recurrent: Array, state: Array, activation: int, backward: bool = False
 ) -> tuple[Array, Array]:
-    """States at every time, and the last one. `projected` is what inputs and bias contribute, [time, batch, units]."""
+    """States at every time, and the last one. `projected` is the contribution of inputs and bias, [time, batch, units]."""
     out = np.empty_like(projected)
     for at in steps(len(projected), backward):
         state = activate(projected[at] + state @ recurrent.T, activation)
@@ -92,8 +92,8 @@ def merged(sequences: list[Array], merge: bool, time_major: bool) -> list[Array]
 
 
 def linked(c: OperationCall, fw_weights: Tensor | None, bw_weights: Tensor | None) -> tuple[bool, int]:
-    """Whether both directions read the auxiliary input besides their own, and how many numbers the backward one has
-    as its own. OP_FAILED unless the auxiliary operands go together.
+    """(True if both directions read the auxiliary input in addition to their own, number of the backward direction's
+    own inputs). Raises OP_FAILED unless the auxiliary operands fit together.
     """
     if (fw_weights is None) != (bw_weights is None) or (c.aux is None and fw_weights is not None):
         raise op_failed("auxiliary weights go with an auxiliary input, and with weights of the other direction")
@@ -123,7 +123,7 @@ def bidirectional_dims(c: OperationCall) -> list[Dims]:
     level=3, types="F H", infer=bidirectional_dims, checks=(rank("x", 3),),
 )  # fmt: skip
 def bidirectional_sequence_rnn(c: OperationCall) -> list[Array]:
-    """With auxiliary weights, aux is a second input; without, it is the input of the backward network."""
+    """With auxiliary weights, aux is a second input; without them, it is the input of the backward network."""
     x = time_first(c.x, c.time_major)
     aux = None if c.aux is None else time_first(c.aux, c.time_major)
     crossed = aux is not None and c.fw_aux_weights is not None
@@ -155,7 +155,7 @@ def svdf_dims(c: OperationCall) -> list[Dims]:
     types="F H@3", infer=svdf_dims, checks=(rank("x", 2), rank("feature_weights", 2), rank("time_weights", 2)),
 )  # fmt: skip
 def svdf(c: OperationCall) -> list[Array]:
-    """Each filter has a memory of its last features, which are weighted over time; `rank` filters make one unit."""
+    """Each filter has a memory of its last features, which are weighted over time; `rank` filters form one unit."""
     filters, memory = c.time_weights.dims
     state = c.state.array.reshape(-1, filters, memory).copy()
     state[:, :, -1] = c.x.array @ c.feature_weights.array.T

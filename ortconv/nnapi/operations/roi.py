@@ -29,7 +29,7 @@ def regions_dims(c: OperationCall) -> Dims:
 
 
 def regions(c: OperationCall) -> Array:
-    """The regions in pixels of the input. OP_FAILED if one is not inside the image."""
+    """The regions in pixels of the input. Raises OP_FAILED if one is not inside the image."""
     boxes = c.roi.real
     boxes = boxes * (1 / np.array([c.ratio_w, c.ratio_h] * 2, np.float32)).astype(boxes.dtype)
     require_indices(c.batches.array, c.x.dims[0])
@@ -54,7 +54,7 @@ def align_dims(c: OperationCall) -> Dims:
 def roi_align(c: OperationCall) -> Array:
     """The mean of bilinear samples in each cell of a grid over the region, in the precision of the input.
 
-    Quantized, weights are integers that add up to about 255.
+    For quantized inputs, the weights are integers that add up to about 255.
     """
     exact = c.x.is_quantized
     x = c.x.centered if exact else c.x.array
@@ -87,7 +87,7 @@ def weights(down: Array, across: Array, exact: bool) -> Array:
 def samples(start: Any, end: Any, count: int, asked: int, size: int) -> tuple[Array, Array]:
     """Along one axis: lower and upper neighbor [2, samples] in an image of `size` pixels, and their weights.
 
-    The samples lie in the middle of equal parts of `count` cells from start to end.
+    The samples are in the middle of equal parts of `count` cells from start to end.
     """
     kind = type(start)
     cell = max(end - start, kind(1)) / kind(count)

@@ -30,7 +30,7 @@ def broadcast_ab(c: OperationCall) -> Dims:
 
 
 def fits(c: OperationCall, shapes: Mapping[str, Dims]) -> None:
-    """OP_FAILED if an operand, unless it is omitted, has other dimensions than these."""
+    """Raise OP_FAILED if an operand that is not omitted has other dimensions than these."""
     for name, dims in shapes.items():
         x = c.args[name]
         if x is not None and x.dims != dims:
@@ -45,7 +45,7 @@ def axis_of(axis: int, rank: int) -> int:
 
 
 def integers(x: Tensor, count: int | None = None) -> list[int]:
-    """The elements of a one-dimensional tensor. OP_FAILED for another rank, or another number than `count`."""
+    """The elements of a one-dimensional tensor. Raises OP_FAILED for another rank, or another number than `count`."""
     if x.rank != 1 or count not in (None, x.size):
         wanted = "one dimension" if count is None else f"[{count}]"
         raise op_failed(f"a list of integers has dimensions {list(x.dims)}, not {wanted}")
@@ -59,7 +59,7 @@ def axes_of(axes: Tensor, rank: int) -> list[int]:
 
 
 def margins(paddings: Tensor, rank: int) -> list[tuple[int, int]]:
-    """Elements before and after each of `rank` dimensions, from a tensor [rank, 2]. OP_FAILED for negative ones."""
+    """Elements before and after each of `rank` dimensions, from a tensor [rank, 2]. Raises OP_FAILED for negative ones."""
     if paddings.dims != (rank, 2):
         raise op_failed(f"paddings have dimensions {list(paddings.dims)}, not [{rank}, 2]")
     if paddings.size and paddings.array.min() < 0:
@@ -72,7 +72,7 @@ def padded(dims: Dims, pads: list[tuple[int, int]]) -> Dims:
 
 
 def same_padding(size: int, window: int, stride: int, dilation: int = 1) -> tuple[int, int]:
-    """(before, after): padding with which ceil(size / stride) windows fit."""
+    """(before, after): the padding with which ceil(size / stride) windows fit."""
     out = -(-size // stride)
     total = max(0, (out - 1) * stride + (window - 1) * dilation + 1 - size)
     return total // 2, total - total // 2
@@ -107,7 +107,7 @@ def paddings(
 
 
 def image_only(x: OperandType) -> None:
-    """OP_FAILED unless x is a batch of images with elements; only the batch size may be 0."""
+    """Raise OP_FAILED unless x is a batch of images with elements; only the batch size may be 0."""
     if x.rank != 4 or 0 in x.dims[1:]:
         raise op_failed(f"{list(x.dims)} is no batch of images: only the batch of the four dimensions may be 0")
 

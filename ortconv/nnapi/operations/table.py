@@ -1,13 +1,13 @@
-"""The shape of an operation: a row that states its operand forms, types per feature level, checks, shape inference
+"""The table of operations. A row states the operand forms of an operation, its types per feature level, checks, shape inference
 and arithmetic.
 
 A form is a line of slots, `name:kind`, in the order of the operands:
 
     x:T filter:W bias:bias padding:i stride_w:i stride_h:i activation:i [nchw:b=0 @3] [dilation_w:i=1 dilation_h:i=1 @3]
 
-`[...]` is a group of trailing operands that may be left out together, with their defaults and the level that brought
-them. `?` behind a kind says that the operand may be omitted (have no value), `*` that any number of operands may
-stand there. Kinds are
+`[...]` is a group of trailing operands that may be absent together, with their defaults and the level that introduced
+them. `?` after a kind means that the operand may be omitted (have no value), `*` that the slot takes any number of operands.
+The kinds are:
 
     T                    a tensor of the main type: the type of the first T operand, one of the row's `types`
     F H Q S I B          TENSOR_FLOAT32, _FLOAT16, _QUANT8_ASYMM, _QUANT8_ASYMM_SIGNED, _INT32, _BOOL8
@@ -16,7 +16,7 @@ stand there. Kinds are
     f W bias ...         follow from the main type, see DERIVED
     any model            any tensor or scalar; a model
 
-or several with `|` between them; `@n` behind one is the feature level (1 to 8) that allows it.
+Several kinds are separated by `|`; `@n` after a kind is the feature level (1 to 8) that introduced it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Dims = tuple[int, ...]
 
 
 class Advice(str):
-    """An objection from the documentation that devices need not make."""
+    """An objection from the documentation that devices need not raise."""
 
     __slots__ = ()
 
@@ -84,7 +84,7 @@ class Slot:
     variadic: bool = False
 
     def allowed(self, main: Operand | None, types: dict[Operand, FeatureLevel]) -> dict[Operand, FeatureLevel] | None:
-        """The operand types allowed here, each with its level; None for any type."""
+        """The permitted operand types, each with its level; None for any type."""
         if self.kinds == "any":
             return None
         if self.kinds == "T":
@@ -104,7 +104,7 @@ class OperandForm:
     groups: tuple[tuple[FeatureLevel, tuple[Slot, ...]], ...]
 
     def slots(self, count: int) -> tuple[list[Slot], FeatureLevel] | None:
-        """The slots of `count` operands, and the level that they need; None if the form cannot have as many operands."""
+        """The slots of `count` operands, and the level that they need; None if the form does not permit this number of operands."""
         if any(slot.variadic for slot in self.required):
             return _spread(self.required, count)
         slots, level = list(self.required), FeatureLevel.LEVEL_1
@@ -173,11 +173,11 @@ class OperationUse:
 
 
 class OperationCall:
-    """One operation with its operands, by the names of its slots: `c.x`, `c.stride_w`, `c.out`.
+    """One operation with its operands by the names of their slots: `c.x`, `c.stride_w`, `c.out`.
 
-    Tensors are `Tensor`s, scalars Python numbers, variadic slots lists, omitted operands None, operands left out
-    their defaults. While a model is being built only the types are known: every operand, scalars too, is an
-    OperandType. Outputs are OperandTypes, with the declared dimensions in `infer` and the final ones in `compute`.
+    Tensors are `Tensor`s, scalars Python numbers, variadic slots lists, omitted operands None, and absent trailing
+    operands their defaults. While a model is being built, only the types are known: every operand, scalars included, is
+    an OperandType. Outputs are OperandTypes, with the declared dimensions in `infer` and the final ones in `compute`.
     """
 
     __slots__ = ("args", "main", "operation", "output_slots", "outputs")
@@ -209,10 +209,10 @@ class OperationCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationRow:
-    """One operation. `nchw` names the image tensors: with c.nchw true the CPU device turns them to NHWC and the
-    outputs back, so `infer` and `compute` see NHWC alone. Without `native_half`, float16 tensors come in as float32
-    and results are rounded. `checks` are made when the operation is added to a model, those of `quantization` when the
-    CPU device executes it.
+    """One operation. `nchw` names the image tensors: if c.nchw is true, the CPU device transposes them to NHWC and the
+    outputs back, so `infer` and `compute` see only NHWC. Without `native_half`, float16 tensors are passed as float32,
+    and results are rounded. `checks` run when the operation is added to a model, those of `quantization` when the CPU
+    device executes it.
     """
 
     operation: Operation
@@ -229,7 +229,7 @@ class OperationRow:
     native_half: bool
 
     def validate(self, inputs: Sequence[OperandType], outputs: Sequence[OperandType]) -> OperationUse:
-        """The form that the operands match, with the feature level that it needs. BAD_DATA if they match none."""
+        """The form that the operands match, with the feature level that it needs. Raises BAD_DATA if they match none."""
         use = self._match(inputs, outputs)
         call, level = OperationCall(self, use, inputs, outputs), use.level
         for check in self.checks:
@@ -242,13 +242,13 @@ class OperationRow:
     def quantization_objections(
         self, use: OperationUse, inputs: Sequence[OperandType], outputs: Sequence[OperandType]
     ) -> Iterator[str]:
-        """Scales and zero points that the documentation of the operation does not allow."""
+        """Scales and zero points that the documentation of the operation forbids."""
         if self.quantization:
             call = OperationCall(self, use, inputs, outputs)
             yield from (str(found) for check in self.quantization for found in check(call))
 
     def bind(self, use: OperationUse, inputs: Sequence[Tensor | None], outputs: Sequence[OperandType]) -> OperationCall:
-        """A call with values. OP_FAILED if a required operand has none."""
+        """A call with values. Raises OP_FAILED if a required operand has no value."""
         for index, (slot, operand) in enumerate(zip(use.slots, inputs)):
             if operand is None and not slot.may_omit:
                 raise op_failed(f"{slot.name} is omitted", operation=self.operation, operand=index)
@@ -298,7 +298,7 @@ class OperationRow:
 
     @property
     def counts(self) -> list[str]:
-        """The numbers of inputs that the forms allow."""
+        """The numbers of inputs that the forms permit."""
         found: list[str] = []
         for form in self.forms:
             count = len(form.required)
@@ -343,8 +343,8 @@ def operation(
     nchw: tuple[str, ...] = (),
     native_half: bool = False,
 ) -> Callable[[Compute | None], Compute | None]:
-    """Enter an operation, with the decorated arithmetic, into the table. `infer` is None where only the arithmetic
-    can tell the dimensions: those of the arrays that it returns.
+    """Decorator that adds an operation, with the decorated arithmetic, to the table. `infer` is None if only the
+    arithmetic determines the dimensions: those of the arrays that it returns.
     """
     since = FeatureLevel.number(level)
 

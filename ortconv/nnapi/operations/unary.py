@@ -43,7 +43,7 @@ for _name, _level, _types, _function in FUNCTIONS:
 
 @operation("RSQRT", "x:T", level=3, types="F H Q@7 S@7", infer=like_x)
 def rsqrt(c: OperationCall) -> Array:
-    """Quantized: the largest element where x is not positive."""
+    """If quantized, the result is the largest element for x that is not positive."""
     if not c.out.is_quantized:
         return 1 / np.sqrt(c.x.array)
     real = np.where(c.x.centered > 0, 1 / np.sqrt(np.maximum(c.x.real, np.float32(c.x.scale))), np.inf)
@@ -68,8 +68,8 @@ for _name, _code in RELUS:
 
 
 def _in_fixed_point(x: Tensor, out: OperandType, function: Callable[[Array, int], Array], fraction_bits: int) -> Array:
-    """A function of 32-bit fixed point with 4 integer bits, of which the output keeps some fraction bits. From the last input
-    on that fits, the output is the smallest or largest; with steps of 8 and more that is every input.
+    """A function in 32-bit fixed point with 4 integer bits. Beyond the last input that fits, the output is the smallest
+    or largest element; for input scales of 8 and more, that is every input.
     """
     low, high = out.limits
     centered = x.centered
@@ -119,7 +119,7 @@ def hard_swish(c: OperationCall) -> Array:
 
 
 def _quantized_hard_swish(x: Tensor, out: OperandType) -> Array:
-    """In 16-bit fixed point: elements with 7 more bits, times relu6(x + 3) / 6 brought to 15 bits."""
+    """In 16-bit fixed point: elements with 7 more bits, times relu6(x + 3) / 6 rescaled to 15 bits."""
     fine_scale = np.float32(x.scale) / np.float32(128)
     fine = x.centered.astype(np.int64) << 7
     to_output, output_shift = _multiplier_16(float(fine_scale / np.float32(out.scale)))

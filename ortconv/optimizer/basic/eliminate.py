@@ -139,7 +139,7 @@ def eliminate_cast_chain(m: Match) -> Replacement:
         return None
     if to is source:
         return m.x  # type: ignore[no-any-return]
-    # Out of range, float to integer depends on the path; text, on the type it comes from.
+    # Out of range, float to integer depends on the inner type; a string depends on the source's type.
     if not (source in FLOATS and to in FLOATS) and not (source not in FLOATS and to in _HOLDS[source]):
         return None
     return New("Cast", [m.x], like=m.root, types=(m.root.out.type,))
@@ -244,7 +244,7 @@ def _interval(node: Node) -> tuple[float, float] | None:
     P("Relu", P("Relu", "x", name="inner", shared=True)),
 )
 def fuse_relu_clip(m: Match) -> Replacement:
-    """two consecutive Relu or Clip  ->  one Clip or Relu; NaN passes through in both forms
+    """Two consecutive Relu or Clip  ->  one Clip or Relu; NaN passes through in both forms
 
     Counterpart: FuseReluClip
     Differs: also Clip before Relu and Clip before Clip.

@@ -93,7 +93,7 @@ def fuse_pad(m: Match) -> Replacement:
 
 def _pools_the_same(m: Match, value: float | None, own: tuple[int, ...], total: tuple[int, ...]) -> bool:
     """True if pooling with these total pads, instead of its own ones, has the same result."""
-    # onnxruntime refuses to pad an image without rows or columns where it pools.
+    # onnxruntime's pooling refuses to pad an image without rows or columns.
     if not all(isinstance(d, int) and d > 0 for d in (m.x.shape or (None,))[2:]):
         return False
     kernel = m.root.attr("kernel_shape", Ints())

@@ -24,8 +24,8 @@ def reshaped(m: Match, x: Value, wanted: tuple[Element, ...]) -> Replacement:
 
 
 def _moves_the_rest(root: Node, spec: tuple[int, ...]) -> bool:
-    """True if a Reshape has its -1 at another position than the constant shape: a computed 0, which copies a dimension,
-    would be inferred.
+    """True if a Reshape has its -1 at another position than the constant shape. A computed element at the latter
+    position may be 0, which copies a dimension; with -1 it would be inferred instead.
     """
     rest = [i for i, e in enumerate(target(root) or ()) if e == -1] if root.op == "Reshape" else []
     return bool(rest) and -1 in spec and spec.index(-1) not in rest

@@ -1,4 +1,4 @@
-"""How a Transpose before a node can be moved after it, by operator.
+"""Handlers that move a Transpose from before a node to after it, by operator.
 
 A handler receives the node, the slot that reads Transpose<perm>(x), and perm. It returns a Push: the changes with which
 the node can read x instead, and the permutation that each of its outputs then needs. None means that the Transpose

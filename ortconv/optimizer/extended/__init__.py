@@ -1,4 +1,4 @@
-"""The extended level: fusions into operators that ONNX Runtime's CPU provider has."""
+"""The extended level: fusions into operators of ONNX Runtime's CPU provider."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
 
 # SkipLayerNormalization takes two to six times as long as Add and LayerNormalization in ONNX Runtime 1.31.
 OPT_IN: tuple[FunctionPass | RulePass, ...] = (*qdq.OPT_IN, *skip_layer_norm.PASSES, *approximate.PASSES)
-"""Passes that run only on request: they make the graph smaller, but not faster, or change the numbers."""
+"""Passes that run only on request: they make the graph smaller but not faster, or they change the numbers."""
 
 INEXACT = frozenset(p.name for p in (*qdq.OPT_IN, *approximate.PASSES))
-"""Names of those that change the numbers by more than rounding does."""
+"""Names of the passes that change the numbers by more than rounding."""

@@ -1,4 +1,4 @@
-"""Affine functions of channels by a kernel that reads the tensor once."""
+"""Fuses multiplication and addition per channel into a kernel that reads the tensor once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCALED = P("Mul", "x", C("k"), commutative=True, name="scaling")
 
 @rule("ScaleShiftFusion", P("Add", _SCALED, C("b"), commutative=True), P("Sub", _SCALED, C("b")))
 def fuse_scale_shift(m: Match) -> Replacement:
-    """x * k + b  ->  BatchNormalization(x, k, b) with mean 0 and variance 1, for constants of the channels
+    """x * k + b  ->  BatchNormalization(x, k, b) with mean 0 and variance 1, for constants per channel
 
     Counterpart: none: beyond ONNX Runtime
     """
@@ -35,7 +35,7 @@ def fuse_scale_shift(m: Match) -> Replacement:
         return None
     mean: Array = np.copysign(
         np.zeros_like(scale), scale
-    )  # the kernel adds shift - mean * scale: a shift of -0.0 stays one
+    )  # the kernel adds shift - mean * scale, so a shift of -0.0 stays -0.0
     inputs: list[NewInput] = [x, scale, shift, mean, np.ones_like(scale)]
     return New("BatchNormalization", inputs, {"epsilon": 0.0}, types=(m.root.out.type,))
 

@@ -1,4 +1,4 @@
-"""Faster kernels that compute something near: only on request."""
+"""Replaces kernels by faster approximations, only on request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ortconv.optimizer.extended.gelu import MICROSOFT, microsoft
 from ortconv.optimizer.pattern import Match, P
 
 INT8 = 4
-"""The accuracy level of MatMulNBits that computes with activations of 8 bits."""
+"""The accuracy level of MatMulNBits that quantizes activations to 8 bits."""
 
 
 @rule(
@@ -18,11 +18,11 @@ INT8 = 4
     P("BiasGelu", "x", "bias", domain=MICROSOFT),
 )
 def approximate_gelu(m: Match) -> Replacement:
-    """Gelu(x)  ->  FastGelu(x), BiasGelu(x, bias)  ->  FastGelu(x, bias), which approximates by tanh
+    """Gelu(x)  ->  FastGelu(x), BiasGelu(x, bias)  ->  FastGelu(x, bias), an approximation by tanh
 
     Counterpart: GeluApproximation (optimization.enable_gelu_approximation)
-    Differs: takes ONNX's Gelu of opset 20 too, and float32 only.
-    Opt-in: off by up to 0.0005 from the exact function.
+    Differs: also ONNX's Gelu of opset 20; float32 only.
+    Opt-in: differs from the exact function by up to 0.0005.
     """
     bias = m.bound.get("bias")
     if m.x.dtype is not DType.FLOAT:
@@ -38,8 +38,8 @@ def lower_accuracy(m: Match) -> Replacement:
     """MatMulNBits<accuracy_level = any>(a, w)  ->  MatMulNBits<accuracy_level = 4>(a, w), which rounds a to 8 bits
 
     Counterpart: QDQSelectorActionTransformer (session.qdq_matmulnbits_accuracy_level, 4 by default there)
-    Differs: here level 1, which computes in float32, is the default; this also changes nodes that the source has.
-    Opt-in: rounds activations to 8 bits, which changes results by more than rounding does.
+    Differs: here level 1, which computes in float32, is the default; this pass also changes nodes of the source.
+    Opt-in: rounds activations to 8 bits, which changes results by more than rounding.
     """
     return New("MatMulNBits", m.root.inputs, {**m.root.attrs, "accuracy_level": INT8}, domain=MICROSOFT, like=m.root)
 

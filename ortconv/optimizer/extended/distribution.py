@@ -1,6 +1,6 @@
-"""The expectation of a softmax along a middle axis, as detectors compute box edges from it, along the last axis.
+"""Moves the expectation of a softmax along a middle axis, with which detectors compute box edges, to the last axis.
 
-ONNX Runtime's Softmax transposes its input and output by itself where it does not work along the last axis.
+ONNX Runtime's Softmax transposes its input and output itself unless it operates along the last axis.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ortconv.optimizer.pattern import C, Match, P
 
 
 def _is_dot_product(node: Node) -> bool:
-    """True for a Conv of single pixels to one channel."""
+    """True for a Conv with one pixel and one output channel."""
     w = node.input(1)
     shape = None if w is None else w.static_shape
     if shape is None or len(shape) != 4 or shape[0] != 1 or shape[2:] != (1, 1) or node.attr("group", 1) != 1:
@@ -32,7 +32,8 @@ _SOFTMAX = P("Softmax", _SWAP, name="softmax", where=lambda node: node.attr("axi
     P("Reshape", P("Conv", _SOFTMAX, C("w"), name="conv", where=_is_dot_product), C("shape")),
 )
 def move_to_last_axis(m: Match) -> Replacement:
-    """Conv<1 x 1>(Softmax<1>(Transpose<0, 2, 1, 3>(x)), w)  ->  MatMul(Softmax(Transpose<0, 1, 3, 2>(x)), w), before a Reshape
+    """Conv<1 x 1>(Softmax<1>(Transpose<0, 2, 1, 3>(x)), w)  ->  MatMul(Softmax(Transpose<0, 1, 3, 2>(x)), w), if a
+    Reshape follows
 
     Counterpart: none: beyond ONNX Runtime
     """

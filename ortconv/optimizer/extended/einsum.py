@@ -1,4 +1,4 @@
-"""Einsum of two operands that is a product of matrices becomes one."""
+"""Rewrites an Einsum of two operands to MatMul if it is a matrix product."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Labels:
 
     @property
     def batch(self) -> str:
-        """The axes of stacks, in the order of the result."""
+        """The batch axes, in the order of the result."""
         return "".join(c for c in self.out if c in self.left and c in self.right)
 
     def only(self, side: str) -> str:
-        """The axes that one operand alone has."""
+        """The axes that only one operand has."""
         return "".join(c for c in side if (c in self.left) != (c in self.right))
 
 
 def labels(node: Node) -> Labels | None:
-    """The labels of an Einsum; None for an ellipsis, a diagonal, an axis summed by itself, or any number of operands but two."""
+    """The labels of an Einsum. None if it has an ellipsis, a diagonal, an axis summed in one operand alone, or not two operands."""
     equation = str(node.attr("equation", "")).replace(" ", "")
     terms, arrow, out = equation.partition("->")
     operands = terms.split(",")
@@ -56,7 +56,7 @@ def labels(node: Node) -> Labels | None:
 
 @rule("EinsumFusion", P("Einsum", "a", C("w"), name="einsum"))
 def multiply_by_weights(m: Match) -> Replacement:
-    """Einsum(x, weights), where the last axes of x are summed, all others kept  ->  MatMul between Reshapes
+    """Einsum(x, weights), with the last axes of x summed and all others kept  ->  MatMul between Reshapes
 
     Counterpart: none: its Einsum kernel transposes and reshapes at every run
     """
@@ -87,13 +87,13 @@ def multiply_by_weights(m: Match) -> Replacement:
 
 
 def _spec(kept: Iterable[object], *sizes: int) -> Array:
-    """The target of a Reshape that keeps some leading axes."""
+    """The target of a Reshape that keeps the leading axes."""
     return np.array([0 for _ in kept] + list(sizes), np.int64)
 
 
 @rule("EinsumFusion", P("Einsum", "a", "b", name="einsum"))
 def multiply_stacks(m: Match) -> Replacement:
-    """Einsum(a, b) with one summed axis and one more of each operand  ->  MatMul of Transposes, transposed
+    """Einsum(a, b) with one summed axis and one more of each operand  ->  transposed MatMul of Transposes
 
     Counterpart: none: its Einsum kernel transposes and reshapes at every run
     """
@@ -142,7 +142,7 @@ _SPLIT = P("Reshape", "x", C("shape"), name="reshape")
     P("Div", _SPLIT, C("k")),
 )
 def compute_before_split(m: Match) -> Replacement:
-    "Reshape(x) + k, where the last axis is split in two  ->  Reshape(x + k), so that a projection keeps its bias"
+    """Reshape(x) + k, with the last axis split in two  ->  Reshape(x + k), so that a projection keeps its bias"""
     x, const, wanted, out = m.x.shape, m.k.constant, ints(m.shape), m.root.out.shape
     if x is None or out is None or wanted is None or len(wanted) != len(x) + 1 or len(out) != len(wanted):
         return None

@@ -1,4 +1,4 @@
-"""Conv followed by an activation becomes com.microsoft:FusedConv; hard-swish in the form in which it can be one."""
+"""Fuses Conv and an activation into com.microsoft:FusedConv, and rewrites hard-swish so that it can be fused."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ACTIVATION_PARAMETERS = {
     "LeakyRelu": ("alpha",),
     "HardSigmoid": ("alpha", "beta"),
 }
-"""Activations that FusedConv can apply, beside Clip, with the attributes that become `activation_params`."""
+"""Activations that FusedConv supports besides Clip, with the attributes that become `activation_params`."""
 
 
 def activation_attributes(node: Node) -> dict[str, Attribute] | None:
-    """The attributes by which FusedConv applies what this node does to its first input; None if it cannot."""
+    """The attributes with which FusedConv applies this activation; None if it does not support it."""
     if node.op == "Clip":
         bounds = clip_bounds(node)
         if bounds is None or any(b is not None and math.isnan(b) for b in bounds):
@@ -81,14 +81,14 @@ def is_hard_swish_gate(node: Node) -> bool:
 
 
 def gated(conv: str, domain: str = "", where: Callable[[Node], bool] | None = None) -> P:
-    """x * HardSigmoid(x), where x is what a convolution returns, bound as `conv` and `again`."""
+    """Pattern for x * HardSigmoid(x), with x the output of a convolution, bound as `conv` and `again`."""
     x, again = (P(conv, ..., name=name, domain=domain, where=where) for name in ("conv", "again"))
     return P("Mul", x, P("HardSigmoid", again, where=is_hard_swish_gate), commutative=True)
 
 
 @rule("ConvActivationFusion", gated("Conv"), P("HardSwish", _CONV))
 def fuse_conv_hard_swish(m: Match) -> Replacement:
-    "x * HardSigmoid<1/6, 0.5>(x) of x = Conv(...)  ->  FusedConv<HardSwish>"
+    """x * HardSigmoid<1/6, 0.5>(x) with x = Conv(...)  ->  FusedConv<HardSwish>"""
     conv = m.conv
     if m.bound.get("again", conv) is not conv or not is_float(conv.input(0)):
         return None

@@ -1,4 +1,4 @@
-"""Gemm followed by an activation becomes com.microsoft:FusedGemm."""
+"""Fuses Gemm and an activation into com.microsoft:FusedGemm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ACTIVATION_PARAMETERS = {
     "HardSigmoid": ("alpha", "beta"),
     "Selu": ("alpha", "gamma"),
 }
-"""Activations that FusedGemm can apply, with their attributes, which it needs even where they have the default."""
+"""Activations that FusedGemm supports, with their attributes, which it requires even if they have the default."""
 
 
 @rule("GemmActivationFusion", P(tuple(ACTIVATION_PARAMETERS), P("Gemm", ..., name="gemm")))

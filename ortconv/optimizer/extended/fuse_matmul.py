@@ -1,4 +1,4 @@
-"""MatMul with transposed or scaled operands, or a scaled result, becomes com.microsoft:FusedMatMul."""
+"""Fuses transposed or scaled operands, or a scaled result, with MatMul into com.microsoft:FusedMatMul."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FUSED = P("FusedMatMul", "a", "b", name="matmul", domain="com.microsoft")
 
 
 def operand_perm(rank: int, transposed: int, batch: int) -> Perm:
-    """The permutation that FusedMatMul applies to an operand: axis i of the product's operand is axis perm[i] of it."""
+    """The permutation that FusedMatMul applies to an operand: axis i of the multiplied matrix is axis perm[i] of the operand."""
     perm = list(range(rank))
     if batch:
         perm = [*perm[1:-1], 0, perm[-1]]
@@ -68,10 +68,10 @@ def _without_transpose(m: Match, side: str) -> Replacement:
 
 
 def _is_never_empty(m: Match, side: str) -> bool:
-    """False where empty operands may come that MatMul takes and FusedMatMul does not.
+    """False if operands may be empty in a way that MatMul supports and FusedMatMul does not.
 
-    With a transposed operand onnxruntime 1.31 leaves sums of no products as they are in memory, and refuses stacks of no matrices
-    in front of a single one.
+    With a transposed operand, onnxruntime 1.31 leaves sums of no products uninitialized, and refuses an empty stack of
+    matrices before a single one.
     """
     left, right = m.matmul.inputs[:2]
     assert left is not None
@@ -91,7 +91,7 @@ _SCALE = C("scale", one=True)
 
 
 def _goes_to_products(scaling: Node) -> bool:
-    """True if nothing but products reads a result, all of which can take in the factor."""
+    """True if all readers of a result are products into which the factor can be fused."""
     out, graph = scaling.out, scaling.graph
     readers = out.consumers
     products = all(n.op in ("MatMul", "FusedMatMul") and n.graph is graph and n.ep == scaling.ep for n in readers)
@@ -109,7 +109,7 @@ def fuse_scaled_a(m: Match) -> Replacement:
     """MatMul(a * k, b)  ->  FusedMatMul<alpha = k>(a, b)
 
     Counterpart: MatMulScaleFusion
-    Differs: for double only where alpha, a float32, is exact; 0 and factors that overflow stay.
+    Differs: for double only if alpha, a float32, is exact; 0 and factors that overflow are not fused.
     """
     return _with_alpha(m, (m.inner, m.other), m.inner)
 

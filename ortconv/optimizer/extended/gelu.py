@@ -1,4 +1,4 @@
-"""Gelu and its approximations, with and without a bias, become the operators that ONNX Runtime's CPU provider has for them."""
+"""Fuses Gelu and its approximations, with and without a bias, into operators of ONNX Runtime's CPU provider."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Polynomial = dict[int, float]
 
 
 def microsoft(m: Match, op: str, inputs: list[NewInput], attrs: dict[str, Attribute] | None = None) -> New:
-    """A node of ONNX Runtime's own domain in place of a match's root."""
+    """A node of ONNX Runtime's own domain that replaces a match's root."""
     return New(op, inputs, attrs, domain=MICROSOFT, types=[m.root.out.type])
 
 
@@ -56,10 +56,10 @@ def _tanh_patterns() -> list[P]:
 
 @rule("FastGeluFusion", *_tanh_patterns())
 def fuse_fast_gelu(m: Match) -> Replacement:
-    """0.5 * x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x ^ 3)))  ->  FastGelu(x), however the cubic is written
+    """0.5 * x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x ^ 3)))  ->  FastGelu(x), for any form of the cubic
 
     Counterpart: FastGeluFusion
-    Differs: the cubic in any form, x * x * x too; the result may be returned by the graph.
+    Differs: the cubic in any form, also x * x * x; the result may be a graph output.
     """
     nodes: dict[Node, None] = {}
     constants: list[Value] = [m.half, m.one]
@@ -77,7 +77,9 @@ def _is_gelu_cubic(found: Polynomial) -> bool:
 
 
 def _is_private(nodes: dict[Node, None], reader: Node, root: Node) -> bool:
-    """True if nothing but these nodes and the reader sees what these nodes compute, and the root's provider has them all."""
+    """True if only these nodes and the reader use the values that these nodes compute, and all are assigned to the
+    root's provider.
+    """
     inside = {*nodes, reader}
     return all(
         node.ep == root.ep
@@ -89,7 +91,7 @@ def _is_private(nodes: dict[Node, None], reader: Node, root: Node) -> bool:
 def _polynomial(
     value: Value, x: Value, nodes: dict[Node, None], constants: list[Value], depth: int
 ) -> Polynomial | None:
-    """The coefficients of a value as a polynomial of x; its nodes and constants are added to those given."""
+    """The coefficients of a value as a polynomial of x. Its nodes and constants are added to those given."""
     if value is x:
         return {1: 1.0}
     number = scalar(value)
@@ -165,7 +167,7 @@ _SUM = P("Add", "x", "bias", commutative=True)
     P("FastGelu", _SUM, domain=MICROSOFT),
 )
 def fuse_bias_gelu(m: Match) -> Replacement:
-    """Gelu(x + bias)  ->  BiasGelu(x, bias); FastGelu where it is approximated by tanh
+    """Gelu(x + bias)  ->  BiasGelu(x, bias), or FastGelu if it is approximated by tanh
 
     Counterpart: BiasGeluFusion
     """

@@ -21,7 +21,7 @@ _GEMM = P(
 def fuse_rows(m: Match) -> Replacement:
     """Reshape(Gemm(Reshape(x, (-1, columns)), w, b), (..., width))  ->  MatMul(x, w) + b
 
-    Counterpart: none: ONNX Runtime goes the other way (MatMulAddFusion), which takes more nodes and no less time
+    Counterpart: none: ONNX Runtime does the reverse (MatMulAddFusion), which results in more nodes and is not faster
     """
     x: Value = m.x
     weight = m.weight.constant
@@ -48,7 +48,7 @@ def fuse_rows(m: Match) -> Replacement:
 
 
 def _restores(m: Match, x: Value, rank: int, width: int) -> bool:
-    """True if the second Reshape gives the product the leading dimensions of x; one may be what is left."""
+    """True if the second Reshape restores the leading dimensions of x; one may be -1."""
     wanted = target(m.whole)
     if wanted is None or len(wanted) != rank or wanted.count(-1) > 1 or any(x.dim(i) == 0 for i in range(rank)):
         return False

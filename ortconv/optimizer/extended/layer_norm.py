@@ -1,4 +1,4 @@
-"""LayerNormalization for operator sets that lack it, and normalization by the root mean square, in ONNX Runtime's operators."""
+"""Fuses LayerNormalization for operator sets that lack it, and RMS normalization, into ONNX Runtime's operators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from ortconv.optimizer.pattern import C, Match, P
 
 @rule("LayerNormFusion", *(r.pattern for r in basic.fuse_layer_norm))
 def fuse_layer_norm(m: Match) -> Replacement:
-    """(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) * scale  ->  LayerNormalization(x, scale), whatever the opset
+    """(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) * scale  ->  LayerNormalization(x, scale), for every
+    opset
 
     Counterpart: LayerNormFusionL2
     Differs: as for LayerNormFusion of the basic level; float32 only.
@@ -57,7 +58,7 @@ _NORM = P("LayerNormalization", "x", "scale", name="norm")
 
 @rule("ChannelNormFusion", P("Add", P("Transpose", _NORM, name="back"), C("bias"), commutative=True))
 def fuse_channel_norm_bias(m: Match) -> Replacement:
-    "Transpose(LayerNormalization(x, scale)) + bias of the channels  ->  Transpose(LayerNormalization(x, scale, bias))"
+    """Transpose(LayerNormalization(x, scale)) + bias per channel  ->  Transpose(LayerNormalization(x, scale, bias))"""
     rank = m.x.rank or 0
     last, channels = (0, *range(2, rank), 1), m.x.dim(-1) if rank > 2 else None
     if not isinstance(channels, int) or any(v is not None for v in m.norm.outputs[1:]) or m.norm.attr("axis", -1) != -1:
@@ -91,7 +92,7 @@ def fuse_root_mean_square(m: Match) -> Replacement:
     """x / Sqrt(ReduceMean(x ^ 2) + epsilon) * scale  ->  SimplifiedLayerNormalization(x, scale)
 
     Counterpart: SimplifiedLayerNormFusion
-    Differs: the square as a product, and Reciprocal in place of the division.
+    Differs: the square as a product, and Reciprocal instead of the division.
     """
     if m.scale.dtype is not DType.FLOAT or m.scale.rank != 1 or not same_dim(m.scale.dim(0), m.x.dim(-1)):
         return None
@@ -117,7 +118,7 @@ def _by_root_mean_square(m: Match, scale: NewInput) -> Replacement:
 def fuse_unscaled(m: Match) -> Replacement:
     """(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon)  ->  LayerNormalization(x, 1)
 
-    Counterpart: none: ONNX Runtime keeps products with ones, which are left out here
+    Counterpart: none: ONNX Runtime keeps products with ones, which are omitted here
     """
     return None if m.x.dtype is not DType.FLOAT else basic.normalized(m)
 

@@ -1,4 +1,4 @@
-"""The transposition of a batch of matrices that is written with the batch flattened."""
+"""Simplifies the transposition of a batch of matrices whose batch axes are flattened for it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fuse_matrix_transpose(m: Match) -> Replacement:
 
 
 def _are(stated: tuple[Element, ...], known: tuple[Element, ...], wanted: tuple[Element, ...]) -> bool:
-    """True if the dimensions are those wanted, where at most one may be what is left: one wanted as -1 is not looked at."""
+    """True if the stated dimensions are the known ones. At most one of them may be -1; it is not compared."""
     open_ended = -1 in wanted
     return all(
         w == -1 or (w is not None and w in (s, k)) or (s == -1 and not open_ended)

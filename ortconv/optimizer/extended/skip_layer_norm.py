@@ -1,4 +1,4 @@
-"""The sum of two branches and its normalization become com.microsoft:SkipLayerNormalization."""
+"""Fuses the sum of two branches and its normalization into com.microsoft:SkipLayerNormalization."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from ortconv.optimizer.engine import Context, FunctionPass, import_operators
 
 MICROSOFT = "com.microsoft"
 SUM_OUTPUT = 3
-"""The output by which SkipLayerNormalization also returns the sum."""
+"""The output in which SkipLayerNormalization also returns the sum."""
 
 
 def fuse(graph: Graph, context: Context) -> int:
-    """LayerNormalization(x + skip)  ->  SkipLayerNormalization(x, skip), which returns the sum too where others read it
+    """LayerNormalization(x + skip)  ->  SkipLayerNormalization(x, skip), which also returns the sum if it has other
+    readers
 
     Counterpart: SkipLayerNormFusion, BiasSkipLayerNormFusion (on by default there, as part of extended)
-    Differs: the sum may have other readers, rank 2 will do, and a bias may stand on either side of its addition.
-    Opt-in: smaller, but slower: two to six times the time of Add and LayerNormalization in ONNX Runtime 1.31.
+    Differs: the sum may have other readers, rank 2 is supported, and a bias may be on either side of its addition.
+    Opt-in: fewer nodes, but slower: two to six times the time of Add and LayerNormalization in ONNX Runtime 1.31.
     Also: BiasSkipLayerNormFusion
     """
     return sum(_fuse(node, context) for node in graph if node.is_op("LayerNormalization"))
@@ -45,7 +46,7 @@ def _fuse(norm: Node, context: Context) -> bool:
 
 
 def _is_supported(norm: Node, total: Value) -> bool:
-    """True if SkipLayerNormalization can do what this node does to the sum: rows of floats along the last of 2 or 3 axes."""
+    """True if SkipLayerNormalization supports this normalization: of float rows along the last of 2 or 3 axes."""
     rank = total.rank
     return (
         rank in (2, 3)
@@ -57,7 +58,7 @@ def _is_supported(norm: Node, total: Value) -> bool:
 
 
 def _with_bias(add: Node, x: Value, skip: Value) -> tuple[Node, Value, Value, Value] | None:
-    """The addition of a bias that makes x, then x without it, skip and the bias; None if x is no such sum."""
+    """The addition of a bias that computes x, then x without it, skip and the bias; None if x is no such sum."""
     inner = x.producer
     if inner is None or not inner.is_op("Add") or x is skip or x.is_output or x.consumers != [add]:
         return None

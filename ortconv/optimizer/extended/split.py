@@ -1,4 +1,4 @@
-"""Parts of a tensor that are picked one by one become Split, and rows picked by a Range become Slice."""
+"""Parts of a tensor that are selected one by one become Split, and rows selected by a Range become Slice."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import elements
 
 SPLIT_BY_INPUT = 13
-"""The operator set from which Split and Squeeze take sizes and axes as inputs."""
+"""The opset from which on Split and Squeeze have sizes and axes as inputs."""
 
 SLICE_BY_INPUTS = 10
 
 SPLIT_TYPES = frozenset({DType.FLOAT, DType.INT32, DType.INT64, DType.UINT8})
-"""Element types of the CPU kernel in all releases."""
+"""Element types that the CPU kernel supports in all releases."""
 
 
 @dataclass(frozen=True, slots=True)
 class PickedPart:
-    """A node that picks [start, end) along an axis; `drops`: it drops the axis too."""
+    """A node that selects [start, end) along an axis. If `drops`, it also removes the axis."""
 
     node: Node
     axis: int
@@ -36,13 +36,12 @@ class PickedPart:
 
 
 def fuse(graph: Graph, context: Context) -> int:
-    """Gathers and Slices that share out x along one axis  ->  Split(x), where that takes fewer nodes
+    """Gathers and Slices that select disjoint parts of x along one axis  ->  Split(x), if that needs fewer nodes
 
-    Where they leave a rest, a Slice comes before; where a Gather drops the axis, a Squeeze follows.
+    If the parts leave a rest, a Slice comes before; if a Gather removes the axis, a Squeeze follows.
 
     Counterpart: GatherSliceToSplitFusion
-    Differs: parts may leave a rest, which a Slice takes away first; opsets before 13; only where fewer nodes
-        result.
+    Differs: parts may leave a rest, which a Slice removes first; opsets before 13; only if fewer nodes result.
     """
     sources = [v for v in graph.inputs if len(v.uses) > 1]
     sources += [v for node in graph for v in node.outputs if v is not None and len(v.uses) > 1]
@@ -168,10 +167,10 @@ def _constant(graph: Graph, numbers: tuple[int, ...], near: Value) -> Value:
     P("Gather", "x", P("Range", C("start", one=True), "limit", C("step", one=True)), name="gather"),
 )
 def fuse_range(m: Match) -> Replacement:
-    """Gather(x, Range(start, limit, step))  ->  Slice(x, start, limit, axis, step), where none of them is negative
+    """Gather(x, Range(start, limit, step))  ->  Slice(x, start, limit, axis, step), if none of them is negative
 
     Counterpart: GatherToSliceFusion
-    Differs: only where no index can be negative, which Slice would count from the end; there for any range.
+    Differs: only if no index can be negative, which Slice would count from the end; there for any range.
     """
     start, step = scalar(m.start), scalar(m.step)
     if m.graph.opset() < SLICE_BY_INPUTS or m.x.rank is None or m.limit.dtype not in (DType.INT64, DType.INT32):
@@ -191,7 +190,7 @@ def fuse_range(m: Match) -> Replacement:
 
 
 def _as_vector(m: Match) -> Value | None:
-    """The limit as a tensor of rank 1, if the one is at hand from which a Squeeze or Gather makes the scalar."""
+    """The limit as a tensor of rank 1, if a Squeeze or Gather computes the scalar from one; else None."""
     limit: Value = m.limit
     node = limit.producer
     if limit.rank == 1:

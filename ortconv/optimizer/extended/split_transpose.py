@@ -1,4 +1,4 @@
-"""A transposition that ONNX Runtime's kernel can only do element by element becomes two that move blocks."""
+"""A transposition that ONNX Runtime's kernel would do element by element becomes two that move blocks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Perm = tuple[int, ...]
 
 SMALLEST_BLOCK = 8
 SMALLEST = 4096
-"""Elements below which a second node costs more than it saves."""
+"""Tensors with fewer elements are not changed: the second node would cost more than it saves."""
 
 
 def halves(perm: Perm, x: Value) -> tuple[Perm, Perm] | None:
-    """Two permutations, one after the other, that take less time than this one; None where there are none.
+    """Two consecutive permutations that together are faster than this one; None if there are none.
 
-    The kernel is fast where one axis moves past others, and where the last axis stays and is long: it copies blocks then.
-    One half brings an axis to its place at the end, or takes one from there, and the other half moves blocks.
+    The kernel is fast if one axis moves past others, and if the last axis is long and stays: then it copies blocks. One
+    of the two moves an axis to or from the end, and the other one moves blocks.
     """
     shape = x.shape
     if shape is None or len(shape) != len(perm) or x.dtype is DType.STRING or _moves_one_axis(perm):
@@ -40,7 +40,7 @@ def halves(perm: Perm, x: Value) -> tuple[Perm, Perm] | None:
 
 
 def _moves_one_axis(perm: Perm) -> bool:
-    """True if taking out one axis, or axes that stay neighbors, leaves the others in order."""
+    """True if the other axes are in order after one axis, or axes that stay neighbors, are removed."""
     starts = [axis for i, axis in enumerate(perm) if i == 0 or perm[i - 1] != axis - 1]
     rests = (starts[:i] + starts[i + 1 :] for i in range(len(starts)))
     return any(rest == sorted(rest) for rest in rests)
@@ -48,7 +48,7 @@ def _moves_one_axis(perm: Perm) -> bool:
 
 @rule("TransposeSplit", P("Transpose", "x"))
 def split_transpose(m: Match) -> Replacement:
-    """Transpose(x), where neither one axis alone moves nor the last one stays  ->  Transpose(Transpose(x))
+    """Transpose(x) that moves more than one axis, the last one included  ->  Transpose(Transpose(x))
 
     Counterpart: none: its kernel then moves elements one by one
     """

@@ -141,7 +141,7 @@ def _makes_images(node: Node) -> bool:
 
 
 class ConvForm(NamedTuple):
-    """How a blocked convolution reads its input: as an image in ONNX's layout, with one channel per filter, or in blocks."""
+    """The form in which a blocked convolution reads its input: an image in ONNX's layout, one channel per filter, or blocks."""
 
     direct: bool
     depthwise: bool
@@ -182,7 +182,7 @@ def _fits(node: Node, x: Value, filters: Tensor | None, b: Value | None) -> bool
 
 
 def _conv_form(node: Node, x: Value, filters: Sequence[int], blocks: BlockedValues) -> ConvForm | None:
-    """How a convolution reads its input; None if its groups are not whole blocks."""
+    """The form in which a convolution reads its input; None if its groups are not whole blocks."""
     group, block = node.attr("group", 1), blocks.block
     out, inner = filters[:2]
     if group == 1:

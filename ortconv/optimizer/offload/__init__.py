@@ -1,6 +1,7 @@
-"""Rewrites into standard operators in forms that an accelerator takes, between the basic level and the partitioner.
+"""Rewrites into standard operators in forms that an accelerator supports, between the basic level and the partitioner.
 
-All run only on request: by name, or where `ortconv.pipeline.maximize_offload` finds that they put more nodes on the accelerator.
+All run only on request: by name, or if `ortconv.pipeline.maximize_offload` finds that they put more nodes on the
+accelerator.
 """
 
 from __future__ import annotations
@@ -31,4 +32,4 @@ OPT_IN: tuple[FunctionPass | RulePass, ...] = (
 )
 
 INEXACT = activation.INEXACT
-"""Names of the passes that change the numbers by more than rounding does."""
+"""Names of the passes that change the numbers by more than rounding."""

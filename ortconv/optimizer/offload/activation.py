@@ -1,4 +1,4 @@
-"""Activations that NNAPI has no operation for, in terms of those that it has."""
+"""Expresses activations that NNAPI lacks by operations that it has."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from ortconv.optimizer.offload.parts import (
 from ortconv.optimizer.pattern import Match, P
 
 CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))
-"""The bounds that NNAPI clips to."""
+"""The bounds of NNAPI's clipping operations."""
 
 NEAR_ONE = 1e-6
 
 
 @rule("HardSigmoidToClip", P("HardSigmoid", "x"))
 def hard_sigmoid(m: Match) -> Replacement:
-    """HardSigmoid<alpha, beta>(x)  ->  Clip(6 * alpha * x + 6 * beta, 0, 6) / 6, without the first product where alpha is 1/6
+    """HardSigmoid<alpha, beta>(x)  ->  Clip(6 * alpha * x + 6 * beta, 0, 6) / 6, without the first product if alpha is
+    1/6
 
-    Counterpart: none: CPU kernels take HardSigmoid as it is
-    Opt-in: more nodes, which pays only where an accelerator takes them and not HardSigmoid.
+    Counterpart: none: CPU kernels support HardSigmoid
+    Opt-in: more nodes; useful only if an accelerator supports them but not HardSigmoid.
     """
     alpha, beta = float(attribute(m.root, "alpha")), float(attribute(m.root, "beta"))
     if not is_float(m.x) or not (math.isfinite(6 * alpha) and math.isfinite(6 * beta)):
@@ -46,8 +47,8 @@ def hard_sigmoid(m: Match) -> Replacement:
 def hard_swish(m: Match) -> Replacement:
     """HardSwish(x)  ->  x * (Clip(x + 3, 0, 6) / 6)
 
-    Counterpart: none: CPU kernels take HardSwish as it is
-    Opt-in: more nodes, which pays only where an accelerator takes them and not HardSwish.
+    Counterpart: none: CPU kernels support HardSwish
+    Opt-in: more nodes; useful only if an accelerator supports them but not HardSwish.
     """
     if not is_float(m.x):
         return None
@@ -55,17 +56,18 @@ def hard_swish(m: Match) -> Replacement:
 
 
 BROADCASTING_MIN = 8
-"""The operator set from which on Min and Max broadcast."""
+"""The opset from which on Min and Max broadcast."""
 
 OLDEST_WITH_ERF = 9
 
 
 @rule("ClipToMinMax", P("Clip", "x", ...))
 def clip(m: Match) -> Replacement:
-    """Clip(x, low, high)  ->  Min(Max(x, low), high), with constant bounds other than 0 and 6 or -1 and 1; Relu for Max(x, 0)
+    """Clip(x, low, high)  ->  Min(Max(x, low), high), with constant bounds other than 0 and 6 or -1 and 1; Relu for
+    Max(x, 0)
 
-    Counterpart: none: CPU kernels take Clip as it is
-    Opt-in: two nodes for one, which pays only where an accelerator takes these bounds no other way.
+    Counterpart: none: CPU kernels support Clip
+    Opt-in: two nodes instead of one; useful only if an accelerator supports these bounds in no other way.
     """
     bounds = clip_bounds(m.root)
     if bounds is None or bounds in CLIP_RANGES or not is_float(m.x):
@@ -85,8 +87,8 @@ def clip(m: Match) -> Replacement:
 def softplus(m: Match) -> Replacement:
     """Softplus(x)  ->  Relu(x) + Log(1 + Exp(-Abs(x)))
 
-    Counterpart: none: CPU kernels take Softplus as it is
-    Opt-in: more nodes, which pays only where an accelerator takes them and not Softplus.
+    Counterpart: none: CPU kernels support Softplus
+    Opt-in: more nodes; useful only if an accelerator supports them but not Softplus.
     """
     return _softplus(m.x) if is_float(m.x) else None
 
@@ -99,8 +101,8 @@ def _softplus(x: NewInput) -> New:
 def softsign(m: Match) -> Replacement:
     """Softsign(x)  ->  x / (1 + Abs(x))
 
-    Counterpart: none: CPU kernels take Softsign as it is
-    Opt-in: more nodes, which pays only where an accelerator takes them and not Softsign.
+    Counterpart: none: CPU kernels support Softsign
+    Opt-in: more nodes; useful only if an accelerator supports them but not Softsign.
     """
     return div(m.x, add(op("Abs", m.x), number(1))) if is_float(m.x) else None
 
@@ -109,8 +111,8 @@ def softsign(m: Match) -> Replacement:
 def mish(m: Match) -> Replacement:
     """Mish(x)  ->  x * Tanh(Relu(x) + Log(1 + Exp(-Abs(x))))
 
-    Counterpart: none: ONNX Runtime takes Mish as a function
-    Opt-in: more nodes, which pays only where an accelerator takes them and not Mish.
+    Counterpart: none: ONNX Runtime runs Mish as a function
+    Opt-in: more nodes; useful only if an accelerator supports them but not Mish.
     """
     return mul(m.x, op("Tanh", _softplus(m.x))) if is_float(m.x) else None
 
@@ -119,8 +121,8 @@ def mish(m: Match) -> Replacement:
 def swish(m: Match) -> Replacement:
     """Swish<alpha>(x) or QuickGelu<alpha>(x)  ->  x * Sigmoid(alpha * x)
 
-    Counterpart: none: QuickGeluFusion goes the other way
-    Opt-in: more nodes, which pays only where an accelerator takes them and not the fused operator.
+    Counterpart: none: QuickGeluFusion is the reverse
+    Opt-in: more nodes; useful only if an accelerator supports them but not the fused operator.
     """
     if not is_float(m.x):
         return None
@@ -132,8 +134,8 @@ def swish(m: Match) -> Replacement:
 def selu(m: Match) -> Replacement:
     """Selu<alpha, gamma>(x)  ->  gamma * Elu<alpha>(x)
 
-    Counterpart: none: CPU kernels take Selu as it is
-    Opt-in: two nodes for one, which pays only where an accelerator takes them and not Selu.
+    Counterpart: none: CPU kernels support Selu
+    Opt-in: two nodes instead of one; useful only if an accelerator supports them but not Selu.
     """
     alpha, gamma = float(attribute(m.root, "alpha")), float(attribute(m.root, "gamma"))
     return mul(op("Elu", m.x, alpha=alpha), number(gamma)) if is_float(m.x) else None
@@ -143,8 +145,8 @@ def selu(m: Match) -> Replacement:
 def celu(m: Match) -> Replacement:
     """Celu<alpha>(x)  ->  alpha * Elu(x / alpha)
 
-    Counterpart: none: ONNX Runtime takes Celu as it is
-    Opt-in: more nodes, which pays only where an accelerator takes them and not Celu.
+    Counterpart: none: ONNX Runtime supports Celu
+    Opt-in: more nodes; useful only if an accelerator supports them but not Celu.
     """
     alpha = float(attribute(m.root, "alpha"))
     if not is_float(m.x) or not alpha > 0:
@@ -158,8 +160,8 @@ def celu(m: Match) -> Replacement:
 def elu(m: Match) -> Replacement:
     """Elu<alpha>(x)  ->  Relu(x) + Min(alpha * (Exp(x) - 1), 0)
 
-    Counterpart: none: CPU kernels take Elu as it is
-    Opt-in: more nodes, which pays only where an accelerator takes them and not Elu: NNAPI at feature level 29.
+    Counterpart: none: CPU kernels support Elu
+    Opt-in: more nodes; useful only if an accelerator supports them but not Elu: NNAPI at feature level 29.
     """
     alpha = float(attribute(m.root, "alpha"))
     if not is_float(m.x) or not alpha >= 0 or m.graph.opset() < BROADCASTING_MIN:
@@ -184,8 +186,8 @@ def _biased(m: Match) -> NewInput:
 def gelu_by_tanh(m: Match) -> Replacement:
     """Gelu<tanh>(x) or FastGelu(x, bias)  ->  0.5 * x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))
 
-    Counterpart: none: FastGeluFusion goes the other way
-    Opt-in: more nodes, which pays only where an accelerator takes them and not the fused operator.
+    Counterpart: none: FastGeluFusion is the reverse
+    Opt-in: more nodes; useful only if an accelerator supports them but not the fused operator.
     """
     if not is_float(m.x, m.bound.get("bias")) or not _is_tanh(m):
         return None
@@ -198,8 +200,8 @@ def gelu_by_tanh(m: Match) -> Replacement:
 def gelu_by_erf(m: Match) -> Replacement:
     """Gelu(x) or BiasGelu(x, bias)  ->  0.5 * x * (1 + Erf(x / sqrt(2)))
 
-    Counterpart: none: GeluFusion goes the other way
-    Opt-in: more nodes; of use where ErfToExp takes the place of Erf.
+    Counterpart: none: GeluFusion is the reverse
+    Opt-in: more nodes; useful if ErfToExp then replaces Erf.
     """
     if not is_float(m.x, m.bound.get("bias")) or _is_tanh(m) or m.graph.opset() < OLDEST_WITH_ERF:
         return None
@@ -209,17 +211,18 @@ def gelu_by_erf(m: Match) -> Replacement:
 
 ERF_SCALE = 0.3275911
 ERF_COEFFICIENTS = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
-"""Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: off by at most 1.5e-7."""
+"""Coefficients from Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26. The absolute error is at most 1.5e-7."""
 
 STEEP = 2.0**100
 
 
 @rule("ErfToExp", P("Erf", "x"))
 def erf_by_exp(m: Match) -> Replacement:
-    """Erf(x)  ->  sign(x) * (1 - polynomial(1 / (1 + 0.3275911 * Abs(x))) * Exp(-x * x)), the sign being Clip(2^100 * x, -1, 1)
+    """Erf(x)  ->  sign(x) * (1 - polynomial(1 / (1 + 0.3275911 * Abs(x))) * Exp(-x * x)), with sign(x) as Clip(2^100 *
+    x, -1, 1)
 
-    Counterpart: none: CPU kernels take Erf as it is
-    Opt-in: absolutely off by up to 5e-7, rounding included, which relative to results near 0 is much.
+    Counterpart: none: CPU kernels support Erf
+    Opt-in: the absolute error is up to 5e-7, rounding included, which is large relative to results near 0.
     """
     if not is_float(m.x) or m.graph.opset() < 11:
         return None

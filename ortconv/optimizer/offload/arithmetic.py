@@ -1,4 +1,4 @@
-"""Elementwise arithmetic in other operators, mostly ones that older accelerators have too."""
+"""Expresses elementwise arithmetic by other operators, mostly by those that older accelerators support."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ortconv.optimizer.pattern import C, Match, P
 
 @rule("VariadicToPairs", P(("Max", "Min"), "a", "b", "c", ...), P(("Sum", "Mean"), ...))
 def pairs(m: Match) -> Replacement:
-    """Max(a, b, c)  ->  Max(Max(a, b), c); likewise Min, Sum as Add, and Mean as Add and a product
+    """Max(a, b, c)  ->  Max(Max(a, b), c); also Min, Sum as Add, and Mean as Add and a product
 
     Counterpart: none: CPU kernels take any number of inputs
-    Opt-in: more nodes, which pays only where an accelerator takes two inputs at a time.
+    Opt-in: more nodes; useful only if an accelerator supports exactly two inputs.
     """
     values = m.root.inputs
     if not is_float(*values) or any(v is None for v in values):
@@ -36,8 +36,8 @@ def pairs(m: Match) -> Replacement:
 def power(m: Match) -> Replacement:
     """Pow(x, 2)  ->  x * x, Pow(x, 3)  ->  x * x * x, Pow(x, whole number of another type)  ->  Pow(x, float)
 
-    Counterpart: none: CPU kernels take Pow as it is
-    Opt-in: pays only where an accelerator takes the other form and not this one.
+    Counterpart: none: CPU kernels support Pow
+    Opt-in: useful only if an accelerator supports the new form and not the old one.
     """
     exponent = scalar(m.exponent)
     rank = m.x.rank
@@ -54,10 +54,10 @@ def power(m: Match) -> Replacement:
 
 @rule("DivToMul", P("Div", "x", C("divisor")))
 def division(m: Match) -> Replacement:
-    """x / c  ->  x * (1 / c), where the reciprocals are exact: for powers of two
+    """x / c  ->  x * (1 / c), if the reciprocals are exact: for powers of two
 
     Counterpart: none: onnxruntime divides
-    Opt-in: pays only where an accelerator multiplies and does not divide: NNAPI at feature level 27.
+    Opt-in: useful only if an accelerator multiplies and does not divide: NNAPI at feature level 27.
     """
     if not is_float(m.x):
         return None
@@ -72,10 +72,10 @@ def division(m: Match) -> Replacement:
 
 @rule("SubToAdd", P("Sub", "a", "b"))
 def subtraction(m: Match) -> Replacement:
-    """a - b  ->  a + b * -1, the product folded where b is a constant
+    """a - b  ->  a + b * -1, with a folded product if b is constant
 
     Counterpart: none: onnxruntime subtracts
-    Opt-in: pays only where an accelerator adds and does not subtract: NNAPI at feature level 27.
+    Opt-in: useful only if an accelerator adds and does not subtract: NNAPI at feature level 27.
     """
     if not is_float(m.a):
         return None
@@ -87,8 +87,8 @@ def subtraction(m: Match) -> Replacement:
 def negation(m: Match) -> Replacement:
     """-x  ->  x * -1
 
-    Counterpart: none: CPU kernels take Neg as it is
-    Opt-in: pays only where an accelerator multiplies and has no Neg: NNAPI below feature level 29.
+    Counterpart: none: CPU kernels support Neg
+    Opt-in: useful only if an accelerator multiplies and has no Neg: NNAPI below feature level 29.
     """
     return mul(m.x, number(-1)) if is_float(m.x) else None
 
@@ -97,8 +97,8 @@ def negation(m: Match) -> Replacement:
 def magnitude(m: Match) -> Replacement:
     """Abs(x)  ->  Relu(x) + Relu(x * -1)
 
-    Counterpart: none: CPU kernels take Abs as it is
-    Opt-in: more nodes, which pays only where an accelerator has no Abs: NNAPI below feature level 29.
+    Counterpart: none: CPU kernels support Abs
+    Opt-in: more nodes; useful only if an accelerator has no Abs: NNAPI below feature level 29.
     """
     return add(op("Relu", m.x), op("Relu", mul(m.x, number(-1)))) if is_float(m.x) else None
 
@@ -107,8 +107,8 @@ def magnitude(m: Match) -> Replacement:
 def ceiling(m: Match) -> Replacement:
     """Ceil(x)  ->  Floor(x * -1) * -1
 
-    Counterpart: none: CPU kernels take Ceil as it is
-    Opt-in: more nodes, which pays only where an accelerator takes them and not Ceil.
+    Counterpart: none: CPU kernels support Ceil
+    Opt-in: more nodes; useful only if an accelerator supports them but not Ceil.
     """
     return mul(op("Floor", mul(m.x, number(-1))), number(-1)) if is_float(m.x) else None
 
@@ -117,8 +117,8 @@ def ceiling(m: Match) -> Replacement:
 def reciprocal(m: Match) -> Replacement:
     """Reciprocal(x)  ->  1 / x
 
-    Counterpart: none: CPU kernels take Reciprocal as it is
-    Opt-in: pays only where an accelerator divides and has no Reciprocal.
+    Counterpart: none: CPU kernels support Reciprocal
+    Opt-in: useful only if an accelerator divides and has no Reciprocal.
     """
     return div(number(1), m.x) if is_float(m.x) else None
 
@@ -127,8 +127,9 @@ def reciprocal(m: Match) -> Replacement:
 def cosine(m: Match) -> Replacement:
     """Cos(x)  ->  1 - 2 * Sin(x / 2)^2
 
-    Counterpart: none: CPU kernels take Cos as it is
-    Opt-in: more nodes, which pays only where an accelerator takes them and not Cos; equal but for rounding at the scale of 1.
+    Counterpart: none: CPU kernels support Cos
+    Opt-in: more nodes; useful only if an accelerator supports them but not Cos; equal except for rounding at the scale
+        of 1.
     """
     if not is_float(m.x):
         return None

@@ -1,4 +1,4 @@
-"""Convolutions, pooling, and moves between depth and space in the forms that NNAPI takes."""
+"""Convolutions, pooling, and moves between depth and space in forms that NNAPI supports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ortconv.optimizer.offload.parts import MICROSOFT, add, integers, is_float, 
 from ortconv.optimizer.pattern import C, Match, P
 
 IMAGE = 2
-"""Spatial axes of an image."""
+"""Number of spatial axes of an image."""
 
 
 # ---------------------------------------------------------------------- one spatial axis
@@ -28,10 +28,10 @@ IMAGE = 2
     P(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"), "x"),
 )
 def images_of_one_row(m: Match) -> Replacement:
-    """Conv(x, w, b) along one axis  ->  Squeeze(Conv(Unsqueeze(x), w, b)), images of one row; likewise pooling
+    """Conv(x, w, b) along one axis  ->  Squeeze(Conv(Unsqueeze(x), w, b)) on images of one row; also pooling
 
-    Counterpart: none: CPU kernels take one axis
-    Opt-in: two more nodes, which pays only where an accelerator takes images only.
+    Counterpart: none: CPU kernels support one axis
+    Opt-in: two more nodes; useful only if an accelerator supports only images.
     """
     node: Node = m.root
     if not is_float(m.x) or m.x.rank != 3 or len(node.outputs) != 1:
@@ -53,15 +53,15 @@ def images_of_one_row(m: Match) -> Replacement:
 # ---------------------------------------------------------------------- groups
 
 MOST_GROUPS = 64
-"""The largest number of convolutions that one is split into."""
+"""Maximum number of convolutions into which one is split."""
 
 
 @rule("ConvToGroups", P("Conv", "x", C("w"), C("b", optional=True)))
 def one_conv_per_group(m: Match) -> Replacement:
-    """Dilated Conv in groups of several channels  ->  Concat of a Conv for each group, each of a Slice of x
+    """Dilated Conv with groups of several channels  ->  Concat of one Conv per group, each on a Slice of x
 
-    Counterpart: none: CPU kernels take groups
-    Opt-in: more nodes, which pays only where an accelerator takes no dilation in groups.
+    Counterpart: none: CPU kernels support groups
+    Opt-in: more nodes; useful only if an accelerator does not support dilation with groups.
     """
     node, weights = m.root, m.w.constant.numpy()
     groups = node.attr("group", 1)
@@ -89,7 +89,7 @@ def one_conv_per_group(m: Match) -> Replacement:
 
 
 class _Axis(NamedTuple):
-    """One spatial axis of a ConvTranspose: input and output size, kernel with dilation, padding at its begin, taps."""
+    """One spatial axis of a ConvTranspose: input and output size, dilated kernel size, padding at the start, and taps."""
 
     size: int
     out: int
@@ -98,12 +98,12 @@ class _Axis(NamedTuple):
     taps: int
 
     def missing(self, stride: int) -> int:
-        """Rows to add at the end, in steps of the stride, so that what is kept lies inside."""
+        """Number of rows to add at the end, in steps of the stride, so that the wanted output lies inside."""
         return max(0, -(-(self.begin + self.out - (self.size + self.taps - 1) * stride) // stride))
 
 
 def _axes(node: Node, stride: int) -> list[_Axis] | None:
-    """The spatial axes; None where a size is not known."""
+    """The spatial axes; None if a size is unknown."""
     x, w = node.inputs[:2]
     source, result = None if x is None else x.static_shape, node.out.static_shape
     if source is None or result is None or w is None or w.static_shape is None:
@@ -122,7 +122,7 @@ def _axes(node: Node, stride: int) -> list[_Axis] | None:
 
 
 def _phases(weights: Array, axes: list[_Axis], stride: int, dilations: tuple[int, ...]) -> Array:
-    """Filters of a Conv that computes each phase of the output of a ConvTranspose as channels of its own, phases first."""
+    """Filters of a Conv that computes each phase of a ConvTranspose's output as separate channels, phases first."""
     channels, filters = weights.shape[:2]
     high, wide = axes
     spread = np.zeros((channels, filters, high.taps * stride, wide.taps * stride), np.float32)
@@ -133,12 +133,14 @@ def _phases(weights: Array, axes: list[_Axis], stride: int, dilations: tuple[int
 
 @rule("ConvTransposeToConv", P("ConvTranspose", "x", C("w"), C("b", optional=True)))
 def conv_transpose(m: Match) -> Replacement:
-    """ConvTranspose<stride s>(x, w, b)  ->  Slice(DepthToSpace<s>(Conv(x, w', b'))), w' holding a filter for each of s * s phases
+    """ConvTranspose<stride s>(x, w, b)  ->  Slice(DepthToSpace<s>(Conv(x, w', b'))); w' has one filter for each of s *
+    s phases
 
-    Where the kernel is no multiple of s, zeros fill the filters up; there results equal for finite x only.
+    If the kernel size is not a multiple of s, the filters are padded with zeros; the results are then equal for finite
+    x only.
 
-    Counterpart: none: CPU kernels take ConvTranspose as it is
-    Opt-in: more nodes, and more products where zeros fill filters up, which pays only where an accelerator has no ConvTranspose.
+    Counterpart: none: CPU kernels support ConvTranspose
+    Opt-in: more nodes, and more products if filters are padded; useful only if an accelerator has no ConvTranspose.
     """
     node, weights = m.root, m.w.constant.numpy()
     strides, dilations = (node.attr(name, Ints((1, 1))) for name in ("strides", "dilations"))
@@ -175,7 +177,7 @@ def _columns_first(node: Node) -> bool:
 
 
 def _order(channels: int, block: int) -> Array:
-    """For each channel of a DepthToSpace that takes depth first, the one that holds it where columns come first."""
+    """For each channel of a DepthToSpace in DCR order, the channel with the same content in CRD order."""
     return np.arange(channels).reshape(-1, block * block).T.reshape(-1)
 
 
@@ -185,10 +187,11 @@ def _order(channels: int, block: int) -> Array:
     P("DepthToSpace", "x", where=_columns_first),
 )
 def depth_first(m: Match) -> Replacement:
-    """DepthToSpace<CRD>(Conv(x, w, b))  ->  DepthToSpace<DCR>(Conv(x, w', b')), filters reordered; channels by a Gather elsewhere
+    """DepthToSpace<CRD>(Conv(x, w, b))  ->  DepthToSpace<DCR>(Conv(x, w', b')), with reordered filters; without a Conv,
+    a Gather reorders the channels
 
-    Counterpart: none: CPU kernels take both modes
-    Opt-in: of no use but for an accelerator that takes one mode only.
+    Counterpart: none: CPU kernels support both modes
+    Opt-in: useful only for an accelerator that supports only one mode.
     """
     source = m.root.inputs[0]
     block, channels = m.root.attr("blocksize", 1), None if source is None else source.dim(1)
@@ -207,8 +210,8 @@ def depth_first(m: Match) -> Replacement:
 def space_to_depth(m: Match) -> Replacement:
     """SpaceToDepth<b>(x)  ->  Concat of b * b Slices of every b-th row and column
 
-    Counterpart: none: SliceConcatToSpaceToDepthFusion goes the other way
-    Opt-in: more nodes, which pays only where an accelerator takes them and not SpaceToDepth.
+    Counterpart: none: SliceConcatToSpaceToDepthFusion is the reverse
+    Opt-in: more nodes; useful only if an accelerator supports them but not SpaceToDepth.
     """
     block = m.root.attr("blocksize", 1)
     if not is_float(m.x) or m.x.rank != 4 or m.graph.opset() < 10 or not 1 < block <= math.isqrt(MOST_GROUPS):
@@ -223,10 +226,11 @@ def space_to_depth(m: Match) -> Replacement:
 
 @rule("PoolToPlainPool", P(("MaxPool", "AveragePool"), "x"))
 def plain_pool(m: Match) -> Replacement:
-    """MaxPool or AveragePool with ceil_mode, count_include_pad or storage_order  ->  the same without, padded as far as needed
+    """MaxPool or AveragePool with ceil_mode, count_include_pad or storage_order  ->  the same without it, with padding
+    if needed
 
-    Counterpart: none: CPU kernels take all of these
-    Opt-in: of no use but for an accelerator that has only the plain form.
+    Counterpart: none: CPU kernels support all of these
+    Opt-in: useful only for an accelerator that has only the plain form.
     """
     node = m.root
     unneeded = {k for k in ("ceil_mode", "count_include_pad", "storage_order") if node.attr(k, 0)}
@@ -256,7 +260,7 @@ def plain_pool(m: Match) -> Replacement:
 
 
 def _activated(x: NewInput, name: str, params: tuple[float, ...], m: Match) -> New | None:
-    """A FusedConv's activation behind it; None for one of unknown meaning."""
+    """The activation of a FusedConv, applied to x; None if the activation is unknown."""
     if name in ("Relu", "Sigmoid", "Tanh"):
         return op(name, x)
     if name == "LeakyRelu" and len(params) == 1:
@@ -274,8 +278,8 @@ def _activated(x: NewInput, name: str, params: tuple[float, ...], m: Match) -> N
 def fused_conv(m: Match) -> Replacement:
     """FusedConv(x, w, b, z)  ->  Conv(x, w, b) + z and its activation
 
-    Counterpart: none: ConvActivationFusion and ConvAddActivationFusion go the other way
-    Opt-in: undoes a fusion, for models that were optimized for the CPU before they came here.
+    Counterpart: none: ConvActivationFusion and ConvAddActivationFusion are the reverse
+    Opt-in: undoes a fusion in models that were optimized for the CPU earlier.
     """
     attrs = {k: v for k, v in m.root.attrs.items() if not k.startswith("activation")}
     y = New("Conv", [m.x, m.w] if m.b is None else [m.x, m.w, m.b], attrs, like=m.root)

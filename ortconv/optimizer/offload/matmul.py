@@ -1,4 +1,4 @@
-"""Matrix products in the forms that NNAPI takes: two matrices, the second constant, or equally long stacks of them."""
+"""Matrix products in forms that NNAPI supports: two matrices, the second constant, or stacks of equal size."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ortconv.optimizer.pattern import C, Match, P
 
 
 def _stack_by_matrix(product: Node) -> tuple[tuple[int, ...], tuple[int, int]] | None:
-    """The shapes of a stack of matrices and of the one matrix, leading 1s left out, that it is multiplied by."""
+    """The shapes of a stack of matrices and of the single matrix by which it is multiplied, without leading 1s."""
     a, b = product.inputs
     if a is None or b is None or not is_float(a, b):
         return None
@@ -47,7 +47,7 @@ def _matrix(b: Value, shape: tuple[int, int]) -> NewInput:
 
 
 def _has_bias(product: Node) -> bool:
-    """True if the one reader adds a constant for each column, which then becomes the bias."""
+    """True if the only reader adds a constant per column, which then becomes the bias."""
     if len(product.out.uses) != 1 or product.out.is_output:
         return False
     ((reader, slot),) = product.out.uses
@@ -64,7 +64,7 @@ def by_rows(m: Match) -> Replacement:
     """MatMul(a, b) + k  ->  Reshape(Gemm(Reshape(a), b, k)), for a stack of matrices a and one constant matrix b
 
     Counterpart: MatMulAddFusion
-    Opt-in: two more nodes, which hide attention from its fusions and pay only where an accelerator takes matrices only.
+    Opt-in: two more nodes, which hide attention from its fusions; useful only if an accelerator supports only matrices.
     """
     product: Node = m.bound.get("product", m.root)
     shapes = _stack_by_matrix(product)
@@ -86,8 +86,8 @@ def by_rows(m: Match) -> Replacement:
 def by_gemm(m: Match) -> Replacement:
     """MatMul(a, b)  ->  Reshape(Gemm<transB = 1>(Reshape(a), Transpose(b))), for a computed matrix b
 
-    Counterpart: none: CPU kernels take MatMul as it is
-    Opt-in: more nodes, which pays only where an accelerator takes computed weights only as Gemm takes them.
+    Counterpart: none: CPU kernels support MatMul
+    Opt-in: more nodes; useful only if an accelerator supports computed weights only in the form of Gemm.
     """
     if m.b.constant is not None:
         return None
@@ -113,10 +113,10 @@ def by_gemm(m: Match) -> Replacement:
 def equal_ranks(m: Match) -> Replacement:
     """MatMul of stacks of matrices of different ranks, or of vectors  ->  MatMul of equal ranks, between Reshapes
 
-    A constant stack is repeated where it is the shorter one.
+    A constant stack is repeated if it is smaller than the other one.
 
-    Counterpart: none: CPU kernels take MatMul as it is
-    Opt-in: more nodes and constants, which pays only where an accelerator wants stacks of equal length.
+    Counterpart: none: CPU kernels support MatMul
+    Opt-in: more nodes and constants; useful only if an accelerator needs stacks of equal size.
     """
     left, right = m.a.static_shape, m.b.static_shape
     if not is_float(m.a, m.b) or not left or not right or 0 in (*left, *right):
@@ -147,11 +147,11 @@ def _reshaped(value: Value, shape: tuple[int, ...]) -> NewInput:
 
 
 LARGEST_REPEAT = 1 << 20
-"""Elements to which a constant may grow when it is repeated."""
+"""Maximum number of elements of a constant after repetition."""
 
 
 def _repeated(value: Value, shape: tuple[int, ...]) -> NewInput:
-    """The value in that shape, into which it broadcasts; None if it is computed and would have to be repeated."""
+    """The value repeated to a shape into which it broadcasts; None if it is computed and would have to be repeated."""
     own = value.static_shape
     if own == shape:
         return value
@@ -167,10 +167,11 @@ def _repeated(value: Value, shape: tuple[int, ...]) -> NewInput:
 
 @rule("GemmToPlainGemm", P("Gemm", "a", "b", "c?"))
 def plain_gemm(m: Match) -> Replacement:
-    """Gemm with alpha, beta, transA, a computed b or any c  ->  Gemm without, and Transpose, Mul and Add where needed
+    """Gemm with alpha, beta, transA, a computed b or any c  ->  Gemm without them, with Transpose, Mul and Add if
+    needed
 
-    Counterpart: none: CPU kernels take Gemm as it is
-    Opt-in: more nodes, which pays only where an accelerator has only the plain form.
+    Counterpart: none: CPU kernels support Gemm
+    Opt-in: more nodes; useful only if an accelerator has only the plain form.
     """
     node, out = m.root, m.root.out.static_shape
     if not is_float(m.a, m.b, m.c) or out is None or m.a.rank != 2:
@@ -199,26 +200,26 @@ def _is_plain(node: Node, alpha: float) -> bool:
 
 
 def _is_row(c: Value | None, width: int) -> bool:
-    """Whether a value has one number for each column."""
+    """True if a value has one number per column."""
     return c is not None and c.static_shape in ((width,), (1, width))
 
 
 def _weights(b: Value, alpha: float, computed: bool) -> NewInput:
-    """The second factor: scaled where it is constant, transposed where it is computed."""
+    """The second operand: scaled if it is constant, transposed if it is computed."""
     if computed:
         return transpose(b, (1, 0))
     return b if alpha == 1 or b.constant is None else rounded(alpha * wide(b), b.constant.dtype)
 
 
 def _folded(c: Value | None, beta: float, width: int, kept: Value | None) -> NewInput:
-    """A constant summand with its factor, as one number for each column; else what is `kept`."""
+    """A constant summand multiplied by beta, as one number per column; for any other summand, `kept`."""
     if c is None or c.constant is None or not broadcasts_into(c.shape, (width,)):
         return kept
     return np.broadcast_to(rounded(beta * wide(c), c.constant.dtype), (width,))  # type: ignore[arg-type]
 
 
 def _scaled(c: Value, beta: float, bias: NewInput) -> NewInput:
-    """The bias, or else the summand with its factor."""
+    """The bias if there is one, else the summand multiplied by beta."""
     if bias is not None:
         return bias
     return c if beta == 1 else mul(c, number(beta))
@@ -228,7 +229,7 @@ def _scaled(c: Value, beta: float, bias: NewInput) -> NewInput:
 
 
 def _activated(x: New, name: str, alpha: float | None, beta: float | None) -> New | None:
-    """An activation of a fused operator behind it; None for one of unknown meaning."""
+    """The activation of a fused operator, applied to x; None if the activation is unknown."""
     if name in ("Relu", "Sigmoid", "Tanh"):
         return op(name, x)
     if name == "LeakyRelu":
@@ -240,8 +241,8 @@ def _activated(x: New, name: str, alpha: float | None, beta: float | None) -> Ne
 def fused_gemm(m: Match) -> Replacement:
     """FusedGemm(a, b, c)  ->  Gemm(a, b, c) and its activation
 
-    Counterpart: none: GemmActivationFusion goes the other way
-    Opt-in: undoes a fusion, for models that were optimized for the CPU before they came here.
+    Counterpart: none: GemmActivationFusion is the reverse
+    Opt-in: undoes a fusion in models that were optimized for the CPU earlier.
     """
     attrs = {k: v for k, v in m.root.attrs.items() if not k.startswith("activation")}
     columns = m.root.out.dim(1)
@@ -256,8 +257,8 @@ def fused_gemm(m: Match) -> Replacement:
 def fused_matmul(m: Match) -> Replacement:
     """FusedMatMul<alpha, transA, transB>(a, b)  ->  alpha * MatMul(Transpose(a), Transpose(b))
 
-    Counterpart: none: MatMulTransposeFusion and MatMulScaleFusion go the other way
-    Opt-in: undoes a fusion, for models that were optimized for the CPU before they came here.
+    Counterpart: none: MatMulTransposeFusion and MatMulScaleFusion are the reverse
+    Opt-in: undoes a fusion in models that were optimized for the CPU earlier.
     """
     if any(m.root.attr(f"transBatch{side}", 0) for side in "AB"):
         return None

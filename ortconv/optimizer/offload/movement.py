@@ -1,4 +1,4 @@
-"""What moves elements, in the forms that NNAPI takes: up to rank 4, equal parts, constant padding."""
+"""Operators that move elements, in forms that NNAPI supports: up to rank 4, equal parts, constant padding."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ortconv.optimizer.offload.parts import integers, is_float, mul, number, op,
 from ortconv.optimizer.pattern import C, Match, P
 
 MOST_AXES = 4
-"""The highest rank that NNAPI takes."""
+"""Maximum rank that NNAPI supports."""
 
 # ---------------------------------------------------------------------- rank
 
 
 def _merged(shape: tuple[int, ...], perm: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """A transposition with axes of size 1 left out, and those that stay together merged: shape and permutation."""
+    """(shape, permutation) of an equivalent transposition without axes of size 1, and with axes that stay together merged."""
     order = [a for a in perm if shape[a] != 1]
     kept = sorted(order)
     runs: list[list[int]] = []
@@ -42,10 +42,11 @@ _TRANSPOSE = P("Transpose", _BEFORE, name="move")
 
 @rule("TransposeToRank4", P(RESHAPES, _TRANSPOSE, ...), _TRANSPOSE)
 def lower_transpose(m: Match) -> Replacement:
-    """Reshape(Transpose(Reshape(x))) by way of rank 5 or more  ->  the same by way of 4 at most, merging axes that stay together
+    """Reshape(Transpose(Reshape(x))) with rank 5 or more inside  ->  the same with at most rank 4, by merging axes that
+    stay together
 
-    Counterpart: none: CPU kernels take any rank
-    Opt-in: of no use but for an accelerator that takes up to rank 4 only.
+    Counterpart: none: CPU kernels support any rank
+    Opt-in: useful only for an accelerator that supports only up to rank 4.
     """
     move: Node = m.move
     between = move.inputs[0]
@@ -54,7 +55,7 @@ def lower_transpose(m: Match) -> Replacement:
     if not is_float(m.x) or shape is None or len(shape) <= MOST_AXES or out is None or 0 in shape:
         return None
     if move is m.root and not move.out.is_output and [r.op in RESHAPES for r in move.out.consumers] == [True]:
-        return None  # that Reshape is the root of the other form
+        return None  # this Reshape is the root of the other pattern
     merged, perm = _merged(shape, tuple(move.attr("perm", Ints(reversed(range(len(shape)))))))
     if len(merged) > MOST_AXES or m.x.rank is None or m.x.rank > MOST_AXES:
         return None
@@ -66,10 +67,11 @@ def lower_transpose(m: Match) -> Replacement:
 
 @rule("ConcatToRank4", P(RESHAPES, P("Concat", ..., name="concat"), ...))
 def lower_concat(m: Match) -> Replacement:
-    """Reshape(Concat(Reshape(a), Reshape(b))) by way of rank 5 or more  ->  the same by way of 3, merging the axes beside Concat's
+    """Reshape(Concat(Reshape(a), Reshape(b))) with rank 5 or more inside  ->  the same with rank 3, by merging the
+    other axes
 
-    Counterpart: none: CPU kernels take any rank
-    Opt-in: of no use but for an accelerator that takes up to rank 4 only.
+    Counterpart: none: CPU kernels support any rank
+    Opt-in: useful only for an accelerator that supports only up to rank 4.
     """
     concat: Node = m.concat
     whole, out = concat.out.static_shape, m.root.out.static_shape
@@ -90,7 +92,9 @@ def lower_concat(m: Match) -> Replacement:
 
 
 def _source(value: Value | None) -> Value | None:
-    """A value of at most rank 4 with the same elements: a constant, or what a Reshape or its like reads."""
+    """A value of at most rank 4 with the same elements: a constant, or the input of the Reshape or similar node that
+    produces it.
+    """
     if value is None or value.constant is not None:
         return value
     node = value.producer
@@ -110,8 +114,8 @@ MOST_COPIES = 64
 def expand(m: Match) -> Replacement:
     """Expand(x, shape)  ->  x * ones, which broadcasts
 
-    Counterpart: none: CPU kernels take Expand as it is
-    Opt-in: multiplies by 1, which pays only where an accelerator takes Mul and not Expand.
+    Counterpart: none: CPU kernels support Expand
+    Opt-in: multiplies by 1; useful only if an accelerator supports Mul but not Expand.
     """
     source, out = m.x.static_shape, m.root.out.static_shape
     if not is_float(m.x) or source is None or out is None or 0 in out:
@@ -123,10 +127,10 @@ def expand(m: Match) -> Replacement:
 
 @rule("TileToConcat", P("Tile", "x", C("repeats")))
 def tile(m: Match) -> Replacement:
-    """Tile(x, repeats)  ->  Concat(x, x, ...) along each axis that repeats
+    """Tile(x, repeats)  ->  Concat(x, x, ...) along each repeated axis
 
-    Counterpart: none: CPU kernels take Tile as it is
-    Opt-in: pays only where an accelerator takes Concat and not Tile.
+    Counterpart: none: CPU kernels support Tile
+    Opt-in: useful only if an accelerator supports Concat but not Tile.
     """
     repeats = ints(m.repeats)
     if not is_float(m.x) or m.x.rank is None or repeats is None or not all(1 <= r <= MOST_COPIES for r in repeats):
@@ -142,7 +146,7 @@ def tile(m: Match) -> Replacement:
 
 
 def _parts(node: Node, size: int) -> list[int] | None:
-    """How much each output of a Split gets; None where that is not known."""
+    """The size of each output of a Split; None if it is unknown."""
     count = len(node.outputs)
     stated = node.input(1)
     if stated is not None:
@@ -156,10 +160,10 @@ def _parts(node: Node, size: int) -> list[int] | None:
 
 @rule("SplitToSlices", P("Split", "x", ...))
 def split(m: Match) -> Replacement:
-    """Split(x)  ->  a Slice for each part
+    """Split(x)  ->  one Slice per part
 
-    Counterpart: none: CPU kernels take Split as it is
-    Opt-in: more nodes, which pays only where an accelerator takes equal parts only, or no Split of this version.
+    Counterpart: none: CPU kernels support Split
+    Opt-in: more nodes; useful only if an accelerator supports only equal parts, or no Split of this version.
     """
     node, rank = m.root, m.x.rank
     if not is_float(m.x) or not rank or m.graph.opset() < 10 or any(v is None for v in node.outputs):
@@ -177,8 +181,8 @@ def split(m: Match) -> Replacement:
 def slices(m: Match) -> Replacement:
     """Slice<axes, starts, ends>(x) before opset 10  ->  Gather of a range along each axis
 
-    Counterpart: none: CPU kernels take Slice as it is
-    Opt-in: pays only where an accelerator takes Gather and no Slice of this version.
+    Counterpart: none: CPU kernels support Slice
+    Opt-in: useful only if an accelerator supports Gather but no Slice of this version.
     """
     shape = m.x.static_shape
     if not is_float(m.x) or shape is None or m.graph.opset() >= 10:
@@ -194,7 +198,7 @@ def slices(m: Match) -> Replacement:
 
 
 def _padding(m: Match) -> tuple[tuple[int, ...], list[tuple[int, int]]] | None:
-    """The shape of x, and the padding at begin and end of each axis; None where that is not known."""
+    """The shape of x, and the padding at the start and end of each axis; None if they are unknown."""
     node, x = m.root, m.root.inputs[0]
     shape = None if x is None else x.static_shape
     stated = tuple(node.attr("pads", ())) if m.graph.opset() < 11 else ints(node.input(1))
@@ -222,8 +226,8 @@ def _mode(node: Node) -> str:
 def mirrored(m: Match) -> Replacement:
     """Pad<reflect, edge or wrap>(x)  ->  Gather along each padded axis
 
-    Counterpart: none: CPU kernels take every mode
-    Opt-in: pays only where an accelerator pads by a constant only.
+    Counterpart: none: CPU kernels support every mode
+    Opt-in: useful only if an accelerator supports only constant padding.
     """
     mode, found = _mode(m.root), _padding(m)
     if found is None or mode not in ("reflect", "edge", "wrap"):
@@ -241,7 +245,7 @@ def mirrored(m: Match) -> Replacement:
 
 
 def _filling(m: Match) -> float | None:
-    """What a Pad fills up with, where that is a constant."""
+    """The constant value of a Pad; None if it is computed."""
     if m.graph.opset() < 11:
         return float(m.root.attr("value", 0.0))
     value = m.root.input(2)
@@ -250,10 +254,10 @@ def _filling(m: Match) -> float | None:
 
 @rule("PadToPlainPad", P("Pad", "x", ...))
 def plain_pad(m: Match) -> Replacement:
-    """Pad of some axes, by less than nothing, or with its value left out by name  ->  Slice(x), and Pad of all axes
+    """Pad of some axes, by negative amounts, or with an empty name for its value  ->  Slice(x), and Pad of all axes
 
-    Counterpart: none: CPU kernels take these forms
-    Opt-in: of no use but for an accelerator that has only the plain form.
+    Counterpart: none: CPU kernels support these forms
+    Opt-in: useful only for an accelerator that has only the plain form.
     """
     node, found, value = m.root, _padding(m), _filling(m)
     if found is None or value is None or _mode(node) != "constant" or m.graph.opset() < 11:
@@ -280,8 +284,8 @@ LARGEST_FILLING = 1 << 20
 def filled(m: Match) -> Replacement:
     """Pad<constant>(x)  ->  Concat with constants along each padded axis
 
-    Counterpart: none: CPU kernels take Pad as it is
-    Opt-in: adds constants, which pays only where an accelerator takes Concat and no Pad of this version.
+    Counterpart: none: CPU kernels support Pad
+    Opt-in: adds constants; useful only if an accelerator supports Concat but no Pad of this version.
     """
     found, value = _padding(m), _filling(m)
     if found is None or value is None or _mode(m.root) != "constant":
@@ -308,8 +312,8 @@ LONGEST_SUM = 512
 def cumulative(m: Match) -> Replacement:
     """CumSum(x)  ->  MatMul(x, triangle of ones), between Transposes unless the axis is the last
 
-    Counterpart: none: CPU kernels take CumSum as it is
-    Opt-in: as many products as the axis is long for each sum; an infinite element makes all of its row NaN.
+    Counterpart: none: CPU kernels support CumSum
+    Opt-in: for each sum as many products as the axis has elements; an infinite element makes its whole row NaN.
     """
     rank = m.x.rank
     if not is_float(m.x) or rank is None or rank < 2:

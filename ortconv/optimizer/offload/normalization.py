@@ -1,4 +1,4 @@
-"""Normalizations, reductions and softmax in the parts that NNAPI takes."""
+"""Normalizations, reductions and softmax as combinations of operators that NNAPI supports."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _centered(x: NewInput, axes: Sequence[int], epsilon: float, graph: Graph) ->
 
 
 def _root(x: NewInput, axes: Sequence[int], epsilon: float, graph: Graph) -> New:
-    """The square root of the mean of squares and epsilon."""
+    """The square root of the mean of squares plus epsilon."""
     return op("Sqrt", add(mean(mul(x, x), axes, graph), number(epsilon)))
 
 
@@ -49,8 +49,8 @@ def _only_first(m: Match) -> bool:
 def layer_norm(m: Match) -> Replacement:
     """LayerNormalization(x, scale, bias)  ->  (x - mean) / Sqrt(ReduceMean((x - mean)^2) + epsilon) * scale + bias
 
-    Counterpart: none: LayerNormFusion goes the other way
-    Opt-in: more nodes, which pays only where an accelerator takes them and not LayerNormalization.
+    Counterpart: none: LayerNormFusion is the reverse
+    Opt-in: more nodes; useful only if an accelerator supports them but not LayerNormalization.
     """
     rank = m.x.rank
     if not is_float(m.x, m.scale, m.bias) or not rank or not _only_first(m):
@@ -66,8 +66,8 @@ def layer_norm(m: Match) -> Replacement:
 def rms_norm(m: Match) -> Replacement:
     """RMSNormalization(x, scale)  ->  x / Sqrt(ReduceMean(x * x) + epsilon) * scale
 
-    Counterpart: none: SimplifiedLayerNormFusion goes the other way
-    Opt-in: more nodes, which pays only where an accelerator takes them and not the fused operator.
+    Counterpart: none: SimplifiedLayerNormFusion is the reverse
+    Opt-in: more nodes; useful only if an accelerator supports them but not the fused operator.
     """
     rank = m.x.rank
     if not is_float(m.x, m.scale) or not rank or not _only_first(m):
@@ -80,8 +80,8 @@ def rms_norm(m: Match) -> Replacement:
 def instance_norm(m: Match) -> Replacement:
     """InstanceNormalization(x, scale, bias)  ->  (x - mean) / Sqrt(ReduceMean((x - mean)^2) + epsilon) * scale + bias
 
-    Counterpart: none: CPU kernels take InstanceNormalization as it is
-    Opt-in: more nodes, which pays only where an accelerator takes them and not InstanceNormalization.
+    Counterpart: none: CPU kernels support InstanceNormalization
+    Opt-in: more nodes; useful only if an accelerator supports them but not InstanceNormalization.
     """
     rank = m.x.rank
     if not is_float(m.x) or rank is None or rank < 3:
@@ -97,8 +97,8 @@ def instance_norm(m: Match) -> Replacement:
 def group_norm(m: Match) -> Replacement:
     """GroupNormalization(x, scale, bias)  ->  Reshape(normalized Reshape(x) of groups) * scale + bias
 
-    Counterpart: none: ONNX Runtime takes GroupNormalization as a function
-    Opt-in: more nodes, which pays only where an accelerator takes them and not GroupNormalization.
+    Counterpart: none: ONNX Runtime runs GroupNormalization as a function
+    Opt-in: more nodes; useful only if an accelerator supports them but not GroupNormalization.
     """
     shape = m.x.static_shape
     groups = m.root.attr("num_groups", 0)
@@ -123,7 +123,7 @@ def _per_channel(value: Value, repeats: int, rank: int) -> NewInput:
 
 
 def _reduced(m: Match) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The shape and the sorted axes of a reduction that has all it needs known, none of it empty."""
+    """The shape and the sorted axes of a reduction if both are known and not empty; else None."""
     x: Value | None = m.root.inputs[0]
     shape = None if x is None else x.static_shape
     axes = axes_of(m.root)
@@ -142,10 +142,10 @@ def _summed(m: Match, x: NewInput, shape: tuple[int, ...], axes: tuple[int, ...]
 
 @rule("ReduceToMean", P(("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSum"), "x", ...))
 def reduction(m: Match) -> Replacement:
-    """ReduceSum(x)  ->  ReduceMean(x) * count; likewise ReduceSumSquare, ReduceL1, ReduceL2 and ReduceLogSum
+    """ReduceSum(x)  ->  ReduceMean(x) * count; also ReduceSumSquare, ReduceL1, ReduceL2 and ReduceLogSum
 
-    Counterpart: none: CPU kernels take these reductions as they are
-    Opt-in: more nodes, which pays only where an accelerator has ReduceMean and no other reduction.
+    Counterpart: none: CPU kernels support these reductions
+    Opt-in: more nodes; useful only if an accelerator supports ReduceMean and no other reduction.
     """
     found = _reduced(m)
     if found is None:
@@ -162,18 +162,18 @@ def reduction(m: Match) -> Replacement:
 
 
 def _largest(x: NewInput, rows: int, columns: int) -> New:
-    """The largest of each row, as [1, rows, 1, 1]."""
+    """The largest element of each row, as [1, rows, 1, 1]."""
     return op("GlobalMaxPool", reshape(x, (1, rows, columns, 1)))
 
 
 @rule("ReduceMaxToPool", P(("ReduceMax", "ReduceMin"), "x", ...))
 def reduced_max(m: Match) -> Replacement:
-    """ReduceMax(x)  ->  Reshape(GlobalMaxPool(Reshape(x))), behind a Transpose unless the axes are the last
+    """ReduceMax(x)  ->  Reshape(GlobalMaxPool(Reshape(x))), after a Transpose unless the axes are the last
 
-    Likewise ReduceMin, with signs changed before and behind.
+    Also ReduceMin, with the signs changed before and after.
 
-    Counterpart: none: CPU kernels take these reductions as they are
-    Opt-in: more nodes, which pays only where an accelerator has pooling and not these reductions.
+    Counterpart: none: CPU kernels support these reductions
+    Opt-in: more nodes; useful only if an accelerator supports pooling but not these reductions.
     """
     found = _reduced(m)
     if found is None:
@@ -199,7 +199,9 @@ def reduced_max(m: Match) -> Replacement:
 
 
 def _rows(m: Match) -> tuple[tuple[int, ...], int, int] | None:
-    """The shape of x and the rows and columns that a softmax takes it for; None where its axis lies amidst others."""
+    """The shape of x, and the number of rows and columns of a softmax over it; None if other axes lie on both sides of
+    the softmax axis.
+    """
     shape = m.x.static_shape
     if not is_float(m.x) or not shape or 0 in shape:
         return None
@@ -212,10 +214,10 @@ def _rows(m: Match) -> tuple[tuple[int, ...], int, int] | None:
 
 @rule("SoftmaxToRows", P("Softmax", "x"))
 def softmax_of_rows(m: Match) -> Replacement:
-    """Softmax(x)  ->  Reshape(Softmax<1>(Reshape(x))) of a matrix, where the axis is the last
+    """Softmax(x)  ->  Reshape(Softmax<1>(Reshape(x))) of a matrix, if the axis is the last
 
-    Counterpart: none: CPU kernels take any rank
-    Opt-in: more nodes, which pays only where an accelerator takes matrices only: NNAPI below feature level 29.
+    Counterpart: none: CPU kernels support any rank
+    Opt-in: more nodes; useful only if an accelerator supports only matrices: NNAPI below feature level 29.
     """
     found = _rows(m)
     if found is None or len(found[0]) == 2:
@@ -226,10 +228,10 @@ def softmax_of_rows(m: Match) -> Replacement:
 
 @rule("SoftmaxToLastAxis", P(("Softmax", "LogSoftmax"), "x"))
 def softmax_of_last_axis(m: Match) -> Replacement:
-    """Softmax(x) along another axis  ->  Transpose(Softmax(Transpose(x))) along the last; likewise LogSoftmax
+    """Softmax(x) along another axis  ->  Transpose(Softmax(Transpose(x))) along the last; also LogSoftmax
 
-    Counterpart: none: CPU kernels take any axis
-    Opt-in: two more nodes, which pays only where an accelerator takes the last axis only: NNAPI below feature level 29.
+    Counterpart: none: CPU kernels support any axis
+    Opt-in: two more nodes; useful only if an accelerator supports only the last axis: NNAPI below feature level 29.
     """
     rank = m.x.rank
     if not is_float(m.x) or not rank or since_version(m.root) < 13:
@@ -244,10 +246,10 @@ def softmax_of_last_axis(m: Match) -> Replacement:
 
 @rule("LogSoftmaxToParts", P("LogSoftmax", "x"))
 def log_softmax(m: Match) -> Replacement:
-    """LogSoftmax(x)  ->  d - Log(sum of Exp(d)), d being x less the largest, where the axis is the last
+    """LogSoftmax(x)  ->  d - Log(sum of Exp(d)) with d = x - max(x), if the axis is the last
 
-    Counterpart: none: CPU kernels take LogSoftmax as it is
-    Opt-in: more nodes, which pays only where an accelerator takes them and not LogSoftmax.
+    Counterpart: none: CPU kernels support LogSoftmax
+    Opt-in: more nodes; useful only if an accelerator supports them but not LogSoftmax.
     """
     found = _rows(m)
     if found is None:

@@ -1,4 +1,4 @@
-"""Nodes that rewrites are built from, in the form that the graph's operator set wants them."""
+"""Nodes for the results of rewrites, in the form that the graph's operator set needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
 def passes(*rules: tuple[EngineRule, ...]) -> tuple[RulePass, ...]:
-    """A pass for each rule, so that each can be chosen alone; rules of one name share theirs."""
+    """One pass per rule name, so that each can be selected on its own; rules with the same name share a pass."""
     by_name: dict[str, list[EngineRule]] = {}
     for group in rules:
         for r in group:
@@ -28,7 +28,7 @@ def passes(*rules: tuple[EngineRule, ...]) -> tuple[RulePass, ...]:
 
 
 def is_float(*values: Value | None) -> bool:
-    """True if the values that are there are float32, the only float type that NNAPI computes in."""
+    """True if the values that are present are float32, the only float type in which NNAPI computes."""
     return all(v is None or v.dtype is DType.FLOAT for v in values)
 
 
@@ -68,7 +68,7 @@ def clip6(x: NewInput, graph: Graph) -> New:
 
 
 def summand(c: NewInput, columns: int, graph: Graph) -> list[NewInput]:
-    """The third operand of a Gemm, if any: zeros for no c where the operator set demands one."""
+    """The third operand of a Gemm as a list: empty without c, or zeros if the operator set requires an operand."""
     if c is None and graph.opset() < 11:
         return [np.zeros(columns, np.float32)]
     return [] if c is None else [c]
@@ -103,7 +103,7 @@ def sliced(
 
 
 def trailing(value: Value | None, rank: int) -> NewInput:
-    """A vector of channels in the shape [C, 1, ...] that broadcasts along axis 1 of that rank; None where it is no vector."""
+    """A vector of channels as [C, 1, ...], which broadcasts along axis 1 of a tensor of this rank; None if it is no vector."""
     if value is None or value.rank != 1:
         return None
     ones = (1,) * (rank - 2)

@@ -1,4 +1,4 @@
-"""Quantized operators in the forms that NNAPI takes: by another quantized operator, or in float between quantizers."""
+"""Quantized operators in forms that NNAPI supports: as another quantized operator, or in float between quantizers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ortconv.optimizer.pattern import Match, P
 
 FLOAT_OPS = named(
     Trait.QDQ, Trait.DQ,
-    but=("Conv",  # too slow in float to be worth it
-         "Split",  # has a rule of its own
-         "ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",  # put out no quantized values
-         # accelerators take none of these in float either
+    but=("Conv",  # too slow in float
+         "Split",  # has its own rule
+         "ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",  # return no quantized values
+         # accelerators do not support these in float either
          "Asin", "Atan", "Einsum", "GatherElements", "GridSample", "LpNormalization", "ReduceProd", "Round", "Sign", "TopK",
          "Where"),
 )  # fmt: skip
-"""Operators between quantizers that accelerators may take in float."""
+"""Operators between quantizers that accelerators may support in float."""
 
 
 _DQ = P("DequantizeLinear", "q", "scale", "zero", name="dq")
@@ -33,10 +33,10 @@ def _is_constant(*values: Value | None) -> bool:
 
 @rule("QDQReshapes", P("QuantizeLinear", P(("Flatten", "Squeeze", "Unsqueeze"), _DQ, ..., name="move"), "s", "z"))
 def quantized_reshape(m: Match) -> Replacement:
-    """QuantizeLinear(Flatten(DequantizeLinear(q)))  ->  the same around a Reshape; likewise Squeeze and Unsqueeze
+    """QuantizeLinear(Flatten(DequantizeLinear(q)))  ->  the same around a Reshape; also Squeeze and Unsqueeze
 
     Counterpart: none: ONNX Runtime drops the quantizers
-    Opt-in: of no use but for an accelerator that takes Reshape alone of these in 8 bits.
+    Opt-in: useful only for an accelerator that supports only Reshape of these in 8 bits.
     """
     shape = m.move.out.static_shape
     if shape is None or 0 in shape or m.move.domain:
@@ -46,10 +46,11 @@ def quantized_reshape(m: Match) -> Replacement:
 
 @rule("QDQMatMulToRows", P("QuantizeLinear", P("MatMul", _DQ, _WEIGHTS, name="product"), "s", "z"))
 def quantized_rows(m: Match) -> Replacement:
-    """MatMul(a, b) between quantizers  ->  MatMul of matrices between Reshapes, all of them between quantizers, for constant b
+    """MatMul(a, b) between quantizers  ->  MatMul of matrices between Reshapes, all of them between quantizers, for
+    constant b
 
-    Counterpart: none: CPU kernels take stacks of matrices
-    Opt-in: more nodes, which pays only where an accelerator takes matrices only.
+    Counterpart: none: CPU kernels support stacks of matrices
+    Opt-in: more nodes; useful only if an accelerator supports only matrices.
     """
     left, right = m.dq.out.static_shape, m.weights.out.static_shape
     if left is None or right is None or len(left) < 3 or len(right) != 2 or 0 in (*left, *right):
@@ -70,16 +71,17 @@ def _feeds_quantizers(node: Node) -> bool:
 
 
 def _apart(node: Node, dq: Node) -> list[NewInput]:
-    """The inputs of an operator, the first of them through an Identity."""
+    """The inputs of an operator, with the first one passed through an Identity."""
     return [op("Identity", dq.out), *node.inputs[1:]]
 
 
 @rule("QDQToFloat", P("QuantizeLinear", P(FLOAT_OPS, P("DequantizeLinear", ..., name="dq"), ..., name="float"), ...))
 def in_float(m: Match) -> Replacement:
-    """Operator between quantizers  ->  the same behind an Identity, which parts it from them: it computes in float
+    """Operator between quantizers  ->  the same after an Identity, which separates it from them, so that it computes in
+    float
 
     Counterpart: none: CPU kernels compute in 8 bits
-    Opt-in: float for 8 bits, which pays only where an accelerator takes the one and not the other.
+    Opt-in: float instead of 8 bits; useful only if an accelerator supports the operator in float only.
     """
     if m.float.domain or len(m.float.outputs) != 1 or m.dq.input(0).dtype not in (DType.UINT8, DType.INT8):
         return None
@@ -89,7 +91,7 @@ def in_float(m: Match) -> Replacement:
 
 @rule("QDQToFloat", P("Split", P("DequantizeLinear", ..., name="dq"), ..., where=_feeds_quantizers))
 def parts_in_float(m: Match) -> Replacement:
-    """Split between quantizers  ->  the same behind an Identity"""
+    """Split between quantizers  ->  the same after an Identity"""
     count = len(m.root.outputs)
     types = [None if v is None else v.type for v in m.root.outputs]
     y = New("Split", _apart(m.root, m.dq), outputs=count, like=m.root, types=types)

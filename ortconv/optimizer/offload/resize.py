@@ -1,4 +1,4 @@
-"""Resizing in the forms that NNAPI takes."""
+"""Resizing in forms that NNAPI supports."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ortconv.optimizer.offload.parts import integers, is_float, op, passes
 from ortconv.optimizer.pattern import Match, P
 
 OPTIONAL_SCALES = 13
-"""The operator set from which on Resize may leave out its region of interest and its scales."""
+"""The opset from which on a Resize may omit its region of interest and its scales."""
 
 Coordinate = Callable[[Array, float, int, int], Array]
-"""coordinate(index in the output, scale, input size, output size): where that lies in the input."""
+"""coordinate(output index, scale, input size, output size) returns the position in the input."""
 
 COORDINATES: dict[str, Coordinate] = {
     "half_pixel": lambda o, scale, n, k: (o + 0.5) / scale - 0.5,
@@ -42,13 +42,13 @@ def _floats(node: Node, slot: int) -> tuple[float, ...] | None:
 
 
 def _is_empty(node: Node, slot: int) -> bool:
-    """True for an absent input or a constant without elements, which means the same."""
+    """True for an absent input or a constant without elements, which have the same meaning."""
     value = node.input(slot)
     return value is None or (value.constant is not None and value.constant.size == 0)
 
 
 def _scales(node: Node) -> list[float] | None:
-    """The scale of every axis of a Resize or Upsample; None where that is not known."""
+    """The scale of every axis of a Resize or Upsample; None if it is unknown."""
     x = node.inputs[0]
     shape, out = None if x is None else x.static_shape, node.out.static_shape
     if shape is None or out is None or 0 in shape or 0 in out:
@@ -76,14 +76,16 @@ def _version(node: Node) -> int:
 
 
 def _sources(node: Node, coordinates: str, rounding: str) -> list[Array] | None:
-    """For each axis, the index in the input that each index in the output takes; None where rounding could go either way."""
+    """For each axis, the input index of each output index; None if a position is so close to a tie that rounding could
+    go either way.
+    """
     x, scales = node.inputs[0], _scales(node)
     if x is None or scales is None or x.static_shape is None or node.out.static_shape is None:
         return None
     if coordinates not in COORDINATES or rounding not in ROUNDINGS:
         return None
     if x.static_shape == node.out.static_shape:
-        return [np.arange(n) for n in x.static_shape]  # ONNX Runtime copies these, whatever the scales
+        return [np.arange(n) for n in x.static_shape]  # ONNX Runtime copies the elements, whatever the scales
     found = []
     for n, k, scale in zip(x.static_shape, node.out.static_shape, scales, strict=True):
         exact, single = (
@@ -103,7 +105,7 @@ def _place(coordinates: str, size: int, scale: float, n: int, dtype: type) -> Ar
 
 
 def _nearest(node: Node) -> list[Array] | None:
-    """The sources of a Resize or Upsample by nearest neighbors."""
+    """The input indices of a Resize or Upsample with nearest neighbors, for each axis; None if unknown."""
     if attribute(node, "mode") != "nearest" or node.attr("antialias", 0):
         return None
     if node.op == "Upsample" or _version(node) < 11:
@@ -119,12 +121,13 @@ def _same(a: list[Array] | None, b: list[Array] | None) -> bool:
 
 @rule("ResizeToPlainResize", P("Resize", "x", ..., where=lambda node: node.graph is not None and _version(node) >= 11))
 def plain_resize(m: Match) -> Replacement:
-    """Resize with empty inputs, of some axes, or in coordinates that come to the same here as plainer ones  ->  Resize in these
+    """Resize with empty inputs, of some axes, or in coordinates that are here equal to plainer ones  ->  Resize in the
+    plain form
 
-    Nearest neighbors become asymmetric and rounded down; pytorch_half_pixel becomes half_pixel where no axis shrinks to 1.
+    Nearest neighbors become asymmetric and rounded down; pytorch_half_pixel becomes half_pixel if no axis shrinks to 1.
 
-    Counterpart: none: CPU kernels take every form
-    Opt-in: of no use but for an accelerator that has only the plain forms.
+    Counterpart: none: CPU kernels support every form
+    Opt-in: useful only for an accelerator that has only the plain forms.
     """
     node, shape, out = m.root, m.x.static_shape, m.root.out.static_shape
     scales, coordinates = _scales(node), attribute(node, "coordinate_transformation_mode")
@@ -143,7 +146,7 @@ def plain_resize(m: Match) -> Replacement:
 
 
 def _plain_attributes(node: Node, shape: Sequence[int], out: Sequence[int]) -> dict[str, Attribute]:
-    """The attributes without axes, in plainer coordinates where these come to the same."""
+    """The attributes without axes, and in plainer coordinates if these are equal."""
     attrs: dict[str, Attribute] = {k: v for k, v in node.attrs.items() if k != "axes"}
     if attribute(node, "mode") == "nearest":
         if _same(_nearest(node), _sources(node, "asymmetric", "floor")):
@@ -163,8 +166,8 @@ def _is_empty_constant(value: Value | None) -> bool:
 def nearest(m: Match) -> Replacement:
     """Resize<nearest>(x) or Upsample<nearest>(x)  ->  Gather of the nearest elements along each axis
 
-    Counterpart: none: CPU kernels take Resize as it is
-    Opt-in: more nodes, which pays only where an accelerator takes Gather and not this Resize.
+    Counterpart: none: CPU kernels support Resize
+    Opt-in: more nodes; useful only if an accelerator supports Gather but not this Resize.
     """
     found = _nearest(m.root) if is_float(m.x) else None
     if found is None:

@@ -1,4 +1,6 @@
-"""int8 activations become uint8: every tensor and its zero point moved up by 128. The real numbers stay the same."""
+"""Converts int8 activations to uint8: every tensor and its zero point increase by 128. The represented real numbers
+stay the same.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,18 @@ NAME = "SignedToUnsigned"
 STEP = 128
 
 PASSING = frozenset((*named(Trait.MOVES, Trait.JOINS), "MaxPool"))
-"""Operators whose results are elements of their first input, of any type; with Concat, of all inputs."""
+"""Operators whose results are elements of their first input, of any type; for Concat, of all inputs."""
 
 
 class Edge(NamedTuple):
-    """A tensor that a node makes or reads, and the slot of its zero point, None where the node has no use for one."""
+    """A tensor that a node produces or reads, and the slot of its zero point; None if the node has no such input."""
 
     value: Value
     zero: int | None
 
 
 class Edit(NamedTuple):
-    """What a tensor or an input was before."""
+    """The state of a tensor or an input before a change."""
 
     value: Value | None
     type: ValueType | None
@@ -38,7 +40,7 @@ class Edit(NamedTuple):
 
 
 def _edges(node: Node) -> list[Edge] | None:
-    """The tensors that have to change type together at a node; None for a node that takes none."""
+    """The tensors that must change type together at a node; None if a node does not support the change."""
     if node.op in ("QuantizeLinear", "DequantizeLinear"):
         value = node.out if node.op == "QuantizeLinear" else node.inputs[0]
         return None if value is None or node.attr("output_dtype", 0) else [Edge(value, 2)]
@@ -52,7 +54,7 @@ def _edges(node: Node) -> list[Edge] | None:
         return None
     read = [Edge(v, 3 * i + 2) for i in range(count) if (v := node.inputs[3 * i]) is not None]
     if node.op in ("QLinearConv", "QLinearMatMul") and read[-1].value.const is not None:
-        del read[-1]  # weights may be signed beside unsigned activations
+        del read[-1]  # weights may be signed although the activations are unsigned
     return [*read, Edge(node.out, 3 * count + 1)]
 
 
@@ -61,7 +63,7 @@ def _is_signed(value: Value) -> bool:
 
 
 def _neighbors(value: Value, graph: Graph) -> Iterator[Node | None]:
-    """The nodes at both ends of a tensor; None for an end that is none of this graph's nodes."""
+    """The nodes at both ends of a tensor; None for an end outside this graph's nodes."""
     yield value.producer
     for user, _ in value.uses:
         yield user if user.graph is graph else None
@@ -70,7 +72,9 @@ def _neighbors(value: Value, graph: Graph) -> Iterator[Node | None]:
 
 
 def _component(start: Value, graph: Graph) -> tuple[list[Value], dict[tuple[Node, int], Value]] | None:
-    """The tensors that have to change with one, and the zero points; None where something around them cannot change."""
+    """The tensors that must change together with `start`, and their zero points; None if a node around them does not
+    support the change.
+    """
     values, zeros, stack = {start: None}, dict[tuple[Node, int], Value](), [start]
     fits = True
     while stack:
@@ -96,7 +100,7 @@ def _component(start: Value, graph: Graph) -> tuple[list[Value], dict[tuple[Node
 
 
 def shift(graph: Graph) -> list[Edit]:
-    """Make all int8 activations uint8 that can be; what `undo` needs to take that back."""
+    """Change all int8 activations to uint8 that can change. Return the edits that `undo` needs."""
     edits: list[Edit] = []
     done: set[Value] = set()
     raised: dict[Value, Value] = {}
@@ -120,7 +124,7 @@ def shift(graph: Graph) -> list[Edit]:
 
 
 def undo(edits: list[Edit]) -> None:
-    """Take back what `shift` did."""
+    """Undo the changes of `shift`."""
     for edit in reversed(edits):
         if edit.value is not None:
             edit.value.retype(edit.type)
@@ -129,7 +133,7 @@ def undo(edits: list[Edit]) -> None:
 
 
 def tell(edits: list[Edit], context: Context) -> int:
-    """Note each tensor that was changed in the trace; their number."""
+    """Add each changed tensor to the trace. Return their number."""
     makers = [e.value.producer for e in edits if e.value is not None and e.value.producer is not None]
     for node in makers:
         context.record(NAME, node.label, 0)
@@ -137,11 +141,11 @@ def tell(edits: list[Edit], context: Context) -> int:
 
 
 def make_unsigned(graph: Graph, context: Context) -> int:
-    """int8 activations  ->  uint8, with zero points greater by 128, where their makers and readers take both
+    """int8 activations  ->  uint8, with zero points increased by 128, if their producers and readers support both
 
     Counterpart: QDQS8ToU8Transformer
-    Differs: tensors between any quantized operators, not only those behind constants; weights stay as they are.
-    Opt-in: kernels of ARM processors are faster on int8; pays only where an accelerator takes uint8 only.
+    Differs: tensors between any quantized operators, not only those after constants; weights are unchanged.
+    Opt-in: kernels of ARM processors are faster on int8; useful only if an accelerator supports only uint8.
     """
     return 0 if context.exhausted or graph.owner is not None else tell(shift(graph), context)
 

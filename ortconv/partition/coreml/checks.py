@@ -59,7 +59,7 @@ def readable(unit: NodeUnit, target: Target, empty: bool) -> Objections:
 
 
 def static(unit: NodeUnit, target: Target) -> Objections:
-    """The first input must have a static shape."""
+    """Require a static shape of the first input."""
     value = unit.input(0)
     if value is not None and value.shape is not None and value.static_shape is None and not target.coreml_static_inputs:
         yield dynamic(value, target.name, "every dimension here")

@@ -94,7 +94,7 @@ def pad_amounts(unit: NodeUnit, target: Target) -> Objections:
 
 
 def pad_form(unit: NodeUnit, target: Target) -> Objections:
-    """Require rank 2 and an explicit constant_value in NeuralNetwork format. In mode reflect, amounts must be less than the
+    """Require rank 2 or more and an explicit constant_value in NeuralNetwork format. In mode reflect, amounts must be less than the
     dimension.
     """
     shape, pads = unit.shape(0), numbers(unit, 1)

@@ -17,9 +17,9 @@ MAX_SINCE_VERSION = 27
 class NnapiRow:
     """The requirements of an operator.
 
-    `since` is the least since_version, and `level` the least feature level, or a function of the unit. `types` checks the element
-    types of a single node, `qdq` those of a QDQ group (None refuses groups), and `check` everything else. `runtime` checks what
-    NNAPI itself refuses although ONNX Runtime's execution provider takes the node.
+    `since` is the least since_version, and `level` the least feature level, or a function of the unit. `types` checks
+    the element types of a single node, `qdq` those of a QDQ group (None refuses groups), and `check` everything else.
+    `runtime` checks for uses that NNAPI itself refuses although ONNX Runtime's execution provider takes the node.
     """
 
     op: str

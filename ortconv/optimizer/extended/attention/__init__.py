@@ -1,4 +1,4 @@
-"""Attention of transformers: positions, shared heads, packed projections, and the fused operators."""
+"""Fusions for the attention of transformers: positions, shared heads, packed projections, and the fused operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention that is spelled out becomes com.microsoft:Attention, or MultiHeadAttention where the projections stay apart."""
+"""Fuses the nodes of attention into com.microsoft:Attention, or into MultiHeadAttention if the projections stay separate."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def fuse(graph: Graph, context: Context) -> int:
     """Softmax(q k^T * scale + bias) v over heads  ->  Attention or MultiHeadAttention
 
     Counterpart: AttentionFusion
-    Differs: opset 13 and later, and static shapes, where there opset 11 and 12 with symbolic shapes match;
-        MultiHeadAttention where query, key and value do not come from one tensor; heads in one axis with the batch; keys and
-        values joined with earlier ones. With these, a guard that makes rows without a key zero becomes one behind the attention:
-        NaN among earlier keys alone then reaches the result.
+    Differs: opset 13 and later, and static shapes, while ONNX Runtime matches opset 11 and 12 with symbolic shapes;
+        MultiHeadAttention if query, key and value do not come from one tensor; heads in one axis with the batch; keys
+        and values concatenated with earlier ones. With a past, a guard that sets rows without a key to zero is moved
+        after the attention: a NaN that occurs only among earlier keys then reaches the result.
     """
     masks = Masks(graph)
     found = [f for node in graph if node.op == "Softmax" and (f := _find(node, masks, context)) is not None]
@@ -63,7 +63,7 @@ def fuse(graph: Graph, context: Context) -> int:
     packed: dict[tuple[Value | None, ...], tuple[Value, Value]] = {}
     owners, pasts = _owners(found), Pasts(graph, ((f.key, f.value) for f in found))
     done = 0
-    for f in reversed(found):  # so that no finding names a node that another has removed
+    for f in reversed(found):  # so that no match refers to a node that another fusion has removed
         if context.exhausted:
             break
         before, label = len(graph), f.root.label
@@ -86,7 +86,7 @@ def fuse(graph: Graph, context: Context) -> int:
         put(f, result_of(f, fused, seen))
         context.record("AttentionFusion", label, before - len(graph) + 1, 1)
         done += 1
-    graph.sort()  # what attention returns of keys and values may be read before the place where they were multiplied
+    graph.sort()  # keys and values that attention returns may be read before the old position of their product
     return done
 
 
@@ -94,7 +94,7 @@ def fuse(graph: Graph, context: Context) -> int:
 
 
 class Sides(NamedTuple):
-    """What scores are made of: the product of queries and keys, its scale, and the Reshape behind it, if there is one."""
+    """The computation of scores: the product of queries and keys, its scale, and the Reshape after it, if any."""
 
     heads: tuple[Heads, Heads, Heads]
     multiply: Node
@@ -133,7 +133,7 @@ def _find(softmax: Node, masks: Masks, context: Context) -> Found | None:
 
 
 def _is_of_scores(softmax: Node, total: Value) -> bool:
-    """Whether a Softmax is one over the last axis of float32 scores."""
+    """True for a Softmax over the last axis of float32 scores."""
     if not softmax.is_op("Softmax") or total.dtype is not DType.FLOAT or total.rank not in (3, 4):
         return False
     return attribute(softmax, "axis") in (-1, total.rank - 1)
@@ -155,16 +155,18 @@ def _sides(biased: Biased, after: After) -> Sides | None:
 
 
 def _keeps_nan(biased: Biased, projections: tuple[Projection, ...] | None) -> bool:
-    """Whether NaN reaches the result also without the guard behind the Softmax; see `_guard`."""
+    """True if NaN reaches the result even without the guard after the Softmax; see `_guard`."""
     if projections is None or biased.layers is not None or biased.replaced:
         return False
     return leaves_a_key(biased.mask)
 
 
 def _may_guard_rows(biased: Biased, query: Heads, key: Heads, value: Heads) -> bool:
-    """Whether the guard behind a Softmax may be one for whole rows of the result, namely those that the mask leaves no key to.
+    """True if the guard after a Softmax can be replaced by one for whole rows of the result: those for which the mask
+    leaves no key.
 
-    NaN must come from the tensor that query, key and value are made of, but for what a caller gives as the past.
+    NaN must come from the tensor from which query, key and value are computed, or from the past that the caller
+    provides.
     """
     past, where = past_of(key, value), None if biased.mask is None else biased.mask.producer
     if past is None or where is None or biased.layers is not None or biased.replaced is not None:
@@ -177,13 +179,13 @@ def _may_guard_rows(biased: Biased, query: Heads, key: Heads, value: Heads) -> b
 
 @dataclass(frozen=True, eq=False, slots=True)
 class After:
-    """What follows a Softmax: the product with the values, and the Transpose that merges heads."""
+    """The nodes after a Softmax: the product with the values, and the Transpose that merges heads."""
 
     product: Node
     root: Node
     guard: tuple[Node, Node] | None
     unstack: Node | None
-    """The Reshape between them, where batch and heads were one axis."""
+    """The Reshape between them, if batch and heads form one axis."""
 
 
 def _after(softmax: Node) -> After | None:
@@ -201,7 +203,7 @@ def _after(softmax: Node) -> After | None:
 
 
 def _scores(value: Value) -> tuple[Value, float, Node | None] | None:
-    """The product that scores are, its scale, and the Reshape that gives batch and heads axes of their own."""
+    """The product that computes the scores, its scale, and the Reshape that separates batch and heads."""
     plain, factor = unscaled(value)
     unstack = plain.producer if alone(plain) is not None else None
     if unstack is None or not unstack.is_op("Reshape") or unstack.inputs[0] is None:
@@ -219,7 +221,7 @@ def _may_join(biased: Biased) -> bool:
 
 
 def _fit(heads: tuple[Heads, Heads, Heads], scores: Node | None, values: Node | None) -> bool:
-    """True if the Reshapes of scores and values, where there are any, restore the axes of batch and heads."""
+    """True if the Reshapes of scores and values, if present, restore the axes of batch and heads."""
     query, key, value = heads
     outer = length(query, 0), query.count, length(query, 1)
     return (scores is None or unflattened(scores, (*outer, length(key, 1)))) and (
@@ -228,10 +230,10 @@ def _fit(heads: tuple[Heads, Heads, Heads], scores: Node | None, values: Node | 
 
 
 def _guard(softmax: Node) -> tuple[Node, Node] | None:
-    """Where(IsNaN(softmax), 0, softmax), where that is all that reads a Softmax.
+    """The nodes of Where(IsNaN(softmax), 0, softmax), if nothing else reads the Softmax; else None.
 
-    Where the mask leaves a key to every row, NaN comes from the tensor that query, key and value are made of, and then the
-    values hold NaN too, whatever the weights are.
+    If the mask leaves a key for every row, NaN comes from the tensor from which query, key and value are computed. Then
+    the values contain NaN too, whatever the weights are.
     """
     weights = softmax.out
     nodes = {node.op: node for node in weights.consumers}
@@ -244,7 +246,7 @@ def _guard(softmax: Node) -> tuple[Node, Node] | None:
 
 
 def _bounds(root: Node, query: Heads, key: Heads, value: Heads) -> Bounds:
-    """What no mask can have enlarged. The product with the values needs as many columns as there are values."""
+    """The dimensions that no mask can have enlarged. The product with the values requires as many columns as there are values."""
     return Bounds(_is_bounded(root, query, value), bool(length(key, 1) & length(value, 1)))
 
 
@@ -260,7 +262,7 @@ def _is_bounded(root: Node, query: Heads, value: Heads) -> bool:
 
 
 def _columns(rows: Value) -> Dim:
-    """The last dimension of rows as the products with weights demand it that read them."""
+    """The last dimension of rows, as required by the products with weights that read them; None if there is none."""
     for node in rows.consumers:
         readers = node.out.consumers if node.is_op("DynamicQuantizeLinear") else [node]
         for reader in readers:
@@ -274,7 +276,7 @@ _PRODUCTS = ("MatMul", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantize
 
 
 def _heads(multiply: Node, product: Node) -> tuple[Heads, Heads, Heads] | None:
-    """Query, key and value, if they have the same batch, heads and head size."""
+    """Query, key and value, if they have the same batch, heads and head size; else None."""
     if any(len({v.rank for v in node.inputs if v is not None}) > 1 for node in (multiply, product)):
         return None
     query, key = split_heads(multiply.inputs[0]), split_heads(multiply.inputs[1], transposed=True)
@@ -301,20 +303,20 @@ def _projections(*sides: Heads) -> tuple[Projection, Projection, Projection] | N
 
 
 def _owners(found: list[Found]) -> dict[Node, tuple[Value, ...]]:
-    """For every product that a fusion would take away: the weights that are packed with its own."""
+    """For every product that a fusion would remove, the weights that the fusion packs together."""
     return {p.product: tuple(q.weight for q in f.projections) for f in found if f.projections for p in f.projections}
 
 
 def _may_pack(projections: tuple[Projection, ...], owners: dict[Node, tuple[Value, ...]]) -> bool:
-    """True if the weights are read by nothing that stays, and nothing that packs them otherwise."""
+    """True if the weights are read only by products that are removed and that pack them in the same way."""
     weights = tuple(p.weight for p in projections)
     return all(owners.get(node) == weights for p in projections for node in p.weight.consumers)
 
 
 def _is_long(f: Found) -> bool:
-    """True if MultiHeadAttention takes less time than Attention: its blocked softmax pays off where rows are many.
+    """True if MultiHeadAttention is faster than Attention: its blocked softmax is faster for many rows.
 
-    Where there is a bias, it has none. The limits were measured with ONNX Runtime 1.31 on x86-64.
+    With a bias it has no blocked softmax. The limits were measured with ONNX Runtime 1.31 on x86-64.
     """
     limit = LONG_OF_SMALL_HEADS if f.query.size <= SMALL_HEAD else LONG
     sides = (length(f.query, 1), length(f.key, 1))

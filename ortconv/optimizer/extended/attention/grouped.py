@@ -1,4 +1,4 @@
-"""Rows of heads around attention: rotated before they are split, and in another order in the weights before and behind it."""
+"""Rows of heads around attention: rotation before they are split, and head order moved into the weights before and after."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from ortconv.optimizer.pattern import C, Match, P, PatternInput
     ),
 )  # fmt: skip
 def rotate_rows(m: Match) -> Replacement:
-    """RotaryEmbedding(Transpose(Reshape(x)))  ->  Transpose(Reshape(RotaryEmbedding(x))), where the rows of x are split into heads
+    """RotaryEmbedding(Transpose(Reshape(x)))  ->  Transpose(Reshape(RotaryEmbedding(x))), if the rows of x are split
+    into heads
 
     Counterpart: none: beyond ONNX Runtime
     """
@@ -42,12 +43,12 @@ def rotate_rows(m: Match) -> Replacement:
 
 
 def _swapped(x: PatternInput) -> P:
-    """Rows x, of which each is a matrix of heads, with these matrices transposed, and reshaped."""
+    """Pattern for rows x that are split into a matrix of heads, with this matrix transposed, and reshaped to rows."""
     return P("Reshape", P("Transpose", P("Reshape", x, C("heads"), name="split"), name="turn"), C("rows"))
 
 
 def _order(m: Match, x: Value) -> Array | None:
-    """Where each column of x stands after its heads have been transposed; None where anything else is done to x."""
+    """The columns of x in the order after the transposition of heads; None for any other sequence of nodes."""
     parts = _parts(m)
     if x.rank != 3 or len(parts) != 3 or transpose_perm(m.turn) != SWAP_HEADS or x.dim(2) != prod(parts):
         return None
@@ -55,13 +56,13 @@ def _order(m: Match, x: Value) -> Array | None:
 
 
 def _parts(m: Match) -> tuple[int, ...]:
-    """The matrix of heads, and their size, into which the first Reshape splits rows; () where it does anything else."""
+    """(rows and columns of the matrix of heads, head size) into which the first Reshape splits rows; () for any other Reshape."""
     heads = ints(m.heads) or ()
     return heads[2:] if heads[:2] == (0, 0) and all(d > 0 for d in heads[2:]) else ()
 
 
 def _reshaped(m: Match, x: New, root: Node) -> Replacement:
-    """What the last Reshape makes, of x instead of the transposed heads: the first two axes of both are the same."""
+    """The last Reshape, applied to x instead of the transposed heads. Both have the same first two axes."""
     rows = ints(m.rows)
     if rows is None or 0 in rows[2:] or root.attr("allowzero", 0):
         return None
@@ -70,7 +71,8 @@ def _reshaped(m: Match, x: New, root: Node) -> Replacement:
 
 @rule("HeadOrderFusion", _swapped(P("MatMul", "x", C("w"), name="product")))
 def swap_columns(m: Match) -> Replacement:
-    """Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(MatMul(x, w))))  ->  Reshape(MatMul(x, w')), with the columns in that order
+    """Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(MatMul(x, w))))  ->  Reshape(MatMul(x, w')), with the columns of w in
+    that order
 
     Counterpart: none: beyond ONNX Runtime
     """
@@ -107,7 +109,7 @@ def swap_before_rotation(m: Match) -> Replacement:
 
 @rule("HeadOrderFusion", P("MatMul", _swapped("x"), C("w")))
 def swap_rows(m: Match) -> Replacement:
-    "MatMul(Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(x))), w)  ->  MatMul(x, w'), with the rows in that order"
+    """MatMul(Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(x))), w)  ->  MatMul(x, w'), with the rows of w in that order"""
     order = _order(m, m.x)
     if order is None or m.w.shape is None or m.w.rank != 2 or m.w.dim(0) != len(order) or len(m.w.uses) > 1:
         return None
@@ -119,7 +121,7 @@ def swap_rows(m: Match) -> Replacement:
 
 
 def _swap(m: Match, type: TensorType) -> New:
-    """The same Reshapes and Transpose for rows of this type."""
+    """The same Reshapes and Transpose, applied to rows of this type."""
     split = New("Reshape", [m.x, m.heads], like=m.split, types=[m.split.out.type])
     turned = New("Transpose", [split], like=m.turn, types=[m.turn.out.type])
     shape = np.array([0, 0, prod(_parts(m))], np.int64)

@@ -1,4 +1,4 @@
-"""How attention splits rows into heads: Transpose(Reshape(x)), with a scale before or after."""
+"""Recognizes the split of rows into heads: Transpose(Reshape(x)), with a scale before or after it."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ FLAT_SWAP = (0, 2, 1)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Heads:
-    """Query, key or value: `source` holds rows (batch, length, count * size), or heads (batch, count, length, size)."""
+    """Query, key or value. `source` has rows (batch, length, count * size), or heads (batch, count, length, size)."""
 
     source: Value
     count: int
     size: int
     scale: float
     nodes: tuple[Node, ...]
-    """What lies between the source and the product, from the product on."""
+    """The nodes between the source and the product, beginning at the product."""
     rows: Shape | None
-    """The shape (batch, length, hidden) of the source, where it has another rank."""
+    """The shape (batch, length, hidden) of the source, if it has another rank."""
     whole: Value | None = None
-    """The same as heads, (batch, count, length, size), where the graph has it."""
+    """The value in the form of heads, (batch, count, length, size), if the graph has it."""
     copies: int = 1
-    """How many heads of queries share each of these."""
+    """Number of query heads that share each of these heads."""
 
 
 def alone(value: Value) -> Node | None:
-    """The node that reads a value, if there is exactly one reading and the graph does not return it."""
+    """The only reader of a value, if it reads the value once and the graph does not return it; else None."""
     if value.is_output or len(value.uses) != 1:
         return None
     ((node, _),) = value.uses
@@ -52,12 +52,12 @@ def perm_of(node: Node) -> tuple[int, ...]:
 
 
 def is_known(scale: float) -> bool:
-    """True for a factor that the `scale` attribute can hold; zero means the default there."""
+    """True for a factor that the `scale` attribute can represent; there, zero means the default."""
     return math.isfinite(scale) and scale != 0
 
 
 def unscaled(value: Value) -> tuple[Value, float]:
-    """A value without the constant factors that it is multiplied by, and their product."""
+    """A value without the constant factors by which it is multiplied, and the product of these factors."""
     inner, factor, _ = _unscaled(value)
     return inner, factor
 
@@ -80,7 +80,7 @@ def _unscaled(value: Value) -> tuple[Value, float, tuple[Node, ...]]:
 
 
 def split_heads(value: Value | None, *, transposed: bool = False) -> Heads | None:
-    """The rows from which an operand of (batch, heads, length, size) is made; of (batch, heads, size, length) if transposed."""
+    """The rows from which an operand (batch, heads, length, size) is computed; with `transposed`, (batch, heads, size, length)."""
     if value is None or value.dtype is not DType.FLOAT:
         return None
     value, scale, nodes = _unscaled(value)
@@ -102,7 +102,7 @@ def split_heads(value: Value | None, *, transposed: bool = False) -> Heads | Non
 
 
 def repeats(gather: Node | None) -> int | None:
-    """How often a Gather takes every slice along its axis, one after the other; None if it does anything else."""
+    """Number of consecutive copies that a Gather makes of every slice along its axis; None if it does anything else."""
     x = None if gather is None or not gather.is_op("Gather") else gather.inputs[0]
     if gather is None or x is None or x.rank is None:
         return None
@@ -115,14 +115,15 @@ def repeats(gather: Node | None) -> int | None:
 
 
 def _swaps(node: Node) -> bool:
-    """True for a Transpose that swaps rows and columns of heads, flattened into one axis or not."""
+    """True for a Transpose that swaps rows and columns of heads, with or without a common axis for batch and heads."""
     return perm_of(node) == SWAP or (node.is_op("Transpose") and tuple(node.attr("perm", Ints())) == FLAT_SWAP)
 
 
 def flattened(value: Value) -> Value | None:
-    """The heads (batch, count, ...) of which a value is the same with the first two axes made one; None if it is not.
+    """The heads (batch, count, ...) that a Reshape flattens to `value` by merging the first two axes; None if it does
+    anything else.
 
-    Of the three dimensions two must be known to be right: the last one follows.
+    Of the three dimensions, two must be known to be correct: the other one follows.
     """
     node = value.producer
     x = None if node is None or not node.is_op("Reshape") else node.inputs[0]
@@ -135,7 +136,7 @@ def flattened(value: Value) -> Value | None:
 
 
 def unflattened(node: Node, dims: tuple[set[Element], int, set[Element], set[Element]]) -> bool:
-    """True for a Reshape of heads that were made one axis with the batch into (batch, count, rows, columns)."""
+    """True for a Reshape that splits the common axis of batch and heads into (batch, count, rows, columns)."""
     x, wanted = node.inputs[0], target(node) if node.is_op("Reshape") else None
     if x is None or wanted is None or x.rank != 3 or len(wanted) != 4:
         return False
@@ -146,7 +147,7 @@ def unflattened(node: Node, dims: tuple[set[Element], int, set[Element], set[Ele
 
 
 def _agree(wanted: tuple[Element, ...], out: Value, dims: tuple[Element, ...]) -> int:
-    """How many of the dimensions that a Reshape returns are certain to be these."""
+    """Number of dimensions of a Reshape's output that certainly equal those in `dims`."""
     return sum(d is not None and d in pair for d, *pair in zip(dims, wanted, refined(wanted, out)))
 
 
@@ -165,7 +166,7 @@ def _from_rows(value: Value, scale: float, nodes: tuple[Node, ...], transposed: 
 
 
 def _as_they_are(value: Value, scale: float, nodes: tuple[Node, ...]) -> Heads | None:
-    """Heads that do not come from rows at once: rotated ones, or those of earlier steps too."""
+    """Heads that are not computed from rows directly: rotated heads, or heads that include those of earlier steps."""
     count, size = value.dim(1), value.dim(3)
     if value.rank != 4 or not isinstance(count, int) or not isinstance(size, int) or min(count, size) < 1:
         return None
@@ -181,7 +182,9 @@ def _constant_heads(value: Value, scale: float, nodes: tuple[Node, ...]) -> Head
 
 
 def _split_of(reshape: Node) -> tuple[int, int, Shape | None] | None:
-    """The number and size of the heads into which a Reshape splits the last axis, and the rows of its input."""
+    """The number and size of the heads into which a Reshape splits the last axis, and the shape of rows if its input
+    has another rank.
+    """
     x, wanted = reshape.inputs[0], target(reshape)
     if x is None or wanted is None or len(wanted) != 4 or wanted.count(-1) > 1:
         return None
@@ -202,7 +205,7 @@ def _split_of(reshape: Node) -> tuple[int, int, Shape | None] | None:
 
 
 def _divided(hidden: int, count: Element, size: Element) -> tuple[int, int] | None:
-    """The number of heads and their size, one of which may be what is left, as long as they make up the hidden size."""
+    """The number of heads and their size; one of the two may be unknown. None unless their product is the hidden size."""
     if isinstance(count, int) and count > 0 and not isinstance(size, int):
         return None
     if not isinstance(size, int) or not (isinstance(count, int) or count is None):
@@ -217,21 +220,21 @@ def _divided(hidden: int, count: Element, size: Element) -> tuple[int, int] | No
 
 
 def length(heads: Heads, axis: int) -> set[Element]:
-    """Everything that is known to equal the batch (axis 0) or the number of rows (axis 1)."""
+    """All elements known to equal the batch (axis 0) or the number of rows (axis 1)."""
     if heads.rows is not None:
         return {heads.rows[axis]}
     if heads.source is heads.whole:
         join = heads.source.producer
         parts = [] if join is None or not join.is_op("Concat") else [v for v in join.inputs if v is not None]
         if parts and join is not None and join.attr("axis", 0) % 4 == 2 * axis:
-            whole = plus(*(v.dim(2 * axis) for v in parts))  # what an output of the graph declares need not be true
+            whole = plus(*(v.dim(2 * axis) for v in parts))  # the declared shape of a graph output may be wrong
             return {dim_of(heads.source, 2 * axis) if whole is None else whole}
         return {dim_of(value, 2 * axis) for value in (heads.source, *parts)}
     return {dim_of(value, axis) for value in row_sources(heads.source)}
 
 
 def row_sources(value: Value | None) -> Iterator[Value]:
-    """The values of equal batch and number of rows along the projection that made these rows, last one first."""
+    """The values with equal batch and number of rows along the projection that computes these rows, last one first."""
     while value is not None and value.rank == 3:
         yield value
         node = value.producer

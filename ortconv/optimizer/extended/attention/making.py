@@ -1,4 +1,4 @@
-"""The fused operators of attention, and the nodes around them, from what was found of it."""
+"""Creates the fused operators of attention, and the nodes around them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MERGE = (0, 2, 1, 3)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Found:
-    """Attention as it stands in a graph: Transpose(MatMul(Softmax(q k^T * scale + bias), v))."""
+    """The nodes of attention in a graph: Transpose(MatMul(Softmax(q k^T * scale + bias), v))."""
 
     root: Node
     query: Heads
@@ -30,17 +30,17 @@ class Found:
     value: Heads
     scale: float
     bias: Value | None
-    """What is added to the scores, (1 or batch, 1 or heads, queries, keys)."""
+    """The bias that is added to the scores, (1 or batch, 1 or heads, queries, keys)."""
     padding: Padding | None
     nodes: tuple[Node, ...]
     projections: tuple[Projection, Projection, Projection] | None
-    """How query, key and value come from one tensor, where they do."""
+    """The projections from one tensor to query, key and value, if there are such."""
     blind: bool
-    """Whether there may be rows without a key, which a guard behind the Softmax makes zero."""
+    """True if there may be rows without a key, which a guard after the Softmax sets to zero."""
 
 
 def may_make(f: Found, op: str, context: Context, bias: NewInput = None) -> bool:
-    """True if the release that must run the model has an operator for the masks that there are, or for this bias instead."""
+    """True if the release that must run the model supports the operator with the present masks, or with this bias instead."""
     x: NewInput = f.query.source
     graph = f.root.graph
     assert graph is not None
@@ -51,10 +51,10 @@ def may_make(f: Found, op: str, context: Context, bias: NewInput = None) -> bool
 
 
 def with_whole_bias(f: Found, past: Past, masks: Masks, context: Context) -> Found:
-    """The same with a bias for each batch and head, where the release needs that.
+    """The same attention with a bias for each batch and head, if the release requires it.
 
-    Only for attention with a past: its queries are usually one row, so that the larger bias costs little. As all layers share the
-    bias, the past must be given and not computed.
+    Only for attention with a past: it usually has one row of queries, so that the larger bias costs little. All layers
+    share the bias, so the past must be an input and not computed.
     """
     earlier = past.earlier[0]
     if f.bias is None or earlier.producer is not None or may_make(f, "MultiHeadAttention", context):
@@ -76,7 +76,7 @@ def multi_head_attention(f: Found) -> Node:
 
 
 def with_past(f: Found, past: Past, context: Context) -> Node:
-    """The fused node, which appends the present keys and values to the past ones and returns both."""
+    """The fused node, which appends the present keys and values to the past ones, and returns both."""
     graph = f.root.graph
     assert graph is not None
     whole = [side.whole for side in past.later]
@@ -94,7 +94,7 @@ def with_past(f: Found, past: Past, context: Context) -> Node:
 
 
 def masks_of(f: Found) -> list[Value | None]:
-    """No bias, then the masks, as MultiHeadAttention takes them."""
+    """The masks as inputs of MultiHeadAttention, after an absent bias."""
     return [None, f.padding.keys if f.padding else None, f.bias]
 
 
@@ -120,9 +120,9 @@ def attention(f: Found, packed: dict[tuple[Value | None, ...], tuple[Value, Valu
 
 
 def _pack(graph: Graph, projections: tuple[Projection, ...]) -> tuple[Value, Value]:
-    """The weights side by side, (hidden, sum of widths), and the biases one after the other.
+    """The weights side by side, (hidden, sum of widths), and the concatenated biases.
 
-    ONNX Runtime's kernel takes the bias for granted, although its schema does not.
+    ONNX Runtime's kernel requires the bias, although its schema does not.
     """
     name = projections[0].weight.name
     weight = np.concatenate([p.matrix() for p in projections], axis=1)
@@ -153,7 +153,7 @@ def _make(
 
 
 def _packed_rows(side: Heads, before: Node) -> Value:
-    """Query, key or value as (batch, length, hidden)."""
+    """Query, key or value in the shape (batch, length, hidden)."""
     source = side.source
     if source.constant is not None and source.rank == 4:
         heads: Array = source.constant.numpy()
@@ -170,7 +170,7 @@ def _packed_rows(side: Heads, before: Node) -> Value:
 
 
 def _merged(side: Heads, before: Node) -> Value:
-    """Heads as rows."""
+    """Heads in the form of rows."""
     source, graph = side.source, before.graph
     assert graph is not None
     batch, count, rows, size = source.shape or (None,) * 4
@@ -192,7 +192,7 @@ def _reshaped(value: Value, shape: Shape, before: Node) -> Value:
 
 
 def _only_rows(result: Value, rows: Value, before: Node) -> Value:
-    """The result, zero in rows without a key."""
+    """The result, with zeros in rows without a key."""
     assert before.graph is not None
     zero = before.graph.constant(Tensor.of(np.float32(0)), f"{rows.name}_const")
     where = before.graph.add_node("Where", [rows, result, zero], 1, types=[result.type], before=before)
@@ -201,7 +201,9 @@ def _only_rows(result: Value, rows: Value, before: Node) -> Value:
 
 
 def by_groups(f: Found, masks: Masks) -> Found:
-    """The same with as many heads of queries as of keys, where several share one: each has a row for every copy."""
+    """The same attention with as many query heads as key heads, if several query heads share one. Each head then has
+    one row per copy.
+    """
     if f.key.copies == 1:
         return f
     count, copies, size = f.key.count, f.key.copies, f.query.size
@@ -213,7 +215,7 @@ def by_groups(f: Found, masks: Masks) -> Found:
 
 
 def result_of(f: Found, fused: Node, seen: Value | None) -> Value:
-    """What the fused node returns, with a row for each query again, zero in the rows of which `seen` is false."""
+    """The output of the fused node, again with one row per query; rows for which `seen` is false are zero."""
     rows, swap = fused.out, f.key.copies > 1
     count, copies, size = f.key.count, f.key.copies, f.query.size
     if swap:
@@ -225,7 +227,7 @@ def result_of(f: Found, fused: Node, seen: Value | None) -> Value:
 
 
 def _swapped(rows: Value, parts: tuple[int, int, int], before: Node) -> Value:
-    """Rows, of which each is a matrix of heads, with these matrices transposed."""
+    """Rows that each contain a matrix of heads, with these matrices transposed."""
     graph, (first, second, size) = before.graph, parts
     assert graph is not None
     dims = rows.dim(0), rows.dim(1)
@@ -240,7 +242,7 @@ def _swapped(rows: Value, parts: tuple[int, int, int], before: Node) -> Value:
 
 
 def put(f: Found, fused: Value) -> None:
-    """Replace the merged heads by what the fused node returns, without the Reshape into rows where there is one."""
+    """Replace the merged heads by the output of the fused node. A Reshape into rows is removed if there is one."""
     graph, root = f.root.graph, f.root
     assert graph is not None
     reader = alone(root.out)
@@ -265,7 +267,7 @@ def put(f: Found, fused: Value) -> None:
 
 
 def _are_rows(dims: tuple[Element, ...], f: Found, hidden: int) -> bool:
-    """True if these are the dimensions (batch, queries, hidden); one of them may be what is left."""
+    """True if these are the dimensions (batch, queries, hidden); one of them may be -1."""
     if len(dims) != 3 or dims.count(-1) > 1:
         return False
     out = f.root.out

@@ -1,4 +1,4 @@
-"""What is added to the scores of attention before the softmax, in the form that the fused kernels take."""
+"""Masks that are added to the scores of attention before the softmax, in the form that the fused kernels need."""
 
 from __future__ import annotations
 
@@ -20,46 +20,46 @@ from ortconv.optimizer.shapes import Element, dim_of, elements
 from ortconv.optimizer.symbols import PLUS, broadcast_dims, stretches_to, times
 
 LARGEST_BLEND = -1e30
-"""A value from which on a sum with any reasonable score is that value."""
+"""At or below this value, adding any usual score has no effect."""
 
 REDUCE_BY_INPUT = 18
-"""The operator set from which ReduceMax takes its axes as an input."""
+"""The opset from which on ReduceMax has its axes as an input."""
 
 SLICE_BY_INPUTS = 10
-"""The operator set from which Slice takes its bounds as inputs."""
+"""The opset from which on Slice has its bounds as inputs."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Biased:
-    """Scores and what is added to them."""
+    """Scores with the mask that is added to them or replaces elements of them."""
 
     scores: Value
     mask: Value | None
     nodes: tuple[Node, ...]
     replaced: float | None = None
-    """Where `mask` is a condition: the value of scores where it is false."""
+    """If `mask` is a condition: the value of scores where it is false, or true if `inverted`."""
     inverted: bool = False
     layers: tuple[Biased, Biased] | None = None
-    """Where one mask is added and another condition replaces: both, the one that comes last first."""
+    """If one mask is added and another one replaces scores: both, the one applied last first."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Padding:
-    """A mask of keys, int32 (batch, keys), and what is added to the scores where it is zero."""
+    """A mask of keys, int32 (batch, keys), and the number that is added to the scores where it is zero."""
 
     keys: Value
     low: float
 
 
 class Bounds(NamedTuple):
-    """What a mask is sure not to enlarge: the scores, or at least their columns."""
+    """The dimensions that a mask certainly does not enlarge: all of the scores', or at least their columns."""
 
     scores: bool
     columns: bool
 
 
 class Masks:
-    """The masks of one graph; what is made of one serves every layer."""
+    """The masks of one graph; nodes created for a mask are shared by all layers."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -68,7 +68,7 @@ class Masks:
         self.extents: dict[tuple[Value, int], Value] = {}
 
     def split(self, total: Value) -> Biased | None:
-        """Scores and mask of the softmax's input; None if the scores are replaced in a way that no sum can express."""
+        """Split the softmax's input into scores and mask; None if scores are replaced in a way that no sum can express."""
         outer = self._layer(total)
         if outer is None or outer.mask is None:
             return outer
@@ -79,7 +79,7 @@ class Masks:
         return Biased(inner.scores, outer.mask, (*outer.nodes, *inner.nodes), layers=both)
 
     def _layer(self, total: Value) -> Biased | None:
-        """What one node adds to scores or puts in place of them."""
+        """The mask that a single node adds to scores or puts in their place."""
         node = total.producer
         if node is None or node.domain != "" or alone(total) is None:
             return None
@@ -104,7 +104,7 @@ class Masks:
     def fitting(self, biased: Biased, query: Heads, key: Heads, before: Node, *, bounds: Bounds) -> Value | None:
         """The mask as (1 or batch, 1 or heads, queries, keys); None if it cannot be given that shape.
 
-        What has to be made is put before a node.
+        New nodes are inserted before the node `before`.
         """
         if biased.layers is not None:
             return self._joined(biased, biased.layers, query, key, before, bounds)
@@ -128,7 +128,7 @@ class Masks:
         return self._expanded(mask, query, key, before) if bounds.scores or fits else None
 
     def padding(self, biased: Biased, query: Heads, key: Heads, before: Node) -> Padding | None:
-        """The mask as a mask of keys, one row for each batch, where it is the same for all queries."""
+        """The mask as a mask of keys with one row per batch, if it is the same for all queries; else None."""
         condition, low, inverted = _condition(biased)
         if biased.layers is not None or biased.mask is None or low is None:
             return None
@@ -174,7 +174,7 @@ class Masks:
     def _blended(
         self, biased: Biased, low: float, query: Heads, key: Heads, before: Node, bounds: Bounds
     ) -> Value | None:
-        """What is added to the scores instead of replacing them where a condition does not hold."""
+        """The number to add to the scores where a condition replaces them."""
         condition = biased.mask
         assert condition is not None
         blend = (condition, low, biased.inverted)
@@ -192,7 +192,7 @@ class Masks:
     def _joined(
         self, biased: Biased, layers: tuple[Biased, Biased], query: Heads, key: Heads, before: Node, bounds: Bounds
     ) -> Value | None:
-        """One mask for both: what is added, and the number wherever the condition replaces the scores."""
+        """One mask for both layers: the sum, with the number wherever the condition replaces the scores."""
         added, replacing = layers if layers[0].replaced is None else layers[::-1]
         mask, condition, low = added.mask, replacing.mask, replacing.replaced
         if mask is None or condition is None or low is None or mask.dtype is not DType.FLOAT:
@@ -216,7 +216,7 @@ class Masks:
     def _fitting_made(
         self, name: tuple[object, ...], biased: Biased, query: Heads, key: Heads, before: Node, bounds: Bounds
     ) -> Value | None:
-        """The mask of this name in the form of attention's input; removed again if it does not fit and nothing reads it."""
+        """The mask with this name in the form of attention's input. If it does not fit and is unused, it is removed again."""
         mask = self.made[name]
         fitting = self.fitting(Biased(biased.scores, mask, biased.nodes), query, key, before, bounds=bounds)
         if fitting is None and mask.producer is not None and not mask.uses:
@@ -225,7 +225,7 @@ class Masks:
         return fitting
 
     def _raised(self, mask: Value, before: Node) -> Value | None:
-        """The mask with leading axes of length 1, so that it has four."""
+        """The mask with leading axes of length 1, so that it has four axes."""
         missing = tuple(range(4 - (mask.rank or 0)))
         if mask.graph is not self.graph or mask.shape is None:
             return None
@@ -234,7 +234,7 @@ class Masks:
         return self.made["raised", mask]
 
     def _unsqueezed(self, mask: Value, axes: tuple[int, ...], before: Node) -> Value:
-        """The mask with axes of length 1 put in at these places, the first ones first."""
+        """The mask with axes of length 1 inserted at these positions, in ascending order."""
         dims = list(mask.shape or ())
         for axis in axes:
             dims.insert(axis, 1)
@@ -244,7 +244,7 @@ class Masks:
         return self._node("Unsqueeze", [mask, self._ints(axes, mask)], {}, type, before)
 
     def _expanded(self, mask: Value, query: Heads, key: Heads, before: Node) -> Value | None:
-        """Expand(mask) to (..., queries, keys), once for all layers of the same lengths."""
+        """Expand(mask) to (..., queries, keys), created once for all layers of the same lengths."""
         rows, columns = length(query, 1), length(key, 1)
         for value, its_rows, its_columns in self.expanded.get(mask, ()):
             if rows & its_rows and columns & its_columns:
@@ -263,7 +263,9 @@ class Masks:
         return result
 
     def whole(self, bias: Value, query: Heads, earlier: Value, before: Node) -> Value:
-        """The bias, (1 or batch, 1 or heads, queries, keys), with a copy for each batch, that of earlier keys, and head."""
+        """The bias (1 or batch, 1 or heads, queries, keys), expanded to all batches, which are those of earlier keys,
+        and all heads.
+        """
         type = whole_type(bias, query)
         if (query.count, bias) not in self.made:
             shape = self._ints((1, query.count, 1, 1), bias)
@@ -274,7 +276,7 @@ class Masks:
         return self.made[query.count, bias]
 
     def by_groups(self, bias: Value, key: Heads, before: Node) -> Value:
-        """The bias, (1 or batch, 1, queries, keys), with as many copies of each row as heads share a key."""
+        """The bias (1 or batch, 1, queries, keys), with one copy of each row for every query head that shares a key."""
         if (key.copies, bias) not in self.made:
             rows, columns = bias.dim(2), bias.dim(3)
             five = TensorType(DType.FLOAT, (bias.dim(0), 1, rows, key.copies, columns))
@@ -289,7 +291,9 @@ class Masks:
         return self.made[key.copies, bias]
 
     def rows_with_a_key(self, bias: Value, before: Node) -> Value:
-        """Whether a bias of one for all heads leaves a key to a row of queries, (1 or batch, queries, 1)."""
+        """A condition (1 or batch, queries, 1) that is true if a bias, the same for all heads, leaves a key for a row
+        of queries.
+        """
         if ("rows", bias) not in self.made:
             rows = (bias.dim(0), 1, bias.dim(2))
             axes, attrs = (3,), dict[str, Attribute](keepdims=0)
@@ -315,7 +319,7 @@ class Masks:
         past = joined(side)
         if past is not None and (side.source, ROWS) not in self.extents:
             later = self._size(past.later, before)
-            if later is not None:  # what is joined may come out of attention, which needs this size
+            if later is not None:  # attention may compute the concatenated value, and needs this size
                 parts = [self._extent(past.earlier, ROWS, before), later]
                 total = self._node("Add", parts, {}, TensorType(DType.INT64, (1,)), before)
                 self.extents[side.source, ROWS] = total
@@ -340,14 +344,14 @@ class Masks:
 
 
 def whole_type(bias: Value, query: Heads) -> TensorType:
-    """The type of a bias of four axes with a copy for each batch and head of the queries."""
+    """The type of a four-dimensional bias expanded to all batches and query heads."""
     batches = {d for d in length(query, 0) if isinstance(d, (int, str))}
     batch = bias.dim(0) if bias.dim(0) in batches else query.source.dim(0)
     return TensorType(DType.FLOAT, (batch, query.count, bias.dim(2), bias.dim(3)))
 
 
 def leaves_a_key(mask: Value | None) -> bool:
-    """True if scores that are finite stay so in every row, for one key at least, when a mask is added to them."""
+    """True if, after adding the mask, every row of finite scores is still finite for at least one key."""
     if mask is None or mask.constant is None or not mask.constant.rank:
         return is_finite(mask)
     added = mask.constant.numpy()
@@ -369,7 +373,7 @@ def is_finite(mask: Value | None) -> bool:
 
 
 def _common(a: Value, b: Value, rows: set[Element], columns: set[Element]) -> Shape | None:
-    """The shape of two masks of the same scores together, with four axes; None where one of the dimensions is not certain."""
+    """The broadcast shape of two masks of the same scores, with four axes; None if a dimension is uncertain."""
     if a.rank is None or b.rank is None or max(a.rank, b.rank) > 4:
         return None
     shapes = [(*(1,) * (4 - v.rank), *(v.shape or ())) for v in (a, b) if v.rank is not None]
@@ -386,12 +390,12 @@ def _common(a: Value, b: Value, rows: set[Element], columns: set[Element]) -> Sh
 
 
 def _broadcasts(dim: Element, known: set[Element]) -> bool:
-    """Whether a dimension of a mask fits scores of one of the known lengths."""
+    """True if a mask dimension broadcasts to scores of one of the known lengths."""
     return dim == 1 or dim in known
 
 
 def _condition(biased: Biased) -> tuple[Value | None, float | None, bool]:
-    """The condition of a mask, the number that it puts in place of scores, and whether it does so where it is true."""
+    """The condition of a mask, the number that replaces scores, and True if it replaces them where the condition is true."""
     where = None if biased.mask is None else biased.mask.producer
     if biased.replaced is not None or where is None or not where.is_op("Where"):
         return biased.mask, biased.replaced, biased.inverted
@@ -402,9 +406,10 @@ def _condition(biased: Biased) -> tuple[Value | None, float | None, bool]:
 
 
 def _row_dim(mask: Value, dim: Element, rows: set[Element], columns: set[Element]) -> Element:
-    """The number of rows of a mask, which may be cut out of a larger one by the numbers of keys and queries.
+    """The number of rows of a mask, which may be sliced from a larger one by the numbers of keys and queries.
 
-    As it is cut to the number of keys along the columns, too, the larger one has as many, or it fits no scores.
+    Its columns are also sliced to the number of keys, so the larger one must have at least as many, or it would fit no
+    scores.
     """
     query = next((d for d in rows if isinstance(d, str)), None)
     chosen = _unconditional(mask)
@@ -421,7 +426,7 @@ def _row_dim(mask: Value, dim: Element, rows: set[Element], columns: set[Element
 
 
 def _unconditional(mask: Value) -> Value | None:
-    """The condition that a mask was chosen by, before its casts."""
+    """The condition that selects the elements of a mask, before its casts."""
     value: Value | None = mask
     while value is not None and (node := value.producer) is not None and (node.is_op("Where") or node.is_op("Cast")):
         value = node.inputs[0]
@@ -429,13 +434,13 @@ def _unconditional(mask: Value) -> Value | None:
 
 
 def _is_square(mask: Value) -> bool:
-    """Whether a mask has as many rows as columns, and more than one."""
+    """True if a mask has as many rows as columns, and more than one."""
     rows, columns = (mask.dim(axis) for axis in (2, 3))
     return isinstance(rows, int) and rows == columns and rows > 1
 
 
 def _cut(value: Value, axis: int) -> tuple[Value, Value, Value] | None:
-    """What a Slice along one axis cuts from, and its bounds."""
+    """The input of a Slice along one axis, and its bounds; None for any other node."""
     node = value.producer
     if node is None or not node.is_op("Slice") or value.rank != 4 or len(node.inputs) < 4:
         return None
@@ -447,7 +452,7 @@ def _cut(value: Value, axis: int) -> tuple[Value, Value, Value] | None:
 
 
 def _is_difference(value: Value | None, keys: str, queries: str) -> bool:
-    """True if a tensor of one element is the number of keys less that of queries."""
+    """True if a tensor of one element is the number of keys minus that of queries."""
     while value is not None and (node := value.producer) is not None and node.domain == "":
         if node.op == "Sub":
             return [elements(v) for v in node.inputs] == [(keys,), (queries,)]
@@ -462,7 +467,7 @@ def _is_one_of(dim: Element, known: set[Element]) -> bool:
 
 
 def _masked_keys(condition: Value, batch: set[Element], columns: set[Element]) -> Value | None:
-    """The condition (batch, keys) that one for scores is made of, if it is that for every query."""
+    """The condition (batch, keys) from which one for scores is computed, if it is the same for every query; else None."""
     node: Node | None
     value: Value | None = condition
     while value is not None and (node := value.producer) is not None and node.domain == "":

@@ -1,4 +1,4 @@
-"""Query, key and value that are cut from one product along a leading axis are cut along the last axis instead."""
+"""Query, key and value that are split from one product along a leading axis are split along its last axis instead."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def _fuse(transpose: Node, context: Context) -> bool:
 
 
 def _picked(transpose: Node) -> list[tuple[Node, int]] | None:
-    """The nodes that pick a part and drop the leading axis, each with the part; None if anything else reads the parts."""
+    """The nodes that select a part and remove the leading axis, each with the index of its part; None if other nodes
+    read the parts.
+    """
     found: list[tuple[Node, int]] = []
     for node in transpose.out.consumers:
         if node.is_op("Gather") and node.graph is transpose.graph and node.attr("axis", 0) == 0:
@@ -68,7 +70,9 @@ def _picked(transpose: Node) -> list[tuple[Node, int]] | None:
 
 
 def _spec(reshape: Node) -> tuple[int, int, tuple[int, ...]] | None:
-    """Heads, their size, and the shape that a third of x gets; None unless this Reshape splits rows into three times that."""
+    """The number of heads, their size, and the shape of a third of x; None unless this Reshape splits rows into three
+    such parts.
+    """
     x, wanted = reshape.inputs[0], target(reshape)
     if x is None or x.dtype is None or wanted is None or len(wanted) != 5 or x.rank not in (2, 3):
         return None

@@ -1,4 +1,4 @@
-"""Keys and values of earlier steps, in front of those that attention gets in this one."""
+"""Keys and values of earlier steps, concatenated before those of the present step."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ortconv.optimizer.extended.attention.heads import Heads, length, split_head
 from ortconv.optimizer.shapes import dim_of
 
 ROWS = 2
-"""The axis of heads (batch, count, rows, size) along which steps follow each other."""
+"""The axis of heads (batch, count, rows, size) along which steps are concatenated."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Past:
-    """Concat(earlier heads, later heads), twice: for keys and for values."""
+    """The nodes Concat(earlier heads, later heads) for keys and for values."""
 
     joins: tuple[Node, Node]
     earlier: tuple[Value, Value]
@@ -26,7 +26,7 @@ class Past:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Joined:
-    """Concat(earlier heads, later heads) along the rows."""
+    """A node Concat(earlier heads, later heads) along the rows."""
 
     node: Node
     earlier: Value
@@ -34,7 +34,7 @@ class Joined:
 
 
 def joined(side: Heads) -> Joined | None:
-    """What keys or values are joined of, where later ones follow earlier ones."""
+    """The Concat from which keys or values come, if it appends later ones to earlier ones; else None."""
     node = side.source.producer
     if node is None or not node.is_op("Concat") or len(node.inputs) != 2 or side.source is not side.whole:
         return None
@@ -51,7 +51,7 @@ def joined(side: Heads) -> Joined | None:
 
 
 def past_of(key: Heads, value: Heads) -> Past | None:
-    """What keys and values are joined of, where both are the earlier and the later rows of the same steps."""
+    """The Concats of keys and values, if both have the same numbers of earlier and later rows; else None."""
     keys, values = joined(key), joined(value)
     if keys is None or values is None or keys.node is values.node or key.size != value.size:
         return None
@@ -62,14 +62,14 @@ def past_of(key: Heads, value: Heads) -> Past | None:
 
 
 class Pasts:
-    """The keys and values of one graph that may come out of attention itself."""
+    """The keys and values of one graph, to decide which Concats attention itself can compute."""
 
     def __init__(self, graph: Graph, sides: Iterable[tuple[Heads, Heads]]) -> None:
         self.places = {node: place for place, node in enumerate(graph)}
         self.readers = Counter(side.source for pair in sides for side in pair)
 
     def find(self, key: Heads, value: Heads, others: Iterable[Value | None]) -> Past | None:
-        """What keys and values are joined of, where no other attention reads them and no other input needs them."""
+        """The Concats of keys and values, if no other attention reads them and no other input depends on them; else None."""
         past = past_of(key, value)
         if past is None or any(self.readers[join.out] > 1 for join in past.joins):
             return None
@@ -77,7 +77,7 @@ class Pasts:
         return None if self._needs(inputs, past.joins) else past
 
     def _needs(self, values: Iterable[Value | None], nodes: tuple[Node, ...]) -> bool:
-        """True if any of the values is computed from what one of the nodes returns."""
+        """True if any of the values depends on an output of one of the nodes."""
         first = min(self.places[node] for node in nodes)
         seen: set[Node] = set()
         stack = [v.producer for v in values if v is not None]

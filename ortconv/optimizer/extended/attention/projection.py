@@ -1,4 +1,4 @@
-"""The products that make query, key and value from one tensor."""
+"""The products that compute query, key and value from one tensor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ortconv.optimizer.shapes import target
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Projection:
-    """x @ weight + bias, where both are constant and nothing else reads the result."""
+    """x @ weight + bias with constant weight and bias, and no other reader of the result."""
 
     x: Value
     product: Node
@@ -24,7 +24,7 @@ class Projection:
     transposed: bool
     width: int
     start: int = 0
-    """The first of the columns of the weight, of which there are more if several projections are one product."""
+    """The first of this projection's columns in the weight, if several projections are one product."""
 
     def matrix(self) -> Array:
         """The weight, (hidden, width)."""
@@ -34,7 +34,7 @@ class Projection:
         return weight[:, self.start : self.start + self.width]
 
     def vector(self) -> Array:
-        """The bias, (width,), zero where there is none."""
+        """The bias, (width,); zeros if there is none."""
         if self.bias is None:
             return np.zeros(self.width, np.float32)
         assert self.bias.constant is not None
@@ -42,7 +42,7 @@ class Projection:
 
 
 def projection_of(heads: Heads) -> Projection | None:
-    """The projection whose result a side of attention splits into heads."""
+    """The projection whose result is split into the heads of one side of attention; None if there is none."""
     node = heads.source.producer
     if node is None or node.domain != "" or not heads.nodes:
         return None
@@ -61,7 +61,7 @@ def projection_of(heads: Heads) -> Projection | None:
 
 
 def _without_bias(node: Node, width: int) -> tuple[Node | None, Value | None]:
-    """What an Add of a constant bias reads, and the bias; nothing where it is no such Add."""
+    """The input of an Add with a constant bias, and the bias; (None, None) for any other node."""
     a, b = node.inputs
     if a is not None and a.constant is not None:
         a, b = b, a
@@ -73,7 +73,7 @@ def _without_bias(node: Node, width: int) -> tuple[Node | None, Value | None]:
 
 
 def packed_projections(sides: tuple[Heads, ...]) -> list[Projection] | None:
-    """The projections whose results one Split takes from one product, in this order and equally wide."""
+    """The projections of the parts into which one Split divides one product, in this order and equally wide; else None."""
     split, width = sides[0].source.producer, sides[0].count * sides[0].size
     if split is None or not split.is_op("Split") or [s.source for s in sides] != list(split.outputs):
         return None
@@ -93,7 +93,7 @@ def packed_projections(sides: tuple[Heads, ...]) -> list[Projection] | None:
 
 
 def projected_from(value: Value | None) -> Value | None:
-    """What a product with constant weights makes heads of, with nothing behind it that could lose NaN."""
+    """The input of the product with constant weights from which heads are computed, if no later node could lose NaN; else None."""
     while value is not None and (node := value.producer) is not None:
         x, other = node.input(0), node.input(1)
         if node.op in _PRODUCTS:
@@ -134,7 +134,7 @@ def _is_weight(weight: Value, x: Value, axis: int, width: int) -> bool:
 
 
 def _rows(x: Value, heads: Heads, ep: str) -> Value:
-    """What was flattened to x, if it has the shape of the rows."""
+    """The value that was flattened to x, if it has the shape of the rows; else x."""
     assert heads.rows is not None
     node = x.producer
     if node is not None and node.is_op("Reshape") and node.ep == ep and target(node) is not None:

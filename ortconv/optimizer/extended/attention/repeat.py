@@ -1,4 +1,4 @@
-"""Slices that are repeated one by one, as heads are that several queries share, are gathered at once, or not at all."""
+"""Repeated slices, such as heads that several queries share, are gathered at once, or not repeated at all."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def fuse_repeat(m: Match) -> Replacement:
 
 @rule("RepeatFusion", P("Reshape", P("Expand", "x", ..., name="expand"), ...))
 def fuse_static_repeat(m: Match) -> Replacement:
-    "Reshape(Expand(x)), where an axis of length 1 grows and joins the one before  ->  Gather(Reshape(x), [0, 0, 1, 1, ...], axis)"
+    """Reshape(Expand(x)), where an axis of length 1 grows and merges with the one before  ->  Gather(Reshape(x), [0, 0,
+    1, 1, ...], axis)
+    """
     dims, wide, merged = m.x.static_shape, m.expand.out.static_shape, m.root.out.static_shape
     if dims is None or wide is None or merged is None or len(dims) != len(wide) or 0 in wide:
         return None
@@ -62,7 +64,8 @@ _REPEATED = P("Gather", "x", C("index"), name="gather")
 
 @rule("GroupedMatMulFusion", P("Transpose", _REPEATED, name="transpose"))
 def transpose_before_repeat(m: Match) -> Replacement:
-    """Transpose(Gather(x, [0, 0, 1, 1, ...]))  ->  Gather(Transpose(x), [0, 0, 1, 1, ...]) along the axis where that went
+    """Transpose(Gather(x, [0, 0, 1, 1, ...]))  ->  Gather(Transpose(x), [0, 0, 1, 1, ...]) along the new position of
+    the axis
 
     Counterpart: none: beyond ONNX Runtime
     """
@@ -89,9 +92,10 @@ def scale_before_repeat(m: Match) -> Replacement:
 
 @rule("GroupedMatMulFusion", P("MatMul", "a", _REPEATED, name="matmul"))
 def multiply_groups(m: Match) -> Replacement:
-    """MatMul(a, Gather<axis 1>(x, [0, 0, 1, 1, ...]))  ->  Reshape(MatMul(Reshape(a), x)), each matrix with one group of rows
+    """MatMul(a, Gather<axis 1>(x, [0, 0, 1, 1, ...]))  ->  Reshape(MatMul(Reshape(a), x)), each matrix with one group
+    of rows
 
-    Counterpart: none: beyond ONNX Runtime, whose GroupQueryAttentionFusion serves other providers only
+    Counterpart: none: beyond ONNX Runtime, whose GroupQueryAttentionFusion supports other providers only
     """
     a, x = m.a.shape, m.x.shape
     copies = repeats(m.gather)
@@ -119,7 +123,7 @@ def multiply_groups(m: Match) -> Replacement:
     P("Div", P("Reshape", P("MatMul", "a", "b", name="matmul"), "shape", name="reshape"), C("k", one=True)),
 )
 def scale_before_reshape(m: Match) -> Replacement:
-    "Reshape(MatMul(a, b)) * k  ->  Reshape(MatMul(a, b) * k), so that the product can take in the factor"
+    """Reshape(MatMul(a, b)) * k  ->  Reshape(MatMul(a, b) * k), so that the factor can be fused into the product"""
     product = m.matmul.out
     if product.rank is None or m.k.constant.rank > min(product.rank, m.root.out.rank or 0):
         return None
@@ -128,7 +132,7 @@ def scale_before_reshape(m: Match) -> Replacement:
 
 
 def _shape(count: int, rows: Dim) -> Array:
-    """The target of a Reshape that gives the second axis its length, and the third one its length or the rest."""
+    """The target of a Reshape with this length for the second axis; the third one has its length, or -1 if it is unknown."""
     return np.array([0, count, rows if isinstance(rows, int) else -1, 0], np.int64)
 
 

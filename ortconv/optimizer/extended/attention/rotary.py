@@ -1,4 +1,4 @@
-"""Rotary positions that are spelled out become com.microsoft:RotaryEmbedding."""
+"""Fuses the nodes of rotary positions into com.microsoft:RotaryEmbedding."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Rotation:
     cos: Value
     sin: Value
     heads: int
-    """The axis of the heads in x: 1, or 2 where rows come first."""
+    """The axis of the heads in x: 1, or 2 if rows come first."""
     nodes: tuple[Node, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Table:
-    """The node that computes factors for all heads. `axes`: batch, rows and columns of its result."""
+    """The node that computes the factors for all heads. `axes` are those of batch, rows and columns in its result."""
 
     node: Node
     axes: tuple[int, int, int]
@@ -41,13 +41,13 @@ class Table:
 
 @dataclass
 class Tables:
-    """What the rotations of one graph share: tables with a row for each position, and the rows that positions take."""
+    """Nodes shared by the rotations of one graph: tables with one row per position, and the positions of rows."""
 
     graph: Graph
     made: dict[object, Value] = field(default_factory=dict)
 
     def of(self, r: Rotation) -> tuple[Value, Value, Value] | None:
-        """Positions, cosines and sines, which have a column for each pair of elements."""
+        """Positions, cosines and sines; the latter have one column per pair of elements. None if they have an unknown form."""
         cos, sin = _table(r.cos), _table(r.sin)
         if cos is None or sin is None or cos.axes != sin.axes or cos.heads != r.heads:
             return None
@@ -55,7 +55,7 @@ class Tables:
         return self._looked_up(r, cos.node, sin.node) if looked_up else self._computed(r, cos, sin)
 
     def _looked_up(self, r: Rotation, cos: Node, sin: Node) -> tuple[Value, Value, Value] | None:
-        """Rows that a Gather takes from constant tables, both halves of which are the same."""
+        """Rows that a Gather selects from constant tables with two equal halves of columns."""
         if sin.op != "Gather" or sin.inputs[1] is not cos.inputs[1] or any(n.attr("axis", 0) for n in (cos, sin)):
             return None
         positions, tables = cos.inputs[1], (cos.inputs[0], sin.inputs[0])
@@ -78,7 +78,7 @@ class Tables:
         return self.made[table]
 
     def _computed(self, r: Rotation, cos: Table, sin: Table) -> tuple[Value, Value, Value] | None:
-        """Cos and Sin of angles that stand twice in a row; where batches share them, the first position is enough."""
+        """Cos and Sin of angles that occur twice in a row. If batches share the angles, the first position suffices."""
         angles, others = _angles(cos), _angles(sin)
         if cos.node.op != "Cos" or sin.node.op != "Sin" or angles is None or angles is not others or angles.rank != 3:
             return None
@@ -108,7 +108,7 @@ class Tables:
         return self.made[node, table.axes]
 
     def _positions(self, angles: Value, table: Table) -> Value:
-        """0, 1, ... in the shape (batch, rows) of the angles."""
+        """Positions 0, 1, ... in the shape (batch, rows) of the angles."""
         batch_and_rows, before = table.axes[:2], table.node
         if (angles, batch_and_rows) not in self.made:
             shape = self._node("Shape", [angles], {}, TensorType(DType.INT64, (3,)), before)
@@ -136,7 +136,7 @@ class Tables:
 def fuse(graph: Graph, context: Context) -> int:
     """x * cos + Concat(-x[..., half:], x[..., :half]) * sin  ->  RotaryEmbedding(x, positions, cos, sin)
 
-    Counterpart: none: its GroupQueryAttentionFusion serves other providers only
+    Counterpart: none: its GroupQueryAttentionFusion supports other providers only
     """
     tables = Tables(graph)
     return sum(_fuse(node, tables, context) for node in graph if node.is_op("Add"))
@@ -160,7 +160,7 @@ def _fuse(root: Node, tables: Tables, context: Context) -> bool:
 
 
 def _rotated(graph: Graph, r: Rotation, inputs: tuple[Value, Value, Value]) -> Value:
-    """The rotated heads. Where they are not the second axis, rows are rotated, which are split into heads afterward."""
+    """The rotated heads. If heads are not the second axis, rows are rotated, and then split into heads."""
     import_operators(graph, MICROSOFT)
     x, type = r.x, r.root.out.type
     heads, size = r.x.dim(2), r.x.dim(3)
@@ -221,7 +221,7 @@ def _find(root: Node) -> Rotation | None:
 
 
 def _factor(product: Node, x: Value) -> Value | None:
-    """What heads in float32 are multiplied by."""
+    """The other factor of a product with float32 heads x; None if x is no factor."""
     if x not in product.inputs or x.rank != 4 or x.dtype is not DType.FLOAT:
         return None
     return product.inputs[1 - product.inputs.index(x)]
@@ -232,7 +232,7 @@ def _has_one_reader(node: Node) -> bool:
 
 
 def _source_of_halves(value: Value | None) -> tuple[Value | None, tuple[Node, ...]]:
-    """x, where a value is Concat(-x[..., half:], x[..., :half]), and the Concat and the Neg."""
+    """x and the nodes Concat and Neg, if a value is Concat(-x[..., half:], x[..., :half]); else None and no nodes."""
     join = None if value is None else value.producer
     if value is None or join is None or not join.is_op("Concat") or len(join.inputs) != 2:
         return None, ()
@@ -247,7 +247,7 @@ def _source_of_halves(value: Value | None) -> tuple[Value | None, tuple[Node, ..
 
 
 def _half(value: Value | None, rank: int) -> tuple[Value, int] | None:
-    """What a value is a half of, along the last axis, and which."""
+    """The value of which this one is a half along the last axis, and which half (0 or 1)."""
     node = None if value is None else value.producer
     x = None if node is None else node.inputs[0]
     width = None if x is None else x.dim(-1)
@@ -263,7 +263,7 @@ def _half(value: Value | None, rank: int) -> tuple[Value, int] | None:
 
 
 def _table(value: Value) -> Table | None:
-    """The node that computes the factors that a value of rank 4 has for all heads."""
+    """The node that computes the factors in a value of rank 4, the same for all heads; None if there is none."""
     axes: tuple[int | None, ...] = (0, 1, 2, 3)
     node = value.producer
     while node is not None and node.domain == "" and node.op in ("Unsqueeze", "Reshape", "Transpose"):
@@ -283,7 +283,7 @@ def _table(value: Value) -> Table | None:
 
 
 def _sources(node: Node, inner: Value) -> tuple[int | None, ...] | None:
-    """For each axis of what a node gives the axis that it comes from, None for a new one of length 1; None if unknown."""
+    """For each output axis of a node, the input axis that it comes from, or None for a new one of length 1. None if unknown."""
     if inner.rank is None:
         return None
     if node.op == "Transpose":
@@ -296,7 +296,7 @@ def _sources(node: Node, inner: Value) -> tuple[int | None, ...] | None:
 
 
 def _inserted(node: Node, inner: Value) -> tuple[int, ...] | None:
-    """The axes of length 1 that an Unsqueeze or Reshape inserts; None if it does anything else."""
+    """The axes of length 1 that an Unsqueeze or Reshape inserts; None for any other node."""
     dims, rank = node.out.shape, node.out.rank or 0
     if node.op == "Unsqueeze":
         axes = axes_of(node)
@@ -308,7 +308,7 @@ def _inserted(node: Node, inner: Value) -> tuple[int, ...] | None:
 
 
 def _half_of_table(table: Value, width: object) -> Array | None:
-    """The first half of the columns of a constant, if the others are the same."""
+    """The first half of a constant's columns, if the second half is equal; else None."""
     const = table.constant
     if (
         const is None
@@ -324,7 +324,7 @@ def _half_of_table(table: Value, width: object) -> Array | None:
 
 
 def _angles(table: Table) -> Value | None:
-    """What Cos or Sin finds twice in its input, side by side along the columns."""
+    """The angles that occur twice, side by side along the columns, in the input of Cos or Sin; None if they do not."""
     twice = table.node.inputs[0]
     join = None if twice is None else twice.producer
     if twice is None or join is None or not join.is_op("Concat") or len(join.inputs) != 2:
@@ -335,7 +335,7 @@ def _angles(table: Table) -> Value | None:
 
 
 def _fits(dims: Shape | None, r: Rotation) -> bool:
-    """True if dimensions begin with batch and rows of what is rotated."""
+    """True if the dimensions begin with batch and rows of the rotated tensor."""
     return dims is not None and same_dim(dims[0], r.x.dim(0)) and same_dim(dims[1], r.x.dim(3 - r.heads))
 
 

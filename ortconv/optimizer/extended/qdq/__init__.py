@@ -1,4 +1,4 @@
-"""The passes over quantized models, in order."""
+"""The passes for quantized models, in order."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Operators that only move or select elements work on the integers: the DequantizeLinear and QuantizeLinear go.
+"""Operators that only move or select elements operate on the integers: their DequantizeLinear and QuantizeLinear are
+removed.
 
-Also the clamps that quantizing makes redundant, and pairs that cancel.
+Also removes clamps that quantization makes redundant, and pairs that cancel.
 """
 
 from __future__ import annotations
@@ -36,13 +37,17 @@ from ortconv.optimizer.pattern import C, Match, P
 
 
 def _picks(node: Node) -> bool:
-    """Nearest only, nothing from outside the tensor: interpolating kernels truncate integers, or let them overflow."""
+    """True for a Resize with nearest neighbors only, and nothing from outside the tensor: interpolating kernels
+    truncate integers, or overflow.
+    """
     mode, coordinates = node.attr("mode", "nearest"), node.attr("coordinate_transformation_mode", "half_pixel")
     return mode == "nearest" and coordinates != "tf_crop_and_resize"
 
 
 class Mover(NamedTuple):
-    """An operator that works on integers as on reals: from which opset, of which types, under which condition."""
+    """An operator that has the same result on integers as on reals: from which opset, for which types, and under which
+    condition.
+    """
 
     since: int
     types: frozenset[DType]
@@ -63,9 +68,9 @@ def drop_around_mover(m: Match) -> Replacement:
     """Q(op(DQ(x), ...))  ->  op(x, ...)
 
     Counterpart: QDQSelectorActionTransformer
-    Differs: ReduceMin too; Resize only where it picks elements, pooling and Softmax only where the integer kernel
-        computes the same; a float bias is rounded to the unit of the sum where that is fine enough; MatMulNBits
-        for weights of 4 bits only, computing in float32 (see MatMulNBitsAccuracyLevel4).
+    Differs: also ReduceMin; Resize only if it selects elements, pooling and Softmax only if the integer kernel has the
+        same result; a float bias is rounded to the scale of the sum if that is fine enough; MatMulNBits for 4-bit
+        weights only, computing in float32 (see MatMulNBitsAccuracyLevel4).
     """
     x, y, mover = dequantized(m.target.input(0), m.root), quantizer(m.root), MOVERS[m.target.op]
     if x is None or y is None or x.dtype not in mover.types or not same_parameters(x, y):
@@ -77,7 +82,7 @@ def drop_around_mover(m: Match) -> Replacement:
 
 @rule("QDQSelectorActionTransformer", P("Split", ..., where=lambda split: split.input(0) is not None))
 def drop_before_split(m: Match) -> Replacement:
-    "Split(DQ(x)), every output quantized as x is  ->  DQ(Split(x)), which cancels"
+    """Split(DQ(x)), with every output quantized like x  ->  DQ(Split(x)), which cancels"""
     x = dequantized(m.root.input(0), m.root)
     if (
         x is None
@@ -117,7 +122,9 @@ def drop_before_arg_max(m: Match) -> Replacement:
 
 
 def _saturates(q: Node, number: float | None, *, low: bool) -> bool:
-    """True if quantizing the number, in float32, gives the least or the greatest code everywhere; no number always does."""
+    """True if quantizing the number, in float32, results in the smallest or largest integer everywhere; always true
+    without a number.
+    """
     y = quantizer(q)
     if y is None or y.dtype not in LIMITS:
         return False
@@ -137,7 +144,7 @@ def _saturates(q: Node, number: float | None, *, low: bool) -> bool:
     *quantize_patterns(P("Clip", "x", C("low", optional=True), C("high", optional=True), name="clip")),
 )
 def drop_clip(m: Match) -> Replacement:
-    """Q(Clip(x))  ->  Q(x), where Q saturates no later than Clip
+    """Q(Clip(x))  ->  Q(x), if Q saturates at the bounds of Clip or before
 
     Counterpart: ClipQuantRewrite
     """
@@ -149,10 +156,10 @@ def drop_clip(m: Match) -> Replacement:
 
 @rule("ReluQuantRewrite", *quantize_patterns(P("Relu", "x")))
 def drop_relu(m: Match) -> Replacement:
-    """Q(Relu(x))  ->  Q(x), where Q gives no code below that of 0
+    """Q(Relu(x))  ->  Q(x), if Q returns no integer below that of 0
 
     Counterpart: ReluQuantRewrite
-    Differs: the zero point may be left out, and 16-bit integers will do.
+    Differs: the zero point may be absent, and 16-bit integers are supported.
     """
     if not _saturates(m.root, 0.0, low=True):
         return None

@@ -1,4 +1,4 @@
-"""Products of dynamically quantized tensors: com.microsoft:MatMulIntegerToFloat and DynamicQuantizeMatMul."""
+"""Fuses products of dynamically quantized tensors into com.microsoft:MatMulIntegerToFloat and DynamicQuantizeMatMul."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _is_single(value: Value | None) -> bool:
 
 
 def _is_single_or_columns(value: Value | None, b: Value) -> bool:
-    """One element, or one for each column of a matrix."""
+    """True for one element, or one for each column of the matrix b."""
     if _is_single(value):
         return True
     assert value is not None

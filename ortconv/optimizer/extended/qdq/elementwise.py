@@ -1,4 +1,4 @@
-"""Activations, pools, sums, products, Concat and Where on 8-bit integers: com.microsoft:QLinear*."""
+"""Fuses activations, pools, sums, products, Concat and Where into com.microsoft:QLinear* operators on 8-bit integers."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from ortconv.optimizer.pattern import Match, P
 
 
 def _operands(m: Match, slots: range, *, retype: bool = False) -> tuple[list[Quantized], Quantized] | None:
-    """The quantized inputs at these slots and the result: per tensor, all of one 8-bit type; None if they are not.
+    """The quantized inputs at these slots, and the quantized result: per tensor, all of one 8-bit type; else None.
 
-    With `retype`, int8 constants beside uint8 become uint8: for operators whose integer kernel is exact.
+    With `retype`, int8 constants next to uint8 become uint8: for operators whose integer kernel is exact.
     """
     y = quantizer(m.root)
     found = [dequantized(m.target.input(slot), m.root) for slot in slots]
@@ -51,15 +51,17 @@ def _operands(m: Match, slots: range, *, retype: bool = False) -> tuple[list[Qua
 
 
 HEADROOM = 128
-"""How often the kernel of QLinearSoftmax can add up its largest exponential, for each element that it sums, in float32."""
+"""Number of largest exponentials that the kernel of QLinearSoftmax can add in float32 without overflow, per summed element."""
 
 
 WHOLE = 1e-3
-"""How far 1 / scale may be from a whole number: scales are rounded to float32."""
+"""Maximum difference of 1 / scale from a whole number: scales are rounded to float32."""
 
 
 def _pool_fits(node: Node, y: Quantized) -> bool:
-    """No dilations, and no windows beyond the padding where padding counts: the kernel divides by another number there."""
+    """True without dilations, and without windows beyond the padding if padding counts: the kernel divides by another
+    number there.
+    """
     rank = node.inputs[0].rank if node.inputs[0] is not None else None
     dilations: tuple[int, ...] = node.attr("dilations", ())
     if rank not in (3, 4, 5) or any(d != 1 for d in dilations):
@@ -68,10 +70,11 @@ def _pool_fits(node: Node, y: Quantized) -> bool:
 
 
 def _softmax_fits(node: Node, y: Quantized) -> bool:
-    """Sums long enough for the steps of the result: the kernel overflows where a sum is short and the steps are fine.
+    """True if the sums are long enough for the scale of the result: the kernel overflows if a sum is short and the
+    scale small.
 
-    1 / scale must be a whole number, since the kernel leaves out the rest.
-    It also returns nothing at all where there are no elements, and before ONNX Runtime 1.32 int8 results beyond 127 wrap around.
+    1 / scale must be a whole number, because the kernel truncates it. The kernel also returns nothing if there are no
+    elements; and before ONNX Runtime 1.32, int8 results above 127 wrap around.
     """
     shape, step, zero = node.out.shape, elements(y.scale), zero_points(y)
     axis = attribute(node, "axis")
@@ -96,7 +99,7 @@ def _softmax(node: Node) -> dict[str, object]:
 
 
 class Unary(NamedTuple):
-    """An operator with one input: the attributes of its counterpart, and when that computes the same."""
+    """An operator with one input: the attributes of its counterpart, and the condition under which both have the same result."""
 
     attrs: Callable[[Node], dict[str, object]]
     fits: Callable[[Node, Quantized], bool] = _any
@@ -146,7 +149,7 @@ def fuse_concat(m: Match) -> Replacement:
 def fuse_where(m: Match) -> Replacement:
     """Q(Where(c, DQ(a), DQ(b)))  ->  QLinearWhere(c, a, b)
 
-    Its kernel reads all scales and zero points as constants when it is made, and ends the process where they are none.
+    Its kernel requires constant scales and zero points when it is created, and ends the process otherwise.
     """
     found = _operands(m, range(1, 3), retype=True)
     if found is None:
@@ -162,7 +165,7 @@ def fuse_where_number(m: Match) -> Replacement:
     """Q(Where(c, DQ(a), number))  ->  QLinearWhere(c, a, number as an integer that represents it exactly)
 
     Counterpart: WhereDummyDq
-    Differs: straight to QLinearWhere, and the integer represents the number exactly.
+    Differs: directly to QLinearWhere, and the integer represents the number exactly.
     """
     y = quantizer(m.root)
     if y is None or y.dtype not in BYTES or not (y.is_per_tensor and y.is_constant):
@@ -177,7 +180,7 @@ def fuse_where_number(m: Match) -> Replacement:
 
 
 def _exactly(value: Value, like: Quantized, near: Node) -> Quantized | None:
-    """A constant of one number in an 8-bit type, without rounding; None for what is not one, or not finite."""
+    """A constant with a single value as an 8-bit integer, without rounding. None if the values differ or are not finite."""
     number, const = scalar(value), value.constant
     if number is None or const is None or const.dtype is not DType.FLOAT or like.dtype is None:
         return None

@@ -1,6 +1,6 @@
-"""Products with a weight of 4 bits: com.microsoft:MatMulNBits, which keeps the activations in float32.
+"""Fuses products with 4-bit weights into com.microsoft:MatMulNBits, which keeps the activations in float32.
 
-Weights of 8 bits stay as they are: in float32 that kernel is slower than DequantizeLinear and MatMul.
+Weights of 8 bits are unchanged: in float32 that kernel is slower than DequantizeLinear and MatMul.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ortconv.optimizer.pattern import C, Match, P
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 16, 256
 UNBLOCKED = 32
-"""The block size for weights that have one scale, or one for each column."""
+"""The block size for weights with one scale, or with one per column."""
 
 DEFAULT_ZERO_POINT = 8
 
@@ -27,7 +27,9 @@ FLOAT32 = 1
 
 
 class WeightBlocks(NamedTuple):
-    """A weight (K, N) as MatMulNBits stores it: codes (N, blocks, bytes), scales (N * blocks,), zero points or None."""
+    """A weight (K, N) in the form of MatMulNBits: quantized values (N, blocks, bytes), scales (N * blocks,), zero
+    points or None.
+    """
 
     codes: Array
     scales: Array
@@ -61,7 +63,7 @@ def _blocks(dq: Node) -> WeightBlocks | None:
 
 
 def _by_block(parameter: Array, dq: Node, rows: int, columns: int, size: int) -> Array | None:
-    """A scale or zero point as (blocks, N), None if it does not go along the rows or for each column."""
+    """A scale or zero point as (blocks, N); None if it neither varies along the rows nor per column."""
     axis = int(dq.attr("axis", 1)) % 2
     if size:
         blocks = -(-rows // size)
@@ -73,7 +75,7 @@ def _by_block(parameter: Array, dq: Node, rows: int, columns: int, size: int) ->
 
 
 def _packed(codes: Array) -> Array:
-    """Unsigned codes of 4 bits, two in a byte along the last axis, the first in the low bits; a rest is filled with 0."""
+    """Unsigned 4-bit values, two per byte along the last axis, the first in the low bits; the rest is filled with 0."""
     if codes.shape[-1] % 2:
         codes = np.concatenate([codes, np.zeros((*codes.shape[:-1], 1), np.uint8)], axis=-1)
     return np.ascontiguousarray(codes[..., 0::2] | (codes[..., 1::2] << 4))
@@ -84,13 +86,13 @@ _WEIGHTS = tuple(P("DequantizeLinear", C("weight"), ..., name="dequantize", doma
 
 @rule("QDQSelectorActionTransformer", *(P("MatMul", "a", w) for w in _WEIGHTS))
 def fuse_matmul(m: Match) -> Replacement:
-    "MatMul(a, DQ(w)), w of 4 bits  ->  MatMulNBits(a, w)"
+    """MatMul(a, DQ(w)) with 4-bit w  ->  MatMulNBits(a, w)"""
     return _fused(m, None)
 
 
 @rule("QDQSelectorActionTransformer", *(P("Gemm", "a", w, "c?") for w in _WEIGHTS))
 def fuse_gemm(m: Match) -> Replacement:
-    "Gemm(a, DQ(w), c), w of 4 bits  ->  MatMulNBits(a, w, c)"
+    """Gemm(a, DQ(w), c) with 4-bit w  ->  MatMulNBits(a, w, c)"""
     if m.root.attr("transA", 0) or m.root.attr("transB", 0) or m.root.attr("alpha", 1.0) != 1:
         return None
     columns = m.weight.dim(-1)

@@ -1,4 +1,4 @@
-"""Convolutions and matrix products on 8-bit integers: QLinearConv, QLinearMatMul, QGemm, MatMulIntegerToFloat."""
+"""Fuses convolutions and matrix products on 8-bit integers into QLinearConv, QLinearMatMul, QGemm and MatMulIntegerToFloat."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ from ortconv.optimizer.extended.qdq.tensors import (
 from ortconv.optimizer.pattern import Match, P
 
 CLOSE = 1e-6
-"""Relative difference up to which a bias counts as given in the unit of the sum."""
+"""Relative tolerance for the scale of a bias to equal the scale of the sum."""
 
 FINE = 1 / 8
-"""Largest unit of the sum, in steps of the result, in which a bias may be rounded anew."""
+"""The largest scale of the sum, relative to the scale of the result, at which a float bias may be rounded to it."""
 
 
 def _fits(x: Quantized | None, w: Quantized | None, y: Quantized | None, signed: bool) -> bool:
-    """Types that the integer kernels take and are fast with: uint8 times any byte, where `signed` int8 times int8 too, a
-    result of the first one's type."""
+    """True for types that the integer kernels support and are fast with: uint8 times either 8-bit type; if `signed`,
+    also int8 times int8; and a result of the first one's type.
+    """
     if x is None or w is None or w.dtype not in BYTES or not x.is_per_tensor:
         return False
     if x.dtype is not DType.UINT8 and not (signed and x.dtype is w.dtype is DType.INT8):
@@ -41,7 +42,7 @@ def _fits(x: Quantized | None, w: Quantized | None, y: Quantized | None, signed:
 
 
 def _weights_fit(w: Quantized, axis: int) -> bool:
-    """One scale, or one for each index of an axis, with a single zero point."""
+    """True for one scale, or one per index of `axis`, with a single zero point."""
     if w.is_per_tensor:
         return True
     rank, zero = w.value.rank, zero_points(w)
@@ -57,7 +58,7 @@ def _weights_fit(w: Quantized, axis: int) -> bool:
 
 
 def _unit(x: Quantized, w: Quantized) -> Array | None:
-    """The real value of one unit of the integer sum: one number, or one for each output channel; None if computed."""
+    """The scale of the integer sum: one number, or one per output channel; None if it is computed."""
     a, b = elements(x.scale), elements(w.scale)
     if a is None or b is None or not (np.all(a > 0) and np.all(b > 0)):
         return None
@@ -65,12 +66,12 @@ def _unit(x: Quantized, w: Quantized) -> Array | None:
 
 
 class _RefusedError(Exception):
-    """A bias that integers cannot hold."""
+    """A bias that cannot be represented by integers."""
 
 
 def _bias(value: Value | None, reader: Node, unit: Array | None, y: Quantized | None) -> NewInput:
-    """A bias along the last axis as int32 in the unit of the sum. A constant in float32 is rounded to that where it is far
-    finer than the steps of y.
+    """A bias along the last axis as int32 with the scale `unit` of the sum. A float32 constant is rounded to it if that
+    is much finer than the scale of y.
     """
     if value is None:
         return None
@@ -94,7 +95,7 @@ def _bias(value: Value | None, reader: Node, unit: Array | None, y: Quantized | 
 
 
 def _is_in(q: Quantized, unit: Array) -> bool:
-    """True if a bias has zero point 0 and, up to rounding of the scale, this unit."""
+    """True if a bias has zero point 0 and, up to rounding, this scale."""
     scale, zero = elements(q.scale), zero_points(q)
     if scale is None or zero is None or zero.any():
         return False
@@ -121,7 +122,7 @@ def fuse_conv(m: Match, signed: bool = False) -> Replacement:
 
 
 def _operands(target: Node, reader: Node) -> tuple[Quantized | None, Quantized | None, Quantized | None]:
-    """The quantized inputs 0 and 1 of a target and, where the reader quantizes, the result."""
+    """The quantized inputs 0 and 1 of a target and, if the reader quantizes, the result."""
     y = quantizer(reader) if reader is not target else None
     return dequantized(target.input(0), reader), dequantized(target.input(1), reader), y
 
@@ -136,7 +137,7 @@ def fuse_matmul(m: Match, signed: bool = False) -> Replacement:
 
 
 def _columns_fit(b: Quantized, axis: int) -> bool:
-    """Per tensor, or a matrix with one scale for each of its columns, the indices of an axis."""
+    """True for one scale per tensor, or for a matrix with one scale per column, along `axis`."""
     return b.is_per_tensor or (b.value.rank == 2 and _weights_fit(b, axis))
 
 
@@ -182,11 +183,11 @@ def fuse_matmul_to_float(m: Match, signed: bool = False) -> Replacement:
 
 RULES = fuse_conv + fuse_matmul + fuse_gemm
 FLOAT_RULES = fuse_gemm_to_float + fuse_matmul_to_float
-"""Rules for results that nothing quantizes; they come after the others."""
+"""Rules for results that are not quantized; they come after the others."""
 
 GEMM_RULES = fuse_gemm + fuse_gemm_to_float
 
 
 def with_signed(r: Rule) -> Rule:
-    """A rule of this module as it is where int8 times int8 is as fast: on ARM."""
+    """The variant of a rule of this module for ARM, where int8 times int8 is as fast."""
     return replace(r, build=partial(r.build, signed=True))  # type: ignore[call-arg]

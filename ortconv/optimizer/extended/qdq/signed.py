@@ -1,4 +1,4 @@
-"""Activations of int8 become uint8: the integer kernels take more pairs of types, and run faster on x86-64."""
+"""Changes int8 activations to uint8: the integer kernels support more pairs of types with it, and run faster on x86-64."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ortconv.optimizer.extended.qdq.tensors import DOMAINS, dequantized, element
 
 
 def shift_activations(graph: Graph, context: Context) -> int:
-    """Q -> DQ pairs of int8 and one scale become uint8 with the zero point 128 higher: the same reals, exactly.
+    """Q -> DQ pairs of int8 with one scale become uint8 with the zero point 128 higher: exactly the same reals.
 
     Counterpart: QDQS8ToU8Transformer
-    Differs: not for the platform arm, as where session.qdqisint8allowed is set.
+    Differs: not for the platform arm, as with session.qdqisint8allowed.
     """
     return _shift_where(graph, context, SIGNED.name, _have_one_use)
 
@@ -27,11 +27,11 @@ def _have_one_use(readers: list[Node]) -> bool:
 
 
 def shift_shared_activations(graph: Graph, context: Context) -> int:
-    """Q -> DQ pairs of int8 become uint8 also where several nodes use the reals: integer kernels take the whole network.
+    """Q -> DQ pairs of int8 become uint8 even if several nodes read the reals: integer kernels run the whole network.
 
     Counterpart: none: ONNX Runtime leaves the operators around such tensors in float32
-    Opt-in: integer kernels are 2 to 7 times as fast, but round another way than the float operators do: values move by a step
-        of their scale at ties.
+    Opt-in: integer kernels are 2 to 7 times as fast, but round differently from the float operators: at ties, values
+        change by one step of their scale.
     """
     return _shift_where(graph, context, SHARED.name, lambda readers: True)
 
@@ -51,7 +51,9 @@ def _shift_where(graph: Graph, context: Context, name: str, fits: Callable[[list
 
 
 def _readers(node: Node) -> list[Node]:
-    """The DequantizeLinear nodes behind an int8 QuantizeLinear, if all that reads it is such and has its parameters."""
+    """The DequantizeLinear nodes after an int8 QuantizeLinear, if they are its only readers and have its parameters;
+    else an empty list.
+    """
     if not _is_int8(node):
         return []
     y = quantizer(node)
@@ -65,14 +67,14 @@ def _readers(node: Node) -> list[Node]:
 
 
 def _is_int8(node: Node) -> bool:
-    """Whether a node quantizes to int8, and nothing but nodes reads that."""
+    """True if a node quantizes to int8, and the graph does not return the result."""
     if node.op != "QuantizeLinear" or node.domain not in DOMAINS:
         return False
     return node.out.dtype is DType.INT8 and not node.out.is_output
 
 
 def _has_zero(reader: Node, node: Node, zero: object) -> bool:
-    """Whether a reader of a QuantizeLinear has constant parameters for the tensor, with this zero point."""
+    """True if a reader of a QuantizeLinear has constant parameters per tensor, with this zero point."""
     x = dequantized(reader.out, node)
     if x is None or not x.is_per_tensor or elements(x.scale) is None:
         return False
@@ -105,7 +107,9 @@ PRODUCTS = tuple(
 
 
 def fuse_products(graph: Graph, context: Context) -> int:
-    """Conv and MatMul of int8 become QLinearConv, QLinearMatMul and MatMulIntegerToFloat on Arm; the number of rewrites."""
+    """On ARM, Conv and MatMul of int8 become QLinearConv, QLinearMatMul and MatMulIntegerToFloat. Returns the number of
+    rewrites.
+    """
     return sum(p.run(graph, context) for p in PRODUCTS) if context.target_platform == "arm" else 0
 
 

@@ -1,4 +1,4 @@
-"""Quantized tensors as rules see them: what stands before a DequantizeLinear and behind a QuantizeLinear."""
+"""Quantized tensors: the integers before a DequantizeLinear and after a QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ LIMITS: dict[DType | None, tuple[int, int]] = {
     DType.UINT8: (0, 255), DType.INT8: (-128, 127), DType.UINT16: (0, 65535), DType.INT16: (-32768, 32767),
     DType.UINT4: (0, 15), DType.INT4: (-8, 7), DType.UINT2: (0, 3), DType.INT2: (-2, 1),
 }  # fmt: skip
-"""The least and the greatest code of a type."""
+"""The smallest and largest integer of a type."""
 
 SMALLEST_SCALE, LARGEST_SCALE = 1e-30, 1e30
-"""Scales between them neither underflow nor overflow: x is exactly what quantizing the dequantized x gives."""
+"""With a scale in this range nothing underflows or overflows: quantizing the dequantized x results in exactly x."""
 
 
 class Quantized(NamedTuple):
@@ -43,7 +43,7 @@ class Quantized(NamedTuple):
 
     @property
     def zero(self) -> NewInput:
-        """The zero point, made where it is left out, one for each scale."""
+        """The zero point; if it is absent, one is created for each scale."""
         assert self.dtype is not None
         return np.zeros(self.scale.static_shape or (), self.dtype.numpy) if self.zero_point is None else self.zero_point
 
@@ -53,22 +53,22 @@ class Quantized(NamedTuple):
 
     @property
     def is_constant(self) -> bool:
-        """True if scale and zero point are constants."""
+        """True if scale and zero point are constant."""
         return self.scale.constant is not None and (self.zero_point is None or self.zero_point.constant is not None)
 
     @property
     def operand(self) -> list[NewInput]:
-        """Tensor, scale, zero point: how operators on integers take a tensor."""
+        """Tensor, scale and zero point: the form in which integer operators read a tensor."""
         return [self.value, *self.parameters]
 
     @property
     def parameters(self) -> list[NewInput]:
-        """Scale, zero point: how operators on integers take their output's parameters."""
+        """Scale and zero point: the form in which integer operators read the parameters of their output."""
         return [_without_axis(self.scale), _without_axis(self.zero)]
 
 
 def _without_axis(parameter: NewInput) -> NewInput:
-    """A constant of shape (1,) as scalar, since not all operators on integers take the former."""
+    """A constant of shape (1,) as a scalar, because not all integer operators support the former."""
     content = parameter.constant if isinstance(parameter, Value) else parameter
     if not isinstance(content, (Tensor, np.ndarray)) or content.shape != (1,):
         return parameter
@@ -76,7 +76,7 @@ def _without_axis(parameter: NewInput) -> NewInput:
 
 
 def dequantized(value: Value | None, reader: Node) -> Quantized | None:
-    """The integers behind a DequantizeLinear of the reader's graph and provider that makes this float32 value."""
+    """The integers that a DequantizeLinear, of the reader's graph and provider, converts to this float32 value; else None."""
     node = None if value is None else value.producer
     if node is None or node.op != "DequantizeLinear" or node.domain not in DOMAINS:
         return None
@@ -86,7 +86,7 @@ def dequantized(value: Value | None, reader: Node) -> Quantized | None:
 
 
 def quantizer(node: Node) -> Quantized | None:
-    """The integers that a QuantizeLinear of a float32 value makes."""
+    """The integers that a QuantizeLinear of a float32 value returns; None for any other node."""
     if node.attr("precision", 0) not in (0, DType.FLOAT):
         return None
     return _quantized(node, node.out, node.input(0))
@@ -105,18 +105,18 @@ def _quantized(node: Node, integers: Value | None, reals: Value | None) -> Quant
 
 
 def elements(value: Value | None) -> Array | None:
-    """A constant's elements as one row in float64, None if it is no constant."""
+    """A constant's elements as a vector of float64; None if it is not constant."""
     const = None if value is None else value.constant
     return None if const is None else const.numpy().reshape(-1).astype(np.float64)
 
 
 def zero_points(q: Quantized) -> Array | None:
-    """The constant zero points as one row in float64, one 0 where they are left out; None if they are computed."""
+    """The constant zero points as a vector of float64, a single 0 if they are absent; None if they are computed."""
     return np.zeros(1) if q.zero_point is None else elements(q.zero_point)
 
 
 def same_parameters(a: Quantized, b: Quantized) -> bool:
-    """True if both have the same type and, as equal constants, the same positive scale and zero point for all elements."""
+    """True if both have the same type and equal constants as scale and zero point, with one positive scale for all elements."""
     scale, other = elements(a.scale), elements(b.scale)
     if scale is None or other is None or a.dtype is not b.dtype or not (a.is_per_tensor and b.is_per_tensor):
         return False
@@ -127,12 +127,12 @@ def same_parameters(a: Quantized, b: Quantized) -> bool:
 
 
 def is_signed_constant(q: Quantized) -> bool:
-    """True for a constant of int8 with constant parameters, per tensor."""
+    """True for an int8 constant with constant parameters per tensor."""
     return q.value.constant is not None and q.dtype is DType.INT8 and q.is_constant and q.is_per_tensor
 
 
 def as_unsigned(q: Quantized, near: Node) -> Quantized:
-    """A signed constant as uint8 that represents the same reals."""
+    """An int8 constant as uint8, with the same real values."""
     const, zero = q.value.constant, zero_points(q)
     assert const is not None
     assert zero is not None
@@ -141,10 +141,10 @@ def as_unsigned(q: Quantized, near: Node) -> Quantized:
 
 
 def quantize_patterns(*inner: P) -> tuple[P, ...]:
-    """QuantizeLinear, of either domain, of one of the patterns."""
+    """Patterns of QuantizeLinear, in either domain, with one of the given patterns as input."""
     return tuple(P("QuantizeLinear", p, "scale", "zero_point?", domain=d) for p in inner for d in DOMAINS)
 
 
 def microsoft(op: str, inputs: list[NewInput], like: Node, attrs: dict[str, object] | None = None) -> New:
-    """A node of ONNX Runtime's own domain, named after the node that it replaces."""
+    """A node of ONNX Runtime's own domain, with the name of the node that it replaces."""
     return New(op, inputs, attrs or {}, domain=MICROSOFT, like=like)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Recurrent networks: unrolled steps become one node again, and the products of all steps one product."""
+"""Recurrent networks: unrolled steps become one node, and the products of all steps one product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One step of an LSTM, written with elementary operators."""
+"""Recognizes one step of an LSTM that is written with elementary operators."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ortconv.optimizer.extended.recurrent.slices import part_of
 from ortconv.optimizer.pattern import Match, P, matches
 
 LARGEST = 16
-"""Nodes that a sum may have. What goes into a gate has fewer."""
+"""Maximum number of nodes in a sum. The input of a gate has fewer."""
 
 
 GATES = ("i", "o", "f", "g")
-"""Names of what goes into the gates, in the order in which LSTM has its weights."""
+"""Names of the inputs of the gates, in the order in which LSTM stores its weights."""
 
 
 def _times(a: P | str, b: P | str) -> P:
@@ -46,13 +46,13 @@ class Columns:
     transposed: bool = False
 
     def matrix(self, width: int) -> Array:
-        """So many of these columns as rows."""
+        """`width` of these columns, as rows."""
         assert self.value.constant is not None
         whole = self.value.constant.numpy()
         return (whole if self.transposed else whole.T)[self.start : self.start + width]
 
     def vector(self, width: int) -> Array:
-        """So many of these columns of the row that all rows are like, in float64."""
+        """`width` of these columns, from any row, as all rows are equal; in float64."""
         whole = wide(self.value)
         row = (whole[0] if whole.ndim == 2 else whole).reshape(-1)
         return np.broadcast_to(row, (width,)) if len(row) == 1 else row[self.start : self.start + width]
@@ -60,9 +60,9 @@ class Columns:
 
 @dataclass(eq=False, slots=True)
 class LstmCell:
-    """One step. `operands` are the input and the state before, each with what it is multiplied with for every gate.
+    """One step. `operands` are the input and the previous state, each with its weights for every gate.
 
-    Where that state is a constant zero, its product may be gone: then there is one operand.
+    If that state is a constant zero, its product may be missing: then there is one operand.
     """
 
     width: int
@@ -77,14 +77,14 @@ class LstmCell:
         return next(value for value in self.operands if value is not operand)
 
     def bias(self) -> Array:
-        """The sums of the biases for all gates, one behind the other, in float64."""
+        """The sums of the biases for all gates, concatenated, in float64."""
         return np.concatenate(
             [sum((b.vector(self.width) for b in biases), np.zeros(self.width)) for biases in self.biases]
         )
 
 
 def cell_of(root: Node) -> LstmCell | None:
-    """The step that a node is the last one of."""
+    """The step whose last node is `root`; None if there is none."""
     h = root.out
     width = h.dim(1)
     if h.dtype is not DType.FLOAT or h.rank != 2 or not isinstance(width, int) or width < 1:
@@ -123,7 +123,7 @@ class _Sum:
 
 
 def _sum(value: Value, width: int) -> _Sum | None:
-    """What goes into a gate as a sum of products with constant matrices, and of constant rows; None if it is something else."""
+    """The input of a gate as a sum of products with constant matrices, and of constant rows; None if it has another form."""
     found = _Sum([], [], set())
     stack = [(value, 0)]
     while stack and len(found.nodes) < LARGEST:
@@ -158,7 +158,7 @@ def _sum(value: Value, width: int) -> _Sum | None:
 
 
 def _is_row(value: Value, start: int, width: int) -> bool:
-    """True for a constant that adds the same to every row."""
+    """True for a constant that adds the same values to every row."""
     const = value.constant
     if const is None or const.dtype is not DType.FLOAT or const.rank > 2 or not const.size:
         return False

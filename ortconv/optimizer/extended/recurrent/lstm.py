@@ -1,4 +1,4 @@
-"""LSTMs that were unrolled over time become one node again."""
+"""Fuses LSTMs that were unrolled over time into one node."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ortconv.optimizer.extended.recurrent.maker import Maker
 from ortconv.optimizer.extended.recurrent.slices import slice_of
 
 AXES_BY_INPUT = 13
-"""The operator set from which Squeeze, Unsqueeze and ReduceSum take axes as input."""
+"""The opset from which on Squeeze, Unsqueeze and ReduceSum have axes as an input."""
 
 OLDEST = 11
-"""The operator set from which CumSum is there, and Slice and Pad take their bounds as inputs."""
+"""The opset from which on CumSum exists, and Slice and Pad have their bounds as inputs."""
 
 SHORTEST, GUARDED = 3, 4
-"""Steps from which one node is faster, and from which it is if an empty batch has to be kept from it."""
+"""Minimum number of steps for which one node is faster, without and with a guard against an empty batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A cell of a chain: the state before it, if it is not zero, and its input, x[index] or x[:, index] of a tensor of rank 3."""
+    """A cell of a chain: the previous state, unless it is zero, and its input, x[index] or x[:, index] of a tensor of rank 3."""
 
     cell: LstmCell
     h_before: Value | None
@@ -42,16 +42,16 @@ class Link:
 
     @property
     def states(self) -> tuple[Value, ...]:
-        """The states before it that are given."""
+        """The previous states that are not zero."""
         return tuple(v for v in (self.h_before, self.cell.c_before) if v is not None)
 
 
 def fuse(graph: Graph, context: Context) -> int:
     """Steps of an LSTM over consecutive slices of a tensor, with the same weights  ->  LSTM
 
-    Forwards or backwards in time, and layer by layer. Readers of a state in between take it from the states that come out.
-    NaN stays NaN, which ONNX Runtime's kernel alone would lose; where infinities of both signs meet in a gate, and the sum
-    hence is NaN, the result is a number.
+    Forward or backward in time, layer by layer. Readers of inner states read them from the LSTM's outputs. NaN stays
+    NaN, which ONNX Runtime's kernel alone would lose. If infinities of both signs are added in a gate, so that the sum
+    is NaN, the result is a number.
 
     Counterpart: none: beyond ONNX Runtime
     """
@@ -73,7 +73,7 @@ def fuse(graph: Graph, context: Context) -> int:
 
 
 def _fuse_chains(graph: Graph, cells: Sequence[LstmCell], context: Context) -> tuple[dict[Value, None], list[LstmCell]]:
-    """Fuse the chains of some cells; the states that are gone by that, and the cells to look at again since they read such."""
+    """Fuse the chains of some cells. Return the removed states, and the cells to examine again because they read such states."""
     gone: dict[Value, None] = {}
     again: list[LstmCell] = []
     for chain in _chains(cells):
@@ -93,7 +93,7 @@ def _pays(chain: Sequence[Link], context: Context) -> bool:
 
 
 def _chains(cells: Sequence[LstmCell]) -> list[list[Link]]:
-    """Runs of two steps or more that follow each other."""
+    """Runs of at least two consecutive steps."""
     by_c = {cell.c: cell for cell in cells}
     followers: dict[LstmCell, LstmCell] = {}
     for cell in cells:
@@ -105,7 +105,7 @@ def _chains(cells: Sequence[LstmCell]) -> list[list[Link]]:
 
 
 def _follows(cell: LstmCell, before: LstmCell) -> bool:
-    """True if a cell takes over the states of another one, with the same weights and biases."""
+    """True if a cell reads the states of another one, and has the same weights and biases."""
     h = before.h
     if h not in cell.operands or len(cell.operands) != 2 or cell.width != before.width:
         return False
@@ -118,7 +118,7 @@ def _follows(cell: LstmCell, before: LstmCell) -> bool:
 
 
 def _line(first: LstmCell, followers: dict[LstmCell, LstmCell]) -> Iterator[tuple[LstmCell, Value | None]]:
-    """A cell and all that follow it, each with the operand that is the state before it."""
+    """A cell and all its followers, each with the operand that is the previous state."""
     weights = followers[first].operands[first.h]
     is_given = len(first.operands) == 2
     yield first, next((v for v, gates in first.operands.items() if is_given and gates == weights), None)
@@ -128,7 +128,7 @@ def _line(first: LstmCell, followers: dict[LstmCell, LstmCell]) -> Iterator[tupl
 
 
 def _runs(line: Iterator[tuple[LstmCell, Value | None]]) -> Iterator[list[Link]]:
-    """The longest parts of a line that read consecutive slices, with nobody else reading what is inside."""
+    """The longest parts of a line that read consecutive slices, without other readers of inner values."""
     run: list[Link] = []
     for cell, h_before in line:
         link = _link(cell, h_before)
@@ -163,7 +163,7 @@ def _continues(run: Sequence[Link], link: Link) -> bool:
 
 
 def _may_start(link: Link) -> bool:
-    """True if the states before have the shape of those after."""
+    """True if the previous states have the shape of the next ones."""
     batch, width = link.batch, link.cell.width
     return batch != 0 and all(
         v.rank == 2 and v.dim(1) == width and (same_dim(v.dim(0), batch) or (v.dim(0) == 1 and _is_zero(v)))
@@ -175,7 +175,7 @@ def _may_start(link: Link) -> bool:
 
 
 def _replace(graph: Graph, chain: Sequence[Link], context: Context) -> bool:
-    """Put one operator in the place of a chain; False if its weights cannot be put together."""
+    """Replace a chain by one operator. Return False if its weights cannot be combined."""
     weights, end = _weights(chain[-1]), chain[-1].cell
     roots = [node for link in chain if (node := link.cell.h.producer) is not None]
     state = [] if end.c.producer is None else [end.c.producer]
@@ -214,7 +214,7 @@ def _is_zero(value: Value) -> bool:
 
 
 def _weights(link: Link) -> tuple[Array, Array, Array | None] | None:
-    """W, R and B, if they are finite; no B if it is zero."""
+    """W, R and B; None if they are not finite. B is None if it is zero."""
     cell, h = link.cell, link.h_before
     assert h is not None
     w, r = (
@@ -229,7 +229,7 @@ def _weights(link: Link) -> tuple[Array, Array, Array | None] | None:
 
 
 class _Maker(Maker):
-    """Makes what an LSTM needs around it."""
+    """Creates the nodes around an LSTM."""
 
     __slots__ = ()
 
@@ -243,13 +243,13 @@ class _Maker(Maker):
         return self.with_axes("Squeeze", value, (axis,), (*shape[:axis], *shape[axis + 1 :]))
 
     def state(self, value: Value | None) -> Value | None:
-        """A state as the operator wants it, (1, batch, width), left out where it is zero."""
+        """A state in the operator's form, (1, batch, width); None if it is zero."""
         if value is None or _is_zero(value):
             return None
         return self.with_axes("Unsqueeze", value, (0,), (1, *(value.shape or ())))
 
     def sequence(self, chain: Sequence[Link]) -> Value:
-        """What a chain reads, (length, batch, size)."""
+        """The input of a chain, (length, batch, size)."""
         axis = chain[0].axis
         x = self.part(chain[0].x, axis, _low(chain), len(chain))
         if axis == 0:
@@ -259,7 +259,7 @@ class _Maker(Maker):
     def lstm(
         self, chain: Sequence[Link], weights: Sequence[Array | None], wanted: Sequence[bool]
     ) -> list[Value | None]:
-        """All states (length, batch, width), the last one, and the last cell state, those that are wanted."""
+        """All states (length, batch, width), the last state, and the last cell state; None for each one that is not wanted."""
         first = chain[0]
         x, *states = self.sequence(chain), self.state(first.h_before), self.state(first.cell.c_before)
         rows = None if isinstance(first.batch, int) else self.rows(x)
@@ -286,7 +286,7 @@ class _Maker(Maker):
         shape: tuple[Dim, ...],
         wanted: Sequence[bool],
     ) -> list[Value | None]:
-        """The three outputs of an LSTM, the first one of that shape, None for those that are not wanted."""
+        """The three outputs of an LSTM, the first with this shape; None for each one that is not wanted."""
         base = self.graph.fresh(f"{self.place.name or self.place.out.name}/LSTM")
         names = [self.graph.fresh(f"{base}_{part}") if w else None for part, w in zip(("y", "h", "c"), wanted)]
         while names[-1] is None:
@@ -299,13 +299,13 @@ class _Maker(Maker):
     # NaN stays NaN: the kernel clips the input of a gate and treats NaN as a bound.
 
     def strays(self, value: Value, axes: Sequence[int]) -> Value:
-        """How many elements are not numbers, along axes of a tensor of rank 3."""
+        """Number of NaN elements along axes of a tensor of rank 3."""
         is_nan = self.node("IsNaN", [value], {}, value.shape, DType.BOOL)
         ones = self.node("Cast", [is_nan], {"to": int(DType.FLOAT)}, value.shape)
         return self.with_axes("ReduceSum", ones, axes, tuple(1 if i in axes else value.dim(i) for i in range(3)))
 
     def total(self, x: Value, axes: Sequence[int], states: Sequence[Value | None]) -> Value:
-        """How many there are along axes of (length, batch, size), and in the states."""
+        """Number of NaN elements along axes of (length, batch, size), and in the states."""
         found = self.strays(x, axes)
         for state in states:
             if state is not None:
@@ -313,18 +313,18 @@ class _Maker(Maker):
         return found
 
     def running(self, x: Value, states: Sequence[Value | None], backwards: bool) -> Value:
-        """How many came until each step."""
+        """Number of NaN elements up to each step."""
         counts = self.total(x, (2,), states)
         axis = self.constant(np.array(0, np.int64))
         return self.node("CumSum", [counts, axis], {"reverse": int(backwards)}, counts.shape)
 
     def marked(self, value: Value, counts: Value) -> Value:
-        """NaN where something is counted, the value elsewhere."""
+        """The value, with NaN wherever the count is not zero."""
         is_stray = self.node("Cast", [counts], {"to": int(DType.BOOL)}, counts.shape, DType.BOOL)
         nan = self.constant(np.array(np.nan, np.float32))
         return self.node("Where", [is_stray, nan, value], {}, value.shape)
 
-    # No batch is empty: ONNX Runtime 1.31 aborts where an LSTM gets one.
+    # An empty batch gets a row: ONNX Runtime 1.31 aborts in an LSTM without rows.
 
     def rows(self, x: Value) -> Value:
         """The batch of (length, batch, size), as a tensor of rank 1."""
@@ -332,7 +332,7 @@ class _Maker(Maker):
         return self.node("Gather", [shape, self.ints(1)], {"axis": 0}, (1,), DType.INT64)
 
     def pads(self, rows: Value) -> Value:
-        """What Pad needs to give (..., batch, size) a row if it has none."""
+        """The pads with which Pad adds a row to (..., batch, size) if the batch is empty."""
         empty = self.node("Equal", [rows, self.ints(0)], {}, (1,), DType.BOOL)
         missing = self.node("Cast", [empty], {"to": int(DType.INT64)}, (1,), DType.INT64)
         return self.node("Concat", [self.ints(0, 0, 0, 0), missing, self.ints(0)], {"axis": 0}, (6,), DType.INT64)
@@ -341,7 +341,7 @@ class _Maker(Maker):
         return self.node("Pad", [value, pads], {}, (value.dim(0), None, value.dim(2)))
 
     def trimmed(self, value: Value, rows: Value, batch: Dim) -> Value:
-        """The first rows of (..., batch, width)."""
+        """The first `rows` rows of (..., batch, width)."""
         shape = (*(value.shape or ())[:-2], batch, value.dim(-1))
         return self.node("Slice", [value, self.ints(0), rows, self.ints(len(shape) - 2)], {}, shape)
 

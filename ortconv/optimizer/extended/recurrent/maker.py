@@ -1,4 +1,4 @@
-"""Nodes and constants for rewrites that make many."""
+"""Creates nodes and constants, for rewrites that need many."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ortconv.ir.types import DType, Shape, TensorType
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """Makes nodes before a place in a graph, for the provider that has this place."""
+    """Creates nodes before a given place in a graph, assigned to the provider of that place."""
 
     graph: Graph
     place: Node
@@ -33,7 +33,7 @@ class Maker:
         shape: Shape | None,
         dtype: DType | None = None,
     ) -> Value:
-        """The only output of a node, of the element type of the place where no other is given."""
+        """The only output of a new node. By default, it has the element type of the place."""
         dtype = dtype or self.place.out.dtype
         types = [None if dtype is None else TensorType(dtype, shape)]
         node = self.graph.add_node(op, inputs, 1, dict(attrs), types=types, before=self.place)
@@ -41,11 +41,11 @@ class Maker:
         return node.out
 
     def element(self, value: Value, axis: int, index: int, shape: Shape | None) -> Value:
-        """What is at an index of an axis, which goes."""
+        """The slice at an index of an axis, without that axis."""
         return self.node("Gather", [value, self.constant(np.array(index, np.int64))], {"axis": axis}, shape)
 
     def part(self, x: Value, axis: int, start: int, length: int) -> Value:
-        """So many elements of an axis, by a Slice of operator set 10 or later; x itself where these are all."""
+        """`length` elements along an axis, with a Slice of opset 10 or later; x itself if these are all elements."""
         shape = x.shape or ()
         if shape[axis] == length:
             return x

@@ -1,4 +1,4 @@
-"""What Gather, Slice and Split take of a tensor along one axis; slices that are stacked again are the tensor."""
+"""Parts that Gather, Slice and Split select from a tensor along one axis; slices stacked in order become the tensor itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SlicedPart:
 
 
 def part_of(value: Value) -> SlicedPart | None:
-    """What a Split or Slice takes of another tensor along one axis, where the bounds are known."""
+    """The part that a Split or Slice selects along one axis, if its bounds are known; else None."""
     node = value.producer
     x = None if node is None or node.domain != "" or not node.inputs else node.inputs[0]
     if node is None or x is None or not x.rank:
@@ -38,7 +38,7 @@ def part_of(value: Value) -> SlicedPart | None:
 
 
 def slice_of(value: Value) -> SlicedPart | None:
-    """The place in another tensor that a value is, which has lost the axis."""
+    """The position in another tensor of a slice without its axis; None if the value is no such slice."""
     node = value.producer
     if node is None or node.domain != "" or not node.inputs or node.inputs[0] is None:
         return None
@@ -54,7 +54,7 @@ def slice_of(value: Value) -> SlicedPart | None:
 
 
 def _gathered(node: Node, rank: int) -> SlicedPart | None:
-    """What a Gather with a single index, of that rank, takes."""
+    """The part selected by a Gather with a single index of this rank; None for any other node."""
     index = node.input(1)
     if not node.is_op("Gather") or index is None or index.rank != rank:
         return None
@@ -68,7 +68,7 @@ def _gathered(node: Node, rank: int) -> SlicedPart | None:
 
 @rule("StackedSlicesElimination", P("Concat", ..., name="concat"))
 def stack_slices(m: Match) -> Replacement:
-    """Concat(Unsqueeze(x[0]), Unsqueeze(x[1]), ...) of all places along an axis  ->  x, or Transpose(x)
+    """Concat(Unsqueeze(x[0]), Unsqueeze(x[1]), ...) of all indices along an axis  ->  x, or Transpose(x)
 
     Counterpart: none: beyond ONNX Runtime
     """

@@ -1,4 +1,4 @@
-"""Products of the slices of a tensor with the same matrix become one product of the tensor."""
+"""Products of the slices of a tensor with the same matrix become one product of the whole tensor."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ortconv.optimizer.extended.recurrent.maker import Maker
 from ortconv.optimizer.extended.recurrent.slices import slice_of
 
 FEWEST = 4
-"""Slices from which one product is faster."""
+"""Minimum number of slices for which one product is faster."""
 
 ROWS = {"MatMul": 8, "Gemm": 1}
-"""Rows of a slice up to which it is. A Gemm adds its bias on the way, which one product cannot."""
+"""Maximum number of rows of a slice for which it is. A Gemm also adds its bias, which one product cannot do."""
 
 TYPES = (DType.FLOAT, DType.DOUBLE)
 
 SLICE_BY_INPUTS = 10
 
 Key: TypeAlias = "tuple[Value, int, Value, bool, Value | None]"
-"""A tensor, an axis of it, what its slices are multiplied with and whether transposed, and what is added."""
+"""A tensor, an axis of it, the matrix by which its slices are multiplied, True if that is transposed, and the addend."""
 
 
 def fuse(graph: Graph, context: Context) -> int:
@@ -44,7 +44,7 @@ def fuse(graph: Graph, context: Context) -> int:
 
 
 def _product(node: Node) -> tuple[Key, int] | None:
-    """The group of a product, and the index of its slice."""
+    """The group of a product, and the index of its slice; None for any other node."""
     a, w = node.inputs[:2]
     part = None if a is None else slice_of(a)
     if part is None or a is None or w is None or w.constant is None or w.constant.rank != 2 or a.dtype not in TYPES:
