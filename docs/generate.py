@@ -64,13 +64,13 @@ def _verbs() -> Iterator[list[str]]:
 
 
 PASSES_HEAD = """
-The passes stand in the order in which the levels run them. The second column has names of ONNX Runtime 1.31.
+The passes are in the order in which the levels run them. The second column has the names of ONNX Runtime 1.31.
 `ortconv passes explain NAME` shows the patterns of a pass. `ortconv passes list --as-text` prints the pipeline as text, for
 `ortconv convert --pipeline`.
 
-The last column is what exact arithmetic proves. Every golden case of a rewrite is computed before and after it by the plain
-kernels, on rationals, or on 50 digits behind roots and exponentials, at several points and shapes. "To N digits": only the rounding
-of constants differs, whose type has no more digits. "No golden case": held against onnxruntime alone.
+The last column is the result of a proof in exact arithmetic. The plain kernels compute every golden case of a rewrite, before and
+after it, at several points and shapes: on rationals, or with 50 digits if there are roots or exponentials. "To N digits": only
+constants differ, since their type has no more digits. "No golden case": compared with onnxruntime only.
 """
 
 

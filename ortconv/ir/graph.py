@@ -91,7 +91,7 @@ class Value:
         """Set the type."""
         self.type = type
         if self.graph is not None and self.graph.journal is not None:
-            self.graph.journal.saw((self,))
+            self.graph.journal.values_changed((self,))
 
     def __repr__(self) -> str:
         return f"%{self.name}"
@@ -341,14 +341,14 @@ class Graph(Links):
             assert value.graph is self
             value.is_output = True
         if self.journal is not None:
-            self.journal.saw((*before, *self.outputs))
+            self.journal.values_changed((*before, *self.outputs))
 
     # ------------------------------------------------------------------ changing
 
     def set_inputs(self, node: Node, inputs: Sequence[Value | None]) -> None:
         """Replace all inputs of a node of this graph."""
         if self.journal is not None:
-            self.journal.read(node, (*node.inputs, *inputs))
+            self.journal.node_changed(node, (*node.inputs, *inputs))
         for slot, value in enumerate(node.inputs):
             if value is not None:
                 del value.uses[node, slot]
@@ -362,7 +362,7 @@ class Graph(Links):
         inputs = list(node.inputs) + [None] * (slot + 1 - len(node.inputs))
         old = inputs[slot]
         if self.journal is not None:
-            self.journal.read(node, (old, value))
+            self.journal.node_changed(node, (old, value))
         if old is not None:
             del old.uses[node, slot]
         inputs[slot] = value
@@ -383,7 +383,7 @@ class Graph(Links):
         inserted before the producer of `old`.
         """
         if self.journal is not None:
-            self.journal.stands(new, old)
+            self.journal.value_replaced(new, old)
         self.replace_uses(old, new)
         if not old.is_output:
             return
@@ -483,25 +483,25 @@ class Graph(Links):
     def _link(self, node: Node, before: Node | None) -> None:
         node.graph = self
         if self.journal is not None:
-            self.journal.came(node)
+            self.journal.node_added(node)
         super()._link(node, before)
 
     def _unlink(self, node: Node) -> None:
         super()._unlink(node)
         node.graph = None
         if self.journal is not None:
-            self.journal.went(node)
+            self.journal.node_removed(node)
 
-    def noted(self, node: Node) -> None:
+    def attributes_changed(self, node: Node) -> None:
         """Notify the journal that attributes of a node were changed."""
         if self.journal is not None:
-            self.journal.read(node, node.outputs)
+            self.journal.node_changed(node, node.outputs)
 
     def _release(self) -> None:
         """Remove all uses of values by nodes in this graph and its subgraphs."""
         for node in self.walk():
             if self.journal is not None:
-                self.journal.saw(node.inputs)
+                self.journal.values_changed(node.inputs)
             for slot, value in enumerate(node.inputs):
                 if value is not None:
                     value.uses.pop((node, slot), None)

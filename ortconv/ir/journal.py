@@ -49,7 +49,7 @@ class Edits:
             g.journal = self
             self.operators.update((node.domain, node.op) for node in g)
 
-    def came(self, node: Node) -> None:
+    def node_added(self, node: Node) -> None:
         """Called when a node has been added to a graph."""
         self.links += 1
         self.changed[node] = None
@@ -58,17 +58,17 @@ class Edits:
             for g in sub.graphs():
                 g.journal = self
 
-    def went(self, node: Node) -> None:
+    def node_removed(self, node: Node) -> None:
         """Called when a node has been removed from a graph."""
         self.links += 1
         self.operators[node.domain, node.op] -= 1
 
-    def read(self, node: Node, values: Iterable[Value | None]) -> None:
+    def node_changed(self, node: Node, values: Iterable[Value | None]) -> None:
         """Called when a node starts or stops reading these values, or its attributes have changed."""
         self.changed[node] = None
-        self.saw(values)
+        self.values_changed(values)
 
-    def saw(self, values: Iterable[Value | None]) -> None:
+    def values_changed(self, values: Iterable[Value | None]) -> None:
         """Called when these values gain or lose a reader, or their type has changed."""
         changed = self.changed
         for value in values:
@@ -79,7 +79,7 @@ class Edits:
                     for node, _ in value.uses:
                         changed[node] = None
 
-    def stands(self, new: Value, old: Value) -> None:
+    def value_replaced(self, new: Value, old: Value) -> None:
         """Called when `new` replaces `old` everywhere."""
 
     def close(self) -> None:
@@ -104,25 +104,25 @@ class Journal(Edits):
         self.bytes = 0
         for g in graph.graphs():
             self.nodes += len(g)
-            self.saw(g.initializers.values())
+            self.values_changed(g.initializers.values())
         self.take()
 
-    def came(self, node: Node) -> None:
-        super().came(node)
+    def node_added(self, node: Node) -> None:
+        super().node_added(node)
         if self._went.pop(node, None) is None:
             self._came[node] = _size(node)
 
-    def went(self, node: Node) -> None:
+    def node_removed(self, node: Node) -> None:
         """Called when a node has been removed from a graph."""
         if self._came.pop(node, None) is None:
             self._went[node] = node.label, _size(node)
 
-    def saw(self, values: Iterable[Value | None]) -> None:
+    def values_changed(self, values: Iterable[Value | None]) -> None:
         values = tuple(values)
-        super().saw(values)
+        super().values_changed(values)
         self._touched.update((v, None) for v in values if v is not None and v.const is not None)
 
-    def stands(self, new: Value, old: Value) -> None:
+    def value_replaced(self, new: Value, old: Value) -> None:
         self._heirs[old] = new
 
     def names(self) -> dict[str, str]:

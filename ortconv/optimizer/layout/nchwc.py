@@ -275,7 +275,7 @@ def _unary(node: Node, blocks: BlockedValues) -> bool:
         and alone
     ):
         conv.attrs.update(attrs)
-        blocks.graph.noted(conv)
+        blocks.graph.attributes_changed(conv)
         blocks.put(node, source, blocks.of[x].shape)
         return True
     blocks.make(node, node.op, [source, *node.inputs[1:]], dict(node.attrs), node.domain, blocks.of[x].shape)
