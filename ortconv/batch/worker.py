@@ -109,7 +109,7 @@ def fork_workers(control: socket.socket) -> None:
         ready = select.select([control.fileno(), awake], [], [])[0]
         if awake in ready:
             os.read(awake, 1 << 12)
-            _tell_ended(control, workers)
+            _report_ended(control, workers)
         if control.fileno() in ready:
             data, descriptors, _, _ = socket.recv_fds(control, 1, 1)
             if not data:
@@ -128,7 +128,7 @@ def _fork(control: socket.socket, descriptor: int, others: tuple[int, int]) -> i
     worker = os.fork()
     if worker:
         os.close(descriptor)
-        _tell(control, ["forked", worker])
+        _send(control, ["forked", worker])
         return worker
     try:
         signal.set_wakeup_fd(-1)
@@ -142,17 +142,17 @@ def _fork(control: socket.socket, descriptor: int, others: tuple[int, int]) -> i
         os._exit(0)
 
 
-def _tell_ended(control: socket.socket, workers: set[int]) -> None:
+def _report_ended(control: socket.socket, workers: set[int]) -> None:
     with suppress(ChildProcessError):
         while True:
             worker, status = os.waitpid(-1, os.WNOHANG)
             if worker == 0:
                 return
             workers.discard(worker)
-            _tell(control, ["ended", worker, os.waitstatus_to_exitcode(status)])
+            _send(control, ["ended", worker, os.waitstatus_to_exitcode(status)])
 
 
-def _tell(control: socket.socket, message: list[Any]) -> None:
+def _send(control: socket.socket, message: list[Any]) -> None:
     with suppress(OSError):
         control.sendall(json.dumps(message).encode() + b"\n")
 

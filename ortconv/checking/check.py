@@ -143,7 +143,7 @@ def check(
             _check_target(baseline, now, old.facts)
             stored = _stored(baseline, old, found)
             if stored is not None and old.model.sha256 == digest(model) and not external:
-                _tell_same(values, found)
+                _add_same(values, found)
             elif stored is not None:
                 _run_both(model, stored, values, found, runs or RunSettings())
             _judge(found, values, conditions)
@@ -197,7 +197,7 @@ def _run_both(model: Path, stored: Path, values: _Values, found: Check, runs: Ru
             (first, second), runs.arrays, runs.draws, runs.seed, custom_op_library=runs.custom_op_library
         )
     except UsageError as error:
-        _tell_interface(values, found, len(first.model.graph.outputs), error)
+        _add_interface(values, found, len(first.model.graph.outputs), error)
         return
     numbers = comparison.metrics([one])
     values.now |= {name: numbers[name] for name in numbers if "check" in METRICS[name].verbs}
@@ -206,17 +206,17 @@ def _run_both(model: Path, stored: Path, values: _Values, found: Check, runs: Ru
                  for o in one.outputs if not o.same]  # fmt: skip
     values.notes |= dict.fromkeys(("outputs", "max_abs", "scaled"), ", ".join(differing))
     if runs.measure:
-        _tell_times(values, measure_both(model, stored, feeds, runs.custom_op_library))
+        _add_times(values, measure_both(model, stored, feeds, runs.custom_op_library))
 
 
-def _tell_same(values: _Values, found: Check) -> None:
+def _add_same(values: _Values, found: Check) -> None:
     """Fill in the metrics of a model that is identical to the baseline's: its outputs are equal, its times are not measured."""
     values.now |= SAME | dict.fromkeys(MEASURED, math.nan)
     values.then |= SAME | dict.fromkeys(MEASURED, math.nan)
     found.notes.append("the model is that of the baseline, byte for byte: it was not run")
 
 
-def _tell_interface(values: _Values, found: Check, outputs: int, error: UsageError) -> None:
+def _add_interface(values: _Values, found: Check, outputs: int, error: UsageError) -> None:
     """Fill in the metrics of models with different inputs: each output counts as different."""
     values.now |= {"outputs": outputs}
     values.then |= {"outputs": 0.0}
@@ -224,7 +224,7 @@ def _tell_interface(values: _Values, found: Check, outputs: int, error: UsageErr
     found.notes.append(f"outputs, time and memory are not compared: {error.message}")
 
 
-def _tell_times(values: _Values, measured: Measured) -> None:
+def _add_times(values: _Values, measured: Measured) -> None:
     for name, (interval, base) in measured.ratios.items():
         values.then[name], values.now[name] = base, base * interval.ratio
         if interval.low is not None and interval.high is not None:

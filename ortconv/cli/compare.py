@@ -128,9 +128,9 @@ def _refuse(found: Sequence[Comparison], gated: bool) -> None:
         return
     one, output = wrong[0]
     measure = output.found
-    said = (
+    difference = (
         measure.mismatch or f"max abs {measure.max_abs:.3g}, scaled {measure.scaled:.3g} of {output.limit:.1e} allowed"
     )
     more = f"; {len(wrong) - 1} more differ" if len(wrong) > 1 else ""
     hint = "--layers finds the first value that differs" if one.layers is None else None
-    raise MismatchError(f"output '{output.name}' of {one.subject.label} differs: {said}{more}", hint=hint)
+    raise MismatchError(f"output '{output.name}' of {one.subject.label} differs: {difference}{more}", hint=hint)

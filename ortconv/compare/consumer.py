@@ -28,7 +28,7 @@ def runtime_name() -> str:
         return "onnxruntime"
 
 
-def said(error: BackendError, file: Path | None = None) -> str:
+def message_of(error: BackendError, file: Path | None = None) -> str:
     """onnxruntime's message, without the name of a draft file."""
     text = error.message.removeprefix("backend onnxruntime: ")
     return text if file is None else text.replace(str(file), "the file")

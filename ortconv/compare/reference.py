@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ortconv.compare.budget import Budget, Clock
-from ortconv.compare.consumer import open_file, runtime_name, said
+from ortconv.compare.consumer import message_of, open_file, runtime_name
 from ortconv.compare.feeds import Feeds
 from ortconv.compare.movement import Direction, Movements, nudge, swinging
 from ortconv.compare.shrink import can_shrink, shrink
@@ -196,7 +196,7 @@ class Reference:
                 with within(self.clock.left / 2):
                     found.append(opened.run(trial.feeds))
             except BackendError as error:
-                self.reasons.setdefault("onnxruntime", f"{runtime_name()} does not run the source: {said(error)}")
+                self.reasons.setdefault("onnxruntime", f"{runtime_name()} does not run the source: {message_of(error)}")
                 found.append(None)
         if any(outputs is not None for outputs in found):
             self.outputs["onnxruntime"] = found
@@ -208,7 +208,7 @@ class Reference:
         try:
             return open_file(self.source, False, self.settings.custom_op_library)
         except BackendError as error:
-            self.reasons.setdefault("onnxruntime", f"{runtime_name()} does not load the source: {said(error)}")
+            self.reasons.setdefault("onnxruntime", f"{runtime_name()} does not load the source: {message_of(error)}")
             return None
 
     def own_outputs(self, i: int) -> Outputs | None:

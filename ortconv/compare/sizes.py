@@ -349,9 +349,9 @@ def _read(message: GraphProto, graph: Graph, found: dict[Value, Numbers]) -> Non
         type = types.get(value.name)
         if type is not None and type.HasField("shape"):
             found[value] = tuple(d.dim_value if d.HasField("dim_value") else None for d in type.shape.dim)
-    for node, said in zip(graph, message.node, strict=True):
+    for node, proto in zip(graph, message.node, strict=True):
         if node.attrs and node.subgraphs:
-            attributes = [g for a in said.attribute for g in ((a.g,) if a.HasField("g") else a.graphs)]
+            attributes = [g for a in proto.attribute for g in ((a.g,) if a.HasField("g") else a.graphs)]
             for sub, inner in zip(node.subgraphs, attributes, strict=True):
                 _read(inner, sub, found)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from ortconv.compare.consumer import open_file, runtime_name, said
+from ortconv.compare.consumer import message_of, open_file, runtime_name
 from ortconv.compare.reference import Outputs, Reference
 from ortconv.compare.shrink import shrink
 from ortconv.errors import BackendError, UnsupportedError
@@ -134,7 +134,7 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: tuple[str, ..
                 about_source, hint="the result has the same fault: mend the model, or --allow-unchecked"
             ) from error
         raise UnsupportedError(
-            f"{runtime_name()} does not load the result: {said(error, converted)}", hint=REFUSED
+            f"{runtime_name()} does not load the result: {message_of(error, converted)}", hint=REFUSED
         ) from error
     if "onnxruntime" not in expected.outputs:
         reason = about_source or expected.reasons.get("numpy", "onnxruntime: not run")
@@ -147,7 +147,9 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: tuple[str, ..
         except TimeLimitError as error:
             return Engine("onnxruntime", version(), loads=True, skipped=error.message)
         except BackendError as error:
-            message = f"{runtime_name()} runs the source, but not the result, {trial.what}: {said(error, converted)}"
+            message = (
+                f"{runtime_name()} runs the source, but not the result, {trial.what}: {message_of(error, converted)}"
+            )
             raise UnsupportedError(message, hint=REFUSED) from error
     found = expected.judge("onnxruntime", results, "", HINT, bool(excused))
     return Engine(

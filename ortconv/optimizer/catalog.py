@@ -62,13 +62,13 @@ def _documented(p: AnyPass) -> Iterator[tuple[str, str, tuple[P, ...]]]:
 
 def _with(entry: Entry, doc: str, patterns: tuple[P, ...]) -> Entry:
     """Merge the docstring of another form of the rule into the entry."""
-    what, said = parts(doc)
+    what, fields = parts(doc)
     return entry._replace(
         doc=_joined(entry.doc, what),
-        counterpart=_joined(entry.counterpart, said["Counterpart"]),
-        differs=_joined(entry.differs, said["Differs"]),
-        why_opt_in=_joined(entry.why_opt_in, said["Opt-in"]),
-        also=_joined(entry.also, said["Also"]),
+        counterpart=_joined(entry.counterpart, fields["Counterpart"]),
+        differs=_joined(entry.differs, fields["Differs"]),
+        why_opt_in=_joined(entry.why_opt_in, fields["Opt-in"]),
+        also=_joined(entry.also, fields["Also"]),
         patterns=_joined(entry.patterns, *map(pattern_text, patterns)),
     )
 
@@ -80,10 +80,10 @@ def _joined(known: tuple[str, ...], *more: str) -> tuple[str, ...]:
 def parts(doc: str) -> tuple[str, dict[str, str]]:
     """The first paragraph of a docstring, and the first paragraph of the text under each of FIELDS."""
     pieces = re.split(rf"^\s*({'|'.join(FIELDS)}):", doc, flags=re.MULTILINE)
-    said = dict.fromkeys(FIELDS, "")
+    fields = dict.fromkeys(FIELDS, "")
     for key, content in zip(pieces[1::2], pieces[2::2]):
-        said[key] = _first_paragraph(content)
-    return _first_paragraph(pieces[0]), said
+        fields[key] = _first_paragraph(content)
+    return _first_paragraph(pieces[0]), fields
 
 
 def _first_paragraph(text: str) -> str:

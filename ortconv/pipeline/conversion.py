@@ -29,8 +29,8 @@ from ortconv.pipeline.stages import (
     Observer,
     context_of,
     excused,
+    notify,
     optimize_as_asked,
-    tell,
 )
 from ortconv.pipeline.verify_each import watching
 from ortconv.report.gates import check_gates, parse_gates
@@ -112,7 +112,7 @@ def _convert(
             from ortconv.backends.onnxruntime_custom import infer_types
 
             infer_types(model.graph, options.custom_op_library)
-        tell(observer, "load", model)
+        notify(observer, "load", model)
     result.warnings = [*model.warnings, *left_out(), *_doubts(options)]
     result.nodes_before = sum(1 for _ in model.graph.walk())
     result.bytes_before, result.external = model.file_bytes, model.external
@@ -135,7 +135,7 @@ def _convert(
         if context.journal is not None:
             context.journal.close()
             result.values = context.journal.names() if options.manifest else {}
-    result.tell(model, context, optimized)
+    result.record(model, context, optimized)
     stamp(model, source, options)
     with replacing(output, ".ort") as draft:
         with result.timed("write"), guarded(model.graph, "writing"):

@@ -166,7 +166,7 @@ def _make_unsigned(graph: Graph, target: Target, context: Context) -> None:
     before = len(_refused(Grouping(graph, target)))
     edits = unsigned.shift(graph) if before and not context.exhausted else []
     if edits and len(_refused(Grouping(graph, target))) < before:
-        unsigned.tell(edits, context)
+        unsigned.trace_edits(edits, context)
     else:
         unsigned.undo(edits)
 

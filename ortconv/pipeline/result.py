@@ -124,7 +124,7 @@ class Result:
         finally:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
 
-    def tell(self, model: Model, context: Context, optimized: Optimized) -> None:
+    def record(self, model: Model, context: Context, optimized: Optimized) -> None:
         """Record the results of the optimizer and the partitioner."""
         from ortconv.ortformat.precision import needs_provider
         from ortconv.ortformat.releases import oldest_release

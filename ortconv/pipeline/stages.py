@@ -80,13 +80,13 @@ def optimize(
         float16 = None
         if narrow is not None:
             float16 = narrow(model)
-            tell(observer, "float16", model)
+            notify(observer, "float16", model)
         gain = None
         if offload is Offload.WHERE_IT_HELPS and targets:
             from ortconv.pipeline.maximize_offload import maximize
 
             gain = maximize(model.graph, targets[0], recipe.offload, context, limits)
-            tell(observer, "offload", model)
+            notify(observer, "offload", model)
         elif offload is not Offload.NONE:
             _run(model, recipe.offload, context, observer)
         partitionings = _divide(model, targets, limits, observer)
@@ -105,7 +105,7 @@ def _divide(
     from ortconv.partition.limits import divide
 
     found = tuple(p for t in targets for p in divide(model.graph, t, limits))
-    tell(observer, "partition", model)
+    notify(observer, "partition", model)
     return found
 
 
@@ -186,11 +186,11 @@ def _run(model: Model, passes: tuple[AnyPass, ...], context: Context, observer: 
     for p, changes in run_passes(model.graph, passes, context):
         total += changes
         if changes:
-            tell(observer, p.name, model)
+            notify(observer, p.name, model)
     return total
 
 
-def tell(observer: Observer | None, stage: str, model: Model) -> None:
+def notify(observer: Observer | None, stage: str, model: Model) -> None:
     """Call the observer, if there is one."""
     if observer is not None:
         observer(stage, model)

@@ -13,7 +13,7 @@ from ortconv.models import load
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.recipe import Recipe
 from ortconv.pipeline.options import Options
-from ortconv.pipeline.stages import Observer, context_of, excused, optimize_as_asked, tell
+from ortconv.pipeline.stages import Observer, context_of, excused, notify, optimize_as_asked
 
 if TYPE_CHECKING:
     from ortconv.compare.reference import Reference
@@ -57,7 +57,7 @@ def watching(
             message = f"{error.message}; rewrite {count} is the first to do so: {rewrite.rule} at {rewrite.root}"
             raise MismatchError(message, hint=f"leave it out with --disable-pass {rewrite.rule}") from error
         good = len(context.trace)
-        tell(observer, stage, model)
+        notify(observer, stage, model)
 
     return watch
 

@@ -260,7 +260,7 @@ class _Search:
             self._rank, self._packed = _rank(model), None
             self.candidate.replace(self.best)
             write_bytes(self._target, data)
-            self._tell(model, len(data))
+            self._report(model, len(data))
         return fails
 
     def _is_smaller(self, model: Model, data: bytes) -> bool:
@@ -274,7 +274,7 @@ class _Search:
             self._packed = _packed(self.best.read_bytes())
         return _packed(data) < self._packed
 
-    def _tell(self, model: Model, size: int) -> None:
+    def _report(self, model: Model, size: int) -> None:
         if self._progress is not None:
             self._progress(f"{sum(1 for _ in model.graph.walk())} nodes, {size} bytes, {self.found.steps} runs")
 

@@ -38,7 +38,7 @@ class Candidate:
         self.logs[block] = log_ratio(own.turns, base.turns)
         self.loads[block] = log_ratio([own.load], [base.load])
 
-    def tell(self) -> None:
+    def update_row(self) -> None:
         """Write the present figures into the row."""
         if self.logs and self.row.error is None:
             self.row.measured = Measured(

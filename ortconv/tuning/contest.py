@@ -67,7 +67,7 @@ class Contest:
             lost = hopeless(alive, goal)
             for c in lost:
                 c.is_stopped = True
-                c.tell()
+                c.update_row()
             alive = [c for c in alive if c not in lost]
             if number + 1 >= LEAST_BLOCKS and _is_settled(alive, goal):
                 return
@@ -91,7 +91,7 @@ class Contest:
             raise UnsupportedError(f"{self._what}: {found[0].error}")
         for c, own in zip(entrants, found, strict=True):
             c.note(self._blocks, own, found[0])
-            c.tell()
+            c.update_row()
 
     def _key(self, kind: str, candidates: Sequence[Candidate], *more: Any) -> str:
         return key_of(

@@ -132,7 +132,7 @@ def undo(edits: list[Edit]) -> None:
             edit.node.graph.set_input(edit.node, edit.slot, edit.old)
 
 
-def tell(edits: list[Edit], context: Context) -> int:
+def trace_edits(edits: list[Edit], context: Context) -> int:
     """Add each changed tensor to the trace. Return their number."""
     makers = [e.value.producer for e in edits if e.value is not None and e.value.producer is not None]
     for node in makers:
@@ -147,7 +147,7 @@ def make_unsigned(graph: Graph, context: Context) -> int:
     Differs: tensors between any quantized operators, not only those after constants; weights are unchanged.
     Opt-in: kernels of ARM processors are faster on int8; useful only if an accelerator supports only uint8.
     """
-    return 0 if context.exhausted or graph.owner is not None else tell(shift(graph), context)
+    return 0 if context.exhausted or graph.owner is not None else trace_edits(shift(graph), context)
 
 
 PASSES = (FunctionPass(NAME, make_unsigned),)

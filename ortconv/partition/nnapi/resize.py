@@ -109,10 +109,10 @@ def sampled_places(unit: NodeUnit, target: Target) -> Objections:
     for axis, (size, scale) in enumerate(zip(shape, const.numpy().ravel().tolist(), strict=True)):
         length = int(np.float32(size) * np.float32(scale))
         index = np.arange(length)
-        stated, told = index / scale, index * (size / max(length, 1))
+        by_scale, by_length = index / scale, index * (size / max(length, 1))
         if is_nearest:
-            stated, told = np.floor(stated + ROUNDING), np.floor(told + ROUNDING)
-        if not np.allclose(stated, told, 0, ROUNDING):
+            by_scale, by_length = np.floor(by_scale + ROUNDING), np.floor(by_length + ROUNDING)
+        if not np.allclose(by_scale, by_length, 0, ROUNDING):
             message = f"dimension {axis} of size {size} is scaled by {scale:g} to {length}: NNAPI scales it by {length}/{size}"
             yield Objection("numbers", message, f"state sizes instead of scales, {CHANGED}")
 

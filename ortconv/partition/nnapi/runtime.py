@@ -108,8 +108,8 @@ def _one_quantization(unit: NodeUnit) -> Iterator[Objection]:
 
 
 def _differs(value: Value, stated: tuple[float, int] | None, known: tuple[float, int] | None) -> Objection:
-    said, other = (f"scale {p[0]:.9g} and zero point {p[1]}" if p else "no scale" for p in (stated, known))
-    message = f"'{value.name}' has {said} here and {other} elsewhere: NNAPI knows one of each for a tensor"
+    here, elsewhere = (f"scale {p[0]:.9g} and zero point {p[1]}" if p else "no scale" for p in (stated, known))
+    message = f"'{value.name}' has {here} here and {elsewhere} elsewhere: NNAPI knows one of each for a tensor"
     return Objection(RULE, message, f"quantize all ends of a tensor with the same range, {CHANGED}")
 
 
