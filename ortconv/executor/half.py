@@ -1,4 +1,8 @@
-"""Plans of float16 nodes compute in float32: tensors stay in float32, and are rounded where float16 rounds."""
+"""Plans of float16 nodes compute in float32, as onnxruntime does on CPUs.
+
+Such nodes hand on float32 to one another. Numbers are rounded to float16 at the outputs of a plan, before nodes that take float16,
+and by the model's own Casts.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.operators import INTERNAL, MICROSOFT, Trait, named
-from ortconv.ir.schema import since_version
+from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.types import DType, TensorType, ValueType
 
-_NUMBERS = (Trait.ELEMENTWISE, Trait.BROADCASTS, Trait.REDUCES)
+_NUMBERS = (Trait.ELEMENTWISE, Trait.BROADCASTS, Trait.REDUCES, Trait.MOVES, Trait.PICKS, Trait.JOINS)
 
-_COMPUTED = frozenset({
-    *(("", op) for op in named(*_NUMBERS, but=("BitCast", "Cast", "CastLike"))),
+_WIDE = frozenset({
+    *(("", op) for op in named(*_NUMBERS, but=("BitCast", "Cast", "CastLike", "Unique"))),
     *((MICROSOFT, op) for op in named(*_NUMBERS, domain=MICROSOFT)),
     *(("", op) for op in (
         "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "CumSum", "Einsum", "GRU", "Gemm", "GlobalAveragePool",
         "GlobalLpPool", "GroupNormalization", "InstanceNormalization", "LRN", "LSTM", "LayerNormalization", "LogSoftmax",
-        "LpNormalization", "LpPool", "MatMul", "MeanVarianceNormalization", "RMSNormalization", "RNN", "Resize", "Softmax",
+        "LpNormalization", "LpPool", "MatMul", "MeanVarianceNormalization", "Pad", "RMSNormalization", "RNN", "Resize", "Softmax",
         "Upsample",
     )),
     *((MICROSOFT, op) for op in (
@@ -26,24 +29,19 @@ _COMPUTED = frozenset({
         "SkipSimplifiedLayerNormalization",
     )),
 })  # fmt: skip
-"""Operators that compute in float32 where their operands are float16, and round the result once."""
-
-_EXACT = frozenset({
-    *named(Trait.MOVES, Trait.PICKS, Trait.JOINS, but=("Unique",)), "Abs", "Ceil", "Clip", "Floor", "Max", "Min", "Neg", "Pad",
-    "Relu", "Round", "Sign", "Where",
-})  # fmt: skip
-"""Operators whose results are float16 numbers if their operands are."""
+"""Operators that take float32 in place of float16."""
 
 
 def in_float32(
     nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]
 ) -> tuple[list[Node], list[Value], list[Value]]:
-    """Nodes that compute the same without float16 between them, and their inputs and outputs, of the same types.
+    """Nodes that compute the same in float32, and their inputs and outputs, of the same types. They are in a graph of their own.
 
-    The given ones, where none is of float16. The new ones are in a graph of their own.
+    Returns the given nodes where no value is of float16, and where no value is a weight. The cases of single operators have no
+    weights, and expect that each result is rounded.
     """
     tensors = {v for node in nodes for v in (*node.inputs, *node.outputs) if v is not None}
-    if not nodes or any(node.subgraphs for node in nodes) or not any(map(_is_half, tensors)):
+    if any(node.subgraphs for node in nodes) or not any(map(_is_half, tensors)) or not any(map(_is_weight, tensors)):
         return list(nodes), list(inputs), list(outputs)
     graph = _Wide(nodes[0].graph, inputs)
     for node in nodes:
@@ -57,7 +55,7 @@ class _Wide:
 
     def __init__(self, model: Graph | None, inputs: Iterable[Value]) -> None:
         self.graph = Graph()
-        self.graph.opsets = {**(model.opsets if model is not None else {}), INTERNAL: 1}
+        self.graph.opsets = dict(model.opsets) if model is not None else {}
         self._own = {v: self.graph.add_input(v.name, v.type) for v in inputs}
         self._wide: dict[Value, Value] = {}
 
@@ -65,7 +63,7 @@ class _Wide:
         """The value in its own type."""
         if value not in self._own:
             if value in self._wide:
-                self._own[value] = self._new("Cast", self._wide[value], value.type, to=DType.FLOAT16)
+                self._own[value] = self._cast(self._wide[value], value.type, DType.FLOAT16)
             else:
                 assert value.const is not None, f"{value} is made by no node before"
                 self._own[value] = self.graph.add_initializer(value.name, value.const)
@@ -76,48 +74,46 @@ class _Wide:
         if not _is_half(value):
             return self.own(value)
         if value not in self._wide:
-            self._wide[value] = self._new("Cast", self.own(value), _widened(value.type), to=DType.FLOAT)
+            self._wide[value] = self._cast(self.own(value), _widened(value.type), DType.FLOAT)
         return self._wide[value]
 
     def add(self, node: Node) -> None:
         """Add what computes the node's outputs."""
-        is_cast, is_computed = node.is_op("Cast"), (node.domain, node.op) in _COMPUTED
-        is_exact = not node.domain and node.op in _EXACT and (node.op != "Clip" or None not in _bounds(node))
-        is_wide = is_cast or is_computed or is_exact
+        is_wide = _computes_in_float32(node)
         take = self._floats if is_wide else self.own
-        attrs, op, domain = dict(node.attrs), node.op, node.domain
-        if node.is_op("Softmax") and since_version(node) >= 13 and _is_half(node.out):
-            op, domain = "SoftmaxOfHalf", INTERNAL
-        if is_cast and attrs["to"] == DType.FLOAT16:
-            attrs["to"] = int(DType.FLOAT)
-        types = [None if v is None else _widened(v.type) if is_wide else v.type for v in node.outputs]
         new = self.graph.add_node(
-            op,
+            node.op,
             [None if v is None else take(v) for v in node.inputs],
             [None if v is None else v.name for v in node.outputs],
-            attrs,
-            domain=domain,
+            dict(node.attrs),
+            domain=node.domain,
             name=node.name,
-            types=types,
+            types=[None if v is None else _widened(v.type) if is_wide else v.type for v in node.outputs],
         )
         for given, made in zip(node.outputs, new.outputs, strict=True):
             if given is not None and made is not None:
-                if is_wide and _is_half(given):
-                    self._wide[given] = made if is_exact else self._new("RoundToHalf", made, made.type, domain=INTERNAL)
-                else:
-                    self._own[given] = made
+                known = self._wide if is_wide and _is_half(given) else self._own
+                known[given] = made
 
-    def _new(self, op: str, x: Value, type: ValueType | None, domain: str = "", **attrs: int) -> Value:
-        return self.graph.add_node(op, [x], 1, attrs, domain=domain, types=[type]).out
+    def _cast(self, x: Value, type: ValueType | None, to: DType) -> Value:
+        return self.graph.add_node("Cast", [x], 1, {"to": int(to)}, types=[type]).out
 
 
-def _bounds(node: Node) -> tuple[object, object]:
-    """Those of a Clip; None for one that the type has to give."""
-    return node.attr("min", node.input(1)), node.attr("max", node.input(2))
+def _computes_in_float32(node: Node) -> bool:
+    if node.is_op("Cast"):
+        return not _is_half(node.out)
+    if node.is_op("Clip") and None in (node.attr("min", node.input(1)), node.attr("max", node.input(2))):
+        return False  # the type gives the bound
+    return (node.domain, node.op) in _WIDE
 
 
 def _is_half(value: Value) -> bool:
     return value.dtype is DType.FLOAT16
+
+
+def _is_weight(value: Value) -> bool:
+    known = value.constant
+    return known is not None and known.dtype.is_float and known.size > 1
 
 
 def _widened(type: ValueType | None) -> ValueType | None:

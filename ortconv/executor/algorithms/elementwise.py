@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import blockwise, gelu_block, gelu_tanh_block, ones
-from ortconv.executor.algorithms.half_precision import is_native, round_block
-from ortconv.executor.replay.work import Function, Work, recordable
+from ortconv.executor.algorithms.half_precision import is_native
+from ortconv.executor.replay.work import Function, Work
 from ortconv.ir.tensor import Array
 
 
@@ -36,13 +36,6 @@ def gelu(work: Work, x: Array, *, approximate: str = "none") -> Any:
 
 def fast_gelu(work: Work, x: Array, bias: Array | None = None) -> Any:
     return gelu(work, x, approximate="tanh") if bias is None else None
-
-
-_ROUND = blockwise(recordable(round_block))
-
-
-def round_to_half(work: Work, x: Array) -> Any:
-    return work.call(_ROUND, x)
 
 
 _SHORT_ROW, _MANY = 32, 1 << 12

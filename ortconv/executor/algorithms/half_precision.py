@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.replay.numerics import clip_to
-from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
 
 
@@ -72,32 +70,3 @@ def _narrow(x: Any, dtype: np.dtype[Any]) -> Any:
         return x if isinstance(x, np.ndarray) else np.asarray(x)
     with np.errstate(over="ignore"):
         return np.asarray(x.astype(dtype))
-
-
-_EXPONENT, _LEAST, _MOST = (np.asarray(bits, np.int32) for bits in (0x7F800000, (127 - 14) << 23, (127 + 17) << 23))
-_SHIFT = np.asarray((13 << 23) | 1 << 22, np.int32)
-"""Makes 3 * 2**(e + 12) of 2**e: added to a number with exponent e, that leaves the 11 bits that float16 has."""
-_LARGE = ((127 + 15) << 23) + int(_SHIFT)
-"""From this sum on, numbers may round to more than float16 holds."""
-
-_TO_INFINITY, _BACK = np.asarray(2.0**112, np.float32), np.asarray(2.0**-112, np.float32)
-"""Numbers beyond 65504 become infinite, others stay."""
-
-
-def round_block(work: Work, x: Array, out: Array) -> None:
-    """float32 elements to the nearest numbers of float16, ties to even, in contiguous memory."""
-    magnitude, sum = work.like(x), work.like(x)
-    bits = magnitude.view(np.int32)
-    work.do(np.bitwise_and, x.view(np.int32), _EXPONENT, bits)
-    work.do(clip_to, bits, _LEAST, _MOST, bits)
-    work.do(np.add, bits, _SHIFT, bits)
-    work.do(np.add, x, magnitude, sum)
-    work.do(np.subtract, sum, magnitude, sum)
-    work.do(_beyond_to_infinity, bits, sum)
-    work.do(np.copysign, sum, x, out)
-
-
-def _beyond_to_infinity(bits: Array, x: Array) -> None:
-    if bits.max(initial=0) >= _LARGE:
-        np.multiply(x, _TO_INFINITY, x)
-        np.multiply(x, _BACK, x)

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.elementwise import round_to_half
 from ortconv.executor.kernels.registry import kernel
-from ortconv.ir.operators import INTERNAL
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
 
@@ -28,12 +26,6 @@ def cast(x: Array, *, to: int, saturate: int = 1, round_mode: str = "up") -> Arr
 @kernel("Cast", until=5)
 def cast_1(x: Array, *, to: str) -> Array:
     return convert(x, DType[to.upper()])
-
-
-@kernel("RoundToHalf", domain=INTERNAL, fast=round_to_half)
-def round_half(x: Array) -> Array:
-    """float32 to the nearest numbers of float16."""
-    return x.astype(np.float16).astype(np.float32)
 
 
 @kernel("CastLike")
