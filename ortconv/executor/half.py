@@ -19,14 +19,17 @@ _WIDE = frozenset({
     *(("", op) for op in named(*_NUMBERS, but=("BitCast", "Cast", "CastLike", "Unique"))),
     *((MICROSOFT, op) for op in named(*_NUMBERS, domain=MICROSOFT)),
     *(("", op) for op in (
-        "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "CumSum", "Einsum", "GRU", "Gemm", "GlobalAveragePool",
-        "GlobalLpPool", "GroupNormalization", "InstanceNormalization", "LRN", "LSTM", "LayerNormalization", "LogSoftmax",
-        "LpNormalization", "LpPool", "MatMul", "MeanVarianceNormalization", "Pad", "RMSNormalization", "RNN", "Resize", "Softmax",
-        "Upsample",
+        "ArgMax", "ArgMin", "Attention", "AveragePool", "BatchNormalization", "CenterCropPad", "Col2Im", "Conv", "ConvTranspose",
+        "CumProd", "CumSum", "DeformConv", "Einsum", "GRU", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GridSample",
+        "GroupNormalization", "Hardmax", "InstanceNormalization", "LRN", "LSTM", "LayerNormalization", "LogSoftmax",
+        "LpNormalization", "LpPool", "MatMul", "MeanVarianceNormalization", "Pad", "RMSNormalization", "RNN", "Resize",
+        "RoiAlign", "RotaryEmbedding", "ScatterElements", "ScatterND", "Shape", "SimplifiedLayerNormalization", "Size", "Softmax",
+        "SwiGLU", "TensorScatter", "Trilu", "Upsample",
     )),
     *((MICROSOFT, op) for op in (
-        "Attention", "FusedConv", "FusedGemm", "FusedMatMul", "MultiHeadAttention", "SkipLayerNormalization",
-        "SkipSimplifiedLayerNormalization",
+        "Attention", "BiasSoftmax", "EmbedLayerNormalization", "FusedConv", "FusedGemm", "FusedMatMul", "GroupQueryAttention",
+        "MatMulNBits", "MultiHeadAttention", "NhwcFusedConv", "NhwcMaxPool", "RotaryEmbedding", "SimplifiedLayerNormalization",
+        "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "TransposeMatMul",
     )),
 })  # fmt: skip
 """Operators that take float32 in place of float16."""
@@ -56,7 +59,8 @@ class _Wide:
     def __init__(self, model: Graph | None, inputs: Iterable[Value]) -> None:
         self.graph = Graph()
         self.graph.opsets = dict(model.opsets) if model is not None else {}
-        self._own = {v: self.graph.add_input(v.name, v.type) for v in inputs}
+        made = {v: self.graph.add_input(v.name, v.type) for v in inputs}
+        self._own = {v: own for v, own in made.items() if v.constant is None}  # others are constants that a body reads
         self._wide: dict[Value, Value] = {}
 
     def own(self, value: Value) -> Value:
@@ -66,7 +70,7 @@ class _Wide:
                 self._own[value] = self._cast(self._wide[value], value.type, DType.FLOAT16)
             else:
                 assert value.const is not None, f"{value} is made by no node before"
-                self._own[value] = self.graph.add_initializer(value.name, value.const)
+                self._own[value] = self.graph.add_initializer(self.graph.fresh(value.name), value.const)
         return self._own[value]
 
     def _floats(self, value: Value) -> Value:
@@ -79,6 +83,9 @@ class _Wide:
 
     def add(self, node: Node) -> None:
         """Add what computes the node's outputs."""
+        if node.is_op("Cast") and _is_half(node.out) and (x := node.inputs[0]) is not None and _is_half(x):
+            self._wide[node.out] = self._floats(x)
+            return
         is_wide = _computes_in_float32(node)
         take = self._floats if is_wide else self.own
         new = self.graph.add_node(
@@ -104,7 +111,7 @@ def _computes_in_float32(node: Node) -> bool:
         return not _is_half(node.out)
     if node.is_op("Clip") and None in (node.attr("min", node.input(1)), node.attr("max", node.input(2))):
         return False  # the type gives the bound
-    return (node.domain, node.op) in _WIDE
+    return (node.domain, node.op) in _WIDE and all(v is None or v.type is not None for v in node.outputs)
 
 
 def _is_half(value: Value) -> bool:
