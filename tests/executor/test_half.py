@@ -5,11 +5,44 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from ortconv.executor.algorithms.elementwise import cast
 from ortconv.executor.half import in_float32
+from ortconv.executor.replay.work import AT_ONCE
+from ortconv.ir.types import DType
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
 
 RNG = np.random.default_rng(5)
+
+HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+FINITE = np.sort(HALVES[np.isfinite(HALVES)]).astype(np.float32)
+MIDDLES = (FINITE[:-1] + FINITE[1:]) / 2
+NUMBERS = {
+    "halves": HALVES,
+    "finite halves": HALVES[np.isfinite(HALVES)],
+    "transposed halves": HALVES.reshape(256, 256).T,
+    "widened": HALVES.astype(np.float32),
+    "middles": MIDDLES,
+    "below middles": np.nextafter(MIDDLES, np.float32(0)),
+    "above middles": np.nextafter(MIDDLES, np.float32(np.inf)),
+    "any": RNG.integers(0, 1 << 32, 1 << 18, dtype=np.uint32).view(np.float32),
+    "small": RNG.standard_normal((1 << 9, 1 << 9)).astype(np.float32).T * np.float32(1e-5),
+    "edges": np.resize(
+        np.float32([65504, 65519.996, 65520, 65536, 3e38, -65520, np.inf, -np.inf, np.nan, -0.0, -1e-9]), 9999
+    ),
+}
+
+
+@pytest.mark.parametrize("x", NUMBERS.values(), ids=NUMBERS)
+def test_every_number_is_cast_as_by_numpy(x):
+    to = DType.FLOAT if x.dtype == np.float16 else DType.FLOAT16
+    with np.errstate(all="ignore"):
+        got, want = cast(AT_ONCE, x, to=int(to)), x.astype(to.numpy)
+    assert (got.dtype, got.strides) == (want.dtype, want.strides)
+    np.testing.assert_array_equal(got, want)
+    numbers = ~np.isnan(x)
+    np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(want)[numbers])
+
 
 GRAPHS = {
     "convolutions": """x: float16[1, 3, 20, 22] -> u = Conv<pads = [1,1,1,1]>(x, w) v = Clip(u, low, high)
