@@ -6,10 +6,10 @@ and by the model's own Casts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Value, finds_values_by_name
 from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.types import DType, TensorType, ValueType
 
@@ -44,7 +44,7 @@ def in_float32(
     weights, and expect that each result is rounded.
     """
     tensors = {v for node in nodes for v in (*node.inputs, *node.outputs) if v is not None}
-    if any(node.subgraphs for node in nodes) or not any(map(_is_half, tensors)) or not any(map(_is_weight, tensors)):
+    if not any(map(_is_half, tensors)) or not any(map(_is_weight, tensors)) or any(map(_finds_by_name, nodes)):
         return list(nodes), list(inputs), list(outputs)
     graph = _Wide(nodes[0].graph, inputs)
     for node in nodes:
@@ -88,22 +88,53 @@ class _Wide:
             return
         is_wide = _computes_in_float32(node)
         take = self._floats if is_wide else self.own
-        new = self.graph.add_node(
-            node.op,
-            [None if v is None else take(v) for v in node.inputs],
-            [None if v is None else v.name for v in node.outputs],
-            dict(node.attrs),
-            domain=node.domain,
-            name=node.name,
-            types=[None if v is None else _widened(v.type) if is_wide else v.type for v in node.outputs],
-        )
-        for given, made in zip(node.outputs, new.outputs, strict=True):
-            if given is not None and made is not None:
-                known = self._wide if is_wide and _is_half(given) else self._own
-                known[given] = made
+        types = [None if v is None else _widened(v.type) if is_wide else v.type for v in node.outputs]
+        attrs = self._attributes(node, {})
+        for given, made in _added(self.graph, node, take, types, attrs):
+            known = self._wide if is_wide and _is_half(given) else self._own
+            known[given] = made
+
+    def _attributes(self, node: Node, known: Mapping[Value, Value]) -> dict[str, Attribute]:
+        """Those of a node, with copies of its subgraphs."""
+        attrs = dict(node.attrs)
+        for name, attribute in node.attrs.items():
+            if isinstance(attribute, Graph):
+                attrs[name] = self._copy(attribute, known)
+            elif isinstance(attribute, Graphs):
+                attrs[name] = Graphs(self._copy(sub, known) for sub in attribute)
+        return attrs
+
+    def _copy(self, body: Graph, outer: Mapping[Value, Value]) -> Graph:
+        """A copy of a subgraph that reads values of this graph. Its plan will compute in float32, too."""
+        copy = Graph(body.name, parent=self.graph)
+        known = {**outer, **{v: copy.add_input(v.name, v.type) for v in body.inputs}}
+        for v in body.initializers.values():
+            assert v.const is not None
+            known[v] = copy.add_initializer(v.name, v.const, known.get(v))
+        for node in body:
+            types = [None if v is None else v.type for v in node.outputs]
+            attrs = self._attributes(node, known)
+            known.update(_added(copy, node, lambda v: known[v] if v in known else self.own(v), types, attrs))
+        copy.set_outputs(known[v] for v in body.outputs)
+        return copy
 
     def _cast(self, x: Value, type: ValueType | None, to: DType) -> Value:
         return self.graph.add_node("Cast", [x], 1, {"to": int(to)}, types=[type]).out
+
+
+def _added(
+    graph: Graph,
+    node: Node,
+    take: Callable[[Value], Value],
+    types: Sequence[ValueType | None],
+    attrs: Mapping[str, Attribute],
+) -> list[tuple[Value, Value]]:
+    """Add a node like another one to a graph. Returns each output of that one with the output of the new one."""
+    inputs = [None if v is None else take(v) for v in node.inputs]
+    names = [None if v is None else v.name for v in node.outputs]
+    new = graph.add_node(node.op, inputs, names, attrs, domain=node.domain, name=node.name, types=types)
+    made = zip(node.outputs, new.outputs, strict=True)
+    return [(old, value) for old, value in made if old is not None and value is not None]
 
 
 def _computes_in_float32(node: Node) -> bool:
@@ -112,6 +143,10 @@ def _computes_in_float32(node: Node) -> bool:
     if node.is_op("Clip") and None in (node.attr("min", node.input(1)), node.attr("max", node.input(2))):
         return False  # the type gives the bound
     return (node.domain, node.op) in _WIDE and all(v is None or v.type is not None for v in node.outputs)
+
+
+def _finds_by_name(node: Node) -> bool:
+    return bool(node.subgraphs) and finds_values_by_name(node)
 
 
 def _is_half(value: Value) -> bool:

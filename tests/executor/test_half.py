@@ -122,7 +122,7 @@ def test_the_graph_of_the_model_is_left_alone():
 @pytest.mark.parametrize("kind", ["float", "double"])
 def test_a_softmax_of_wider_numbers_keeps_its_type_beside_float16(kind):
     text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float16[3,5] h, {kind}[3,5] x) => (float16[3,5] y, {kind}[3,5] z)
-        <float16[5] k = {{1, 2, 3, 4, 5}}> {{ y = Mul(h, k) z = Softmax(x) }}"""
+        <float16[5] k = {{0, 0, 0, 0, 0}}> {{ y = Mul(h, k) z = Softmax(x) }}"""
     proto = onnx.parser.parse_model(text)
     x = RNG.standard_normal((3, 5)).astype(np.float32 if kind == "float" else np.float64)
     feeds = {"h": np.zeros((3, 5), np.float16), "x": x}
@@ -131,3 +131,37 @@ def test_a_softmax_of_wider_numbers_keeps_its_type_beside_float16(kind):
     powers = np.exp(x.astype(np.float64))
     assert got.dtype == x.dtype
     np.testing.assert_allclose(got, powers / powers.sum(axis=1, keepdims=True), rtol=1e-6)
+
+
+SUBGRAPHS = """<ir_version: 8, opset_import: ["" : 17]> g (float16[2, 40] x, bool c) => (float16[2, 40] z, float16[n, 2, 40] r)
+    <int64 three = {3}> {
+        s = Exp(x) a = Mul(s, k)
+        y = If(c) <
+            then_branch = t () => (float16[2, 40] p) {
+                m = Mul(a, k)
+                n = Not(c)
+                p = If(n) <then_branch = i () => (float16[2, 40] v) { v = Neg(m) },
+                           else_branch = j () => (float16[2, 40] w) { w = Sub(m, s) }>
+            },
+            else_branch = e () => (float16[2, 40] q) { q = Add(a, x) }>
+        f, r = Loop(three, c, y) <body = b (int64 step, bool go, float16[2, 40] h) =>
+            (bool on, float16[2, 40] o, float16[2, 40] scan) { on = Identity(go) u = Mul(h, k) o = Add(u, a) scan = Neg(o) }>
+        z = Mul(f, a)
+    }"""
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_nodes_with_subgraphs_stay_among_the_others(condition):
+    proto = onnx.parser.parse_model(SUBGRAPHS)
+    proto.graph.initializer.append(numpy_helper.from_array(RNG.uniform(0.5, 1, 40).astype(np.float16), "k"))
+    m = from_proto(proto)
+    nodes, *_ = in_float32(list(m.graph), m.graph.inputs, m.graph.outputs)
+    assert [n.inputs[0].dtype for n in nodes if n.op == "Exp"] == [DType.FLOAT]
+    uses = {v: dict(v.uses) for n in m.graph.walk() for v in (*n.inputs, *n.outputs) if v is not None}
+    plan, reference = Session(m), Session(m, ["numpy:reference"])
+    assert {v: dict(v.uses) for v in uses} == uses
+    for _ in range(4):
+        feeds = {"x": RNG.standard_normal((2, 40)).astype(np.float16), "c": np.asarray(condition)}
+        for got, want in zip(plan.run(None, feeds), reference.run(None, feeds), strict=True):
+            assert got.dtype == np.float16
+            np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=4e-3, atol=4e-3)
