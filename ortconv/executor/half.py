@@ -58,7 +58,7 @@ class _Wide:
 
     def __init__(self, model: Graph | None, inputs: Iterable[Value]) -> None:
         self.graph = Graph()
-        self.graph.opsets = dict(model.opsets) if model is not None else {}
+        self.graph.opsets = {"": 13, **(model.opsets if model is not None else {})}  # models may import none of ONNX
         made = {v: self.graph.add_input(v.name, v.type) for v in inputs}
         self._own = {v: own for v, own in made.items() if v.constant is None}  # others are constants that a body reads
         self._wide: dict[Value, Value] = {}

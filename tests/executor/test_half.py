@@ -165,3 +165,14 @@ def test_nodes_with_subgraphs_stay_among_the_others(condition):
         for got, want in zip(plan.run(None, feeds), reference.run(None, feeds), strict=True):
             assert got.dtype == np.float16
             np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=4e-3, atol=4e-3)
+
+
+def test_a_model_without_operators_of_onnx_has_casts():
+    text = """<ir_version: 8, opset_import: ["com.microsoft": 1]> g (float16[40] x) => (float16[40] z)
+        { z = com.microsoft.FastGelu(x, k) }"""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(numpy_helper.from_array(RNG.uniform(0.5, 1, 40).astype(np.float16), "k"))
+    x = RNG.standard_normal(40).astype(np.float16)
+    m = from_proto(proto)
+    (got,), (want,) = (Session(m, [backend]).run(None, {"x": x}) for backend in ("numpy", "numpy:reference"))
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)
