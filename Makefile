@@ -34,12 +34,14 @@ bench: $(VENV)/.dev ## conversions, big models, runs and first answers against o
 	$(BIN)/python tests/bench/convert.py --runs 5 $(MODELS)
 	$(BIN)/python tests/bench/big.py
 	$(BIN)/python tests/bench/run.py $(MODELS)
+	$(BIN)/python tests/bench/run.py --float16 $(MODELS)
 	$(BIN)/python tests/bench/first.py --runs 7 $(MODELS)
 
 bench-full: $(VENV)/.dev ## the same at length: more runs, a million nodes, 1.9 GB of weights, batches
 	$(BIN)/python tests/bench/convert.py --runs 15 $(MODELS)
 	$(BIN)/python tests/bench/big.py --full
 	$(BIN)/python tests/bench/run.py --runs 200 $(MODELS)
+	$(BIN)/python tests/bench/run.py --runs 200 --float16 $(MODELS)
 	$(BIN)/python tests/bench/first.py --runs 21 $(MODELS)
 	$(BIN)/python tests/bench/decoders.py
 	$(BIN)/python tests/bench/batch.py troubles

@@ -1,49 +1,50 @@
-"""Plans of float16 nodes compute in float32: tensors stay in float32, and are rounded where float16 rounds."""
+"""Plans of float16 nodes compute in float32, as onnxruntime does on CPUs.
+
+Such nodes hand on float32 to one another. Numbers are rounded to float16 at the outputs of a plan, before nodes that take float16,
+and by the model's own Casts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.operators import INTERNAL, MICROSOFT, Trait, named
-from ortconv.ir.schema import since_version
+from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Value, finds_values_by_name
+from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.types import DType, TensorType, ValueType
 
-_NUMBERS = (Trait.ELEMENTWISE, Trait.BROADCASTS, Trait.REDUCES)
+_NUMBERS = (Trait.ELEMENTWISE, Trait.BROADCASTS, Trait.REDUCES, Trait.MOVES, Trait.PICKS, Trait.JOINS)
 
-_COMPUTED = frozenset({
-    *(("", op) for op in named(*_NUMBERS, but=("BitCast", "Cast", "CastLike"))),
+_WIDE = frozenset({
+    *(("", op) for op in named(*_NUMBERS, but=("BitCast", "Cast", "CastLike", "Unique"))),
     *((MICROSOFT, op) for op in named(*_NUMBERS, domain=MICROSOFT)),
     *(("", op) for op in (
-        "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "CumSum", "Einsum", "GRU", "Gemm", "GlobalAveragePool",
-        "GlobalLpPool", "GroupNormalization", "InstanceNormalization", "LRN", "LSTM", "LayerNormalization", "LogSoftmax",
-        "LpNormalization", "LpPool", "MatMul", "MeanVarianceNormalization", "RMSNormalization", "RNN", "Resize", "Softmax",
-        "Upsample",
+        "ArgMax", "ArgMin", "Attention", "AveragePool", "BatchNormalization", "CenterCropPad", "Col2Im", "Conv", "ConvTranspose",
+        "CumProd", "CumSum", "DeformConv", "Einsum", "GRU", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GridSample",
+        "GroupNormalization", "Hardmax", "InstanceNormalization", "LRN", "LSTM", "LayerNormalization", "LogSoftmax",
+        "LpNormalization", "LpPool", "MatMul", "MeanVarianceNormalization", "Pad", "RMSNormalization", "RNN", "Resize",
+        "RoiAlign", "RotaryEmbedding", "ScatterElements", "ScatterND", "Shape", "SimplifiedLayerNormalization", "Size", "Softmax",
+        "SwiGLU", "TensorScatter", "Trilu", "Upsample",
     )),
     *((MICROSOFT, op) for op in (
-        "Attention", "FusedConv", "FusedGemm", "FusedMatMul", "MultiHeadAttention", "SkipLayerNormalization",
-        "SkipSimplifiedLayerNormalization",
+        "Attention", "BiasSoftmax", "EmbedLayerNormalization", "FusedConv", "FusedGemm", "FusedMatMul", "GroupQueryAttention",
+        "MatMulNBits", "MultiHeadAttention", "NhwcFusedConv", "NhwcMaxPool", "RotaryEmbedding", "SimplifiedLayerNormalization",
+        "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "TransposeMatMul",
     )),
 })  # fmt: skip
-"""Operators that compute in float32 where their operands are float16, and round the result once."""
-
-_EXACT = frozenset({
-    *named(Trait.MOVES, Trait.PICKS, Trait.JOINS, but=("Unique",)), "Abs", "Ceil", "Clip", "Floor", "Max", "Min", "Neg", "Pad",
-    "Relu", "Round", "Sign", "Where",
-})  # fmt: skip
-"""Operators whose results are float16 numbers if their operands are."""
+"""Operators that take float32 in place of float16."""
 
 
 def in_float32(
     nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]
 ) -> tuple[list[Node], list[Value], list[Value]]:
-    """Nodes that compute the same without float16 between them, and their inputs and outputs, of the same types.
+    """Nodes that compute the same in float32, and their inputs and outputs, of the same types. They are in a graph of their own.
 
-    The given ones, where none is of float16. The new ones are in a graph of their own.
+    Returns the given nodes where no value is of float16, and where no value is a weight. The cases of single operators have no
+    weights, and expect that each result is rounded.
     """
     tensors = {v for node in nodes for v in (*node.inputs, *node.outputs) if v is not None}
-    if not nodes or any(node.subgraphs for node in nodes) or not any(map(_is_half, tensors)):
+    if not any(map(_is_half, tensors)) or not any(map(_is_weight, tensors)) or any(map(_finds_by_name, nodes)):
         return list(nodes), list(inputs), list(outputs)
     graph = _Wide(nodes[0].graph, inputs)
     for node in nodes:
@@ -57,18 +58,19 @@ class _Wide:
 
     def __init__(self, model: Graph | None, inputs: Iterable[Value]) -> None:
         self.graph = Graph()
-        self.graph.opsets = {**(model.opsets if model is not None else {}), INTERNAL: 1}
-        self._own = {v: self.graph.add_input(v.name, v.type) for v in inputs}
+        self.graph.opsets = {"": 13, **(model.opsets if model is not None else {})}  # models may import none of ONNX
+        made = {v: self.graph.add_input(v.name, v.type) for v in inputs}
+        self._own = {v: own for v, own in made.items() if v.constant is None}  # others are constants that a body reads
         self._wide: dict[Value, Value] = {}
 
     def own(self, value: Value) -> Value:
         """The value in its own type."""
         if value not in self._own:
             if value in self._wide:
-                self._own[value] = self._new("Cast", self._wide[value], value.type, to=DType.FLOAT16)
+                self._own[value] = self._cast(self._wide[value], value.type, DType.FLOAT16)
             else:
                 assert value.const is not None, f"{value} is made by no node before"
-                self._own[value] = self.graph.add_initializer(value.name, value.const)
+                self._own[value] = self.graph.add_initializer(self.graph.fresh(value.name), value.const)
         return self._own[value]
 
     def _floats(self, value: Value) -> Value:
@@ -76,48 +78,84 @@ class _Wide:
         if not _is_half(value):
             return self.own(value)
         if value not in self._wide:
-            self._wide[value] = self._new("Cast", self.own(value), _widened(value.type), to=DType.FLOAT)
+            self._wide[value] = self._cast(self.own(value), _widened(value.type), DType.FLOAT)
         return self._wide[value]
 
     def add(self, node: Node) -> None:
         """Add what computes the node's outputs."""
-        is_cast, is_computed = node.is_op("Cast"), (node.domain, node.op) in _COMPUTED
-        is_exact = not node.domain and node.op in _EXACT and (node.op != "Clip" or None not in _bounds(node))
-        is_wide = is_cast or is_computed or is_exact
+        if node.is_op("Cast") and _is_half(node.out) and (x := node.inputs[0]) is not None and _is_half(x):
+            self._wide[node.out] = self._floats(x)
+            return
+        is_wide = _computes_in_float32(node)
         take = self._floats if is_wide else self.own
-        attrs, op, domain = dict(node.attrs), node.op, node.domain
-        if node.is_op("Softmax") and since_version(node) >= 13 and _is_half(node.out):
-            op, domain = "SoftmaxOfHalf", INTERNAL
-        if is_cast and attrs["to"] == DType.FLOAT16:
-            attrs["to"] = int(DType.FLOAT)
         types = [None if v is None else _widened(v.type) if is_wide else v.type for v in node.outputs]
-        new = self.graph.add_node(
-            op,
-            [None if v is None else take(v) for v in node.inputs],
-            [None if v is None else v.name for v in node.outputs],
-            attrs,
-            domain=domain,
-            name=node.name,
-            types=types,
-        )
-        for given, made in zip(node.outputs, new.outputs, strict=True):
-            if given is not None and made is not None:
-                if is_wide and _is_half(given):
-                    self._wide[given] = made if is_exact else self._new("RoundToHalf", made, made.type, domain=INTERNAL)
-                else:
-                    self._own[given] = made
+        attrs = self._attributes(node, {})
+        for given, made in _added(self.graph, node, take, types, attrs):
+            known = self._wide if is_wide and _is_half(given) else self._own
+            known[given] = made
 
-    def _new(self, op: str, x: Value, type: ValueType | None, domain: str = "", **attrs: int) -> Value:
-        return self.graph.add_node(op, [x], 1, attrs, domain=domain, types=[type]).out
+    def _attributes(self, node: Node, known: Mapping[Value, Value]) -> dict[str, Attribute]:
+        """Those of a node, with copies of its subgraphs."""
+        attrs = dict(node.attrs)
+        for name, attribute in node.attrs.items():
+            if isinstance(attribute, Graph):
+                attrs[name] = self._copy(attribute, known)
+            elif isinstance(attribute, Graphs):
+                attrs[name] = Graphs(self._copy(sub, known) for sub in attribute)
+        return attrs
+
+    def _copy(self, body: Graph, outer: Mapping[Value, Value]) -> Graph:
+        """A copy of a subgraph that reads values of this graph. Its plan will compute in float32, too."""
+        copy = Graph(body.name, parent=self.graph)
+        known = {**outer, **{v: copy.add_input(v.name, v.type) for v in body.inputs}}
+        for v in body.initializers.values():
+            assert v.const is not None
+            known[v] = copy.add_initializer(v.name, v.const, known.get(v))
+        for node in body:
+            types = [None if v is None else v.type for v in node.outputs]
+            attrs = self._attributes(node, known)
+            known.update(_added(copy, node, lambda v: known[v] if v in known else self.own(v), types, attrs))
+        copy.set_outputs(known[v] for v in body.outputs)
+        return copy
+
+    def _cast(self, x: Value, type: ValueType | None, to: DType) -> Value:
+        return self.graph.add_node("Cast", [x], 1, {"to": int(to)}, types=[type]).out
 
 
-def _bounds(node: Node) -> tuple[object, object]:
-    """Those of a Clip; None for one that the type has to give."""
-    return node.attr("min", node.input(1)), node.attr("max", node.input(2))
+def _added(
+    graph: Graph,
+    node: Node,
+    take: Callable[[Value], Value],
+    types: Sequence[ValueType | None],
+    attrs: Mapping[str, Attribute],
+) -> list[tuple[Value, Value]]:
+    """Add a node like another one to a graph. Returns each output of that one with the output of the new one."""
+    inputs = [None if v is None else take(v) for v in node.inputs]
+    names = [None if v is None else v.name for v in node.outputs]
+    new = graph.add_node(node.op, inputs, names, attrs, domain=node.domain, name=node.name, types=types)
+    made = zip(node.outputs, new.outputs, strict=True)
+    return [(old, value) for old, value in made if old is not None and value is not None]
+
+
+def _computes_in_float32(node: Node) -> bool:
+    if node.is_op("Cast"):
+        return not _is_half(node.out)
+    if node.is_op("Clip") and None in (node.attr("min", node.input(1)), node.attr("max", node.input(2))):
+        return False  # the type gives the bound
+    return (node.domain, node.op) in _WIDE and all(v is None or v.type is not None for v in node.outputs)
+
+
+def _finds_by_name(node: Node) -> bool:
+    return bool(node.subgraphs) and finds_values_by_name(node)
 
 
 def _is_half(value: Value) -> bool:
     return value.dtype is DType.FLOAT16
+
+
+def _is_weight(value: Value) -> bool:
+    known = value.constant
+    return known is not None and known.dtype.is_float and known.size > 1
 
 
 def _widened(type: ValueType | None) -> ValueType | None:

@@ -71,9 +71,6 @@ class Traits(NamedTuple):
 
 MICROSOFT = "com.microsoft"
 
-INTERNAL = "ortconv"
-"""Domain of internal operators, which are used in plans only, never in models."""
-
 _TABLE: dict[tuple[str, str], Traits] = {}
 _UNKNOWN = Traits(frozenset({Trait.SHAPED_BY_DATA}))
 
@@ -361,6 +358,3 @@ operator("SimplifiedLayerNormalization", KEEPS_SHAPE, domain=MICROSOFT)
 operator("SkipLayerNormalization", domain=MICROSOFT)
 operator("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 operator("TransposeMatMul", SUMS, domain=MICROSOFT)
-
-operator("RoundToHalf", ELEMENTWISE, domain=INTERNAL)
-operator("SoftmaxOfHalf", KEEPS_SHAPE, NONNEGATIVE, domain=INTERNAL)

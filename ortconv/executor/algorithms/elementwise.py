@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import blockwise, gelu_block, gelu_tanh_block, ones
-from ortconv.executor.algorithms.half_precision import is_native, round_block
+from ortconv.executor.algorithms.half_precision import is_native, narrow_block, widen_block
 from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
 
 
 def of_ufunc(function: Function) -> Function:
@@ -38,11 +39,18 @@ def fast_gelu(work: Work, x: Array, bias: Array | None = None) -> Any:
     return gelu(work, x, approximate="tanh") if bias is None else None
 
 
-_ROUND = blockwise(recordable(round_block))
+_CASTS = {
+    (np.dtype(np.float16), DType.FLOAT): blockwise(recordable(widen_block), np.dtype(np.float32)),
+    (np.dtype(np.float32), DType.FLOAT16): blockwise(recordable(narrow_block), np.dtype(np.float16)),
+}
+_FEWEST_CAST = 1 << 12
+"""numpy casts fewer elements about as fast."""
 
 
-def round_to_half(work: Work, x: Array) -> Any:
-    return work.call(_ROUND, x)
+def cast(work: Work, x: Array, *, to: int, **_: Any) -> Any:
+    """Between float16 and float32."""
+    function = _CASTS.get((x.dtype, DType(to)))
+    return None if function is None or x.size < _FEWEST_CAST else work.call(function, x)
 
 
 _SHORT_ROW, _MANY = 32, 1 << 12

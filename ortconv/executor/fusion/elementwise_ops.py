@@ -13,13 +13,12 @@ import numpy as np
 
 from ortconv.executor.algorithms.blockwise import dot_of_rows, erf_block, gelu_block, gelu_tanh_block, ones
 from ortconv.executor.algorithms.exponential import fast_exponential
-from ortconv.executor.algorithms.half_precision import round_block
 from ortconv.executor.algorithms.rounding import integer_range, quantize_centered
 from ortconv.executor.fusion.group import Constant
 from ortconv.executor.replay.numerics import clip_to, f32
 from ortconv.executor.replay.work import AT_ONCE, Recordable, Work, recordable
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.operators import INTERNAL, MICROSOFT
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -258,9 +257,6 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
 """Operators without attributes: a function of their operands and of the result."""
 
 
-_ROUND = recordable(round_block)
-
-
 def instructions_of(node: Node, constant: Constant) -> list[Instruction] | None:
     """The instructions of a node on float32 elements, the last of which makes its output; None where there are none.
 
@@ -269,8 +265,6 @@ def instructions_of(node: Node, constant: Constant) -> list[Instruction] | None:
     code = Code(node, constant)
     if node.op in _UFUNCS and not node.domain:
         made = code.add(_UFUNCS[node.op], *map(code.operand, range(len(node.inputs))))
-    elif node.is_op("RoundToHalf", INTERNAL):
-        made = code.add(_ROUND, code.operand(0))
     else:
         write = _WRITERS.get((node.domain, node.op))
         made = None if write is None else write(code)
@@ -399,16 +393,6 @@ def _softmax_by_node(code: Code) -> Temporary | None:
     return code.add(np.divide, exponentials, code.add(_row_sum, exponentials))
 
 
-def _softmax_of_half_by_node(code: Code) -> Temporary | None:
-    """Each step of the operator's function body is rounded."""
-    rank, x = code.node.out.rank, code.operand(0)
-    if not rank or code.node.attr("axis", -1) not in (-1, rank - 1):
-        return None
-    shifted = code.add(_ROUND, code.add(np.subtract, x, code.add(_row_max, x)))
-    exponentials = code.add(_ROUND, code.add(np.exp, shifted))
-    return code.add(np.divide, exponentials, code.add(_ROUND, code.add(_row_sum, exponentials)))
-
-
 def _layer_normalization_by_node(code: Code) -> Temporary | None:
     node = code.node
     if len(node.outputs) != 1 or not node.out.rank or node.attr("axis", -1) not in (-1, node.out.rank - 1):
@@ -461,7 +445,6 @@ _WRITERS: dict[tuple[str, str], Callable[[Code], Temporary | None]] = {
     ("", "PRelu"): _prelu_by_node, ("", "Pow"): _pow_by_node, ("", "BatchNormalization"): _batch_normalization_by_node,
     ("", "DequantizeLinear"): _dequantize_by_node, ("", "LayerNormalization"): _layer_normalization_by_node,
     ("", "ReduceMean"): _reduce_mean_by_node, ("", "Softmax"): _softmax_by_node,
-    (INTERNAL, "SoftmaxOfHalf"): _softmax_of_half_by_node,
     ("", "Gelu"): _gelu_by_node,
     ("", "Sum"): _sum_by_node, ("", "Swish"): _swish_by_node,
     (MICROSOFT, "Gelu"): _gelu_by_node, (MICROSOFT, "BiasGelu"): _bias_gelu_by_node,

@@ -11,7 +11,6 @@ from ortconv.executor.algorithms import elementwise as fast
 from ortconv.executor.algorithms.half_precision import in_float32, rounding, widen
 from ortconv.executor.kernels.elementwise import erf
 from ortconv.executor.kernels.registry import kernel
-from ortconv.ir.operators import INTERNAL
 from ortconv.ir.tensor import Array
 
 MICROSOFT = "com.microsoft"
@@ -159,12 +158,6 @@ def softmax(x: Array, *, axis: int = -1) -> Array:
     wide, rounded = widen(x), rounding(x.dtype)
     powers = rounded(np.exp(rounded(wide - wide.max(axis=axis, keepdims=True, initial=-np.inf))))
     return (powers / rounded(powers.sum(axis=axis, keepdims=True))).astype(x.dtype, copy=False)
-
-
-@kernel("SoftmaxOfHalf", domain=INTERNAL)
-def softmax_of_half(x: Array, *, axis: int = -1) -> Array:
-    """Softmax of float16 numbers in float32."""
-    return np.asarray(softmax(x.astype(np.float16), axis=axis), np.float32)
 
 
 @kernel("LogSoftmax", since=13)

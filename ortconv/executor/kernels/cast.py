@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.elementwise import round_to_half
+from ortconv.executor.algorithms import elementwise as fast
 from ortconv.executor.kernels.registry import kernel
-from ortconv.ir.operators import INTERNAL
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
 
@@ -20,7 +19,7 @@ _PACKED = {DType.UINT4: 4, DType.INT4: 4, DType.UINT2: 2, DType.INT2: 2}
 _element_type = cache(DType.of)
 
 
-@kernel("Cast", since=6)
+@kernel("Cast", since=6, fast=fast.cast)
 def cast(x: Array, *, to: int, saturate: int = 1, round_mode: str = "up") -> Array:
     return convert(x, DType(to), bool(saturate), round_mode)
 
@@ -28,12 +27,6 @@ def cast(x: Array, *, to: int, saturate: int = 1, round_mode: str = "up") -> Arr
 @kernel("Cast", until=5)
 def cast_1(x: Array, *, to: str) -> Array:
     return convert(x, DType[to.upper()])
-
-
-@kernel("RoundToHalf", domain=INTERNAL, fast=round_to_half)
-def round_half(x: Array) -> Array:
-    """float32 to the nearest numbers of float16."""
-    return x.astype(np.float16).astype(np.float32)
 
 
 @kernel("CastLike")
