@@ -192,7 +192,7 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["passes", "explain", "GeluApproximation"]) == 0
     shown = capsys.readouterr().out
     assert "opt-in (--enable-pass GeluApproximation)" in shown
-    assert "opt-in because: off by up to 0.0005" in shown
+    assert "opt-in because: differs from the exact function by up to 0.0005" in shown
 
 
 def test_explain_knows_every_name_that_a_summary_counts(capsys: pytest.CaptureFixture[str]) -> None:
