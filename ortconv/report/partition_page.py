@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ortconv.ir.graph import Node
 from ortconv.partition.cost import ASSUMPTIONS
-from ortconv.report.outline import byte_text
+from ortconv.report.labels import byte_text, operators
 from ortconv.report.page import about, page
 from ortconv.report.partitions import refusals
 from ortconv.report.picture import picture, stage
@@ -80,14 +78,8 @@ def _partitions(analysis: Analysis) -> Iterator[tuple[object, ...]]:
     pairs = zip(analysis.partitioning.partitions, analysis.estimate.partitions, strict=True)
     for i, (p, c) in sorted(enumerate(pairs), key=lambda row: -abs(row[1][1].gain)):
         copied = f"{byte_text(c.bytes_in)} in, {byte_text(c.bytes_out)} out"
-        name = Link(f"{i}: {_operators(p.nodes)}", f"partition:{i};"), copied
+        name = Link(f"{i}: {operators(p.nodes, 2)}", f"partition:{i};"), copied
         yield name, len(p.nodes), _ms(c.cpu_seconds), _ms(c.accelerator_seconds), _ms(c.copy_seconds), _ms(c.gain)
-
-
-def _operators(nodes: Sequence[Node]) -> str:
-    counts = Counter(n.op for n in nodes).most_common()
-    shown = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in counts[:4])
-    return shown + (", …" if len(counts) > 4 else "")
 
 
 def _level(row: Mapping[str, Any]) -> tuple[object, ...]:

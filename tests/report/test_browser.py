@@ -84,9 +84,9 @@ def chromium() -> Iterator[Browser]:
 
 OVERLAPS = """(() => {
   const texts = [...document.querySelectorAll("svg[role=tree] text")].filter((t) => getComputedStyle(t).display !== "none");
-  const boxes = texts.map((t) => [t.textContent, t.getBoundingClientRect()]).filter(([, b]) => b.width);
+  const boxes = texts.map((t) => [t.textContent, t.getBoundingClientRect(), t.ownerSVGElement]).filter(([, b]) => b.width);
   const shared = (p, q, low, high) => Math.min(p[high], q[high]) - Math.max(p[low], q[low]);
-  const pairs = boxes.flatMap(([a, p], i) => boxes.slice(i + 1).map(([b, q]) => [a, p, b, q]));
+  const pairs = boxes.flatMap(([a, p, svg], i) => boxes.slice(i + 1).filter((b) => b[2] === svg).map(([b, q]) => [a, p, b, q]));
   const meet = ([, p, , q]) => shared(p, q, "left", "right") > 1 && shared(p, q, "top", "bottom") > 3;
   return pairs.filter(meet).map(([a, , b]) => a + " / " + b);
 })()"""
@@ -292,3 +292,28 @@ def test_there_is_a_legend(chromium: Browser, pages: Pages, width: int) -> None:
     )
     assert len(shown) == 1
     assert "left to the CPU" in shown[0]
+
+
+def test_details_name_inputs_as_the_operator_does(chromium: Browser, pages: Pages) -> None:
+    chromium.open(pages["inspect"], 1440)
+    chromium.evaluate("search('QuantizeLinear')")
+    rows = chromium.evaluate("[...document.querySelectorAll('#details dt')].map((e) => e.textContent)")
+    assert rows[:3] == ["x", "y_scale", "y_zero_point"]
+    assert chromium.evaluate("document.querySelector('#details code').textContent").startswith("{")
+
+
+@pytest.mark.parametrize(("name", "colored"), [("inspect", True), ("partition", False)])
+def test_operators_have_colors_where_no_accelerator_has(
+    chromium: Browser, pages: Pages, name: str, colored: bool
+) -> None:
+    chromium.open(pages[name], 1440)
+    chromium.evaluate("pictures[0].all(true); pictures[0].fit(true); pictures[0].draw()")
+    assert (chromium.evaluate("document.querySelectorAll('.part.product').length") > 0) == colored
+    assert (chromium.evaluate("document.querySelectorAll('.legend .product').length") > 0) == colored
+
+
+@pytest.mark.parametrize("name", ["inspect", "partition-transformer"])
+def test_the_map_hides_nothing_of_a_single_picture(chromium: Browser, pages: Pages, name: str) -> None:
+    chromium.open(pages[name], 1440)
+    edges = "['svg[role=tree]', '.map', '.tools'].map((s) => document.querySelector(s).getBoundingClientRect())"
+    assert chromium.evaluate(f"(([svg, ...others]) => others.every((o) => !o.width || o.left >= svg.right))({edges})")

@@ -84,6 +84,12 @@ class Picture {
     return this.costs.get(id);
   }
 
+  /* The family of the operator of a box; nothing where colors show the accelerator. */
+  family(id) {
+    const { target, operators, nodes, parts } = this.data, { node } = parts[id];
+    return target || node === undefined ? "" : operators[nodes[node][0]][3];
+  }
+
   /* The time of a part as a share of that of the slowest part of its group. */
   costShare(id) {
     const group = this.data.parts[this.parent[id]];
@@ -117,7 +123,8 @@ class Picture {
     const zoom = all || whole >= LEAST_ZOOM ? whole : Math.min(Math.max(w / (width + 48), LEAST_ZOOM), 1);
     const middle = width + 48 <= w / zoom || !items.length ? width / 2 : items[0].x + items[0].w / 2;
     const top = all || whole >= LEAST_ZOOM ? height / 2 - h / zoom / 2 : -24;
-    this.view = { x: middle - w / zoom / 2, y: top, w: w / zoom, h: h / zoom };
+    const centered = middle - w / zoom / 2, right = width + 24 - w / zoom;
+    this.view = { x: right > -24 ? Math.min(Math.max(centered, -24), right) : centered, y: top, w: w / zoom, h: h / zoom };
     this.show();
   }
 
@@ -208,7 +215,7 @@ class Picture {
     const part = this.data.parts[id], parent = this.data.parts[this.parent[id]];
     const side = { accelerator: `on ${this.data.target}`, cpu: "on the CPU", mixed: "partly accelerated", input: "input", output: "output" }[part.kind];
     const attributes = {
-      class: `part ${part.kind}`, "data-part": id, role: "treeitem", tabindex: -1, "aria-level": item.depth,
+      class: `part ${part.kind} ${this.family(id)}`.trim(), "data-part": id, role: "treeitem", tabindex: -1, "aria-level": item.depth,
       "aria-setsize": parent.count, "aria-posinset": id - parent.first + 1, "aria-selected": id === this.chosen,
       "aria-label": part.lines.join(" ") + (side ? `, ${side}` : ""),
     };
