@@ -77,7 +77,7 @@ def byte_text(count: int) -> str:
 
 
 def short(text: str, most: int = LONGEST) -> str:
-    """The text, its middle left out where it is long, and control characters replaced."""
+    """The text with its middle cut out if it is long, and control characters replaced."""
     text = clean(text)
     return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most - most // 2) :]}"
 

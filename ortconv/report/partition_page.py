@@ -41,7 +41,8 @@ def _sections(analysis: Analysis, advice: Sequence[Merge], levels: Sequence[Mapp
     yield Section("Estimate", _totals(analysis))
     yield Section("Why nodes stay on the CPU", (), ("reason", ">nodes"), list(_reasons(analysis)))
     yield Section("What would join partitions or put more nodes in them", [str(merge) for merge in advice])
-    header = ("partition", ">nodes", ">CPU", ">accelerator", ">copies", ">gain")
+    target = analysis.partitioning.target.provider.name
+    header = ("partition", ">nodes", ">CPU ms", f">{target} ms", ">copies ms", ">gain ms")
     yield Section("Partitions", (), header, list(_partitions(analysis)))
     yield Section(
         "Levels", (), ("level", ">nodes", ">partitions", ">taken", ">largest", ">estimate"), list(map(_level, levels))
@@ -79,7 +80,8 @@ def _partitions(analysis: Analysis) -> Iterator[tuple[object, ...]]:
     for i, (p, c) in sorted(enumerate(pairs), key=lambda row: -abs(row[1][1].gain)):
         copied = f"{byte_text(c.bytes_in)} in, {byte_text(c.bytes_out)} out"
         name = Link(f"{i}: {operators(p.nodes, 2)}", f"partition:{i};"), copied
-        yield name, len(p.nodes), _ms(c.cpu_seconds), _ms(c.accelerator_seconds), _ms(c.copy_seconds), _ms(c.gain)
+        times = (c.cpu_seconds, c.accelerator_seconds, c.copy_seconds, c.gain)
+        yield name, len(p.nodes), *(f"{seconds * 1e3:.3g}" for seconds in times)
 
 
 def _level(row: Mapping[str, Any]) -> tuple[object, ...]:
