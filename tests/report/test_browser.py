@@ -159,6 +159,39 @@ def test_arrow_keys_reach_every_node(chromium: Browser, pages: Pages, name: str,
     assert chromium.evaluate(WALKED) == chromium.evaluate("pictures[0].data.nodes.length") > 0
 
 
+STEPPED = """((windows, steps) => {
+  const picture = pictures[0];
+  picture.all(true);
+  const order = picture.placed.items.map((item) => item.id);
+  const nodes = new Set(order.map((id) => picture.data.parts[id].node).filter((node) => node !== undefined));
+  const press = (key) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+  const here = () => Number(document.activeElement.dataset.part);
+  const stuck = [];
+  for (let i = 0; i < windows; i++) {
+    const start = Math.floor((i * (order.length - steps)) / (windows - 1));
+    picture.focus(order[start]);
+    for (let at = start; at < Math.min(start + steps, order.length - 1); at++) {
+      press("ArrowDown");
+      if (here() !== order[at + 1]) stuck.push(at);
+      if (at % 25) continue;
+      press("ArrowUp");
+      if (here() !== order[at]) stuck.push(at);
+      press("ArrowDown");
+    }
+  }
+  press("End");
+  const last = here() === order.at(-1);
+  press("Home");
+  return [nodes.size, stuck, last, here() === order[0]];
+})(9, 80)"""
+
+
+def test_arrow_keys_go_through_all_27000_nodes(chromium: Browser, pages: Pages) -> None:
+    """The keys follow one order that has every node; they are pressed in nine stretches of it, both ends included."""
+    chromium.open(pages["partition-27000"], 1440)
+    assert chromium.evaluate(STEPPED) == [10 * LAYERS, [], True, True]
+
+
 def test_arrow_keys_open_groups_down_to_a_node_of_27000(chromium: Browser, pages: Pages) -> None:
     chromium.open(pages["partition-27000"], 1440)
     repeat = "pictures[0].data.parts.findIndex((p) => p.lines[0].includes('×'))"
