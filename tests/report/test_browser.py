@@ -183,7 +183,7 @@ STEPPED = """((windows, steps) => {
   const last = here() === order.at(-1);
   press("Home");
   return [nodes.size, stuck, last, here() === order[0]];
-})(9, 80)"""
+})(9, 250)"""
 
 
 def test_arrow_keys_go_through_all_27000_nodes(chromium: Browser, pages: Pages) -> None:
