@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Value
 from ortconv.ir.schema import schema_of, since_version
-from ortconv.ir.text import attribute_text, tensor_text
+from ortconv.ir.tensor import Tensor
+from ortconv.ir.text import SHOWN_ELEMENTS, attribute_text, tensor_text
 from ortconv.partition import Partitioning
 from ortconv.partition.cost import multiply_adds, seconds
 from ortconv.partition.profile import DeviceProfile
@@ -16,15 +17,18 @@ from ortconv.report.page import clean
 
 LONGEST = 160
 """Length limit of the text of an attribute or a constant, in characters."""
+MOST_ELEMENTS = 1 << 22
+"""Larger constants have no range: reading them would take longer than the rest of the page."""
 
 
 class Facts:
     """The nodes of a graph as JSON values, numbered. Values and reasons that several nodes share are stored once.
 
     `operators` has [version, names of inputs, names of outputs, family] by operator; the last name is that of all further values.
-    A node is [operator, name, attributes, inputs, outputs, multiply-adds, microseconds on the CPU, on the accelerator, partition,
-    reasons]; inputs and outputs are numbers of values, -1 for one that is left out. A value is [name, type, constant]. A reason is
-    [rule, message, advice], its rule and its advice numbers of `words`.
+    A node is [operator, name, attributes, inputs, outputs, multiply-adds, microseconds on the CPU, on the accelerator,
+    partition, reasons]; inputs and outputs are numbers of values, -1 for one that is left out. A value is [name, type], and of
+    a constant its first elements and its range, too. A reason is [rule, message, advice], its rule and its advice numbers of
+    `words`.
     """
 
     def __init__(self, partitioning: Partitioning | None, device: DeviceProfile | None = None) -> None:
@@ -56,7 +60,7 @@ class Facts:
         if value not in self.value_ids:
             self.value_ids[value] = len(self.values)
             constant = value.constant
-            held = [] if constant is None else [_clipped("{" + tensor_text(constant).partition("{")[2])]
+            held = [] if constant is None else [*_elements(constant)]
             self.values.append([clean(value.name), clean(str(value.type or "unknown")), *held])
         return self.value_ids[value]
 
@@ -99,6 +103,14 @@ def _attribute(value: Attribute) -> str:
     if isinstance(value, Graphs):
         return ", ".join(map(_attribute, value))
     return _clipped(attribute_text(value))
+
+
+def _elements(constant: Tensor) -> Iterator[str]:
+    """The first elements of a constant and, if there are more, the smallest and the largest one."""
+    yield _clipped("{" + tensor_text(constant).partition("{")[2])
+    if SHOWN_ELEMENTS < constant.size <= MOST_ELEMENTS and constant.dtype.numpy.kind in "iuf":
+        elements = constant.numpy()
+        yield f"{constant.size} elements from {float(elements.min()):.4g} to {float(elements.max()):.4g}"
 
 
 def _clipped(text: str) -> str:

@@ -42,7 +42,7 @@ BUTTONS = (
     ("open", "⊞", "open all groups"),
     ("close", "⊟", "close all groups"),
 )
-SCRIPTS = ("geometry.js", "details.js", "minimap.js", "picture.js")
+SCRIPTS = ("geometry.js", "details.js", "minimap.js", "picture.js", "pictures.js")
 
 
 def drawn(graph: Graph | None, partitioning: Partitioning | None = None, estimate: Estimate | None = None) -> Scene:

@@ -350,3 +350,25 @@ def test_the_map_hides_nothing_of_a_single_picture(chromium: Browser, pages: Pag
     chromium.open(pages[name], 1440)
     edges = "['svg[role=tree]', '.map', '.tools'].map((s) => document.querySelector(s).getBoundingClientRect())"
     assert chromium.evaluate(f"(([svg, ...others]) => others.every((o) => !o.width || o.left >= svg.right))({edges})")
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_subgraphs_are_closed_at_first_where_they_are_too_wide(chromium: Browser, pages: Pages, width: int) -> None:
+    chromium.open(pages["inspect-subgraphs"], width)
+    owner = "pictures[0].data.parts.findIndex((p) => p.node !== undefined && p.layout !== undefined)"
+    is_open, zoom = chromium.evaluate(f"[pictures[0].open.has({owner}), pictures[0].zoomOf()]")
+    assert is_open or width == 390
+    assert zoom >= 0.7
+    chromium.evaluate(f"pictures[0].focus({owner})")
+    chromium.press("ArrowLeft" if is_open else "ArrowRight")
+    assert chromium.evaluate(f"pictures[0].open.has({owner})") != is_open
+
+
+def test_a_chosen_operator_has_the_border_of_chosen_boxes(chromium: Browser, pages: Pages) -> None:
+    chromium.open(pages["inspect"], 1440)
+    chromium.evaluate("search('Conv')")
+    color = "getComputedStyle(document.querySelector('.chosen .box')).stroke"
+    assert chromium.evaluate(f"[document.querySelector('.chosen').classList.contains('product'), {color}]") == [
+        True,
+        "rgb(23, 25, 30)",
+    ]

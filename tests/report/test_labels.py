@@ -92,6 +92,6 @@ def test_details_have_version_formal_names_and_elements():
     version, inputs, outputs, kind = facts.to_dict()["operators"]["Conv"]
     assert version == "ai.onnx 11"
     assert (inputs, outputs, kind) == (["X", "W", "B"], ["Y"], "product")
-    name, kind, held = facts.values[facts.value_ids[conv.inputs[1]]]
-    assert (name, kind) == ("w", "float[16,8,3,3]")
-    assert held.startswith("{")
+    name, kind, held, extent = facts.values[facts.value_ids[conv.inputs[1]]]
+    assert (name, kind, extent) == ("w", "float[16,8,3,3]", "1152 elements from -1 to 1")
+    assert held.startswith("{-1, ")

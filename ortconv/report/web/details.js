@@ -87,8 +87,8 @@ const formal = (names, slot) => names[Math.min(slot, names.length - 1)] || `${sl
 /* A row about a tensor: name, type, elements of a constant, and links to its other ends. */
 function tensor(picture, value, slot, ends) {
   if (value < 0) return [slot, element("span", { class: "note" }, "left out")];
-  const [name, type, held] = picture.data.values[value];
-  const shown = held === undefined ? ends(picture, value) : [element("code", {}, held)];
+  const [name, type, held, range] = picture.data.values[value];
+  const shown = held === undefined ? ends(picture, value) : [element("code", {}, held), ...(range ? [element("div", { class: "note" }, range)] : [])];
   return [slot, element("b", {}, name), " ", element("span", { class: "note" }, `${type} `), ...shown];
 }
 
