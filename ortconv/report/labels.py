@@ -61,7 +61,7 @@ def _held(constant: Tensor) -> str:
     if constant.size != 1:
         return "×".join(map(str, constant.shape))
     element = constant.item()
-    return f"= {element:.4g}" if isinstance(element, float) else f"= {element}"
+    return f"= {element:.4g}" if isinstance(element, float) else f"= {short(str(element))}"
 
 
 def shape(value: Value | None) -> str:

@@ -7,9 +7,10 @@ import pytest
 from partition_graphs import f32, make
 
 from ortconv.ir.graph import Node
+from ortconv.ir.tensor import Tensor
 from ortconv.report.facts import Facts
 from ortconv.report.families import family
-from ortconv.report.labels import block_name, constants, operators
+from ortconv.report.labels import LONGEST, block_name, constants, operators
 
 
 def node(text: str, shape: str = "1,8,8,8", **held: np.ndarray) -> Node:
@@ -38,6 +39,13 @@ def test_a_long_list_of_constants_is_cut_between_them():
     moments = {name: f32(1024) for name in ("scale", "bias", "mean", "var")}
     made = node("y = BatchNormalization (x, scale, bias, mean, var)", **moments)
     assert constants(made) == "scale 1024, B 1024, mean 1024, …"
+
+
+def test_texts_of_models_are_cut_and_clean():
+    made = node("y = Equal (x, k)", k=np.float32(0))
+    made.inputs[1].const = Tensor.of(np.array("a\x1b" + "b" * 1000, object))
+    assert "\x1b" not in constants(made)
+    assert len(constants(made)) <= LONGEST
 
 
 @pytest.mark.parametrize(
