@@ -21,7 +21,7 @@ from ortconv.cli import SETTINGS, cli, command_of, main
 from ortconv.cli.convert import OF_BATCHES, _options
 from ortconv.errors import FormatError, UnsafeInputError
 from ortconv.partition.profile import DeviceProfile
-from ortconv.pipeline.arguments import arguments
+from ortconv.pipeline.arguments import arguments, read_arguments
 from ortconv.pipeline.manifest import read_manifest, verify_manifest
 from tests.conftest import ROOT, SAMPLES
 from tests.json_schema import faults
@@ -207,6 +207,7 @@ def test_options_as_arguments(settings: dict[str, Any], expected: list[str]) -> 
     assert arguments(options) == expected
     if not {"details", "write_config"} & settings.keys():
         assert arguments(parsed(expected)) == expected
+        assert read_arguments(expected) == options
 
 
 def parsed(given: list[str]) -> ortconv.Options:
@@ -229,6 +230,13 @@ def test_files_are_named_by_their_digests(tmp_path: Path) -> None:
     assert given == arguments(
         ortconv.Options(device=DeviceProfile(), validate_with=(feeds,), custom_op_library=library)
     )
+
+
+@pytest.mark.parametrize(
+    "texts", [["--pipeline=ab12"], ["--device=ab12"], ["--of-another-release=1"], ["--maximize-offload"]]
+)
+def test_arguments_that_cannot_be_repeated(texts: list[str]) -> None:
+    assert read_arguments(texts) is None
 
 
 def test_every_flag_is_one_of_convert() -> None:

@@ -92,7 +92,7 @@ def sections(found: Check) -> Iterator[Section]:
     title = f"{found.model}: {verdict}" if found.conditions else found.model
     lines = [one.message for one in found.failed] + found.notes
     lines += [f"{found.baseline} was written: the model is accepted"] if found.updated else []
-    yield Section(title, lines)
+    yield Section(title, lines, is_good=not failed if found.conditions else None)
     moved = [m for m in found.metrics if m.moved]
     rows = [(m.name, m.shown_baseline, m.shown, _change(m.value, m.baseline), m.note) for m in moved]
     yield Section("What moved", (), ("metric", ">baseline", ">now", ">change", ""), rows)

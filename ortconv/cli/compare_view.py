@@ -27,7 +27,7 @@ def sections(reference: Subject, found: Sequence[Comparison], *, everything: boo
         verdict = "the same" if one.same else "different"
         title = f"{one.subject.label} on {', '.join(one.subject.backends)}: {verdict}"
         rows = [(o.name, _type(o.found), *_numbers(o.found, o.limit), _verdict(o.same, o.found)) for o in one.outputs]
-        shown.append(Section(title, header=("output", "type", *NUMBERS, ""), rows=rows))
+        shown.append(Section(title, header=("output", "type", *NUMBERS, ""), rows=rows, is_good=one.same))
         if one.layers is not None:
             shown.append(_layers(one, one.layers, everything))
     return shown

@@ -16,6 +16,7 @@ from ortconv.cli.options import (
     FIX_DIM,
     FLOAT16,
     LIMITS,
+    MAXIMIZE,
     NNAPI,
     PAGE,
     PASS_CHOICE,
@@ -91,11 +92,7 @@ class ManyStyles(click.Command):
 )
 @add(COREML)
 @add(LIMITS)
-@click.option(
-    "--maximize-offload",
-    is_flag=True,
-    help="Rewrite nodes that the accelerator refuses into nodes that it takes, where that puts more nodes in partitions.",
-)
+@add(MAXIMIZE)
 @add(FLOAT16)
 @click.option("--enable-type-reduction", is_flag=True, help="Also list the types of operators in the operator config.")
 @click.option("--save-optimized-onnx-model", is_flag=True, help="Also write the optimized graph as .onnx.")

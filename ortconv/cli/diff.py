@@ -9,7 +9,18 @@ import click
 
 from ortconv.choices import LEVELS, PLATFORMS
 from ortconv.cli import print_json
-from ortconv.cli.options import COREML, FIX_DIM, NNAPI, PAGE, PASS_CHOICE, TIME_AND_MEMORY, add
+from ortconv.cli.options import (
+    COREML,
+    FIX_DIM,
+    FLOAT16,
+    LIMITS,
+    MAXIMIZE,
+    NNAPI,
+    PAGE,
+    PASS_CHOICE,
+    TIME_AND_MEMORY,
+    add,
+)
 from ortconv.errors import MismatchError
 
 OF_CONVERSION = (
@@ -23,6 +34,10 @@ OF_CONVERSION = (
     *NNAPI,
     click.option("--use-coreml", is_flag=True, help="A was converted for CoreML.  [default: as B says]"),
     *COREML,
+    *LIMITS,
+    *MAXIMIZE,
+    *FLOAT16,
+    click.option("--target-ort", metavar="VERSION", help="Oldest release of onnxruntime for which A was converted."),
     *FIX_DIM,
     *PASS_CHOICE,
 )
@@ -59,7 +74,8 @@ def command(
     """Show what changed from model A to model B (.onnx or .ort): interface, nodes, attributes, constants, operator sets, metadata.
 
     Names inside the graphs and the order of nodes do not count. If B is an .ort file made from the .onnx model A, the conversion is
-    repeated, and its rewrites explain the changes. The options of convert say how it was done.
+    repeated, and its rewrites explain the changes. The options of convert say how it was done. They are not needed for a file with
+    a stamp (convert --stamp).
     """
     from ortconv.differences.diff import diff
 
@@ -82,7 +98,7 @@ def command(
 
 def _settings(flags: dict[str, Any]) -> dict[str, Any]:
     """The conversion settings on the command line."""
-    from ortconv.cli.convert import dims, names
+    from ortconv.cli.convert import device_of, dims, names
 
     context = click.get_current_context()
     given = {
@@ -90,7 +106,7 @@ def _settings(flags: dict[str, Any]) -> dict[str, Any]:
         for name, value in flags.items()
         if name not in OF_COMMAND and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
     }
-    for name, read in (("nnapi_partitioning_stop_ops", names), ("fix_dims", dims)):
+    for name, read in (("nnapi_partitioning_stop_ops", names), ("fix_dims", dims), ("device", device_of)):
         if name in given:
             given[name] = read(given[name])
     return given

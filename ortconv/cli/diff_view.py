@@ -10,7 +10,8 @@ from ortconv.report.sections import Section
 
 if TYPE_CHECKING:
     from ortconv.differences.changes import Change
-    from ortconv.differences.diff import Difference, Replay, Step
+    from ortconv.differences.diff import Difference
+    from ortconv.differences.replay import Replay, Step
 
 MOST_CHANGES = 8
 MOST_STEPS = 12
@@ -96,7 +97,7 @@ def _replay(replay: Replay, everything: bool) -> Iterator[Section]:
         yield Section("The conversion cannot be replayed", [replay.failure])
         return
     count = len(replay.steps)
-    rewrites = f"{count} rewrite{'' if count == 1 else 's'} at level {replay.level}"
+    rewrites = f"{count} rewrite{'' if count == 1 else 's'} at level {replay.level}{_with(replay.options)}"
     if replay.ends_at_b:
         yield Section("The conversion, replayed", [f"{rewrites} lead to this file"])
     else:
@@ -106,6 +107,10 @@ def _replay(replay: Replay, everything: bool) -> Iterator[Section]:
     yield Section("Rules", header=("rule", ">rewrites"), rows=list(replay.rewrites.items()))
     steps = [f"{i} {_step(step)}" for i, step in enumerate(replay.steps, 1)]
     yield Section("Rewrites", _cut(steps, MOST_STEPS, everything))
+
+
+def _with(options: Sequence[str]) -> str:
+    return f" with {' '.join(options)}" if options else ""
 
 
 def _step(step: Step) -> str:

@@ -86,13 +86,17 @@ def _lines(result: ExportResult) -> Iterator[str]:
     ]
     yield columns(("file", ">nodes", ">operators", ">size", "inputs", "outputs"), rows)
     for row in result.refusals[:SHOWN_REFUSALS]:
-        count = f"{row['nodes']} {'node' if row['nodes'] == 1 else 'nodes'}"
-        yield printable(f"left: {count}, such as {row['example']}: {row['reason']}")
+        yield printable(f"left: {_nodes(row['nodes'])}, such as {row['example']}: {row['reason']}")
     if len(result.refusals) > SHOWN_REFUSALS:
-        yield f"left: {sum(row['nodes'] for row in result.refusals[SHOWN_REFUSALS:])} nodes for other reasons; --json names all"
+        others = sum(row["nodes"] for row in result.refusals[SHOWN_REFUSALS:])
+        yield f"left: {_nodes(others)} for other reasons; --json names all"
     yield from (labeled(*fact) for fact in proof(result.validation))
 
 
 def _names(names: tuple[str, ...]) -> str:
     more = len(names) - SHOWN_NAMES
     return printable(", ".join(names[:SHOWN_NAMES])) + (f" and {more} more" if more > 0 else "")
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"

@@ -18,8 +18,8 @@ from ortconv.cli import print_json, printable
 def command(file: Path, total_times: bool, per_execution: bool, print_detail: bool, as_json: bool) -> None:
     """Show where NNAPI's time went in FILE, a system trace of a phone: the time of each layer in each phase.
 
-    FILE is the text or HTML of systrace or atrace, recorded with the category nnapi, or a file that run --systrace or
-    ORTCONV_NNAPI_TRACE wrote. Each mark [NN_LA_PO] of the program starts a table of its own.
+    FILE is a trace of Perfetto, or the text or HTML of systrace or atrace, recorded with the category nnapi of atrace; or a file
+    that run --systrace or ORTCONV_NNAPI_TRACE wrote. Each mark [NN_LA_PO] of the program starts a table of its own.
     """
     from ortconv.nnapi.systrace import read_trace
     from ortconv.report.timing import text, timings

@@ -160,6 +160,14 @@ LIMITS = (
     click.option("--only-worthwhile", is_flag=True, help="Leave out partitions that are estimated to save no time."),
 )
 
+MAXIMIZE = (
+    click.option(
+        "--maximize-offload",
+        is_flag=True,
+        help="Rewrite nodes that the accelerator refuses into nodes that it takes, where that puts more nodes in partitions.",
+    ),
+)
+
 FLOAT16 = (
     click.option(
         "--float16",

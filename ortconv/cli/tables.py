@@ -10,6 +10,9 @@ from ortconv.cli import color, printable
 from ortconv.cli.render import columns, wrapped
 from ortconv.report.sections import Section
 
+TONES = {True: "green", False: "red", None: None}
+"""The colors of titles by their verdicts."""
+
 
 def show(sections: Sequence[Section], *, markdown: bool) -> None:
     """Print the sections that are not empty."""
@@ -36,7 +39,7 @@ def count(number: float) -> str:
 
 
 def _text(section: Section) -> str:
-    parts = [click.style(wrapped(printable(section.title)), bold=True)]
+    parts = [click.style(wrapped(printable(section.title)), bold=True, fg=TONES[section.is_good])]
     parts += [wrapped(printable(line), indent=2) for line in section.lines]
     if section.rows:
         parts.append(columns(section.header, section.rows, indent=2))

@@ -11,6 +11,7 @@ import numpy as np
 from ortconv.compare.verdict import TIMES, Gap, gap, widest
 from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
 
@@ -30,6 +31,8 @@ TIES = 2.0**-12
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 ACTIVATIONS = ("Relu", "Clip")
 """Operators that a quantized operator includes after its sums, before they are rounded."""
+
+SHAPES = ("Shape", "Size")
 
 NUDGES = 8
 """Maximum number of runs with such errors, when they may explain a difference."""
@@ -102,20 +105,35 @@ def nudged(value: Any, direction: Direction) -> Any:
 def nudge(graph: Graph, direction: Direction, fixed_point: bool = False) -> None:
     """Change float constants by about the rounding error of sums, and approximated or quantized results by their own error.
 
-    The graph is changed in place. Quantized values at ties are then rounded the other way. Exponents are unchanged: a negative
-    number can only be raised to whole numbers. With `fixed_point`, sums of quantized products change by the rounding error of
-    fixed-point arithmetic.
+    The graph is changed in place. Quantized values at ties are then rounded the other way. Exponents are unchanged, since a
+    negative number can only be raised to whole numbers, and so are constants that decide shapes, such as the scales of a
+    Resize. With `fixed_point`, sums of quantized products change by the rounding error of fixed-point arithmetic.
     """
-    exponents = {node.input(1) for node in graph.walk() if node.is_op("Pow")}
+    kept = {node.input(1) for node in graph.walk() if node.is_op("Pow")} | _of_shapes(graph)
     for part in graph.graphs():
         for value in part.initializers.values():
             const = value.constant
-            if const is not None and const.dtype in UNITS and value not in exponents:
+            if const is not None and const.dtype in UNITS and value not in kept:
                 exact = const.numpy().astype(np.float64)
                 factor = 1 + UNITS[const.dtype] * direction.factors(exact.shape)
                 value.const = Tensor.of((exact * factor).astype(const.dtype.numpy))
         for node in list(part):
             _nudge_node(part, node, direction.signs().item(), fixed_point)
+
+
+def _of_shapes(graph: Graph) -> set[Value | None]:
+    """The values that shapes are computed from. What a Shape or a product reads is not among them."""
+    waiting = [node.input(slot) for node in graph.walk() for slot in traits(node).shaped_by]
+    found: set[Value | None] = set()
+    while waiting:
+        value = waiting.pop()
+        if value is None or value in found:
+            continue
+        found.add(value)
+        maker = value.producer
+        if maker is not None and maker.op not in SHAPES and not traits(maker).has(Trait.SUMS):
+            waiting += maker.inputs
+    return found
 
 
 def _nudge_node(graph: Graph, node: Node, sign: float, fixed_point: bool) -> None:

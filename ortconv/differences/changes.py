@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from ortconv.differences.alignment import Alignment
-from ortconv.differences.colors import readers, subgraphs
+from ortconv.differences.colors import Palette, readers, subgraphs
 from ortconv.ir.attributes import Attribute, content
 from ortconv.ir.graph import Graph, Graphs, Node, Value
 from ortconv.ir.model import Model, SavedFusion
@@ -85,6 +85,12 @@ def of_fusions(partners: Mapping[Node, Node], a: Iterable[SavedFusion], b: Itera
     for k, fusion in of_b.items():
         if k not in of_a:
             yield Change("saved fusion", fusion.target.label, ABSENT, f"{fusion.optimizer} {fusion.action}")
+
+
+def between(a: Model, b: Model) -> tuple[Comparison, list[Change]]:
+    """The aligned graphs of two models, and all changes from one model to the other."""
+    found = Comparison(Alignment(a.graph, b.graph, Palette()))
+    return found, [*of_models(a, b), *found.changes, *of_fusions(found.pairs, a.saved, b.saved)]
 
 
 class Comparison:

@@ -1,4 +1,4 @@
-"""Traces of phones: NNAPI's marks in the text or HTML of systrace, atrace or Linux's tracer.
+"""Traces of phones: NNAPI's marks in Perfetto's traces, or in the text or HTML of systrace, atrace or Linux's tracer.
 
 The marks are those of Android's runtime and drivers, and the calls between processes, which HIDL and AIDL mark.
 Other lines are skipped. Times are wall-clock, so they fit a trace with one program that uses NNAPI.
@@ -14,10 +14,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
-from ortconv.errors import UsageError
-from ortconv.files import opened
+from ortconv.errors import FormatError, UsageError
+from ortconv.files import opened, read_bytes
+from ortconv.nnapi.perfetto import FIRST, is_perfetto, written
 from ortconv.nnapi.timing import LAYERS, MAIN, Span, Trace
 
 LONGEST_LINE = 1 << 16
@@ -25,8 +26,9 @@ WRITTEN = b"tracing_mark_write: "
 LOST = re.compile(rb"\[LOST (\d+) EVENTS\]")
 LINE = re.compile(
     r"\s*.+-(?P<thread>\d+)\s+(?:\(\s*(?P<process>\d+|-+)\)\s+)?\[\d+\]\s+(?:\S+\s+)?"
-    r"(?P<at>\d+\.\d+):\s+tracing_mark_write:\s+(?P<kind>[BE])(?:\|(?P<owner>\d+))?(?:\|(?P<text>.*))?"
+    r"(?P<at>\d+\.\d+):\s+tracing_mark_write:\s+(?P<text>[BE].*)"
 )
+WRITE = re.compile(r"(?P<kind>[BE])(?:\|(?P<owner>\d+))?(?:\|(?P<text>.*))?", re.DOTALL)
 MARK = re.compile(r"(?P<flags>(?:\[(?:SW|SUB)\])*)\[NN_(?P<layer>[A-Z]+)_(?P<phase>[A-Z]+)\]\[?(?P<name>[^\]]*)")
 CALL = re.compile(r"[HA]IDL::(?:\w+::)?(?P<interface>I[A-Z]\w*)::(?P<method>\w+)::(?P<side>\w+)")
 OURS = re.compile(r"\[NN_|IDL::(\w+::)?IDevice::")
@@ -85,7 +87,7 @@ class Run:
 
 @dataclass(frozen=True)
 class PhoneTrace:
-    """The runs in a file. `lost` is the number of dropped events that the tracer reports."""
+    """The runs in a file. `lost` is the least number of dropped events: Perfetto reports only that there were some."""
 
     runs: list[Run]
     lost: int
@@ -96,27 +98,55 @@ def read_trace(path: str | Path) -> PhoneTrace:
     lines, lost = _lines(path)
     threads = {line.thread for line in lines if line.text and OURS.search(line.text)}
     if not threads:
-        hint = "record the category nnapi with systrace or atrace; convert a trace of Perfetto to the text of systrace"
+        hint = "record the category nnapi of atrace, with Perfetto or systrace"
         raise UsageError("the trace has no marks of NNAPI", file=path, hint=hint)
     notified = [(line.process, line.at) for line in lines if line.text and NOTIFIED.search(line.text)]
     return PhoneTrace(_runs([line for line in lines if line.thread in threads], notified), lost)
 
 
 def _lines(path: str | Path) -> tuple[list[Line], int]:
-    found, lost = [], 0
+    """The marks in a file, and how many events or times the tracer says it lost."""
+    found: list[Line] = []
     owners: dict[int, int] = {}
+    writes, lost = _writes(path)
+    for thread, process, at, write in writes:
+        matched = WRITE.match(write)
+        if matched is None:
+            continue
+        owner = process or matched["owner"]
+        owners[thread] = int(owner) if owner else owners.get(thread, thread)
+        text = (matched["text"] or "") if matched["kind"] == "B" else None
+        found.append(Line(thread, owners[thread], at, text))
+    return found, lost
+
+
+Write = tuple[int, str, float, str]
+"""What a program wrote into the trace: its thread, its process where that is known, the time in seconds, and the text."""
+
+
+def _writes(path: str | Path) -> tuple[list[Write], int]:
     with opened(path) as file:
-        for raw in iter(lambda: file.readline(LONGEST_LINE), b""):
-            if dropped := LOST.search(raw):
-                lost += int(dropped[1])
-            matched = LINE.match(raw.decode(errors="replace").rstrip()) if WRITTEN in raw else None
-            if matched is None:
-                continue
-            thread, named = int(matched["thread"]), matched["process"] or ""
-            owner = named if named.isdigit() else matched["owner"]
-            owners[thread] = int(owner) if owner else owners.get(thread, thread)
-            text = (matched["text"] or "") if matched["kind"] == "B" else None
-            found.append(Line(thread, owners[thread], float(matched["at"]), text))
+        if file.read(1) == FIRST and is_perfetto(data := read_bytes(path)):
+            try:
+                found, lost = written(data)
+            except FormatError as error:
+                raise error.at(file=Path(path)) from error.__cause__
+            return [(one.thread, "", one.at / 1e9, one.text) for one in found], lost
+        file.seek(0)
+        return _of_text(file)
+
+
+def _of_text(file: BinaryIO) -> tuple[list[Write], int]:
+    found: list[Write] = []
+    lost = 0
+    for raw in iter(lambda: file.readline(LONGEST_LINE), b""):
+        if dropped := LOST.search(raw):
+            lost += int(dropped[1])
+        matched = LINE.match(raw.decode(errors="replace").rstrip()) if WRITTEN in raw else None
+        if matched is not None:
+            process = matched["process"] or ""
+            numbered = process if process.isdigit() else ""
+            found.append((int(matched["thread"]), numbered, float(matched["at"]), matched["text"]))
     return found, lost
 
 

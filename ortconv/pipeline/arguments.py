@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from ortconv.errors import OrtconvError
 from ortconv.files import digest
 from ortconv.pipeline.options import Options
 
@@ -44,6 +45,49 @@ def arguments(options: Options) -> list[str]:
         if texts != _ONE.get(name, _texts)(getattr(DEFAULTS, name)):
             found += [_argument(flag, text) for text in texts]
     return found
+
+
+def read_arguments(texts: Sequence[str]) -> Options | None:
+    """The options that `arguments` wrote. None if one of them is the digest of a file that decides about nodes, or is unknown."""
+    names = {FLAGS.get(field.name, field.name.replace("_", "-")): field.name for field in fields(Options)}
+    found: dict[str, Any] = {}
+    for text in texts:
+        flag, _, value = text.removeprefix("--").partition("=")
+        name = names.get(flag, names.get(flag.removeprefix("no-"), ""))
+        if not name or name in OF_FILES:
+            return None
+        if name != "validate_with":
+            found[name] = _read(name, value, found.get(name), is_on=flag in names)
+    try:
+        return Options(**found)
+    except OrtconvError:
+        return None
+
+
+def _read(name: str, text: str, before: Any, *, is_on: bool) -> Any:
+    """The value of a field with one more argument."""
+    default = getattr(DEFAULTS, name)
+    if name in _READ:
+        return _READ[name](text)
+    if isinstance(default, bool):
+        return is_on
+    if isinstance(default, tuple):
+        return (*(before or ()), text)
+    if isinstance(default, Mapping):
+        key, _, number = text.rpartition("=")
+        return {**(before or {}), key: int(number)}
+    return text if default is None else type(default)(text)
+
+
+_READ: Mapping[str, Callable[[str], Any]] = {
+    "nnapi_partitioning_stop_ops": lambda text: tuple(filter(None, text.split(","))),
+    "max_partitions": int,
+    "stop_after": int,
+}
+"""Fields that are read in a way of their own."""
+
+OF_FILES = ("pipeline", "device", "custom_op_library")
+"""Fields that decide about nodes and are written as digests of files."""
 
 
 def _argument(flag: str, text: str) -> str:

@@ -170,7 +170,8 @@ def _result(label: str, graph: Graph, claim: Claim, whole: bool, fail_on: str | 
         raise UnsupportedError(f"no node can go to LiteRT: {_first(result)}", hint="ortconv partition says what helps")
     if whole and (refused or len(claim.groups) > 1):
         reason = _first(result) if refused else f"it falls into {len(claim.groups)} partitions"
-        hint = f"without --whole, {len(claim.groups)} partitions are written; ortconv partition says what helps"
+        parts = "1 partition is" if len(claim.groups) == 1 else f"{len(claim.groups)} partitions are"
+        hint = f"without --whole, {parts} written; ortconv partition says what helps"
         raise UnsupportedError(f"{len(refused)} of {total} nodes cannot go to LiteRT: {reason}", hint=hint)
     return result
 

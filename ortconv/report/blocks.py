@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from ortconv.report.labels import FONT, text_width
 from ortconv.report.layout import Layout, Net, layered
-from ortconv.report.outline import FONT, INPUT, OUTPUT, Box, text_width
+from ortconv.report.outline import INPUT, OUTPUT, Box
 from ortconv.report.page import clean
 from ortconv.report.svg import DARK, DEFS, EDGE, STYLE, box_svg, line_svg, num
 

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Value
-from ortconv.ir.text import attribute_text, tensor_text
+from ortconv.ir.schema import schema_of, since_version
+from ortconv.ir.tensor import Tensor
+from ortconv.ir.text import SHOWN_ELEMENTS, attribute_text, tensor_text
 from ortconv.partition import Partitioning
 from ortconv.partition.cost import multiply_adds, seconds
 from ortconv.partition.profile import DeviceProfile
+from ortconv.report.families import family
 from ortconv.report.page import clean
 
 LONGEST = 160
 """Length limit of the text of an attribute or a constant, in characters."""
+MOST_ELEMENTS = 1 << 22
+"""Larger constants have no range: reading them would take longer than the rest of the page."""
 
 
 class Facts:
     """The nodes of a graph as JSON values, numbered. Values and reasons that several nodes share are stored once.
 
-    A node is [operator, name, attributes, inputs, outputs, multiply-adds, microseconds on the CPU, on the accelerator, partition,
-    reasons]; inputs and outputs are numbers of values, -1 for one that is left out. A value is [name, type, constant]. A reason is
-    [rule, message, advice], its rule and its advice numbers of `words`.
+    `operators` has [version, names of inputs, names of outputs, family] by operator; the last name is that of all further values.
+    A node is [operator, name, attributes, inputs, outputs, multiply-adds, microseconds on the CPU, on the accelerator,
+    partition, reasons]; inputs and outputs are numbers of values, -1 for one that is left out. A value is [name, type], and of
+    a constant its first elements and its range, too. A reason is [rule, message, advice], its rule and its advice numbers of
+    `words`.
     """
 
     def __init__(self, partitioning: Partitioning | None, device: DeviceProfile | None = None) -> None:
@@ -30,6 +37,7 @@ class Facts:
         self.value_ids: dict[Value, int] = {}
         self.reason_ids: dict[tuple[int, str, int], int] = {}
         self.word_ids: dict[str, int] = {}
+        self.operators: dict[str, list[Any]] = {}
         self.nodes: list[list[Any]] = []
         self.values: list[list[Any]] = []
 
@@ -42,7 +50,8 @@ class Facts:
     def to_dict(self) -> dict[str, Any]:
         """All facts as JSON values."""
         words = list(map(clean, self.word_ids))
-        return {"nodes": self.nodes, "values": self.values, "reasons": list(self.reason_ids), "words": words}
+        tables = {"operators": self.operators, "nodes": self.nodes, "values": self.values}
+        return {**tables, "reasons": list(self.reason_ids), "words": words}
 
     def value(self, value: Value | None) -> int:
         """The number of a value."""
@@ -51,7 +60,7 @@ class Facts:
         if value not in self.value_ids:
             self.value_ids[value] = len(self.values)
             constant = value.constant
-            held = [] if constant is None else [_clipped(tensor_text(constant).partition(" ")[2])]
+            held = [] if constant is None else [*_elements(constant)]
             self.values.append([clean(value.name), clean(str(value.type or "unknown")), *held])
         return self.value_ids[value]
 
@@ -63,10 +72,20 @@ class Facts:
     def _word(self, text: str) -> int:
         return self.word_ids.setdefault(text, len(self.word_ids))
 
+    def _operator(self, node: Node) -> str:
+        """The name of the operator of a node, whose facts are noted."""
+        name = clean(f"{node.domain}:{node.op}" if node.domain else node.op)
+        if name not in self.operators:
+            schema = schema_of(node)
+            names = ([], []) if schema is None else ([f.name for f in side] for side in (schema.inputs, schema.outputs))
+            version = f"{node.domain or 'ai.onnx'} {since_version(node)}"
+            self.operators[name] = [clean(version), *names, family(node)]
+        return name
+
     def _node(self, node: Node) -> list[Any]:
         verdict = None if self.partitioning is None else self.partitioning.verdicts.get(node)
         return [
-            clean(f"{node.domain}:{node.op}" if node.domain else node.op),
+            self._operator(node),
             clean(node.name),
             [[clean(k), _attribute(v)] for k, v in sorted(node.attrs.items())],
             [self.value(v) for v in node.inputs],
@@ -84,6 +103,14 @@ def _attribute(value: Attribute) -> str:
     if isinstance(value, Graphs):
         return ", ".join(map(_attribute, value))
     return _clipped(attribute_text(value))
+
+
+def _elements(constant: Tensor) -> Iterator[str]:
+    """The first elements of a constant and, if there are more, the smallest and the largest one."""
+    yield _clipped("{" + tensor_text(constant).partition("{")[2])
+    if SHOWN_ELEMENTS < constant.size <= MOST_ELEMENTS and constant.dtype.numpy.kind in "iuf":
+        elements = constant.numpy()
+        yield f"{constant.size} elements from {float(elements.min()):.4g} to {float(elements.max()):.4g}"
 
 
 def _clipped(text: str) -> str:

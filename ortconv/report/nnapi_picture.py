@@ -12,8 +12,9 @@ from ortconv.nnapi.operand import OperandType
 from ortconv.nnapi.partitioning import IfStep, ModelStep, PartitionSteps, WhileStep
 from ortconv.nnapi.plan import CompoundPlan, SimplePlan
 from ortconv.report.blocks import Frame, Line, in_order
+from ortconv.report.labels import short
 from ortconv.report.nnapi import Compiled, title
-from ortconv.report.outline import ACCELERATOR, CPU, INPUT, MIXED, OUTPUT, PLAIN, Box, short
+from ortconv.report.outline import ACCELERATOR, CPU, INPUT, MIXED, OUTPUT, PLAIN, Box
 
 Names = Mapping[int, str]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ortconv.ir.disjoint import DisjointSets
@@ -11,7 +11,18 @@ from ortconv.ir.graph import Graph, Graphs, Node, Value, captures
 from ortconv.partition import Partitioning
 from ortconv.partition.cost import Estimate
 from ortconv.report.folding import Repeat, cohesion, repeats, scope, scoped, sections
-from ortconv.report.page import clean
+from ortconv.report.labels import (
+    FONT,
+    LONGEST,
+    SMALL,
+    block_name,
+    byte_text,
+    constants,
+    operators,
+    shape,
+    short,
+    text_width,
+)
 
 ACCELERATOR, CPU, MIXED, PLAIN, INPUT, OUTPUT, PORT = "accelerator", "cpu", "mixed", "plain", "input", "output", "port"
 """Kinds of boxes. A mixed box holds nodes of both sides; without a target all nodes are plain."""
@@ -24,15 +35,11 @@ LEAST = 6
 """Smallest number of parts in such a group."""
 SECTION = 120
 """Number of parts in a section."""
-LONGEST = 30
-"""Characters of a text in a box."""
 SHORTEST_NAME = 4
 """Shorter names of blocks carry no meaning."""
 
 NODE_HEIGHT = 38.0
 PORT_SIZE = (8.0, 8.0)
-FONT = 12.0
-SMALL = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,19 +147,20 @@ class _Drawer:
         return [self.node(n) for n in graph]
 
     def node(self, node: Node) -> Part:
-        """A node's box: its operator, and its output or the rules that refuse it."""
+        """A node's box: its operator, its shape, and its constants or the rules that refuse it."""
         made = next((v for v in node.outputs if v is not None), None)
         title = [node.label, *(f"out: {v.name}: {v.type}" for v in node.outputs if v is not None)]
         title += [f"constant: {v.name}: {v.type}" for v in node.inputs if v is not None and v.constant is not None]
-        second, kind = shape(made), PLAIN
+        third, kind = constants(node), PLAIN
         verdict = None if self.partitioning is None else self.partitioning.verdicts.get(node)
         if verdict is not None:
             title += [f"{o.rule}: {o}" for o in verdict.objections]
             rules = list(dict.fromkeys(o.rule for o in verdict.objections))
             more = f" +{len(rules) - 2}" if len(rules) > 2 else ""
-            second = second if verdict.taken else ", ".join(rules[:2]) + more
+            third = third if verdict.taken else ", ".join(rules[:2]) + more
             kind = ACCELERATOR if verdict.taken else CPU
-        box = Box(kind, (short(node.op), short(second)), "\n".join(title))
+        lines = (short(node.op), short(shape(made)), third)
+        box = Box(kind, tuple(filter(None, lines)), "\n".join(title))
         inner = tuple(self.graph(sub, short(f"{name}: {sub.name}"), self.nodes(sub)) for name, sub in bodies(node))
         return Part(box, (node,), inner, node=node)
 
@@ -314,9 +322,7 @@ def _block_names(blocks: Sequence[Sequence[Node]]) -> tuple[str, list[str]]:
         numbers = [s[varying] if varying < len(s) else "" for s in scopes]
         if name := _words([w for w in scopes[0][: varying + 1] if not w.isdecimal()]):
             return name, numbers if all(map(str.isdecimal, numbers)) else counted
-    ops = [n.op for n in blocks[0]]
-    chain = " + ".join(ops)
-    return chain if len(chain) <= LONGEST else f"block of {len(ops)} nodes", counted
+    return block_name(blocks[0]), counted
 
 
 def _words(scopes: Sequence[str]) -> str:
@@ -327,42 +333,5 @@ def _words(scopes: Sequence[str]) -> str:
     return name + number if len(name) >= SHORTEST_NAME else ""
 
 
-# ---------------------------------------------------------------------- text
-
-
 def _tensor(kind: str, value: Value) -> Part:
     return Part(Box(kind, (short(value.name), short(shape(value))), f"{kind}: {value.name}: {value.type}"), value=value)
-
-
-def operators(nodes: Iterable[Node], most: int = 3) -> str:
-    """The operators of nodes with their counts, most frequent first."""
-    counts = Counter(n.op for n in nodes).most_common()
-    shown = [f"{short(op, 18)} ×{count}" if count > 1 else short(op, 18) for op, count in counts[:most]]
-    return ", ".join(shown) + (", …" if len(counts) > most else "")
-
-
-def shape(value: Value | None) -> str:
-    """The shape of a tensor, such as 1×3×224×224."""
-    if value is None or value.shape is None:
-        return "unknown shape"
-    return "×".join("?" if d is None else str(d) for d in value.shape) or "scalar"
-
-
-def byte_text(count: int) -> str:
-    """A number of bytes for people."""
-    return f"{count} B" if count < 1000 else f"{count / 1e3:.3g} kB" if count < 1e6 else f"{count / 1e6:.3g} MB"
-
-
-def short(text: str, most: int = LONGEST) -> str:
-    """The text with its middle cut out if it is long, and control characters replaced."""
-    text = clean(text)
-    return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most - most // 2) :]}"
-
-
-_NARROW = frozenset("iljI.,:;'|!/\\()[]{}tfr \"`·")
-_WIDE = frozenset("mwMW%@—…")
-
-
-def text_width(text: str, font: float) -> float:
-    """An upper bound of the width of a text in the usual sans-serif fonts, in pixels."""
-    return font * sum(0.42 if c in _NARROW else 1.0 if c in _WIDE or ord(c) > 0x2FF else 0.72 for c in text)

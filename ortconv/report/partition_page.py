@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ortconv.ir.graph import Node
 from ortconv.partition.cost import ASSUMPTIONS
-from ortconv.report.outline import byte_text
+from ortconv.report.labels import byte_text, operators
 from ortconv.report.page import about, page
 from ortconv.report.partitions import refusals
 from ortconv.report.picture import picture, stage
@@ -43,7 +41,8 @@ def _sections(analysis: Analysis, advice: Sequence[Merge], levels: Sequence[Mapp
     yield Section("Estimate", _totals(analysis))
     yield Section("Why nodes stay on the CPU", (), ("reason", ">nodes"), list(_reasons(analysis)))
     yield Section("What would join partitions or put more nodes in them", [str(merge) for merge in advice])
-    header = ("partition", ">nodes", ">CPU", ">accelerator", ">copies", ">gain")
+    target = analysis.partitioning.target.provider.name
+    header = ("partition", ">nodes", ">CPU ms", f">{target} ms", ">copies ms", ">gain ms")
     yield Section("Partitions", (), header, list(_partitions(analysis)))
     yield Section(
         "Levels", (), ("level", ">nodes", ">partitions", ">taken", ">largest", ">estimate"), list(map(_level, levels))
@@ -80,14 +79,9 @@ def _partitions(analysis: Analysis) -> Iterator[tuple[object, ...]]:
     pairs = zip(analysis.partitioning.partitions, analysis.estimate.partitions, strict=True)
     for i, (p, c) in sorted(enumerate(pairs), key=lambda row: -abs(row[1][1].gain)):
         copied = f"{byte_text(c.bytes_in)} in, {byte_text(c.bytes_out)} out"
-        name = Link(f"{i}: {_operators(p.nodes)}", f"partition:{i};"), copied
-        yield name, len(p.nodes), _ms(c.cpu_seconds), _ms(c.accelerator_seconds), _ms(c.copy_seconds), _ms(c.gain)
-
-
-def _operators(nodes: Sequence[Node]) -> str:
-    counts = Counter(n.op for n in nodes).most_common()
-    shown = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in counts[:4])
-    return shown + (", …" if len(counts) > 4 else "")
+        name = Link(f"{i}: {operators(p.nodes, 2)}", f"partition:{i};"), copied
+        times = (c.cpu_seconds, c.accelerator_seconds, c.copy_seconds, c.gain)
+        yield name, len(p.nodes), *(f"{seconds * 1e3:.3g}" for seconds in times)
 
 
 def _level(row: Mapping[str, Any]) -> tuple[object, ...]:

@@ -9,8 +9,10 @@ from ortconv.ir.graph import Graph
 from ortconv.partition import Partitioning
 from ortconv.partition.cost import Estimate
 from ortconv.report.facts import Facts
+from ortconv.report.families import FAMILIES
+from ortconv.report.labels import FONT, text_width
 from ortconv.report.layout import Layout
-from ortconv.report.outline import ACCELERATOR, CPU, FONT, INPUT, MIXED, Part, outline, text_width
+from ortconv.report.outline import ACCELERATOR, CPU, INPUT, MIXED, Part, outline
 from ortconv.report.page import Stage, text
 from ortconv.report.scene import MARGIN, Inside, Scene, all_nodes, scene
 from ortconv.report.sections import Markup
@@ -40,7 +42,7 @@ BUTTONS = (
     ("open", "⊞", "open all groups"),
     ("close", "⊟", "close all groups"),
 )
-SCRIPTS = ("geometry.js", "details.js", "minimap.js", "picture.js")
+SCRIPTS = ("geometry.js", "details.js", "minimap.js", "picture.js", "pictures.js")
 
 
 def drawn(graph: Graph | None, partitioning: Partitioning | None = None, estimate: Estimate | None = None) -> Scene:
@@ -83,7 +85,8 @@ def stage(
 
 def _legend(with_target: bool, more: Mapping[str, str]) -> Markup:
     """The meaning of colors and shapes."""
-    keys = {sign: meaning for sign, meaning in KEYS.items() if with_target or sign in WITHOUT_TARGET} | dict(more)
+    signs = KEYS if with_target else FAMILIES | {sign: KEYS[sign] for sign in WITHOUT_TARGET}
+    keys = {**signs, **more}
     spans = [f'<span><span class="key {sign}"></span>{meaning}</span>' for sign, meaning in keys.items()]
     return Markup(f'<p class="legend">{"".join(spans)}</p>')
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from ortconv.ir.graph import Node, Value
 from ortconv.partition import Partitioning
 from ortconv.partition.cost import size
+from ortconv.report.labels import FONT, byte_text, text_width
 from ortconv.report.layout import Layout, Net, layered
-from ortconv.report.outline import ACCELERATOR, FONT, PORT, Box, Part, byte_text, reads, text_width
+from ortconv.report.outline import ACCELERATOR, PORT, Box, Part, reads
 
 GUTTER = 26.0
 PAD = 14.0

@@ -38,3 +38,5 @@ class Section:
     header: Sequence[str] = ()
     rows: Sequence[Sequence[object]] = ()
     figure: Markup = NOTHING
+    is_good: bool | None = None
+    """The verdict in the title, if it has one. A terminal shows a good one in green and a bad one in red."""

@@ -6,19 +6,17 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from ortconv.ir.graph import Value
+from ortconv.report.labels import FONT, SMALL, text_width
 from ortconv.report.layout import Layout, Point
 from ortconv.report.outline import (
     ACCELERATOR,
     CPU,
-    FONT,
     INPUT,
     MIXED,
     OUTPUT,
     PORT,
-    SMALL,
     Box,
     Part,
-    text_width,
 )  # fmt: skip
 from ortconv.report.page import clean
 from ortconv.report.scene import GUTTER, Inside, Scene, framed, headline

@@ -47,7 +47,7 @@ class TimedRun:
 
 @dataclass(frozen=True)
 class Timings:
-    """The runs in a file. `lost` counts the events that the tracer dropped."""
+    """The runs in a file. `lost` is the least number of events that the tracer dropped."""
 
     file: str
     lost: int
@@ -95,7 +95,7 @@ def _marks(trace: Trace) -> list[TimedMark]:
 
 def text(found: Timings, *, total_times: bool, each: bool) -> str:
     """A table for each run, then its marks; `each` chooses the times of one execution."""
-    lines = [f"{found.lost} events were lost: the times are too small"] if found.lost else []
+    lines = [f"events were lost, at least {found.lost}: the times are too small"] if found.lost else []
     for run in found.runs:
         count = f"{run.executions} executions" if run.executions != 1 else "one execution"
         lines.append(f"{run.name}: {count}" if run.name else count)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from ortconv.cli import main
+from ortconv.cli import main, tables
 from ortconv.pipeline import convert
 from tests.cli.conftest import Printed
 
@@ -159,3 +159,16 @@ def test_files_with_an_at_in_their_name(model: Path, tmp_path: Path) -> None:
 def test_given_inputs(model: Path, changed: Path, tmp_path: Path, printed: Printed) -> None:
     np.savez(tmp_path / "x.npz", x=np.full((2, 4), 50, np.float32))  # both functions are 1 there
     assert printed("compare", model, changed, "--inputs", tmp_path / "x.npz")["same"]
+
+
+@pytest.mark.parametrize(("other", "verdict", "code"), [("a", "\x1b[32m", 0), ("b", "\x1b[31m", 4)])
+def test_verdicts_have_colors(
+    model: Path, changed: Path, other: str, verdict: str, code: int, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(tables, "color", lambda: True)
+    assert main(["compare", str(model), str(model if other == "a" else changed)]) == code
+    (title,) = (line for line in capsys.readouterr().out.splitlines() if "the same" in line or "different" in line)
+    assert title.startswith(verdict)
+    assert main(["compare", str(model), str(changed), "--markdown"]) == 4
+    assert "\x1b" not in capsys.readouterr().out

@@ -265,7 +265,7 @@ def test_a_trace_of_a_phone(tmp_path: Path, capsys: pytest.CaptureFixture[str], 
     path.write_text(TRACE)
     assert main(["nnapi", "trace", str(path)]) == 0
     text = capsys.readouterr().out
-    assert "3 events were lost" in text
+    assert "events were lost, at least 3" in text
     assert "digits: one execution" in text
     assert "left out: 1 marks" in text
     assert cells(text)["Runtime"] == ["-", "-", "-", "-", "3.00", "-", "3.00", "-", "3.00"]

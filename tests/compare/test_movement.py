@@ -141,3 +141,24 @@ def test_sums_of_quantized_products_move_as_their_arithmetic_rounds(
             assert amount.constant is not None
             added[node.out.name] = abs(amount.constant.numpy().item())
     assert added == {"xq": pytest.approx(0.5 * 2.0**-12, rel=1e-5), "yq": pytest.approx(unit, rel=1e-5)}
+
+
+RESIZE = """<ir_version: 8, opset_import: ["": 17]>
+g (float[1,2,8,8] x) => (float[n,c,h,w] y) {
+  s = Shape (x) f = Cast <to = 1> (s) d = Mul (f, twice) t = Cast <to = 7> (d)
+  a = Resize <mode = "nearest"> (x, none, scales) b = Conv (a, w) y = Resize (b, none, none, t)
+}"""
+
+
+def test_constants_that_decide_shapes_stay(tmp_path: Path) -> None:
+    """A scale or a factor of a size that is a little smaller gives a smaller shape."""
+    model = onnx.parser.parse_model(RESIZE)
+    held = {"none": [], "scales": [1, 1, 2, 2], "twice": [1, 1, 2, 2], "w": np.ones((2, 2, 1, 1))}
+    for name, values in held.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(values, np.float32), name))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    graph = load(path).graph
+    nudge(graph, Direction(0))
+    moved = {v.name for v in graph.initializers.values() if not np.array_equal(v.constant.numpy(), held[v.name])}
+    assert moved == {"w"}

@@ -384,8 +384,15 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"optimization_level": "basic"}, {"use_nnapi": True}, {"optimization_style": "Runtime"}],
-    ids=["all", "basic", "nnapi", "runtime"],
+    [
+        {},
+        {"optimization_level": "basic"},
+        {"use_nnapi": True},
+        {"optimization_style": "Runtime"},
+        {"float16": True},
+        {"use_nnapi": True, "maximize_offload": True, "optimization_level": "basic"},
+    ],
+    ids=["all", "basic", "nnapi", "runtime", "float16", "offload"],
 )
 @pytest.mark.parametrize("name", ["qdq_cnn", "if_branch", "loop_accumulate"])
 def test_a_conversion_is_found_out_and_replayed(
@@ -397,6 +404,22 @@ def test_a_conversion_is_found_out_and_replayed(
     if replay is not None:
         assert (replay.ends_at_b, replay.left, replay.failure) == (True, [], None)
         assert sum(replay.rewrites.values()) == len(replay.steps)
+
+
+def test_fixed_dimensions_are_read_from_the_file(converted: Callable[..., Path]) -> None:
+    file = converted("bert_tiny", fix_dims={"batch": 1, "sequence": 16})
+    replay = ortconv.diff(SAMPLES / "bert_tiny.onnx", file).replay
+    assert replay is not None
+    assert replay.ends_at_b
+    assert replay.options == ["--fix-dim=batch=1", "--fix-dim=sequence=16"]
+
+
+def test_a_stamp_gives_the_options(converted: Callable[..., Path]) -> None:
+    settings = {"disable_passes": ["ConvActivationFusion"], "target_platform": "arm"}
+    replay = ortconv.diff(SAMPLES / "qdq_cnn.onnx", converted("qdq_cnn", stamp=True, **settings)).replay
+    assert replay is not None
+    assert replay.ends_at_b
+    assert replay.options == ["--target-platform=arm", "--disable-pass=ConvActivationFusion"]
 
 
 def test_a_rewrite_names_the_nodes_that_it_removed_and_made(converted: Callable[..., Path]) -> None:

@@ -84,9 +84,9 @@ def chromium() -> Iterator[Browser]:
 
 OVERLAPS = """(() => {
   const texts = [...document.querySelectorAll("svg[role=tree] text")].filter((t) => getComputedStyle(t).display !== "none");
-  const boxes = texts.map((t) => [t.textContent, t.getBoundingClientRect()]).filter(([, b]) => b.width);
+  const boxes = texts.map((t) => [t.textContent, t.getBoundingClientRect(), t.ownerSVGElement]).filter(([, b]) => b.width);
   const shared = (p, q, low, high) => Math.min(p[high], q[high]) - Math.max(p[low], q[low]);
-  const pairs = boxes.flatMap(([a, p], i) => boxes.slice(i + 1).map(([b, q]) => [a, p, b, q]));
+  const pairs = boxes.flatMap(([a, p, svg], i) => boxes.slice(i + 1).filter((b) => b[2] === svg).map(([b, q]) => [a, p, b, q]));
   const meet = ([, p, , q]) => shared(p, q, "left", "right") > 1 && shared(p, q, "top", "bottom") > 3;
   return pairs.filter(meet).map(([a, , b]) => a + " / " + b);
 })()"""
@@ -157,6 +157,39 @@ WALKED = """(() => {
 def test_arrow_keys_reach_every_node(chromium: Browser, pages: Pages, name: str, width: int) -> None:
     chromium.open(pages[name], width)
     assert chromium.evaluate(WALKED) == chromium.evaluate("pictures[0].data.nodes.length") > 0
+
+
+STEPPED = """((windows, steps) => {
+  const picture = pictures[0];
+  picture.all(true);
+  const order = picture.placed.items.map((item) => item.id);
+  const nodes = new Set(order.map((id) => picture.data.parts[id].node).filter((node) => node !== undefined));
+  const press = (key) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+  const here = () => Number(document.activeElement.dataset.part);
+  const stuck = [];
+  for (let i = 0; i < windows; i++) {
+    const start = Math.floor((i * (order.length - steps)) / (windows - 1));
+    picture.focus(order[start]);
+    for (let at = start; at < Math.min(start + steps, order.length - 1); at++) {
+      press("ArrowDown");
+      if (here() !== order[at + 1]) stuck.push(at);
+      if (at % 25) continue;
+      press("ArrowUp");
+      if (here() !== order[at]) stuck.push(at);
+      press("ArrowDown");
+    }
+  }
+  press("End");
+  const last = here() === order.at(-1);
+  press("Home");
+  return [nodes.size, stuck, last, here() === order[0]];
+})(9, 250)"""
+
+
+def test_arrow_keys_go_through_all_27000_nodes(chromium: Browser, pages: Pages) -> None:
+    """The keys follow one order that has every node; they are pressed in nine stretches of it, both ends included."""
+    chromium.open(pages["partition-27000"], 1440)
+    assert chromium.evaluate(STEPPED) == [10 * LAYERS, [], True, True]
 
 
 def test_arrow_keys_open_groups_down_to_a_node_of_27000(chromium: Browser, pages: Pages) -> None:
@@ -292,3 +325,50 @@ def test_there_is_a_legend(chromium: Browser, pages: Pages, width: int) -> None:
     )
     assert len(shown) == 1
     assert "left to the CPU" in shown[0]
+
+
+def test_details_name_inputs_as_the_operator_does(chromium: Browser, pages: Pages) -> None:
+    chromium.open(pages["inspect"], 1440)
+    chromium.evaluate("search('QuantizeLinear')")
+    rows = chromium.evaluate("[...document.querySelectorAll('#details dt')].map((e) => e.textContent)")
+    assert rows[:3] == ["x", "y_scale", "y_zero_point"]
+    assert chromium.evaluate("document.querySelector('#details code').textContent").startswith("{")
+
+
+@pytest.mark.parametrize(("name", "colored"), [("inspect", True), ("partition", False)])
+def test_operators_have_colors_where_no_accelerator_has(
+    chromium: Browser, pages: Pages, name: str, colored: bool
+) -> None:
+    chromium.open(pages[name], 1440)
+    chromium.evaluate("pictures[0].all(true); pictures[0].fit(true); pictures[0].draw()")
+    assert (chromium.evaluate("document.querySelectorAll('.part.product').length") > 0) == colored
+    assert (chromium.evaluate("document.querySelectorAll('.legend .product').length") > 0) == colored
+
+
+@pytest.mark.parametrize("name", ["inspect", "partition-transformer"])
+def test_the_map_hides_nothing_of_a_single_picture(chromium: Browser, pages: Pages, name: str) -> None:
+    chromium.open(pages[name], 1440)
+    edges = "['svg[role=tree]', '.map', '.tools'].map((s) => document.querySelector(s).getBoundingClientRect())"
+    assert chromium.evaluate(f"(([svg, ...others]) => others.every((o) => !o.width || o.left >= svg.right))({edges})")
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_subgraphs_are_closed_at_first_where_they_are_too_wide(chromium: Browser, pages: Pages, width: int) -> None:
+    chromium.open(pages["inspect-subgraphs"], width)
+    owner = "pictures[0].data.parts.findIndex((p) => p.node !== undefined && p.layout !== undefined)"
+    is_open, zoom = chromium.evaluate(f"[pictures[0].open.has({owner}), pictures[0].zoomOf()]")
+    assert is_open or width == 390
+    assert zoom >= 0.7
+    chromium.evaluate(f"pictures[0].focus({owner})")
+    chromium.press("ArrowLeft" if is_open else "ArrowRight")
+    assert chromium.evaluate(f"pictures[0].open.has({owner})") != is_open
+
+
+def test_a_chosen_operator_has_the_border_of_chosen_boxes(chromium: Browser, pages: Pages) -> None:
+    chromium.open(pages["inspect"], 1440)
+    chromium.evaluate("search('Conv')")
+    color = "getComputedStyle(document.querySelector('.chosen .box')).stroke"
+    assert chromium.evaluate(f"[document.querySelector('.chosen').classList.contains('product'), {color}]") == [
+        True,
+        "rgb(23, 25, 30)",
+    ]

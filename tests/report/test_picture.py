@@ -23,20 +23,17 @@ from ortconv.partition import Partitioning, Target, partition
 from ortconv.partition.cost import estimate
 from ortconv.pipeline.analysis import analyze
 from ortconv.report import svg
+from ortconv.report.labels import FONT, SMALL, short, text_width
 from ortconv.report.outline import (
     ACCELERATOR,
     CPU,
-    FONT,
     INPUT,
     MIXED,
     OUTPUT,
     PORT,
-    SMALL,
     Part,
     outline,
-    short,
     stages,
-    text_width,
 )  # fmt: skip
 from ortconv.report.page import WEB, page
 from ortconv.report.picture import drawn as arranged

@@ -36,6 +36,7 @@ function side(picture, kind) {
 
 function ofNode(picture, id, part) {
   const [op, name, attributes, inputs, outputs, macs, cpu, accelerator, partition, reasons] = picture.data.nodes[part.node];
+  const [version, ins, outs] = picture.data.operators[op];
   const where = partition === null ? side(picture, part.kind) : [element("p", { class: "side" },
     element("span", { class: "key accelerator" }), `runs on ${picture.data.target}, partition ${partition}`)];
   const why = reasons.map((r) => picture.reason(r)).map(([rule, message, advice]) => element("li", {},
@@ -44,10 +45,10 @@ function ofNode(picture, id, part) {
   const cost = [["multiply-adds", count(macs)], ["on the CPU", time(cpu)]];
   if (picture.data.target) cost.push([`on ${picture.data.target}`, time(accelerator)]);
   return [
-    element("h2", {}, op), element("p", { class: "note" }, name || "without a name"), ...where, ...opener(picture, id, part),
+    element("h2", {}, op), element("p", { class: "note" }, `${version}, ${name || "without a name"}`), ...where, ...opener(picture, id, part),
     ...titled("Why it stays on the CPU", why.length ? [element("ul", {}, ...why)] : []),
-    ...titled("Inputs", listOf(inputs.map((v, i) => tensor(picture, v, i, makerOf)))),
-    ...titled("Outputs", listOf(outputs.map((v, i) => tensor(picture, v, i, readersOf)))),
+    ...titled("Inputs", listOf(inputs.map((v, i) => tensor(picture, v, formal(ins, i), makerOf)))),
+    ...titled("Outputs", listOf(outputs.map((v, i) => tensor(picture, v, formal(outs, i), readersOf)))),
     ...titled("Attributes", listOf(attributes)),
     ...titled("Estimated cost", listOf(cost)),
   ];
@@ -80,12 +81,15 @@ function opener(picture, id, part) {
   return [element("p", {}, element("button", { onclick: act }, `${picture.open.has(id) ? "Close" : "Open"} ${what}`))];
 }
 
+/* The formal name of a value; all further ones have the last name. */
+const formal = (names, slot) => names[Math.min(slot, names.length - 1)] || `${slot}`;
+
 /* A row about a tensor: name, type, elements of a constant, and links to its other ends. */
 function tensor(picture, value, slot, ends) {
-  if (value < 0) return [`${slot}`, element("span", { class: "note" }, "left out")];
-  const [name, type, held] = picture.data.values[value];
-  const shown = held === undefined ? ends(picture, value) : [element("code", {}, held)];
-  return [`${slot}  ${name}`, element("span", { class: "note" }, `${type} `), ...shown];
+  if (value < 0) return [slot, element("span", { class: "note" }, "left out")];
+  const [name, type, held, range] = picture.data.values[value];
+  const shown = held === undefined ? ends(picture, value) : [element("code", {}, held), ...(range ? [element("div", { class: "note" }, range)] : [])];
+  return [slot, element("b", {}, name), " ", element("span", { class: "note" }, `${type} `), ...shown];
 }
 
 const link = (text, action) => element("button", { class: "link", onclick: action }, text);

@@ -20,7 +20,7 @@ class MiniMap {
   /* Draws the boxes once for each arrangement. A tall graph is squeezed. */
   paint() {
     const { width, height, items } = this.picture.placed, room = this.picture.svg;
-    const most = Math.min(room.clientHeight * 0.42, 320), wide = Math.min(room.clientWidth * 0.18, 120);
+    const most = Math.min(room.clientHeight * 0.42, 320), wide = Math.min(room.clientWidth * 0.18, 90);
     const scale = Math.min(wide / width, Math.max(most / height, Math.min(0.02, wide / width)));
     const w = Math.max(Math.round(width * scale), 26), h = Math.min(Math.max(Math.round(height * scale), 26), Math.round(most));
     Object.assign(this, { sx: w / width, sy: h / height, stale: false });
@@ -32,7 +32,7 @@ class MiniMap {
       const { id, x, y, w: iw, h: ih, end } = items[i];
       const inside = end > i + 1, fine = ih * this.sy > 6;
       ink.globalAlpha = inside && fine ? 0.18 : 0.85;
-      ink.fillStyle = fills[this.picture.data.parts[id].kind] ?? color("plain");
+      ink.fillStyle = fills[this.picture.data.parts[id].kind] ?? color(this.picture.family(id) || "plain");
       ink.fillRect(x * this.sx, y * this.sy, Math.max(iw * this.sx, 1), Math.max(ih * this.sy, 1));
       i = inside && fine ? i + 1 : end;
     }

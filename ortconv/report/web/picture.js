@@ -23,6 +23,7 @@ class Picture {
     this.chosen = null;
     this.link();
     this.place();
+    this.narrow();
     this.fit(false);
     new ResizeObserver(() => { this.view.h = this.view.w * this.ratio(); this.show(); }).observe(this.svg);
     this.listen();
@@ -84,6 +85,12 @@ class Picture {
     return this.costs.get(id);
   }
 
+  /* The family of the operator of a box; nothing where colors show the accelerator. */
+  family(id) {
+    const { target, operators, nodes, parts } = this.data, { node } = parts[id];
+    return target || node === undefined ? "" : operators[nodes[node][0]][3];
+  }
+
   /* The time of a part as a share of that of the slowest part of its group. */
   costShare(id) {
     const group = this.data.parts[this.parent[id]];
@@ -106,6 +113,15 @@ class Picture {
     this.map.redraw();
   }
 
+  /* Closes nodes with subgraphs where the picture would be too wide to be legible. */
+  narrow() {
+    const owners = [...this.open].filter((id) => this.data.parts[id].node !== undefined);
+    if (!owners.length || this.svg.clientWidth / (this.placed.width + 48) >= LEAST_ZOOM) return;
+    owners.forEach((id) => this.open.delete(id));
+    this.known.clear();
+    this.place();
+  }
+
   ratio() { return this.svg.clientHeight / Math.max(this.svg.clientWidth, 1); }
   zoomOf(view = this.view) { return this.svg.clientWidth / view.w; }
 
@@ -117,7 +133,8 @@ class Picture {
     const zoom = all || whole >= LEAST_ZOOM ? whole : Math.min(Math.max(w / (width + 48), LEAST_ZOOM), 1);
     const middle = width + 48 <= w / zoom || !items.length ? width / 2 : items[0].x + items[0].w / 2;
     const top = all || whole >= LEAST_ZOOM ? height / 2 - h / zoom / 2 : -24;
-    this.view = { x: middle - w / zoom / 2, y: top, w: w / zoom, h: h / zoom };
+    const centered = middle - w / zoom / 2, right = width + 24 - w / zoom;
+    this.view = { x: right > -24 ? Math.min(Math.max(centered, -24), right) : centered, y: top, w: w / zoom, h: h / zoom };
     this.show();
   }
 
@@ -208,7 +225,7 @@ class Picture {
     const part = this.data.parts[id], parent = this.data.parts[this.parent[id]];
     const side = { accelerator: `on ${this.data.target}`, cpu: "on the CPU", mixed: "partly accelerated", input: "input", output: "output" }[part.kind];
     const attributes = {
-      class: `part ${part.kind}`, "data-part": id, role: "treeitem", tabindex: -1, "aria-level": item.depth,
+      class: `part ${part.kind} ${this.family(id)}`.trim(), "data-part": id, role: "treeitem", tabindex: -1, "aria-level": item.depth,
       "aria-setsize": parent.count, "aria-posinset": id - parent.first + 1, "aria-selected": id === this.chosen,
       "aria-label": part.lines.join(" ") + (side ? `, ${side}` : ""),
     };
@@ -432,66 +449,3 @@ class Picture {
     if (free > 40) this.pan(0, y + h / 2 - free / 2 / this.zoomOf() - this.view.y);
   }
 }
-
-/* ---------------------------------------------------------------------- the page */
-
-let pictures = [], matches = [], match = -1;
-
-/* Puts elements into the sheet. */
-function tell(parts) {
-  const place = document.getElementById("details");
-  place.replaceChildren(...parts);
-  place.parentNode.scrollTop = 0;
-}
-
-/* Marks the nodes whose texts have all the words. */
-function look() {
-  const words = document.getElementById("search").value.toLowerCase().split(/\s+/).filter(Boolean);
-  matches = [];
-  for (const picture of pictures) {
-    const found = words.length ? picture.searched().flatMap((text, node) => (words.every((w) => text.includes(w)) ? [node] : [])) : [];
-    picture.paint("match", found);
-    matches.push(...found.map((node) => [picture, picture.partOfNode[node]]));
-  }
-  match = -1;
-  document.getElementById("found").textContent = words.length ? `${matches.length} nodes` : "";
-}
-
-function next(step) {
-  if (!matches.length) return;
-  match = (match + step + matches.length) % matches.length;
-  document.getElementById("found").textContent = `${match + 1} of ${matches.length}`;
-  const [picture, part] = matches[match];
-  picture.go(part);
-}
-
-/* Searches for words, and shows the first node. */
-function search(words) {
-  document.getElementById("search").value = words;
-  look();
-  next(1);
-}
-
-function startPictures() {
-  const data = JSON.parse(document.getElementById("data").textContent);
-  for (const each of data.pictures)
-    for (const part of each.parts) [part.kind, part.lines] = each.labels[part.label];
-  pictures = data.pictures.map((each, i) => new Picture(document.querySelector(`[data-picture="${i}"]`), each, i));
-  const input = document.getElementById("search");
-  input.addEventListener("input", look);
-  input.addEventListener("keydown", (e) => { if (e.key === "Enter") next(e.shiftKey ? -1 : 1); });
-  document.querySelectorAll("[data-find]").forEach((each) => each.addEventListener("click", () => search(each.dataset.find)));
-  window.addEventListener("keydown", (e) => {
-    if (e.key === "/" && !(e.target instanceof HTMLInputElement)) { e.preventDefault(); input.focus(); input.select(); }
-    if (e.key === "Escape") {
-      const from = pictures.find((p) => p.chosen !== null) ?? pictures[0];
-      tell([]);
-      if (from.at.has(from.current)) from.focus(from.current);
-      from.unchoose();
-      if (input.value) { input.value = ""; look(); }
-    }
-  });
-  if (typeof startSteps !== "undefined") startSteps(data);
-}
-
-startPictures();
