@@ -24,7 +24,7 @@ from ortconv.executor.algorithms.sliding_window import (
     pad_channels_last,
 )
 from ortconv.executor.replay.memory import once
-from ortconv.executor.replay.work import Finish, Function, Work, recordable
+from ortconv.executor.replay.work import AT_ONCE, Finish, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 EXACT_SUM = float(1 << 24)
@@ -192,14 +192,23 @@ class IntegerFilters(NamedTuple):
     reach: float
     """No sum is further from zero than this."""
 
-    def convolve(self, x: Array, w: Window) -> Array:
+    def convolve(self, x: Array, w: Window, work: Work = AT_ONCE) -> Array:
         """Centered integer-valued float32 input to exact sums, as float32 where that holds them and as int32 where not."""
-        sums = [
-            convolve(x[:, channels].astype(part.matrix.dtype, copy=False), part, w) for channels, part in self.parts
-        ]
-        if len(sums) == 1 and sums[0].dtype == np.float32:
-            return sums[0]
-        return np.asarray(sum(y.astype(np.int32) for y in sums))
+        total: Array | None = None
+        for channels, part in self.parts:
+            given = x[:, channels]
+            if part.matrix.dtype != x.dtype:
+                given, narrow = work.like(given, part.matrix.dtype), given
+                work.do(np.copyto, given, narrow)
+            y: Array = work.call(convolver(part, w, given.shape[1]), given)
+            if len(self.parts) == 1 and y.dtype == np.float32:
+                return y
+            if total is None:
+                total = work.like(y, np.int32)
+                work.do(total.fill, 0)
+            work.do(partial(np.add, casting="unsafe"), total, y, total)
+        assert total is not None
+        return total
 
 
 def integer_filters(w: Array, zero_point: Array | None, group: int) -> IntegerFilters:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ortconv.executor.algorithms.conv import IntegerFilters, convolution, integer_filters
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, to_last
-from ortconv.executor.replay.work import Function
+from ortconv.executor.replay.work import AT_ONCE, Function, Work
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import activate, exact_float, product_scale, requantize
 from ortconv.nnapi.codes import FeatureLevel, PaddingCode
@@ -63,11 +63,13 @@ def filter_scales(filter: OperandType) -> Array:
     return np.asarray(filter.scale if quant is None else quant.scales, np.float32)
 
 
-def image(x: Tensor) -> Array:
-    """The elements of an image for multiplication: floats, or integers minus the zero point."""
+def image(x: Tensor, work: Work = AT_ONCE) -> Array:
+    """The elements of an image as numbers to multiply: floats, less the zero point of a quantized type."""
     if not x.is_quantized:
         return x.array
-    return np.subtract(x.array, np.float32(x.zero_point), dtype=np.float32)
+    numbers = work.empty(x.dims)
+    work.do(np.subtract, x.array, np.float32(x.zero_point), numbers)
+    return numbers
 
 
 def weights(filter: Tensor) -> Array:
@@ -81,13 +83,13 @@ def sums(c: OperationCall, groups: int, order: tuple[int, ...]) -> Array:
     """
     rows, columns = pads_of(c)
     strides, spacing = (c.stride_h, c.stride_w), dilations(c)
-    x = channels_first(image(c.x))
+    x = channels_first(image(c.x, c.work))
     if not c.x.is_quantized:
         pads = (rows[0], columns[0], rows[1], columns[1])
-        return to_last(c.filter.derived(float_convolution, order, groups, strides, spacing, pads)(x))
+        return to_last(c.work.call(c.filter.derived(float_convolution, order, groups, strides, spacing, pads), x))
     begin, end = zip(rows, columns)
     window = Window(c.x.dims[1:3], c.filter.dims[1:3], strides, spacing, begin, end, c.out.dims[1:3])
-    return to_last(c.filter.derived(exact_filters, order, groups).convolve(x, window))
+    return to_last(c.filter.derived(exact_filters, order, groups).convolve(x, window, c.work))
 
 
 def float_convolution(
@@ -104,9 +106,10 @@ def exact_filters(filter: Tensor, order: tuple[int, ...], groups: int) -> Intege
 def finished(c: OperationCall, acc: Array) -> Array:
     """Sums plus bias, with activation, in the type of the output. The memory of float sums is reused."""
     if not c.out.is_quantized:
-        acc += c.bias.array
-        return activate(acc, c.activation, out=acc)
-    return requantize(acc, c.filter.derived(output_factor, c.x.scale, c.out.scale), c.out, c.activation, c.bias.array)
+        c.work.do(np.add, acc, c.bias.array, acc)
+        return activate(acc, c.activation, c.work)
+    factor = c.filter.derived(output_factor, c.x.scale, c.out.scale)
+    return requantize(acc, factor, c.out, c.activation, c.bias.array, c.work)
 
 
 def output_factor(filter: Tensor, x_scale: float, out_scale: float) -> Array:
@@ -151,7 +154,7 @@ def conv_2d_dims(c: OperationCall) -> Dims:
     f"x:T filter:W bias:bias {PADS} stride_w:i stride_h:i {TAIL}",
     f"x:T filter:W bias:bias padding:i stride_w:i stride_h:i {TAIL}",
     types=TYPES, infer=conv_2d_dims, checks=(*RANKS, per_channel(0), fine_output),
-    quantization=(bias_scale,), nchw=("x", "out"), zero_sized=True,
+    quantization=(bias_scale,), nchw=("x", "out"), zero_sized=True, recorded=("x",),
 )  # fmt: skip
 def conv_2d(c: OperationCall) -> Array:
     return finished(c, sums(c, 1, OUT_FIRST))
@@ -169,7 +172,7 @@ def grouped_dims(c: OperationCall) -> Dims:
     f"x:T filter:W bias:bias {PADS} stride_w:i stride_h:i groups:i activation:i nchw:b",
     "x:T filter:W bias:bias padding:i stride_w:i stride_h:i groups:i activation:i nchw:b",
     level=3, types=TYPES, infer=grouped_dims, checks=(*RANKS, per_channel(0), fine_output),
-    quantization=(bias_scale,), nchw=("x", "out"),
+    quantization=(bias_scale,), nchw=("x", "out"), recorded=("x",),
 )  # fmt: skip
 def grouped_conv_2d(c: OperationCall) -> Array:
     return finished(c, sums(c, c.groups, OUT_FIRST))
@@ -189,7 +192,7 @@ def depthwise_dims(c: OperationCall) -> Dims:
     f"x:T filter:W bias:bias {PADS} stride_w:i stride_h:i multiplier:i {TAIL}",
     f"x:T filter:W bias:bias padding:i stride_w:i stride_h:i multiplier:i {TAIL}",
     types=TYPES, infer=depthwise_dims, checks=(*RANKS, per_channel(3), fine_output),
-    quantization=(bias_scale,), nchw=("x", "out"), zero_sized=True,
+    quantization=(bias_scale,), nchw=("x", "out"), zero_sized=True, recorded=("x",),
 )  # fmt: skip
 def depthwise_conv_2d(c: OperationCall) -> Array:
     """The filter is [1, height, width, out]; output channel i reads input channel i // multiplier."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -63,11 +64,15 @@ def neighbors(c: OperationCall, axis: int) -> tuple[Array, Array, Array]:
     infer=resized_dims, checks=(rank("x", 4), by_scale),
     quantization=(same_quantization("x", "out"),), nchw=("x", "out"),
     zero_sized=True,
+    recorded=("x",),
 )  # fmt: skip
 def resize_bilinear(c: OperationCall) -> Array:
+    return c.anew(partial(_bilinear, rows=neighbors(c, 1), columns=neighbors(c, 2)))
+
+
+def _bilinear(c: OperationCall, rows: tuple[Array, ...], columns: tuple[Array, ...]) -> Array:
     x = c.x.array.astype(np.float32, copy=False)
-    top, bottom, down = neighbors(c, 1)
-    left, right, across = neighbors(c, 2)
+    (top, bottom, down), (left, right, across) = rows, columns
     down, across = down[:, None, None], across[:, None]
     upper, lower = x[:, top], x[:, bottom]
     y = (
@@ -83,10 +88,16 @@ def resize_bilinear(c: OperationCall) -> Array:
     "RESIZE_NEAREST_NEIGHBOR", *(f"x:T {sizes} nchw:b {CENTRES}" for sizes in SIZES), level=3, types="F H Q S@4",
     infer=resized_dims, checks=(rank("x", 4),),
     quantization=(same_quantization("x", "out"),), nchw=("x", "out"), zero_sized=True,
+    recorded=("x",),
 )  # fmt: skip
 def resize_nearest_neighbor(c: OperationCall) -> Array:
     rows, columns = nearest(c, 1), nearest(c, 2)
-    return c.x.array[:, rows][:, :, columns]
+    y = c.x.array
+    for axis, places in ((1, rows), (2, columns)):
+        out = c.work.empty((*y.shape[:axis], len(places), *y.shape[axis + 1 :]), y.dtype)
+        c.work.do(np.take, y, places, axis, out, "clip")
+        y = out
+    return y
 
 
 def nearest(c: OperationCall, axis: int) -> Array:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
+from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import PaddingCode
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
@@ -27,6 +29,13 @@ def broadcast(*shapes: Sequence[int]) -> Dims:
 
 def broadcast_ab(c: OperationCall) -> Dims:
     return broadcast(c.a.dims, c.b.dims)
+
+
+def elementwise(c: OperationCall, function: Callable[..., object], *operands: Array) -> Array:
+    """A ufunc of operands in the type of the first one, with the dimensions of the output."""
+    y = c.work.empty(c.out.dims, operands[0].dtype)
+    c.work.do(partial(function, out=y), *operands)
+    return y
 
 
 def fits(c: OperationCall, shapes: Mapping[str, Dims]) -> None:
