@@ -157,7 +157,7 @@ def requantize(
     result = work.empty(acc.shape, out.type.dtype)
     per_channel = bias is not None or m.ndim > 0
     width = acc.shape[-1] if per_channel else 1
-    together = _rows_together(acc.size // max(1, width), width) if per_channel else 1
+    together = rows_together(acc.size // max(1, width), width) if per_channel else 1
     m, shift = (np.tile(one, together) if one.ndim else one for one in (m, shift))
     added = np.zeros(()) if bias is None else np.tile(bias, together)
     width *= together
@@ -169,8 +169,8 @@ def requantize(
     return result
 
 
-def _rows_together(rows: int, width: int) -> int:
-    """Number of rows to treat as one, a divisor of `rows`, so that numpy's innermost loop is long."""
+def rows_together(rows: int, width: int) -> int:
+    """How many rows to treat as one, a divisor of `rows`, so that numpy's innermost loop is long."""
     return next(n for n in range(max(1, LONG_RUN // max(1, width)), 0, -1) if rows % n == 0)
 
 

@@ -12,7 +12,7 @@ from ortconv.executor.replay.recorder import Recorder, copy_same
 from ortconv.executor.replay.work import Call, ChangedError
 from ortconv.nnapi.errors import NnapiError
 from ortconv.nnapi.model import ModelOperation
-from ortconv.nnapi.operand import OperandType, Tensor
+from ortconv.nnapi.operand import ChangingTensor, OperandType, Tensor
 from ortconv.nnapi.running import Admit, OperandValue, is_recordable, rounded_to_half, run_operation
 from ortconv.nnapi.validation import LARGEST
 
@@ -41,7 +41,7 @@ class Recording:
         """Inputs of the operands with these indices, in memory that stays."""
         recorder = self._recorder
         for index, value in zip(indices, inputs):
-            entry = None if value is None else Tensor(value, recorder.empty(value.dims, value.array.dtype))
+            entry = None if value is None else ChangingTensor(value, recorder.empty(value.dims, value.array.dtype))
             recorder.hold(index, [] if entry is None else [entry.array])
             self._entries.append(entry)
         recorder.end_step()
@@ -59,7 +59,7 @@ class Recording:
         only reads constants in none.
         """
         recorder = self._recorder
-        changing = {i for i, one in enumerate(inputs) if one is not None and recorder.holds(one.array)}
+        changing = [index for index, one in enumerate(inputs) if isinstance(one, ChangingTensor)]
         if not changing:
             results = run_operation(operation, inputs, declared, admit)
         elif is_recordable(operation, changing):
@@ -69,9 +69,10 @@ class Recording:
                 Tensor(one, recorder.empty(one.dims, one.array.dtype))
                 for one in run_operation(operation, inputs, declared, admit)
             ]
-            recorder.do(_run_again, operation, inputs, changing, declared, results)
+            recorder.do(_run_again, operation, inputs, declared, results)
         if self._half:
             results = [rounded_to_half(one, recorder) for one in results]
+        results = [ChangingTensor(one, one.array) if recorder.holds(one.array) else one for one in results]
         self._steps.append((operation, recorder.calls()))
         for index, one in zip(operation.outputs, results):
             recorder.hold(index, [one.array])
@@ -125,11 +126,9 @@ def _play(calls: Iterable[Call]) -> None:
 def _run_again(
     operation: ModelOperation,
     inputs: Sequence[OperandValue],
-    changing: set[int],
     declared: Sequence[OperandType],
     results: Sequence[Tensor],
 ) -> None:
-    """Run an operation, and write to the arrays of `results`. What was derived from the `changing` inputs is out of date."""
-    given = [Tensor(one, one.array) if one is not None and i in changing else one for i, one in enumerate(inputs)]
-    for one, result in zip(run_operation(operation, given, declared), results):
+    """Run an operation, and write to the arrays of `results`."""
+    for one, result in zip(run_operation(operation, inputs, declared), results):
         copy_same(one.array, result.array)

@@ -159,7 +159,10 @@ def _tap_by_tap(weights: Array, w: Window, x: Array, out: Array | None = None) -
 
 
 def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Function:
-    """The function of x that convolves with constant weights, without bias. The caller may overwrite its results."""
+    """The function of x that convolves with constant weights, without bias. The caller may overwrite its results.
+
+    A second operand may be a `Finish` for them.
+    """
     laid_out = once(filters, weights, group)
     placement = {key: geometry[key] for key in ("strides", "dilations", "pads", "auto_pad") if key in geometry}
     steps = {*geometry.get("strides", ()), *geometry.get("dilations", ())}
@@ -168,19 +171,19 @@ def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Functio
     _, channels, *size = weights.shape
 
     @lru_cache(maxsize=16)
-    def bound(shape: tuple[int, ...]) -> Function:
+    def bound(shape: tuple[int, ...], finish: Finish | None = None) -> Function:
         w = convolution_window(shape[2:], size, **placement)
-        direct = cache(lambda: convolver(laid_out(), w, shape[1]))
         if tiled is None or shape[1] != channels or not winograd.suits_window(w):
-            return direct()
-        return winograd.convolver(tiled, w, direct)
+            return convolver(laid_out(), w, shape[1], finish)
+        whole = winograd.convolver(tiled, w, cache(lambda: convolver(laid_out(), w, shape[1])))
+        return whole if finish is None else _finished(whole, finish)
 
     return by_shape(bound)
 
 
-def by_shape(bound: Callable[[tuple[int, ...]], Function]) -> Function:
-    """A function of x that calls `bound(x.shape)(x)`."""
-    return recordable(lambda work, x: work.call(bound(x.shape), x))
+def by_shape(bound: Callable[..., Function]) -> Function:
+    """A function of x, and of more that is not recorded, that calls `bound(x.shape, ...)(x)`."""
+    return recordable(lambda work, x, *more: work.call(bound(x.shape, *more), x))
 
 
 class IntegerFilters(NamedTuple):

@@ -40,8 +40,7 @@ def fully_connected_dims(c: OperationCall) -> Dims:
 @operation(
     "FULLY_CONNECTED", "x:T filter:T bias:bias activation:i", types="F Q H@3 S@4", infer=fully_connected_dims,
     checks=(rank("x", 2, 3, 4), rank("filter", 2), rank("bias", 1), rows_and_units, fine_output),
-    quantization=(bias_scale,), zero_sized=True,
-    recorded=("x",),
+    quantization=(bias_scale,), zero_sized=True, recorded=("x", "filter", "bias"),
 )  # fmt: skip
 def fully_connected(c: OperationCall) -> Array:
     """Rows of the flattened input times the filter [units, size], transposed."""

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from ortconv.executor.algorithms.elementwise import choice
 from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import (
@@ -147,8 +148,7 @@ def prelu(c: OperationCall) -> Array:
     if not c.out.is_quantized:
         y, positive = elementwise(c, np.multiply, c.a.array, c.b.array), c.work.empty(c.a.dims, np.bool_)
         c.work.do(np.greater_equal, c.a.array, 0, positive)
-        c.work.do(_choose, y, c.a.array, positive)
-        return y
+        return choice(c.work, positive, c.a.array, y)
     return c.anew(quantized_prelu)
 
 
@@ -169,10 +169,4 @@ def select_dims(c: OperationCall) -> Dims:
 
 @operation("SELECT", "mask:B a:T b:T", level=3, types="F H I Q S@4", infer=select_dims, recorded=("mask", "a", "b"))
 def select(c: OperationCall) -> Array:
-    y = c.work.copied(converted(c.b, c.out, c.work))
-    c.work.do(_choose, y, converted(c.a, c.out, c.work), c.mask.array)
-    return y
-
-
-def _choose(y: Array, x: Array, where: Array) -> None:
-    np.copyto(y, x, where=where)
+    return choice(c.work, c.mask.array, converted(c.a, c.out, c.work), converted(c.b, c.out, c.work))
