@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.checks import dims_are, offset_needs, rank, rank_at_most, same_quantization, same_rank
-from ortconv.nnapi.operations.shapes import axis_of, elementwise, integers, like_x, margins, padded
+from ortconv.nnapi.operations.shapes import axis_of, integers, like_x, margins, padded, taken
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 SMALL = rank_at_most(4, "x")
@@ -185,4 +184,4 @@ def shuffle_dims(c: OperationCall) -> Dims:
 def channel_shuffle(c: OperationCall) -> Array:
     """Channel j of group i becomes channel i of group j."""
     order = np.arange(c.x.dims[c.axis]).reshape(c.groups, -1).T.reshape(-1)
-    return elementwise(c, partial(np.take, indices=order, axis=c.axis, mode="clip"), c.x.array)
+    return taken(c.work, c.x.array, order, axis_of(c.axis, c.x.rank))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 
+from ortconv.executor.algorithms.row_tiles import rows_per_tile
+from ortconv.executor.algorithms.steps import spans
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import FeatureLevel, Operand
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.checks import rank, same_quantization
+from ortconv.nnapi.operations.shapes import taken
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 SIZES = ("width:i height:i", "width:f height:f")
@@ -67,21 +69,25 @@ def neighbors(c: OperationCall, axis: int) -> tuple[Array, Array, Array]:
     recorded=("x",),
 )  # fmt: skip
 def resize_bilinear(c: OperationCall) -> Array:
-    return c.anew(partial(_bilinear, rows=neighbors(c, 1), columns=neighbors(c, 2)))
+    """A few rows at a time: what lies between them and the result stays in the cache."""
+    rows, columns = neighbors(c, 1), neighbors(c, 2)
+    y = c.work.empty(c.out.dims)
+    height = c.out.dims[1]
+    for part in spans(height, rows_per_tile(height, 4 * y.nbytes // height)):
+        c.work.do(_blend, c.x.array, tuple(one[part] for one in rows), columns, y[:, part])
+    if c.x.is_quantized:
+        c.work.do(np.add, y, np.float32(0.5), y)
+        c.work.do(np.floor, y, y)
+    return y
 
 
-def _bilinear(c: OperationCall, rows: tuple[Array, ...], columns: tuple[Array, ...]) -> Array:
-    x = c.x.array.astype(np.float32, copy=False)
+def _blend(x: Array, rows: tuple[Array, ...], columns: tuple[Array, ...], out: Array) -> None:
     (top, bottom, down), (left, right, across) = rows, columns
     down, across = down[:, None, None], across[:, None]
-    upper, lower = x[:, top], x[:, bottom]
-    y = (
-        upper[:, :, left] * (1 - down) * (1 - across)
-        + lower[:, :, left] * down * (1 - across)
-        + upper[:, :, right] * (1 - down) * across
-        + lower[:, :, right] * down * across
-    )
-    return np.floor(y + np.float32(0.5)) if c.x.is_quantized else y
+    upper, lower = x[:, top] * (1 - down), x[:, bottom] * down
+    np.multiply(upper[:, :, left], 1 - across, out=out)
+    for part, columns_of, share in ((lower, left, 1 - across), (upper, right, across), (lower, right, across)):
+        out += part[:, :, columns_of] * share
 
 
 @operation(
@@ -92,12 +98,7 @@ def _bilinear(c: OperationCall, rows: tuple[Array, ...], columns: tuple[Array, .
 )  # fmt: skip
 def resize_nearest_neighbor(c: OperationCall) -> Array:
     rows, columns = nearest(c, 1), nearest(c, 2)
-    y = c.x.array
-    for axis, places in ((1, rows), (2, columns)):
-        out = c.work.empty((*y.shape[:axis], len(places), *y.shape[axis + 1 :]), y.dtype)
-        c.work.do(np.take, y, places, axis, out, "clip")
-        y = out
-    return y
+    return taken(c.work, taken(c.work, c.x.array, rows, 1), columns, 2)
 
 
 def nearest(c: OperationCall, axis: int) -> Array:

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import PaddingCode
 from ortconv.nnapi.errors import op_failed
@@ -35,6 +36,13 @@ def elementwise(c: OperationCall, function: Callable[..., object], *operands: Ar
     """A ufunc of operands in the type of the first one, with the dimensions of the output."""
     y = c.work.empty(c.out.dims, operands[0].dtype)
     c.work.do(partial(function, out=y), *operands)
+    return y
+
+
+def taken(work: Work, x: Array, places: Array, axis: int) -> Array:
+    """Elements at places along an axis, none of which is outside."""
+    y = work.empty((*x.shape[:axis], len(places), *x.shape[axis + 1 :]), x.dtype)
+    work.do(np.take, x, places, axis, y, "clip")
     return y
 
 
