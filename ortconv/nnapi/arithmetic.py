@@ -170,7 +170,7 @@ def requantize(
 
 
 def rows_together(rows: int, width: int) -> int:
-    """How many rows to treat as one, a divisor of `rows`, so that numpy's innermost loop is long."""
+    """Number of rows to treat as one, a divisor of `rows`, so that numpy's innermost loop is long."""
     return next(n for n in range(max(1, LONG_RUN // max(1, width)), 0, -1) if rows % n == 0)
 
 

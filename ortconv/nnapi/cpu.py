@@ -69,7 +69,7 @@ class CpuProgram:
             elif operand.model is not None:
                 self.constants[index] = Tensor(operand.kind, np.zeros(0, np.uint8))
                 self.programs[index] = CpuProgram(operand.model, half)
-        # IF and WHILE choose other work in each run. Their models are recorded.
+        # IF and WHILE choose their work in each run. The models inside are recorded.
         self._records = not any(operation.is_control_flow for operation in model.operations)
         self._recordings: dict[tuple[object, ...], Recording | None] = {}
         last = {index: at for at, operation in enumerate(model.operations) for index in operation.inputs}
@@ -88,8 +88,8 @@ class CpuProgram:
     ) -> list[Tensor]:
         """The model's outputs.
 
-        `room` is the size in bytes of each output's buffer; None means any size. OUTPUT_INSUFFICIENT_SIZE at the first
-        output that is larger. The second run with inputs of the same types is recorded, and later ones follow it.
+        `room` is the size in bytes of each output's buffer; None means any size. Raises OUTPUT_INSUFFICIENT_SIZE at the
+        first output that is larger. The second run with inputs of the same types is recorded; later ones repeat it.
         """
         limits.check(ResultCode.MISSED_DEADLINE_PERSISTENT)
         return self._run(inputs, room, limits, observer)
@@ -106,13 +106,13 @@ class CpuProgram:
         if recording is not None and recording.lock.acquire(blocking=False):
             try:
                 if not recording.is_complete:
-                    self._recordings[key] = None
+                    del self._recordings[key]  # in case that the run fails
                     results = self._run_each(inputs, room, limits, observer, recording)
                     self._recordings[key] = recording
                     return results
                 if recording.fits(room):
                     return recording.run(inputs, self._watch(limits, observer))
-            except ChangedError:  # the ordinary run reports errors
+            except ChangedError:  # a plain run reports errors
                 self._recordings[key] = None
             finally:
                 recording.lock.release()
@@ -122,7 +122,7 @@ class CpuProgram:
         return results
 
     def _watch(self, limits: RunLimits, observer: OperationObserver | None) -> Watch | None:
-        """What surrounds each operation of a recorded run; None where nothing does."""
+        """A function that runs around each operation of a recorded run; None if nobody observes or limits it."""
         if observer is None and limits.deadline is None and not vlog.shows(vlog.CPUEXE):
             return None
 
@@ -142,7 +142,7 @@ class CpuProgram:
         observer: OperationObserver | None,
         recording: Recording | None = None,
     ) -> list[Tensor]:
-        """Bind, check, size and compute one operation after the other; into `recording` if that is given."""
+        """Run one operation after the other, with all checks. `recording` keeps the work, if it is given."""
         model = self.model
         for kind, value in zip(model.input_types, inputs):
             if value is not None:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 class driver:  # noqa: N801, as a function
-    """Surrounds a call into a device's driver. An exception other than NnapiError counts as the death of the driver, as
-    on Android: DEAD_OBJECT, after which the CPU may step in.
+    """Context manager for a call into a device's driver. An exception other than NnapiError counts as the death of the
+    driver, as on Android: it becomes DEAD_OBJECT, after which the CPU may take over.
     """
 
     __slots__ = ("_call", "_device")

@@ -148,7 +148,7 @@ class Tensor(OperandType):
 
 
 class ChangingTensor(Tensor):
-    """A tensor whose elements may be others each time: what is derived from it is not kept."""
+    """A tensor whose elements change between runs. Nothing that is derived from it is kept."""
 
     __slots__ = ()
 

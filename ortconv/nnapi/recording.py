@@ -1,4 +1,4 @@
-"""Runs of a program that are recorded: calls to numpy over memory that stays, done again for inputs of the same types."""
+"""Recorded runs of a program: calls to numpy over memory that stays, repeated for inputs of the same types."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ortconv.nnapi.running import Admit, OperandValue, is_recordable, rounded_to
 from ortconv.nnapi.validation import LARGEST
 
 Watch = Callable[[ModelOperation, Callable[[], None]], None]
-"""Called with each operation in turn, and with what does its work."""
+"""Called with each operation, and with a function that does its work."""
 
 
 class Recording:
-    """What a program does for inputs of certain types. One run at a time: `lock` is for the caller.
+    """The work of a program for inputs of certain types. Callers hold `lock`, since only one run at a time may use its memory.
 
-    It is made in a run: `begin`, then `operation` for each operation and `forget` for what nobody reads after it, then `end`.
-    With `half`, all float32 numbers are rounded to float16.
+    It is made in a plain run: `begin`; then `operation` for each operation, and `forget` for operands that have no reader
+    left; then `end`. With `half`, all float32 numbers are rounded to float16.
     """
 
     def __init__(self, half: bool) -> None:
@@ -55,8 +55,9 @@ class Recording:
         declared: Sequence[OperandType],
         admit: Admit,
     ) -> list[Tensor]:
-        """`run_operation`, with results in memory that stays. What cannot be recorded runs as a whole in each run, and what
-        only reads constants in none.
+        """The same as `run_operation`, with results in memory that stays.
+
+        An operation that cannot be recorded runs as a whole in each run. One that reads only constants runs only here.
         """
         recorder = self._recorder
         changing = [index for index, one in enumerate(inputs) if isinstance(one, ChangingTensor)]
@@ -80,12 +81,12 @@ class Recording:
         return results
 
     def forget(self, indices: Iterable[int]) -> None:
-        """Use the memory of these operands for others."""
+        """Release the memory of these operands for others."""
         for index in indices:
             self._recorder.forget(index)
 
     def end(self, results: Sequence[Tensor]) -> list[Tensor]:
-        """Copies of the results, as each later run returns them."""
+        """Complete the recording. Returns copies of the results, as later runs do."""
         self._results = list(results)
         self._joined = [call for _, calls in self._steps for call in calls]
         self.is_complete = True
@@ -96,7 +97,7 @@ class Recording:
         return room is None or all(space is None or one.nbytes <= space for one, space in zip(self._results, room))
 
     def run(self, inputs: Sequence[OperandValue], watch: Watch | None) -> list[Tensor]:
-        """The results for other inputs. ChangedError where the recording does not hold, or where an operation fails."""
+        """The results for other inputs. Raises ChangedError if an operation fails, or if a result has another shape."""
         self._enter(inputs)
         with np.errstate(all="ignore"):
             if watch is None:

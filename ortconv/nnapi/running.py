@@ -1,4 +1,4 @@
-"""One operation at a time: its operands bound to its row, its results checked, sized and computed."""
+"""Runs single operations: binds the operands to the operation's row, checks them, and sizes and computes the results."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ortconv.nnapi.operations import row_of
 from ortconv.nnapi.operations.table import Advice, Dims, OperationCall, OperationRow
 
 OperandValue = Tensor | None
-"""None for an omitted operand."""
+"""The value of an operand; None if it is omitted."""
 Admit = Callable[[Sequence[Dims]], None]
-"""Called with the dimensions of all results of an operation; before they are computed, where they can be inferred."""
+"""Called with the dimensions of all results of an operation; before they are computed, if they can be inferred."""
 
 NHWC = (0, 2, 3, 1)
 NCHW = (0, 3, 1, 2)
@@ -33,7 +33,7 @@ def run_operation(
 ) -> list[Tensor]:
     """The results of one operation. `declared` are the types of its outputs in the model.
 
-    A `work` that records needs operands that `is_recordable` allows.
+    `work` may be a recorder if `is_recordable` permits it.
     """
     try:
         with np.errstate(all="ignore"):
@@ -41,12 +41,12 @@ def run_operation(
     except NnapiError as error:
         error.operation = error.operation or operation.code
         raise
-    except (ArithmeticError, IndexError, ValueError) as error:  # what numpy cannot put together
+    except (ArithmeticError, IndexError, ValueError) as error:  # numpy cannot combine the operands
         raise op_failed(f"operands do not fit: {error}", operation=operation.code) from error
 
 
 def is_recordable(operation: ModelOperation, changing: Iterable[int]) -> bool:
-    """Whether an operation does all its work through its call's `work` if no inputs change between runs but these."""
+    """Whether an operation can be recorded if only these inputs, by index, change between runs."""
     recorded = row_of(operation.code).recorded
     return bool(recorded) and all(operation.use.slots[index].name in recorded for index in changing)
 
@@ -88,7 +88,7 @@ def _size_outputs(
     images: Sequence[bool],
     admit: Admit | None,
 ) -> None:
-    """Give the call's outputs the inferred dimensions. NnapiError if they contradict the declared ones."""
+    """Give the call's outputs the inferred dimensions. Raises NnapiError if they contradict the declared ones."""
     shapes = found if isinstance(found, list) else [found]
     stored = [_permuted(dims, NCHW) if image else dims for dims, image in zip(shapes, images)]
     for out, dims in zip(declared, stored):
@@ -99,7 +99,7 @@ def _size_outputs(
 
 
 def _check_quantization(row: OperationRow, call: OperationCall) -> None:
-    """OP_FAILED for scales and zero points that the operation cannot compute with."""
+    """Raise OP_FAILED for scales and zero points that the operation cannot compute with."""
     for check in row.quantization:
         for found in check(call):
             if isinstance(found, str) and not isinstance(found, Advice):
@@ -143,7 +143,7 @@ def _permuted(dims: Dims, order: tuple[int, ...]) -> Dims:
 
 
 def agreed(declared: OperandType, dims: Dims) -> None:
-    """OP_FAILED if dimensions contradict the declared ones."""
+    """Raise OP_FAILED if dimensions contradict the declared ones."""
     known = declared.dims
     if known and known != dims and (len(known) != len(dims) or any(k not in (0, d) for k, d in zip(known, dims))):
         raise op_failed(f"dimensions {list(dims)} do not agree with the declared {list(known)}")

@@ -136,7 +136,7 @@ def tracing() -> Iterator[Trace]:
 
 
 class mark(ContextDecorator):  # noqa: N801, as a function
-    """Marks a block, or the calls of a function, with a layer and phase."""
+    """Context manager or decorator that marks a block, or the calls of a function, with a layer and phase."""
 
     def __init__(self, layer: str, phase: str, name: str) -> None:
         self._place, self._name = (layer, phase), name

@@ -213,7 +213,9 @@ class NnapiProgram:
         self.lowered.model.close()
 
     def _executed(self, inputs: Sequence[Any], rooms: Sequence[tuple[int, ...]]) -> list[Array]:
-        """The outputs of the model, with room for such shapes. OutputTooSmallError where that is not enough."""
+        """The outputs of the model; memory is allocated for outputs of the shapes `rooms`. Raises OutputTooSmallError if it is too
+        small.
+        """
         results = [np.empty(room, kind.type.dtype) for kind, room in zip(self._kinds, rooms, strict=True)]
         with nnapi.Execution(self.compilation) as execution:
             for index, place in enumerate(self._places):

@@ -65,7 +65,7 @@ def filter_scales(filter: OperandType) -> Array:
 
 
 def image(x: Tensor, work: Work = AT_ONCE) -> Array:
-    """The elements of an image as numbers to multiply: floats, less the zero point of a quantized type."""
+    """The elements of an image for multiplication: floats, or integers minus the zero point."""
     if not x.is_quantized:
         return x.array
     numbers = work.empty(x.dims)
@@ -79,7 +79,7 @@ def weights(filter: Tensor) -> Array:
 
 
 def convolved(c: OperationCall, groups: int, order: tuple[int, ...]) -> Array:
-    """The convolution in `groups`. `order` makes the filter one of [out, in, height, width]."""
+    """The convolution in `groups`. `order` permutes the filter to [out, in, height, width]."""
     rows, columns = pads_of(c)
     strides, spacing = (c.stride_h, c.stride_w), dilations(c)
     x = channels_first(image(c.x, c.work))

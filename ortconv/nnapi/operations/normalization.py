@@ -84,8 +84,9 @@ def softmax(c: OperationCall) -> Array:
 
 
 def _quantized_softmax(c: OperationCall, axis: int) -> Array:
-    """In 32-bit fixed point: differences from the largest element with 5 integer bits, the sum of their powers with 12. Its
-    reciprocal is that of a number from 1 to 2, and a shift. Powers that do not fit are 0.
+    """Softmax in 32-bit fixed point. Differences from the largest element have 5 integer bits, the sum of their
+    exponentials 12. The sum is normalized by a shift to a number from 1 to 2 for the reciprocal. Exponentials that do
+    not fit are 0.
     """
     x = c.x.centered
     x = x - x.max(axis=axis, keepdims=True)

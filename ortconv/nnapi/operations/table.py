@@ -176,10 +176,10 @@ class OperationUse:
 class OperationCall:
     """One operation with its operands by the names of their slots: `c.x`, `c.stride_w`, `c.out`.
 
-    Tensors are `Tensor`s, scalars Python numbers, variadic slots lists, omitted operands None, operands left out
-    their defaults. While a model is being built only the types are known: every operand, scalars too, is an
-    OperandType. Outputs are OperandTypes, with the declared dimensions in `infer` and the final ones in `compute`.
-    `work` does the work of a row with `recorded`.
+    Tensors are `Tensor`s, scalars Python numbers, variadic slots lists, omitted operands None, and absent trailing
+    operands their defaults. While a model is being built, only the types are known: every operand, scalars included, is
+    an OperandType. Outputs are OperandTypes, with the declared dimensions in `infer` and the final ones in `compute`.
+    `work` computes in rows with `recorded`.
     """
 
     __slots__ = ("args", "main", "operation", "output_slots", "outputs", "work")
@@ -215,7 +215,7 @@ class OperationCall:
         return self.args.get(name)
 
     def anew(self, function: Callable[[OperationCall], Array]) -> Array:
-        """function(self), where the function does no work of a recording: it is called in each run."""
+        """function(self), with a call that computes at once. A recording calls the function again in each run."""
         plain = OperationCall.__new__(OperationCall)
         for name in self.__slots__:
             setattr(plain, name, getattr(self, name))
@@ -226,11 +226,11 @@ class OperationCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationRow:
-    """One operation. `nchw` names the image tensors: with c.nchw true the CPU device turns them to NHWC and the
-    outputs back, so `infer` and `compute` see NHWC alone. Without `native_half`, float16 tensors come in as float32
-    and results are rounded. `checks` are made when the operation is added to a model, those of `quantization` when the
-    CPU device executes it. `compute` reads the elements of the operands in `recorded` only through the call's `work`, so
-    that a recording holds for other elements, too.
+    """One operation. `nchw` names the image tensors: if c.nchw is true, the CPU device transposes them to NHWC and the
+    outputs back, so `infer` and `compute` see only NHWC. Without `native_half`, float16 tensors are passed as float32,
+    and results are rounded. `checks` run when the operation is added to a model, those of `quantization` when the CPU
+    device executes it. `recorded` names operands whose elements may change between runs of a recording: `compute` reads
+    them only through the call's `work`.
     """
 
     operation: Operation
@@ -273,7 +273,7 @@ class OperationRow:
         outputs: Sequence[OperandType],
         work: Work = AT_ONCE,
     ) -> OperationCall:
-        """A call with values. OP_FAILED if a required operand has none."""
+        """A call with values. Raises OP_FAILED if a required operand has no value."""
         for index, (slot, operand) in enumerate(zip(use.slots, inputs)):
             if operand is None and not slot.may_omit:
                 raise op_failed(f"{slot.name} is omitted", operation=self.operation, operand=index)
