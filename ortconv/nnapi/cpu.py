@@ -105,13 +105,13 @@ class CpuProgram:
         recording = self._recordings.get(key)
         if recording is not None and recording.lock.acquire(blocking=False):
             try:
-                if not recording.is_complete:
-                    del self._recordings[key]  # in case that the run fails
+                if recording.is_complete and recording.fits(room):
+                    return recording.run(inputs, self._watch(limits, observer))
+                # A recording is dropped if its run fails.
+                if not recording.is_complete and self._recordings.pop(key, None) is recording:
                     results = self._run_each(inputs, room, limits, observer, recording)
                     self._recordings[key] = recording
                     return results
-                if recording.fits(room):
-                    return recording.run(inputs, self._watch(limits, observer))
             except ChangedError:  # a plain run reports errors
                 self._recordings[key] = None
             finally:
