@@ -72,9 +72,10 @@ def resize_bilinear(c: OperationCall) -> Array:
     """A few rows at a time: what lies between them and the result stays in the cache."""
     rows, columns = neighbors(c, 1), neighbors(c, 2)
     y = c.work.empty(c.out.dims)
-    height = c.out.dims[1]
+    batch, height, width, depth = c.out.dims
+    in_rows = y.reshape(batch, height, width * depth)
     for part in spans(height, rows_per_tile(height, 4 * y.nbytes // height)):
-        c.work.do(_blend, c.x.array, tuple(one[part] for one in rows), columns, y[:, part])
+        c.work.do(_blend, c.x.array, tuple(one[part] for one in rows), columns, in_rows[:, part])
     if c.x.is_quantized:
         c.work.do(np.add, y, np.float32(0.5), y)
         c.work.do(np.floor, y, y)
@@ -82,12 +83,13 @@ def resize_bilinear(c: OperationCall) -> Array:
 
 
 def _blend(x: Array, rows: tuple[Array, ...], columns: tuple[Array, ...], out: Array) -> None:
+    """Write rows of pixels to `out`. Pixels of few channels are not multiplied one by one, but a row at a time."""
     (top, bottom, down), (left, right, across) = rows, columns
-    down, across = down[:, None, None], across[:, None]
+    down, across = down[:, None, None], np.repeat(across, x.shape[3])
     upper, lower = x[:, top] * (1 - down), x[:, bottom] * down
-    np.multiply(upper[:, :, left], 1 - across, out=out)
-    for part, columns_of, share in ((lower, left, 1 - across), (upper, right, across), (lower, right, across)):
-        out += part[:, :, columns_of] * share
+    np.multiply(upper[:, :, left].reshape(out.shape), 1 - across, out=out)
+    for part, places, share in ((lower, left, 1 - across), (upper, right, across), (lower, right, across)):
+        out += part[:, :, places].reshape(out.shape) * share
 
 
 @operation(
