@@ -119,14 +119,13 @@ def _fuse_code(activation: int) -> FuseCode:
         raise op_failed(f"{activation} is no fused activation") from None
 
 
-def activate(x: Array, activation: int, work: Work = AT_ONCE, out: Array | None = None) -> Array:
-    """Apply a fused activation to real numbers, in place unless there is another `out`."""
+def activate(x: Array, activation: int, work: Work = AT_ONCE) -> Array:
+    """Apply a fused activation to real numbers, in place."""
     code = _fuse_code(activation)
-    out = x if out is None else out
     if code is not FuseCode.NONE:
         low, high = (np.asarray(limit, x.dtype) for limit in _CLAMP[code])
-        work.do(clip_to, x, low, high, out)
-    return out
+        work.do(clip_to, x, low, high, x)
+    return x
 
 
 def activation_limits(activation: int, out: OperandType) -> tuple[int, int]:

@@ -182,7 +182,7 @@ def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Functio
 
 
 def by_shape(bound: Callable[..., Function]) -> Function:
-    """A function of x, and of more that is not recorded, that calls `bound(x.shape, ...)(x)`."""
+    """A function of x that calls `bound(x.shape)(x)`. Further operands are passed to `bound`."""
     return recordable(lambda work, x, *more: work.call(bound(x.shape, *more), x))
 
 

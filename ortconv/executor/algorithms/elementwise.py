@@ -29,9 +29,9 @@ def of_ufunc(function: Function) -> Function:
 
 
 def choice(work: Work, mask: Array, x: Array, y: Array) -> Array:
-    """Elements of x where the mask is true, and of y elsewhere. Types of up to 8 bytes.
+    """Elements of x if the mask is true, else of y. Their type has at most 8 bytes.
 
-    It combines their bits: np.where branches for each element, and the processor cannot foresee where to.
+    The bits are combined, since np.where has a branch for each element, which processors often predict wrongly.
     """
     bits = np.dtype(f"i{x.itemsize}")
     shape = np.broadcast_shapes(mask.shape, x.shape, y.shape)

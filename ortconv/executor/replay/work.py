@@ -161,12 +161,13 @@ def copy_pixels(work: Work, x: Array, out: Array) -> None:
 
 
 _WIDE, _LARGE = 32, 1 << 11
-"""Channels and pixels of an image from which on to gather each channel as a whole evicts the pixels from the cache."""
+"""The least channels and pixels of an image that is copied in parts. Reading it once for each channel would miss the cache."""
 _TOGETHER = 1 << 7
+"""Pixels that are copied at a time, in whole rows."""
 
 
 def _copy_channels(x: Array, out: Array) -> None:
-    """(N, C, H, W) with channels-last memory to channels-first memory, some pixels at a time."""
+    """Copy (N, C, H, W) from channels-last to channels-first memory, a few rows at a time."""
     rows = max(1, _TOGETHER // x.shape[3])
     for start in range(0, x.shape[2], rows):
         part = slice(start, start + rows)

@@ -69,7 +69,7 @@ def neighbors(c: OperationCall, axis: int) -> tuple[Array, Array, Array]:
     recorded=("x",),
 )  # fmt: skip
 def resize_bilinear(c: OperationCall) -> Array:
-    """A few rows at a time: what lies between them and the result stays in the cache."""
+    """Computed a few rows at a time, so that intermediate results stay in the cache."""
     rows, columns = neighbors(c, 1), neighbors(c, 2)
     y = c.work.empty(c.out.dims)
     batch, height, width, depth = c.out.dims
@@ -83,7 +83,7 @@ def resize_bilinear(c: OperationCall) -> Array:
 
 
 def _blend(x: Array, rows: tuple[Array, ...], columns: tuple[Array, ...], out: Array) -> None:
-    """Write rows of pixels to `out`. Pixels of few channels are not multiplied one by one, but a row at a time."""
+    """Write rows to `out`, [batch, rows, width * depth]: numpy multiplies long rows faster than pixels of few channels."""
     (top, bottom, down), (left, right, across) = rows, columns
     down, across = down[:, None, None], np.repeat(across, x.shape[3])
     upper, lower = x[:, top] * (1 - down), x[:, bottom] * down

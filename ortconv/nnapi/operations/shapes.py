@@ -33,14 +33,14 @@ def broadcast_ab(c: OperationCall) -> Dims:
 
 
 def elementwise(c: OperationCall, function: Callable[..., object], *operands: Array) -> Array:
-    """A ufunc of operands in the type of the first one, with the dimensions of the output."""
+    """A ufunc of operands. The result has the type of the first one and the dimensions of the output."""
     y = c.work.empty(c.out.dims, operands[0].dtype)
     c.work.do(partial(function, out=y), *operands)
     return y
 
 
 def taken(work: Work, x: Array, places: Array, axis: int) -> Array:
-    """Elements at places along an axis, none of which is outside."""
+    """The elements at `places` of an axis, all of which must exist."""
     y = work.empty((*x.shape[:axis], len(places), *x.shape[axis + 1 :]), x.dtype)
     work.do(np.take, x, places, axis, y, "clip")
     return y

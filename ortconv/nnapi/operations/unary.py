@@ -58,7 +58,7 @@ RELUS = (("RELU", FuseCode.RELU), ("RELU1", FuseCode.RELU1), ("RELU6", FuseCode.
 
 def _limited(c: OperationCall, code: FuseCode) -> Array:
     if not c.out.is_quantized:
-        return activate(c.x.array, code, c.work, c.work.empty(c.x.dims, c.x.array.dtype))
+        return activate(c.work.copied(c.x.array), code, c.work)
     low, high = map(c.out.type.dtype.type, activation_limits(code, c.out))
     return elementwise(c, np.clip, c.x.array, low, high)
 
@@ -131,7 +131,7 @@ def hard_swish(c: OperationCall) -> Array:
 
 
 def tabulated(c: OperationCall, function: Callable[[Tensor], Array]) -> Array:
-    """A function of the elements of x, computed once for each that there can be."""
+    """An elementwise function of x. For 8-bit types it is computed once for each possible element."""
     return c.work.call(partial(by_table, c.x, function))
 
 
