@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ortconv.executor.replay.numerics import clip_to
+from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import FuseCode
 from ortconv.nnapi.errors import op_failed
@@ -117,13 +119,13 @@ def _fuse_code(activation: int) -> FuseCode:
         raise op_failed(f"{activation} is no fused activation") from None
 
 
-def activate(x: Array, activation: int, out: Array | None = None) -> Array:
-    """Apply a fused activation to real numbers; into `out` if it is given, which may be `x`."""
+def activate(x: Array, activation: int, work: Work = AT_ONCE) -> Array:
+    """Apply a fused activation to real numbers, in place."""
     code = _fuse_code(activation)
-    if code is FuseCode.NONE:
-        return x
-    low, high = (np.asarray(limit, x.dtype) for limit in _CLAMP[code])
-    return np.clip(x, low, high) if out is None else np.clip(x, low, high, out=out)
+    if code is not FuseCode.NONE:
+        low, high = (np.asarray(limit, x.dtype) for limit in _CLAMP[code])
+        work.do(clip_to, x, low, high, x)
+    return x
 
 
 def activation_limits(activation: int, out: OperandType) -> tuple[int, int]:
@@ -138,7 +140,12 @@ def activation_limits(activation: int, out: OperandType) -> tuple[int, int]:
 
 
 def requantize(
-    acc: Array, real: float | Array, out: OperandType, activation: int = 0, bias: Array | None = None
+    acc: Array,
+    real: float | Array,
+    out: OperandType,
+    activation: int = 0,
+    bias: Array | None = None,
+    work: Work = AT_ONCE,
 ) -> Array:
     """Integers times `real`, plus the zero point, clamped to the limits of the activation and the type.
 
@@ -146,24 +153,28 @@ def requantize(
     """
     m, shift = fixed_point(real)
     low, high = activation_limits(activation, out)
-    result = np.empty(acc.shape, out.type.dtype)
+    result = work.empty(acc.shape, out.type.dtype)
     per_channel = bias is not None or m.ndim > 0
     width = acc.shape[-1] if per_channel else 1
-    together = _rows_together(acc.size // max(1, width), width) if per_channel else 1
+    together = rows_together(acc.size // max(1, width), width) if per_channel else 1
     m, shift = (np.tile(one, together) if one.ndim else one for one in (m, shift))
     added = np.zeros(()) if bias is None else np.tile(bias, together)
     width *= together
-    sums, results = (x.reshape(acc.size // max(1, width), width) for x in (acc, result))
+    sums, results = (work.reshaped(x, (acc.size // max(1, width), width)) for x in (acc, result))
     step = max(1, BLOCK // max(1, width))
     for row in range(0, len(sums), step):
-        y = _rescaled(sums[row : row + step], added, m, shift, out.zero_point)
-        np.clip(y, low, high, out=results[row : row + step], casting="unsafe")
+        part = slice(row, row + step)
+        work.do(_rescale, sums[part], added, m, shift, out.zero_point, low, high, results[part])
     return result
 
 
-def _rows_together(rows: int, width: int) -> int:
+def rows_together(rows: int, width: int) -> int:
     """Number of rows to treat as one, a divisor of `rows`, so that numpy's innermost loop is long."""
     return next(n for n in range(max(1, LONG_RUN // max(1, width)), 0, -1) if rows % n == 0)
+
+
+def _rescale(acc: Array, bias: Array, m: Array, shift: Array, zero_point: int, low: int, high: int, out: Array) -> None:
+    np.clip(_rescaled(acc, bias, m, shift, zero_point), low, high, out=out, casting="unsafe")
 
 
 def _rescaled(acc: Array, bias: Array, m: Array, shift: Array, zero_point: int) -> Array:

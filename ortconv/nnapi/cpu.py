@@ -9,26 +9,23 @@ from functools import partial
 
 import numpy as np
 
-from ortconv.ir.tensor import Array
+from ortconv.executor.replay.work import ChangedError
 from ortconv.nnapi import vlog
-from ortconv.nnapi.codes import Operand, Operation, ResultCode
+from ortconv.nnapi.codes import Operation, ResultCode
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, op_failed
 from ortconv.nnapi.extension import Attributes
 from ortconv.nnapi.model import Model, ModelOperation
 from ortconv.nnapi.operand import Lifetime, OperandType, Tensor
-from ortconv.nnapi.operations import row_of
-from ortconv.nnapi.operations.table import Advice, Dims, OperationCall, OperationRow
+from ortconv.nnapi.operations.table import Dims
+from ortconv.nnapi.recording import Recording, Watch
+from ortconv.nnapi.running import Admit, OperandValue, agreed, rounded_to_half, run_operation
 from ortconv.nnapi.validation import LARGEST
 
-OperandValue = Tensor | None
-"""The value of an operand; None if it is omitted."""
 KnownTypes = Mapping[int, OperandType | None]
 """Operands of a model by index: their values, or their types with final dimensions."""
-Admit = Callable[[Sequence[Dims]], None]
-"""Called with the dimensions of all results of an operation; before they are computed, if they can be inferred."""
 
-NHWC = (0, 2, 3, 1)
-NCHW = (0, 3, 1, 2)
+MOST_RECORDINGS = 2
+"""For how many combinations of input types a program is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +69,9 @@ class CpuProgram:
             elif operand.model is not None:
                 self.constants[index] = Tensor(operand.kind, np.zeros(0, np.uint8))
                 self.programs[index] = CpuProgram(operand.model, half)
+        # IF and WHILE choose their work in each run. The models inside are recorded.
+        self._records = not any(operation.is_control_flow for operation in model.operations)
+        self._recordings: dict[tuple[object, ...], Recording | None] = {}
         last = {index: at for at, operation in enumerate(model.operations) for index in operation.inputs}
         kept = {*model.inputs, *model.outputs, *self.constants}
         self.freed: list[list[int]] = [[] for _ in model.operations]
@@ -89,7 +89,7 @@ class CpuProgram:
         """The model's outputs.
 
         `room` is the size in bytes of each output's buffer; None means any size. Raises OUTPUT_INSUFFICIENT_SIZE at the
-        first output that is larger.
+        first output that is larger. The second run with inputs of the same types is recorded; later ones repeat it.
         """
         limits.check(ResultCode.MISSED_DEADLINE_PERSISTENT)
         return self._run(inputs, room, limits, observer)
@@ -101,26 +101,76 @@ class CpuProgram:
         limits: RunLimits,
         observer: OperationObserver | None,
     ) -> list[Tensor]:
+        key = tuple([None if one is None else one.key for one in inputs])
+        recording = self._recordings.get(key)
+        if recording is not None and recording.lock.acquire(blocking=False):
+            try:
+                if recording.is_complete and recording.fits(room):
+                    return recording.run(inputs, self._watch(limits, observer))
+                # A recording is dropped if its run fails.
+                if not recording.is_complete and self._recordings.pop(key, None) is recording:
+                    results = self._run_each(inputs, room, limits, observer, recording)
+                    self._recordings[key] = recording
+                    return results
+            except ChangedError:  # a plain run reports errors
+                self._recordings[key] = None
+            finally:
+                recording.lock.release()
+        results = self._run_each(inputs, room, limits, observer)
+        if self._records and key not in self._recordings and len(self._recordings) < MOST_RECORDINGS:
+            self._recordings[key] = Recording(self.half)
+        return results
+
+    def _watch(self, limits: RunLimits, observer: OperationObserver | None) -> Watch | None:
+        """A function that runs around each operation of a recorded run; None if nobody observes or limits it."""
+        if observer is None and limits.deadline is None and not vlog.shows(vlog.CPUEXE):
+            return None
+
+        def watch(operation: ModelOperation, work: Callable[[], None]) -> None:
+            start = _begin(operation, limits)
+            work()
+            if observer is not None:
+                observer(self.model, operation, time.perf_counter() - start)
+
+        return watch
+
+    def _run_each(
+        self,
+        inputs: Sequence[OperandValue],
+        room: Sequence[int | None] | None,
+        limits: RunLimits,
+        observer: OperationObserver | None,
+        recording: Recording | None = None,
+    ) -> list[Tensor]:
+        """Run one operation after the other, with all checks. `recording` keeps the work, if it is given."""
         model = self.model
         for kind, value in zip(model.input_types, inputs):
             if value is not None:
                 agreed(kind, value.dims)
-        values: dict[int, OperandValue] = {**self.constants, **dict(zip(model.inputs, map(self._rounded, inputs)))}
+        given = list(map(self._rounded, inputs)) if recording is None else recording.begin(model.inputs, inputs)
+        values: dict[int, OperandValue] = {**self.constants, **dict(zip(model.inputs, given))}
         places = {} if room is None else dict(zip(model.outputs, room))
         for operation, freed in zip(model.operations, self.freed):
-            limits.check(ResultCode.MISSED_DEADLINE_TRANSIENT)
-            vlog.message(vlog.CPUEXE, "CpuExecutor", "CpuExecutor::executeOperation({})", operation.code.name)
-            start = time.perf_counter()
+            start = _begin(operation, limits)
             admit = partial(self._admit, operation, values, places)
-            given = [values[index] for index in operation.inputs]
-            room_here = [places.get(index) for index in operation.outputs]
-            results = self._results(operation, given, admit, room_here, limits, observer)
+            operands = [values[index] for index in operation.inputs]
+            results: Sequence[OperandValue]
+            if operation.is_control_flow:
+                room_here = [places.get(index) for index in operation.outputs]
+                results = self._branch(operation, operands, admit, room_here, limits, observer)
+            else:
+                declared = [model.operands[index].kind for index in operation.outputs]
+                execute = run_operation if recording is None else recording.operation
+                results = execute(operation, operands, declared, admit)
             if observer is not None:
                 observer(model, operation, time.perf_counter() - start)
-            values.update(zip(operation.outputs, map(self._rounded, results)))
+            values.update(zip(operation.outputs, results if recording else map(self._rounded, results)))
             for index in freed:
                 del values[index]
-        return [_known(values[index]) for index in model.outputs]
+            if recording is not None:
+                recording.forget(freed)
+        outputs = [_known(values[index]) for index in model.outputs]
+        return outputs if recording is None else recording.end(outputs)
 
     def _admit(
         self, operation: ModelOperation, values: KnownTypes, places: dict[int, int | None], shapes: Sequence[Dims]
@@ -149,7 +199,7 @@ class CpuProgram:
             shapes.append((dims, value is None or capacity is None or value.nbytes <= capacity))
         return shapes
 
-    def _results(
+    def _branch(
         self,
         operation: ModelOperation,
         inputs: list[OperandValue],
@@ -158,15 +208,13 @@ class CpuProgram:
         limits: RunLimits,
         observer: OperationObserver | None,
     ) -> Sequence[Tensor]:
-        declared = [self.model.operands[index].kind for index in operation.outputs]
-        if not operation.is_control_flow:
-            return run_operation(operation, inputs, declared, admit)
+        """The results of IF or WHILE."""
         if operation.code is Operation.IF:
             results = self._run_if(operation, inputs, admit, room, limits, observer)
         else:
             results = self._run_while(operation, inputs, limits, observer)
-        for kind, result in zip(declared, results):
-            agreed(kind, result.dims)
+        for index, result in zip(operation.outputs, results):
+            agreed(self.model.operands[index].kind, result.dims)
         admit([result.dims for result in results])
         return results
 
@@ -203,10 +251,14 @@ class CpuProgram:
         return [_known(value) for value in state[: len(operation.outputs)]]
 
     def _rounded(self, value: OperandValue) -> OperandValue:
-        if not self.half or value is None or value.array.dtype != np.float32:
-            return value
-        with np.errstate(over="ignore"):
-            return Tensor(value, value.array.astype(np.float16).astype(np.float32))
+        return value if value is None or not self.half else rounded_to_half(value)
+
+
+def _begin(operation: ModelOperation, limits: RunLimits) -> float:
+    """Before an operation: its deadline and its message. When it starts, by the clock of time.perf_counter."""
+    limits.check(ResultCode.MISSED_DEADLINE_TRANSIENT)
+    vlog.message(vlog.CPUEXE, "CpuExecutor", "CpuExecutor::executeOperation({})", operation.code.name)
+    return time.perf_counter()
 
 
 def _known(value: OperandValue) -> Tensor:
@@ -226,103 +278,3 @@ def check_loop(end: float) -> None:
     """Raise MISSED_DEADLINE_TRANSIENT if a WHILE runs beyond `end`."""
     if time.monotonic() >= end:
         raise NnapiError(ResultCode.MISSED_DEADLINE_TRANSIENT, "the loop timeout is past", operation=Operation.WHILE)
-
-
-def run_operation(
-    operation: ModelOperation,
-    inputs: Sequence[OperandValue],
-    declared: Sequence[OperandType],
-    admit: Admit | None = None,
-) -> list[Tensor]:
-    """The results of one operation. `declared` are the types of its outputs in the model."""
-    try:
-        with np.errstate(all="ignore"):
-            return _run_row(row_of(operation.code), operation, inputs, declared, admit)
-    except NnapiError as error:
-        error.operation = error.operation or operation.code
-        raise
-    except (ArithmeticError, IndexError, ValueError) as error:  # numpy cannot combine the operands
-        raise op_failed(f"operands do not fit: {error}", operation=operation.code) from error
-
-
-def _size_outputs(
-    found: Dims | list[Dims],
-    call: OperationCall,
-    declared: Sequence[OperandType],
-    images: Sequence[bool],
-    admit: Admit | None,
-) -> None:
-    """Give the call's outputs the inferred dimensions. Raises NnapiError if they contradict the declared ones."""
-    shapes = found if isinstance(found, list) else [found]
-    stored = [_permuted(dims, NCHW) if image else dims for dims, image in zip(shapes, images)]
-    for out, dims in zip(declared, stored):
-        agreed(out, dims)
-    if admit is not None:
-        admit(stored)
-    call.set_outputs([out.with_dims(dims) for out, dims in zip(declared, shapes)])
-
-
-def _run_row(
-    row: OperationRow,
-    operation: ModelOperation,
-    inputs: Sequence[OperandValue],
-    declared: Sequence[OperandType],
-    admit: Admit | None,
-) -> list[Tensor]:
-    if row.compute is None:
-        raise op_failed(f"{row.operation.name} is not an operation of the CPU")
-    if not row.zero_sized and any(one is not None and one.type.is_tensor and one.size == 0 for one in inputs):
-        raise op_failed("takes no tensor without elements")
-    call = row.bind(operation.use, [one if row.native_half else _widen(one) for one in inputs], declared)
-    _check_quantization(row, call)
-    turned = row.nchw if row.nchw and call.get("nchw") else ()
-    for name in turned:
-        if isinstance(call.args[name], Tensor):
-            call.args[name] = _to_nhwc(call.args[name])
-    images = [slot.name in turned for slot in call.output_slots]
-    if row.infer is not None:
-        _size_outputs(row.infer(call), call, declared, images, admit)
-    results = row.compute(call)
-    arrays: Sequence[Array] = [results] if isinstance(results, np.ndarray) else results
-    finished = [_finished(out, array, image) for out, array, image in zip(declared, arrays, images)]
-    if row.infer is None and admit is not None:
-        admit([result.dims for result in finished])
-    return finished
-
-
-def _check_quantization(row: OperationRow, call: OperationCall) -> None:
-    """Raise OP_FAILED for scales and zero points that the operation cannot compute with."""
-    for check in row.quantization:
-        for found in check(call):
-            if isinstance(found, str) and not isinstance(found, Advice):
-                raise op_failed(found)
-
-
-def _widen(value: OperandValue) -> OperandValue:
-    """The value, with a float16 tensor's elements as float32."""
-    if value is not None and value.type is Operand.TENSOR_FLOAT16:
-        return Tensor(value, value.array.astype(np.float32))
-    return value
-
-
-def _to_nhwc(x: Tensor) -> Tensor:
-    if x.rank != 4:
-        raise op_failed(f"an NCHW image has rank 4, not {x.rank}")
-    return Tensor(x, x.array.transpose(NHWC))
-
-
-def _permuted(dims: Dims, order: tuple[int, ...]) -> Dims:
-    return tuple(dims[axis] for axis in order)
-
-
-def agreed(declared: OperandType, dims: Dims) -> None:
-    """Raise OP_FAILED if dimensions contradict the declared ones."""
-    known = declared.dims
-    if known and known != dims and (len(known) != len(dims) or any(k not in (0, d) for k, d in zip(known, dims))):
-        raise op_failed(f"dimensions {list(dims)} do not agree with the declared {list(known)}")
-
-
-def _finished(declared: OperandType, array: Array, image: bool) -> Tensor:
-    array = array.transpose(NCHW) if image else array
-    agreed(declared, array.shape)
-    return Tensor(declared, np.asarray(array, declared.type.dtype, order="C"))

@@ -44,7 +44,7 @@ checks it against conformance records. `examples/nnapi_device` is a complete pac
 
 from ortconv.nnapi.caching import CacheFiles
 from ortconv.nnapi.codes import DeviceType, FeatureLevel, Operand, Operation, Preference, Priority, ResultCode
-from ortconv.nnapi.cpu import CpuProgram, OperandValue, RunLimits
+from ortconv.nnapi.cpu import CpuProgram, RunLimits
 from ortconv.nnapi.device import (
     MAX_CACHE_FILES,
     Capabilities,
@@ -58,6 +58,7 @@ from ortconv.nnapi.errors import NnapiError, OutputTooSmallError
 from ortconv.nnapi.extension import Attributes, Extension, ExtensionOperand, code_of
 from ortconv.nnapi.model import Model, ModelOperand, ModelOperation
 from ortconv.nnapi.operand import ChannelQuant, Lifetime, OperandType, Tensor
+from ortconv.nnapi.running import OperandValue
 
 __all__ = [
     "MAX_CACHE_FILES", "Attributes", "CacheFiles", "Capabilities", "ChannelQuant", "CpuProgram", "Device", "DeviceType",

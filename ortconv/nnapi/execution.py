@@ -15,7 +15,7 @@ from ortconv.nnapi import vlog
 from ortconv.nnapi.arguments import Nanoseconds, Values, elements
 from ortconv.nnapi.codes import DurationCode, ResultCode
 from ortconv.nnapi.compilation import Compilation
-from ortconv.nnapi.cpu import OperandValue, RunLimits
+from ortconv.nnapi.cpu import RunLimits
 from ortconv.nnapi.device import Timing
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, bad_data, bad_state, op_failed
 from ortconv.nnapi.event import Event, Fence
@@ -24,6 +24,7 @@ from ortconv.nnapi.handle import Handle, api
 from ortconv.nnapi.memory import DeviceMemory, ImageMemory, Memory
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.plan import FullFallbackError, Request
+from ortconv.nnapi.running import OperandValue
 from ortconv.nnapi.timing import mark
 from ortconv.nnapi.validation import compatible, refined
 

@@ -147,6 +147,15 @@ class Tensor(OperandType):
         return self.array.astype(np.int32) - np.int32(self.zero_point)
 
 
+class ChangingTensor(Tensor):
+    """A tensor whose elements change between runs. Nothing that is derived from it is kept."""
+
+    __slots__ = ()
+
+    def derived(self, make: Callable[..., T], *arguments: object) -> T:
+        return make(self, *arguments)
+
+
 class Lifetime(Enum):
     """The role of an operand in its model."""
 

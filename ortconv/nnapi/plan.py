@@ -12,13 +12,14 @@ import numpy as np
 
 from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import ResultCode
-from ortconv.nnapi.cpu import CpuProgram, OperandValue, RunLimits, check_loop, truth
+from ortconv.nnapi.cpu import CpuProgram, RunLimits, check_loop, truth
 from ortconv.nnapi.device import Device, PreparedModel, Timing
 from ortconv.nnapi.driver_guard import driver
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, op_failed
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.operand import CONSTANT, Lifetime, Tensor
 from ortconv.nnapi.partitioning import IfStep, ModelStep, PartitionSteps, SourceOperand, WhileStep, described
+from ortconv.nnapi.running import OperandValue
 from ortconv.nnapi.timing import mark
 
 DEADLINES = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PERSISTENT)

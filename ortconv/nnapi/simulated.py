@@ -53,7 +53,7 @@ from ortconv.errors import UsageError
 from ortconv.nnapi import caching
 from ortconv.nnapi.caching import CacheFiles
 from ortconv.nnapi.codes import DeviceType, FeatureLevel, Operand, Operation, ResultCode
-from ortconv.nnapi.cpu import CpuProgram, OperandValue, RunLimits
+from ortconv.nnapi.cpu import CpuProgram, RunLimits
 from ortconv.nnapi.device import (
     CPU_PERFORMANCE,
     MAX_CACHE_FILES,
@@ -67,6 +67,7 @@ from ortconv.nnapi.device import (
 from ortconv.nnapi.errors import NnapiError
 from ortconv.nnapi.model import Model, ModelOperation
 from ortconv.nnapi.operand import OperandType, Tensor
+from ortconv.nnapi.running import OperandValue
 
 KEYS: dict[str, frozenset[str] | None] = {
     "accept": frozenset({"operations", "types", "refuse"}),

@@ -17,10 +17,10 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ContextDecorator, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
 from ortconv.files import write_text
 
@@ -135,22 +135,30 @@ def tracing() -> Iterator[Trace]:
         _current = before
 
 
-@contextmanager
-def mark(layer: str, phase: str, name: str) -> Iterator[None]:
-    """Context manager that marks a block with a layer and phase."""
-    trace = _current
-    if trace is None:
-        yield
-        return
-    around: tuple[tuple[str, str], ...] = getattr(trace.local, "around", ())
-    trace.local.around = (*around, (layer, phase))
-    start = time.perf_counter()
-    try:
-        yield
-    finally:
-        end = time.perf_counter()
-        trace.local.around = around
-        trace.spans.append(Span(layer, phase, name, threading.get_native_id(), start, end, around))
+class mark(ContextDecorator):  # noqa: N801, as a function
+    """Context manager or decorator that marks a block, or the calls of a function, with a layer and phase."""
+
+    def __init__(self, layer: str, phase: str, name: str) -> None:
+        self._place, self._name = (layer, phase), name
+        self._trace: Trace | None = None
+
+    def _recreate_cm(self) -> Self:
+        """For each call of a function, as several threads may call it."""
+        return type(self)(*self._place, self._name)
+
+    def __enter__(self) -> None:
+        self._trace = trace = _current
+        if trace is not None:
+            self._around: tuple[tuple[str, str], ...] = getattr(trace.local, "around", ())
+            trace.local.around = (*self._around, self._place)
+            self._start = time.perf_counter()
+
+    def __exit__(self, *exception: object) -> None:
+        trace = self._trace
+        if trace is not None:
+            end, thread = time.perf_counter(), threading.get_native_id()
+            trace.local.around = self._around
+            trace.spans.append(Span(*self._place, self._name, thread, self._start, end, self._around))
 
 
 def timed(phase: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -171,6 +179,7 @@ def timed(phase: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorate
 
 
+@functools.cache
 def ndk_name(qualified: str) -> str:
     """The name in the NDK: Execution.set_input -> ANeuralNetworksExecution_setInput"""
     owner, _, method = qualified.rpartition(".")

@@ -38,8 +38,13 @@ def select(flags: str) -> None:
 
 def message(flag: str, source: str, text: str, *values: object) -> None:
     """Log a message if its flag is on."""
-    if flag in _selected.get():
+    if shows(flag):
         info(source, text, *values)
+
+
+def shows(flag: str) -> bool:
+    """Whether a flag is on."""
+    return flag in _selected.get()
 
 
 def info(source: str, text: str, *values: object) -> None:

@@ -23,8 +23,9 @@ from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, NnapiProgram
 from ortconv.backends.nnapi.lower import Lowered
 from ortconv.nnapi import Operation
 from ortconv.nnapi.arithmetic import quantize_multiplier
-from ortconv.nnapi.cpu import CpuProgram, run_operation
+from ortconv.nnapi.cpu import CpuProgram
 from ortconv.nnapi.operand import Tensor
+from ortconv.nnapi.running import run_operation
 from ortconv.runtime.session import Session
 
 SLACK = 2.0**-12

@@ -6,10 +6,10 @@ import numpy as np
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import FeatureLevel, Operand, Operation
-from ortconv.nnapi.cpu import run_operation
 from ortconv.nnapi.model import ModelOperation
 from ortconv.nnapi.operand import ChannelQuant, OperandType, Tensor
 from ortconv.nnapi.operations import row_of
+from ortconv.nnapi.running import run_operation
 
 F, H, I = Operand.TENSOR_FLOAT32, Operand.TENSOR_FLOAT16, Operand.TENSOR_INT32  # noqa: E741
 Q, S = Operand.TENSOR_QUANT8_ASYMM, Operand.TENSOR_QUANT8_ASYMM_SIGNED

@@ -179,6 +179,8 @@ class NnapiProgram:
         self.lowered = lowered
         self.compilation = compilation
         self._places = [region.inputs.index(value) for value in lowered.inputs]
+        self._kinds = lowered.model.output_types
+        self._rooms = [_room(kind) for kind in self._kinds]
         self._burst = nnapi.Burst(compilation) if burst else None
         self._lock = threading.Lock()
         self.executions = 0
@@ -189,7 +191,7 @@ class NnapiProgram:
 
         Raises BackendError if the execution fails.
         """
-        rooms = [_room(kind) for kind in self.lowered.model.output_types]
+        rooms = self._rooms
         while True:
             try:
                 results = self._executed(inputs, rooms)
@@ -214,8 +216,7 @@ class NnapiProgram:
         """The outputs of the model; memory is allocated for outputs of the shapes `rooms`. Raises OutputTooSmallError if it is too
         small.
         """
-        kinds = self.lowered.model.output_types
-        results = [np.empty(room, kind.type.dtype) for kind, room in zip(kinds, rooms, strict=True)]
+        results = [np.empty(room, kind.type.dtype) for kind, room in zip(self._kinds, rooms, strict=True)]
         with nnapi.Execution(self.compilation) as execution:
             for index, place in enumerate(self._places):
                 execution.set_input(index, np.ascontiguousarray(inputs[place]))

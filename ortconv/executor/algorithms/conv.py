@@ -24,7 +24,7 @@ from ortconv.executor.algorithms.sliding_window import (
     pad_channels_last,
 )
 from ortconv.executor.replay.memory import once
-from ortconv.executor.replay.work import Finish, Function, Work, recordable
+from ortconv.executor.replay.work import AT_ONCE, Finish, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 EXACT_SUM = float(1 << 24)
@@ -159,7 +159,10 @@ def _tap_by_tap(weights: Array, w: Window, x: Array, out: Array | None = None) -
 
 
 def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Function:
-    """The function of x that convolves with constant weights, without bias. The caller may overwrite its results."""
+    """The function of x that convolves with constant weights, without bias. The caller may overwrite its results.
+
+    A second operand may be a `Finish` for them.
+    """
     laid_out = once(filters, weights, group)
     placement = {key: geometry[key] for key in ("strides", "dilations", "pads", "auto_pad") if key in geometry}
     steps = {*geometry.get("strides", ()), *geometry.get("dilations", ())}
@@ -168,19 +171,19 @@ def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Functio
     _, channels, *size = weights.shape
 
     @lru_cache(maxsize=16)
-    def bound(shape: tuple[int, ...]) -> Function:
+    def bound(shape: tuple[int, ...], finish: Finish | None = None) -> Function:
         w = convolution_window(shape[2:], size, **placement)
-        direct = cache(lambda: convolver(laid_out(), w, shape[1]))
         if tiled is None or shape[1] != channels or not winograd.suits_window(w):
-            return direct()
-        return winograd.convolver(tiled, w, direct)
+            return convolver(laid_out(), w, shape[1], finish)
+        whole = winograd.convolver(tiled, w, cache(lambda: convolver(laid_out(), w, shape[1])))
+        return whole if finish is None else _finished(whole, finish)
 
     return by_shape(bound)
 
 
-def by_shape(bound: Callable[[tuple[int, ...]], Function]) -> Function:
-    """A function of x that calls `bound(x.shape)(x)`."""
-    return recordable(lambda work, x: work.call(bound(x.shape), x))
+def by_shape(bound: Callable[..., Function]) -> Function:
+    """A function of x that calls `bound(x.shape)(x)`. Further operands are passed to `bound`."""
+    return recordable(lambda work, x, *more: work.call(bound(x.shape, *more), x))
 
 
 class IntegerFilters(NamedTuple):
@@ -192,14 +195,23 @@ class IntegerFilters(NamedTuple):
     reach: float
     """No sum is further from zero than this."""
 
-    def convolve(self, x: Array, w: Window) -> Array:
+    def convolve(self, x: Array, w: Window, work: Work = AT_ONCE) -> Array:
         """Centered integer-valued float32 input to exact sums, as float32 where that holds them and as int32 where not."""
-        sums = [
-            convolve(x[:, channels].astype(part.matrix.dtype, copy=False), part, w) for channels, part in self.parts
-        ]
-        if len(sums) == 1 and sums[0].dtype == np.float32:
-            return sums[0]
-        return np.asarray(sum(y.astype(np.int32) for y in sums))
+        total: Array | None = None
+        for channels, part in self.parts:
+            given = x[:, channels]
+            if part.matrix.dtype != x.dtype:
+                given, narrow = work.like(given, part.matrix.dtype), given
+                work.do(np.copyto, given, narrow)
+            y: Array = work.call(convolver(part, w, given.shape[1]), given)
+            if len(self.parts) == 1 and y.dtype == np.float32:
+                return y
+            if total is None:
+                total = work.like(y, np.int32)
+                work.do(total.fill, 0)
+            work.do(partial(np.add, casting="unsafe"), total, y, total)
+        assert total is not None
+        return total
 
 
 def integer_filters(w: Array, zero_point: Array | None, group: int) -> IntegerFilters:

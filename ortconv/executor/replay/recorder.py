@@ -57,9 +57,13 @@ def _new_block(size: int) -> _Block:
 
 
 class Recorder(Work):
-    """Keeps the calls of a plan's steps. Memory is used again as soon as nobody reads it any more."""
+    """Keeps the calls of a plan's steps. Memory is used again as soon as nobody reads it any more.
 
-    def __init__(self) -> None:
+    `most` is the size in bytes of the largest result that `call` copies.
+    """
+
+    def __init__(self, most: int = _LARGEST_COPIED) -> None:
+        self._most = most
         self._used: list[_Block] = []  # by address, as the free ones
         self._free: list[_Block] = []
         self._taken: list[_Block] = []  # by the step that is being recorded
@@ -129,7 +133,7 @@ class Recorder(Work):
         result = function.record(self, *operands) if isinstance(function, Recordable) else None
         if result is None:
             y = function(*operands)
-            if not _can_be_copied([y]):
+            if not _can_be_copied([y], self._most):
                 return None
             result = self.like(y)
             self.do(_copied, function, (result,), *operands)
@@ -196,7 +200,8 @@ class Recorder(Work):
         return block.memory is other.memory and block.start + block.size == other.start
 
 
-def _copy_same(x: Array, out: Array) -> None:
+def copy_same(x: Array, out: Array) -> None:
+    """Copy an array to memory of its shape and type. ChangedError for another shape or type."""
     if x.shape != out.shape or x.dtype != out.dtype:
         raise ChangedError
     np.copyto(out, x)
@@ -226,7 +231,7 @@ class Recording:
             if memory is None:
                 slots[number] = value
             else:
-                _copy_same(value, memory)
+                copy_same(value, memory)
 
     def results(self, slots: list[Any], numbers: Sequence[int]) -> list[Any]:
         """The outputs, none of them in memory of the recording."""
@@ -380,5 +385,5 @@ def _again(calls: Sequence[Call], result: Any) -> Any:
 
 def _copied(function: Function, targets: tuple[Array, ...], *operands: Any) -> tuple[Array, ...]:
     for target, r in zip(targets, _as_tuple(function(*operands)), strict=False):
-        _copy_same(r, target)
+        copy_same(r, target)
     return targets

@@ -5,14 +5,15 @@ height, width, in].
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from ortconv.executor.algorithms.conv import IntegerFilters, convolution, integer_filters
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, to_last
-from ortconv.executor.replay.work import Function
+from ortconv.executor.replay.work import AT_ONCE, Function, Work
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import activate, exact_float, product_scale, requantize
+from ortconv.nnapi.arithmetic import activate, exact_float, product_scale, requantize, rows_together
 from ortconv.nnapi.codes import FeatureLevel, PaddingCode
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
@@ -63,11 +64,13 @@ def filter_scales(filter: OperandType) -> Array:
     return np.asarray(filter.scale if quant is None else quant.scales, np.float32)
 
 
-def image(x: Tensor) -> Array:
+def image(x: Tensor, work: Work = AT_ONCE) -> Array:
     """The elements of an image for multiplication: floats, or integers minus the zero point."""
     if not x.is_quantized:
         return x.array
-    return np.subtract(x.array, np.float32(x.zero_point), dtype=np.float32)
+    numbers = work.empty(x.dims)
+    work.do(np.subtract, x.array, np.float32(x.zero_point), numbers)
+    return numbers
 
 
 def weights(filter: Tensor) -> Array:
@@ -75,19 +78,18 @@ def weights(filter: Tensor) -> Array:
     return filter.centered.astype(np.float32) if filter.is_quantized else filter.array
 
 
-def sums(c: OperationCall, groups: int, order: tuple[int, ...]) -> Array:
-    """The convolution in `groups`, without bias: floats, or exact integers in any type. `order` permutes the filter to
-    [out, in, height, width].
-    """
+def convolved(c: OperationCall, groups: int, order: tuple[int, ...]) -> Array:
+    """The convolution in `groups`. `order` permutes the filter to [out, in, height, width]."""
     rows, columns = pads_of(c)
     strides, spacing = (c.stride_h, c.stride_w), dilations(c)
-    x = channels_first(image(c.x))
+    x = channels_first(image(c.x, c.work))
     if not c.x.is_quantized:
         pads = (rows[0], columns[0], rows[1], columns[1])
-        return to_last(c.filter.derived(float_convolution, order, groups, strides, spacing, pads)(x))
+        convolve = c.filter.derived(float_convolution, order, groups, strides, spacing, pads)
+        return to_last(c.work.call(convolve, x, partial(finish, c)))
     begin, end = zip(rows, columns)
     window = Window(c.x.dims[1:3], c.filter.dims[1:3], strides, spacing, begin, end, c.out.dims[1:3])
-    return to_last(c.filter.derived(exact_filters, order, groups).convolve(x, window))
+    return rescaled(c, to_last(c.filter.derived(exact_filters, order, groups).convolve(x, window, c.work)))
 
 
 def float_convolution(
@@ -101,12 +103,19 @@ def exact_filters(filter: Tensor, order: tuple[int, ...], groups: int) -> Intege
     return integer_filters(weights(filter).transpose(order), None, groups)
 
 
-def finished(c: OperationCall, acc: Array) -> Array:
-    """Sums plus bias, with activation, in the type of the output. The memory of float sums is reused."""
-    if not c.out.is_quantized:
-        acc += c.bias.array
-        return activate(acc, c.activation, out=acc)
-    return requantize(acc, c.filter.derived(output_factor, c.x.scale, c.out.scale), c.out, c.activation, c.bias.array)
+def finish(c: OperationCall, work: Work, sums: Array) -> None:
+    """Add the bias to float sums of one or several pixels, and apply the activation."""
+    bias = c.bias.array
+    width = bias.size * rows_together(sums.size // max(1, bias.size), bias.size)
+    rows = work.reshaped(sums, (sums.size // max(1, width), width))
+    work.do(np.add, rows, np.tile(bias, width // max(1, bias.size)), rows)
+    activate(rows, c.activation, work)
+
+
+def rescaled(c: OperationCall, sums: Array) -> Array:
+    """Exact sums plus bias, with activation, in the type of the output."""
+    factor = c.filter.derived(output_factor, c.x.scale, c.out.scale)
+    return requantize(sums, factor, c.out, c.activation, c.bias.array, c.work)
 
 
 def output_factor(filter: Tensor, x_scale: float, out_scale: float) -> Array:
@@ -151,10 +160,10 @@ def conv_2d_dims(c: OperationCall) -> Dims:
     f"x:T filter:W bias:bias {PADS} stride_w:i stride_h:i {TAIL}",
     f"x:T filter:W bias:bias padding:i stride_w:i stride_h:i {TAIL}",
     types=TYPES, infer=conv_2d_dims, checks=(*RANKS, per_channel(0), fine_output),
-    quantization=(bias_scale,), nchw=("x", "out"), zero_sized=True,
+    quantization=(bias_scale,), nchw=("x", "out"), zero_sized=True, recorded=("x",),
 )  # fmt: skip
 def conv_2d(c: OperationCall) -> Array:
-    return finished(c, sums(c, 1, OUT_FIRST))
+    return convolved(c, 1, OUT_FIRST)
 
 
 def grouped_dims(c: OperationCall) -> Dims:
@@ -169,10 +178,10 @@ def grouped_dims(c: OperationCall) -> Dims:
     f"x:T filter:W bias:bias {PADS} stride_w:i stride_h:i groups:i activation:i nchw:b",
     "x:T filter:W bias:bias padding:i stride_w:i stride_h:i groups:i activation:i nchw:b",
     level=3, types=TYPES, infer=grouped_dims, checks=(*RANKS, per_channel(0), fine_output),
-    quantization=(bias_scale,), nchw=("x", "out"),
+    quantization=(bias_scale,), nchw=("x", "out"), recorded=("x",),
 )  # fmt: skip
 def grouped_conv_2d(c: OperationCall) -> Array:
-    return finished(c, sums(c, c.groups, OUT_FIRST))
+    return convolved(c, c.groups, OUT_FIRST)
 
 
 def depthwise_dims(c: OperationCall) -> Dims:
@@ -189,11 +198,11 @@ def depthwise_dims(c: OperationCall) -> Dims:
     f"x:T filter:W bias:bias {PADS} stride_w:i stride_h:i multiplier:i {TAIL}",
     f"x:T filter:W bias:bias padding:i stride_w:i stride_h:i multiplier:i {TAIL}",
     types=TYPES, infer=depthwise_dims, checks=(*RANKS, per_channel(3), fine_output),
-    quantization=(bias_scale,), nchw=("x", "out"), zero_sized=True,
+    quantization=(bias_scale,), nchw=("x", "out"), zero_sized=True, recorded=("x",),
 )  # fmt: skip
 def depthwise_conv_2d(c: OperationCall) -> Array:
     """The filter is [1, height, width, out]; output channel i reads input channel i // multiplier."""
-    return finished(c, sums(c, c.x.dims[3], OUT_LAST))
+    return convolved(c, c.x.dims[3], OUT_LAST)
 
 
 def transpose_pads(c: OperationCall) -> Pads:
@@ -260,4 +269,9 @@ def transpose_conv_2d(c: OperationCall) -> Array:
             down = slice(row, row + (height - 1) * c.stride_h + 1, c.stride_h)
             across = slice(column, column + (width - 1) * c.stride_w + 1, c.stride_w)
             full[:, down, across] += parts[..., row, column]
-    return finished(c, full[:, top : top + rows, left : left + columns])
+    y = full[:, top : top + rows, left : left + columns]
+    if c.out.is_quantized:
+        return rescaled(c, y)
+    y = c.work.contiguous(y)
+    finish(c, c.work, y)
+    return y

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
+from ortconv.executor.algorithms.elementwise import choice
+from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import (
     activate,
@@ -20,7 +23,7 @@ from ortconv.nnapi.codes import FeatureLevel, FuseCode, Operand
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.checks import rank_at_most
-from ortconv.nnapi.operations.shapes import broadcast_ab
+from ortconv.nnapi.operations.shapes import broadcast_ab, elementwise
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 LEFT_SHIFT = 20  # bits of headroom of quantized sums
@@ -34,16 +37,24 @@ def quantized_sum(c: OperationCall, sign: int) -> Array:
     return requantize(a + sign * b, twice / ((1 << LEFT_SHIFT) * c.out.scale), c.out, c.activation)
 
 
-def activated(x: Array, c: OperationCall) -> Array:
-    """The fused activation. Integers have none."""
+def activated(c: OperationCall, function: Callable[..., Array]) -> Array:
+    """A function of both operands, with the fused activation. Integers have none."""
     if c.main is Operand.TENSOR_INT32 and c.activation != FuseCode.NONE:
         raise op_failed(f"TENSOR_INT32 takes no fused activation, not {c.activation}")
-    return activate(x, c.activation)
+    return activate(elementwise(c, function, c.a.array, c.b.array), c.activation, c.work)
 
 
-@operation("ADD", "a:T b:T activation:i", types="F Q H@3 S@4 I@4", infer=broadcast_ab, checks=(SMALL,), zero_sized=True)
+@operation(
+    "ADD",
+    "a:T b:T activation:i",
+    types="F Q H@3 S@4 I@4",
+    infer=broadcast_ab,
+    checks=(SMALL,),
+    zero_sized=True,
+    recorded=("a", "b"),
+)
 def add(c: OperationCall) -> Array:
-    return quantized_sum(c, 1) if c.out.is_quantized else activated(c.a.array + c.b.array, c)
+    return c.anew(partial(quantized_sum, sign=1)) if c.out.is_quantized else activated(c, np.add)
 
 
 @operation(
@@ -54,9 +65,10 @@ def add(c: OperationCall) -> Array:
     infer=broadcast_ab,
     checks=(SMALL,),
     zero_sized=True,
+    recorded=("a", "b"),
 )
 def sub(c: OperationCall) -> Array:
-    return quantized_sum(c, -1) if c.out.is_quantized else activated(c.a.array - c.b.array, c)
+    return c.anew(partial(quantized_sum, sign=-1)) if c.out.is_quantized else activated(c, np.subtract)
 
 
 def coarser_output(c: OperationCall) -> Iterator[str | FeatureLevel]:
@@ -72,29 +84,40 @@ def coarser_output(c: OperationCall) -> Iterator[str | FeatureLevel]:
     infer=broadcast_ab,
     checks=(SMALL, coarser_output),
     zero_sized=True,
+    recorded=("a", "b"),
 )
 def mul(c: OperationCall) -> Array:
     if not c.out.is_quantized:
-        return activated(c.a.array * c.b.array, c)
+        return activated(c, np.multiply)
+    return c.anew(quantized_product)
+
+
+def quantized_product(c: OperationCall) -> Array:
     return requantize(c.a.centered * c.b.centered, product_scale(c.a, c.b) / c.out.scale, c.out, c.activation)
 
 
 @operation(
-    "DIV", "a:T b:T activation:i", level=2, types="F H@3 S@4 I@4", infer=broadcast_ab, checks=(SMALL,), zero_sized=True
+    "DIV",
+    "a:T b:T activation:i",
+    level=2,
+    types="F H@3 S@4 I@4",
+    infer=broadcast_ab,
+    checks=(SMALL,),
+    zero_sized=True,
+    recorded=("a", "b"),
 )
 def div(c: OperationCall) -> Array:
     """Signed 8-bit types pass the type check, but have no arithmetic. Integer division rounds down; division by zero returns 0."""
     if c.out.is_quantized:
         raise op_failed(f"{c.out.type.name} cannot be divided")
-    quotient: Array = c.a.array // c.b.array if c.main is Operand.TENSOR_INT32 else c.a.array / c.b.array
-    return activated(quotient, c)
+    return activated(c, np.floor_divide if c.main is Operand.TENSOR_INT32 else np.divide)
 
 
-def converted(x: Tensor, out: OperandType) -> Array:
+def converted(x: Tensor, out: OperandType, work: Work) -> Array:
     """Quantized elements in the quantization of another operand, rounded and clamped; other types unchanged."""
     if not x.is_quantized or x.same_quantization(out):
         return x.array
-    return by_table(x, lambda x: _converted(x, out))
+    return work.call(partial(by_table, x, partial(_converted, out=out)))
 
 
 def _converted(x: Tensor, out: OperandType) -> Array:
@@ -104,26 +127,32 @@ def _converted(x: Tensor, out: OperandType) -> Array:
     return limited.astype(out.type.dtype)
 
 
-@operation("MAXIMUM", "a:T b:T", level=3, types="F H I Q S@4", infer=broadcast_ab)
+@operation("MAXIMUM", "a:T b:T", level=3, types="F H I Q S@4", infer=broadcast_ab, recorded=("a", "b"))
 def maximum(c: OperationCall) -> Array:
-    return np.maximum(converted(c.a, c.out), converted(c.b, c.out))
+    return elementwise(c, np.maximum, converted(c.a, c.out, c.work), converted(c.b, c.out, c.work))
 
 
-@operation("MINIMUM", "a:T b:T", level=3, types="F H I Q S@4", infer=broadcast_ab)
+@operation("MINIMUM", "a:T b:T", level=3, types="F H I Q S@4", infer=broadcast_ab, recorded=("a", "b"))
 def minimum(c: OperationCall) -> Array:
-    return np.minimum(converted(c.a, c.out), converted(c.b, c.out))
+    return elementwise(c, np.minimum, converted(c.a, c.out, c.work), converted(c.b, c.out, c.work))
 
 
-@operation("POW", "a:T b:T", level=3, types="F H", infer=broadcast_ab)
+@operation("POW", "a:T b:T", level=3, types="F H", infer=broadcast_ab, recorded=("a", "b"))
 def power(c: OperationCall) -> Array:
-    return np.power(c.a.array, c.b.array)
+    return elementwise(c, np.power, c.a.array, c.b.array)
 
 
-@operation("PRELU", "a:T b:T", level=3, types="F H Q S@4", infer=broadcast_ab)
+@operation("PRELU", "a:T b:T", level=3, types="F H Q S@4", infer=broadcast_ab, recorded=("a", "b"))
 def prelu(c: OperationCall) -> Array:
     """Negative elements of a are multiplied by b."""
     if not c.out.is_quantized:
-        return np.where(c.a.array >= 0, c.a.array, c.a.array * c.b.array)
+        y, positive = elementwise(c, np.multiply, c.a.array, c.b.array), c.work.empty(c.a.dims, np.bool_)
+        c.work.do(np.greater_equal, c.a.array, 0, positive)
+        return choice(c.work, positive, c.a.array, y)
+    return c.anew(quantized_prelu)
+
+
+def quantized_prelu(c: OperationCall) -> Array:
     a, b = np.broadcast_arrays(c.a.centered, c.b.centered)
     positive = scale_by(a, float(np.float32(c.a.scale) / np.float32(c.out.scale)))
     negative = scale_by(a * b, product_scale(c.a, c.b) / c.out.scale)
@@ -138,6 +167,6 @@ def select_dims(c: OperationCall) -> Dims:
     return dims
 
 
-@operation("SELECT", "mask:B a:T b:T", level=3, types="F H I Q S@4", infer=select_dims)
+@operation("SELECT", "mask:B a:T b:T", level=3, types="F H I Q S@4", infer=select_dims, recorded=("mask", "a", "b"))
 def select(c: OperationCall) -> Array:
-    return np.where(c.mask.array, converted(c.a, c.out), converted(c.b, c.out))
+    return choice(c.work, c.mask.array, converted(c.a, c.out, c.work), converted(c.b, c.out, c.work))

@@ -10,7 +10,7 @@ from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.checks import dims_are, offset_needs, rank, rank_at_most, same_quantization, same_rank
-from ortconv.nnapi.operations.shapes import axis_of, integers, like_x, margins, padded
+from ortconv.nnapi.operations.shapes import axis_of, integers, like_x, margins, padded, taken
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 SMALL = rank_at_most(4, "x")
@@ -23,7 +23,11 @@ def pad_dims(c: OperationCall) -> Dims:
 
 
 def pad_with(c: OperationCall, value: float) -> Array:
-    return np.pad(c.x.array, margins(c.paddings, c.x.rank), constant_values=value)
+    y = c.work.empty(c.out.dims, c.x.array.dtype)
+    c.work.do(y.fill, value)
+    inside = tuple(slice(before, before + dim) for (before, _), dim in zip(margins(c.paddings, c.x.rank), c.x.dims))
+    c.work.do(np.copyto, y[inside], c.x.array)
+    return y
 
 
 @operation(
@@ -34,6 +38,7 @@ def pad_with(c: OperationCall, value: float) -> Array:
     infer=pad_dims,
     checks=(SMALL, offset_needs(3, "x")),
     quantization=(KEPT,),
+    recorded=("x",),
 )
 def pad(c: OperationCall) -> Array:
     return pad_with(c, c.x.zero_point)
@@ -41,7 +46,8 @@ def pad(c: OperationCall) -> Array:
 
 @operation(
     "PAD_V2", "x:T paddings:I value:value", level=3, types="F H Q S@4", infer=pad_dims, checks=(SMALL,),
-    quantization=(KEPT,)
+    quantization=(KEPT,),
+    recorded=("x",),
 )  # fmt: skip
 def pad_v2(c: OperationCall) -> Array:
     """For a quantized tensor, the pad value must have the same quantization."""
@@ -83,11 +89,12 @@ def depth_to_space_dims(c: OperationCall) -> Dims:
 @operation(
     "DEPTH_TO_SPACE", "x:T block:i [nchw:b=0 @3]", types="F Q H@3 S@4", infer=depth_to_space_dims,
     checks=(IMAGE,), quantization=(KEPT,), nchw=("x", "out"),
+    recorded=("x",),
 )  # fmt: skip
 def depth_to_space(c: OperationCall) -> Array:
     batch, height, width, _ = c.x.dims
-    blocks = c.x.array.reshape(batch, height, width, c.block, c.block, -1)
-    return blocks.transpose(0, 1, 3, 2, 4, 5).reshape(c.out.dims)
+    blocks = c.work.reshaped(c.x.array, (batch, height, width, c.block, c.block, -1))
+    return c.work.copied(blocks.transpose(0, 1, 3, 2, 4, 5)).reshape(c.out.dims)
 
 
 def space_to_depth_dims(c: OperationCall) -> Dims:
@@ -100,11 +107,12 @@ def space_to_depth_dims(c: OperationCall) -> Dims:
 @operation(
     "SPACE_TO_DEPTH", "x:T block:i [nchw:b=0 @3]", types="F Q H@3 S@4", infer=space_to_depth_dims,
     checks=(IMAGE,), quantization=(KEPT,), nchw=("x", "out"),
+    recorded=("x",),
 )  # fmt: skip
 def space_to_depth(c: OperationCall) -> Array:
     batch, rows, columns, _ = c.out.dims
-    blocks = c.x.array.reshape(batch, rows, c.block, columns, c.block, -1)
-    return blocks.transpose(0, 1, 3, 2, 4, 5).reshape(c.out.dims)
+    blocks = c.work.reshaped(c.x.array, (batch, rows, c.block, columns, c.block, -1))
+    return c.work.copied(blocks.transpose(0, 1, 3, 2, 4, 5)).reshape(c.out.dims)
 
 
 def block_of(c: OperationCall) -> list[int]:
@@ -171,8 +179,9 @@ def shuffle_dims(c: OperationCall) -> Dims:
     infer=shuffle_dims,
     checks=(SMALL,),
     quantization=(KEPT,),
+    recorded=("x",),
 )
 def channel_shuffle(c: OperationCall) -> Array:
     """Channel j of group i becomes channel i of group j."""
     order = np.arange(c.x.dims[c.axis]).reshape(c.groups, -1).T.reshape(-1)
-    return np.take(c.x.array, order, axis=c.axis)
+    return taken(c.work, c.x.array, order, axis_of(c.axis, c.x.rank))

@@ -20,8 +20,10 @@ COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 for _name, _compare in COMPARISONS.items():
-    operation(_name, "a:T b:T", outputs="out:B", level=3, types="B F H I Q S@4", infer=broadcast_ab)(
-        lambda c, compare=_compare: compare(c.a.real, c.b.real)  # type: ignore[misc]
+    operation(
+        _name, "a:T b:T", outputs="out:B", level=3, types="B F H I Q S@4", infer=broadcast_ab, recorded=("a", "b")
+    )(
+        lambda c, compare=_compare: c.anew(lambda c: compare(c.a.real, c.b.real))  # type: ignore[misc]
     )
 
 for _name, _combine in {"LOGICAL_AND": np.logical_and, "LOGICAL_OR": np.logical_or}.items():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
+from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import round_half_away
+from ortconv.nnapi.arithmetic import by_table, round_half_away
 from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
@@ -41,6 +43,7 @@ def reshaped(c: OperationCall) -> Array:
 
 operation(
     "RESHAPE", "x:T shape:I", types="F Q H@3 S@4 I@6", infer=reshape_dims, checks=(SMALL,), quantization=(KEPT,),
+    recorded=("x",),
 )(reshaped)  # fmt: skip
 
 
@@ -55,6 +58,7 @@ def squeeze_dims(c: OperationCall) -> Dims:
 
 operation(
     "SQUEEZE", "x:T axes:I?", level=2, types="F Q H@3 S@4", infer=squeeze_dims, checks=(SMALL,), quantization=(KEPT,),
+    recorded=("x",),
 )(reshaped)  # fmt: skip
 
 
@@ -63,7 +67,9 @@ def expand_dims(c: OperationCall) -> Dims:
     return (*c.x.dims[:axis], 1, *c.x.dims[axis:])
 
 
-operation("EXPAND_DIMS", "x:T axis:i", level=3, types=ALL, infer=expand_dims, quantization=(KEPT,))(reshaped)
+operation(
+    "EXPAND_DIMS", "x:T axis:i", level=3, types=ALL, infer=expand_dims, quantization=(KEPT,), recorded=("x",)
+)(reshaped)  # fmt: skip
 
 
 def permutation(c: OperationCall) -> list[int]:
@@ -81,6 +87,7 @@ def permutation(c: OperationCall) -> list[int]:
 @operation(
     "TRANSPOSE", "x:T order:I?", level=2, types="F Q H@3 S@4", checks=(SMALL,), quantization=(KEPT,), zero_sized=True,
     infer=lambda c: tuple(c.x.dims[axis] for axis in permutation(c)),
+    recorded=("x",),
 )  # fmt: skip
 def transpose(c: OperationCall) -> Array:
     return c.x.array.transpose(permutation(c))
@@ -106,10 +113,14 @@ def concatenation_dims(c: OperationCall) -> Dims:
     return (*first[:axis], sum(one.dims[axis] for one in c.inputs), *first[axis + 1 :])
 
 
-def requantized(x: Tensor, out: OperandType) -> Array:
+def requantized(x: Tensor, out: OperandType, work: Work) -> Array:
     """Elements in the quantization of the output, rounded before its zero point is added."""
     if not x.is_quantized or x.same_quantization(out):
         return x.array
+    return work.call(partial(by_table, x, partial(_requantized, out=out)))
+
+
+def _requantized(x: Tensor, out: OperandType) -> Array:
     scale = np.float32(x.scale) * (np.float32(1) / np.float32(out.scale))
     steps = round_half_away(x.array.astype(np.float32) * scale - np.float32(x.zero_point) * scale)
     return np.clip(steps + out.zero_point, *out.limits).astype(out.type.dtype)
@@ -118,9 +129,13 @@ def requantized(x: Tensor, out: OperandType) -> Array:
 @operation(
     "CONCATENATION", "inputs:T* axis:i", types="F Q H@3 S@4", infer=concatenation_dims,
     checks=(some, rank_at_most(4, "inputs"), mixed_quantization), zero_sized=True,
+    recorded=("inputs",),
 )  # fmt: skip
 def concatenation(c: OperationCall) -> Array:
-    return np.concatenate([requantized(one, c.out) for one in c.inputs], axis=c.axis)
+    parts = [requantized(one, c.out, c.work) for one in c.inputs]
+    y = c.work.empty(c.out.dims, parts[0].dtype)
+    c.work.do(np.concatenate, parts, c.axis, y)
+    return y
 
 
 def split_dims(c: OperationCall) -> list[Dims]:
@@ -133,6 +148,7 @@ def split_dims(c: OperationCall) -> list[Dims]:
 @operation(
     "SPLIT", "x:T axis:i count:i", outputs="parts:T*", level=3, types=ALL, infer=split_dims,
     quantization=(same_quantization("x", "parts"),),
+    recorded=("x",),
 )  # fmt: skip
 def split(c: OperationCall) -> Sequence[Array]:
     return np.split(c.x.array, c.count, axis=c.axis)
@@ -175,6 +191,7 @@ def slice_bounds(c: OperationCall) -> list[tuple[int, int]]:
 @operation(
     "SLICE", "x:T begin:I sizes:I", level=3, types=ALL, quantization=(advised(KEPT),), zero_sized=True,
     infer=lambda c: tuple(size for _, size in slice_bounds(c)),
+    recorded=("x",),
 )  # fmt: skip
 def slice_(c: OperationCall) -> Array:
     return c.x.array[tuple(slice(begin, begin + size) for begin, size in slice_bounds(c))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from ortconv.ir.tensor import Array
@@ -60,25 +62,34 @@ def instance_normalization(c: OperationCall) -> Array:
 @operation(
     "SOFTMAX", "x:T beta:f [axis:i=-1 @3]", types="F Q H@3 S@4", infer=like_x, zero_sized=True,
     checks=(rank_at_most(4, "x"), rank_needs(3, "x", 2, 4)), quantization=(output_quantization(1 / 256, 0, -128),),
+    recorded=("x",),
 )  # fmt: skip
 def softmax(c: OperationCall) -> Array:
     if c.beta <= 0:
         raise op_failed(f"beta must be positive, not {c.beta:g}")
-    axis, x = along(c), c.x.centered if c.x.is_quantized else c.x.array
+    axis, x = along(c), c.x.array
     if not x.size:
         return x
-    x = x - x.max(axis=axis, keepdims=True)
     if c.out.is_quantized:
-        return _quantized_softmax(c, x, axis)
-    powers = np.exp(x * c.beta)
-    return powers / powers.sum(axis=axis, keepdims=True)
+        return c.anew(partial(_quantized_softmax, axis=axis))
+    one_each = [1 if i == axis else dim for i, dim in enumerate(x.shape)]
+    edge, y = c.work.empty(one_each, x.dtype), c.work.empty(x.shape, x.dtype)
+    c.work.do(np.maximum.reduce, x, axis, None, edge, True)
+    c.work.do(np.subtract, x, edge, y)
+    c.work.do(np.multiply, y, c.beta, y)
+    c.work.do(np.exp, y, y)
+    c.work.do(np.add.reduce, y, axis, None, edge, True)
+    c.work.do(np.divide, y, edge, y)
+    return y
 
 
-def _quantized_softmax(c: OperationCall, x: Array, axis: int) -> Array:
+def _quantized_softmax(c: OperationCall, axis: int) -> Array:
     """Softmax in 32-bit fixed point. Differences from the largest element have 5 integer bits, the sum of their
     exponentials 12. The sum is normalized by a shift to a number from 1 to 2 for the reciprocal. Exponentials that do
     not fit are 0.
     """
+    x = c.x.centered
+    x = x - x.max(axis=axis, keepdims=True)
     table, radius = rescaled(-np.arange(256), min(float(c.beta) * c.x.scale, 32.0 - 2.0**-26), 5)
     powers = np.where(x < -radius, 0, LONG.exp_of_negative(table, 5)[-x])
     sums = np.sum(shift_right(powers, 12), axis=axis, keepdims=True) & 0xFFFFFFFF

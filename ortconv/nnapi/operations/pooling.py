@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from ortconv.executor.algorithms.pooling import lowest, reduce_windows
+from ortconv.executor.algorithms.sliding_window import Window, channels_first, to_last
+from ortconv.executor.replay.numerics import clip_to
+from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import activate, activation_limits
 from ortconv.nnapi.operations.checks import rank, same_quantization
@@ -31,10 +37,11 @@ def pool_dims(c: OperationCall) -> Dims:
     )
 
 
-def windows_of(x: Array, c: OperationCall, fill: float) -> Array:
+def windows_of(x: Array, c: OperationCall, fill: float, work: Work = AT_ONCE) -> Array:
     """[batch, rows, columns, depth, window rows, window columns], a view."""
     rows, columns = pads_of(c)
-    padded = np.pad(x, ((0, 0), rows, columns, (0, 0)), constant_values=fill) if any((*rows, *columns)) else x
+    edges = (0, 0), rows, columns, (0, 0)
+    padded = work.call(partial(np.pad, pad_width=edges, constant_values=fill), x) if any((*rows, *columns)) else x
     return sliding_window_view(padded, (c.filter_h, c.filter_w), axis=(1, 2))[:, :: c.stride_h, :: c.stride_w]
 
 
@@ -48,27 +55,42 @@ def cells(c: OperationCall) -> Array:
     "AVERAGE_POOL_2D", *FORMS, types="F Q H@3 S@4", infer=pool_dims, checks=(rank("x", 4),),
     quantization=(same_quantization("x", "out"),),
     nchw=("x", "out"), zero_sized=True,
+    recorded=("x",),
 )  # fmt: skip
 def average_pool_2d(c: OperationCall) -> Array:
     """The mean of the cells inside the image. If quantized, halves are rounded up, counted from the smallest element."""
     if not c.out.is_quantized:
-        return activate(windows_of(c.x.array, c, 0).sum(axis=(4, 5)) / cells(c).astype(c.x.array.dtype), c.activation)
-    lowest = c.x.limits[0]
-    sums = windows_of(c.x.array.astype(np.int32) - lowest, c, 0).sum(axis=(4, 5), dtype=np.int64)
+        y = c.work.empty(c.out.dims, c.x.array.dtype)
+        c.work.do(np.add.reduce, windows_of(c.x.array, c, 0, c.work), (4, 5), None, y)
+        c.work.do(np.divide, y, cells(c).astype(y.dtype), y)
+        return activate(y, c.activation, c.work)
+    return c.anew(quantized_average)
+
+
+def quantized_average(c: OperationCall) -> Array:
+    least = c.x.limits[0]
+    sums = windows_of(c.x.array.astype(np.int32) - least, c, 0).sum(axis=(4, 5), dtype=np.int64)
     count = cells(c)
-    return np.clip((sums + count // 2) // count + lowest, *activation_limits(c.activation, c.out))
+    return np.clip((sums + count // 2) // count + least, *activation_limits(c.activation, c.out))
 
 
 @operation(
     "MAX_POOL_2D", *FORMS, types="F Q H@3 S@4", infer=pool_dims, checks=(rank("x", 4),),
     quantization=(same_quantization("x", "out"),),
     nchw=("x", "out"), zero_sized=True,
+    recorded=("x",),
 )  # fmt: skip
 def max_pool_2d(c: OperationCall) -> Array:
+    begin, end = zip(*pads_of(c))
+    kernel, strides, size = (c.filter_h, c.filter_w), (c.stride_h, c.stride_w), c.x.dims[1:3]
+    w = Window(size, kernel, strides, (1, 1), begin, end, c.out.dims[1:3])
+    x = channels_first(c.x.array)
+    y = to_last(reduce_windows(c.work, x, w, np.maximum, lowest(c.x.array.dtype)))
     if not c.out.is_quantized:
-        return activate(windows_of(c.x.array, c, -np.inf).max(axis=(4, 5)), c.activation)
-    largest = windows_of(c.x.array, c, c.x.limits[0]).max(axis=(4, 5))
-    return np.clip(largest.astype(np.int32), *activation_limits(c.activation, c.out))
+        return activate(y, c.activation, c.work)
+    limits = map(y.dtype.type, activation_limits(c.activation, c.out))
+    c.work.do(clip_to, y, *limits, y)
+    return y
 
 
 @operation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -14,20 +15,22 @@ from ortconv.nnapi.operations.shapes import like_x
 from ortconv.nnapi.operations.table import OperationCall, operation
 
 
-@operation("QUANTIZE", "x:T", outputs="out:Q|S@4", level=3, types="F H", infer=like_x, zero_sized=True)
+@operation("QUANTIZE", "x:T", outputs="out:Q|S@4", level=3, types="F H", infer=like_x, zero_sized=True, recorded=("x",))
 def quantize_(c: OperationCall) -> Array:
-    return quantize(c.x.array, c.out)
+    return c.work.call(partial(quantize, out=c.out), c.x.array)
 
 
 @operation(
-    "DEQUANTIZE", "x:Q|S@4|S8@3|P@3", outputs="out:F|H@3", infer=like_x, checks=(rank_at_most(4, "x"),), zero_sized=True
-)
+    "DEQUANTIZE", "x:Q|S@4|S8@3|P@3", outputs="out:F|H@3", infer=like_x, checks=(rank_at_most(4, "x"),),
+    zero_sized=True, recorded=("x",),
+)  # fmt: skip
 def dequantize(c: OperationCall) -> Array:
     if c.x.channel_quant is None:
-        return c.x.real
+        return c.anew(lambda c: c.x.real)
     shape = [1] * c.x.rank
     shape[c.x.channel_quant.dim] = -1
-    return c.x.array * np.array(c.x.channel_quant.scales, np.float32).reshape(shape)
+    scales = np.array(c.x.channel_quant.scales, np.float32).reshape(shape)
+    return c.work.call(np.multiply, c.x.array, scales)
 
 
 CAST_TYPES = (Operand.TENSOR_FLOAT32, Operand.TENSOR_FLOAT16, Operand.TENSOR_INT32, Operand.TENSOR_QUANT8_ASYMM)

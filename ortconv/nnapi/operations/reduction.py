@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -40,18 +41,30 @@ def reduced(c: OperationCall, function: Callable[..., Array]) -> Array:
 
 for _name, _types, _function in REDUCTIONS:
     operation(
-        _name, "x:T axes:I keep:b", level=3, types=_types, infer=reduced_dims, checks=(SMALL,), quantization=(KEPT,)
+        _name,
+        "x:T axes:I keep:b",
+        level=3,
+        types=_types,
+        infer=reduced_dims,
+        checks=(SMALL,),
+        quantization=(KEPT,),
+        recorded=("x",),
     )(
-        lambda c, function=_function: reduced(c, function)  # type: ignore[misc]
+        lambda c, function=_function: c.anew(partial(reduced, function=function))  # type: ignore[misc]
     )
 
 
 @operation(
     "MEAN", "x:T axes:I keep:i", level=2, types="F Q H@3 S@4", infer=reduced_dims, checks=(SMALL,),
-    quantization=(KEPT,)
+    quantization=(KEPT,),
+    recorded=("x",),
 )  # fmt: skip
 def mean(c: OperationCall) -> Array:
     """Means of quantized elements are rounded toward zero."""
+    return c.anew(_mean)
+
+
+def _mean(c: OperationCall) -> Array:
     if not c.x.is_quantized:
         return reduced(c, np.mean)
     return np.trunc(reduced(c, np.mean)).astype(c.x.type.dtype)

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ortconv.executor.algorithms.row_tiles import rows_per_tile
+from ortconv.executor.algorithms.steps import spans
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import FeatureLevel, Operand
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.checks import rank, same_quantization
+from ortconv.nnapi.operations.shapes import taken
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 SIZES = ("width:i height:i", "width:f height:f")
@@ -63,30 +66,41 @@ def neighbors(c: OperationCall, axis: int) -> tuple[Array, Array, Array]:
     infer=resized_dims, checks=(rank("x", 4), by_scale),
     quantization=(same_quantization("x", "out"),), nchw=("x", "out"),
     zero_sized=True,
+    recorded=("x",),
 )  # fmt: skip
 def resize_bilinear(c: OperationCall) -> Array:
-    x = c.x.array.astype(np.float32, copy=False)
-    top, bottom, down = neighbors(c, 1)
-    left, right, across = neighbors(c, 2)
-    down, across = down[:, None, None], across[:, None]
-    upper, lower = x[:, top], x[:, bottom]
-    y = (
-        upper[:, :, left] * (1 - down) * (1 - across)
-        + lower[:, :, left] * down * (1 - across)
-        + upper[:, :, right] * (1 - down) * across
-        + lower[:, :, right] * down * across
-    )
-    return np.floor(y + np.float32(0.5)) if c.x.is_quantized else y
+    """Computed a few rows at a time, so that intermediate results stay in the cache."""
+    rows, columns = neighbors(c, 1), neighbors(c, 2)
+    y = c.work.empty(c.out.dims)
+    batch, height, width, depth = c.out.dims
+    in_rows = y.reshape(batch, height, width * depth)
+    for part in spans(height, rows_per_tile(height, 4 * y.nbytes // height)):
+        c.work.do(_blend, c.x.array, tuple(one[part] for one in rows), columns, in_rows[:, part])
+    if c.x.is_quantized:
+        c.work.do(np.add, y, np.float32(0.5), y)
+        c.work.do(np.floor, y, y)
+    return y
+
+
+def _blend(x: Array, rows: tuple[Array, ...], columns: tuple[Array, ...], out: Array) -> None:
+    """Write rows to `out`, [batch, rows, width * depth]: numpy multiplies long rows faster than pixels of few channels."""
+    (top, bottom, down), (left, right, across) = rows, columns
+    down, across = down[:, None, None], np.repeat(across, x.shape[3])
+    upper, lower = x[:, top] * (1 - down), x[:, bottom] * down
+    np.multiply(upper[:, :, left].reshape(out.shape), 1 - across, out=out)
+    for part, places, share in ((lower, left, 1 - across), (upper, right, across), (lower, right, across)):
+        out += part[:, :, places].reshape(out.shape) * share
 
 
 @operation(
     "RESIZE_NEAREST_NEIGHBOR", *(f"x:T {sizes} nchw:b {CENTRES}" for sizes in SIZES), level=3, types="F H Q S@4",
     infer=resized_dims, checks=(rank("x", 4),),
     quantization=(same_quantization("x", "out"),), nchw=("x", "out"), zero_sized=True,
+    recorded=("x",),
 )  # fmt: skip
 def resize_nearest_neighbor(c: OperationCall) -> Array:
     rows, columns = nearest(c, 1), nearest(c, 2)
-    return c.x.array[:, rows][:, :, columns]
+    return taken(c.work, taken(c.work, c.x.array, rows, 1), columns, 2)
 
 
 def nearest(c: OperationCall, axis: int) -> Array:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
+from ortconv.executor.replay.work import Work
+from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import PaddingCode
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
@@ -27,6 +30,20 @@ def broadcast(*shapes: Sequence[int]) -> Dims:
 
 def broadcast_ab(c: OperationCall) -> Dims:
     return broadcast(c.a.dims, c.b.dims)
+
+
+def elementwise(c: OperationCall, function: Callable[..., object], *operands: Array) -> Array:
+    """A ufunc of operands. The result has the type of the first one and the dimensions of the output."""
+    y = c.work.empty(c.out.dims, operands[0].dtype)
+    c.work.do(partial(function, out=y), *operands)
+    return y
+
+
+def taken(work: Work, x: Array, places: Array, axis: int) -> Array:
+    """The elements at `places` of an axis, all of which must exist."""
+    y = work.empty((*x.shape[:axis], len(places), *x.shape[axis + 1 :]), x.dtype)
+    work.do(np.take, x, places, axis, y, "clip")
+    return y
 
 
 def fits(c: OperationCall, shapes: Mapping[str, Dims]) -> None:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import FeatureLevel, Operand, Operation
 from ortconv.nnapi.errors import bad_data, op_failed
@@ -178,13 +179,20 @@ class OperationCall:
     Tensors are `Tensor`s, scalars Python numbers, variadic slots lists, omitted operands None, and absent trailing
     operands their defaults. While a model is being built, only the types are known: every operand, scalars included, is
     an OperandType. Outputs are OperandTypes, with the declared dimensions in `infer` and the final ones in `compute`.
+    `work` computes in rows with `recorded`.
     """
 
-    __slots__ = ("args", "main", "operation", "output_slots", "outputs")
+    __slots__ = ("args", "main", "operation", "output_slots", "outputs", "work")
 
     def __init__(
-        self, row: OperationRow, use: OperationUse, inputs: Sequence[Any], outputs: Sequence[OperandType]
+        self,
+        row: OperationRow,
+        use: OperationUse,
+        inputs: Sequence[Any],
+        outputs: Sequence[OperandType],
+        work: Work = AT_ONCE,
     ) -> None:
+        self.work = work
         self.operation = row.operation
         self.main = use.main
         self.args = _arguments(use.form, use.slots, inputs)
@@ -206,13 +214,23 @@ class OperationCall:
         """The operand; None if this form does not have the slot."""
         return self.args.get(name)
 
+    def anew(self, function: Callable[[OperationCall], Array]) -> Array:
+        """function(self), with a call that computes at once. A recording calls the function again in each run."""
+        plain = OperationCall.__new__(OperationCall)
+        for name in self.__slots__:
+            setattr(plain, name, getattr(self, name))
+        plain.work = AT_ONCE
+        result: Array = self.work.call(function, plain)
+        return result
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationRow:
     """One operation. `nchw` names the image tensors: if c.nchw is true, the CPU device transposes them to NHWC and the
     outputs back, so `infer` and `compute` see only NHWC. Without `native_half`, float16 tensors are passed as float32,
     and results are rounded. `checks` run when the operation is added to a model, those of `quantization` when the CPU
-    device executes it.
+    device executes it. `recorded` names operands whose elements may change between runs of a recording: `compute` reads
+    them only through the call's `work`.
     """
 
     operation: Operation
@@ -227,6 +245,7 @@ class OperationRow:
     zero_sized: bool
     nchw: tuple[str, ...]
     native_half: bool
+    recorded: tuple[str, ...]
 
     def validate(self, inputs: Sequence[OperandType], outputs: Sequence[OperandType]) -> OperationUse:
         """The form that the operands match, with the feature level that it needs. Raises BAD_DATA if they match none."""
@@ -247,13 +266,19 @@ class OperationRow:
             call = OperationCall(self, use, inputs, outputs)
             yield from (str(found) for check in self.quantization for found in check(call))
 
-    def bind(self, use: OperationUse, inputs: Sequence[Tensor | None], outputs: Sequence[OperandType]) -> OperationCall:
+    def bind(
+        self,
+        use: OperationUse,
+        inputs: Sequence[Tensor | None],
+        outputs: Sequence[OperandType],
+        work: Work = AT_ONCE,
+    ) -> OperationCall:
         """A call with values. Raises OP_FAILED if a required operand has no value."""
         for index, (slot, operand) in enumerate(zip(use.slots, inputs)):
             if operand is None and not slot.may_omit:
                 raise op_failed(f"{slot.name} is omitted", operation=self.operation, operand=index)
         values = [one if one is None or one.type.is_tensor else one.array.reshape(-1)[0].item() for one in inputs]
-        return OperationCall(self, use, values, outputs)
+        return OperationCall(self, use, values, outputs, work)
 
     def _match(self, inputs: Sequence[OperandType], outputs: Sequence[OperandType]) -> OperationUse:
         """The first form that the operand types match."""
@@ -342,6 +367,7 @@ def operation(
     zero_sized: bool = False,
     nchw: tuple[str, ...] = (),
     native_half: bool = False,
+    recorded: tuple[str, ...] = (),
 ) -> Callable[[Compute | None], Compute | None]:
     """Decorator that adds an operation, with the decorated arithmetic, to the table. `infer` is None if only the
     arithmetic determines the dimensions: those of the arrays that it returns.
@@ -365,6 +391,7 @@ def operation(
             zero_sized=zero_sized,
             nchw=nchw,
             native_half=native_half,
+            recorded=recorded,
         )
         return compute
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
+from ortconv.executor.replay.numerics import clip_to, f32
+from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import (
     activate,
@@ -19,7 +22,7 @@ from ortconv.nnapi.codes import FuseCode
 from ortconv.nnapi.fixed_point import LONG, SHORT, rescaled
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.checks import output_quantization, rank_at_most, same_quantization
-from ortconv.nnapi.operations.shapes import like_x
+from ortconv.nnapi.operations.shapes import elementwise, like_x
 from ortconv.nnapi.operations.table import OperationCall, operation
 
 INTEGER_BITS = 4  # of quantized inputs of LOGISTIC and TANH, as 32-bit fixed point
@@ -36,8 +39,8 @@ FUNCTIONS: tuple[tuple[str, int, str, Callable[[Array], Array]], ...] = (
 
 for _name, _level, _types, _function in FUNCTIONS:
     _checks = (rank_at_most(4, "x"),) if _name == "FLOOR" else ()
-    operation(_name, "x:T", level=_level, types=_types, infer=like_x, checks=_checks)(
-        lambda c, f=_function: f(c.x.array)  # type: ignore[misc]
+    operation(_name, "x:T", level=_level, types=_types, infer=like_x, checks=_checks, recorded=("x",))(
+        lambda c, f=_function: elementwise(c, f, c.x.array)  # type: ignore[misc]
     )
 
 
@@ -55,15 +58,15 @@ RELUS = (("RELU", FuseCode.RELU), ("RELU1", FuseCode.RELU1), ("RELU6", FuseCode.
 
 def _limited(c: OperationCall, code: FuseCode) -> Array:
     if not c.out.is_quantized:
-        return activate(c.x.array, code)
-    low, high = activation_limits(code, c.out)
-    return np.clip(c.x.array, low, high, dtype=c.out.type.dtype)
+        return activate(c.work.copied(c.x.array), code, c.work)
+    low, high = map(c.out.type.dtype.type, activation_limits(code, c.out))
+    return elementwise(c, np.clip, c.x.array, low, high)
 
 
 for _name, _code in RELUS:
     operation(
         _name, "x:T", types="F Q H@3 S@4", infer=like_x, zero_sized=True,
-        checks=(rank_at_most(4, "x"),), quantization=(same_quantization("x", "out"),),
+        checks=(rank_at_most(4, "x"),), quantization=(same_quantization("x", "out"),), recorded=("x",),
     )(lambda c, code=_code: _limited(c, code))  # type: ignore[misc]  # fmt: skip
 
 
@@ -79,43 +82,57 @@ def _in_fixed_point(x: Tensor, out: OperandType, function: Callable[[Array, int]
     return np.asarray(limited, out.type.dtype)
 
 
-def sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
+def sigmoid(x: Array, work: Work = AT_ONCE) -> Array:
+    y = work.like(x)
+    work.do(np.negative, x, y)
+    work.do(np.exp, y, y)
+    work.do(np.add, y, 1, y)
+    work.do(np.divide, 1, y, y)
+    return y
 
 
 @operation(
     "LOGISTIC", "x:T", types="F Q H@3 S@4", infer=like_x, zero_sized=True,
     checks=(rank_at_most(4, "x"),), quantization=(output_quantization(1 / 256, 0, -128),),
+    recorded=("x",),
 )  # fmt: skip
 def logistic(c: OperationCall) -> Array:
     if not c.out.is_quantized:
-        return sigmoid(c.x.array)
-    return by_table(c.x, lambda x: _in_fixed_point(x, c.out, LONG.sigmoid, 8))
+        return sigmoid(c.x.array, c.work)
+    return tabulated(c, lambda x: _in_fixed_point(x, c.out, LONG.sigmoid, 8))
 
 
 @operation(
     "TANH", "x:T", types="F Q@3 H@3 S@4", infer=like_x, zero_sized=True,
     checks=(rank_at_most(4, "x"),), quantization=(output_quantization(1 / 128, 128, 0),),
+    recorded=("x",),
 )  # fmt: skip
 def tanh(c: OperationCall) -> Array:
     if not c.out.is_quantized:
-        return np.tanh(c.x.array)
-    return by_table(c.x, lambda x: _in_fixed_point(x, c.out, LONG.tanh, 7))
+        return elementwise(c, np.tanh, c.x.array)
+    return tabulated(c, lambda x: _in_fixed_point(x, c.out, LONG.tanh, 7))
 
 
-@operation("ELU", "x:T alpha:f", level=4, types="F H", infer=like_x)
+@operation("ELU", "x:T alpha:f", level=4, types="F H", infer=like_x, recorded=("x",))
 def elu(c: OperationCall) -> Array:
-    x = c.x.array
-    return np.where(x >= 0, x, c.alpha * np.expm1(x))
+    return c.work.call(lambda x: np.where(x >= 0, x, c.alpha * np.expm1(x)), c.x.array)
 
 
-@operation("HARD_SWISH", "x:T", level=4, types="F H Q S", infer=like_x, zero_sized=True)
+@operation("HARD_SWISH", "x:T", level=4, types="F H Q S", infer=like_x, zero_sized=True, recorded=("x",))
 def hard_swish(c: OperationCall) -> Array:
     """x * relu6(x + 3) / 6"""
     if c.out.is_quantized:
-        return by_table(c.x, lambda x: _quantized_hard_swish(x, c.out))
-    x = c.x.array
-    return x * np.clip(x + 3, np.float32(0), np.float32(6)) / np.float32(6)
+        return tabulated(c, lambda x: _quantized_hard_swish(x, c.out))
+    y = elementwise(c, np.add, c.x.array, f32(3))
+    c.work.do(clip_to, y, f32(0), f32(6), y)
+    c.work.do(np.multiply, c.x.array, y, y)
+    c.work.do(np.divide, y, f32(6), y)
+    return y
+
+
+def tabulated(c: OperationCall, function: Callable[[Tensor], Array]) -> Array:
+    """An elementwise function of x. For 8-bit types it is computed once for each possible element."""
+    return c.work.call(partial(by_table, c.x, function))
 
 
 def _quantized_hard_swish(x: Tensor, out: OperandType) -> Array:
