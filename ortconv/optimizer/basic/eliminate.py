@@ -13,6 +13,7 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import (
     FLOATS,
     INT32_MAX,
+    RESHAPES,
     bound,
     broadcasts_into,
     clip,
@@ -40,8 +41,13 @@ def eliminate_identity(m: Match) -> Replacement:
     return x
 
 
-def _covers(start: Element, end: Element, dim: Element) -> bool:
-    """True if a slice with step 1 includes all of a dimension; an unknown dimension may have any length below 2**31."""
+def _covers(start: Element, end: Element, dim: Element, back: Element) -> bool:
+    """True if a slice with step 1 includes all of a dimension; an unknown dimension may have any length below 2**31.
+
+    The slice begins at `start`, and `back` elements before the end if `back` is not None.
+    """
+    if back is not None and back == dim:
+        start = 0
     if not isinstance(start, int) or not isinstance(end, int):
         return start == 0 and end is not None and end == dim
     if isinstance(dim, int):
@@ -64,16 +70,25 @@ def eliminate_slice(m: Match) -> Replacement:
     steps: tuple[int, ...] | None
     if m.graph.opset() < 10:
         starts, ends, axes = (tuple(node.attr(k, Ints())) for k in ("starts", "ends", "axes"))
-        steps = ()
+        steps, backs = (), None
     else:
         starts, ends = (elements(node.input(i)) for i in (1, 2))
+        backs = _negated(node.input(1))
         axes, steps = (() if node.input(i) is None else ints(node.input(i)) for i in (3, 4))
     if starts is None or ends is None or axes is None or steps is None or len(starts) != len(ends):
         return None
     if any(step != 1 for step in steps):
         return None
     dims = (dim_of(x, axis % x.rank) if x.rank else None for axis in (axes or range(len(starts))))
-    return x if all(map(_covers, starts, ends, dims)) else None
+    return x if all(map(_covers, starts, ends, dims, backs or (None,) * len(starts))) else None
+
+
+def _negated(value: Value | None) -> tuple[Element, ...] | None:
+    """The elements of an integer value before they are negated; None for one that is not."""
+    node = None if value is None else value.producer
+    while node is not None and node.op in RESHAPES and node.domain == "" and node.inputs[0] is not None:
+        node = node.inputs[0].producer
+    return elements(node.inputs[0]) if node is not None and node.is_op("Neg") else None
 
 
 @rule("EliminateDropout", P("Dropout", "x", ...))

@@ -10,6 +10,7 @@ from ortconv.optimizer.extended import (
     attention,
     distribution,
     einsum,
+    fill,
     fuse_conv,
     fuse_gemm,
     fuse_matmul,
@@ -27,6 +28,7 @@ from ortconv.optimizer.extended import (
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *qdq.PASSES,
     *recurrent.PASSES,
+    *fill.PASSES,
     *fuse_gemm.PASSES,
     *distribution.PASSES,
     *gemm_rows.PASSES,

@@ -251,7 +251,7 @@ class Masks:
                 return value
         if self.graph.opset() < SLICE_BY_INPUTS or mask.graph is not self.graph:
             return None
-        height, width = self._size(query, before), self._size(key, before)
+        height, width = self.size(query, before), self.size(key, before)
         if height is None or width is None:
             return None
         parts = [self._ints((1, 1), mask), height, width]
@@ -309,7 +309,7 @@ class Masks:
             self.made["rows", bias] = self._node("Reshape", [kept, self._ints((0, -1, 1), bias)], {}, type, before)
         return self.made["rows", bias]
 
-    def _size(self, side: Heads, before: Node) -> Value | None:
+    def size(self, side: Heads, before: Node) -> Value | None:
         """The number of rows as a tensor of one element."""
         known = next((d for d in length(side, 1) if isinstance(d, int)), None)
         if known is not None:
@@ -318,7 +318,7 @@ class Masks:
             return None
         past = joined(side)
         if past is not None and (side.source, ROWS) not in self.extents:
-            later = self._size(past.later, before)
+            later = self.size(past.later, before)
             if later is not None:  # attention may compute the concatenated value, and needs this size
                 parts = [self._extent(past.earlier, ROWS, before), later]
                 total = self._node("Add", parts, {}, TensorType(DType.INT64, (1,)), before)
