@@ -44,6 +44,7 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     *group_norm.PASSES,
     qdq.PROPAGATION,
     qdq.UNIQUE_DQ,
+    qdq.WEIGHTS,
     *transpose.PASSES,
 )
 
