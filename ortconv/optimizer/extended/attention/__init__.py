@@ -10,6 +10,7 @@ PASSES = (
     grouped.ROTARY_ROWS,
     repeat.REPEAT,
     FunctionPass("PackedHeadsFusion", Later(f"{__name__}.packed_heads"), operators=(("", "Transpose"),)),
+    FunctionPass("StackedBiasFusion", Later(f"{__name__}.stacked_bias"), operators=(("", "Softmax"),)),
     FunctionPass("AttentionFusion", Later(f"{__name__}.fusion"), operators=(("", "Softmax"),)),
     grouped.HEAD_ORDER,
     repeat.GROUPED,

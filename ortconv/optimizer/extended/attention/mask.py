@@ -270,7 +270,7 @@ class Masks:
         if (query.count, bias) not in self.made:
             shape = self._ints((1, query.count, 1, 1), bias)
             if type.shape is not None and type.shape[0] != bias.dim(0):
-                parts = [self._extent(earlier, 0, before), self._ints((query.count, 1, 1), bias)]
+                parts = [self.extent(earlier, 0, before), self._ints((query.count, 1, 1), bias)]
                 shape = self._node("Concat", parts, {"axis": 0}, TensorType(DType.INT64, (4,)), before)
             self.made[query.count, bias] = self._node("Expand", [bias, shape], {}, type, before)
         return self.made[query.count, bias]
@@ -282,7 +282,7 @@ class Masks:
             five = TensorType(DType.FLOAT, (bias.dim(0), 1, rows, key.copies, columns))
             apart = self._unsqueezed(bias, (3,), before)
             wide = self._node("Expand", [apart, self._ints((1, 1, 1, key.copies, 1), bias)], {}, five, before)
-            keys = self._extent(bias, 3, before)
+            keys = self.extent(bias, 3, before)
             shape = self._node(
                 "Concat", [self._ints((0, 1, -1), bias), keys], {"axis": 0}, TensorType(DType.INT64, (4,)), before
             )
@@ -320,15 +320,15 @@ class Masks:
         if past is not None and (side.source, ROWS) not in self.extents:
             later = self.size(past.later, before)
             if later is not None:  # attention may compute the concatenated value, and needs this size
-                parts = [self._extent(past.earlier, ROWS, before), later]
+                parts = [self.extent(past.earlier, ROWS, before), later]
                 total = self._node("Add", parts, {}, TensorType(DType.INT64, (1,)), before)
                 self.extents[side.source, ROWS] = total
         if side.source.rank == 4:
-            return self._extent(side.source, ROWS, before)
+            return self.extent(side.source, ROWS, before)
         *_, rows = (v for v in row_sources(side.source) if v.graph is self.graph)
-        return self._extent(rows, 1, before)
+        return self.extent(rows, 1, before)
 
-    def _extent(self, value: Value, axis: int, before: Node) -> Value:
+    def extent(self, value: Value, axis: int, before: Node) -> Value:
         """One dimension of a value, as a tensor of one element."""
         if (value, axis) not in self.extents:
             shape = self._node("Shape", [value], {}, TensorType(DType.INT64, (value.rank,)), before)
