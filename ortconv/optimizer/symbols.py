@@ -75,6 +75,8 @@ def plus(*dims: Dim) -> Dim:
 
 def minus(whole: Dim, part: Dim) -> Dim:
     """A sum without some of its terms; None if `part` does not consist of its terms."""
+    if part == 0:
+        return whole
     if whole is None or part is None or "(" in f"{whole}{part}":
         return 0 if whole == part and whole is not None else None
     terms, taken = (

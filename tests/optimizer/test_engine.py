@@ -42,7 +42,7 @@ def test_a_pass_that_is_imported_later_is_that_of_its_module(p: FunctionPass) ->
 def test_passes_are_imported_when_a_model_has_their_operators() -> None:
     """Convolutional networks need neither attention nor recurrent networks."""
     modules = [p.run.function.__module__ for p in LATER if isinstance(p.run, Later)]
-    assert len(modules) == 5
+    assert len(modules) == 6
     code = f"""
 import sys
 from onnx import parser

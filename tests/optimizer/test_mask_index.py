@@ -72,3 +72,15 @@ def test_refused(body: str, mask: str) -> None:
 def test_what_is_known_to_be_true() -> None:
     graph, _ = check(text(f"{SIZES} t = GreaterOrEqual(rs, zero) y = And(m, t)"), PASSES, opset=18)
     assert "And" not in ops(graph)
+
+
+def test_batch_that_was_one_axis_with_the_heads() -> None:
+    """As in BLOOM, where it is divided out of the stacked results of a product."""
+    body = (
+        "sh = Shape(x) n = Gather(sh, zero) rows = Mul(n, heads) rows1 = Unsqueeze(rows, ax0)"
+        " flat = Concat<axis = 0>(rows1, last, four) f = Reshape(x, flat) r = Relu(f) sr = Shape(r) nr = Gather(sr, zero)"
+        " b = Div(nr, heads) b1 = Unsqueeze(b, ax0) to = Concat<axis = 0>(b1, six, last, four) y = Reshape(r, to)"
+    )
+    sizes = "int64 heads = {6}, int64[1] six = {6}, int64[1] four = {4}"
+    graph, _ = check(parsed(f"g (float[batch,6,seq,4] x) => (float y) <{CONSTANTS}, {sizes}> {{ {body} }}", 17), PASSES)
+    assert "Div" not in ops(graph)

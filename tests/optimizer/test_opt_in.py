@@ -23,6 +23,7 @@ from tests.batches import batched
 
 NAMES = {
     "LossyCastChainElimination",
+    "RoundedNormFusion",
     "WeightBiasQuantization",
     "SkipLayerNormFusion",
     "QDQS8ToU8Shared",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ortconv.optimizer import propagation
 from ortconv.optimizer.basic import (
+    broadcast,
     cast_chain,
     conv_branches,
     cse,
@@ -28,7 +29,7 @@ from ortconv.optimizer.engine import FunctionPass, RulePass
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *unused.PASSES,
     *propagation.PASSES,
-    RulePass("Level1Rules", eliminate.RULES, fold_conv.RULES, pad.RULES, fold_matmul.GEMM_RULES),
+    RulePass("Level1Rules", eliminate.RULES, broadcast.RULES, fold_conv.RULES, pad.RULES, fold_matmul.GEMM_RULES),
     qdq.DOUBLE_PAIRS,
     *sharing.PASSES,
     *cse.PASSES,
@@ -43,6 +44,7 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     *group_norm.PASSES,
     qdq.PROPAGATION,
     qdq.UNIQUE_DQ,
+    qdq.WEIGHTS,
     *transpose.PASSES,
 )
 

@@ -13,6 +13,7 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import (
     FLOATS,
     INT32_MAX,
+    RESHAPES,
     bound,
     broadcasts_into,
     clip,
@@ -24,6 +25,7 @@ from ortconv.optimizer.conditions import (
 )
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.shapes import Element, dim_of, elements
 
 
 @rule("EliminateIdentity", P("Identity", "x"))
@@ -39,8 +41,15 @@ def eliminate_identity(m: Match) -> Replacement:
     return x
 
 
-def _covers(start: int, end: int, dim: Any) -> bool:
-    """True if a slice with step 1 includes all of a dimension; an unknown dimension may have any length below 2**31."""
+def _covers(start: Element, end: Element, dim: Element, back: Element) -> bool:
+    """True if a slice with step 1 includes all of a dimension; an unknown dimension may have any length below 2**31.
+
+    The slice begins at `start`, and `back` elements before the end if `back` is not None.
+    """
+    if back is not None and back == dim:
+        start = 0
+    if not isinstance(start, int) or not isinstance(end, int):
+        return start == 0 and end is not None and end == dim
     if isinstance(dim, int):
         return (start == 0 or start <= -dim) and end >= dim
     return (start == 0 or start <= -INT32_MAX) and end >= INT32_MAX
@@ -52,21 +61,34 @@ def eliminate_slice(m: Match) -> Replacement:
 
     Counterpart: EliminateSlice
     Differs: an end equal to the dimension, and a negative start that reaches the first element, count as everything;
-        there only 0 to INT64_MAX does.
+        there only 0 to INT64_MAX does. Also computed bounds.
     """
     x, node = m.x, m.root
+    starts: tuple[Element, ...] | None
+    ends: tuple[Element, ...] | None
+    axes: tuple[int, ...] | None
+    steps: tuple[int, ...] | None
     if m.graph.opset() < 10:
         starts, ends, axes = (tuple(node.attr(k, Ints())) for k in ("starts", "ends", "axes"))
-        steps: tuple[int, ...] | None = ()
+        steps, backs = (), None
     else:
-        slots = [() if node.input(i) is None else ints(node.input(i)) for i in (1, 2, 3, 4)]
-        if any(s is None for s in slots):
-            return None
-        starts, ends, axes, steps = (s or () for s in slots)
-    if any(step != 1 for step in steps or ()) or len(starts) != len(ends):
+        starts, ends = (elements(node.input(i)) for i in (1, 2))
+        backs = _negated(node.input(1))
+        axes, steps = (() if node.input(i) is None else ints(node.input(i)) for i in (3, 4))
+    if starts is None or ends is None or axes is None or steps is None or len(starts) != len(ends):
         return None
-    dims = (x.dim(axis) for axis in (axes or range(len(starts))))
-    return x if all(map(_covers, starts, ends, dims)) else None
+    if any(step != 1 for step in steps):
+        return None
+    dims = (dim_of(x, axis % x.rank) if x.rank else None for axis in (axes or range(len(starts))))
+    return x if all(map(_covers, starts, ends, dims, backs or (None,) * len(starts))) else None
+
+
+def _negated(value: Value | None) -> tuple[Element, ...] | None:
+    """The elements of an integer value before they are negated; None for one that is not."""
+    node = None if value is None else value.producer
+    while node is not None and node.op in RESHAPES and node.domain == "" and node.inputs[0] is not None:
+        node = node.inputs[0].producer
+    return elements(node.inputs[0]) if node is not None and node.is_op("Neg") else None
 
 
 @rule("EliminateDropout", P("Dropout", "x", ...))

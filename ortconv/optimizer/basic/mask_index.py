@@ -186,6 +186,27 @@ def fuse_lookup(m: Match) -> Replacement:
     return _reshaped(m) if used == sum(d != 1 for d in dims) else None
 
 
+@rule("IndexedMaskFusion", P("ScatterND", "x", "index", "updates", name="scatter"))
+def fuse_store(m: Match) -> Replacement:
+    """ScatterND(x, Concat of all positions along the axes of x, y)  ->  y
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    x: Value = m.x
+    parts = _components(m.index)
+    if parts is None or x.rank != len(parts) or m.scatter.attr("reduction", "none") != "none":
+        return None
+    dims = (m.index.shape or ())[:-1]
+    if not equal_shapes(x.shape, dims) or not equal_shapes(x.shape, m.updates.shape):
+        return None
+    every = all(
+        (s == 1 if i == axis else s == 0) or dims[i] == 1
+        for axis, found in enumerate(parts)
+        for i, s in enumerate(found)
+    )
+    return m.updates if every else None
+
+
 def _components(index: Value) -> list[Strides] | None:
     """The strides of each of the indices along the last axis."""
     const, node, rank = index.constant, index.producer, index.rank
@@ -222,4 +243,4 @@ def eliminate_and(m: Match) -> Replacement:
     return m.x if equal_shapes(m.x.shape, m.root.out.shape) and is_true(m.true) else None
 
 
-PASSES = (RulePass("IndexedMaskFusion", fuse_flat_lookup, fuse_lookup, eliminate_and),)
+PASSES = (RulePass("IndexedMaskFusion", fuse_flat_lookup, fuse_lookup, fuse_store, eliminate_and),)

@@ -10,7 +10,9 @@ import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
+from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
+from ortconv.optimizer.basic.transpose_handlers import transpose_perm
 from ortconv.optimizer.engine import Context, FunctionPass, New, Replacement, RulePass, constant, rule
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -18,6 +20,9 @@ DOMAINS = ("", "com.microsoft")
 INTEGERS = (DType.UINT8, DType.INT8, DType.UINT16, DType.INT16)
 SMALLEST_SCALE, LARGEST_SCALE = 1e-30, 1e30
 """The range of scales for which a 16-bit integer survives dequantization and quantization in float32."""
+
+PER_AXIS = 13
+"""The operator set from which a quantizer may have one scale for each slice along an axis."""
 
 MOVES_DATA = ("MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice")
 """Operators that commute with quantization: their results consist of elements of input 0."""
@@ -307,8 +312,40 @@ def _duplicate(graph: Graph, dq: Node) -> Value:
     return node.out
 
 
+# ---------------------------------------------------------------------- transposed weights
+
+
+@rule(
+    "TransposeOptimizer",
+    *(
+        P("Transpose", P("DequantizeLinear", C("w"), C("s"), C("z", optional=True), name="dq", domain=domain))
+        for domain in DOMAINS
+    ),
+)
+def transpose_weight(m: Match) -> Replacement:
+    """Transpose(DequantizeLinear(w))  ->  DequantizeLinear(w', along the axis where the scales went), for constants
+
+    Counterpart: TransposeOptimizer
+    """
+    dq, weight = m.dq, m.w.constant
+    if m.dq.attr("block_size", 0) or len(m.w.uses) != 1 or weight.rank < 2:
+        return None
+    perm = transpose_perm(m.root)
+    axis = dq.attr("axis", 1)
+    if perm is None or not -weight.rank <= axis < weight.rank:
+        return None
+    moved = Tensor.of(np.ascontiguousarray(weight.numpy().transpose(perm)), weight.dtype)
+    attrs = dict(dq.attrs)
+    if m.s.constant.rank and (dq.domain == "" and m.graph.opset() >= PER_AXIS):
+        attrs["axis"] = perm.index(axis % weight.rank)
+    elif m.s.constant.rank:
+        return None
+    return New("DequantizeLinear", [moved, *dq.inputs[1:]], attrs, domain=dq.domain, types=(m.root.out.type,))
+
+
 DOUBLE_PAIRS = RulePass("DoubleQDQPairsRemover", drop_dequantize_quantize, drop_wider_pair, drop_wider_quantization)
 _QUANTIZERS = tuple((domain, op) for domain in DOMAINS for op in ("QuantizeLinear", "DequantizeLinear"))
 PROPAGATION = FunctionPass("QDQPropagation", propagate, operators=_QUANTIZERS)
 UNIQUE_DQ = FunctionPass("EnsureUniqueDQForNodeUnit", give_each_reader_its_own, operators=_QUANTIZERS)
-PASSES = (DOUBLE_PAIRS, PROPAGATION, UNIQUE_DQ)
+WEIGHTS = RulePass("TransposedWeights", transpose_weight)
+PASSES = (DOUBLE_PAIRS, PROPAGATION, UNIQUE_DQ, WEIGHTS)

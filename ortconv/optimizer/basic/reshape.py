@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.optimizer.basic.transpose_handlers import transpose_perm
 from ortconv.optimizer.conditions import RESHAPES, ints, same_dim, same_shape
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
-from ortconv.optimizer.shapes import DimOf, Element, dim_of, expressed, keeps_shape, refined, target
+from ortconv.optimizer.shapes import DimOf, Element, dim_of, elements, expressed, keeps_shape, refined, target
 
 
 def reshaped(m: Match, x: Value, wanted: tuple[Element, ...]) -> Replacement:
@@ -178,6 +178,24 @@ def fuse_shape_source(m: Match) -> Replacement:
     return New("Gather", [New("Shape", [value]), index], {"axis": 0}, types=[m.root.out.type])
 
 
+@rule(
+    "ShapeSourceFusion", P("Div", P("Gather", P("Shape", "x", shared=True), C("index", one=True)), C("parts", one=True))
+)
+def fuse_quotient_source(m: Match) -> Replacement:
+    "Gather(Shape(x), i) / k  ->  Gather(Shape(input), j), if the graph has an input with a dimension of that size"
+    found = elements(m.root.out) if m.graph.owner is None else None
+    if found is None or len(found) != 1 or not isinstance(found[0], str):
+        return None
+    place = _input_with(m.graph, found[0])
+    if place is None:
+        return None
+    value, axis = place
+    index = np.full(m.index.constant.shape, axis, np.int64)
+    if m.root.out.rank != index.ndim:
+        return None
+    return New("Gather", [New("Shape", [value]), index], {"axis": 0}, types=[m.root.out.type])
+
+
 def _source(pick: Node, shape: Node) -> tuple[Value, int] | None:
     """A graph input, and its dimension with the name of the one that a Gather selects from a shape; None if there is none."""
     graph, x, index = shape.graph, shape.inputs[0], ints(pick.input(1))
@@ -186,8 +204,12 @@ def _source(pick: Node, shape: Node) -> tuple[Value, int] | None:
     if index is None or len(index) != 1:
         return None
     dim = x.dim(index[0])
-    sources = (v for v in graph.inputs if isinstance(dim, str) and dim in (v.shape or ()))
-    value = next(sources, None)
+    return _input_with(graph, dim) if isinstance(dim, str) else None
+
+
+def _input_with(graph: Graph, dim: str) -> tuple[Value, int] | None:
+    """The first input of a graph with a dimension of that name, and which one it is."""
+    value = next((v for v in graph.inputs if dim in (v.shape or ())), None)
     return None if value is None else (value, (value.shape or ()).index(dim))
 
 
@@ -198,5 +220,6 @@ RULES = (
     *merge_transposes,
     *pick_before_transpose,
     *fuse_shape_source,
+    *fuse_quotient_source,
 )
 PASSES = (RulePass("ReshapeFusion", RULES),)

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
-from ortconv.ir.tensor import Tensor
+from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Shape, TensorType, ValueType
 from ortconv.optimizer.basic.transpose_handlers import (
     Perm,
@@ -194,6 +194,8 @@ class _Sweep:
         for slot, array in found.constants.items():
             inputs += [None] * (slot + 1 - len(inputs))
             inputs[slot] = constant(node, array)
+        for slot, places in found.picks.items():
+            inputs[slot] = self._picked(inputs[slot], places, node)
         types = [
             None if v is None else v.type if p is None else permuted(v.type, inverse(p))
             for v, p in zip(node.outputs, found.perms, strict=True)
@@ -315,6 +317,12 @@ class _Sweep:
             known = constant(node, Tensor.of(np.ascontiguousarray(array), const.dtype))
             self.constants[value, perm] = known
         return known
+
+    def _picked(self, value: Value | None, places: Array, node: Node) -> Value:
+        assert value is not None
+        made = self.graph.add_node("Gather", [value, constant(node, places)], 1, types=[value.type], before=node)
+        made.ep = node.ep
+        return made.out
 
     def add_transpose(self, value: Value, perm: Perm, before: Node) -> Value:
         made = self.graph.add_node(

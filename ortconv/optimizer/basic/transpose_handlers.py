@@ -33,6 +33,8 @@ class Push:
     attrs: dict[str, Attribute]
     constants: dict[int, Array] = field(default_factory=dict)
     """Inputs that are replaced by constants, by slot."""
+    picks: dict[int, Array] = field(default_factory=dict)
+    """Inputs that are replaced by their elements at these places, by slot."""
 
 
 Handler = Callable[[Node, int, Perm], Push | None]
@@ -150,6 +152,10 @@ def _slice(node: Node, slot: int, perm: Perm) -> Push | None:
     return Push((0,), (perm,), node.attrs, {3: np.array(moved, starts.dtype.numpy)})
 
 
+PAD_WITH_AXES = 18
+"""The operator set from which Pad takes axes as an input."""
+
+
 def _pad(node: Node, slot: int, perm: Perm) -> Push | None:
     assert node.graph is not None
     rank = len(perm)
@@ -172,7 +178,9 @@ def _pad(node: Node, slot: int, perm: Perm) -> Push | None:
     known = ints(node.input(1))
     if known is not None and len(known) == 2 * rank:
         return Push((0,), (perm,), node.attrs, {1: np.array(_moved_pads(known, perm), np.int64)})
-    return Push((0,), (perm,), node.attrs, {3: np.array(perm, np.int64)}) if node.graph.opset() >= 18 else None
+    if node.graph.opset() >= PAD_WITH_AXES:
+        return Push((0,), (perm,), node.attrs, {3: np.array(perm, np.int64)})
+    return Push((0,), (perm,), node.attrs, picks={1: np.array(_moved_pads(range(2 * rank), perm), np.int64)})
 
 
 def _moved_pads(pads: Sequence[int], perm: Perm) -> list[int]:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
-from ortconv.ir.types import Dim, DType
+from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -27,13 +27,15 @@ def operand_perm(rank: int, transposed: int, batch: int) -> Perm:
     return tuple(perm)
 
 
-def _transposed(side: str) -> tuple[P, P]:
+def _transposed(side: str, *, cast: bool = False) -> tuple[P, P]:
     transpose = P("Transpose", "inner", name="transpose", shared=True)
+    if cast:
+        transpose = P("Cast", transpose, name="cast")
     operands: tuple[str | P, str | P] = (transpose, "other") if side == "A" else ("other", transpose)
     return P("MatMul", *operands, name="matmul"), P("FusedMatMul", *operands, name="matmul", domain="com.microsoft")
 
 
-@rule("MatmulTransposeFusion", *_transposed("A"))
+@rule("MatmulTransposeFusion", *_transposed("A"), *_transposed("A", cast=True))
 def fuse_transpose_a(m: Match) -> Replacement:
     """MatMul(Transpose(a), b)  ->  FusedMatMul<transA, transBatchA>(a, b)
 
@@ -42,9 +44,9 @@ def fuse_transpose_a(m: Match) -> Replacement:
     return _without_transpose(m, "A")
 
 
-@rule("MatmulTransposeFusion", *_transposed("B"))
+@rule("MatmulTransposeFusion", *_transposed("B"), *_transposed("B", cast=True))
 def fuse_transpose_b(m: Match) -> Replacement:
-    "MatMul(a, Transpose(b))  ->  FusedMatMul<transB, transBatchB>(a, b)"
+    "MatMul(a, Transpose(b))  ->  FusedMatMul<transB, transBatchB>(a, b), also with a Cast between them"
     return _without_transpose(m, "B")
 
 
@@ -62,9 +64,15 @@ def _without_transpose(m: Match, side: str) -> Replacement:
         for transposed in (0, 1):
             if operand_perm(rank, transposed, batch) == wanted:
                 attrs |= {f"trans{side}": transposed, f"transBatch{side}": batch}
-                operands = (m.inner, m.other) if side == "A" else (m.other, m.inner)
+                inner = New("Cast", [m.inner], like=m.cast, types=[_with_type(m)]) if "cast" in m.bound else m.inner
+                operands = (inner, m.other) if side == "A" else (m.other, inner)
                 return _fused(m, operands, attrs)
     return None
+
+
+def _with_type(m: Match) -> TensorType:
+    """The type of what is transposed, after the Cast behind the Transpose."""
+    return TensorType(m.cast.out.dtype, m.inner.shape)
 
 
 def _is_never_empty(m: Match, side: str) -> bool:

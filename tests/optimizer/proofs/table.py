@@ -23,6 +23,7 @@ APPROXIMATE = {
     "AttentionFusion": "scores below a mask of about -3e38, which float32 absorbs",
     "GeluApproximation": "Gelu by tanh",
     "LossyCastChainElimination": "a rounding less",
+    "RoundedNormFusion": "a rounding less",
     "WeightBiasQuantization": "weights as int8",
 }
 """Rewrites that change results by more than the rounding of constants, and by what."""

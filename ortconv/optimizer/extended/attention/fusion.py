@@ -35,7 +35,8 @@ from ortconv.optimizer.extended.attention.making import (
     with_whole_bias,
 )
 from ortconv.optimizer.extended.attention.mask import Biased, Bounds, Masks, leaves_a_key
-from ortconv.optimizer.extended.attention.past import Pasts, past_of
+from ortconv.optimizer.extended.attention.measure import measure_parts
+from ortconv.optimizer.extended.attention.past import Past, Pasts, past_of
 from ortconv.optimizer.extended.attention.projection import (
     Projection,
     packed_projections,
@@ -68,7 +69,7 @@ def fuse(graph: Graph, context: Context) -> int:
             break
         before, label = len(graph), f.root.label
         seen = masks.rows_with_a_key(f.bias, f.nodes[2]) if f.blind and f.bias else None
-        past = pasts.find(f.key, f.value, (f.query.source, *masks_of(f)))
+        past = _past(f, pasts, masks)
         if past is None and f.key.copies > 1:
             continue
         packs = f.projections is not None and _may_pack(f.projections, owners)
@@ -88,6 +89,17 @@ def fuse(graph: Graph, context: Context) -> int:
         done += 1
     graph.sort()  # keys and values that attention returns may be read before the old position of their product
     return done
+
+
+def _past(f: Found, pasts: Pasts, masks: Masks) -> Past | None:
+    """What keys and values are joined of, where attention may join them; the mask may need the number of keys."""
+    others = (f.query.source, *masks_of(f))
+    past = pasts.find(f.key, f.value, others)
+    if past is None and past_of(f.key, f.value) is not None:
+        for side in (f.key, f.value):
+            measure_parts(side, masks, f.nodes[2])
+        past = pasts.find(f.key, f.value, others)
+    return past
 
 
 # ---------------------------------------------------------------------- finding

@@ -98,7 +98,10 @@ def split_heads(value: Value | None, *, transposed: bool = False) -> Heads | Non
     if stack is not None and join is not None:
         value, more, scaling = _unscaled(stack)
         nodes, scale = (*nodes, join, *scaling), scale * more
-    return _from_rows(value, scale, nodes, transposed) or (None if transposed else _as_they_are(value, scale, nodes))
+    found = _from_rows(value, scale, nodes, transposed)
+    if found is not None or transposed:
+        return found
+    return _from_one_row(value, scale, nodes) or _as_they_are(value, scale, nodes)
 
 
 def repeats(gather: Node | None) -> int | None:
@@ -163,6 +166,19 @@ def _from_rows(value: Value, scale: float, nodes: tuple[Node, ...], transposed: 
     count, size, rows = found
     whole = None if transposed or more != 1 else value
     return Heads(source, count, size, scale * more, (*nodes, node, reshape, *scaling), rows, whole)
+
+
+def _from_one_row(value: Value, scale: float, nodes: tuple[Node, ...]) -> Heads | None:
+    """Heads of one row, which a Reshape alone makes of (batch, 1, hidden)."""
+    node = value.producer
+    x = None if node is None or not node.is_op("Reshape") else node.inputs[0]
+    if node is None or x is None or x.rank != 3 or value.rank != 4 or x.dim(1) != 1 or value.dim(2) != 1:
+        return None
+    count, size, hidden = value.dim(1), value.dim(3), x.dim(2)
+    if not isinstance(count, int) or not isinstance(size, int) or hidden != count * size or not hidden:
+        return None
+    source, more, scaling = _unscaled(x)
+    return Heads(source, count, size, scale * more, (*nodes, node, *scaling), None, value if more == 1 else None)
 
 
 def _as_they_are(value: Value, scale: float, nodes: tuple[Node, ...]) -> Heads | None:

@@ -251,7 +251,7 @@ class Masks:
                 return value
         if self.graph.opset() < SLICE_BY_INPUTS or mask.graph is not self.graph:
             return None
-        height, width = self._size(query, before), self._size(key, before)
+        height, width = self.size(query, before), self.size(key, before)
         if height is None or width is None:
             return None
         parts = [self._ints((1, 1), mask), height, width]
@@ -270,7 +270,7 @@ class Masks:
         if (query.count, bias) not in self.made:
             shape = self._ints((1, query.count, 1, 1), bias)
             if type.shape is not None and type.shape[0] != bias.dim(0):
-                parts = [self._extent(earlier, 0, before), self._ints((query.count, 1, 1), bias)]
+                parts = [self.extent(earlier, 0, before), self._ints((query.count, 1, 1), bias)]
                 shape = self._node("Concat", parts, {"axis": 0}, TensorType(DType.INT64, (4,)), before)
             self.made[query.count, bias] = self._node("Expand", [bias, shape], {}, type, before)
         return self.made[query.count, bias]
@@ -282,7 +282,7 @@ class Masks:
             five = TensorType(DType.FLOAT, (bias.dim(0), 1, rows, key.copies, columns))
             apart = self._unsqueezed(bias, (3,), before)
             wide = self._node("Expand", [apart, self._ints((1, 1, 1, key.copies, 1), bias)], {}, five, before)
-            keys = self._extent(bias, 3, before)
+            keys = self.extent(bias, 3, before)
             shape = self._node(
                 "Concat", [self._ints((0, 1, -1), bias), keys], {"axis": 0}, TensorType(DType.INT64, (4,)), before
             )
@@ -309,7 +309,7 @@ class Masks:
             self.made["rows", bias] = self._node("Reshape", [kept, self._ints((0, -1, 1), bias)], {}, type, before)
         return self.made["rows", bias]
 
-    def _size(self, side: Heads, before: Node) -> Value | None:
+    def size(self, side: Heads, before: Node) -> Value | None:
         """The number of rows as a tensor of one element."""
         known = next((d for d in length(side, 1) if isinstance(d, int)), None)
         if known is not None:
@@ -318,17 +318,17 @@ class Masks:
             return None
         past = joined(side)
         if past is not None and (side.source, ROWS) not in self.extents:
-            later = self._size(past.later, before)
+            later = self.size(past.later, before)
             if later is not None:  # attention may compute the concatenated value, and needs this size
-                parts = [self._extent(past.earlier, ROWS, before), later]
+                parts = [self.extent(past.earlier, ROWS, before), later]
                 total = self._node("Add", parts, {}, TensorType(DType.INT64, (1,)), before)
                 self.extents[side.source, ROWS] = total
         if side.source.rank == 4:
-            return self._extent(side.source, ROWS, before)
+            return self.extent(side.source, ROWS, before)
         *_, rows = (v for v in row_sources(side.source) if v.graph is self.graph)
-        return self._extent(rows, 1, before)
+        return self.extent(rows, 1, before)
 
-    def _extent(self, value: Value, axis: int, before: Node) -> Value:
+    def extent(self, value: Value, axis: int, before: Node) -> Value:
         """One dimension of a value, as a tensor of one element."""
         if (value, axis) not in self.extents:
             shape = self._node("Shape", [value], {}, TensorType(DType.INT64, (value.rank,)), before)

@@ -53,10 +53,13 @@ def fuse_scales(m: Match) -> Replacement:
 @rule("MatMulIntegerToFloatFusion", P("Add", _SCALED, C("bias"), commutative=True))
 def fuse_bias(m: Match) -> Replacement:
     "MatMulIntegerToFloat(a, b) + bias  ->  MatMulIntegerToFloat(a, b, bias)"
-    columns = m.b.dim(-1)
-    if m.bias.dtype is not DType.FLOAT or not isinstance(columns, int) or m.bias.static_shape != (columns,):
+    columns, shape = m.b.dim(-1), m.bias.static_shape or ()
+    if m.bias.dtype is not DType.FLOAT or not isinstance(columns, int) or len(shape) > (m.product.out.rank or 0):
         return None
-    return microsoft("MatMulIntegerToFloat", [*(list(m.product.inputs) + [None] * 6)[:6], m.bias], m.product)
+    if not shape or shape != (*(1,) * (len(shape) - 1), columns):
+        return None
+    bias = m.bias if len(shape) == 1 else m.bias.constant.numpy().reshape(columns)
+    return microsoft("MatMulIntegerToFloat", [*(list(m.product.inputs) + [None] * 6)[:6], bias], m.product)
 
 
 @rule(

@@ -1,0 +1,104 @@
+"""Heads of which only the first elements are rotated: RotaryEmbedding leaves the others as they are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Value
+from ortconv.ir.types import TensorType
+from ortconv.optimizer.basic.transpose_handlers import transpose_perm
+from ortconv.optimizer.conditions import equal_shapes, ints
+from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.extended.attention.heads import MICROSOFT, SPLIT
+from ortconv.optimizer.pattern import Match, P, PatternInput
+
+ATTRIBUTES = ("num_heads", "rotary_embedding_dim", "is_packed_batching")
+"""What changes the meaning of RotaryEmbedding's operands, if it is not zero."""
+
+
+def _rotated(part: PatternInput) -> P:
+    return P("RotaryEmbedding", part, "positions", "cos", "sin", domain=MICROSOFT, name="rotation")
+
+
+@rule("PartialRotaryFusion", P("Concat", _rotated("part"), "rest"))
+def rotate_heads(m: Match) -> Replacement:
+    """Concat(RotaryEmbedding(first part of Transpose(x)), second part)  ->  Transpose(RotaryEmbedding<rotary_embedding_dim>(x))
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    whole = _whole(m)
+    turn = None if whole is None else whole.producer
+    if whole is None or turn is None or transpose_perm(turn) != SPLIT or turn.inputs[0] is None:
+        return None
+    rotated = _rotate(m, turn.inputs[0])
+    return rotated and New("Transpose", [rotated], like=turn, types=[m.root.out.type])
+
+
+_ROWS = _rotated(P("Reshape", "part", ..., name="rows"))
+
+
+@rule("PartialRotaryFusion", P("Concat", P("Reshape", _ROWS, ..., name="back"), "rest"))
+def rotate_rows(m: Match) -> Replacement:
+    "Concat(Reshape(RotaryEmbedding(Reshape(first part of x))), second part)  ->  RotaryEmbedding<rotary_embedding_dim>(x)"
+    whole, part = _whole(m), m.part.shape
+    if (
+        whole is None
+        or m.rows.out.rank != 3
+        or part is None
+        or not isinstance(part[2], int)
+        or not isinstance(part[3], int)
+    ):
+        return None
+    rows = (part[0], part[1], part[2] * part[3])
+    return _rotate(m, whole) if equal_shapes(m.rows.out.shape, rows) and equal_shapes(m.back.out.shape, part) else None
+
+
+def _whole(m: Match) -> Value | None:
+    """The tensor of rank 4 that the rotated part and the other one are slices of, which the Concat joins again."""
+    first, second = _slice(m.part), _slice(m.rest)
+    if first is None or second is None or first.x is not second.x or m.root.attr("axis", 0) not in (3, -1):
+        return None
+    size = first.x.dim(3)
+    joined = first.start == 0 and first.end == second.start and isinstance(size, int) and first.end < size <= second.end
+    return first.x if joined and not any(m.rotation.attr(name, 0) for name in ATTRIBUTES) else None
+
+
+class _Slice(NamedTuple):
+    """Elements of a tensor of rank 4 from a place along the last axis up to another one."""
+
+    x: Value
+    start: int
+    end: int
+
+
+def _slice(value: Value) -> _Slice | None:
+    node = value.producer
+    x = None if node is None or not node.is_op("Slice") else node.inputs[0]
+    if node is None or x is None or x.rank != 4 or len(node.inputs) < 4:
+        return None
+    start, end, axis = (ints(v) for v in node.inputs[1:4])
+    step = (1,) if node.input(4) is None else ints(node.input(4))
+    if axis not in ((3,), (-1,)) or step != (1,) or start is None or end is None:
+        return None
+    return _Slice(x, start[0], end[0]) if len(start) == len(end) == 1 and start[0] >= 0 else None
+
+
+def _rotate(m: Match, x: Value) -> New | None:
+    """Heads (batch, rows, heads, size) with the first elements rotated."""
+    shape, width = x.shape, m.cos.dim(1)
+    if shape is None or not isinstance(width, int) or m.part.dim(3) != 2 * width:
+        return None
+    batch, length, heads, size = shape
+    if not isinstance(heads, int) or not isinstance(size, int) or not isinstance(x.type, TensorType):
+        return None
+    type = TensorType(x.type.dtype, (batch, length, heads * size))
+    rows = New("Reshape", [x, np.array([0, 0, heads * size], np.int64)], types=[type])
+    attrs: dict[str, Attribute] = {**m.rotation.attrs, "num_heads": heads, "rotary_embedding_dim": 2 * width}
+    inputs = [rows, m.positions, m.cos, m.sin]
+    rotated = New("RotaryEmbedding", inputs, attrs, domain=MICROSOFT, types=[type])
+    return New("Reshape", [rotated, np.array([0, 0, heads, size], np.int64)], types=[x.type])
+
+
+PASSES = (RulePass("PartialRotaryFusion", rotate_heads, rotate_rows),)

@@ -1,0 +1,33 @@
+"""Tensors of one number as operands; fusions before this pass know them as zero states."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import Array, Tensor
+from ortconv.optimizer.basic.broadcast import from_operand, keeps_shape
+from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.pattern import Match, P
+
+
+@rule("FillElimination", *from_operand(P("ConstantOfShape", ..., name="fill", shared=True)))
+def eliminate_filled_operand(m: Match) -> Replacement:
+    """op(x, ConstantOfShape<k>(shape))  ->  op(x, k), where that has the same shape
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    filled: Value = m.fill.out
+    if not keeps_shape(m.root, filled, ()):
+        return None
+    inputs = [_number(m.fill) if v is filled else v for v in m.root.inputs]
+    return New(m.root.op, inputs, like=m.root, types=(m.root.out.type,))
+
+
+def _number(fill: Node) -> Array:
+    """The number that ConstantOfShape repeats, as a scalar."""
+    value = fill.attrs.get("value")
+    return value.numpy().reshape(()) if isinstance(value, Tensor) else np.array(0, np.float32)
+
+
+PASSES = (RulePass("FillElimination", eliminate_filled_operand),)

@@ -1,0 +1,102 @@
+"""Scales and biases behind a normalization that has none of its own, where it may be rounded to float16 in between."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import equal_shapes, is_filled_with
+from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.pattern import C, Match, P
+
+
+def _behind(*norms: str, operator: str, rounded: bool) -> P:
+    """The operator on a normalization, without or with Casts to float16 and back."""
+    norm = P(norms, "x", C("scale"), C("bias", optional=True), name="norm")
+    inner = P("Cast", P("Cast", norm, name="narrow"), name="wide") if rounded else norm
+    return P(operator, inner, "k", commutative=True)
+
+
+NORMS = ("LayerNormalization", "SimplifiedLayerNormalization")
+
+
+@rule("NormScaleFusion", _behind(*NORMS, operator="Mul", rounded=False))
+def fuse_scale(m: Match) -> Replacement:
+    """LayerNormalization(x, 1) * scale  ->  LayerNormalization(x, scale); likewise SimplifiedLayerNormalization
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    return _with_scale(m)
+
+
+@rule("NormScaleFusion", _behind("LayerNormalization", operator="Add", rounded=False))
+def fuse_bias(m: Match) -> Replacement:
+    "LayerNormalization(x, scale, 0) + bias  ->  LayerNormalization(x, scale, bias)"
+    return _with_bias(m)
+
+
+@rule("RoundedNormFusion", _behind(*NORMS, operator="Mul", rounded=True))
+def fuse_rounded_scale(m: Match) -> Replacement:
+    """Cast(Cast(LayerNormalization(x, 1))) * scale  ->  LayerNormalization(x, scale), for Casts to float16 and back
+
+    Counterpart: LayerNormFusionL2, SimplifiedLayerNormFusion (on by default there, as part of extended)
+    Differs: in float32 between Casts, which releases without kernels for float16 have, too.
+    Opt-in: leaves out a rounding, so results are nearer to those of float32, but not those of the source.
+    """
+    return _with_scale(m)
+
+
+@rule("RoundedNormFusion", _behind("LayerNormalization", operator="Add", rounded=True))
+def fuse_rounded_bias(m: Match) -> Replacement:
+    "Cast(Cast(LayerNormalization(x, scale))) + bias  ->  LayerNormalization(x, scale, bias), likewise"
+    return _with_bias(m)
+
+
+def _with_scale(m: Match) -> Replacement:
+    scale = _operand(m)
+    return None if scale is None or not is_filled_with(m.scale, 1) else _normalized(m, scale)
+
+
+def _with_bias(m: Match) -> Replacement:
+    bias = _operand(m)
+    return None if bias is None else _normalized(m, m.scale, bias)
+
+
+def _operand(m: Match) -> Array | None:
+    """The constant behind a normalization as its kernel takes it; None where that does not fit, or there is a bias already."""
+    norm: Node = m.norm
+    const, own = _constant(m.k), m.scale.static_shape
+    if (
+        const is None
+        or any(v is not None for v in norm.outputs[1:])
+        or {norm.out.dtype, m.root.out.dtype} != {DType.FLOAT}
+    ):
+        return None
+    if "narrow" in m.bound and m.narrow.out.dtype is not DType.FLOAT16:
+        return None
+    if m.bias is not None and not is_filled_with(m.bias, 0):
+        return None
+    lead = const.ndim - len(own)
+    if lead < 0 or const.ndim > (norm.out.rank or 0) or not equal_shapes(const.shape, (1,) * lead + own):
+        return None
+    return const.reshape(own).astype(np.float32)
+
+
+def _constant(value: Value) -> Array | None:
+    """The elements of a constant, also of one that is widened from float16."""
+    node = value.producer
+    inner = node.inputs[0] if node is not None and node.is_op("Cast") else value
+    const = None if inner is None else inner.constant
+    return const.numpy() if const is not None and const.dtype in (DType.FLOAT, DType.FLOAT16) else None
+
+
+def _normalized(m: Match, *operands: Value | Array) -> New:
+    return New(m.norm.op, [m.x, *operands], like=m.norm, types=(m.root.out.type,))
+
+
+PASSES = (RulePass("NormScaleFusion", fuse_scale, fuse_bias),)
+ROUNDED = RulePass("RoundedNormFusion", fuse_rounded_scale, fuse_rounded_bias)
+OPT_IN = (ROUNDED,)
+"""Runs only on request, as it changes the numbers by a rounding."""
