@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import iadd, imul
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.half_precision import in_float32
-from ortconv.executor.algorithms.resampling import Taps, resampled
-from ortconv.executor.kernels.registry import Function, kernel
+from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
 
@@ -91,12 +91,22 @@ class Sampling(NamedTuple):
         return _COORDINATES[self.coordinates](np.arange(a.output, dtype=np.float32), a)
 
 
+class Taps(NamedTuple):
+    """Per element along an axis of the result, the input elements and the weights whose products it sums: both (taps, output).
+
+    Without weights, elements are copied.
+    """
+
+    index: Array
+    weights: Array | None
+
+
 @lru_cache(maxsize=64)
 def _taps(a: Axis, s: Sampling) -> Taps:
     """The input elements and weights of each element of the result."""
     if s.mode == "nearest":
         index = np.clip(s.nearest(s.positions(a), a).astype(np.int64), 0, a.size - 1)
-        return Taps(index[None], None, a.size)
+        return Taps(index[None], None)
     position = s.positions(a)
     support = 1 if s.mode == "linear" else 2
     shrink = min(float(a.scale), 1.0) if s.antialias else 1.0
@@ -112,22 +122,20 @@ def _taps(a: Axis, s: Sampling) -> Taps:
         weights = np.where((index < 0) | (index >= a.size), 0, weights)
         total = weights.sum(axis=0)
         weights = weights / np.where(total == 0, 1, total)
-    return Taps(index, weights, a.size)
+    used = weights.any(axis=1) if weights.any() else np.arange(len(weights)) == 0
+    return Taps(np.clip(index[used], 0, max(a.size - 1, 0)), weights[used])
 
 
-def resample(x: Array, axis: int, taps: Taps) -> Array:
+def _resample(x: Array, axis: int, taps: Taps) -> Array:
     """x along another axis: sums of selected elements times weights."""
-    weights = taps.weights(x.dtype)
     selected: list[Array] = [x.take(index, axis) for index in taps.index]
-    if weights is None:
+    if taps.weights is None:
         return selected[0]
-    return np.asarray(sum(y * w.reshape(-1, *(1,) * (x.ndim - axis - 1)) for y, w in zip(selected, weights)))
+    weights = taps.weights.astype(x.dtype).reshape(len(selected), -1, *(1,) * (x.ndim - axis - 1))
+    return reduce(iadd, map(imul, selected, weights))
 
 
-_RESAMPLED = {"resample": lambda *_, **__: resampled}
-
-
-def _sampled(x: Array, axes: Sequence[Axis], s: Sampling, resample: Function) -> Array:
+def _sampled(x: Array, axes: Sequence[Axis], s: Sampling) -> Array:
     """x resampled along every axis, in floating point unless the mode is nearest. The result is laid out as x."""
     order = sorted(range(x.ndim), key=lambda d: -x.strides[d])
     y = x if s.mode == "nearest" or x.dtype.kind in "fO" else x.astype(np.float32)
@@ -135,7 +143,7 @@ def _sampled(x: Array, axes: Sequence[Axis], s: Sampling, resample: Function) ->
     for d in reversed(range(x.ndim)):
         a = axes[order[d]]
         if a.size != a.output or a.scale != 1 or s.coordinates == "tf_crop_and_resize":
-            y = resample(y, d, _taps(a, s))
+            y = _resample(y, d, _taps(a, s))
     if np.may_share_memory(y, x):
         y = y.copy()
     return y.transpose(np.argsort(order))
@@ -150,14 +158,12 @@ def _extrapolated(y: Array, axes: Sequence[Axis], s: Sampling, value: float) -> 
     return y
 
 
-def _resampled(
-    x: Array, axes: Sequence[Axis], s: Sampling, resample: Function, extrapolation_value: float = 0.0
-) -> Array:
+def _resampled(x: Array, axes: Sequence[Axis], s: Sampling, extrapolation_value: float = 0.0) -> Array:
     crops = s.coordinates == "tf_crop_and_resize"
     rounds = s.mode != "nearest" and x.dtype.kind in "iu"
     if not crops and all(a.size == a.output for a in axes):
         return x.copy()  # as onnxruntime does, whatever the scales
-    y = _sampled(x, axes, s, resample)
+    y = _sampled(x, axes, s)
     if crops:
         y = _extrapolated(y, axes, s, extrapolation_value)
     return _back_to(y, x.dtype, s.antialias) if rounds else y
@@ -173,37 +179,35 @@ def _simple_nearest(position: Array, a: Axis) -> Array:
     return np.ceil(position) if a.scale < 1 else np.floor(position)
 
 
-def _before_11(x: Array, scales: Array | Sequence[float], mode: str, resample: Function) -> Array:
+def _before_11(x: Array, scales: Array | Sequence[float], mode: str) -> Array:
     axes = [Axis(n, int(np.floor(np.float32(n) * np.float32(s))), np.float32(s)) for n, s in zip(x.shape, scales)]
     sampling = Sampling(_MODES[mode], "asymmetric", _simple_nearest)
-    return _resampled(x, axes, sampling, resample)
+    return _resampled(x, axes, sampling)
 
 
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
 
 
-@kernel("Upsample", until=6, inner=_RESAMPLED)
+@kernel("Upsample", until=6)
 @in_float32
-def upsample_1(
-    x: Array, *, height_scale: float, width_scale: float, mode: str = "nearest", resample: Function = resample
-) -> Array:
-    return _before_11(x, (1, 1, height_scale, width_scale), mode, resample)
+def upsample_1(x: Array, *, height_scale: float, width_scale: float, mode: str = "nearest") -> Array:
+    return _before_11(x, (1, 1, height_scale, width_scale), mode)
 
 
-@kernel("Upsample", since=7, until=8, inner=_RESAMPLED)
+@kernel("Upsample", since=7, until=8)
 @in_float32
-def upsample_7(x: Array, *, scales: Sequence[float], mode: str = "nearest", resample: Function = resample) -> Array:
-    return _before_11(x, scales, mode, resample)
+def upsample_7(x: Array, *, scales: Sequence[float], mode: str = "nearest") -> Array:
+    return _before_11(x, scales, mode)
 
 
-@kernel("Upsample", since=9, inner=_RESAMPLED)
-@kernel("Resize", until=10, inner=_RESAMPLED)
+@kernel("Upsample", since=9)
+@kernel("Resize", until=10)
 @in_float32
-def upsample(x: Array, scales: Array, *, mode: str = "nearest", resample: Function = resample) -> Array:
-    return _before_11(x, scales, mode, resample)
+def upsample(x: Array, scales: Array, *, mode: str = "nearest") -> Array:
+    return _before_11(x, scales, mode)
 
 
-@kernel("Resize", since=11, inner=_RESAMPLED)
+@kernel("Resize", since=11)
 @in_float32
 def resize(
     x: Array,
@@ -220,7 +224,6 @@ def resize(
     keep_aspect_ratio_policy: str = "stretch",
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
-    resample: Function = resample,
 ) -> Array:
     chosen = [d % x.ndim for d in axes] if axes is not None else list(range(x.ndim))
     plan = [Axis(n, n, np.float32(1)) for n in x.shape]
@@ -236,7 +239,7 @@ def resize(
         bool(antialias) and mode != "nearest",
         bool(exclude_outside),
     )
-    return _resampled(x, plan, sampling, resample, extrapolation_value)
+    return _resampled(x, plan, sampling, extrapolation_value)
 
 
 def _axes(
