@@ -133,6 +133,8 @@ class _Members:
     @property
     def are_worthwhile(self) -> bool:
         """False for few small nodes: running them costs less than laying out a group."""
+        if any(i.is_row_wise for instructions in self._instructions.values() for i in instructions):
+            return True
         shape = self._last.out.static_shape
         small = shape is not None and prod(shape) < _FEWEST_ELEMENTS
         if self.root is not None and self.root.op in ("Conv", "FusedConv"):
