@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.executor.algorithms import elementwise
 from ortconv.executor.algorithms.half_precision import in_float32, rounding, widen
 from ortconv.executor.kernels.elementwise import erf
 from ortconv.executor.kernels.registry import kernel
@@ -151,7 +152,7 @@ def fast_gelu(x: Array, bias: Array | None = None) -> Array:
     return gelu(x if bias is None else x + bias, approximate="tanh")  # type: ignore[no-any-return]
 
 
-@kernel("Softmax", since=13)
+@kernel("Softmax", since=13, fast=elementwise.softmax)
 def softmax(x: Array, *, axis: int = -1) -> Array:
     """Half precision is rounded after each step of the operator's function body."""
     wide, rounded = widen(x), rounding(x.dtype)

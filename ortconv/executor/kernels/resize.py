@@ -11,7 +11,8 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.half_precision import in_float32
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.algorithms.resampling import Taps, resampled
+from ortconv.executor.kernels.registry import Function, kernel
 from ortconv.ir.tensor import Array
 
 
@@ -91,16 +92,6 @@ class Sampling(NamedTuple):
         return _COORDINATES[self.coordinates](np.arange(a.output, dtype=np.float32), a)
 
 
-class Taps(NamedTuple):
-    """Per element along an axis of the result, the input elements and the weights whose products it sums: both (taps, output).
-
-    Without weights, elements are copied.
-    """
-
-    index: Array
-    weights: Array | None
-
-
 @lru_cache(maxsize=64)
 def _taps(a: Axis, s: Sampling) -> Taps:
     """The input elements and weights of each element of the result."""
@@ -126,16 +117,19 @@ def _taps(a: Axis, s: Sampling) -> Taps:
     return Taps(np.clip(index[used], 0, max(a.size - 1, 0)), weights[used])
 
 
-def _resample(x: Array, axis: int, taps: Taps) -> Array:
+def resample(x: Array, axis: int, taps: Taps) -> Array:
     """x along another axis: sums of selected elements times weights."""
-    selected: list[Array] = [x.take(index, axis) for index in taps.index]
+    selected: list[Array] = [x.take(index, axis) for index in taps.indices]
     if taps.weights is None:
         return selected[0]
     weights = taps.weights.astype(x.dtype).reshape(len(selected), -1, *(1,) * (x.ndim - axis - 1))
     return reduce(iadd, map(imul, selected, weights))
 
 
-def _sampled(x: Array, axes: Sequence[Axis], s: Sampling) -> Array:
+_RESAMPLED = {"resample": lambda *_, **__: resampled}
+
+
+def _sampled(x: Array, axes: Sequence[Axis], s: Sampling, resample: Function) -> Array:
     """x resampled along every axis, in floating point unless the mode is nearest. The result is laid out as x."""
     order = sorted(range(x.ndim), key=lambda d: -x.strides[d])
     y = x if s.mode == "nearest" or x.dtype.kind in "fO" else x.astype(np.float32)
@@ -143,7 +137,7 @@ def _sampled(x: Array, axes: Sequence[Axis], s: Sampling) -> Array:
     for d in reversed(range(x.ndim)):
         a = axes[order[d]]
         if a.size != a.output or a.scale != 1 or s.coordinates == "tf_crop_and_resize":
-            y = _resample(y, d, _taps(a, s))
+            y = resample(y, d, _taps(a, s))
     if np.may_share_memory(y, x):
         y = y.copy()
     return y.transpose(np.argsort(order))
@@ -158,12 +152,14 @@ def _extrapolated(y: Array, axes: Sequence[Axis], s: Sampling, value: float) -> 
     return y
 
 
-def _resampled(x: Array, axes: Sequence[Axis], s: Sampling, extrapolation_value: float = 0.0) -> Array:
+def _resampled(
+    x: Array, axes: Sequence[Axis], s: Sampling, resample: Function, extrapolation_value: float = 0.0
+) -> Array:
     crops = s.coordinates == "tf_crop_and_resize"
     rounds = s.mode != "nearest" and x.dtype.kind in "iu"
     if not crops and all(a.size == a.output for a in axes):
         return x.copy()  # as onnxruntime does, whatever the scales
-    y = _sampled(x, axes, s)
+    y = _sampled(x, axes, s, resample)
     if crops:
         y = _extrapolated(y, axes, s, extrapolation_value)
     return _back_to(y, x.dtype, s.antialias) if rounds else y
@@ -179,35 +175,37 @@ def _simple_nearest(position: Array, a: Axis) -> Array:
     return np.ceil(position) if a.scale < 1 else np.floor(position)
 
 
-def _before_11(x: Array, scales: Array | Sequence[float], mode: str) -> Array:
+def _before_11(x: Array, scales: Array | Sequence[float], mode: str, resample: Function) -> Array:
     axes = [Axis(n, int(np.floor(np.float32(n) * np.float32(s))), np.float32(s)) for n, s in zip(x.shape, scales)]
     sampling = Sampling(_MODES[mode], "asymmetric", _simple_nearest)
-    return _resampled(x, axes, sampling)
+    return _resampled(x, axes, sampling, resample)
 
 
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
 
 
-@kernel("Upsample", until=6)
+@kernel("Upsample", until=6, inner=_RESAMPLED)
 @in_float32
-def upsample_1(x: Array, *, height_scale: float, width_scale: float, mode: str = "nearest") -> Array:
-    return _before_11(x, (1, 1, height_scale, width_scale), mode)
+def upsample_1(
+    x: Array, *, height_scale: float, width_scale: float, mode: str = "nearest", resample: Function = resample
+) -> Array:
+    return _before_11(x, (1, 1, height_scale, width_scale), mode, resample)
 
 
-@kernel("Upsample", since=7, until=8)
+@kernel("Upsample", since=7, until=8, inner=_RESAMPLED)
 @in_float32
-def upsample_7(x: Array, *, scales: Sequence[float], mode: str = "nearest") -> Array:
-    return _before_11(x, scales, mode)
+def upsample_7(x: Array, *, scales: Sequence[float], mode: str = "nearest", resample: Function = resample) -> Array:
+    return _before_11(x, scales, mode, resample)
 
 
-@kernel("Upsample", since=9)
-@kernel("Resize", until=10)
+@kernel("Upsample", since=9, inner=_RESAMPLED)
+@kernel("Resize", until=10, inner=_RESAMPLED)
 @in_float32
-def upsample(x: Array, scales: Array, *, mode: str = "nearest") -> Array:
-    return _before_11(x, scales, mode)
+def upsample(x: Array, scales: Array, *, mode: str = "nearest", resample: Function = resample) -> Array:
+    return _before_11(x, scales, mode, resample)
 
 
-@kernel("Resize", since=11)
+@kernel("Resize", since=11, inner=_RESAMPLED)
 @in_float32
 def resize(
     x: Array,
@@ -224,6 +222,7 @@ def resize(
     keep_aspect_ratio_policy: str = "stretch",
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
+    resample: Function = resample,
 ) -> Array:
     chosen = [d % x.ndim for d in axes] if axes is not None else list(range(x.ndim))
     plan = [Axis(n, n, np.float32(1)) for n in x.shape]
@@ -239,7 +238,7 @@ def resize(
         bool(antialias) and mode != "nearest",
         bool(exclude_outside),
     )
-    return _resampled(x, plan, sampling, extrapolation_value)
+    return _resampled(x, plan, sampling, resample, extrapolation_value)
 
 
 def _axes(
