@@ -18,19 +18,17 @@ from ortconv.executor.algorithms.blockwise import LARGE_BLOCK, SHORTEST_ROW, blo
 from ortconv.executor.algorithms.conv import EXACT_SUM, by_shape, convolver, filters
 from ortconv.executor.algorithms.gemm_exact import INPUT_REACH
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights
+from ortconv.executor.algorithms.im2col import by_windows
 from ortconv.executor.algorithms.pooling import sums_of_channels
 from ortconv.executor.algorithms.rounding import quantize_centered
-from ortconv.executor.algorithms.row_tiles import rows_per_tile
 from ortconv.executor.algorithms.sliding_window import (
     Window,
     channels_first,
     convolution_window,
-    pad_channels_last,
-    sliding,
 )
 from ortconv.executor.algorithms.steps import spans
 from ortconv.executor.replay.numerics import clip_to, f32
-from ortconv.executor.replay.work import Finish, Function, Work, copy_runs, recordable
+from ortconv.executor.replay.work import Finish, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 Limits = tuple[Array, Array]
@@ -170,21 +168,15 @@ _MANY_WEIGHTS = 1 << 16
 
 
 def _unfolded(matrix: IntegerWeights, w: Window, finish: Finish) -> Function:
-    """Windows of a tile of the image at a time."""
-    k, m = matrix.shape
-    count, width = w.output[0], prod(w.output[1:])
-    block = rows_per_tile(count, (k + m) * width * 4)
+    def multiply(rows: Array, out: Array, work: Work) -> None:
+        matrix.multiply(rows, out, finish, work)
+
+    m = matrix.shape[1]
+    write = by_windows(multiply, m, w)
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
         out = work.empty((len(x), *w.output, m)) if out is None else out
-        windows = sliding(pad_channels_last(x, w, 0, work), w)
-        if parts := spans(count, block):
-            held = work.empty((parts[0].stop - parts[0].start, *w.output[1:], *w.kernel, k // prod(w.kernel)))
-            for image, result in zip(windows, out, strict=True):
-                for part in parts:
-                    rows = held[: part.stop - part.start]
-                    work.do(copy_runs, image[part], rows)
-                    matrix.multiply(rows.reshape(-1, k), result[part].reshape(-1, m), finish, work)
+        write(work, x, out)
         return channels_first(out)
 
     return recordable(run)
