@@ -169,8 +169,8 @@ def _channel_affine(instruction: Instruction, made: Name, shape: Sequence[int]) 
     if first is not made or not isinstance(second, Literal) or second.array.dtype != np.float32:
         return None
     v = second.array
-    if v.size != 1 and (1,) * (len(shape) - v.ndim) + v.shape != tuple(shape):
+    is_per_channel = v.size == 1 or (1,) * (len(shape) - v.ndim) + v.shape == tuple(shape)
+    if not is_per_channel or v.ndim > len(shape):
         return None
-    if v.ndim > len(shape) or not np.isfinite(v).all() or (function is np.divide and not v.all()):
-        return None
-    return _AFFINE[function](np.broadcast_to(v.reshape(-1), prod(shape)))
+    factor, summand = _AFFINE[function](np.broadcast_to(v.reshape(-1), prod(shape)))
+    return (factor, summand) if np.isfinite(factor).all() and np.isfinite(summand).all() else None
