@@ -118,17 +118,20 @@ class _Members:
 
     def _fits(self, node: Node) -> bool:
         """One float32 result of the rank of the last one, and no reader elsewhere."""
-        if len(node.outputs) != 1 or node in self._scope.claimed or node.outputs[0] in self._before:
+        value = node.outputs[0]
+        if len(node.outputs) != 1 or value is None or node in self._scope.claimed or value in self._before:
             return False
-        value, last = node.outputs[0], self._last.out
-        if value is None or value.dtype is not DType.FLOAT or value.shape is None or value.rank != last.rank:
-            return False
-        sizes = [*zip(value.shape, last.shape or (), strict=True)]
-        if self._reductions and sizes and value.shape[-1] == 1:
-            sizes.pop()
-        if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes):
+        if value.dtype is not DType.FLOAT or not self._has_shape_of_last(value):
             return False
         return node is self._last or self._scope.maker(value, self.nodes) is node
+
+    def _has_shape_of_last(self, value: Value) -> bool:
+        """True where a value may have the shape of the last one, or one element for each of its rows."""
+        shape, last = value.shape, self._last.out.shape
+        if shape is None or last is None or len(shape) != len(last):
+            return False
+        count = len(shape) - 1 if self._reductions and shape and shape[-1] == 1 else len(shape)
+        return not any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(shape[:count], last))
 
     @property
     def are_worthwhile(self) -> bool:

@@ -333,13 +333,13 @@ def _pow_by_node(code: Code) -> Temporary | None:
 
 
 def _batch_normalization_by_node(code: Code) -> Temporary | None:
-    node, known = code.node, [v for v in map(code.known, range(1, 5)) if v is not None and v.dtype == np.float32]
-    if node.attr("training_mode", 0) or not node.attr("spatial", 1) or len([v for v in node.outputs if v]) != 1:
-        return None
-    if len(known) < 4 or not node.out.rank or node.out.rank < 2:
+    node, rank = code.node, code.node.out.rank or 0
+    known = [v for v in map(code.known, range(1, 5)) if v is not None and v.dtype == np.float32]
+    is_plain = not node.attr("training_mode", 0) and node.attr("spatial", 1) and not any(node.outputs[1:])
+    if not is_plain or len(known) < 4 or rank < 2:
         return None
     scale, shift = channel_affine(*known, epsilon=node.attr("epsilon", 1e-5))
-    shape = (-1, *(1,) * (node.out.rank - 2))
+    shape = (-1, *(1,) * (rank - 2))
     scaled = code.add(np.multiply, code.operand(0), Literal(scale.reshape(shape)))
     return code.add(np.add, scaled, Literal(shift.reshape(shape)))
 

@@ -42,6 +42,12 @@ class Quantization(NamedTuple):
     zero_point: Array
 
     @property
+    def is_sound(self) -> bool:
+        """True for bytes with a finite, positive scale of float32."""
+        has_types = self.scale.dtype == np.float32 and self.zero_point.dtype in (np.uint8, np.int8)
+        return has_types and bool(np.isfinite(self.scale) and self.scale > 0)
+
+    @property
     def limits(self) -> Limits:
         info = np.iinfo(self.zero_point.dtype)
         return f32(info.min - int(self.zero_point)), f32(info.max - int(self.zero_point))
