@@ -26,9 +26,6 @@ from ortconv.ir.tensor import Array
 
 Unfolded = Callable[[Work, Array, Array], None]
 
-Multiply = Callable[[Array, Array, Work], None]
-"""Of rows, their products with a matrix, which it writes, and the Work that does it."""
-
 FEW_CHANNELS = 4
 """Images of at most this many channels are unfolded channels first."""
 
@@ -39,16 +36,10 @@ def unfolded(matrix: Array, w: Window, finish: Finish | None = None) -> Unfolded
     """`finish` is called on each part of the result as soon as it is made. The result must be contiguous then."""
     if all(w.output) and len(matrix) // prod(w.kernel) <= FEW_CHANNELS and _overlaps_vertically(w):
         return _of_few_channels(matrix, w, finish)
-    return by_windows(_finisher(matrix, finish), matrix.shape[1], w)
-
-
-def by_windows(multiply: Multiply, m: int, w: Window) -> Unfolded:
-    """For any windows, and any function that multiplies rows by a matrix of M columns."""
-    pixels = prod(w.output[1:])
+    multiply, pixels, (k, m) = _finisher(matrix, finish), prod(w.output[1:]), matrix.shape
 
     def run(work: Work, x: Array, out: Array) -> None:
         windows, count = _runs(pad_channels_last(x, w, work=work), w), len(x) * w.output[0]
-        k = prod(w.kernel) * x.shape[1]
         if count * pixels * k * x.itemsize <= row_tiles.TILE_BYTES:
             windows, out = (work.reshaped(v, (1, count, *v.shape[2:])) for v in (windows, out))
         block = rows_per_tile(windows.shape[1], pixels * (k + m) * x.itemsize)
@@ -63,8 +54,8 @@ def by_windows(multiply: Multiply, m: int, w: Window) -> Unfolded:
     return run
 
 
-def _finisher(matrix: Array, finish: Finish | None) -> Multiply:
-    """Writes rows @ matrix to out and finishes it."""
+def _finisher(matrix: Array, finish: Finish | None) -> Callable[[Array, Array, Work], None]:
+    """A function (rows, out, work) that writes rows @ matrix to out and finishes it."""
     write = writer(matrix)
     if finish is None:
         return write

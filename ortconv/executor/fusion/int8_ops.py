@@ -18,12 +18,10 @@ from ortconv.executor.algorithms.blockwise import LARGE_BLOCK, SHORTEST_ROW, blo
 from ortconv.executor.algorithms.conv import EXACT_SUM, by_shape, convolver, filters
 from ortconv.executor.algorithms.gemm_exact import INPUT_REACH
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights
-from ortconv.executor.algorithms.im2col import by_windows
 from ortconv.executor.algorithms.pooling import sums_of_channels
 from ortconv.executor.algorithms.rounding import quantize_centered
 from ortconv.executor.algorithms.sliding_window import (
     Window,
-    channels_first,
     convolution_window,
 )
 from ortconv.executor.algorithms.steps import spans
@@ -146,7 +144,6 @@ def convolution(c: Convolution) -> Function:
     w, group, finish = c.w, c.group, c.finish
     channels = w.shape[1] * group
     laid_out = cache(lambda: filters(w.astype(np.float32), group))
-    matrix = cache(lambda: IntegerWeights(w.transpose(*range(2, w.ndim), 1, 0).reshape(-1, len(w))))
     tiled = cache(lambda: winograd_int8.TiledWeights(w, c.lowest))
 
     @lru_cache(maxsize=16)
@@ -154,11 +151,10 @@ def convolution(c: Convolution) -> Function:
         if shape[1] != channels:
             raise GraphError(f"the weights expect {channels} channels, the input has {shape[1]} (shape {list(shape)})")
         place = c.window(shape[2:])
+        direct = cache(lambda: convolver(laid_out(), place, channels, finish))
         if winograd_int8.suits(w.shape, group, place, shape[0]):
-            return tiled().convolver(place, finish, cache(lambda: _unfolded(matrix(), place, finish)))
-        if group == 1 and w.size > _MANY_WEIGHTS:
-            return _unfolded(matrix(), place, finish)
-        return convolver(laid_out(), place, channels, finish)
+            return tiled().convolver(place, finish, direct)
+        return direct()
 
     function = by_shape(bound)
     return channels_last_form(function) if c.is_channels_last else function
@@ -167,25 +163,6 @@ def convolution(c: Convolution) -> Function:
 def channels_last_form(function: Function) -> Function:
     """A function of an image with its channels first for one whose channels come last, as those of the result."""
     return recordable(lambda work, x: np.moveaxis(work.call(function, np.moveaxis(x, -1, 1)), 1, -1))
-
-
-_MANY_WEIGHTS = 1 << 16
-"""Weights beyond this are widened while they are multiplied."""
-
-
-def _unfolded(matrix: IntegerWeights, w: Window, finish: Finish) -> Function:
-    def multiply(rows: Array, out: Array, work: Work) -> None:
-        matrix.multiply(rows, out, finish, work)
-
-    m = matrix.shape[1]
-    write = by_windows(multiply, m, w)
-
-    def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        out = work.empty((len(x), *w.output, m)) if out is None else out
-        write(work, x, out)
-        return channels_first(out)
-
-    return recordable(run)
 
 
 def matrix_product(w: Array, finish: Finish) -> Function:

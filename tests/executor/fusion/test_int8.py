@@ -206,7 +206,6 @@ def examples():
 def _forms(request, monkeypatch):
     """Both forms of products, of which the number of weights decides."""
     if not request.param:
-        monkeypatch.setattr(int8_ops, "_MANY_WEIGHTS", 0)
         monkeypatch.setattr(winograd_int8, "_WIDENED_AT_ONCE", 0)
 
 
