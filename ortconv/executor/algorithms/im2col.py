@@ -39,7 +39,7 @@ def unfolded(matrix: Array, w: Window, finish: Finish | None = None) -> Unfolded
     multiply, pixels, (k, m) = _finisher(matrix, finish), prod(w.output[1:]), matrix.shape
 
     def run(work: Work, x: Array, out: Array) -> None:
-        windows, count = _runs(pad_channels_last(x, w, work=work), w), len(x) * w.output[0]
+        windows, count = _runs(pad_channels_last(x, w, work), w), len(x) * w.output[0]
         if count * pixels * k * x.itemsize <= row_tiles.TILE_BYTES:
             windows, out = (work.reshaped(v, (1, count, *v.shape[2:])) for v in (windows, out))
         block = rows_per_tile(windows.shape[1], pixels * (k + m) * x.itemsize)
