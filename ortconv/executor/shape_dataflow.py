@@ -19,9 +19,7 @@ def shape_dataflow(nodes: Iterable[Node], inputs: Iterable[Value]) -> tuple[set[
         facts = traits(node)
         if facts.has(Trait.SHAPED_BY_DATA) or node.subgraphs or draws(node):
             continue
-        reads = [v for v in node.inputs if v is not None and (v.const is None or v.is_input)]
-        shaping = [node.input(slot) for slot in facts.shaped_by]
-        made = [v for v in node.outputs if v is not None]
+        reads, made = _variables(node.inputs), _variables(node.outputs)
         if constant.issuperset(reads):
             folding.add(node)
             constant.update(made)
@@ -31,7 +29,12 @@ def shape_dataflow(nodes: Iterable[Node], inputs: Iterable[Value]) -> tuple[set[
         elif node.op in ("Shape", "Size") or known.issuperset(reads):
             following.add(node)
             known.update(made)
-        elif not known.issuperset(v for v in reads if v in shaping):
+        elif facts.shaped_by and not known.issuperset(_variables(map(node.input, facts.shaped_by))):
             continue
         shaped.update(made)
     return folding, following
+
+
+def _variables(values: Iterable[Value | None]) -> list[Value]:
+    """The values that are there, and are not constants of the model."""
+    return [v for v in values if v is not None and (v.const is None or v.is_input)]

@@ -70,15 +70,23 @@ def convolver(f: Filters, w: Window, channels: int, finish: Finish | None = None
     """
     if channels != f.channels:
         raise GraphError(f"the weights expect {f.channels} channels, the input has {channels} (size {list(w.size)})")
-    if f.depthwise and f.outputs == channels and len(f.kernel) == 2 and all(w.output):
-        return depthwise(f.matrix, w, finish)
-    if not f.depthwise and not w.is_pointwise and f.group == 1:
-        return _windowed(f, w, finish)
-    whole = _depthwise(f, w) if f.depthwise else _pointwise(f.matrix, w) if w.is_pointwise else _windowed(f, w)
-    return whole if finish is None else _finished(whole, finish)
+    if f.depthwise:
+        is_plain = f.outputs == channels and _has_rows(w)
+        return depthwise(f.matrix, w, finish) if is_plain else _finished(_depthwise(f, w), finish)
+    if w.is_pointwise:
+        return _finished(_pointwise(f.matrix, w), finish)
+    return _windowed(f, w, finish) if f.group == 1 else _finished(_windowed(f, w), finish)
 
 
-def _finished(convolve: Function, finish: Finish) -> Function:
+def _has_rows(w: Window) -> bool:
+    """True for a plane with a result."""
+    return len(w.kernel) == 2 and all(w.output)
+
+
+def _finished(convolve: Function, finish: Finish | None) -> Function:
+    if finish is None:
+        return convolve
+
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
         y = channels_last(work.call(convolve, x, out), work)
         finish(work, y)
@@ -143,8 +151,7 @@ def _of_grouped_pixels(matrix: Array, output: tuple[int, ...]) -> Function:
 
 
 def _depthwise(f: Filters, w: Window) -> Function:
-    by_rows = len(w.kernel) == 2 and all(w.output)
-    one: Function = depthwise(f.matrix, w) if by_rows else partial(_tap_by_tap, f.matrix, w)
+    one: Function = depthwise(f.matrix, w) if _has_rows(w) else partial(_tap_by_tap, f.matrix, w)
     multiplier = f.outputs // f.channels
     return one if multiplier == 1 else lambda x, out=None: one(np.repeat(x, multiplier, axis=1), out)
 

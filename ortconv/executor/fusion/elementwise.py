@@ -88,8 +88,9 @@ class _Members:
             return []
         self._instructions[node] = instructions
         self.nodes |= {node} if before is None else {node, before}
-        read = {o for instruction in instructions for o in instruction.operands if isinstance(o, Value)}
-        return [v.producer for v in read if v.producer in self._scope.index and v not in node.outputs]
+        read = [*node.inputs, *(() if before is None else before.inputs)]
+        makers = dict.fromkeys(v.producer for v in read if v is not None)
+        return [maker for maker in makers if maker in self._scope.index and maker is not before]
 
     def _add_root(self, node: Node) -> None:
         """Make a node the root, or the integer product that it casts, if they can be one."""
