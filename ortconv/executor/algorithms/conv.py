@@ -14,7 +14,7 @@ from ortconv.errors import GraphError
 from ortconv.executor.algorithms import winograd
 from ortconv.executor.algorithms.depthwise import depthwise
 from ortconv.executor.algorithms.gemm import writer
-from ortconv.executor.algorithms.gemm_exact import INPUT_REACH, centered, one_sided
+from ortconv.executor.algorithms.gemm_exact import EXACT_SUM, INPUT_REACH, centered, one_sided
 from ortconv.executor.algorithms.im2col import FEW_CHANNELS, unfolded
 from ortconv.executor.algorithms.sliding_window import (
     Window,
@@ -26,9 +26,6 @@ from ortconv.executor.algorithms.sliding_window import (
 from ortconv.executor.replay.memory import once
 from ortconv.executor.replay.work import AT_ONCE, Finish, Function, Work, recordable
 from ortconv.ir.tensor import Array
-
-EXACT_SUM = float(1 << 24)
-"""Integer sums up to this are exact in float32."""
 
 
 class Filters(NamedTuple):

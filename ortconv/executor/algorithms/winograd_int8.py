@@ -10,14 +10,12 @@ import numpy as np
 
 from ortconv.executor.algorithms.blockwise import dot_of_rows
 from ortconv.executor.algorithms.fallback import Fallback
+from ortconv.executor.algorithms.gemm_exact import EXACT_SUM
 from ortconv.executor.algorithms.gemm_int8 import as_float32, widened
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, to_last
 from ortconv.executor.algorithms.winograd import FROM_TILES, directly, in_tiles, suits_shape, suits_window, transformed
 from ortconv.executor.replay.work import Finish, Function, Work, recordable
 from ortconv.ir.tensor import Array
-
-_EXACT = float(1 << 24)
-"""float32 holds all integers up to this."""
 
 _FEWEST_TILES = 32
 """With fewer, reading the weights (16 of 16 bits, directly 9 of 8 bits) costs more than the multiplications saved."""
@@ -103,15 +101,15 @@ class _Bounds:
 
     def _bound_by_pixels(self, squares: Array, bounds: Array) -> None:
         longest = sqrt(np.maximum.reduce(squares.reshape(-1), initial=0))
-        bounds[0] = self._amounts * longest if self._product * longest <= _EXACT else inf
+        bounds[0] = self._amounts * longest if self._product * longest <= EXACT_SUM else inf
         bounds[1] = self._result * longest
 
     def are_exact(self, of_image: Array, products: Array) -> bool:
         """True if no sum on the way to and from products (16, T, M), in whatever order, is larger than integers in float32."""
         amounts, result = of_image.tolist()
-        if amounts + result <= 2 * _EXACT:
+        if amounts + result <= 2 * EXACT_SUM:
             return True
-        return amounts < inf and self._amounts_of(products) <= _EXACT
+        return amounts < inf and self._amounts_of(products) <= EXACT_SUM
 
     def _amounts_of(self, products: Array) -> float:
         by_element = products.reshape(16, -1)

@@ -15,8 +15,8 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms import winograd_int8
 from ortconv.executor.algorithms.blockwise import LARGE_BLOCK, SHORTEST_ROW, blockwise
-from ortconv.executor.algorithms.conv import EXACT_SUM, by_shape, convolver, filters
-from ortconv.executor.algorithms.gemm_exact import INPUT_REACH
+from ortconv.executor.algorithms.conv import by_shape, convolver, filters
+from ortconv.executor.algorithms.gemm_exact import EXACT_SUM, INPUT_REACH
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights
 from ortconv.executor.algorithms.pooling import sums_of_channels
 from ortconv.executor.algorithms.rounding import quantize_centered

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ortconv.executor.algorithms.conv import EXACT_SUM
-from ortconv.executor.algorithms.gemm_exact import INPUT_REACH, one_sided
+from ortconv.executor.algorithms.gemm_exact import EXACT_SUM, INPUT_REACH, one_sided
 from ortconv.executor.algorithms.gemm_int8 import less_zero_point
 from ortconv.executor.fusion.conv import has_input_in_every_window
 from ortconv.executor.fusion.elementwise_ops import clip_bounds
