@@ -111,8 +111,15 @@ def _block(
     work.do(np.dot, rows, ones(keys, _FLOAT32), sums)
     work.do(np.reciprocal, sums, shares)
     work.do(fallback.unless, _are_exact, scores, q, kt, summands, sums, shares)
-    work.do(np.multiply, scores, shares.reshape(*scores.shape[:-1], 1), scores)
-    work.do(np.matmul, scores, v, out)
+    shares = shares.reshape(*scores.shape[:-1], 1)
+    if keys <= v.shape[-1]:
+        work.do(np.multiply, scores, shares, scores)
+        work.do(np.matmul, scores, v, out)
+    else:
+        work.do(np.matmul, scores, v, out)
+        if out.ndim > 2:  # in the order of memory
+            out, shares = out.swapaxes(-3, -2), shares.swapaxes(-3, -2)
+        work.do(np.multiply, out, shares, out)
 
 
 def _are_exact(
