@@ -15,10 +15,8 @@ def shape_dataflow(nodes: Iterable[Node], inputs: Iterable[Value]) -> tuple[set[
     known: set[Value] = set()  # the elements follow from constants and the inputs' shapes
     shaped: set[Value] = set(inputs)  # the shape does
     folding, following = set(), set()
-    for node in nodes:
+    for node in filter(_follows_from_inputs, nodes):
         facts = traits(node)
-        if facts.has(Trait.SHAPED_BY_DATA) or node.subgraphs or draws(node):
-            continue
         reads, made = _variables(node.inputs), _variables(node.outputs)
         if constant.issuperset(reads):
             folding.add(node)
@@ -33,6 +31,11 @@ def shape_dataflow(nodes: Iterable[Node], inputs: Iterable[Value]) -> tuple[set[
             continue
         shaped.update(made)
     return folding, following
+
+
+def _follows_from_inputs(node: Node) -> bool:
+    """False for a node whose results depend on more than its inputs, or their shapes on data."""
+    return not (traits(node).has(Trait.SHAPED_BY_DATA) or node.subgraphs or draws(node))
 
 
 def _variables(values: Iterable[Value | None]) -> list[Value]:

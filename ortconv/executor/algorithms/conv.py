@@ -220,11 +220,9 @@ class IntegerFilters(NamedTuple):
 
 def integer_filters(w: Array, zero_point: Array | None, group: int) -> IntegerFilters:
     """Lay out 8-bit weights for inputs that are at most 255 from their zero point."""
-    if zero_point is not None and zero_point.size > 1:
-        zero_point = zero_point.reshape(-1, *(1,) * (w.ndim - 1))
-    wide = centered(w, zero_point)
+    wide = centered(w, None if zero_point is None else zero_point.reshape(-1, *(1,) * (w.ndim - 1)))
     reach = INPUT_REACH * _largest_sum(wide)
-    for count in (1, 2, 4, 8, 16) if group == 1 else (1,):
+    for count in _PARTS if group == 1 else (1,):
         edges = [w.shape[1] * i // count for i in range(count + 1)]
         slices = [slice(a, b) for a, b in pairwise(edges)]
         if all(INPUT_REACH * _largest_sum(wide[:, s]) <= EXACT_SUM for s in slices):
@@ -232,6 +230,10 @@ def integer_filters(w: Array, zero_point: Array | None, group: int) -> IntegerFi
             parts = tuple((i, filters(wide[:, s], group)) for i, s in zip(inputs, slices))
             return IntegerFilters(parts, w.shape[2:], reach)
     return IntegerFilters(((slice(None), filters(wide.astype(np.float64), group)),), w.shape[2:], reach)
+
+
+_PARTS = (1, 2, 4, 8, 16)
+"""Into how many parts input channels may be cut."""
 
 
 def _largest_sum(w: Array) -> float:

@@ -103,7 +103,8 @@ def _window(
         if ceil_mode and steps * s >= n + b:
             steps -= 1
         output.append(steps + 1)
-        if steps < -1 or (not is_pool and (room < 0 or n == 0)):
+        fits = steps >= -1 if is_pool else room >= 0 and n > 0
+        if not fits:
             raise GraphError(f"a window spanning {extent} does not fit into {list(size)} padded by {[*begin, *end]}")
     return Window(size, kernel, strides, dilations, begin, end, tuple(output))
 

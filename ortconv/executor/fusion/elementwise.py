@@ -102,11 +102,10 @@ class _Members:
             return
         self.root = root
         self.nodes |= {node, root}
-        self._before |= {v for v in root.inputs if v is not None}
         pad = merged_pad(root, self._scope.constant)
         if pad is not None and self._scope.maker(pad.out, (root,)) is pad:
             self.nodes.add(pad)
-            self._before |= {v for v in pad.inputs if v is not None}
+        self._before |= {v for member in self.nodes & {root, pad} for v in member.inputs if v is not None}
 
     def _integer_product(self, node: Node) -> Node | None:
         """The MatMulInteger with constant weights that only this Cast reads."""

@@ -116,13 +116,15 @@ class BlockProgram:
     def _fills(self, shape: tuple[int, ...], values: Sequence[tuple[int, Array]]) -> bool:
         """True if rows are reduced from whole rows of a result of that shape, and the last instruction makes all of it."""
         held = {slot: v.shape for slot, v in values}
-        shapes = {operand: held[slot] for operand, slot in self._slots.items() if slot in held}
-        if self._source is not None:
-            shapes[self._source] = shape
+        shapes: dict[Operand | None, tuple[int, ...]] = {
+            o: held[slot] for o, slot in self._slots.items() if slot in held
+        }
+        shapes[self._source] = shape
         made: tuple[int, ...] = ()
         for instruction in self._instructions:
             found = _broadcast([shapes[o] for o in instruction.operands])
-            if found is None or ((instruction.reduces or instruction.is_row_wise) and found[-1:] != shape[-1:]):
+            reads_rows = instruction.reduces or instruction.is_row_wise
+            if found is None or (reads_rows and found[-1:] != shape[-1:]):
                 return False
             made = (*found[:-1], 1) if instruction.reduces else found
             shapes[instruction.made] = made

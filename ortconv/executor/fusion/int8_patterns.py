@@ -159,10 +159,10 @@ class Int8Steps:
         if not (_is_sound(node, w) if is_convolution else _is_plain_product(node, w, b)):
             return None
         unit = x.scale.astype(np.float64) * w_scale
-        factor = f32(unit / codes.scale)
-        shift = None if b is None else np.broadcast_to(f32(b.reshape(-1) / unit), len(w))
-        if not (np.isfinite(factor).all() and (shift is None or np.isfinite(shift).all())):
+        factor, shift = f32(unit / codes.scale), None if b is None else f32(b.reshape(-1) / unit)
+        if not _are_finite(factor, shift):
             return None
+        shift = None if shift is None else np.broadcast_to(shift, len(w))
         finish = Rounding(shift, factor, limits, len(w))
         function = convolution(_convolution(node, w, finish, None)) if is_convolution else matrix_product(w.T, finish)
         return Int8Step(tuple(nodes), ((dequantize.inputs[0], x),), codes, function, (dequantize, of_weights))
@@ -290,6 +290,10 @@ _MATCHES: dict[tuple[str, str], Callable[[Int8Steps, Node], Int8Step | None]] = 
     (_MS, "QLinearAdd"): Int8Steps.of_qlinear_add, (_MS, "NhwcMaxPool"): Int8Steps.of_move,
     **{("", op): Int8Steps.of_move for op in _MOVES},
 }  # fmt: skip
+
+
+def _are_finite(*arrays: Array | None) -> bool:
+    return all(v is None or np.isfinite(v).all() for v in arrays)
 
 
 def _are_weights(product: Node, q: Array, scale: Array) -> bool:
