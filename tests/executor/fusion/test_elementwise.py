@@ -91,6 +91,9 @@ MODELS = {
     "LayerNormalization": (
         {"w": f32(8, 24), "c": f32(24), "g": f32(24), "h": f32(24)},
         "y = MatMul(x, w) a = Add(y, c) n = LayerNormalization<axis = 3, epsilon = 0.01>(a, g, h) z = Neg(n)", 1),
+    "LayerNormalization alone": ({"g": f32(8), "h": f32(8)}, "z = LayerNormalization<epsilon = 0.01>(x, g, h)", 1),
+    "LayerNormalization without means": (
+        {"g": f32(8)}, "n = SimplifiedLayerNormalization<axis = -1, epsilon = 0.01>(x, g) z = Neg(n)", 1),
     "LayerNormalization over two axes": (
         {"w": f32(8, 24), "g": f32(8, 24)}, "y = MatMul(x, w) n = LayerNormalization<axis = 2>(y, g) z = Neg(n)", 2),
     "LayerNormalization and its mean": (
