@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import ones
+from ortconv.executor.algorithms.exponential import Exponential, fast_exponential
 from ortconv.executor.algorithms.fallback import Fallback, has_finite_square
 from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
@@ -37,15 +38,17 @@ def attended(
     batch, heads, length, _ = shape
     memory = work.empty((batch, length, heads, v.shape[3]))
     out = memory.transpose(0, 2, 1, 3)
-    scale = np.asarray(factor, np.float32)
+    # The fast exponential is slow for -inf, which masks hold.
+    exponential, unit = (np.exp, 1.0) if summands else fast_exponential()
+    scale = np.asarray(factor * unit, np.float32)
     with work.scratch():
         wide = [np.broadcast_to(x, shape) for x in summands]
         if prod(shape) <= _BLOCK:
             columns, scores = work.empty(kt.shape), work.empty((*out.shape[:3], shape[3]))
             work.do(np.multiply, kt, scale, columns)
-            _block(work, fallback, q, columns, v, wide, scores, out)
+            _block(work, fallback, q, columns, v, wide, exponential, scores, out)
         else:
-            work.do(_in_blocks, fallback, q, kt, v, scale, wide, out)
+            work.do(_in_blocks, fallback, q, kt, v, scale, wide, exponential, out)
     work.do(fallback.unless_finite, memory)
     return out
 
@@ -69,6 +72,7 @@ def _in_blocks(
     v: Array,
     scale: Array,
     summands: Sequence[Array],
+    exponential: Exponential,
     out: Array,
 ) -> None:
     batch, heads, length, _ = q.shape
@@ -79,7 +83,7 @@ def _in_blocks(
             some = b, slice(group * together, (group + 1) * together)
             columns, masks = np.multiply(kt[some], scale, order="C"), [x[some] for x in summands]
             scores = np.empty((len(q[some]), length, keys), np.float32)
-            _block(AT_ONCE, fallback, q[some], columns, v[some], masks, scores, out[some])
+            _block(AT_ONCE, fallback, q[some], columns, v[some], masks, exponential, scores, out[some])
         return
     # Blocks of nearly the same size.
     rows = -(-length // -(-length // max(_FEWEST_ROWS, _BLOCK // keys)))
@@ -89,7 +93,7 @@ def _in_blocks(
         for start in range(0, length, rows):
             i = (*head, slice(start, start + rows))
             part, masks = scores[: length - start], [x[i] for x in summands]
-            _block(AT_ONCE, fallback, q[i], columns, values, masks, part, out[i])
+            _block(AT_ONCE, fallback, q[i], columns, values, masks, exponential, part, out[i])
 
 
 def _block(
@@ -99,6 +103,7 @@ def _block(
     kt: Array,
     v: Array,
     summands: Sequence[Array],
+    exponential: Exponential,
     scores: Array,
     out: Array,
 ) -> None:
@@ -107,10 +112,10 @@ def _block(
     rows = scores.reshape(-1, keys)
     sums, shares = work.empty((len(rows),)), work.empty((len(rows),))
     _fill(work, scores, q, kt, summands)
-    work.do(np.exp, scores, scores)
+    work.do(exponential, scores, scores)
     work.do(np.dot, rows, ones(keys, _FLOAT32), sums)
     work.do(np.reciprocal, sums, shares)
-    work.do(fallback.unless, _are_exact, scores, q, kt, summands, sums, shares)
+    work.do(fallback.unless, _are_exact, scores, q, kt, summands, exponential, sums, shares)
     shares = shares.reshape(*scores.shape[:-1], 1)
     if keys <= v.shape[-1]:
         work.do(np.multiply, scores, shares, scores)
@@ -127,6 +132,7 @@ def _are_exact(
     q: Array,
     kt: Array,
     summands: Sequence[Array],
+    exponential: Exponential,
     sums: Array,
     shares: Array,
 ) -> bool:
@@ -135,7 +141,7 @@ def _are_exact(
         return True
     _fill(AT_ONCE, scores, q, kt, summands)
     np.subtract(scores, scores.max(axis=-1, keepdims=True), scores)
-    np.exp(scores, scores)
+    exponential(scores, scores)
     rows = scores.reshape(-1, scores.shape[-1])
     np.dot(rows, ones(rows.shape[1], _FLOAT32), sums)
     np.reciprocal(sums, shares)

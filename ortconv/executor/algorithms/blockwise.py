@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.executor.algorithms.exponential import fast_exponential
 from ortconv.executor.algorithms.steps import spans
 from ortconv.executor.replay.numerics import clip_to
 from ortconv.executor.replay.work import Function, Work, recordable
@@ -47,6 +48,13 @@ def _scalars(*numbers: float) -> tuple[Array, ...]:
     return tuple(np.asarray(number, np.float32) for number in numbers)
 
 
+_EXPONENTIAL, _UNIT = fast_exponential()
+
+
+def _in_fast_units(*numbers: float) -> tuple[Array, ...]:
+    return _scalars(*(number * _UNIT for number in numbers))
+
+
 # x * P(x^2) / Q(x^2), a minimax fit of relative error 2e-8 on [-3.95, 3.95]; beyond 3.92 erf rounds to 1 in float32.
 (_ERF_LIMIT, _ONE) = _scalars(3.92, 1)
 _ERF_P = _scalars(2.025900019497025e-06, 2.846843543011574e-04, 3.808082742255041e-03, 5.287519818427674e-02,
@@ -69,7 +77,7 @@ def erf_block(work: Work, x: Array, out: Array) -> None:
 
 
 # logit(Phi(x)) / -x as a polynomial in x^2, Phi the normal distribution function: fitted so that Phi is off by at most 7e-8.
-_GELU = _scalars(-3.618727e-09, 2.6729376e-07, -7.946227e-06, 1.1055589e-04, 6.590951e-05, -7.266782e-02,
+_GELU = _in_fast_units(-3.618727e-09, 2.6729376e-07, -7.946227e-06, 1.1055589e-04, 6.590951e-05, -7.266782e-02,
                  -1.5957689)  # fmt: skip
 
 
@@ -80,7 +88,7 @@ def gelu_block(work: Work, x: Array, out: Array) -> None:
 
 
 # -2 sqrt(2 / pi) (x + 0.044715 x^3) over x, as a polynomial in x^2
-_GELU_TANH = _scalars(-2 * math.sqrt(2 / math.pi) * 0.044715, -2 * math.sqrt(2 / math.pi))
+_GELU_TANH = _in_fast_units(-2 * math.sqrt(2 / math.pi) * 0.044715, -2 * math.sqrt(2 / math.pi))
 
 
 @recordable
@@ -90,12 +98,12 @@ def gelu_tanh_block(work: Work, x: Array, out: Array) -> None:
 
 
 def _times_sigmoid(work: Work, x: Array, coefficients: tuple[Array, ...], out: Array) -> None:
-    """x / (1 + exp(x P(x^2)))."""
+    """x / (1 + exp(x P(x^2))), with P in the units of the fast exponential."""
     square, exponent = work.like(x), work.like(x)
     work.do(np.multiply, x, x, square)
     _polynomial(work, coefficients, square, exponent)
     work.do(np.multiply, exponent, x, exponent)
-    work.do(np.exp, exponent, exponent)
+    work.do(_EXPONENTIAL, exponent, exponent)
     work.do(np.add, exponent, _ONE, exponent)
     work.do(np.divide, x, exponent, out)
 

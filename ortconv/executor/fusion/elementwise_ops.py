@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import dot_of_rows, erf_block, gelu_block, gelu_tanh_block, ones
+from ortconv.executor.algorithms.exponential import fast_exponential
 from ortconv.executor.algorithms.rounding import integer_range, quantize_centered
 from ortconv.executor.fusion.group import Constant
 from ortconv.executor.replay.numerics import clip_to, f32
@@ -104,10 +105,14 @@ class RowWise(Recordable):
     """A function of whole rows, the last axis of what it reads, that makes whole rows."""
 
 
+_EXPONENTIAL, _UNIT = fast_exponential()
+_MINUS_UNIT = f32(-_UNIT)
+
+
 @recordable
 def sigmoid(work: Work, x: Array, out: Array) -> None:
-    work.do(np.negative, x, out)
-    work.do(np.exp, out, out)
+    work.do(np.multiply, x, _MINUS_UNIT, out)
+    work.do(_EXPONENTIAL, out, out)
     work.do(np.add, out, _ONE, out)
     work.do(np.reciprocal, out, out)
 
@@ -115,12 +120,12 @@ def sigmoid(work: Work, x: Array, out: Array) -> None:
 @cache
 def swish(alpha: float) -> Callable[..., Any]:
     """x * sigmoid(alpha * x)"""
-    negative = f32(-alpha)
+    negative = f32(-alpha * _UNIT)
 
     def run(work: Work, x: Array, out: Array) -> None:
         exponent = work.like(x)
         work.do(np.multiply, x, negative, exponent)
-        work.do(np.exp, exponent, exponent)
+        work.do(_EXPONENTIAL, exponent, exponent)
         work.do(np.add, exponent, _ONE, exponent)
         work.do(np.divide, x, exponent, out)
 

@@ -40,9 +40,11 @@ MASKS = {"none": [], "keys": [(1, 1, 1, 21)], "all": [(2, 3, 17, 21)], "both": [
 
 
 @batched
+@pytest.mark.parametrize("exponential", [(np.exp, 1.0), (np.exp2, np.log2(np.e))])
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("block", [1, 100, 400, 1000, 1 << 18])
-def test_attend(monkeypatch, mask, block):
+def test_attend(monkeypatch, mask, block, exponential):
+    monkeypatch.setattr(module, "fast_exponential", lambda: exponential)
     monkeypatch.setattr(module, "_BLOCK", block)
     monkeypatch.setattr(module, "_FEWEST_ROWS", 4)
     q, k, v = f32(2, 17, 3, 8).swapaxes(1, 2), f32(2, 3, 21, 8), f32(2, 3, 21, 5)
