@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -53,15 +53,15 @@ class Constants:
         """Compute a node's outputs from constants. False if that fails, or if they are too large to keep."""
         function, reads = bind(node)
         operands = [None if v is None else self(v) for v in reads]
-        if any(v is not None and operand is None for v, operand in zip(reads, operands, strict=True)):
+        if sum(operand is not None for operand in operands) < sum(v is not None for v in reads):
             return False
         try:
             result = function(*operands)
         except Exception:
             return False
         results = result if type(result) is tuple else (result,)
-        read = sum(operand.nbytes for operand in operands if operand is not None)
-        if not all(isinstance(r, np.ndarray) and r.nbytes <= max(_LARGEST_RESULT, 8 * read) for r in results):
+        most = max(_LARGEST_RESULT, 8 * sum(operand.nbytes for operand in operands if operand is not None))
+        if not _are_kept(results, most):
             return False
         for value, array in zip(node.outputs, results, strict=False):
             if value is not None:
@@ -72,3 +72,8 @@ class Constants:
     def forget(self) -> None:
         """Release all arrays. A later request makes the array again."""
         self._arrays.clear()
+
+
+def _are_kept(results: Iterable[Any], most: int) -> bool:
+    """True for arrays of at most that many bytes each."""
+    return all(isinstance(r, np.ndarray) and r.nbytes <= most for r in results)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from operator import itemgetter
@@ -86,9 +86,7 @@ class Plan:
         folding, following = shape_dataflow(nodes, inputs)
         scope = _folded(nodes, folding, {*outputs, *_made(following)}, constants, bind, fuses=not reference)
         bound = self._bound(scope)
-        last_use = {value: index for index, (_, reads, *_) in enumerate(bound) for value in reads if value is not None}
-        # Values that follow from shapes stay until the end of the run, to be remembered.
-        last_use |= dict.fromkeys([*outputs, *_made(node for *_, node in bound if node in following)], len(bound))
+        last_use = _last_uses(bound, [*outputs, *_made(node for *_, node in bound if node in following)])
         self._slots: dict[Value, int] = {}
         self._initial: list[Any] = [None]
         self._inputs = [self._slot(v) for v in inputs]
@@ -122,13 +120,14 @@ class Plan:
         reads: list[Value | None],
         makes: Sequence[Value | None],
         node: Node,
-        last_use: dict[Value, int],
+        last_use: Mapping[Value, int],
         constants: Constants,
     ) -> Step:
         ins = tuple(ABSENT if v is None else self._slot(v) for v in reads)
         outs = tuple(self._new_slot() if v is None else self._slot(v) for v in makes)
-        dead = {self._slot(v) for v in reads if v is not None and last_use[v] == index and constants(v) is None}
-        dead |= {s for v, s in zip(makes, outs, strict=True) if v is None or v not in last_use}
+        read_last = {v for v in reads if v is not None and last_use[v] == index}
+        dead = {self._slot(v) for v in read_last if constants(v) is None}
+        dead |= {slot for v, slot in zip(makes, outs, strict=True) if v is None or v not in last_use}
         # An itemgetter of one slot would not give a sequence.
         operands = itemgetter(*ins) if len(ins) > 1 else itemgetter(slice(*(ins[0], ins[0] + 1) if ins else (0, 0)))
         return function, operands, outs, tuple(sorted(dead)), node
@@ -300,6 +299,15 @@ def _products() -> AbstractContextManager[None]:
 
 def _lies_in_memory(value: Value) -> bool:
     return isinstance(value.type, TensorType) and value.type.dtype not in (DType.STRING, DType.UNDEFINED)
+
+
+def _last_uses(bound: Sequence[_Bound], lasting: Iterable[Value]) -> dict[Value, int]:
+    """The number of the last step that reads each value.
+
+    Values that last stay until the end: outputs, and those that follow from shapes, to be remembered.
+    """
+    found = {value: index for index, (_, reads, *_) in enumerate(bound) for value in reads if value is not None}
+    return found | dict.fromkeys(lasting, len(bound))
 
 
 def _made(nodes: Iterable[Node]) -> set[Value]:

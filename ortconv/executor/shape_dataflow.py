@@ -6,37 +6,38 @@ from collections.abc import Iterable
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import Trait, traits
-from ortconv.ir.schema import is_deterministic
+from ortconv.ir.schema import draws
 
 
 def shape_dataflow(nodes: Iterable[Node], inputs: Iterable[Value]) -> tuple[set[Node], set[Node]]:
     """Of nodes in topological order: those that compute constants, and those whose results follow from the inputs' shapes alone."""
     constant: set[Value] = set()
-    known: set[Value] = set()
-    shaped: set[Value] = set(inputs)
+    known: set[Value] = set()  # the elements follow from constants and the inputs' shapes
+    shaped: set[Value] = set(inputs)  # the shape does
     folding, following = set(), set()
-
-    def is_constant(v: Value | None) -> bool:
-        return v is None or v in constant or (v.const is not None and not v.is_input)
-
-    def is_known(v: Value | None) -> bool:
-        return is_constant(v) or v in known
-
-    for node in nodes:
+    for node in filter(_follows_from_inputs, nodes):
         facts = traits(node)
-        if facts.has(Trait.SHAPED_BY_DATA) or node.subgraphs or not is_deterministic(node):
-            continue
-        made = [v for v in node.outputs if v is not None]
-        if all(map(is_constant, node.inputs)):
+        reads, made = _variables(node.inputs), _variables(node.outputs)
+        if constant.issuperset(reads):
             folding.add(node)
             constant.update(made)
+            known.update(made)
+        elif not shaped.issuperset(reads):
             continue
-        if not all(is_known(v) or v in shaped for v in node.inputs):
-            continue
-        if node.op in ("Shape", "Size") or all(map(is_known, node.inputs)):
+        elif node.op in ("Shape", "Size") or known.issuperset(reads):
             following.add(node)
             known.update(made)
-            shaped.update(made)
-        elif all(is_known(node.inputs[i]) for i in facts.shaped_by if i < len(node.inputs)):
-            shaped.update(made)
+        elif facts.shaped_by and not known.issuperset(_variables(map(node.input, facts.shaped_by))):
+            continue
+        shaped.update(made)
     return folding, following
+
+
+def _follows_from_inputs(node: Node) -> bool:
+    """False for a node whose results depend on more than its inputs, or their shapes on data."""
+    return not (traits(node).has(Trait.SHAPED_BY_DATA) or node.subgraphs or draws(node))
+
+
+def _variables(values: Iterable[Value | None]) -> list[Value]:
+    """The values that are there, and are not constants of the model."""
+    return [v for v in values if v is not None and (v.const is None or v.is_input)]

@@ -16,6 +16,8 @@ from ortconv.ir.graph import Node
 class Trait(Enum):
     """A property of an operator that holds for all values of its attributes."""
 
+    __hash__ = object.__hash__  # members are unique, and Enum's own hash takes several times as long
+
     ELEMENTWISE = auto()
     """Each output element depends on the element of input 0 at the same position; other inputs apply to all elements."""
     BROADCASTS = auto()

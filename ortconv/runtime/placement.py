@@ -48,9 +48,13 @@ def place(graph: Graph, backends: Sequence[Backend]) -> list[Placement]:
                     refused[node][backend.name] = reason
     for node in graph:
         if node not in placed:
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in refused[node].items())
-            raise UnsupportedError(f"no backend runs this node ({reasons})", node=node.label)
+            raise _unplaced(node, refused[node])
     return [placed[node] for node in graph]
+
+
+def _unplaced(node: Node, refused: Mapping[str, str]) -> UnsupportedError:
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+    return UnsupportedError(f"no backend runs this node ({reasons})", node=node.label)
 
 
 def _claim(
@@ -170,13 +174,20 @@ def make_region(graph: Graph, nodes: Sequence[Node], keep: Collection[Value] = (
         made = [v for v in graph.outputs if v.producer is not None]
         return Region(graph, tuple(nodes), tuple(graph.inputs), tuple(made), file)
     inside = set(nodes)
-    outer: dict[Value, None] = {}
+    outer = dict.fromkeys(_outer(nodes, inside))
+    return Region(graph, tuple(nodes), tuple(outer), tuple(_needed(graph, nodes, inside, keep)))
+
+
+def _outer(nodes: Iterable[Node], inside: Collection[Node]) -> Iterator[Value]:
+    """The values that nodes read and that are made elsewhere, constants left out."""
     for node in nodes:
-        for value in reads(node):
-            if value.producer not in inside and (value.const is None or value.is_input):
-                outer[value] = None
-    outputs = [v for n in nodes for v in n.outputs if v is not None and (v in keep or is_needed(graph, v, inside))]
-    return Region(graph, tuple(nodes), tuple(outer), tuple(outputs))
+        yield from (v for v in reads(node) if v.producer not in inside and (v.const is None or v.is_input))
+
+
+def _needed(graph: Graph, nodes: Iterable[Node], inside: Collection[Node], keep: Collection[Value]) -> Iterator[Value]:
+    """The values that nodes make and that are in `keep`, or needed outside."""
+    for node in nodes:
+        yield from (v for v in node.outputs if v is not None and (v in keep or is_needed(graph, v, inside)))
 
 
 def is_needed(graph: Graph, value: Value, inside: Collection[Node]) -> bool:

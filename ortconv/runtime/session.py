@@ -307,17 +307,16 @@ def _named(graph: Graph, name: str) -> list[Value]:
     """
     if name in graph.initializers:
         return [graph.initializers[name]]
-    for node in graph:
-        for value in node.outputs:
-            if value is not None and value.name == name:
-                return [value]
+    made = [v for node in graph for v in node.outputs if v is not None]
+    named = [v for v in made if v.name == name]
+    if named:
+        return named
     for node in graph:
         if node.name == name:
             return [v for v in node.outputs if v is not None]
     if any(v.name == name for n in graph.walk() for v in n.outputs if v is not None):
         raise UsageError(f"'{name}' lies inside a subgraph", hint="keep an output of the node that holds the subgraph")
-    known = [v.name for n in graph for v in n.outputs if v is not None]
-    near = get_close_matches(name, known, 3)
+    near = get_close_matches(name, [v.name for v in made], 3)
     raise UsageError(
         f"no node makes a value '{name}', nor has that name", hint=f"did you mean {', '.join(near)}?" if near else None
     )

@@ -14,7 +14,7 @@ from ortconv.errors import GraphError
 from ortconv.executor.algorithms import winograd
 from ortconv.executor.algorithms.depthwise import depthwise
 from ortconv.executor.algorithms.gemm import writer
-from ortconv.executor.algorithms.gemm_exact import INPUT_REACH, centered, one_sided
+from ortconv.executor.algorithms.gemm_exact import EXACT_SUM, INPUT_REACH, centered, one_sided
 from ortconv.executor.algorithms.im2col import FEW_CHANNELS, unfolded
 from ortconv.executor.algorithms.sliding_window import (
     Window,
@@ -26,9 +26,6 @@ from ortconv.executor.algorithms.sliding_window import (
 from ortconv.executor.replay.memory import once
 from ortconv.executor.replay.work import AT_ONCE, Finish, Function, Work, recordable
 from ortconv.ir.tensor import Array
-
-EXACT_SUM = float(1 << 24)
-"""Integer sums up to this are exact in float32."""
 
 
 class Filters(NamedTuple):
@@ -70,15 +67,23 @@ def convolver(f: Filters, w: Window, channels: int, finish: Finish | None = None
     """
     if channels != f.channels:
         raise GraphError(f"the weights expect {f.channels} channels, the input has {channels} (size {list(w.size)})")
-    if f.depthwise and f.outputs == channels and len(f.kernel) == 2 and all(w.output):
-        return depthwise(f.matrix, w, finish)
-    if not f.depthwise and not w.is_pointwise and f.group == 1:
-        return _windowed(f, w, finish)
-    whole = _depthwise(f, w) if f.depthwise else _pointwise(f.matrix, w) if w.is_pointwise else _windowed(f, w)
-    return whole if finish is None else _finished(whole, finish)
+    if f.depthwise:
+        is_plain = f.outputs == channels and _has_rows(w)
+        return depthwise(f.matrix, w, finish) if is_plain else _finished(_depthwise(f, w), finish)
+    if w.is_pointwise:
+        return _finished(_pointwise(f.matrix, w), finish)
+    return _windowed(f, w, finish) if f.group == 1 else _finished(_windowed(f, w), finish)
 
 
-def _finished(convolve: Function, finish: Finish) -> Function:
+def _has_rows(w: Window) -> bool:
+    """True for a plane with a result."""
+    return len(w.kernel) == 2 and all(w.output)
+
+
+def _finished(convolve: Function, finish: Finish | None) -> Function:
+    if finish is None:
+        return convolve
+
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
         y = channels_last(work.call(convolve, x, out), work)
         finish(work, y)
@@ -143,8 +148,7 @@ def _of_grouped_pixels(matrix: Array, output: tuple[int, ...]) -> Function:
 
 
 def _depthwise(f: Filters, w: Window) -> Function:
-    by_rows = len(w.kernel) == 2 and all(w.output)
-    one: Function = depthwise(f.matrix, w) if by_rows else partial(_tap_by_tap, f.matrix, w)
+    one: Function = depthwise(f.matrix, w) if _has_rows(w) else partial(_tap_by_tap, f.matrix, w)
     multiplier = f.outputs // f.channels
     return one if multiplier == 1 else lambda x, out=None: one(np.repeat(x, multiplier, axis=1), out)
 
@@ -216,11 +220,9 @@ class IntegerFilters(NamedTuple):
 
 def integer_filters(w: Array, zero_point: Array | None, group: int) -> IntegerFilters:
     """Lay out 8-bit weights for inputs that are at most 255 from their zero point."""
-    if zero_point is not None and zero_point.size > 1:
-        zero_point = zero_point.reshape(-1, *(1,) * (w.ndim - 1))
-    wide = centered(w, zero_point)
+    wide = centered(w, None if zero_point is None else zero_point.reshape(-1, *(1,) * (w.ndim - 1)))
     reach = INPUT_REACH * _largest_sum(wide)
-    for count in (1, 2, 4, 8, 16) if group == 1 else (1,):
+    for count in _PARTS if group == 1 else (1,):
         edges = [w.shape[1] * i // count for i in range(count + 1)]
         slices = [slice(a, b) for a, b in pairwise(edges)]
         if all(INPUT_REACH * _largest_sum(wide[:, s]) <= EXACT_SUM for s in slices):
@@ -228,6 +230,10 @@ def integer_filters(w: Array, zero_point: Array | None, group: int) -> IntegerFi
             parts = tuple((i, filters(wide[:, s], group)) for i, s in zip(inputs, slices))
             return IntegerFilters(parts, w.shape[2:], reach)
     return IntegerFilters(((slice(None), filters(wide.astype(np.float64), group)),), w.shape[2:], reach)
+
+
+_PARTS = (1, 2, 4, 8, 16)
+"""Into how many parts input channels may be cut."""
 
 
 def _largest_sum(w: Array) -> float:

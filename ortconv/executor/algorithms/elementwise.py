@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.blockwise import blockwise, gelu_block, gelu_tanh_block, ones
+from ortconv.executor.algorithms.blockwise import blockwise
 from ortconv.executor.algorithms.half_precision import is_native, narrow_block, widen_block
 from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.tensor import Array
@@ -45,17 +45,6 @@ def choice(work: Work, mask: Array, x: Array, y: Array) -> Array:
     return out
 
 
-_GELU = {"none": blockwise(gelu_block), "tanh": blockwise(gelu_tanh_block)}
-
-
-def gelu(work: Work, x: Array, *, approximate: str = "none") -> Any:
-    return work.call(_GELU[approximate], x) if x.dtype == np.float32 else None
-
-
-def fast_gelu(work: Work, x: Array, bias: Array | None = None) -> Any:
-    return gelu(work, x, approximate="tanh") if bias is None else None
-
-
 _CASTS = {
     (np.dtype(np.float16), DType.FLOAT): blockwise(recordable(widen_block), np.dtype(np.float32)),
     (np.dtype(np.float32), DType.FLOAT16): blockwise(recordable(narrow_block), np.dtype(np.float16)),
@@ -75,31 +64,17 @@ _SHORT_ROW, _MANY = 32, 1 << 12
 
 
 def softmax(work: Work, x: Array, *, axis: int = -1) -> Array | None:
-    if x.dtype not in (np.float32, np.float64):
+    if x.dtype not in (np.float32, np.float64) or not x.size:
         return None
     axis %= x.ndim
     if x.strides[axis] == x.itemsize and x.shape[axis] <= _SHORT_ROW and x.size >= _MANY:
         x = work.contiguous(x.swapaxes(0, axis)).swapaxes(0, axis)
     out, one_each = work.like(x), [1 if i == axis else n for i, n in enumerate(x.shape)]
-    if not x.size:
-        return out
     with work.scratch():
-        peak, total = work.empty(one_each, x.dtype), work.empty(one_each, x.dtype)
-        work.do(np.maximum.reduce, x, axis, None, peak, True)
-        work.do(np.subtract, x, peak, out)
+        row = work.empty(one_each, x.dtype)
+        work.do(np.maximum.reduce, x, axis, None, row, True)
+        work.do(np.subtract, x, row, out)
         work.do(np.exp, out, out)
-        size = x.shape[axis]
-        if axis == x.ndim - 1 and out.flags.c_contiguous:
-            work.do(np.dot, out.reshape(-1, size), ones(size, x.dtype), total.reshape(-1))
-        else:
-            work.do(np.add.reduce, out, axis, None, total, True)
-        work.do(np.divide, out, total, out)
+        work.do(np.add.reduce, out, axis, None, row, True)
+        work.do(np.divide, out, row, out)
     return out
-
-
-def softmax_of_matrix(work: Work, x: Array, *, axis: int = 1) -> Array | None:
-    """Before opset 13: over all axes from `axis` on."""
-    first = axis % x.ndim if x.ndim else 0
-    rows = work.reshaped(x, (int(np.prod(x.shape[:first])), int(np.prod(x.shape[first:]))))
-    y = softmax(work, rows, axis=1)
-    return None if y is None else y.reshape(x.shape)

@@ -14,12 +14,12 @@ from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.tensor import Array, aligned
 
 
-def by_weights(*parts: Array) -> Callable[[Array], Array]:
-    """x @ w as a function of x (..., K), for a constant matrix w that has these parts side by side. All are float32.
+def by_weights(w: Array) -> Callable[[Array], Array]:
+    """x @ w as a function of x (..., K), for a constant matrix w of float32.
 
     Functions of the same weights share the laid out matrix.
     """
-    return recordable(_weights(parts).multiply)
+    return recordable(_weights(w).multiply)
 
 
 def writer(w: Array) -> Callable[..., None]:
@@ -27,7 +27,7 @@ def writer(w: Array) -> Callable[..., None]:
 
     A third argument may be the Work that does it.
     """
-    return (_weights((w,)) if w.dtype == np.float32 else Matrix((w,))).write
+    return (_weights(w) if w.dtype == np.float32 else Matrix(w)).write
 
 
 def prepared_matmul(operands: Sequence[Array | None]) -> Function | None:
@@ -92,35 +92,34 @@ def _matrix(operands: Sequence[Array | None]) -> Array | None:
     return w if is_matrix else None
 
 
-def _weights(parts: tuple[Array, ...]) -> Matrix:
-    key = tuple([(w.ctypes.data, w.shape, w.strides) for w in parts])
+def _weights(w: Array) -> Matrix:
+    key = w.ctypes.data, w.shape, w.strides
     weights = _shared.get(key)
     if weights is None:
-        weights = _shared[key] = Matrix(parts)
+        weights = _shared[key] = Matrix(w)
     return weights
 
 
 class Matrix:
-    """A constant matrix (K, N), of float32 or float64, laid out at the first use. `parts` lie side by side in it."""
+    """A constant matrix (K, N), of float32 or float64, laid out at the first use."""
 
-    def __init__(self, parts: Sequence[Array]) -> None:
-        self._parts = parts
-        self._depth, self.columns = len(parts[0]), sum(w.shape[1] for w in parts)
+    def __init__(self, w: Array) -> None:
+        self._w = w
+        self._depth, self.columns = w.shape
 
     @cached_property
     def whole(self) -> Array:
-        return aligned(contiguous(self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts, axis=1)))
+        return aligned(contiguous(self._w))
 
     @cached_property
     def _given(self) -> Array:
         """For one row, for which BLAS takes either order."""
-        return aligned(self._parts[0]) if len(self._parts) == 1 else self.whole
+        return aligned(self._w)
 
     @cached_property
     def _panels(self) -> Array:
         """(columns / width, K, width)"""
-        matrix = self._parts[0] if len(self._parts) == 1 else self.whole
-        return np.ascontiguousarray(matrix.reshape(self._depth, -1, _PANEL).swapaxes(0, 1))
+        return np.ascontiguousarray(self._w.reshape(self._depth, -1, _PANEL).swapaxes(0, 1))
 
     def multiply(self, work: Work, x: Array) -> Array:
         """x @ matrix for x (..., K)."""

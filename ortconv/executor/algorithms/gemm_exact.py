@@ -15,21 +15,11 @@ from ortconv.executor.algorithms.rounding import dynamic_centered
 from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
-_EXACT = float(1 << 24)
+EXACT_SUM = float(1 << 24)
 """Integers up to this magnitude are exact in float32."""
 
 INPUT_REACH = 255
 """The largest distance of an 8-bit value from its zero point."""
-
-
-def exact_product(a: Array, b: Array) -> Array:
-    """a @ b of integer-valued float32 arrays as int32 (modulo 2**32), exact: sums that float32 cannot hold are split."""
-    reach = float(np.abs(a).max(initial=0)) * float(np.abs(b).sum(axis=-2).max(initial=0))
-    if reach <= _EXACT or a.shape[-1] < 2:
-        return np.asarray(np.matmul(a, b).astype(np.int32))
-    half = a.shape[-1] // 2
-    left = exact_product(a[..., :half], b[..., :half, :])
-    return np.asarray(left + exact_product(a[..., half:], b[..., half:, :]))
 
 
 def centered(x: Array, zero_point: Array | None) -> Array:
@@ -90,7 +80,7 @@ def _exact_parts(weights: Array) -> list[slice]:
     while True:
         edges = [len(weights) * i // count for i in range(count + 1)]
         parts = [slice(a, b) for a, b in pairwise(edges)]
-        if all(INPUT_REACH * one_sided(weights[k], axis=0) <= _EXACT for k in parts):
+        if all(INPUT_REACH * one_sided(weights[k], axis=0) <= EXACT_SUM for k in parts):
             return parts
         count *= 2
 
@@ -103,27 +93,19 @@ def one_sided(weights: Array, axis: int | tuple[int, ...]) -> float:
     return float((np.abs(weights).sum(axis=axis) + np.abs(weights.sum(axis=axis))).max(initial=0)) / 2
 
 
-def integer_product(a: Array, b: Array) -> Array:
-    """`exact_product` with MatMul's rules for vectors."""
-    vector_a, vector_b = a.ndim == 1, b.ndim == 1
-    y = exact_product(a[None, :] if vector_a else a, b[:, None] if vector_b else b)
-    if vector_b:
-        y = y[..., 0]
-    return y[..., 0, :] if vector_a and not vector_b else y[..., 0] if vector_a else y
-
-
 def stacked_columns(v: Array, b: Array) -> Array:
     """Numbers per column, (N,), or per column of each matrix (batch..., N), so that they broadcast against b."""
     return v[..., None, :] if 1 < v.ndim == b.ndim - 1 else v.reshape(()) if v.size == 1 else v
 
 
 def exact_sums(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None) -> Array:
-    """MatMulInteger, zero points per row of a and per column of b."""
-    if a_zero_point is not None and a_zero_point.ndim == 1 and a_zero_point.size > 1 and a.ndim > 1:
-        a_zero_point = a_zero_point[:, None]
-    return integer_product(
-        centered(a, a_zero_point), centered(b, None if b_zero_point is None else stacked_columns(b_zero_point, b))
-    )
+    """MatMulInteger, zero points per row of a and per column of b. float64 holds every sum of products of bytes."""
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    if a_zero_point is not None:
+        x -= a_zero_point[:, None] if a_zero_point.ndim == 1 < a_zero_point.size and a.ndim > 1 else a_zero_point
+    if b_zero_point is not None:
+        y -= stacked_columns(b_zero_point, b)
+    return np.asarray(np.matmul(x, y)).astype(np.int64).astype(np.int32)
 
 
 def constant_sums(weights: int, zero_point: int) -> Callable[..., Function | None]:

@@ -14,7 +14,6 @@ from ortconv.executor.algorithms.gemm import writer
 from ortconv.executor.algorithms.row_tiles import RowTile, rows_per_tile
 from ortconv.executor.algorithms.sliding_window import (
     Window,
-    columns_held,
     pad_channels_last,
     reached,
     sliding,
@@ -30,19 +29,17 @@ Unfolded = Callable[[Work, Array, Array], None]
 FEW_CHANNELS = 4
 """Images of at most this many channels are unfolded channels first."""
 
-_MANY_CHANNELS = 64
+_LONG_ROW = 16
 
 
 def unfolded(matrix: Array, w: Window, finish: Finish | None = None) -> Unfolded:
     """`finish` is called on each part of the result as soon as it is made. The result must be contiguous then."""
-    k, m = matrix.shape
-    c = k // prod(w.kernel)
-    if all(w.output) and _overlaps_vertically(w, c):
-        return _of_few_channels(matrix, w, finish) if c <= FEW_CHANNELS else _along_width(matrix, w, finish)
-    multiply, pixels = _finisher(matrix, finish), prod(w.output[1:])
+    if all(w.output) and len(matrix) // prod(w.kernel) <= FEW_CHANNELS and _overlaps_vertically(w):
+        return _of_few_channels(matrix, w, finish)
+    multiply, pixels, (k, m) = _finisher(matrix, finish), prod(w.output[1:]), matrix.shape
 
     def run(work: Work, x: Array, out: Array) -> None:
-        windows, count = _runs(pad_channels_last(x, w, work=work), w), len(x) * w.output[0]
+        windows, count = _runs(pad_channels_last(x, w, work), w), len(x) * w.output[0]
         if count * pixels * k * x.itemsize <= row_tiles.TILE_BYTES:
             windows, out = (work.reshaped(v, (1, count, *v.shape[2:])) for v in (windows, out))
         block = rows_per_tile(windows.shape[1], pixels * (k + m) * x.itemsize)
@@ -79,43 +76,13 @@ def _runs(x: Array, w: Window) -> Array:
     return strided(x, (*shape, columns * c), (*windows.strides[:-2], x.itemsize))
 
 
-def _overlaps_vertically(w: Window, channels: int) -> bool:
-    """True where it pays to unfold along the width alone: for long rows of few channels that several windows share."""
-    if len(w.kernel) != 2 or w.dilations[0] != 1 or w.kernel[0] <= w.strides[0]:
-        return False
-    return w.output[1] >= (16 if channels <= FEW_CHANNELS else 32) and channels <= _MANY_CHANNELS
-
-
-def _along_width(matrix: Array, w: Window, finish: Finish | None) -> Unfolded:
-    """Unfold only along the width; the rows of vertically overlapping windows are then strided views of that copy."""
-    (kh, kw), (sh, sw), (oh, ow), (k, m) = w.kernel, w.strides, w.output, matrix.shape
-    c = k // (kh * kw)
-    most = rows_per_tile(oh, (sh * kw * c + m) * ow * matrix.itemsize)
-    width, multiply = w.padded[1], _finisher(matrix, finish)
-    place = columns_held(w, width)
-
-    def run(work: Work, x: Array, out: Array) -> None:
-        if parts := spans(oh, most):
-            count = parts[0].stop - parts[0].start
-            rows = (count - 1) * sh + kh
-            row_tile = RowTile(work.empty((1, rows, width, c), x.dtype), (place,), work)
-            _, by_row, by_column, item = row_tile.copies.strides
-            row_windows = (sw * by_column, by_row, w.dilations[1] * by_column, item)
-            taps, run_length = (kw, c) if w.dilations[1] > 1 else (1, kw * c)
-            runs = strided(row_tile.copies, (ow, rows, taps, run_length), row_windows)
-            held = work.empty((ow, rows, taps, run_length), x.dtype)
-            windows = strided(held, (count, ow, k), (sh * kw * c * item, rows * kw * c * item, item))
-            for image, target in zip(to_last(x), out, strict=True):
-                for part in parts:
-                    row_tile.load(image, part.start * sh - w.begin[0], work)
-                    work.do(copy_runs, runs, held)
-                    multiply(windows[: part.stop - part.start], target[part], work)
-
-    return run
+def _overlaps_vertically(w: Window) -> bool:
+    """True for long rows of a plane that several windows share."""
+    return len(w.kernel) == 2 and w.dilations[0] == 1 and w.kernel[0] > w.strides[0] and w.output[1] >= _LONG_ROW
 
 
 def _of_few_channels(matrix: Array, w: Window, finish: Finish | None) -> Unfolded:
-    """The same from channels first: a run of one column is too short to be copied."""
+    """Unfold only along the width, channels first; the rows of vertically overlapping windows are strided views of that copy."""
     (kh, kw), sh, (oh, ow), (k, m) = w.kernel, w.strides[0], w.output, matrix.shape
     c = k // (kh * kw)
     most = rows_per_tile(oh, (sh * kw * c + m) * ow * matrix.itemsize)

@@ -11,7 +11,6 @@ import numpy as np
 
 from ortconv.executor.algorithms.blockwise import ones
 from ortconv.executor.algorithms.half_precision import is_native
-from ortconv.executor.algorithms.row_tiles import rows_per_tile
 from ortconv.executor.algorithms.sliding_window import (
     Place,
     Window,
@@ -21,7 +20,6 @@ from ortconv.executor.algorithms.sliding_window import (
     trimmed,
     window,
 )
-from ortconv.executor.algorithms.steps import counted, spans
 from ortconv.executor.replay.work import Work, copy_to
 from ortconv.ir.tensor import Array
 
@@ -81,47 +79,34 @@ def mean_of_channels(
 def reduce_windows(work: Work, x: Array, w: Window, ufunc: Any, identity: Any) -> Array:
     """(N, C, spatial...) to (N, C, output...) with every window reduced by a binary ufunc, in the memory order of x.
 
-    Padding counts as the identity and is not materialized. The output is made in row tiles along its first spatial axis.
+    Padding counts as the identity and is not materialized.
     """
     # Short rows are slow. Rows of channels are longer, unless the channels are few.
     last = not x.flags.c_contiguous or x.shape[-1] < min(_LONG_ROW, 4 * x.shape[1])
-    given, first = (channels_last(x, work), 1) if last else (x, 2)
-    w, rank, rows = trimmed(w), len(w.output), w.output[0]
-    out = work.empty((*given.shape[:first], *w.output, *given.shape[first + rank :]), x.dtype)
-    most = rows_per_tile(rows, 2 * given.nbytes // max(rows, 1))
-    if parts := spans(rows, most):
-        counted(len(parts) * sum(w.kernel))
-        for part in parts:
-            with work.scratch():
-                y, made = given, out[(slice(None),) * first + (part,)]
-                for i, size in enumerate(w.output):
-                    taps: Sequence[Place] = reached(w, i)
-                    if i == 0:
-                        taps, size = [_within(tap, part) for tap in taps], part.stop - part.start
-                    y = _reduce_axis(work, y, first + i, size, taps, ufunc, identity, made if i == rank - 1 else None)
-    return channels_first(out) if last else out
+    y, first = (channels_last(x, work), 1) if last else (x, 2)
+    w = trimmed(w)
+    for i in range(len(w.output)):
+        y = _reduce_axis(
+            work, y, first + i, w.output[i], reached(w, i), ufunc, identity, is_last=i == len(w.output) - 1
+        )
+    return channels_first(y) if last else y
 
 
-def _within(tap: Place, part: slice) -> Place:
-    """Where a kernel element has inputs among the outputs of a part, which begin with its first one."""
-    outputs, inputs = tap
-    start = min(max(outputs.start, part.start), part.stop)
-    stop = max(min(outputs.stop, part.stop), start)
-    step = inputs.step or 1
-    first, last = (inputs.start + (at - outputs.start) * step for at in (start, stop))
-    return slice(start - part.start, stop - part.start), slice(first, last, step)
+def _meets_input(tap: Place) -> bool:
+    outputs, _ = tap
+    return outputs.stop > outputs.start  # type: ignore[no-any-return]
 
 
 def _reduce_axis(
-    work: Work, x: Array, axis: int, size: int, taps: Sequence[Place], ufunc: Any, identity: Any, out: Array | None
+    work: Work, x: Array, axis: int, size: int, taps: Sequence[Place], ufunc: Any, identity: Any, is_last: bool
 ) -> Array:
-    """`out` if that is given, else new memory or a part of x."""
+    """New memory, or a part of x if this axis is not the last one."""
     before = (slice(None),) * axis
-    widest = sorted((tap for tap in taps if tap[0].stop > tap[0].start), key=lambda tap: tap[0].start - tap[0].stop)
+    widest = sorted(filter(_meets_input, taps), key=lambda tap: tap[0].start - tap[0].stop)
     whole = [x[(*before, source)] for target, source in widest[:2] if target.stop - target.start == size]
-    if len(widest) == 1 and whole and out is None:
+    if len(widest) == 1 and whole and not is_last:
         return whole[0]
-    y = work.empty((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype) if out is None else out
+    y = work.empty((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
     if len(whole) > 1:
         work.do(partial(ufunc, out=y), whole[0], whole[1])
     elif whole:

@@ -20,7 +20,10 @@ class RowTile:
 
     def __init__(self, copies: Array, places: Sequence[Place], work: Work = AT_ONCE) -> None:
         self.copies, self.places = copies, places
-        self._pad_columns(slice(None), work)
+        for copy, (target, _) in zip(copies, places, strict=True):
+            for beside in (copy[:, : target.start], copy[:, target.stop :]):
+                if beside.size:
+                    work.do(beside.fill, 0)
 
     def load(self, image: Array, first: int, work: Work = AT_ONCE) -> None:
         """Load rows of an image (H, W, C) from `first` on. Rows outside of the image are zero."""
@@ -37,12 +40,6 @@ class RowTile:
     def _write(self, rows: Array, target: Array, step: int, work: Work) -> None:
         whole = step == 1 or rows.strides[-1] != rows.itemsize or target.strides[-1] != target.itemsize
         work.do(copy_to if whole else copy_runs, rows, target)
-
-    def _pad_columns(self, rows: slice, work: Work) -> None:
-        for copy, (target, _) in zip(self.copies, self.places, strict=True):
-            for beside in (copy[rows, : target.start], copy[rows, target.stop :]):
-                if beside.size:
-                    work.do(beside.fill, 0)
 
 
 def rows_per_tile(rows: int, bytes_per_row: int) -> int:

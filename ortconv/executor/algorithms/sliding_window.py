@@ -103,7 +103,8 @@ def _window(
         if ceil_mode and steps * s >= n + b:
             steps -= 1
         output.append(steps + 1)
-        if steps < -1 or (not is_pool and (room < 0 or n == 0)):
+        fits = steps >= -1 if is_pool else room >= 0 and n > 0
+        if not fits:
             raise GraphError(f"a window spanning {extent} does not fit into {list(size)} padded by {[*begin, *end]}")
     return Window(size, kernel, strides, dilations, begin, end, tuple(output))
 
@@ -123,11 +124,11 @@ def _padding(
 
 def padded(x: Array, w: Window, fill: Any) -> Array:
     """x (N, C, spatial...) with the padding that its windows reach."""
-    places = _padding_places(w, w.padded)
+    places = _padding_places(w)
     if places is None:
         return x
-    sizes, _, source, target = places
-    out = np.full((*x.shape[:2], *sizes), fill, x.dtype)
+    source, target = places
+    out = np.full((*x.shape[:2], *w.padded), fill, x.dtype)
     out[:, :, *target[1:]] = x[:, :, *source[1:]]
     return out
 
@@ -147,44 +148,32 @@ def windows(x: Array, w: Window, fill: Any) -> Array:
     return as_strided(whole, (*x.shape[:2], *w.kernel, *w.output), strides, writeable=False)
 
 
-def pad_channels_last(
-    x: Array, w: Window, fill: Any = 0, work: Work = AT_ONCE, sizes: tuple[int, ...] | None = None
-) -> Array:
-    """(N, C, spatial...) as a contiguous (N, sizes..., C); never writes to x.
-
-    Without sizes it covers exactly what the windows reach.
-    """
-    x = to_last(x)
-    padding = _padding_places(w, w.padded if sizes is None else sizes)
-    if padding is None:
+def pad_channels_last(x: Array, w: Window, work: Work = AT_ONCE) -> Array:
+    """(N, C, spatial...) as a contiguous (N, spatial..., C), with the zeros that its windows reach; never writes to x."""
+    x, places = to_last(x), _padding_places(w)
+    if places is None:
         return work.contiguous(x)
-    shape, border, source, target = padding
-    out = work.empty((len(x), *shape, x.shape[-1]), x.dtype)
-    for part in border if out.size > _FILLED_WHOLE else [()]:
-        work.do(out[part].fill, fill)
+    source, target = places
+    out = work.empty((len(x), *w.padded, x.shape[-1]), x.dtype)
+    work.do(out.fill, 0)
     work.do(copy_to, x[source], out[target])
     return out
 
-
-_FILLED_WHOLE = 1 << 14
-"""Up to this many elements, one fill of all of them is faster than one of each side."""
 
 _Index = tuple[slice, ...]
 
 
 @lru_cache(maxsize=256)
-def _padding_places(w: Window, padded: tuple[int, ...]) -> tuple[tuple[int, ...], list[_Index], _Index, _Index] | None:
-    """The padded sizes, the border slices, the slices of the input that are read, and their target. None without padding."""
-    if padded == w.size and not any(w.begin):
+def _padding_places(w: Window) -> tuple[_Index, _Index] | None:
+    """The slices of the input that are read, channels last, and their place in the padded one. None without padding."""
+    if w.padded == w.size and not any(w.begin):
         return None
-    border, source, target = [], [slice(None)], [slice(None)]
-    for size, b, p in zip(w.size, w.begin, padded):
+    source, target = [slice(None)], [slice(None)]
+    for size, b, p in zip(w.size, w.begin, w.padded):
         start, stop = max(b, 0), max(min(b + size, p), 0)
         target.append(slice(start, max(stop, start)))
         source.append(slice(start - b, max(stop, start) - b))
-        outside = slice(None, start), slice(target[-1].stop, p)
-        border += [(*target[:-1], part) for part in outside if part.start != part.stop and part.stop]
-    return padded, border, tuple(source), tuple(target)
+    return tuple(source), tuple(target)
 
 
 @lru_cache(maxsize=256)

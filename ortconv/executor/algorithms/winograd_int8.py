@@ -10,20 +10,15 @@ import numpy as np
 
 from ortconv.executor.algorithms.blockwise import dot_of_rows
 from ortconv.executor.algorithms.fallback import Fallback
-from ortconv.executor.algorithms.gemm_int8 import IntegerWeights, as_float32, leave, widened
+from ortconv.executor.algorithms.gemm_exact import EXACT_SUM
+from ortconv.executor.algorithms.gemm_int8 import as_float32, widened
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, to_last
 from ortconv.executor.algorithms.winograd import FROM_TILES, directly, in_tiles, suits_shape, suits_window, transformed
 from ortconv.executor.replay.work import Finish, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
-_EXACT = float(1 << 24)
-"""float32 holds all integers up to this."""
-
 _FEWEST_TILES = 32
 """With fewer, reading the weights (16 of 16 bits, directly 9 of 8 bits) costs more than the multiplications saved."""
-
-_WIDENED_AT_ONCE = 1 << 18
-"""Transformed weights up to this count are widened together; more of them while they are multiplied."""
 
 
 def suits(shape: tuple[int, ...], group: int, w: Window, images: int) -> bool:
@@ -42,9 +37,7 @@ class TiledWeights:
         quarters = _quarters(w)
         self._shape = quarters.shape
         self._bounds = None if lowest is None else _Bounds(w, quarters, lowest < 0)
-        many = quarters.size > _WIDENED_AT_ONCE
-        self._by_tap = [IntegerWeights(tap) for tap in quarters] if many else []
-        self._quarters = quarters[:, :0] if many else widened(quarters)
+        self._quarters = widened(quarters)
 
     def convolver(self, w: Window, finish: Finish, direct: Callable[[], Function]) -> Function:
         """The function of x (N, C, H, W) that convolves to (N, M, OH, OW) and finishes that in parts.
@@ -58,7 +51,8 @@ class TiledWeights:
             of_image = None if bounds is None else bounds.of_image(work, x)
 
             def combined(tiles: Array) -> Array:
-                products = self._products(work, tiles, wide)
+                products = work.empty((*tiles.shape[:2], self._shape[2]))
+                work.do(np.matmul, tiles, wide, products)
                 y = transformed(work, _FROM_QUARTERS, products.reshape(16, -1))
                 if bounds is not None:
                     work.do(fallback.unless, bounds.are_exact, of_image, products)
@@ -72,15 +66,6 @@ class TiledWeights:
             return channels_first(out)
 
         return recordable(run)
-
-    def _products(self, work: Work, tiles: Array, wide: Array) -> Array:
-        products = work.empty((*tiles.shape[:2], self._shape[2]))
-        if self._by_tap:
-            for rows, tap, out in zip(tiles, self._by_tap, products, strict=True):
-                tap.multiply(rows, out, leave, work)
-            return products
-        work.do(np.matmul, tiles, wide, products)
-        return products
 
 
 class _Bounds:
@@ -116,15 +101,15 @@ class _Bounds:
 
     def _bound_by_pixels(self, squares: Array, bounds: Array) -> None:
         longest = sqrt(np.maximum.reduce(squares.reshape(-1), initial=0))
-        bounds[0] = self._amounts * longest if self._product * longest <= _EXACT else inf
+        bounds[0] = self._amounts * longest if self._product * longest <= EXACT_SUM else inf
         bounds[1] = self._result * longest
 
     def are_exact(self, of_image: Array, products: Array) -> bool:
         """True if no sum on the way to and from products (16, T, M), in whatever order, is larger than integers in float32."""
         amounts, result = of_image.tolist()
-        if amounts + result <= 2 * _EXACT:
+        if amounts + result <= 2 * EXACT_SUM:
             return True
-        return amounts < inf and self._amounts_of(products) <= _EXACT
+        return amounts < inf and self._amounts_of(products) <= EXACT_SUM
 
     def _amounts_of(self, products: Array) -> float:
         by_element = products.reshape(16, -1)

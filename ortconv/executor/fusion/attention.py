@@ -49,13 +49,8 @@ class Matcher:
         assert weights is not None
         assert v is not None
         fallback = self._nan_replacement(weights, last)
-        softmax = self._made_for(
-            fallback[-1].inputs[0] if fallback else weights, {last} if not fallback else set(fallback)
-        )
-        if softmax is None or not softmax.is_op("Softmax") or softmax.inputs[0] is None:
-            return None
-        rank = last.out.rank
-        if softmax.attr("axis", -1 if since_version(softmax) >= 13 else 1) not in (-1, rank - 1):
+        softmax = self._made_for(fallback[-1].inputs[0], fallback) if fallback else self._made_for(weights, (last,))
+        if softmax is None or not _is_of_rows(softmax, last.out.rank):
             return None
         scores = self._scores(softmax.inputs[0], softmax)
         return None if scores is None else Attention((*scores.nodes, softmax, *fallback[::-1], last), scores, v)
@@ -72,26 +67,32 @@ class Matcher:
         known = None if instead is None else self._constant(instead)
         return (where, test) if known is not None and known.size == 1 else ()
 
-    def _scores(self, value: Value, reader: Node) -> Scores | None:
+    def _scores(self, value: Value | None, reader: Node) -> Scores | None:
+        """The scores that only this reader reads."""
         node = self._made_for(value, {reader})
-        if node is None or value.dtype is not DType.FLOAT or not (node.is_op("MatMul") or len(node.inputs) == 2):
+        if node is None or len(node.inputs) != 2 or node.out.dtype is not DType.FLOAT:
             return None
-        a, b = node.inputs[:2]
+        a, b = node.inputs
         if a is None or b is None:
             return None
         if node.is_op("MatMul"):
             (scaling_q, q, by_q), (scaling_k, kt, by_k) = self._unscaled(a, node), self._unscaled(b, node)
             return Scores(tuple(dict.fromkeys((*scaling_q, *scaling_k, node))), q, kt, by_q * by_k)
-        for inner, other in ((a, b), (b, a)):
-            scores = self._scores(inner, node) if inner.producer is not None else None
-            if scores is None or a is b:
-                continue
-            if node.is_op("Add"):
-                return scores._replace(nodes=(*scores.nodes, node), summands=(*scores.summands, other))
-            factor = self._factor(node, other)
-            if factor is not None and not scores.summands:
-                return scores._replace(nodes=(*scores.nodes, node), factor=scores.factor * factor)
-        return None
+        if a is b:
+            return None
+        return self._changed(node, a, b) or self._changed(node, b, a)
+
+    def _changed(self, node: Node, inner: Value, other: Value) -> Scores | None:
+        """The scores `inner` after an Add, Mul or Div with another operand."""
+        scores = self._scores(inner, node)
+        if scores is None:
+            return None
+        if node.is_op("Add"):
+            return scores._replace(nodes=(*scores.nodes, node), summands=(*scores.summands, other))
+        factor = self._factor(node, other)
+        if factor is None or scores.summands:
+            return None
+        return scores._replace(nodes=(*scores.nodes, node), factor=scores.factor * factor)
 
     def _unscaled(self, value: Value, reader: Node) -> tuple[tuple[Node, ...], Value, float]:
         """The node that scales an operand of a product, if there is one, the value that it scales, and the factor."""
@@ -112,6 +113,11 @@ class Matcher:
         number = float(known.reshape(()))
         factor = number if node.is_op("Mul") else 1 / (number or np.nan)
         return factor if np.isfinite(factor) else None
+
+
+def _is_of_rows(node: Node, rank: int) -> bool:
+    """True for a Softmax along the last axis."""
+    return node.is_op("Softmax") and node.attr("axis", -1 if since_version(node) >= 13 else 1) in (-1, rank - 1)
 
 
 def attention_groups(scope: Scope) -> Iterator[Group]:

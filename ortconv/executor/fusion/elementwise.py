@@ -16,7 +16,6 @@ from ortconv.executor.fusion.conv import has_constant_weights, merged_pad
 from ortconv.executor.fusion.elementwise_ops import Instruction, instructions_of, quantizer_before
 from ortconv.executor.fusion.elementwise_program import BlockProgram, columns
 from ortconv.executor.fusion.group import Group, Scope
-from ortconv.executor.fusion.peephole import simplified
 from ortconv.executor.fusion.roots import Root, is_fused, root_of
 from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.graph import Node, Value
@@ -89,8 +88,9 @@ class _Members:
             return []
         self._instructions[node] = instructions
         self.nodes |= {node} if before is None else {node, before}
-        read = {o for instruction in instructions for o in instruction.operands if isinstance(o, Value)}
-        return [v.producer for v in read if v.producer in self._scope.index and v not in node.outputs]
+        read = [*node.inputs, *(() if before is None else before.inputs)]
+        makers = dict.fromkeys(v.producer for v in read if v is not None)
+        return [maker for maker in makers if maker in self._scope.index and maker is not before]
 
     def _add_root(self, node: Node) -> None:
         """Make a node the root, or the integer product that it casts, if they can be one."""
@@ -102,11 +102,10 @@ class _Members:
             return
         self.root = root
         self.nodes |= {node, root}
-        self._before |= {v for v in root.inputs if v is not None}
         pad = merged_pad(root, self._scope.constant)
         if pad is not None and self._scope.maker(pad.out, (root,)) is pad:
             self.nodes.add(pad)
-            self._before |= {v for v in pad.inputs if v is not None}
+        self._before |= {v for member in self.nodes & {root, pad} for v in member.inputs if v is not None}
 
     def _integer_product(self, node: Node) -> Node | None:
         """The MatMulInteger with constant weights that only this Cast reads."""
@@ -119,21 +118,26 @@ class _Members:
 
     def _fits(self, node: Node) -> bool:
         """One float32 result of the rank of the last one, and no reader elsewhere."""
-        if len(node.outputs) != 1 or node in self._scope.claimed or node.outputs[0] in self._before:
+        value = node.outputs[0]
+        if len(node.outputs) != 1 or value is None or node in self._scope.claimed or value in self._before:
             return False
-        value, last = node.outputs[0], self._last.out
-        if value is None or value.dtype is not DType.FLOAT or value.shape is None or value.rank != last.rank:
-            return False
-        sizes = [*zip(value.shape, last.shape or (), strict=True)]
-        if self._reductions and sizes and value.shape[-1] == 1:
-            sizes.pop()
-        if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes):
+        if value.dtype is not DType.FLOAT or not self._has_shape_of_last(value):
             return False
         return node is self._last or self._scope.maker(value, self.nodes) is node
+
+    def _has_shape_of_last(self, value: Value) -> bool:
+        """True where a value may have the shape of the last one, or one element for each of its rows."""
+        shape, last = value.shape, self._last.out.shape
+        if shape is None or last is None or len(shape) != len(last):
+            return False
+        count = len(shape) - 1 if self._reductions and shape and shape[-1] == 1 else len(shape)
+        return not any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(shape[:count], last))
 
     @property
     def are_worthwhile(self) -> bool:
         """False for few small nodes: running them costs less than laying out a group."""
+        if any(i.is_row_wise for instructions in self._instructions.values() for i in instructions):
+            return True
         shape = self._last.out.static_shape
         small = shape is not None and prod(shape) < _FEWEST_ELEMENTS
         if self.root is not None and self.root.op in ("Conv", "FusedConv"):
@@ -150,7 +154,7 @@ class _Members:
         return bool(instructions) and instructions[-1].made in columns(instructions)
 
     def group(self) -> Group:
-        scope, nodes, instructions = self._scope, self._scope.sorted(self.nodes), simplified(self._in_order())
+        scope, nodes, instructions = self._scope, self._scope.sorted(self.nodes), self._in_order()
         reads = scope.reads(nodes)
         root: Root | None = None
         if self.root is not None:

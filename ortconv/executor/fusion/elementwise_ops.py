@@ -198,19 +198,22 @@ def row_mean(work: Work, x: Array, out: Array) -> None:
     work.do(np.matmul, x, _shares(x.shape[-1]), out)
 
 
-def standardize(epsilon: float) -> Callable[..., Any]:
-    """(x - mean) / sqrt(mean of squares + epsilon) of each row."""
+def standardize(epsilon: float, centers: bool = True) -> Callable[..., Any]:
+    """x / sqrt(mean of squares + epsilon) of each row, with x less its mean first if it `centers`."""
     shift = f32(epsilon)
 
     def run(work: Work, x: Array, out: Array) -> None:
-        mean, deviation = work.empty((*x.shape[:-1], 1)), work.empty(x.shape[:-1])
-        work.do(row_mean, x, mean)
-        work.do(np.subtract, x, mean, out)
-        work.do(partial(dot_of_rows, out=deviation), out, out)
+        rows, deviation = x, work.empty(x.shape[:-1])
+        if centers:
+            mean = work.empty((*x.shape[:-1], 1))
+            work.do(row_mean, x, mean)
+            work.do(np.subtract, x, mean, out)
+            rows = out
+        work.do(partial(dot_of_rows, out=deviation), rows, rows)
         work.do(np.multiply, deviation, _share(x.shape[-1]), deviation)
         work.do(np.add, deviation, shift, deviation)
         work.do(np.sqrt, deviation, deviation)
-        work.do(np.divide, out, deviation[..., None], out)
+        work.do(np.divide, rows, deviation[..., None], out)
 
     return RowWise(partial(run, AT_ONCE), run)
 
@@ -330,13 +333,13 @@ def _pow_by_node(code: Code) -> Temporary | None:
 
 
 def _batch_normalization_by_node(code: Code) -> Temporary | None:
-    node, known = code.node, [v for v in map(code.known, range(1, 5)) if v is not None and v.dtype == np.float32]
-    if node.attr("training_mode", 0) or not node.attr("spatial", 1) or len([v for v in node.outputs if v]) != 1:
-        return None
-    if len(known) < 4 or not node.out.rank or node.out.rank < 2:
+    node, rank = code.node, code.node.out.rank or 0
+    known = [v for v in map(code.known, range(1, 5)) if v is not None and v.dtype == np.float32]
+    is_plain = not node.attr("training_mode", 0) and node.attr("spatial", 1) and not any(node.outputs[1:])
+    if not is_plain or len(known) < 4 or rank < 2:
         return None
     scale, shift = channel_affine(*known, epsilon=node.attr("epsilon", 1e-5))
-    shape = (-1, *(1,) * (node.out.rank - 2))
+    shape = (-1, *(1,) * (rank - 2))
     scaled = code.add(np.multiply, code.operand(0), Literal(scale.reshape(shape)))
     return code.add(np.add, scaled, Literal(shift.reshape(shape)))
 
@@ -394,10 +397,17 @@ def _softmax_by_node(code: Code) -> Temporary | None:
 
 
 def _layer_normalization_by_node(code: Code) -> Temporary | None:
-    node = code.node
-    if len(node.outputs) != 1 or not node.out.rank or node.attr("axis", -1) not in (-1, node.out.rank - 1):
-        return None
-    return _normalized(code, code.operand(0), 1, 2)
+    return _normalized(code, code.operand(0), 1, 2) if _has_rows(code.node) else None
+
+
+def _rms_normalization_by_node(code: Code) -> Temporary | None:
+    return _normalized(code, code.operand(0), 1, 2, centers=False) if _has_rows(code.node) else None
+
+
+def _has_rows(node: Node) -> bool:
+    """True for a normalization along the last axis that makes nothing else."""
+    rank = node.out.rank
+    return len(node.outputs) == 1 and bool(rank) and node.attr("axis", -1) in (-1, (rank or 0) - 1)
 
 
 def _skip_layer_normalization_by_node(code: Code) -> Temporary | None:
@@ -409,11 +419,12 @@ def _skip_layer_normalization_by_node(code: Code) -> Temporary | None:
     return _normalized(code, total, 2, 3)
 
 
-def _normalized(code: Code, x: Operand | None, scale: int, shift: int) -> Temporary | None:
+def _normalized(code: Code, x: Operand | None, scale: int, shift: int, centers: bool = True) -> Temporary | None:
     known = code.known(scale)
     if known is None or known.ndim != 1:
         return None
-    made = code.add(np.multiply, code.add(standardize(code.node.attr("epsilon", 1e-5)), x), code.operand(scale))
+    standard = code.add(standardize(code.node.attr("epsilon", 1e-5), centers), x)
+    made = code.add(np.multiply, standard, code.operand(scale))
     return made if code.node.input(shift) is None else code.add(np.add, made, code.operand(shift))
 
 
@@ -444,6 +455,8 @@ _WRITERS: dict[tuple[str, str], Callable[[Code], Temporary | None]] = {
     ("", "Clip"): _clip_by_node, ("", "HardSigmoid"): _hard_sigmoid_by_node, ("", "LeakyRelu"): _leaky_relu_by_node,
     ("", "PRelu"): _prelu_by_node, ("", "Pow"): _pow_by_node, ("", "BatchNormalization"): _batch_normalization_by_node,
     ("", "DequantizeLinear"): _dequantize_by_node, ("", "LayerNormalization"): _layer_normalization_by_node,
+    ("", "RMSNormalization"): _rms_normalization_by_node, ("", "SimplifiedLayerNormalization"): _rms_normalization_by_node,
+    (MICROSOFT, "SimplifiedLayerNormalization"): _rms_normalization_by_node,
     ("", "ReduceMean"): _reduce_mean_by_node, ("", "Softmax"): _softmax_by_node,
     ("", "Gelu"): _gelu_by_node,
     ("", "Sum"): _sum_by_node, ("", "Swish"): _swish_by_node,

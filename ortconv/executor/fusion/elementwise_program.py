@@ -32,12 +32,13 @@ class BlockProgram:
     def __init__(
         self, instructions: Sequence[Instruction], source: Name | None, operands: Sequence[Name | None]
     ) -> None:
-        slots: dict[Operand, int] = {name: slot for slot, name in enumerate(operands) if name is not None}
+        places: dict[Name | None, int] = {name: slot for slot, name in enumerate(operands)}
         read = dict.fromkeys(o for instruction in instructions for o in instruction.operands)
         literals = [o for o in read if isinstance(o, Literal)]
-        slots.update({literal: slot for slot, literal in enumerate(literals, len(operands))})
-        self._read = sorted(slots[o] for o in read if o in slots and not isinstance(o, Literal))
+        slots: dict[Operand, int] = {literal: slot for slot, literal in enumerate(literals, len(operands))}
         self._constants = [(slots[literal], aligned(literal.array)) for literal in literals]
+        slots |= {o: places[o] for o in read if not isinstance(o, Literal) and o in places}
+        self._read = sorted(slot for slot in slots.values() if slot < len(operands))
         self._result = len(operands) + len(literals)
         self._instructions, self._source, self._slots = instructions, source, slots
         is_simple = all(isinstance(instruction.function, np.ufunc | Clip) for instruction in instructions)
@@ -57,11 +58,7 @@ class BlockProgram:
                 self._recipes[key] = recipe
         if recipe is None:
             return None
-        result = read[recipe.model] if source is None else source
-        if not recipe.keeps:
-            given, result = result, work.empty(result.shape) if self._in_rows else work.like(result)
-            if source is not None:
-                work.do(copy_to, given, result)
+        result = self._memory(work, recipe, source, read)
         slots = recipe.slots.copy()
         if recipe.is_small:
             self._run_whole(work, slots, read, result)
@@ -70,6 +67,16 @@ class BlockProgram:
             slots[slot] = arranged(work, value)
         slots[self._result] = recipe.rows(result)
         self._in_blocks(work, recipe, slots)
+        return result
+
+    def _memory(self, work: Work, recipe: _Recipe, source: Array | None, read: Sequence[Array]) -> Array:
+        """The memory of the result, which holds the elements of the source if there is one."""
+        like = read[recipe.model] if source is None else source
+        if recipe.keeps:
+            return like
+        result = work.empty(like.shape) if self._in_rows else work.like(like)
+        if source is not None:
+            work.do(copy_to, source, result)
         return result
 
     def _run_whole(self, work: Work, slots: list[Any], read: Sequence[Array], result: Array) -> None:
@@ -109,13 +116,15 @@ class BlockProgram:
     def _fills(self, shape: tuple[int, ...], values: Sequence[tuple[int, Array]]) -> bool:
         """True if rows are reduced from whole rows of a result of that shape, and the last instruction makes all of it."""
         held = {slot: v.shape for slot, v in values}
-        shapes = {operand: held[slot] for operand, slot in self._slots.items() if slot in held}
-        if self._source is not None:
-            shapes[self._source] = shape
+        shapes: dict[Operand | None, tuple[int, ...]] = {
+            o: held[slot] for o, slot in self._slots.items() if slot in held
+        }
+        shapes[self._source] = shape
         made: tuple[int, ...] = ()
         for instruction in self._instructions:
             found = _broadcast([shapes[o] for o in instruction.operands])
-            if found is None or ((instruction.reduces or instruction.is_row_wise) and found[-1:] != shape[-1:]):
+            reads_rows = instruction.reduces or instruction.is_row_wise
+            if found is None or (reads_rows and found[-1:] != shape[-1:]):
                 return False
             made = (*found[:-1], 1) if instruction.reduces else found
             shapes[instruction.made] = made
@@ -131,26 +140,25 @@ class BlockProgram:
         keeps = source is not None and like.transpose(axes).flags.c_contiguous
         slots: list[Any] = [None] * (self._result + 1)
         if like.size <= _SMALL and _broadcast([like.shape, *(v.shape for _, v in values)]) == like.shape:
-            slots[: self._result] = [dict(self._constants).get(slot) for slot in range(self._result)]
+            for slot, v in self._constants:
+                slots[slot] = v
             return _Recipe(model, keeps, _itself, like.size, 1, slots, [], [], [], is_small=True)
-        placed = {slot: p for slot, v in values if (p := _Placed.of(v, like.shape, axes)) is not None}
-        grid = self._grid(like, list(placed.values())) if len(placed) == len(values) else None
+        placed = [_Placed.of(v, like.shape, axes) for _, v in values]
+        grid = self._grid(like, [p for p in placed if p is not None]) if None not in placed else None
         if grid is None:
             return None
-        ways = {slot: p.way(axes, grid.shape, min(grid.block, like.size // grid.width)) for slot, p in placed.items()}
+        longest = min(grid.block, like.size // grid.width)
+        ways = {slot: p.way(axes, grid.shape, longest) for (slot, _), p in zip(values, placed) if p is not None}
+        return self._laid_out(model, keeps, axes, grid, slots, ways)
+
+    def _laid_out(
+        self, model: int, keeps: bool, axes: tuple[int, ...], grid: _Grid, slots: list[Any], ways: dict[int, _Way]
+    ) -> _Recipe:
         for slot, v in self._constants:
             slots[slot] = ways[slot].arranged(AT_ONCE, v)
-        return _Recipe(
-            model,
-            keeps,
-            _ordered(axes, grid.shape),
-            grid.block,
-            grid.period,
-            slots,
-            [ways[slot].arranged for slot in self._read],
-            [slot for slot, way in ways.items() if way.kind == "moving"],
-            [slot for slot, way in ways.items() if way.kind == "cut"],
-        )
+        arranged = [ways[slot].arranged for slot in self._read]
+        moving, cut = ([slot for slot, way in ways.items() if way.kind == kind] for kind in ("moving", "cut"))
+        return _Recipe(model, keeps, _ordered(axes, grid.shape), grid.block, grid.period, slots, arranged, moving, cut)
 
     def _suits(self, like: Array, values: Sequence[tuple[int, Array]]) -> bool:
         """True for float32 elements, and whole rows where instructions read rows."""
@@ -169,19 +177,21 @@ class BlockProgram:
         """The grid of a result like this one; None where operands do not repeat in rows of one width."""
         widths = {p.repeat for p in placed if p.repeat > 1} | ({like.shape[-1]} if self._in_rows else set())
         periods = [p.period for p in placed if p.period > 1]
-        if len(widths) > 1:
-            return None
         width = max(widths, default=1)
         longest = max(*periods, width, 1)
-        if any(longest % p or p % width for p in periods) or longest % width:
+        if len(widths) > 1 or not _fit(periods, width, longest):
             return None
         if not widths and periods and (row := joint_row(longest, like.size // longest)) is not None:
             widths, width, longest = {row}, row, row
-        most = (
-            BLOCK if periods and not widths else self._block
-        )  # an operand that does not repeat within a row is held for the whole block
+        # An operand that does not repeat within a row is held for the whole block.
+        most = BLOCK if periods and not widths else self._block
         block = longest // width * max(1, most // longest)
         return _Grid((-1, width) if widths else (-1,), width, block, longest // width)
+
+
+def _fit(periods: Sequence[int], width: int, longest: int) -> bool:
+    """True where rows of a width go into all periods, and these into the longest one."""
+    return longest % width == 0 and all(longest % p == 0 and p % width == 0 for p in periods)
 
 
 class _Grid(NamedTuple):
@@ -273,8 +283,7 @@ class _Placed(NamedTuple):
         own = (1,) * (len(shape) - v.ndim) + v.shape
         if v.ndim > len(shape) or any(n not in (1, size) for n, size in zip(own, shape, strict=True)):
             return None
-        held = [i for i, axis in enumerate(axes) if own[axis] != 1]
-        wide = [i for i, axis in enumerate(axes) if shape[axis] != 1]
+        held, wide = ([i for i, axis in enumerate(axes) if sizes[axis] != 1] for sizes in (own, shape))
         if not held:
             return _Placed(own, 1, 1, 1, not wide)
         if [i for i in wide if held[0] <= i <= held[-1]] != held:

@@ -64,25 +64,26 @@ class _Groups:
     def made(self) -> list[Group]:
         self._drop_entries()
         handed = {node.out for node, step in self._found.items() if self._all_take(node.out, step.makes)}
-        groups = []
+        return [*self._of_steps(handed), *self._of_dequantizers(handed)]
+
+    def _of_steps(self, handed: set[Value]) -> Iterator[Group]:
         for node, step in self._found.items():
             function = _on_quantized(step, None if node.out in handed else step.makes)
-            groups.append(Group(step.nodes, [v for v, _ in step.reads], function, node.outputs, node))
+            yield Group(step.nodes, [v for v, _ in step.reads], function, node.outputs, node)
+
+    def _of_dequantizers(self, handed: set[Value]) -> Iterator[Group]:
+        """DequantizeLinear nodes that no step needs, and those of values that are handed on."""
         bypassed = {(node, reader) for step in self._found.values() for node in step.bypassed for reader in step.nodes}
         for node in filter(is_dequantize, self._scope.nodes):
             codes = self._steps.codes(node)
             if node.out not in self._scope.live_out and all((node, user) in bypassed for user, _ in node.out.uses):
-                groups.append(Group((node,), [], None, (), node))
+                yield Group((node,), [], None, (), node)
             elif node.inputs[0] in handed and codes is not None:
-                groups.append(Group((node,), [node.inputs[0]], codes.dequantize, node.outputs, node))
-        return groups
+                yield Group((node,), [node.inputs[0]], codes.dequantize, node.outputs, node)
 
     def _drop_entries(self) -> None:
         """Keep bytes for values that have a reader outside of the int8 steps, or none among them."""
-        entered = set[Value]()
-        for node, step in self._found.items():
-            if step.enters or (step.moves and step.reads[0][0] in entered):
-                entered.add(node.out)
+        entered = self._entered()
         read = {v for node, step in self._found.items() if node.out not in entered for v, _ in step.reads}
         for node, step in reversed(list(self._found.items())):
             if node.out not in entered:
@@ -91,6 +92,14 @@ class _Groups:
                 read.add(step.reads[0][0])
             else:
                 del self._found[node]
+
+    def _entered(self) -> set[Value]:
+        """Quantized values made of float32, and what moves them."""
+        entered = set[Value]()
+        for node, step in self._found.items():
+            if step.enters or (step.moves and step.reads[0][0] in entered):
+                entered.add(node.out)
+        return entered
 
     def _all_take(self, value: Value, codes: Quantization) -> bool:
         """True if every reader of a quantized value can do with centered values."""

@@ -15,22 +15,18 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms import winograd_int8
 from ortconv.executor.algorithms.blockwise import LARGE_BLOCK, SHORTEST_ROW, blockwise
-from ortconv.executor.algorithms.conv import EXACT_SUM, by_shape, convolver, filters
-from ortconv.executor.algorithms.gemm_exact import INPUT_REACH
+from ortconv.executor.algorithms.conv import by_shape, convolver, filters
+from ortconv.executor.algorithms.gemm_exact import EXACT_SUM, INPUT_REACH
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights
 from ortconv.executor.algorithms.pooling import sums_of_channels
 from ortconv.executor.algorithms.rounding import quantize_centered
-from ortconv.executor.algorithms.row_tiles import rows_per_tile
 from ortconv.executor.algorithms.sliding_window import (
     Window,
-    channels_first,
     convolution_window,
-    pad_channels_last,
-    sliding,
 )
 from ortconv.executor.algorithms.steps import spans
 from ortconv.executor.replay.numerics import clip_to, f32
-from ortconv.executor.replay.work import Finish, Function, Work, copy_runs, recordable
+from ortconv.executor.replay.work import Finish, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 Limits = tuple[Array, Array]
@@ -42,6 +38,12 @@ class Quantization(NamedTuple):
 
     scale: Array
     zero_point: Array
+
+    @property
+    def is_sound(self) -> bool:
+        """True for bytes with a finite, positive scale of float32."""
+        has_types = self.scale.dtype == np.float32 and self.zero_point.dtype in (np.uint8, np.int8)
+        return has_types and bool(np.isfinite(self.scale) and self.scale > 0)
 
     @property
     def limits(self) -> Limits:
@@ -142,7 +144,6 @@ def convolution(c: Convolution) -> Function:
     w, group, finish = c.w, c.group, c.finish
     channels = w.shape[1] * group
     laid_out = cache(lambda: filters(w.astype(np.float32), group))
-    matrix = cache(lambda: IntegerWeights(w.transpose(*range(2, w.ndim), 1, 0).reshape(-1, len(w))))
     tiled = cache(lambda: winograd_int8.TiledWeights(w, c.lowest))
 
     @lru_cache(maxsize=16)
@@ -150,11 +151,10 @@ def convolution(c: Convolution) -> Function:
         if shape[1] != channels:
             raise GraphError(f"the weights expect {channels} channels, the input has {shape[1]} (shape {list(shape)})")
         place = c.window(shape[2:])
+        direct = cache(lambda: convolver(laid_out(), place, channels, finish))
         if winograd_int8.suits(w.shape, group, place, shape[0]):
-            return tiled().convolver(place, finish, cache(lambda: _unfolded(matrix(), place, finish)))
-        if group == 1 and w.size > _MANY_WEIGHTS:
-            return _unfolded(matrix(), place, finish)
-        return convolver(laid_out(), place, channels, finish)
+            return tiled().convolver(place, finish, direct)
+        return direct()
 
     function = by_shape(bound)
     return channels_last_form(function) if c.is_channels_last else function
@@ -163,31 +163,6 @@ def convolution(c: Convolution) -> Function:
 def channels_last_form(function: Function) -> Function:
     """A function of an image with its channels first for one whose channels come last, as those of the result."""
     return recordable(lambda work, x: np.moveaxis(work.call(function, np.moveaxis(x, -1, 1)), 1, -1))
-
-
-_MANY_WEIGHTS = 1 << 16
-"""Weights beyond this are widened while they are multiplied."""
-
-
-def _unfolded(matrix: IntegerWeights, w: Window, finish: Finish) -> Function:
-    """Windows of a tile of the image at a time."""
-    k, m = matrix.shape
-    count, width = w.output[0], prod(w.output[1:])
-    block = rows_per_tile(count, (k + m) * width * 4)
-
-    def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        out = work.empty((len(x), *w.output, m)) if out is None else out
-        windows = sliding(pad_channels_last(x, w, 0, work), w)
-        if parts := spans(count, block):
-            held = work.empty((parts[0].stop - parts[0].start, *w.output[1:], *w.kernel, k // prod(w.kernel)))
-            for image, result in zip(windows, out, strict=True):
-                for part in parts:
-                    rows = held[: part.stop - part.start]
-                    work.do(copy_runs, image[part], rows)
-                    matrix.multiply(rows.reshape(-1, k), result[part].reshape(-1, m), finish, work)
-        return channels_first(out)
-
-    return recordable(run)
 
 
 def matrix_product(w: Array, finish: Finish) -> Function:

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ortconv.executor.algorithms.conv import EXACT_SUM
-from ortconv.executor.algorithms.gemm_exact import INPUT_REACH, one_sided
+from ortconv.executor.algorithms.gemm_exact import EXACT_SUM, INPUT_REACH, one_sided
 from ortconv.executor.algorithms.gemm_int8 import less_zero_point
 from ortconv.executor.fusion.conv import has_input_in_every_window
 from ortconv.executor.fusion.elementwise_ops import clip_bounds
@@ -104,14 +103,12 @@ class Int8Steps:
 
     def _read_quantization(self, node: Node, scale: int, zero_point: int) -> Quantization | None:
         known = self._constants(node, scale, zero_point)
-        if known is None or any(v is None or v.size != 1 for v in known):
+        if known is None or not all(v is not None and v.size == 1 for v in known):
             return None
         codes = Quantization(*[v.reshape(()) for v in known if v is not None])
-        if codes.scale.dtype != np.float32 or codes.zero_point.dtype not in (np.uint8, np.int8):
-            return None
         if any(node.attr(name, 0) for name in ("block_size", "output_dtype", "precision")):
             return None
-        return codes if np.isfinite(codes.scale) and codes.scale > 0 else None
+        return codes if codes.is_sound else None
 
     def _constants(self, node: Node, *slots: int) -> list[Array | None] | None:
         """The arrays of some inputs, None for those left out. None where one of them is no constant."""
@@ -162,10 +159,10 @@ class Int8Steps:
         if not (_is_sound(node, w) if is_convolution else _is_plain_product(node, w, b)):
             return None
         unit = x.scale.astype(np.float64) * w_scale
-        factor = f32(unit / codes.scale)
-        shift = None if b is None else np.broadcast_to(f32(b.reshape(-1) / unit), len(w))
-        if not (np.isfinite(factor).all() and (shift is None or np.isfinite(shift).all())):
+        factor, shift = f32(unit / codes.scale), None if b is None else f32(b.reshape(-1) / unit)
+        if not _are_finite(factor, shift):
             return None
+        shift = None if shift is None else np.broadcast_to(shift, len(w))
         finish = Rounding(shift, factor, limits, len(w))
         function = convolution(_convolution(node, w, finish, None)) if is_convolution else matrix_product(w.T, finish)
         return Int8Step(tuple(nodes), ((dequantize.inputs[0], x),), codes, function, (dequantize, of_weights))
@@ -179,13 +176,11 @@ class Int8Steps:
         if node is None or not is_dequantize(node) or node.attr("block_size", 0) or node.attr("output_dtype", 0):
             return None
         q, scale, zero = self._constants(node, 0, 1, 2) or (None,) * 3
-        if q is None or scale is None or q.dtype not in (np.uint8, np.int8) or scale.dtype != np.float32:
+        if q is None or scale is None or not _are_weights(product, q, scale):
             return None
-        is_convolution = product.op == "Conv"
-        if is_convolution != (q.ndim > 2) or q.ndim < 2:
-            return None
-        axis = 0 if is_convolution or product.attr("transB", 0) else 1
-        if scale.size > 1 and (scale.size != q.shape[axis] or node.attr("axis", 1) % q.ndim != axis):
+        axis = 0 if product.op == "Conv" or product.attr("transB", 0) else 1
+        is_per_channel = scale.size == q.shape[axis] and node.attr("axis", 1) % q.ndim == axis
+        if scale.size > 1 and not is_per_channel:
             return None
         return node, _centered_weights(q.T if axis else q, zero), scale.reshape(-1).astype(np.float64)
 
@@ -295,6 +290,16 @@ _MATCHES: dict[tuple[str, str], Callable[[Int8Steps, Node], Int8Step | None]] = 
     (_MS, "QLinearAdd"): Int8Steps.of_qlinear_add, (_MS, "NhwcMaxPool"): Int8Steps.of_move,
     **{("", op): Int8Steps.of_move for op in _MOVES},
 }  # fmt: skip
+
+
+def _are_finite(*arrays: Array | None) -> bool:
+    return all(v is None or np.isfinite(v).all() for v in arrays)
+
+
+def _are_weights(product: Node, q: Array, scale: Array) -> bool:
+    """True for the 8-bit weights of a convolution, or those of a product of matrices."""
+    has_rank = q.ndim > 2 if product.op == "Conv" else q.ndim == 2
+    return has_rank and q.dtype in (np.uint8, np.int8) and scale.dtype == np.float32
 
 
 def _centered_weights(q: Array, zero: Array | None) -> Array:

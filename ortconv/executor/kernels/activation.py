@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms import elementwise as fast
+from ortconv.executor.algorithms import elementwise
 from ortconv.executor.algorithms.half_precision import in_float32, rounding, widen
 from ortconv.executor.kernels.elementwise import erf
 from ortconv.executor.kernels.registry import kernel
@@ -126,7 +126,7 @@ def shrink(x: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
     return shrunk.astype(x.dtype, copy=False)
 
 
-@kernel("Gelu", since=20, fast=fast.gelu)
+@kernel("Gelu", since=20)
 @in_float32
 def gelu(x: Array, *, approximate: str = "none") -> Array:
     if approximate == "tanh":
@@ -134,7 +134,7 @@ def gelu(x: Array, *, approximate: str = "none") -> Array:
     return np.asarray(x / 2 * (1 + erf(x / math.sqrt(2))))
 
 
-@kernel("Gelu", domain=MICROSOFT, fast=fast.gelu)
+@kernel("Gelu", domain=MICROSOFT)
 @in_float32
 def microsoft_gelu(x: Array) -> Array:
     return gelu(x)  # type: ignore[no-any-return]
@@ -146,13 +146,13 @@ def bias_gelu(x: Array, bias: Array) -> Array:
     return gelu(x + bias)  # type: ignore[no-any-return]
 
 
-@kernel("FastGelu", domain=MICROSOFT, fast=fast.fast_gelu)
+@kernel("FastGelu", domain=MICROSOFT)
 @in_float32
 def fast_gelu(x: Array, bias: Array | None = None) -> Array:
     return gelu(x if bias is None else x + bias, approximate="tanh")  # type: ignore[no-any-return]
 
 
-@kernel("Softmax", since=13, fast=fast.softmax)
+@kernel("Softmax", since=13, fast=elementwise.softmax)
 def softmax(x: Array, *, axis: int = -1) -> Array:
     """Half precision is rounded after each step of the operator's function body."""
     wide, rounded = widen(x), rounding(x.dtype)
@@ -181,7 +181,7 @@ def _as_matrix(x: Array, axis: int) -> Array:
     return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 
-@kernel("Softmax", until=12, fast=fast.softmax_of_matrix)
+@kernel("Softmax", until=12)
 @in_float32
 def softmax_1(x: Array, *, axis: int = 1) -> Any:
     return softmax(_as_matrix(x, axis)).reshape(x.shape)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms import normalization as fast
 from ortconv.executor.algorithms.half_precision import in_float32, widen
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
@@ -103,7 +102,7 @@ def instance_normalization(x: Array, scale: Array, b: Array, *, epsilon: float =
     return y * _per_channel(scale, x) + _per_channel(b, x)
 
 
-@kernel("LayerNormalization", fast=fast.layer_normalization)
+@kernel("LayerNormalization")
 def layer_normalization(
     x: Array,
     scale: Array,
@@ -128,13 +127,13 @@ def _root_mean_square(x: Array, scale: Array, axis: int, epsilon: float, stash_t
     return (wide * inverse * widen(scale)).astype(x.dtype, copy=False), inverse
 
 
-@kernel("RMSNormalization", fast=fast.rms_normalization)
+@kernel("RMSNormalization")
 def rms_normalization(x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Array:
     return _root_mean_square(x, scale, axis, epsilon, stash_type)[0]
 
 
-@kernel("SimplifiedLayerNormalization", fast=fast.rms_normalization)
-@kernel("SimplifiedLayerNormalization", domain="com.microsoft", fast=fast.rms_normalization)
+@kernel("SimplifiedLayerNormalization")
+@kernel("SimplifiedLayerNormalization", domain="com.microsoft")
 def simplified_layer_normalization(
     x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, n_outputs: int = 1
 ) -> Any:

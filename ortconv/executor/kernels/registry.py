@@ -15,10 +15,10 @@ A kernel is the definition of its operator: plain numpy, generic in the type of 
 Floats may be exact numbers in object arrays, whose arithmetic and functions are methods of the elements; integers have numpy's
 types. What plans run instead stands in `algorithms/`, and is named where the kernel is registered:
 
-    @kernel("Softmax", since=13, fast=rows.softmax)       # softmax(work, x, *, axis=-1)
+    @kernel("Reshape", fast=movement.reshape)             # reshape(work, x, shape, *, allowzero=0)
     @kernel("Add", record=of_ufunc(np.add))               # function (work, a, b)
     @kernel("MatMul", prepare=gemm.prepared_matmul)       # prepared_matmul([None, w]) -> function (work, x, w)
-    @kernel("Resize", inner={"resample": ...})            # resize(x, ..., *, ..., resample=definition)
+    @kernel("QGemm", inner={"sums": constant_sums(3, 5)}) # qgemm(a, ..., *, ..., sums=definition)
 
 `fast` computes the same up to rounding, or returns None for operands that it does not suit. `record` is one that only a
 recording runs. `prepare` gets the operands, arrays

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import iadd, imul
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,7 +97,7 @@ def _taps(a: Axis, s: Sampling) -> Taps:
     """The input elements and weights of each element of the result."""
     if s.mode == "nearest":
         index = np.clip(s.nearest(s.positions(a), a).astype(np.int64), 0, a.size - 1)
-        return Taps(index[None], None, a.size)
+        return Taps(index[None], None)
     position = s.positions(a)
     support = 1 if s.mode == "linear" else 2
     shrink = min(float(a.scale), 1.0) if s.antialias else 1.0
@@ -112,16 +113,17 @@ def _taps(a: Axis, s: Sampling) -> Taps:
         weights = np.where((index < 0) | (index >= a.size), 0, weights)
         total = weights.sum(axis=0)
         weights = weights / np.where(total == 0, 1, total)
-    return Taps(index, weights, a.size)
+    used = weights.any(axis=1) if weights.any() else np.arange(len(weights)) == 0
+    return Taps(np.clip(index[used], 0, max(a.size - 1, 0)), weights[used])
 
 
 def resample(x: Array, axis: int, taps: Taps) -> Array:
     """x along another axis: sums of selected elements times weights."""
-    weights = taps.weights(x.dtype)
-    selected: list[Array] = [x.take(index, axis) for index in taps.index]
-    if weights is None:
+    selected: list[Array] = [x.take(index, axis) for index in taps.indices]
+    if taps.weights is None:
         return selected[0]
-    return np.asarray(sum(y * w.reshape(-1, *(1,) * (x.ndim - axis - 1)) for y, w in zip(selected, weights)))
+    weights = taps.weights.astype(x.dtype).reshape(len(selected), -1, *(1,) * (x.ndim - axis - 1))
+    return reduce(iadd, map(imul, selected, weights))
 
 
 _RESAMPLED = {"resample": lambda *_, **__: resampled}

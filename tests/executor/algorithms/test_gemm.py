@@ -40,12 +40,6 @@ def test_weights(shape, order):
         np.testing.assert_allclose(multiply(x[0, 0]), want[0, 0], rtol=1e-5, atol=1e-4)
 
 
-def test_weights_side_by_side():
-    x, parts = f32(70, 24), [f32(24, 32), f32(24, 64), f32(24, 32)]
-    want = np.matmul(x, np.concatenate(parts, axis=1))
-    np.testing.assert_allclose(gemm.by_weights(*parts)(x), want, rtol=1e-5, atol=1e-4)
-
-
 def test_equal_weights_are_laid_out_once():
     w = f32(64, 64)
     assert gemm.by_weights(w).func.__self__ is gemm.by_weights(w).func.__self__

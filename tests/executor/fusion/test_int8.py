@@ -202,12 +202,11 @@ def examples():
             yield x
 
 
-@pytest.fixture(params=[True, False], ids=["few weights", "many weights"])
+@pytest.fixture(params=[True, False], ids=["float weights", "integer weights"])
 def _forms(request, monkeypatch):
-    """Both forms of products, of which the number of weights decides."""
+    """Weights that are float32 from the start, and weights for which the process has no room."""
     if not request.param:
-        monkeypatch.setattr(int8_ops, "_MANY_WEIGHTS", 0)
-        monkeypatch.setattr(winograd_int8, "_WIDENED_AT_ONCE", 0)
+        monkeypatch.setattr(winograd_int8, "widened", lambda w: w)
 
 
 @pytest.mark.parametrize("name", OPERATORS)

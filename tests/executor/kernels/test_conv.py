@@ -93,13 +93,6 @@ def test_laid_out_conv(rng, x, w, attributes):
 
 @batched
 @pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
-def test_conv_padded_side_by_side(rng, x, w, attributes, monkeypatch):
-    monkeypatch.setattr("ortconv.executor.algorithms.sliding_window._FILLED_WHOLE", 0)
-    assert_laid_out_equals_plain(rng, x, w, attributes)
-
-
-@batched
-@pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
 def test_conv_in_many_tiles(rng, x, w, attributes, monkeypatch):
     monkeypatch.setattr(row_tiles, "TILE_BYTES", 2000)
     assert_laid_out_equals_plain(rng, x, w, attributes)

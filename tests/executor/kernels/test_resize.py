@@ -86,7 +86,7 @@ def test_ranks(rng, mode, rank):
 @pytest.mark.parametrize("scales", [(1, 1, 2, 2), (1, 1, 3, 1), (1, 1, 4, 0.5)])
 @pytest.mark.parametrize("coordinates", COORDINATES)
 def test_channels_last_in_memory(rng, coordinates, scales, mode, channels):
-    """There whole numbers of elements come from few products; also where that is recorded and done again for others."""
+    """Also where that is recorded and done again for other elements."""
     x, other = (image(rng, 1, 5, 6, channels).transpose(0, 3, 1, 2) for _ in range(2))
     attributes = {"mode": mode, "coordinate_transformation_mode": coordinates}
     compare("Resize", [x, None, floats(scales)], attributes, opset=19, atol=1e-5)
@@ -99,7 +99,7 @@ def test_channels_last_in_memory(rng, coordinates, scales, mode, channels):
         call(*args)
     np.testing.assert_array_equal(result, function(other, None, floats(scales)))
     want = run_kernel("Resize", [other, None, floats(scales)], attributes, opset=19)[0]
-    np.testing.assert_allclose(result, want, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(result, want)
 
 
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
@@ -208,7 +208,7 @@ def test_corners_of_whole_lengths_before_19(rng, opset, mode, scale):
     )
 
 
-def test_more_phases_than_a_loop_takes():
+def test_enlarging_a_million_times():
     x = np.arange(6, dtype=np.float32).reshape(1, 2, 3)
     for mode in ("nearest", "linear"):
         (got,) = run_kernel("Resize", [x, None, None, np.array([1, 2, 3 << 20])], {"mode": mode})
