@@ -18,6 +18,7 @@ from ortconv.ir.types import TensorType
 from ortconv.onnxio.infer import LARGEST_SHAPE_DATA, infer_model
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
 from ortconv.onnxlib import IR_VERSION, GraphProto, ModelProto, NodeProto, TypeProto
+from ortconv.runtime.deadline import check_limit
 
 Sizes = dict[str, int]
 """The sizes of free dimensions by their names."""
@@ -256,7 +257,8 @@ def behind(problem: Problem, node: Node) -> list[str]:
 
 
 def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numbers]:
-    """The shapes of all values whose shape follows from these sizes."""
+    """The shapes of all values whose shape follows from these sizes. TimeLimitError where the time of a search is over."""
+    check_limit()
     graph = problem.graph
     fed = {v: problem.shape(v, sizes) for v in problem.made if v in problem.shapes}
     if not sizes:

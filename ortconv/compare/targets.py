@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import chain
 from random import Random
 
 from ortconv.compare.parameters import parameter
@@ -29,21 +30,32 @@ def is_target(value: Value) -> bool:
 def length(value: Value) -> int | None:
     """How many elements a target has: as declared, or the rank that readers of what has this shape take.
 
-    Where a reader only keeps a dimension, it is the rank of what gets the shape.
+    Where a reader only keeps dimensions, it is the rank of what gets the shape, or more if a kept dimension lies beyond.
     """
     declared = value.dim(0)
     if isinstance(declared, int):
         return declared
     nodes = [node for node, slot in value.uses if SHAPED.get((node.op, slot)) and not node.domain]
-    kept = (node.inputs[0] for node in nodes if node.op == "Reshape" and _keeps_a_dimension(node.out))
-    ranks = [*(_rank(node.out) for node in nodes), *(v.rank for v in kept if v is not None)]
+    ranks = chain((_rank(node.out) for node in nodes), map(_rank_kept, nodes))
     return next((rank for rank in ranks if rank is not None), None)
 
 
-def _keeps_a_dimension(value: Value) -> bool:
-    """Whether a Reshape of the value takes over one of its dimensions, by a 0 in its target."""
-    targets = (node.input(1) for node, slot in value.uses if node.is_op("Reshape") and slot == 0)
-    return any(v is not None and v.constant is not None and not v.constant.numpy().all() for v in targets)
+def _rank_kept(node: Node) -> int | None:
+    """The rank that the output of a Reshape needs for readers that take over some of its dimensions, by a 0 in their targets."""
+    source = node.inputs[0]
+    readers = [reader for reader, slot in node.out.uses if reader.is_op("Reshape") and slot == 0]
+    kept = [axis for reader in readers for axis in _kept_axes(reader)]
+    if node.op != "Reshape" or source is None or not kept:
+        return None
+    return max(source.rank or 0, max(kept) + 1)
+
+
+def _kept_axes(node: Node) -> list[int]:
+    """The axes of a Reshape's source that its constant target keeps."""
+    target = None if node.attr("allowzero", 0) else node.input(1)
+    if target is None or target.constant is None:
+        return []
+    return [axis for axis, size in enumerate(target.constant.numpy().reshape(-1)) if size == 0]
 
 
 def _rank(value: Value) -> int | None:

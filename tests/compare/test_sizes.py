@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import onnx.parser
 import pytest
 from onnx import numpy_helper
 
-from ortconv.compare.budget import Budget, Clock
+from ortconv.compare.budget import Allowance, Budget, Clock
 from ortconv.compare.feeds import candidates, free_problem, make, sizes_to_try
 from ortconv.compare.sizes import footprint, infer_shapes, is_solved
 from ortconv.compare.targets import other_elements
-from ortconv.compare.trials import trials
-from ortconv.errors import UnsupportedError
+from ortconv.compare.trials import Trial, trials
+from ortconv.errors import BackendError, UnsupportedError
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
 from ortconv.onnxio.load import from_proto
+from ortconv.runtime.deadline import check_limit
 from ortconv.runtime.session import Session
 
 
@@ -82,6 +85,27 @@ CASES = {
         ),
         {"H": 4, "D": 6},
     ),
+    "carried by a Loop": (
+        graph(
+            "v = Tile(x, r) y = Loop(n, c, v) <body = b (int64 i, bool d, float[3,8] s) => (bool e, float[] t)"
+            " { e = Identity(d) t = Neg(s) }>",
+            "float[N,K] x",
+            n=np.array(2),
+            c=np.array(True),
+            r=ints(1, 2),
+        ),
+        {"N": 3, "K": 4},
+    ),
+    "carried and read by a Scan": (
+        graph(
+            "v = Tile(x, r) w = Tile(u, q) y, z = Scan<num_scan_inputs = 1, scan_input_axes = [1],"
+            " body = b (float[6] s, float[3,8] p) => (float[] t, float[] o) { o = Neg(p) t = Neg(s) }>(v, w)",
+            "float[N] x, float[M,L,K] u",
+            r=ints(2),
+            q=ints(1, 1, 2),
+        ),
+        {"N": 3, "M": 3, "K": 4},
+    ),
     "positions": (
         graph(
             "c = Conv<strides = [4, 4]>(x, w) r = Reshape(c, s) y = Add(r, p)",
@@ -125,13 +149,56 @@ CLIMBS = {
 }
 
 
-@pytest.mark.parametrize("name", CLIMBS)
-def test_sizes_that_nothing_implies_are_found_by_trial(name: str) -> None:
+def first_trial(given: Graph, clock: Clock) -> Trial:
+    session = Session(Model(given), ["numpy"])
+    return next(trials(given, lambda feeds: session.run(None, feeds), (), clock, []))[0]
+
+
+def climbing(name: str) -> Graph:
     head, body = CLIMBS[name].split(" | ")
     scalars = {"zero": np.array(0), "forty": np.array(40), "one": np.array(1)}
-    given = graph(body, head, s=ints(30, 4), **scalars)
-    session = Session(Model(given), ["numpy"])
-    assert next(trials(given, lambda feeds: session.run(None, feeds), (), Clock(Budget()), []))
+    return graph(body, head, s=ints(30, 4), **scalars)
+
+
+@pytest.mark.parametrize("name", CLIMBS)
+def test_sizes_that_nothing_implies_are_found_by_trial(name: str) -> None:
+    assert first_trial(climbing(name), Clock(Budget()))
+
+
+@pytest.mark.parametrize("name", CLIMBS)
+def test_no_sizes_are_tried_when_the_time_for_it_is_over(name: str) -> None:
+    clock = Clock(Budget())
+    clock.by_trial.seconds = 0
+    with pytest.raises(BackendError):
+        first_trial(climbing(name), clock)
+
+
+def test_a_search_that_does_not_end_is_given_up() -> None:
+    def found() -> Iterator[int]:
+        yield 1
+        while True:
+            check_limit()
+
+    allowance = Allowance(0.02)
+    assert list(allowance.spend(found())) == [1]
+    assert list(allowance.spend(iter([2]))) == []
+
+
+BATCHES = {"3": 3, "1": 2}
+"""Which batch is tried first where a Loop declares one."""
+
+
+@pytest.mark.parametrize("declared", BATCHES)
+def test_a_batch_is_2_only_where_it_would_be_1(declared: str) -> None:
+    body = f"b (int64 i, bool d, float[{declared},8] s) => (bool e, float[] t) {{ e = Identity(d) t = Neg(s) }}"
+    case = graph(
+        f"v = Tile(x, r) y = Loop(n, c, v) <body = {body}>",
+        "float[N,K] x",
+        n=np.array(2),
+        c=np.array(True),
+        r=ints(1, 2),
+    )
+    assert first_trial(case, Clock(Budget())).sizes["N"] == BATCHES[declared]
 
 
 TARGETS = {
@@ -152,6 +219,9 @@ TARGETS = {
     ),
     "a dimension that the next Reshape keeps": (
         graph("a = Reshape(x, t) y = Reshape(a, u)", "float[2,3,4] x, int64[R] t", u=ints(6, 1, 0, 2)), {"R": 3, "t(2)": 2}
+    ),
+    "a dimension beyond those of the source that the next Reshape keeps": (
+        graph("a = Reshape(x, t) y = Reshape(a, u)", "float[2,2] x, int64[R] t", u=ints(1, 2, 0, 2)), {"R": 3, "t(2)": 1}
     ),
     "a shape without content": (
         graph("a = ConstantOfShape(t) b = Relu(a) y = MatMul(b, w)", "int64[R] t", w=(5, 2)), {"R": 2, "t(1)": 5}
