@@ -62,7 +62,7 @@ class Budget:
 
 
 @dataclass(slots=True)
-class Allowance:
+class SearchTime:
     """The seconds that a search may still take."""
 
     seconds: float
@@ -90,11 +90,11 @@ class Clock:
 
     budget: Budget
     used: float = 0.0
-    by_trial: Allowance = field(init=False, repr=False)
+    by_trial: SearchTime = field(init=False, repr=False)
     _since: float | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        self.by_trial = Allowance(self.budget.seconds * SHARE_OF_TRIAL)
+        self.by_trial = SearchTime(self.budget.seconds * SHARE_OF_TRIAL)
 
     def __enter__(self) -> Clock:
         self._since = time.monotonic()

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain, islice, product, zip_longest
 from typing import Any
 
-from ortconv.compare.budget import SHARE_OF_EXTRAS, SHARE_OF_SOLVING, Allowance, Clock
+from ortconv.compare.budget import SHARE_OF_EXTRAS, SHARE_OF_SOLVING, Clock, SearchTime
 from ortconv.compare.climb import Reached, climb
 from ortconv.compare.demands import Numbers, Shapes
 from ortconv.compare.feeds import SEEDS, Feeds, free_problem, from_arrays, is_condition, make, sizes_to_try
@@ -188,7 +188,7 @@ def _sized(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:
     if any(first[0][name] == 1 for name in problem.batches):
         yield from islice(sizes_to_try(problem, 2, keep_batch=True), 1)
     yield first
-    yield from Allowance(clock.budget.seconds * SHARE_OF_SOLVING).spend(tried)
+    yield from SearchTime(clock.budget.seconds * SHARE_OF_SOLVING).spend(tried)
 
 
 def _check_room(problem: Problem, sizes: Sizes, clock: Clock) -> None:
