@@ -47,13 +47,19 @@ def repair(problem: Problem, starts: Sequence[Sizes]) -> Sizes | None:
         sizes = next(heap[0][2], None)
         if sizes is None:
             heappop(heap)
-        elif sizes not in seen:
+        elif sizes not in seen and _are_possible(problem, sizes):
             seen.append(sizes)
             state = _state(problem, sizes)
             if state.first is None:
                 return sizes
             heappush(heap, (state.rank, len(seen), _moves(problem, sizes, *state.first)))
     return None
+
+
+def _are_possible(problem: Problem, sizes: Sizes) -> bool:
+    """Whether dimensions are positive, and elements of targets at least -1. onnx's inference crashes on others."""
+    elements = {name for found in problem.targets.values() for name in found}
+    return all(size > 0 or (size >= -1 and name in elements) for name, size in sizes.items())
 
 
 def _state(problem: Problem, sizes: Sizes) -> State:

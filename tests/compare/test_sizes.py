@@ -10,8 +10,9 @@ import pytest
 from onnx import numpy_helper
 
 from ortconv.compare.budget import Budget, Clock, SearchTime
+from ortconv.compare.demands import Demand
 from ortconv.compare.feeds import candidates, free_problem, make, sizes_to_try
-from ortconv.compare.sizes import footprint, infer_shapes, is_solved
+from ortconv.compare.sizes import DemandKey, Problem, Sizes, demands_for, footprint, infer_shapes, is_solved
 from ortconv.compare.targets import other_elements
 from ortconv.compare.trials import Trial, trials
 from ortconv.errors import BackendError, UnsupportedError
@@ -274,6 +275,20 @@ def test_sizes_that_contradict_are_searched(name: str, batch: int) -> None:
     *_, (sizes, _) = sizes_to_try(problem, batch)
     assert {n: sizes[n] for n in expected} == expected
     assert is_solved(problem, sizes)
+
+
+def test_the_search_tries_no_negative_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Sizes] = []
+
+    def noted(problem: Problem, sizes: Sizes) -> Iterator[tuple[DemandKey, Demand]]:
+        tried.append(sizes)
+        return demands_for(problem, sizes)
+
+    monkeypatch.setattr("ortconv.compare.repair.demands_for", noted)
+    case = graph("r = Reshape(x, t) y = Reshape(z, s)", "float[0,3] x, int64[2] t, float[1,K] z", s=ints(7, 2))
+    *_, (sizes, _) = sizes_to_try(free_problem(case, {}, {}), 2)
+    assert sizes["K"] == 14
+    assert all(found["K"] > 0 and min(found.values()) >= -1 for found in tried)
 
 
 def test_the_search_ends_where_no_sizes_fit() -> None:
