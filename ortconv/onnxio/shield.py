@@ -20,7 +20,7 @@ HIDDEN = frozenset(
         ("ai.onnx.ml", "LabelEncoder"), ("ai.onnx.ml", "TreeEnsemble"),
     }
 )  # fmt: skip
-"""Operators on which inference crashes if the type of their input is unknown; GatherND if a dimension or batch_dims is negative."""
+"""Operators on which inference crashes if the type of their input is unknown; GatherND if a dimension is negative."""
 
 MARK = "\1"
 """Prefix of the names of hidden operators."""
@@ -109,6 +109,11 @@ def _layer_normalization(node: NodeProto) -> str:
     return "" if axis is None or -(1 << 31) <= axis.i < 1 << 31 else f"axis {axis.i} is out of range"
 
 
+def _gather_nd(node: NodeProto) -> str:
+    batch = _attribute(node, "batch_dims")
+    return f"batch_dims is {batch.i}, must be at least 0" if batch is not None and batch.i < 0 else ""
+
+
 _TERM = r"[A-Za-z ]*(?:\.\.\.)?[A-Za-z ]*"
 _EQUATION = re.compile(rf"{_TERM}(?:,{_TERM})*(?:->{_TERM})?".encode())
 
@@ -121,6 +126,6 @@ def _einsum(node: NodeProto) -> str:
 
 
 _CHECKS: dict[str, Callable[[NodeProto], str]] = {
-    "Einsum": _einsum, "LayerNormalization": _layer_normalization, "Split": _split,
+    "Einsum": _einsum, "GatherND": _gather_nd, "LayerNormalization": _layer_normalization, "Split": _split,
 }  # fmt: skip
-"""Checks by standard operator. Each returns the fault that would crash onnx's inference, or an empty string."""
+"""Checks by standard operator. Each returns the fault that would crash onnx's inference or onnxruntime, or an empty string."""
