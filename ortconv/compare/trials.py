@@ -24,8 +24,8 @@ from ortconv.runtime.deadline import TimeLimitError, within
 
 Run = Callable[[Feeds], list[Any]]
 
-CLIMBS = (120, 500)
-"""How often a model is run to find sizes from one start, first and where that was not enough."""
+CLIMBS = (8, 120, 500)
+"""How often a model is run to find sizes from one start: a few times from each start first, then more often."""
 
 MOST_CONDITIONS = 4
 """If the model runs with none of the sizes, every case of up to this many boolean conditions among the inputs is tried."""

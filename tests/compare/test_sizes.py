@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import onnx.parser
 import pytest
 from onnx import numpy_helper
 
+import ortconv.compare.trials as trials_module
 from ortconv.compare.budget import Budget, Clock, SearchTime
+from ortconv.compare.climb import Reached
 from ortconv.compare.demands import Demand
 from ortconv.compare.feeds import candidates, free_problem, make, sizes_to_try
 from ortconv.compare.sizes import DemandKey, Problem, Sizes, demands_for, footprint, infer_shapes, is_solved
@@ -166,6 +169,28 @@ def test_sizes_that_nothing_implies_are_found_by_trial(name: str) -> None:
     assert first_trial(climbing(name), Clock(Budget(seconds=200)))
 
 
+def test_every_case_of_the_conditions_comes_before_long_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With d false, there are too few elements for the second Reshape, whatever the target of the first one is."""
+    runs = 0
+
+    def counted(*arguments: Any) -> Reached:
+        nonlocal runs
+        runs += 1
+        return reach(*arguments)
+
+    reach = trials_module._reach
+    monkeypatch.setattr(trials_module, "_reach", counted)
+    case = graph(
+        "v = If(d) <then_branch = a () => (float[] p) { p = Identity(x) }, else_branch = b () => (float[] q)"
+        " { q = Gather(x, i) }> r = Reshape(v, t) y = Reshape(r, s)",
+        "float[8,8] x, bool d, int64[4] t",
+        i=ints(1),
+        s=ints(2, 2, 1, 16),
+    )
+    assert first_trial(case, Clock(Budget(seconds=200))).feeds["d"]
+    assert 100 < runs < 1000
+
+
 @pytest.mark.parametrize("name", CLIMBS)
 def test_no_sizes_are_tried_when_the_time_for_it_is_over(name: str) -> None:
     clock = Clock(Budget())
@@ -285,6 +310,7 @@ def test_the_search_tries_no_negative_dimensions(monkeypatch: pytest.MonkeyPatch
         return demands_for(problem, sizes)
 
     monkeypatch.setattr("ortconv.compare.repair.demands_for", noted)
+    monkeypatch.setattr("ortconv.compare.repair.MOST_TRIED", 50)
     case = graph("r = Reshape(x, t) y = Reshape(z, s)", "float[0,3] x, int64[2] t, float[1,K] z", s=ints(7, 2))
     *_, (sizes, _) = sizes_to_try(free_problem(case, {}, {}), 2)
     assert sizes["K"] == 14
