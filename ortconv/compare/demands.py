@@ -298,7 +298,7 @@ def _attention(node: Node, shapes: Shapes) -> Iterator[Demand]:
 
 
 def _carried(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    """What a Loop or Scan carries has the shapes that its body declares, and so have the parts of what a Scan reads."""
+    """The inputs of a Loop or Scan have the shapes that its body declares, but for the axes along which a Scan reads."""
     inputs = node.subgraphs[0].inputs
     if len(inputs) != len(node.inputs):
         return

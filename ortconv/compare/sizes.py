@@ -257,7 +257,7 @@ def behind(problem: Problem, node: Node) -> list[str]:
 
 
 def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numbers]:
-    """The shapes of all values whose shape follows from these sizes. TimeLimitError where the time of a search is over."""
+    """The shapes of all values whose shape follows from these sizes. TimeLimitError if the time of a search is over."""
     check_limit()
     graph = problem.graph
     fed = {v: problem.shape(v, sizes) for v in problem.made if v in problem.shapes}

@@ -43,11 +43,11 @@ def length(value: Value) -> int | None:
 def _rank_kept(node: Node) -> int | None:
     """The rank that the output of a Reshape needs for readers that take over some of its dimensions, by a 0 in their targets."""
     source = node.inputs[0]
-    readers = [reader for reader, slot in node.out.uses if reader.is_op("Reshape") and slot == 0]
-    kept = [axis for reader in readers for axis in _kept_axes(reader)]
-    if node.op != "Reshape" or source is None or not kept:
+    if node.op != "Reshape" or source is None:
         return None
-    return max(source.rank or 0, max(kept) + 1)
+    readers = (reader for reader, slot in node.out.uses if reader.is_op("Reshape") and slot == 0)
+    kept = [axis for reader in readers for axis in _kept_axes(reader)]
+    return max(source.rank or 0, *(axis + 1 for axis in kept)) if kept else None
 
 
 def _kept_axes(node: Node) -> list[int]:

@@ -300,7 +300,7 @@ def expressed(wanted: Sequence[Element], x: Value) -> tuple[int, ...] | None:
 
 
 SOURCES = 32
-"""How many values are looked at to find one without elements."""
+"""How many values `may_be_empty` looks at."""
 
 
 def may_be_empty(value: Value) -> bool:
@@ -313,11 +313,8 @@ def may_be_empty(value: Value) -> bool:
         shape, node = current.shape, current.producer
         if shape is not None and 0 in shape and (current is value or current.const is None):
             return True
-        if (
-            node is None
-            or len(seen) > SOURCES
-            or not (shape is None or any(d is None or is_anonymous(d) for d in shape))
-        ):
+        is_vague = shape is None or any(d is None or is_anonymous(d) for d in shape)
+        if node is None or not is_vague or len(seen) > SOURCES:
             continue
         inner = [v for graph in node.subgraphs for v in graph.outputs] if node.attrs else []
         seen += dict.fromkeys(v for v in (*node.inputs, *inner) if v is not None and v not in seen)

@@ -60,18 +60,18 @@ def _widen(graph: Graph, release: int | None) -> int:
             if value is not None and value.dtype is DType.FLOAT16:
                 value.retype(TensorType(DType.FLOAT, value.shape))
                 results.append(value)
-    added = sum(_unrounded(value) is None for value in wide)
-    for value in wide:
+    rounded = [value for value in wide if _unrounded(value) is not None]
+    for value in rounded:
         cast = value.producer
-        if cast is not None and _unrounded(value) is not None and not value.uses and not value.is_output:
-            graph.remove(cast)
-    return added + sum(_narrow(graph, value, nodes) for value in results)
+        if cast is not None and cast.graph is not None and not value.uses and not value.is_output:
+            cast.graph.remove(cast)
+    return len(wide) - len(rounded) + sum(_narrow(graph, value, nodes) for value in results)
 
 
 def _unrounded(value: Value) -> Value | None:
-    """The float32 constant that a Cast rounds to this value. ONNX Runtime does not round it where float32 is computed with.
+    """The float32 constant that a Cast rounds to this value; None for other values.
 
-    A constant beyond float16, such as an attribute of a function, stays what it is.
+    Where ONNX Runtime computes in float32 it leaves out this Cast, so that attributes of functions may be beyond float16.
     """
     cast = value.producer
     source = cast.inputs[0] if cast is not None and cast.is_op("Cast") else None

@@ -39,7 +39,7 @@ def seconds_left() -> float | None:
 
 
 def check_limit() -> None:
-    """TimeLimitError where the time of a block with a limit is over. For work that is no run, such as a search."""
+    """Raise TimeLimitError if the time that `within` allows is over. For work other than runs, such as a search."""
     ends = _ENDS.get()
     if ends is not None:
         check(ends, "")
