@@ -15,8 +15,11 @@ from ortconv.ir.types import DType, TensorType
 SHAPED = {("Reshape", 1): True, ("ConstantOfShape", 0): True, ("Expand", 1): False}
 """Slots that take a shape, and whether the output has just this shape."""
 
-RANKED = {"Gemm": 2}
+RANKED = {"Gemm": 2, "DepthToSpace": 4, "SpaceToDepth": 4}
 """The rank of input 0 where attributes and other inputs do not tell it."""
+
+KEEP_RANK = ("Pad", "Slice", "Tile")
+"""Operators whose result has the rank of input 0, but another shape."""
 
 LIKE_WEIGHTS = ("Conv", "ConvTranspose", "MatMul")
 
@@ -68,7 +71,7 @@ def _rank(value: Value) -> int | None:
             taken = _rank_taken(node, slot)
             if taken is not None:
                 return taken
-            if slot == 0 and traits(node).has(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE):
+            if slot == 0 and (traits(node).has(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE) or node.op in KEEP_RANK):
                 same.append(node.out)
     return None
 
@@ -78,9 +81,20 @@ def _rank_taken(node: Node, slot: int) -> int | None:
     others = (v.rank for i, v in enumerate(node.inputs) if i != slot and v is not None)
     if node.op == "Transpose" and "perm" in node.attrs:
         return len(node.attr("perm", ()))
+    if node.op in ("Pad", "Tile") and node.input(3) is None:
+        return _listed_rank(node)
+    if node.op.endswith("Pool") and "kernel_shape" in node.attrs:
+        return len(node.attr("kernel_shape", ())) + 2
     if traits(node).has(Trait.JOINS) or (slot == 0 and node.op in LIKE_WEIGHTS):
         return next((rank for rank in others if rank is not None), None)
     return RANKED.get(node.op) if slot == 0 else None
+
+
+def _listed_rank(node: Node) -> int | None:
+    """The rank by the length of pads, of which an axis has two, or of repeats."""
+    lists = node.input(1)
+    count = len(node.attr("pads", ())) or (None if lists is None else lists.dim(0))
+    return None if not isinstance(count, int) else count // 2 if node.op == "Pad" else count
 
 
 def elements(value: Value, count: int) -> dict[str, int]:

@@ -246,6 +246,17 @@ TARGETS = {
     "a dimension that the next Reshape keeps": (
         graph("a = Reshape(x, t) y = Reshape(a, u)", "float[2,3,4] x, int64[R] t", u=ints(6, 1, 0, 2)), {"R": 3, "t(2)": 2}
     ),
+    "a rank that pads have": (
+        graph("a = Reshape(x, t) b = Pad(a, p) y = Neg(b)", "float[2,6] x, int64[R] t", p=ints(0, 0, 1, 0, 1, 0)), {"R": 3}
+    ),
+    "a rank that repeats have": (
+        graph("a = Reshape(x, t) b = Relu(a) y = Tile(b, r)", "float[2,6] x, int64[R] t", r=ints(1, 2, 1, 1)), {"R": 4}
+    ),
+    "a rank that a window has, behind a Slice": (
+        graph("a = Reshape(x, t) b = Slice(a, z, e) y = MaxPool<kernel_shape = [1, 1]>(b)", "float[2,6] x, int64[R] t",
+              z=ints(0), e=ints(9)),
+        {"R": 4},
+    ),
     "a dimension beyond those of the source that the next Reshape keeps": (
         graph("a = Reshape(x, t) y = Reshape(a, u)", "float[2,2] x, int64[R] t", u=ints(1, 2, 0, 2)), {"R": 3, "t(2)": 1}
     ),
