@@ -13,11 +13,12 @@ from ortconv.compare import targets
 from ortconv.compare.demands import Demand, Extent, Numbers, demands, size_of
 from ortconv.errors import GraphError
 from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.operators import MICROSOFT, Trait, traits
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import TensorType
 from ortconv.onnxio.infer import LARGEST_SHAPE_DATA, infer_model
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
-from ortconv.onnxlib import IR_VERSION, GraphProto, ModelProto, NodeProto, TypeProto
+from ortconv.onnxlib import IR_VERSION, AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto
 from ortconv.runtime.deadline import check_limit
 
 Sizes = dict[str, int]
@@ -280,7 +281,7 @@ def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numb
         elif not value.is_input:
             message.graph.input.append(value_info(value))
     for node in graph:
-        message.graph.node.append(_undeclared(node_proto(node)))
+        message.graph.node.append(_undeclared(_as_cast(node) or node_proto(node)))
         if node.domain not in ("", "ai.onnx.ml"):
             for output in node.outputs:
                 if output is not None and output.type is not None:
@@ -292,6 +293,18 @@ def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numb
     if problem.observe is not None:
         found.update(problem.observe(dict(sizes), found))
     return found
+
+
+def _as_cast(node: Node) -> NodeProto | None:
+    """A Cast, which onnx can infer, for an operator of ONNX Runtime whose result has the shape of its first input."""
+    if node.domain != MICROSOFT or len(node.outputs) != 1 or not traits(node).has(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE):
+        return None
+    x, dtype, graph = node.input(0), node.out.dtype, node.graph
+    if x is None or dtype is None or graph is None or "" not in graph.opsets:
+        return None
+    made = NodeProto(op_type="Cast", name=node.name, input=[x.name], output=[node.out.name])
+    made.attribute.add(name="to", type=AttributeProto.INT, i=int(dtype))
+    return made
 
 
 def _undeclared(message: NodeProto) -> NodeProto:

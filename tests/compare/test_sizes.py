@@ -110,6 +110,16 @@ CASES = {
         ),
         {"N": 3, "M": 3, "K": 4},
     ),
+    "behind operators of ONNX Runtime": (
+        graph(
+            "q = com.microsoft.QuantizeLinear(x, s, z) d = com.microsoft.DequantizeLinear(q, s, z) y = Reshape(d, k)",
+            "float[?,2,3] x",
+            s=np.array(0.5, np.float32),
+            z=np.array(3, np.uint8),
+            k=ints(6, 5),
+        ),
+        {"x[0]": 5},
+    ),
     "positions": (
         graph(
             "c = Conv<strides = [4, 4]>(x, w) r = Reshape(c, s) y = Add(r, p)",
@@ -255,6 +265,11 @@ TARGETS = {
     "a rank that a window has, behind a Slice": (
         graph("a = Reshape(x, t) b = Slice(a, z, e) y = MaxPool<kernel_shape = [1, 1]>(b)", "float[2,6] x, int64[R] t",
               z=ints(0), e=ints(9)),
+        {"R": 4},
+    ),
+    "channels and a window behind a Pad": (
+        graph("a = Reshape(x, t) b = Pad(a, p) y = Conv(b, w)", "float[4,1,2,2] x, int64[R] t", w=(2, 8, 2, 2),
+              p=ints(0, 0, 1, 0, 0, 0, 1, 0)),
         {"R": 4},
     ),
     "a dimension beyond those of the source that the next Reshape keeps": (
