@@ -297,6 +297,14 @@ def _attention(node: Node, shapes: Shapes) -> Iterator[Demand]:
                 yield Demand(Extent(value, axis), have, want)
 
 
+def _condition(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    """The condition of an If has one element."""
+    value = node.input(0)
+    for axis, have in enumerate(_shape(node, 0, shapes) or ()):
+        if value is not None and have is not None:
+            yield Demand(Extent(value, axis), have, 1)
+
+
 def _carried(node: Node, shapes: Shapes) -> Iterator[Demand]:
     """The inputs of a Loop or Scan have the shapes that its body declares, but for the axes along which a Scan reads."""
     inputs = node.subgraphs[0].inputs
@@ -334,6 +342,7 @@ ROWS: dict[str, DemandsOf] = {
     "Squeeze": _squeeze,
     **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _blocks),
     "Expand": _expand,
+    "If": _condition,
     **dict.fromkeys(("Loop", "Scan"), _carried),
     **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),
 }  # fmt: skip

@@ -110,6 +110,13 @@ CASES = {
         ),
         {"N": 3, "M": 3, "K": 4},
     ),
+    "a condition": (
+        graph(
+            "y = If(c) <then_branch = a () => (float[] p) { p = Relu(x) }, else_branch = b () => (float[] q) { q = Neg(x) }>",
+            "float[2] x, bool[N] c",
+        ),
+        {"N": 1},
+    ),
     "behind operators of ONNX Runtime": (
         graph(
             "q = com.microsoft.QuantizeLinear(x, s, z) d = com.microsoft.DequantizeLinear(q, s, z) y = Reshape(d, k)",
