@@ -11,15 +11,17 @@ import numpy as np
 
 from ortconv.compare import targets
 from ortconv.compare.demands import Demand, Extent, Numbers, demands, size_of
-from ortconv.errors import GraphError
+from ortconv.errors import BackendError, GraphError
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.operators import MICROSOFT, Trait, traits
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import TensorType
 from ortconv.onnxio.infer import LARGEST_SHAPE_DATA, infer_model
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
+from ortconv.onnxio.shield import without_slices_below_zero
 from ortconv.onnxlib import IR_VERSION, AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto
 from ortconv.runtime.deadline import check_limit
+from ortconv.watch import risky
 
 Sizes = dict[str, int]
 """The sizes of free dimensions by their names."""
@@ -288,8 +290,8 @@ def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numb
                     _declare(message.graph.value_info.add(), output, _substituted(output, sizes))
     message.graph.output.extend(value_info(v) for v in graph.outputs if v.producer is None)
     found: dict[Value, Numbers] = {**_constants(graph), **fed}
-    with suppress(GraphError):
-        _read(infer_model(message).graph, graph, found)
+    with suppress(GraphError, BackendError), risky(f"onnx inferring shapes for {dict(sizes)}"):
+        _read(without_slices_below_zero(message, infer_model).graph, graph, found)
     if problem.observe is not None:
         found.update(problem.observe(dict(sizes), found))
     return found
@@ -363,7 +365,8 @@ def _read(message: GraphProto, graph: Graph, found: dict[Value, Numbers]) -> Non
     for value in (*graph.inputs, *_made_by(graph)):
         type = types.get(value.name)
         if type is not None and type.HasField("shape"):
-            found[value] = tuple(d.dim_value if d.HasField("dim_value") else None for d in type.shape.dim)
+            dims = (d.dim_value if d.HasField("dim_value") else None for d in type.shape.dim)
+            found[value] = tuple(None if d is None or d < 0 else d for d in dims)
     for node, proto in zip(graph, message.node, strict=True):
         if node.attrs and node.subgraphs:
             attributes = [g for a in proto.attribute for g in ((a.g,) if a.HasField("g") else a.graphs)]

@@ -227,6 +227,16 @@ def test_a_search_that_does_not_end_is_given_up() -> None:
     assert list(time.spend(iter([2]))) == []
 
 
+@pytest.mark.parametrize("op", ["Conv(x, w)", "MaxPool<kernel_shape = [5]>(x)"])
+def test_windows_before_a_slice(op: str) -> None:
+    """A size of 1 is tried, too. onnx ends the process on a Slice of a negative size."""
+    case = graph(f"c = {op} y = Slice(c, a, b, d)", "float[N,2,L] x", w=(2, 2, 5), a=ints(-1), b=ints(-9), d=ints(2))
+    session = Session(Model(case), ["numpy"])
+    found = [t.sizes for t, _ in trials(case, lambda feeds: session.run(None, feeds), (), Clock(Budget()), [])]
+    assert found[0] == {"N": 2, "L": 8}
+    assert not is_solved(free_problem(case, {}, {}), {"N": 1, "L": 1})
+
+
 BATCHES = {"3": 3, "1": 2}
 """Which batch is tried first where a Loop declares one."""
 
