@@ -29,6 +29,21 @@ FEATURE_LEVEL = 31
 FEATURE_LEVELS_TEXT = "1 to 8, or a number of NNAPI: 27 to 31, 1000006 to 1000008"
 
 
+DIGITS = 18
+"""Decimal digits of the largest numbers that are read. Python reads none of thousands of digits."""
+
+
+def natural(text: str) -> int | None:
+    """The number that decimal digits make; None for another text and for too many digits."""
+    return int(text) if text.isdecimal() and len(text) <= DIGITS else None
+
+
+def feature_level_of(text: str) -> int:
+    """The number of a feature level that a text names. UsageError for anything else."""
+    number = natural(text)
+    return feature_level(text if number is None else number)
+
+
 def feature_level(level: object) -> int:
     """The number of a feature level, from 1 to 8 or the number itself. UsageError for anything else."""
     known = {**dict(enumerate(FEATURE_LEVELS, 1)), **{number: number for number in FEATURE_LEVELS}}

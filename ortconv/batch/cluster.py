@@ -17,6 +17,7 @@ from functools import cache, partial
 from typing import Any
 
 from ortconv.batch.pool import LocalPool
+from ortconv.choices import natural
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.watch import Activity, Limits
 
@@ -37,11 +38,12 @@ def cluster(address: str, seconds: float, memory: int | None, warm: Sequence[str
         raise UsageError("--cluster needs Dask", hint="pip install 'ortconv[dask]'") from None
     local = address.removeprefix("local:")
     if local != address:
-        if not local.isdecimal() or int(local) < 1:
-            raise UsageError(f"--cluster {address}: the number of workers is missing", hint="write local:4")
+        workers = natural(local)
+        if not workers:
+            raise UsageError(f"--cluster {address[:80]}: the number of workers is missing", hint="write local:4")
         with _deaf_to_interrupts():
             made = distributed.LocalCluster(
-                n_workers=int(local), threads_per_worker=1, dashboard_address=None, silence_logs=logging.ERROR
+                n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=logging.ERROR
             )
     else:
         made = address

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES, TARGET_ORT
+from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES, TARGET_ORT, natural
 from ortconv.cli import color, print_json
 from ortconv.cli.options import (
     BATCH,
@@ -375,9 +375,10 @@ def dims(texts: tuple[str, ...]) -> dict[str, int]:
     fixed = {}
     for text in texts:
         name, _, number = text.rpartition("=")
-        if not name or not number.isdecimal() or len(number) > 18 or int(number) < 1:
+        size = natural(number)
+        if not name or not size:
             raise UsageError(f"--fix-dim takes NAME=N with a positive number, got '{text[:80]}'")
-        fixed[name] = int(number)
+        fixed[name] = size
     return fixed
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ortconv.choices import natural
 from ortconv.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
@@ -133,10 +134,10 @@ def _data_set(folder: Path, kind: str, values: Sequence[Value]) -> dict[str, Any
     """The files input_0.pb, input_1.pb, ... of a folder, for values in this order."""
     found = {}
     for path in sorted(folder.glob(f"{kind}_*.pb")):
-        number = path.stem.removeprefix(f"{kind}_")
-        if not number.isdecimal() or len(number) > 9 or int(number) >= len(values):
+        number = natural(path.stem.removeprefix(f"{kind}_"))
+        if number is None or number >= len(values):
             raise UsageError(f"the model has {len(values)} {kind}s, so none for {path.name}", file=folder)
-        value = values[int(number)]
+        value = values[number]
         found[value.name] = read_array(path, value)
     if not found:
         raise UsageError(

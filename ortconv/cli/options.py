@@ -15,7 +15,7 @@ from ortconv.choices import (
     ERROR_BUDGET,
     FEATURE_LEVEL,
     FEATURE_LEVELS_TEXT,
-    feature_level,
+    feature_level_of,
 )
 from ortconv.cli import completion
 from ortconv.errors import UsageError
@@ -56,9 +56,8 @@ class FeatureLevels(click.ParamType):  # type: ignore[type-arg]
     name = "level"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        text = str(value)
         try:
-            return feature_level(int(text) if text.isdecimal() else text)
+            return feature_level_of(str(value))
         except UsageError as error:
             self.fail(f"{error.message}: {error.hint}", param, ctx)
 

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ortconv.errors import UsageError
 from ortconv.files import byte_count
+from ortconv.runtime.deadline import TimeLimitError, within
+
+T = TypeVar("T")
 
 SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
 
 SHARE_OF_EXTRAS = 0.02
 """Share of the time that may be spent on sets of inputs beyond the first."""
+
+SHARE_OF_SOLVING = 0.1
+"""Share of the time that each engine may spend on further sizes that meet a model's demands."""
+
+SHARE_OF_TRIAL = 0.1
+"""Share of the time that may be spent on sizes that are found by running the model."""
 
 
 def seconds_of(text: str) -> float | None:
@@ -51,12 +62,39 @@ class Budget:
 
 
 @dataclass(slots=True)
+class SearchTime:
+    """The seconds that a search may still take."""
+
+    seconds: float
+
+    def spend(self, found: Iterator[T]) -> Iterator[T]:
+        """Yield what a search finds in this time. The time between two results does not count."""
+        while self.seconds > 0:
+            began = time.monotonic()
+            try:
+                with within(self.seconds):
+                    item = next(found)
+            except (StopIteration, TimeLimitError):
+                return
+            finally:
+                self.seconds -= time.monotonic() - began
+            yield item
+
+
+@dataclass(slots=True)
 class Clock:
-    """The remaining time of a budget. Only the time spent in `reference` and `validate` counts."""
+    """The remaining time of a budget. Only the time spent in `reference` and `validate` counts.
+
+    `by_trial` is the time for sizes that are found by running the model, for all engines together.
+    """
 
     budget: Budget
     used: float = 0.0
+    by_trial: SearchTime = field(init=False, repr=False)
     _since: float | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.by_trial = SearchTime(self.budget.seconds * SHARE_OF_TRIAL)
 
     def __enter__(self) -> Clock:
         self._since = time.monotonic()

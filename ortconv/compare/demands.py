@@ -297,6 +297,31 @@ def _attention(node: Node, shapes: Shapes) -> Iterator[Demand]:
                 yield Demand(Extent(value, axis), have, want)
 
 
+def _condition(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    """The condition of an If has one element."""
+    value = node.input(0)
+    for axis, have in enumerate(_shape(node, 0, shapes) or ()):
+        if value is not None and have is not None:
+            yield Demand(Extent(value, axis), have, 1)
+
+
+def _carried(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    """The inputs of a Loop or Scan have the shapes that its body declares, but for the axes along which a Scan reads."""
+    inputs = node.subgraphs[0].inputs
+    if len(inputs) != len(node.inputs):
+        return
+    scanned = node.attr("num_scan_inputs", 0)
+    axes = (None,) * (len(inputs) - scanned) + (node.attr("scan_input_axes", ()) or (0,) * scanned)
+    for slot, (value, inner, axis) in enumerate(zip(node.inputs, inputs, axes)):
+        wanted = list(inner.shape or ())
+        if axis is not None:
+            wanted.insert(axis if axis >= 0 else len(wanted) + 1 + axis, None)
+        for i, want in enumerate(wanted):
+            have = _dim(node, slot, i, shapes)
+            if value is not None and have is not None and isinstance(want, int):
+                yield Demand(Extent(value, i), have, want)
+
+
 ROWS: dict[str, DemandsOf] = {
     **dict.fromkeys((*named(Trait.BROADCASTS), *named(Trait.BROADCASTS, domain=MICROSOFT)), _elementwise),
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv", "FusedConv"), _conv),
@@ -317,6 +342,8 @@ ROWS: dict[str, DemandsOf] = {
     "Squeeze": _squeeze,
     **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _blocks),
     "Expand": _expand,
+    "If": _condition,
+    **dict.fromkeys(("Loop", "Scan"), _carried),
     **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),
 }  # fmt: skip
 

@@ -47,13 +47,19 @@ def repair(problem: Problem, starts: Sequence[Sizes]) -> Sizes | None:
         sizes = next(heap[0][2], None)
         if sizes is None:
             heappop(heap)
-        elif sizes not in seen:
+        elif sizes not in seen and _are_possible(problem, sizes):
             seen.append(sizes)
             state = _state(problem, sizes)
             if state.first is None:
                 return sizes
             heappush(heap, (state.rank, len(seen), _moves(problem, sizes, *state.first)))
     return None
+
+
+def _are_possible(problem: Problem, sizes: Sizes) -> bool:
+    """Whether dimensions are positive, and elements of targets at least -1. onnx's inference crashes on others."""
+    elements = {name for found in problem.targets.values() for name in found}
+    return all(size > 0 or (size >= -1 and name in elements) for name, size in sizes.items())
 
 
 def _state(problem: Problem, sizes: Sizes) -> State:
@@ -86,13 +92,14 @@ def _moves(problem: Problem, sizes: Sizes, node: Node, demand: Demand) -> Iterat
 def _targets(problem: Problem, sizes: Sizes, name: str, demand: Demand) -> list[int]:
     """What one dimension may be for a demand to be met: where it lies at the place, is a factor of the size, or a summand.
 
-    A 0, by which a Reshape keeps a dimension, may also be -1, by which it chooses one.
+    A 0, by which a Reshape keeps a dimension, may also be -1, by which it chooses one, and both may be the wanted size.
     """
     size, have, want = sizes[name], demand.have, demand.want
     found = [other for place, other in ((demand.place, want), (demand.partner, have)) if symbol(problem, place) == name]
     if demand.kind == "multiple" and want:
         factor = want // math.gcd(have, want)
         found += [factor, size * factor, want]
+    found += [want] if size <= 0 else []
     found += [_scaled(size, want, have), _scaled(size, have, want), size + want - have, size + have - want]
     fitting = [n for n in dict.fromkeys(found) if 0 < n <= LARGEST_SIZE and n != size]
     return fitting if size else [-1, *fitting]

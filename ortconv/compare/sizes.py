@@ -11,13 +11,17 @@ import numpy as np
 
 from ortconv.compare import targets
 from ortconv.compare.demands import Demand, Extent, Numbers, demands, size_of
-from ortconv.errors import GraphError
+from ortconv.errors import BackendError, GraphError
 from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.operators import MICROSOFT, Trait, traits
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import TensorType
 from ortconv.onnxio.infer import LARGEST_SHAPE_DATA, infer_model
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
-from ortconv.onnxlib import IR_VERSION, GraphProto, ModelProto, NodeProto, TypeProto
+from ortconv.onnxio.shield import without_slices_below_zero
+from ortconv.onnxlib import IR_VERSION, AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto
+from ortconv.runtime.deadline import check_limit
+from ortconv.watch import risky
 
 Sizes = dict[str, int]
 """The sizes of free dimensions by their names."""
@@ -256,7 +260,8 @@ def behind(problem: Problem, node: Node) -> list[str]:
 
 
 def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numbers]:
-    """The shapes of all values whose shape follows from these sizes."""
+    """The shapes of all values whose shape follows from these sizes. TimeLimitError if the time of a search is over."""
+    check_limit()
     graph = problem.graph
     fed = {v: problem.shape(v, sizes) for v in problem.made if v in problem.shapes}
     if not sizes:
@@ -278,18 +283,30 @@ def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numb
         elif not value.is_input:
             message.graph.input.append(value_info(value))
     for node in graph:
-        message.graph.node.append(_undeclared(node_proto(node)))
+        message.graph.node.append(_undeclared(_as_cast(node) or node_proto(node)))
         if node.domain not in ("", "ai.onnx.ml"):
             for output in node.outputs:
                 if output is not None and output.type is not None:
                     _declare(message.graph.value_info.add(), output, _substituted(output, sizes))
     message.graph.output.extend(value_info(v) for v in graph.outputs if v.producer is None)
     found: dict[Value, Numbers] = {**_constants(graph), **fed}
-    with suppress(GraphError):
-        _read(infer_model(message).graph, graph, found)
+    with suppress(GraphError, BackendError), risky(f"onnx inferring shapes for {dict(sizes)}"):
+        _read(without_slices_below_zero(message, infer_model).graph, graph, found)
     if problem.observe is not None:
         found.update(problem.observe(dict(sizes), found))
     return found
+
+
+def _as_cast(node: Node) -> NodeProto | None:
+    """A Cast, which onnx can infer, for an operator of ONNX Runtime whose result has the shape of its first input."""
+    if node.domain != MICROSOFT or len(node.outputs) != 1 or not traits(node).has(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE):
+        return None
+    x, dtype, graph = node.input(0), node.out.dtype, node.graph
+    if x is None or dtype is None or graph is None or "" not in graph.opsets:
+        return None
+    made = NodeProto(op_type="Cast", name=node.name, input=[x.name], output=[node.out.name])
+    made.attribute.add(name="to", type=AttributeProto.INT, i=int(dtype))
+    return made
 
 
 def _undeclared(message: NodeProto) -> NodeProto:
@@ -348,7 +365,8 @@ def _read(message: GraphProto, graph: Graph, found: dict[Value, Numbers]) -> Non
     for value in (*graph.inputs, *_made_by(graph)):
         type = types.get(value.name)
         if type is not None and type.HasField("shape"):
-            found[value] = tuple(d.dim_value if d.HasField("dim_value") else None for d in type.shape.dim)
+            dims = (d.dim_value if d.HasField("dim_value") else None for d in type.shape.dim)
+            found[value] = tuple(None if d is None or d < 0 else d for d in dims)
     for node, proto in zip(graph, message.node, strict=True):
         if node.attrs and node.subgraphs:
             attributes = [g for a in proto.attribute for g in ((a.g,) if a.HasField("g") else a.graphs)]

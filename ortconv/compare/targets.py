@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import chain
 from random import Random
 
 from ortconv.compare.parameters import parameter
@@ -14,8 +15,11 @@ from ortconv.ir.types import DType, TensorType
 SHAPED = {("Reshape", 1): True, ("ConstantOfShape", 0): True, ("Expand", 1): False}
 """Slots that take a shape, and whether the output has just this shape."""
 
-RANKED = {"Gemm": 2}
+RANKED = {"Gemm": 2, "DepthToSpace": 4, "SpaceToDepth": 4}
 """The rank of input 0 where attributes and other inputs do not tell it."""
+
+KEEP_RANK = ("Pad", "Slice", "Tile")
+"""Operators whose result has the rank of input 0, but another shape."""
 
 LIKE_WEIGHTS = ("Conv", "ConvTranspose", "MatMul")
 
@@ -29,21 +33,32 @@ def is_target(value: Value) -> bool:
 def length(value: Value) -> int | None:
     """How many elements a target has: as declared, or the rank that readers of what has this shape take.
 
-    Where a reader only keeps a dimension, it is the rank of what gets the shape.
+    Where a reader only keeps dimensions, it is the rank of what gets the shape, or more if a kept dimension lies beyond.
     """
     declared = value.dim(0)
     if isinstance(declared, int):
         return declared
     nodes = [node for node, slot in value.uses if SHAPED.get((node.op, slot)) and not node.domain]
-    kept = (node.inputs[0] for node in nodes if node.op == "Reshape" and _keeps_a_dimension(node.out))
-    ranks = [*(_rank(node.out) for node in nodes), *(v.rank for v in kept if v is not None)]
+    ranks = chain((_rank(node.out) for node in nodes), map(_rank_kept, nodes))
     return next((rank for rank in ranks if rank is not None), None)
 
 
-def _keeps_a_dimension(value: Value) -> bool:
-    """Whether a Reshape of the value takes over one of its dimensions, by a 0 in its target."""
-    targets = (node.input(1) for node, slot in value.uses if node.is_op("Reshape") and slot == 0)
-    return any(v is not None and v.constant is not None and not v.constant.numpy().all() for v in targets)
+def _rank_kept(node: Node) -> int | None:
+    """The rank that the output of a Reshape needs for readers that take over some of its dimensions, by a 0 in their targets."""
+    source = node.inputs[0]
+    if node.op != "Reshape" or source is None:
+        return None
+    readers = (reader for reader, slot in node.out.uses if reader.is_op("Reshape") and slot == 0)
+    kept = [axis for reader in readers for axis in _kept_axes(reader)]
+    return max(source.rank or 0, *(axis + 1 for axis in kept)) if kept else None
+
+
+def _kept_axes(node: Node) -> list[int]:
+    """The axes of a Reshape's source that its constant target keeps."""
+    target = None if node.attr("allowzero", 0) else node.input(1)
+    if target is None or target.constant is None:
+        return []
+    return [axis for axis, size in enumerate(target.constant.numpy().reshape(-1)) if size == 0]
 
 
 def _rank(value: Value) -> int | None:
@@ -56,7 +71,7 @@ def _rank(value: Value) -> int | None:
             taken = _rank_taken(node, slot)
             if taken is not None:
                 return taken
-            if slot == 0 and traits(node).has(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE):
+            if slot == 0 and (traits(node).has(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE) or node.op in KEEP_RANK):
                 same.append(node.out)
     return None
 
@@ -66,9 +81,20 @@ def _rank_taken(node: Node, slot: int) -> int | None:
     others = (v.rank for i, v in enumerate(node.inputs) if i != slot and v is not None)
     if node.op == "Transpose" and "perm" in node.attrs:
         return len(node.attr("perm", ()))
+    if node.op in ("Pad", "Tile") and node.input(3) is None:
+        return _listed_rank(node)
+    if node.op.endswith("Pool") and "kernel_shape" in node.attrs:
+        return len(node.attr("kernel_shape", ())) + 2
     if traits(node).has(Trait.JOINS) or (slot == 0 and node.op in LIKE_WEIGHTS):
         return next((rank for rank in others if rank is not None), None)
     return RANKED.get(node.op) if slot == 0 else None
+
+
+def _listed_rank(node: Node) -> int | None:
+    """The rank by the length of pads, of which an axis has two, or of repeats."""
+    lists = node.input(1)
+    count = len(node.attr("pads", ())) or (None if lists is None else lists.dim(0))
+    return None if not isinstance(count, int) else count // 2 if node.op == "Pad" else count
 
 
 def elements(value: Value, count: int) -> dict[str, int]:

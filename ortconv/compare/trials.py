@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain, islice, product, zip_longest
 from typing import Any
 
-from ortconv.compare.budget import SHARE_OF_EXTRAS, Clock
+from ortconv.compare.budget import SHARE_OF_EXTRAS, SHARE_OF_SOLVING, Clock, SearchTime
 from ortconv.compare.climb import Reached, climb
 from ortconv.compare.demands import Numbers, Shapes
 from ortconv.compare.feeds import SEEDS, Feeds, free_problem, from_arrays, is_condition, make, sizes_to_try
@@ -24,8 +24,8 @@ from ortconv.runtime.deadline import TimeLimitError, within
 
 Run = Callable[[Feeds], list[Any]]
 
-CLIMBS = (120, 500)
-"""How often a model is run to find sizes from one start, first and where that was not enough."""
+CLIMBS = (8, 120, 500)
+"""How often a model is run to find sizes from one start: a few times from each start first, then more often."""
 
 MOST_CONDITIONS = 4
 """If the model runs with none of the sizes, every case of up to this many boolean conditions among the inputs is tried."""
@@ -91,8 +91,9 @@ def _most(clock: Clock) -> int:
 def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Sizes, int, Feeds, list[Any], float]:
     """The first sizes and seed with which the source runs, and how long; batches of 2, since 1 hides wrong shapes."""
     failure: OrtconvError | None = None
-    solved = ((sizes, 0) for sizes in chain(_choices(problem, clock), _observed_choices(problem, clock)))
-    for sizes, seed in chain(solved, _climbed_choices(problem, clock)):
+    observed = clock.by_trial.spend(_observed_choices(problem, clock))
+    solved = ((sizes, 0) for sizes in chain(_choices(problem, clock), observed))
+    for sizes, seed in chain(solved, clock.by_trial.spend(_climbed_choices(problem, clock))):
         feeds = make(problem, sizes, seed)
         began = time.monotonic()
         try:
@@ -111,9 +112,8 @@ def _observed_choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
     if not problem.free:
         return
     observing = replace(problem, observe=partial(_observed, problem, clock))
-    with within(clock.left / 4):
-        found = [solve(observing, problem.first(size, batch)) for size in (32, 64) for batch in (2, 1)]
-    for solution in found:
+    for size, batch in product((32, 64), (2, 1)):
+        solution = solve(observing, problem.first(size, batch))
         if footprint(problem.graph, solution.shapes).bytes <= clock.budget.bytes:
             yield solution.sizes
 
@@ -137,12 +137,12 @@ def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, in
     """Sizes for models whose demands nobody knows, such as targets of a Reshape that are computed, and seeds of their inputs."""
     seeds = [n * SEEDS for n in range(_draws(problem))]
     plain = [problem.first(size, batch) for size, batch in ((2, 2), (8, 1))]
+    plain += [met for start in plain if (met := solve(problem, start).sizes) not in plain]
     starts = [*plain, *(start | chosen for chosen in problem.other_targets() for start in plain)]
-    with suppress(TimeLimitError), within(clock.left / 4):
-        for runs, seed, start in product(CLIMBS if problem.free else (1,), seeds, starts):
-            sizes = climb(problem, start, partial(_reach, problem, clock, seed), runs)
-            if sizes is not None:
-                yield sizes, seed
+    for runs, seed, start in product(CLIMBS if problem.free else (1,), seeds, starts):
+        sizes = climb(problem, start, partial(_reach, problem, clock, seed), runs)
+        if sizes is not None:
+            yield sizes, seed
 
 
 def _draws(problem: Problem) -> int:
@@ -171,9 +171,7 @@ def _choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
         return
     seen: list[Sizes] = []
     most = 0
-    pairs = zip_longest(sizes_to_try(problem, 2), sizes_to_try(problem, 1) if problem.batches else ())
-    kept = islice(sizes_to_try(problem, 2, keep_batch=True), 1 if problem.batches else 0)
-    for sizes, needed in filter(None, chain(kept, chain.from_iterable(pairs))):
+    for sizes, needed in _sized(problem, clock):
         if needed > clock.budget.bytes:
             most = max(most, needed)
         elif sizes not in seen:
@@ -181,6 +179,17 @@ def _choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
             yield sizes
     if not seen and most:
         raise CannotTryError(f"a run needs {most / 2**30:.3g} GiB, and the budget is {clock.budget}")
+
+
+def _sized(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:
+    """Sizes that meet the graph's demands, with their bytes. A batch that would be 1 is tried as 2 before."""
+    pairs = zip_longest(sizes_to_try(problem, 2), sizes_to_try(problem, 1) if problem.batches else ())
+    tried = filter(None, chain.from_iterable(pairs))
+    first = next(tried)
+    if any(first[0][name] == 1 for name in problem.batches):
+        yield from islice(sizes_to_try(problem, 2, keep_batch=True), 1)
+    yield first
+    yield from SearchTime(clock.budget.seconds * SHARE_OF_SOLVING).spend(tried)
 
 
 def _check_room(problem: Problem, sizes: Sizes, clock: Clock) -> None:

@@ -23,6 +23,9 @@ from ortconv.onnxlib import GraphProto, ModelProto, NodeProto, SchemaError, Spar
 TypesByGraph = list[dict[str, ValueType]]
 """One dict per graph, in the order of `_graphs`: the types of values by name."""
 
+_ADDED_AXES = {"Unsqueeze": 1, "Squeeze": -1}
+"""How many axes each element of input 1 adds. Where these elements are computed, onnx does not infer the rank."""
+
 _INFERRED_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """Operators for whose subgraphs onnx infers types."""
 
@@ -68,10 +71,12 @@ def _infer(proto: ModelProto, warn: Callable[[str], None]) -> ModelProto:
     inferred = infer_model(proto, on_errors=check_rules)
     symbols = {d.dim_param for v in proto.graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
     found = _found(inferred.graph, declared, read)
+    wrong = list(_drop_wrong_ranks(inferred.graph, declared, read))
     try:
-        merged, wrong = _merge(declared, found, symbols)
+        merged, contradicted = _merge(declared, found, symbols)
     except GraphError as error:
         raise error.at(node=_producer(proto.graph, error.message)) from error
+    wrong += contradicted
     if any(declared[1:]):
         wrong += _fed_otherwise(inferred.graph, iter(declared[1:]), {}, symbols)
     if wrong:
@@ -203,6 +208,28 @@ def _merge(declared: TypesByGraph, inferred: TypesByGraph, symbols: set[str]) ->
     return merged, wrong
 
 
+def _drop_wrong_ranks(graph: GraphProto, declared: TypesByGraph, read: TypeReader) -> Iterator[str]:
+    """Forget the declared shapes whose rank is not the one that follows from the shapes of a node's inputs, and say where."""
+    types: dict[str, TypeProto] = {}
+    for sub, stated in zip(_graphs(graph), declared, strict=True):
+        types.update((info.name, info.type) for info in (*sub.input, *sub.value_info, *sub.output))
+        for node in sub.node if stated else ():
+            added = _ADDED_AXES.get(node.op_type) if node.domain in ("", "ai.onnx") and len(node.input) == 2 else None
+            if added is None:
+                continue
+            type = stated.get(node.output[0])
+            x, axes = (_shape(read(types[name])) if name in types else None for name in node.input)
+            if not isinstance(type, TensorType) or type.shape is None or x is None or not axes:
+                continue
+            if isinstance(axes[0], int) and len(type.shape) != len(x) + added * axes[0]:
+                stated[node.output[0]] = TensorType(type.dtype)
+                yield f"'{node.output[0]}' is declared as {type}, but has rank {len(x) + added * axes[0]}"
+
+
+def _shape(type: ValueType | None) -> Shape | None:
+    return type.shape if isinstance(type, TensorType) else None
+
+
 def _fed_otherwise(
     graph: GraphProto, declared: Iterator[dict[str, ValueType]], outer: dict[str, ValueType], symbols: set[str]
 ) -> Iterator[str]:
@@ -225,8 +252,7 @@ def _fed_otherwise(
 
 def _fed(node: NodeProto, body: GraphProto, known: dict[str, ValueType]) -> list[Shape | None]:
     """The shapes of the first values fed to a body's inputs; None if unknown."""
-    types = [known.get(name) for name in node.input]
-    shapes = [type.shape if isinstance(type, TensorType) else None for type in types]
+    shapes = [_shape(known.get(name)) for name in node.input]
     if node.op_type == "Loop":
         return [None, None, *shapes[2:]]
     if node.op_type != "Scan" or len(body.input) != len(shapes):  # version 1 has a batch axis and an input of lengths

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from ortconv.errors import GraphError
 from ortconv.onnxio.imports import walk
-from ortconv.onnxlib import AttributeProto, GraphProto, NodeProto
+from ortconv.onnxlib import AttributeProto, GraphProto, ModelProto, NodeProto
 
 HIDDEN = frozenset(
     {
@@ -20,7 +20,7 @@ HIDDEN = frozenset(
         ("ai.onnx.ml", "LabelEncoder"), ("ai.onnx.ml", "TreeEnsemble"),
     }
 )  # fmt: skip
-"""Operators on which inference crashes if the type of their input is unknown; GatherND if a dimension or batch_dims is negative."""
+"""Operators on which inference crashes if the type of their input is unknown; GatherND if a dimension is negative."""
 
 MARK = "\1"
 """Prefix of the names of hidden operators."""
@@ -67,19 +67,46 @@ def hide_slices(graph: GraphProto) -> bool:
     """Rename the Slice nodes in all subgraphs, too. Return False and rename none if no Split has three or more parts."""
     if not any(_parts(node) > 2 for node in walk(graph)):
         return False
+    _hide_all_slices(graph)
+    return True
+
+
+def _hide_all_slices(graph: GraphProto) -> None:
     for node in walk(graph):
         if node.op_type == "Slice":
             node.op_type = MARK + node.op_type
-    return True
+
+
+_SHORTENING = re.compile("Conv|Pool|^Pad$|^MaxUnpool$")
+"""Operators whose results onnx gives a negative size where a window is longer than the image, or a pad is negative."""
+
+
+def without_slices_below_zero(proto: ModelProto, infer: Callable[[ModelProto], ModelProto]) -> ModelProto:
+    """Infer a model, but no Slice if a value before it gets a negative size, on which onnx ends the process."""
+    ops = {node.op_type for node in walk(proto.graph)}
+    if "Slice" not in ops or not any(map(_SHORTENING.search, ops)):
+        return infer(proto)
+    hidden = ModelProto.FromString(proto.SerializeToString())
+    _hide_all_slices(hidden.graph)
+    inferred = infer(hidden)
+    if not _below_zero(inferred.graph):
+        return infer(proto)
+    reveal(inferred.graph)
+    return inferred
+
+
+def _below_zero(inferred: GraphProto) -> set[str]:
+    """The names of the values with a negative size, in subgraphs too."""
+    graphs = [inferred, *(a.g for node in walk(inferred) for a in node.attribute if a.HasField("g"))]
+    values = [v for graph in graphs for v in (*graph.value_info, *graph.output)]
+    return {v.name for v in values if any(d.dim_value < 0 for d in v.type.tensor_type.shape.dim)}
 
 
 def refuse_below_zero(inferred: GraphProto) -> None:
     """Raise GraphError for a Split whose last part has a negative size if a hidden Slice reads it:
     onnx fails an assertion there.
     """
-    graphs = [inferred, *(a.g for node in walk(inferred) for a in node.attribute if a.HasField("g"))]
-    values = [v for graph in graphs for v in (*graph.value_info, *graph.output)]
-    below = {v.name for v in values if any(d.dim_value < 0 for d in v.type.tensor_type.shape.dim)}
+    below = _below_zero(inferred)
     if not any(node.op_type == MARK + "Slice" and not below.isdisjoint(node.input) for node in walk(inferred)):
         return
     for node in walk(inferred):
@@ -109,6 +136,11 @@ def _layer_normalization(node: NodeProto) -> str:
     return "" if axis is None or -(1 << 31) <= axis.i < 1 << 31 else f"axis {axis.i} is out of range"
 
 
+def _gather_nd(node: NodeProto) -> str:
+    batch = _attribute(node, "batch_dims")
+    return f"batch_dims is {batch.i}, must be at least 0" if batch is not None and batch.i < 0 else ""
+
+
 _TERM = r"[A-Za-z ]*(?:\.\.\.)?[A-Za-z ]*"
 _EQUATION = re.compile(rf"{_TERM}(?:,{_TERM})*(?:->{_TERM})?".encode())
 
@@ -121,6 +153,6 @@ def _einsum(node: NodeProto) -> str:
 
 
 _CHECKS: dict[str, Callable[[NodeProto], str]] = {
-    "Einsum": _einsum, "LayerNormalization": _layer_normalization, "Split": _split,
+    "Einsum": _einsum, "GatherND": _gather_nd, "LayerNormalization": _layer_normalization, "Split": _split,
 }  # fmt: skip
-"""Checks by standard operator. Each returns the fault that would crash onnx's inference, or an empty string."""
+"""Checks by standard operator. Each returns the fault that would crash onnx's inference or onnxruntime, or an empty string."""

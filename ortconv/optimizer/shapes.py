@@ -296,7 +296,29 @@ def expressed(wanted: Sequence[Element], x: Value) -> tuple[int, ...] | None:
             return None
         else:
             spec.append(-1)
-    return tuple(spec) if spec.count(-1) <= 1 and not (-1 in spec and 0 in (x.shape or ())) else None
+    return tuple(spec) if -1 not in spec or (spec.count(-1) == 1 and not may_be_empty(x)) else None
+
+
+SOURCES = 32
+"""How many values `may_be_empty` looks at."""
+
+
+def may_be_empty(value: Value) -> bool:
+    """True if a value has a dimension of 0, or dimensions without a name and a source with one of 0.
+
+    Constants are no such sources: an empty one may stand for an absent input.
+    """
+    seen = [value]
+    for current in seen:
+        shape, node = current.shape, current.producer
+        if shape is not None and 0 in shape and (current is value or current.const is None):
+            return True
+        is_vague = shape is None or any(d is None or is_anonymous(d) for d in shape)
+        if node is None or not is_vague or len(seen) > SOURCES:
+            continue
+        inner = [v for graph in node.subgraphs for v in graph.outputs] if node.attrs else []
+        seen += dict.fromkeys(v for v in (*node.inputs, *inner) if v is not None and v not in seen)
+    return False
 
 
 def keeps_shape(wanted: Sequence[Element], x: Value) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from ortconv.choices import natural
 from ortconv.ir.types import Dim, Shape
 from ortconv.optimizer.conditions import same_dim
 
@@ -45,8 +46,9 @@ def _factors(dims: Sequence[Dim]) -> tuple[int, Counter[str]]:
             number *= d
         elif d is not None:
             first, *others = d.split(TIMES)
-            if others and first.isdecimal():
-                number *= int(first)
+            factor = natural(first) if others else None
+            if factor is not None:
+                number *= factor
             else:
                 others.append(first)
             symbols.update(others)
@@ -84,7 +86,7 @@ def minus(whole: Dim, part: Dim) -> Dim:
     )
     if taken - terms:
         return whole - part if isinstance(whole, int) and isinstance(part, int) and whole >= part else None
-    return plus(*(int(d) if d.isdecimal() else d for d in (terms - taken).elements()))
+    return plus(*(d if (number := natural(d)) is None else number for d in (terms - taken).elements()))
 
 
 def at_most(limit: Dim, dim: Dim) -> Dim:

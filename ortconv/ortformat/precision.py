@@ -51,7 +51,7 @@ def _widen(graph: Graph, release: int | None) -> int:
         for slot, value in enumerate(node.inputs):
             if value is not None and value.dtype is DType.FLOAT16:
                 if value not in wide:
-                    wide[value] = add_cast(graph, value, DType.FLOAT, node)
+                    wide[value] = _unrounded(value) or add_cast(graph, value, DType.FLOAT, node)
                 graph.set_input(node, slot, wide[value])
         for name in TYPE_ATTRIBUTES:
             if node.attrs.get(name) == DType.FLOAT16:
@@ -60,7 +60,22 @@ def _widen(graph: Graph, release: int | None) -> int:
             if value is not None and value.dtype is DType.FLOAT16:
                 value.retype(TensorType(DType.FLOAT, value.shape))
                 results.append(value)
-    return len(wide) + sum(_narrow(graph, value, nodes) for value in results)
+    rounded = [value for value in wide if _unrounded(value) is not None]
+    for value in rounded:
+        cast = value.producer
+        if cast is not None and cast.graph is not None and not value.uses and not value.is_output:
+            cast.graph.remove(cast)
+    return len(wide) - len(rounded) + sum(_narrow(graph, value, nodes) for value in results)
+
+
+def _unrounded(value: Value) -> Value | None:
+    """The float32 constant that a Cast rounds to this value; None for other values.
+
+    Where ONNX Runtime computes in float32 it leaves out this Cast, so that attributes of functions may be beyond float16.
+    """
+    cast = value.producer
+    source = cast.inputs[0] if cast is not None and cast.is_op("Cast") else None
+    return source if source is not None and source.dtype is DType.FLOAT and source.constant is not None else None
 
 
 def _float16_values(node: Node) -> Iterator[Value]:

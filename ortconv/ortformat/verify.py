@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.choices import natural
 from ortconv.errors import FormatError, GraphError, UnsupportedError
 from ortconv.ir.types import DType
 from ortconv.ortformat import runtime
@@ -27,9 +28,10 @@ def decode(buffer: Any) -> Record:
     """The InferenceSession record of a valid .ort file."""
     root = Decoder(buffer).root()
     version = root.ort_version
-    if not version.isascii() or not version.isdigit() or int(version) not in VERSIONS:
+    number = natural(version) if version.isascii() else None
+    if number is None or number not in VERSIONS:
         raise UnsupportedError(f"format version {version[:20]!r} is not one of {VERSIONS[0]} to {VERSIONS[-1]}")
-    if int(version) >= 5 and root.kernel_type_str_resolver is None:
+    if number >= 5 and root.kernel_type_str_resolver is None:
         raise FormatError("InferenceSession.kernel_type_str_resolver: is missing, which version 5 and later need")
     for entry in root.model.opset_import:
         if not 0 <= entry.version < 2**31:

@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from ortconv.choices import natural
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import byte_count, read_text
 from ortconv.pipeline.arguments import FLAGS
@@ -52,9 +53,10 @@ def _sizes(value: Any, folder: Path) -> dict[str, int]:
     if isinstance(value, Mapping):
         return dict(value)
     pairs = [text.rpartition("=") for text in _list(value, folder)]
-    if not all(name and number.isdecimal() for name, _, number in pairs):
+    sizes = {name: size for name, _, number in pairs if (size := natural(number)) is not None}
+    if "" in sizes or sizes.keys() != {name for name, _, _ in pairs}:
         raise ValueError('write ["NAME=N"] or {NAME = N}')
-    return {name: int(number) for name, _, number in pairs}
+    return sizes
 
 
 def _bytes(value: Any, folder: Path) -> int:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ortconv import __version__
+from ortconv.choices import natural
 from ortconv.report.sections import NOTHING, Link, Markup, Section
 
 WEB = Path(__file__).with_name("web")
@@ -119,8 +120,8 @@ def about(options: Mapping[str, object]) -> Section:
 
 
 def _date() -> str:
-    fixed = os.environ.get("SOURCE_DATE_EPOCH", "")
-    moment = time.gmtime(int(fixed)) if fixed.isdecimal() else time.gmtime()
+    fixed = natural(os.environ.get("SOURCE_DATE_EPOCH", ""))
+    moment = time.gmtime(fixed if fixed is not None and fixed < 1 << 40 else None)
     return time.strftime("written on %Y-%m-%d at %H:%M UTC", moment)
 
 

@@ -38,6 +38,13 @@ def seconds_left() -> float | None:
     return None if ends is None else max(0.0, ends - time.monotonic())
 
 
+def check_limit() -> None:
+    """Raise TimeLimitError if the time that `within` allows is over. For work other than runs, such as a search."""
+    ends = _ENDS.get()
+    if ends is not None:
+        check(ends, "")
+
+
 def watched(steps: Iterable[T], backend: str) -> Iterable[T]:
     """Iterate over the steps. If there is a limit, the clock is checked before each step."""
     ends = _ENDS.get()

@@ -105,7 +105,7 @@ def test_a_client_of_the_caller(cluster: Any, tmp_path: Path) -> None:
 
 
 @needs_dask
-@pytest.mark.parametrize("address", ["local:0", "local:x", "tcp://127.0.0.1:9"])
+@pytest.mark.parametrize("address", ["local:0", "local:x", "local:" + "9" * 5000, "tcp://127.0.0.1:9"])
 def test_an_address_that_is_none(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ortconv.batch.cluster.CONNECT", 1)
     folder_of(tmp_path / "in", 2, [])

@@ -97,6 +97,7 @@ def test_part_of_a_batch_fails(samples: Path, tmp_path: Path, capsys: pytest.Cap
         (["convert", "{samples}/missing.onnx"], 2, "does not exist"),
         (["convert", "{samples}/mnist.onnx", "--optimization_level", "most"], 2, "most"),
         (["convert", "{samples}/mnist.onnx", "--nnapi_feature_level", "26"], 2, "26"),
+        (["convert", "{samples}/mnist.onnx", "--nnapi_feature_level", "9" * 5000], 2, "no feature level"),
         (["convert", "{tmp}/text.onnx"], 3, "text.onnx"),
         (["convert", "{tmp}"], 7, ""),
         (["run", "{samples}/mnist.onnx", "--backend", "gpu"], 2, "known backends: litert, nnapi, numpy, onnxruntime"),

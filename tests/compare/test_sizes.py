@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import onnx.parser
 import pytest
 from onnx import numpy_helper
 
-from ortconv.compare.budget import Budget, Clock
+import ortconv.compare.trials as trials_module
+from ortconv.compare.budget import Budget, Clock, SearchTime
+from ortconv.compare.climb import Reached
+from ortconv.compare.demands import Demand
 from ortconv.compare.feeds import candidates, free_problem, make, sizes_to_try
-from ortconv.compare.sizes import footprint, infer_shapes, is_solved
+from ortconv.compare.sizes import DemandKey, Problem, Sizes, demands_for, footprint, infer_shapes, is_solved
 from ortconv.compare.targets import other_elements
-from ortconv.compare.trials import trials
-from ortconv.errors import UnsupportedError
+from ortconv.compare.trials import Trial, trials
+from ortconv.errors import BackendError, UnsupportedError
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
 from ortconv.onnxio.load import from_proto
+from ortconv.runtime.deadline import check_limit
 from ortconv.runtime.session import Session
 
 
@@ -82,6 +89,44 @@ CASES = {
         ),
         {"H": 4, "D": 6},
     ),
+    "carried by a Loop": (
+        graph(
+            "v = Tile(x, r) y = Loop(n, c, v) <body = b (int64 i, bool d, float[3,8] s) => (bool e, float[] t)"
+            " { e = Identity(d) t = Neg(s) }>",
+            "float[N,K] x",
+            n=np.array(2),
+            c=np.array(True),
+            r=ints(1, 2),
+        ),
+        {"N": 3, "K": 4},
+    ),
+    "carried and read by a Scan": (
+        graph(
+            "v = Tile(x, r) w = Tile(u, q) y, z = Scan<num_scan_inputs = 1, scan_input_axes = [1],"
+            " body = b (float[6] s, float[3,8] p) => (float[] t, float[] o) { o = Neg(p) t = Neg(s) }>(v, w)",
+            "float[N] x, float[M,L,K] u",
+            r=ints(2),
+            q=ints(1, 1, 2),
+        ),
+        {"N": 3, "M": 3, "K": 4},
+    ),
+    "a condition": (
+        graph(
+            "y = If(c) <then_branch = a () => (float[] p) { p = Relu(x) }, else_branch = b () => (float[] q) { q = Neg(x) }>",
+            "float[2] x, bool[N] c",
+        ),
+        {"N": 1},
+    ),
+    "behind operators of ONNX Runtime": (
+        graph(
+            "q = com.microsoft.QuantizeLinear(x, s, z) d = com.microsoft.DequantizeLinear(q, s, z) y = Reshape(d, k)",
+            "float[?,2,3] x",
+            s=np.array(0.5, np.float32),
+            z=np.array(3, np.uint8),
+            k=ints(6, 5),
+        ),
+        {"x[0]": 5},
+    ),
     "positions": (
         graph(
             "c = Conv<strides = [4, 4]>(x, w) r = Reshape(c, s) y = Add(r, p)",
@@ -125,13 +170,88 @@ CLIMBS = {
 }
 
 
-@pytest.mark.parametrize("name", CLIMBS)
-def test_sizes_that_nothing_implies_are_found_by_trial(name: str) -> None:
+def first_trial(given: Graph, clock: Clock) -> Trial:
+    session = Session(Model(given), ["numpy"])
+    return next(trials(given, lambda feeds: session.run(None, feeds), (), clock, []))[0]
+
+
+def climbing(name: str) -> Graph:
     head, body = CLIMBS[name].split(" | ")
     scalars = {"zero": np.array(0), "forty": np.array(40), "one": np.array(1)}
-    given = graph(body, head, s=ints(30, 4), **scalars)
-    session = Session(Model(given), ["numpy"])
-    assert next(trials(given, lambda feeds: session.run(None, feeds), (), Clock(Budget()), []))
+    return graph(body, head, s=ints(30, 4), **scalars)
+
+
+@pytest.mark.parametrize("name", CLIMBS)
+def test_sizes_that_nothing_implies_are_found_by_trial(name: str) -> None:
+    assert first_trial(climbing(name), Clock(Budget(seconds=200)))
+
+
+def test_every_case_of_the_conditions_comes_before_long_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With d false, there are too few elements for the second Reshape, whatever the target of the first one is."""
+    runs = 0
+
+    def counted(*arguments: Any) -> Reached:
+        nonlocal runs
+        runs += 1
+        return reach(*arguments)
+
+    reach = trials_module._reach
+    monkeypatch.setattr(trials_module, "_reach", counted)
+    case = graph(
+        "v = If(d) <then_branch = a () => (float[] p) { p = Identity(x) }, else_branch = b () => (float[] q)"
+        " { q = Gather(x, i) }> r = Reshape(v, t) y = Reshape(r, s)",
+        "float[8,8] x, bool d, int64[4] t",
+        i=ints(1),
+        s=ints(2, 2, 1, 16),
+    )
+    assert first_trial(case, Clock(Budget(seconds=200))).feeds["d"]
+    assert 100 < runs < 1000
+
+
+@pytest.mark.parametrize("name", CLIMBS)
+def test_no_sizes_are_tried_when_the_time_for_it_is_over(name: str) -> None:
+    clock = Clock(Budget())
+    clock.by_trial.seconds = 0
+    with pytest.raises(BackendError):
+        first_trial(climbing(name), clock)
+
+
+def test_a_search_that_does_not_end_is_given_up() -> None:
+    def found() -> Iterator[int]:
+        yield 1
+        while True:
+            check_limit()
+
+    time = SearchTime(0.02)
+    assert list(time.spend(found())) == [1]
+    assert list(time.spend(iter([2]))) == []
+
+
+@pytest.mark.parametrize("op", ["Conv(x, w)", "MaxPool<kernel_shape = [5]>(x)"])
+def test_windows_before_a_slice(op: str) -> None:
+    """A size of 1 is tried, too. onnx ends the process on a Slice of a negative size."""
+    case = graph(f"c = {op} y = Slice(c, a, b, d)", "float[N,2,L] x", w=(2, 2, 5), a=ints(-1), b=ints(-9), d=ints(2))
+    session = Session(Model(case), ["numpy"])
+    found = [t.sizes for t, _ in trials(case, lambda feeds: session.run(None, feeds), (), Clock(Budget()), [])]
+    assert found[0] == {"N": 2, "L": 8}
+    assert not is_solved(free_problem(case, {}, {}), {"N": 1, "L": 1})
+
+
+BATCHES = {"3": 3, "1": 2}
+"""Which batch is tried first where a Loop declares one."""
+
+
+@pytest.mark.parametrize("declared", BATCHES)
+def test_a_batch_is_2_only_where_it_would_be_1(declared: str) -> None:
+    body = f"b (int64 i, bool d, float[{declared},8] s) => (bool e, float[] t) {{ e = Identity(d) t = Neg(s) }}"
+    case = graph(
+        f"v = Tile(x, r) y = Loop(n, c, v) <body = {body}>",
+        "float[N,K] x",
+        n=np.array(2),
+        c=np.array(True),
+        r=ints(1, 2),
+    )
+    assert first_trial(case, Clock(Budget())).sizes["N"] == BATCHES[declared]
 
 
 TARGETS = {
@@ -152,6 +272,25 @@ TARGETS = {
     ),
     "a dimension that the next Reshape keeps": (
         graph("a = Reshape(x, t) y = Reshape(a, u)", "float[2,3,4] x, int64[R] t", u=ints(6, 1, 0, 2)), {"R": 3, "t(2)": 2}
+    ),
+    "a rank that pads have": (
+        graph("a = Reshape(x, t) b = Pad(a, p) y = Neg(b)", "float[2,6] x, int64[R] t", p=ints(0, 0, 1, 0, 1, 0)), {"R": 3}
+    ),
+    "a rank that repeats have": (
+        graph("a = Reshape(x, t) b = Relu(a) y = Tile(b, r)", "float[2,6] x, int64[R] t", r=ints(1, 2, 1, 1)), {"R": 4}
+    ),
+    "a rank that a window has, behind a Slice": (
+        graph("a = Reshape(x, t) b = Slice(a, z, e) y = MaxPool<kernel_shape = [1, 1]>(b)", "float[2,6] x, int64[R] t",
+              z=ints(0), e=ints(9)),
+        {"R": 4},
+    ),
+    "channels and a window behind a Pad": (
+        graph("a = Reshape(x, t) b = Pad(a, p) y = Conv(b, w)", "float[4,1,2,2] x, int64[R] t", w=(2, 8, 2, 2),
+              p=ints(0, 0, 1, 0, 0, 0, 1, 0)),
+        {"R": 4},
+    ),
+    "a dimension beyond those of the source that the next Reshape keeps": (
+        graph("a = Reshape(x, t) y = Reshape(a, u)", "float[2,2] x, int64[R] t", u=ints(1, 2, 0, 2)), {"R": 3, "t(2)": 1}
     ),
     "a shape without content": (
         graph("a = ConstantOfShape(t) b = Relu(a) y = MatMul(b, w)", "int64[R] t", w=(5, 2)), {"R": 2, "t(1)": 5}
@@ -204,6 +343,21 @@ def test_sizes_that_contradict_are_searched(name: str, batch: int) -> None:
     *_, (sizes, _) = sizes_to_try(problem, batch)
     assert {n: sizes[n] for n in expected} == expected
     assert is_solved(problem, sizes)
+
+
+def test_the_search_tries_no_negative_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Sizes] = []
+
+    def noted(problem: Problem, sizes: Sizes) -> Iterator[tuple[DemandKey, Demand]]:
+        tried.append(sizes)
+        return demands_for(problem, sizes)
+
+    monkeypatch.setattr("ortconv.compare.repair.demands_for", noted)
+    monkeypatch.setattr("ortconv.compare.repair.MOST_TRIED", 50)
+    case = graph("r = Reshape(x, t) y = Reshape(z, s)", "float[0,3] x, int64[2] t, float[1,K] z", s=ints(7, 2))
+    *_, (sizes, _) = sizes_to_try(free_problem(case, {}, {}), 2)
+    assert sizes["K"] == 14
+    assert all(found["K"] > 0 and min(found.values()) >= -1 for found in tried)
 
 
 def test_the_search_ends_where_no_sizes_fit() -> None:

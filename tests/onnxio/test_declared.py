@@ -49,6 +49,23 @@ def test_contradictions_are_dropped_with_a_warning(name: str) -> None:
     assert warning.startswith("declared shapes contradict the graph and are not used: '")
 
 
+RANKS = {
+    "Unsqueeze": ("float[4, 3] x, int64[2] k", "float[1, 4, 3] y", 4),
+    "Squeeze": ("float[1, 4, 1, 3] x, int64[1] k", "float[4, 3] y", 3),
+}
+
+
+@pytest.mark.parametrize("op", RANKS)
+def test_ranks_that_computed_axes_do_not_give_are_dropped(op: str) -> None:
+    reads, returns, rank = RANKS[op]
+    model = loaded(f"g ({reads}) => ({returns}) {{ y = {op}(x, k) }}")
+    assert model.graph.outputs[0].rank is None
+    (warning,) = model.warnings
+    assert warning.endswith(f"but has rank {rank}")
+    right = f"float[{', '.join('1' * rank)}] y"
+    assert loaded(f"g ({reads}) => ({right}) {{ y = {op}(x, k) }}").warnings == []
+
+
 def test_one_contradiction_makes_all_declared_dimensions_doubtful() -> None:
     """What a custom operator makes keeps its declared rank alone."""
     text = "g (float[N, 3] x) => (float[1, 3] y) <float[1, 3] a, float[1, 5] b> {{ a = Relu(x) b = c.Custom(a) y = {0}(b) }}"

@@ -82,6 +82,7 @@ def test_what_stands_behind_them_is_inferred() -> None:
         ('y = Einsum<equation = "a>b">(x)', "malformed"),
         ('y = Einsum<equation = "a.b">(x)', "malformed"),
         ("y, m, d = LayerNormalization<axis = 2147483648>(x, x)", "out of range"),
+        ("y = GatherND<batch_dims = -1>(x, x)", "must be at least 0"),
     ],
 )
 def test_nodes_that_onnx_does_not_survive_are_refused(body: str, message: str) -> None:

@@ -7,6 +7,7 @@ A module in a package has its folder in the folder of that package, as extended/
     # feeds: special                optional: NaN, infinities and zeros of both signs among the numbers
     # run: no                       optional: onnxruntime cannot run it, or not twice the same
     # pass: NAME                    optional: the pass of this name in the module, where it is in no list
+    # platform: amd64               optional: the platform that the result is for
     # release: 1.17                 optional: the oldest release of onnxruntime that must run the result
     # tolerance: 0                  optional: 0 demands the same bits; the default is a few units in the last place
     <ir_version: 8, ...> g (...)    the model in ONNX's text syntax
@@ -70,7 +71,11 @@ class Case:
 
     def context(self, limit: int | None = None) -> Context:
         release = self.header.get("release")
-        return Context(release=None if release is None else release_named(release), limit=limit)
+        return Context(
+            target_platform=self.header.get("platform"),
+            release=None if release is None else release_named(release),
+            limit=limit,
+        )
 
     def update(self, result: str) -> None:
         before = self.path.read_text("utf-8").split(SEPARATOR)[0]

@@ -109,6 +109,13 @@ FOUND = {
         " v = Conv<group = 2>(x, w) y = Mul(k, v) }",
         {"x": np.ones((0, 2, 4, 4), np.float32)},
     ),
+    "a size that no elements leave, behind an If": (
+        "g (float[1,0,2] x, bool c) => (float y) <int64 two = {2}, int64[1] zero = {0}> {"
+        " a = If(c) <then_branch = t () => (float p) { p = Neg(x) }, else_branch = e () => (float q) { s = Shape(x) r = Shape(s)"
+        " o = ConstantOfShape<value = int64[1] {1}>(r) q = Tile(x, o) }>"
+        " d = Shape(a) i = Gather(d, two) u = Unsqueeze(i, zero) k = Concat<axis = 0>(u, zero) y = Reshape(a, k) }",
+        {"x": np.ones((1, 0, 2), np.float32), "c": np.array(False)},
+    ),
 }
 
 

@@ -169,7 +169,14 @@ def test_shared_tables_count_once_per_reference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "error"), [("7", UnsupportedError), ("", UnsupportedError), ("five", UnsupportedError), ("4", None)]
+    ("version", "error"),
+    [
+        ("7", UnsupportedError),
+        ("", UnsupportedError),
+        ("five", UnsupportedError),
+        ("9" * 5000, UnsupportedError),
+        ("4", None),
+    ],
 )
 def test_versions(version: str, error: type[ModelError] | None) -> None:
     from ortconv.ortformat.emit import Emitter

@@ -42,7 +42,11 @@ CASES = {
         b = If(c) <then_branch = t () => (float16[2,3] p) { p = Sqrt(a) }, else_branch = e () => (float16[2,3] q) { q = Neg(x) }>
         y = Sqrt(b) }""",
     "function": "g (float16[2,3] x) => (float16[2,3] y) { a = HardSwish(x) y = Abs(a) }",
+    "function with an attribute beyond float16": "g (float16[2,3] x) => (float16[2,3] y) { a = Swish<alpha = 1e38>(x) y = Abs(a) }",
 }  # fmt: skip
+
+OPSETS = {"function with an attribute beyond float16": 24}
+"""The operator sets of cases; 17 for the others."""
 
 
 def session(content: bytes) -> onnxruntime.InferenceSession:
@@ -54,7 +58,7 @@ def session(content: bytes) -> onnxruntime.InferenceSession:
 
 
 def source(case: str) -> onnx.ModelProto:
-    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>\n{CASES[case]}')
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {OPSETS.get(case, 17)}]>\n{CASES[case]}')
 
 
 def feeds(proto: onnx.ModelProto) -> dict[str, np.ndarray]:

@@ -258,7 +258,7 @@ def space_to_depth(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
 @kernel("CenterCropPad")
 def center_crop_pad(x: Array, shape: Array, *, axes: Sequence[int] | None = None) -> Array:
     wanted = list(x.shape)
-    for axis, size in zip(range(x.ndim) if axes is None else axes, integers(shape)):
+    for axis, size in zip(range(x.ndim) if axes is None else axes, integers(shape), strict=True):
         wanted[axis] = size
     common = [min(sizes) for sizes in zip(x.shape, wanted)]
     source, target = (_centered(sizes, common) for sizes in (x.shape, wanted))

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
 from typing import Any
 
-from ortconv.choices import feature_level
+from ortconv.choices import feature_level_of, natural
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.nnapi import manager, timing, vlog
 from ortconv.nnapi.codes import FeatureLevel
@@ -72,14 +72,15 @@ def end() -> None:
 
 
 def _number(key: str, text: str, allowed: range) -> int:
-    if not text.isdecimal() or int(text) not in allowed:
-        raise UsageError(f"{SETTINGS}{key} is '{text}', not a number from {allowed[0]} to {allowed[-1]}")
-    return int(text)
+    number = natural(text)
+    if number is None or number not in allowed:
+        raise UsageError(f"{SETTINGS}{key} is '{text[:40]}', not a number from {allowed[0]} to {allowed[-1]}")
+    return number
 
 
 def _level(key: str, text: str) -> FeatureLevel:
     try:
-        return FeatureLevel(feature_level(int(text) if text.isdecimal() else text))
+        return FeatureLevel(feature_level_of(text))
     except UsageError as error:
         raise UsageError(f"{SETTINGS}{key}: {error.message}", hint=error.hint) from None
 

@@ -234,3 +234,9 @@ def test_what_concat_joins_has_one_shape_beside_the_axis(shape):
     pixels = np.ascontiguousarray(X.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
     with pytest.raises(ValueError, match=r"must match exactly|same number of dimensions"):
         accelerated("Concat", [pixels], {"axis": 0})(pixels, zeros(*shape))
+
+
+@pytest.mark.parametrize("shape", [i64(1), np.array(1), i64(1, 2, 3, 4, 5)])
+def test_center_crop_pad_takes_a_size_for_each_axis(shape):
+    with pytest.raises(ValueError, match="argument 2"):
+        run_kernel("CenterCropPad", [X, shape])

@@ -7,6 +7,7 @@ Only a Cast to a narrower type rounds, as it does by its definition: other float
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ortconv.ir.graph import Graph, Graphs, Node, Value
 from ortconv.ir.schema import schema_of
 from ortconv.ir.tensor import Array, dense
 from ortconv.ir.types import DType, TensorType
+from ortconv.optimizer.symbols import PLUS, TIMES
 
 from .real import lifted
 
@@ -29,11 +31,44 @@ class NotGenericError(Exception):
     """A kernel has rounded to some type of floats."""
 
 
+class WrongShapeError(Exception):
+    """A value has another shape than its type says."""
+
+
 def outputs(graph: Graph, feeds: Mapping[str, Array]) -> list[Any]:
     """The outputs of a main graph. Inputs without a feed have their default."""
     values: Values = {v: exact(feeds[v.name]) for v in graph.inputs if v.name in feeds}
     with np.errstate(all="ignore"):
-        return _run(graph, values)
+        results = _run(graph, values)
+    check_shapes(values)
+    return results
+
+
+def check_shapes(values: Mapping[Value, Any]) -> None:
+    """WrongShapeError where a value does not have the shape of its type, or a symbol would be two numbers at once."""
+    sizes: dict[str, int] = {}
+    for value, held in values.items():
+        shape = (
+            value.shape if isinstance(value.type, TensorType) and isinstance(held, np.ndarray | np.generic) else None
+        )
+        if shape is None:
+            continue
+        fits = len(shape) == held.ndim and all(
+            _size(dim, size, sizes) == size for dim, size in zip(shape, held.shape) if dim is not None
+        )
+        if not fits:
+            raise WrongShapeError(f"'{value.name}' is declared as {value.type}, and has the shape {held.shape}")
+
+
+def _size(dim: int | str, size: int, sizes: dict[str, int]) -> int:
+    """What a dimension is: a number, or a symbol, which is its first size from then on; or made of such symbols."""
+    if isinstance(dim, int):
+        return dim
+    for separator, combine in ((PLUS, sum), (TIMES, prod)):
+        parts = dim.split(separator)
+        if len(parts) > 1 and all(p.isdecimal() or p in sizes for p in parts):
+            return combine(int(p) if p.isdecimal() else sizes[p] for p in parts)
+    return sizes.setdefault(dim, size)
 
 
 def exact(array: Any) -> Any:

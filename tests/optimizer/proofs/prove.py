@@ -16,6 +16,7 @@ from ortconv.ir.model import Model
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.levels import run_passes
+from ortconv.optimizer.propagation import PASSES as PROPAGATION
 
 from .evaluate import outputs
 from .real import DIGITS, Real
@@ -65,10 +66,15 @@ def after(case: Case, limit: int) -> tuple[Model, Context]:
 def prove(case: Case, alter: Callable[[Graph], None] = lambda graph: None) -> list[Step]:
     """Every rewrite of a case, held against the graph before it. AssertionError where no point can be evaluated.
 
+    The shapes that propagation finds in each graph are held against those of the values.
+
     `alter` changes the graph that the last rewrite makes, to see whether that is noticed.
     """
     source = case.proto()
     found = list(states(case))
+    for _, graph in found:
+        for _ in run_passes(graph, PROPAGATION, Context()):
+            pass
     alter(found[-1][1])
     results = list(_evaluations(source, [graph for _, graph in found]))
     assert results, f"{case.id}: no point can be evaluated"
