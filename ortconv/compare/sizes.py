@@ -18,7 +18,7 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import TensorType
 from ortconv.onnxio.infer import LARGEST_SHAPE_DATA, infer_model
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
-from ortconv.onnxio.shield import without_slices_below_zero
+from ortconv.onnxio.shield import SliceBelowZeroError
 from ortconv.onnxlib import IR_VERSION, AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto
 from ortconv.runtime.deadline import check_limit
 from ortconv.watch import risky
@@ -291,10 +291,18 @@ def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numb
     message.graph.output.extend(value_info(v) for v in graph.outputs if v.producer is None)
     found: dict[Value, Numbers] = {**_constants(graph), **fed}
     with suppress(GraphError, BackendError), risky(f"onnx inferring shapes for {dict(sizes)}"):
-        _read(without_slices_below_zero(message, infer_model).graph, graph, found)
+        _read(_inferred(message), graph, found)
     if problem.observe is not None:
         found.update(problem.observe(dict(sizes), found))
     return found
+
+
+def _inferred(message: ModelProto) -> GraphProto:
+    """The inferred types; those before its Slices only if a Slice reads a value with a negative size."""
+    try:
+        return infer_model(message).graph
+    except SliceBelowZeroError as error:
+        return error.inferred
 
 
 def _as_cast(node: Node) -> NodeProto | None:

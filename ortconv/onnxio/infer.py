@@ -20,8 +20,8 @@ from ortconv.onnxio.shield import (
     hide,
     hide_slices,
     may_need_hiding,
-    may_split_below_zero,
-    refuse_below_zero,
+    may_slice_below_zero,
+    refuse_slices_below_zero,
     reveal,
 )
 from ortconv.onnxlib import IR_VERSION, GraphProto, InferenceError, ModelProto, infer_shapes
@@ -46,11 +46,10 @@ def infer_model(
     finds nodes that break the rules of their operators.
     """
     message, restore = _guarded(proto)
-    _refuse_splits(message)
-    allowance = MEMORY_BASE + MEMORY_FACTOR * len(message)
+    _refuse_slices_below_zero(message)
     for follow_values in (True, False):
         try:
-            with memory_limit(allowance):
+            with memory_limit(_allowance(message)):
                 inferred = ModelProto.FromString(_inferred(message, follow_values, strict, on_errors))
         except OrtconvError:
             raise
@@ -88,13 +87,13 @@ def _guarded(proto: ModelProto) -> tuple[bytes, Callable[[GraphProto], None]]:
     return message, restore
 
 
-def _refuse_splits(message: bytes) -> None:
-    """Raise GraphError for a Split whose result would make onnx abort the process in a later Slice."""
-    trial = ModelProto.FromString(message) if may_split_below_zero(message) else None
+def _refuse_slices_below_zero(message: bytes) -> None:
+    """Raise SliceBelowZeroError if onnx would abort the process in a Slice."""
+    trial = ModelProto.FromString(message) if may_slice_below_zero(message) else None
     if trial is not None and hide_slices(trial.graph):
-        with suppress(InferenceError):
-            trial = ModelProto.FromString(infer_shapes(trial.SerializeToString(), data_prop=False))
-        refuse_below_zero(trial.graph)
+        with suppress(InferenceError), memory_limit(_allowance(message)):
+            trial = ModelProto.FromString(infer_shapes(trial.SerializeToString(), data_prop=True))
+        refuse_slices_below_zero(trial.graph)
 
 
 def _inferred(message: bytes, follow_values: bool, strict: bool, on_errors: Callable[[bytes], None] | None) -> bytes:
@@ -108,6 +107,10 @@ def _inferred(message: bytes, follow_values: bool, strict: bool, on_errors: Call
 
 def _out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or "bad_alloc" in str(error)
+
+
+def _allowance(message: bytes) -> int:
+    return MEMORY_BASE + MEMORY_FACTOR * len(message)
 
 
 MEMORY_BASE = 256 << 20

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from ortconv.errors import GraphError
 from ortconv.onnxio.imports import walk
-from ortconv.onnxlib import AttributeProto, GraphProto, ModelProto, NodeProto
+from ortconv.onnxlib import AttributeProto, GraphProto, NodeProto
 
 HIDDEN = frozenset(
     {
@@ -58,61 +58,53 @@ def reveal(graph: GraphProto) -> None:
             node.op_type = node.op_type[1:]
 
 
-def may_split_below_zero(message: bytes) -> bool:
-    """False if a serialized model certainly has no Slice after a Split whose last part may get a negative size."""
-    return b"num_outputs" in message and b"Slice" in message
+_SHORTENING = re.compile("Conv|Pool|Pad|Split")
+"""Operators whose results onnx gives a negative size if a window is longer than the image, a pad is negative, or the last part of
+a Split is short.
+"""
+
+
+def may_slice_below_zero(message: bytes) -> bool:
+    """False if a serialized model certainly has no Slice of a value with a negative size."""
+    return b"Slice" in message and any(op in message for op in (b"Conv", b"Pool", b"Pad", b"num_outputs"))
 
 
 def hide_slices(graph: GraphProto) -> bool:
-    """Rename the Slice nodes in all subgraphs, too. Return False and rename none if no Split has three or more parts."""
-    if not any(_parts(node) > 2 for node in walk(graph)):
+    """Rename the Slice nodes in all subgraphs, too. Return False and rename none if no operator makes negative sizes."""
+    if not any(_SHORTENING.search(node.op_type) for node in walk(graph)):
         return False
-    _hide_all_slices(graph)
-    return True
-
-
-def _hide_all_slices(graph: GraphProto) -> None:
     for node in walk(graph):
         if node.op_type == "Slice":
             node.op_type = MARK + node.op_type
+    return True
 
 
-_SHORTENING = re.compile("Conv|Pool|^Pad$|^MaxUnpool$")
-"""Operators whose results onnx gives a negative size where a window is longer than the image, or a pad is negative."""
-
-
-def without_slices_below_zero(proto: ModelProto, infer: Callable[[ModelProto], ModelProto]) -> ModelProto:
-    """Infer a model, but no Slice if a value before it gets a negative size, on which onnx ends the process."""
-    ops = {node.op_type for node in walk(proto.graph)}
-    if "Slice" not in ops or not any(map(_SHORTENING.search, ops)):
-        return infer(proto)
-    hidden = ModelProto.FromString(proto.SerializeToString())
-    _hide_all_slices(hidden.graph)
-    inferred = infer(hidden)
-    if not _below_zero(inferred.graph):
-        return infer(proto)
-    reveal(inferred.graph)
-    return inferred
-
-
-def _below_zero(inferred: GraphProto) -> set[str]:
-    """The names of the values with a negative size, in subgraphs too."""
+def refuse_slices_below_zero(inferred: GraphProto) -> None:
+    """Raise SliceBelowZeroError, with the shapes, if a hidden Slice reads a value with a negative size. onnx and onnxruntime end
+    the process there.
+    """
     graphs = [inferred, *(a.g for node in walk(inferred) for a in node.attribute if a.HasField("g"))]
     values = [v for graph in graphs for v in (*graph.value_info, *graph.output)]
-    return {v.name for v in values if any(d.dim_value < 0 for d in v.type.tensor_type.shape.dim)}
-
-
-def refuse_below_zero(inferred: GraphProto) -> None:
-    """Raise GraphError for a Split whose last part has a negative size if a hidden Slice reads it:
-    onnx fails an assertion there.
-    """
-    below = _below_zero(inferred)
+    below = {v.name for v in values if any(d.dim_value < 0 for d in v.type.tensor_type.shape.dim)}
     if not any(node.op_type == MARK + "Slice" and not below.isdisjoint(node.input) for node in walk(inferred)):
         return
-    for node in walk(inferred):
-        if _parts(node) > 2 and not below.isdisjoint(node.output):
-            fault = f"the dimension is too small for {_parts(node)} parts: the size of the last one is below 0"
-            raise GraphError(fault, node=f"Split '{node.name or next(iter(node.output), '?')}'")
+    reveal(inferred)
+    node = next(node for node in walk(inferred) if not below.isdisjoint(node.output))
+    raise SliceBelowZeroError(_too_small(node), inferred, node=f"{node.op_type} '{node.name or node.output[0]}'")
+
+
+class SliceBelowZeroError(GraphError):
+    """A Slice reads a value with a negative size. `inferred` has the types of all values that do not depend on a Slice."""
+
+    def __init__(self, message: str, inferred: GraphProto, *, node: str) -> None:
+        super().__init__(message, node=node)
+        self.inferred = inferred
+
+
+def _too_small(node: NodeProto) -> str:
+    if _parts(node) > 2:
+        return f"the dimension is too small for {_parts(node)} parts: the size of the last one is below 0"
+    return "an input is too small: a size of the output is below 0"
 
 
 def _parts(node: NodeProto) -> int:

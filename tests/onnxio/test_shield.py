@@ -118,3 +118,23 @@ def test_a_slice_of_what_a_split_leaves(rows: int, inner: bool) -> None:
             from_proto(proto)
     else:
         assert from_proto(proto).graph.outputs[0].shape == (rows - 2, 2)
+
+
+@pytest.mark.parametrize("length", [3, 4, 5, 6])
+@pytest.mark.parametrize(
+    ("nodes", "least"),
+    [
+        ("c = Conv(x, w)", 4), ("b = Conv(x, w) c = Relu(b)", 4), ("c = MaxPool<kernel_shape = [6]>(x)", 5),
+        ("c = Pad(x, pads)", 5),
+    ],
+)  # fmt: skip
+def test_a_slice_after_a_window_that_is_too_long(nodes: str, least: int, length: int) -> None:
+    text = f"""<ir_version: 9, opset_import: ["" : 17]> g (float[1,2,{length}] x, float[2,2,5] w) => (float y)
+        <int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] axis = {{2}}, int64[6] pads = {{0, 0, -5, 0, 0, 0}}>
+        {{ {nodes} y = Slice(c, zero, one, axis) }}"""
+    proto = parser.parse_model(text)
+    if length < least:
+        with pytest.raises(GraphError, match="an input is too small: a size of the output is below 0"):
+            from_proto(proto)
+    else:
+        assert len(from_proto(proto).graph)
