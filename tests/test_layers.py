@@ -16,9 +16,10 @@ PACKAGE = ROOT / "ortconv"
 
 LAYERS: list[set[str]] = [
     {"errors"},
-    {"choices"},
+    {"choices", "records"},
     {"files", "onnxlib", "process"},
     {"watch"},
+    {"supervisor"},
     {"ir"},
     {"runtime"},
     {"onnxio", "ortformat", "optimizer", "partition", "executor"},

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +17,7 @@ import click
 
 from ortconv import __version__
 from ortconv.errors import InternalError, OrtconvError, UnsupportedError, UsageError, how_to_report, nearest
+from ortconv.records import dataclass
 
 VERBS = {
     "convert": ("ortconv.cli.convert", "Convert .onnx models to optimized, NNAPI-aware .ort files."),

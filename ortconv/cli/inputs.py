@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ortconv.errors import FormatError, UsageError
+from ortconv.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,7 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, SequenceType, TensorType
+from ortconv.records import dataclass
 from ortconv.runtime.session import Session
 
 Feeds = dict[str, Any]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -15,6 +14,7 @@ from ortconv.compare.measure import Measure, measure
 from ortconv.compare.tolerance import Allowance
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Array
+from ortconv.records import dataclass
 from ortconv.runtime.backend import claims, get_backend, reference_of, with_fallbacks
 from ortconv.runtime.placement import last_uses, observed, pieces, place, reads, split
 from ortconv.runtime.session import check_feeds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from ortconv.compare.tolerance import QUANTIZED_LIMIT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
+from ortconv.records import dataclass
 
 CHUNK = 1 << 20
 """Number of elements that are converted to a wider type at once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ from ortconv.ir.model import Model
 from ortconv.ir.schema import draws
 from ortconv.ir.tensor import Array
 from ortconv.models import load
+from ortconv.records import dataclass
 from ortconv.runtime.deadline import within
 from ortconv.runtime.session import Session
 

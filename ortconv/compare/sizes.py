@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ortconv.ir.types import TensorType
 from ortconv.onnxio.infer import LARGEST_SHAPE_DATA, infer_model
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
 from ortconv.onnxlib import IR_VERSION, GraphProto, ModelProto, NodeProto, TypeProto
+from ortconv.records import dataclass
 
 Sizes = dict[str, int]
 """The sizes of free dimensions by their names."""

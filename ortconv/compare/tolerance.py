@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from ortconv.ir.graph import Graph, Node
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
+from ortconv.records import dataclass
 
 QUANTIZED_LIMIT = 0.05
 """The limit for graphs with activations rounded to 8 bits: sums in another order change values by whole quantization steps."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice, product, zip_longest
 from typing import Any
@@ -20,6 +20,7 @@ from ortconv.errors import BackendError, OrtconvError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Tensor
 from ortconv.process import memory_limit
+from ortconv.records import dataclass
 from ortconv.runtime.deadline import TimeLimitError, within
 
 Run = Callable[[Feeds], list[Any]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 
 from ortconv.compare.consumer import message_of, open_file, runtime_name
@@ -12,6 +11,7 @@ from ortconv.compare.shrink import shrink
 from ortconv.errors import BackendError, UnsupportedError
 from ortconv.ir.model import Model
 from ortconv.models import load
+from ortconv.records import dataclass
 from ortconv.runtime.deadline import TimeLimitError, within
 from ortconv.runtime.session import Session
 

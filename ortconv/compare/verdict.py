@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
+from ortconv.records import dataclass
 
 QUANTIZED_RMS = 0.01
 """Limit on the RMS error of quantized sums, relative to the average magnitude."""

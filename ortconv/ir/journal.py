@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from ortconv.records import dataclass
 
 if TYPE_CHECKING:
     from ortconv.ir.graph import Graph, Node, Value

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from ortconv.ir.graph import Graph, Node
+from ortconv.records import dataclass
 
 
 class Arity(NamedTuple):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from typing import Any
 
 import numpy as np
+
+from ortconv.records import dataclass
 
 Dim = int | str | None
 """A dimension: a number, a symbol, or unknown."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from importlib import import_module
 from typing import Any, Union
 
@@ -31,6 +31,7 @@ from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import TensorType, ValueType
 from ortconv.optimizer.looks import Looks, Operator
 from ortconv.optimizer.pattern import Kind, Match, P, kinds, matches, may_fit
+from ortconv.records import dataclass
 
 
 class New:

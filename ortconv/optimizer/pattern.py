@@ -10,11 +10,11 @@ returned by the graph, unless `shared=True`. An ellipsis as last input accepts a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any, Union
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

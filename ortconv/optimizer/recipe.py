@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby
 
 from ortconv import __version__
@@ -29,11 +29,12 @@ from ortconv.errors import UsageError
 from ortconv.files import byte_count
 from ortconv.optimizer.engine import FOLD_LIMIT, FunctionPass, Rule, RulePass
 from ortconv.optimizer.levels import STAGES, AnyPass, inexact, opt_in_passes
+from ortconv.records import dataclass
 
 BASIC = ("basic", "offload")
 """The stages of the basic level."""
 
-COMMENT = re.compile(r"(?:^|\s)#")
+COMMENT = r"(?:^|\s)#"
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +220,7 @@ def parse(text: str) -> Recipe:
 def _lines(text: str) -> Iterator[tuple[int, int, str, bool]]:
     """(line number, depth, content, True if it ends in a colon) of each line that is not empty."""
     for number, line in enumerate(text.splitlines(), 1):
-        content = COMMENT.split(line)[0].rstrip()
+        content = re.split(COMMENT, line)[0].rstrip()
         if content:
             indent = len(content) - len(content.lstrip(" "))
             if "\t" in content or indent not in (0, 2, 4):

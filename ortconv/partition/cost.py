@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from ortconv.ir.graph import Node, Value
@@ -12,6 +12,7 @@ from ortconv.ir.operators import Trait, traits
 from ortconv.ir.types import DType
 from ortconv.partition.partitioner import Partition, Partitioning
 from ortconv.partition.profile import DeviceProfile, Speed
+from ortconv.records import dataclass
 
 ASSUMPTIONS = (
     "a node takes the longer of its multiply-adds and its bytes at the speeds of the profile",

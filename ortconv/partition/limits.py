@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph
@@ -12,6 +12,7 @@ from ortconv.partition.partitioner import Partition, Partitioning, Verdict, assi
 from ortconv.partition.policy import Target
 from ortconv.partition.profile import DeviceProfile
 from ortconv.partition.reasons import Objection
+from ortconv.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

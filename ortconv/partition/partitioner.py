@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from hashlib import blake2b
 from importlib import import_module
@@ -20,6 +20,7 @@ from ortconv.partition.policy import MIN_OPSET, Provider, Target, gate
 from ortconv.partition.reasons import Objection
 from ortconv.partition.regions import group_by_wave, region_inputs, region_outputs
 from ortconv.partition.units import MS_DOMAIN, single_units, units
+from ortconv.records import dataclass
 
 NEWEST = 1 << 16
 """A number above every opset version."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ortconv.choices import (
@@ -16,6 +15,7 @@ from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph
 from ortconv.ir.types import DType
 from ortconv.partition.reasons import Objection, Objections
+from ortconv.records import dataclass
 
 
 class Provider(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from ortconv.choices import feature_level
 from ortconv.errors import UsageError
 from ortconv.files import read_toml
 from ortconv.partition.policy import Target
+from ortconv.records import dataclass
 
 LARGEST = 1e30
 """Upper bound of a speed or a time."""

@@ -7,7 +7,6 @@ are all assigned to the target, or none of them is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from ortconv.ir.schema import since_version
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit, UnitOperand
 from ortconv.partition.regions import enclosing
+from ortconv.records import dataclass
 
 MS_DOMAIN = "com.microsoft"
 

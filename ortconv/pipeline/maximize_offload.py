@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from ortconv.partition.limits import Limits, limit, too_little
 from ortconv.partition.partitioner import Grouping, Verdict
 from ortconv.partition.policy import gate
 from ortconv.partition.regions import region_inputs, region_outputs
+from ortconv.records import dataclass
 
 FIXED = frozenset({"static-shape", "stop-op", "assigned"})
 """Rules of objections that no rewrite of a node can remove."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import FOLD_LIMIT
 from ortconv.ortformat.releases import check_target
 from ortconv.pipeline.settings import FeedSets, check_names, check_values
+from ortconv.records import dataclass
 from ortconv.report.gates import parse_gates
 
 if TYPE_CHECKING:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import TYPE_CHECKING, Any
 
 from ortconv.ir.model import Model
 from ortconv.ir.tensor import Tensor
 from ortconv.optimizer.engine import Context, Rewrite
+from ortconv.records import dataclass
 from ortconv.report.gates import release_number
 from ortconv.watch import note_stage
 

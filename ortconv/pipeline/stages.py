@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import Context, Rewrite, rule_counts
 from ortconv.optimizer.levels import AnyPass, inexact, run_passes
 from ortconv.ortformat.releases import target_release
+from ortconv.records import dataclass
 
 if TYPE_CHECKING:
     from ortconv.partition import Partitioning, Target

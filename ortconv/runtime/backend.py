@@ -7,7 +7,6 @@ entry point group, "ortconv.backends": name = "module:Class". The class is calle
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard, runtime_checkable
@@ -15,6 +14,7 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 from ortconv.errors import BackendError, UsageError, nearest
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.units import NodeUnit
+from ortconv.records import dataclass
 
 GROUP = "ortconv.backends"
 

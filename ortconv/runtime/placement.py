@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from graphlib import TopologicalSorter
 from math import prod
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.units import NodeUnit
+from ortconv.records import dataclass
 from ortconv.runtime.backend import Backend, Claiming, Region, claims
 
 

@@ -6,7 +6,6 @@ import os
 import reprlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +21,7 @@ from ortconv.ir.model import Model
 from ortconv.ir.schema import draws
 from ortconv.ir.types import DType, TensorType
 from ortconv.models import ModelSource, load
+from ortconv.records import dataclass
 from ortconv.runtime.backend import (
     Backend,
     Closeable,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ortconv.ir.operators import Trait, named
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, Shape
 from ortconv.optimizer.conditions import axes_of, ints, same_dim
+from ortconv.records import dataclass
 
 Perm = tuple[int, ...]
 

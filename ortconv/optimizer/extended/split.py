@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -14,6 +13,7 @@ from ortconv.optimizer.conditions import axes_of, ints, scalar
 from ortconv.optimizer.engine import Context, FunctionPass, New, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import elements
+from ortconv.records import dataclass
 
 SPLIT_BY_INPUT = 13
 """The opset from which on Split and Squeeze have sizes and axes as inputs."""

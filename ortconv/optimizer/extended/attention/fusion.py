@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ortconv.ir.graph import Graph, Node, Value
@@ -44,6 +43,7 @@ from ortconv.optimizer.extended.attention.projection import (
     projection_of,
 )
 from ortconv.optimizer.shapes import refined, target
+from ortconv.records import dataclass
 
 LONG, LONG_OF_SMALL_HEADS, SMALL_HEAD = 384, 256, 32
 

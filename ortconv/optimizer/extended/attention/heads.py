@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.conditions import ints, scalar
 from ortconv.optimizer.shapes import Element, dim_of, refined, target
 from ortconv.optimizer.symbols import plus, times
+from ortconv.records import dataclass
 
 MICROSOFT = "com.microsoft"
 SPLIT = (0, 2, 1, 3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ortconv.optimizer.extended.attention.mask import Masks, Padding, whole_type
 from ortconv.optimizer.extended.attention.past import Past
 from ortconv.optimizer.extended.attention.projection import Projection
 from ortconv.optimizer.shapes import DimOf, Element, dim_of, refined, target
+from ortconv.records import dataclass
 
 MERGE = (0, 2, 1, 3)
 

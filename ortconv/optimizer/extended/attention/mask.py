@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from ortconv.optimizer.extended.attention.heads import Heads, alone, length, row
 from ortconv.optimizer.extended.attention.past import ROWS, joined
 from ortconv.optimizer.shapes import Element, dim_of, elements
 from ortconv.optimizer.symbols import PLUS, broadcast_dims, stretches_to, times
+from ortconv.records import dataclass
 
 LARGEST_BLEND = -1e30
 """At or below this value, adding any usual score has no effect."""

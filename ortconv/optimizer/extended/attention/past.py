@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.types import DType
 from ortconv.optimizer.extended.attention.heads import Heads, length, split_heads
 from ortconv.optimizer.shapes import dim_of
+from ortconv.records import dataclass
 
 ROWS = 2
 """The axis of heads (batch, count, rows, size) along which steps are concatenated."""

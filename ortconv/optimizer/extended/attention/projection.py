@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.extended.attention.heads import Heads, alone
 from ortconv.optimizer.shapes import target
+from ortconv.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
+from ortconv.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

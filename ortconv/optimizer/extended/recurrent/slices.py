@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.optimizer.conditions import axes_of, equal_shapes, ints
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.extended.split import slice_part
 from ortconv.optimizer.pattern import Match, P
+from ortconv.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
