@@ -207,7 +207,11 @@ def clear_away(folder: Path) -> None:
         return
     with suppress(OSError):
         for entry in os.scandir(folder):
-            if re.fullmatch(_DRAFT, entry.name) and entry.is_file(follow_symlinks=False):
+            if (
+                entry.name.startswith(".ortconv-")
+                and re.fullmatch(_DRAFT, entry.name)
+                and entry.is_file(follow_symlinks=False)
+            ):
                 with suppress(OSError):
                     _remove_if_dead(entry.path)
 

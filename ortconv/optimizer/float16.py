@@ -6,7 +6,6 @@ Inputs and outputs of the model, and of subgraphs, keep their types.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from ortconv.ir.schema import Formal, draws, schema_of
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, TensorType, ValueType
 from ortconv.optimizer.cut import minimum_cut
+from ortconv.records import dataclass
 
 LARGEST = 65504.0
 """The largest finite float16."""

@@ -149,7 +149,8 @@ def _convert(
         with result.timed("config"):
             require(required, model, options, expected)
         result.required = required.text([str(output)])
-        check_gates(parse_gates(options.fail_on, "convert"), result.metrics(), result.source_metrics())
+        if options.fail_on:
+            check_gates(parse_gates(options.fail_on, "convert"), result.metrics(), result.source_metrics())
         result.files.append(str(output))
         if options.save_optimized_onnx_model:
             result.files.append(str(_save_onnx(model, output)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.conditions import axes_of, equal_shapes, same_dim
 from ortconv.optimizer.engine import Context, FunctionPass, New, import_operators
 from ortconv.optimizer.extended.split import slice_part
+from ortconv.records import dataclass
 
 MICROSOFT = "com.microsoft"
 SLICE_BY_INPUTS = 10

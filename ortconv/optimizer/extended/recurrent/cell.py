@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
@@ -13,6 +11,7 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import wide
 from ortconv.optimizer.extended.recurrent.slices import part_of
 from ortconv.optimizer.pattern import Match, P, matches
+from ortconv.records import dataclass
 
 LARGEST = 16
 """Maximum number of nodes in a sum. The input of a gate has fewer."""

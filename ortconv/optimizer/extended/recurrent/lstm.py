@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from ortconv.optimizer.engine import Context, FunctionPass
 from ortconv.optimizer.extended.recurrent.cell import LstmCell, cell_of
 from ortconv.optimizer.extended.recurrent.maker import Maker
 from ortconv.optimizer.extended.recurrent.slices import slice_of
+from ortconv.records import dataclass
 
 AXES_BY_INPUT = 13
 """The opset from which on Squeeze, Unsqueeze and ReduceSum have axes as an input."""
