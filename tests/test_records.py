@@ -69,7 +69,7 @@ ATTEMPTS: dict[str, Callable[[Any], Any]] = {
     "no_sharing": lambda m: m.Point(1).tags is m.Point(1).tags,
     "equal": lambda m: [m.Point(1) == m.Point(1, note="n"), m.Point(1) == m.Point(2), m.Point(1) == m.Place(1)],
     "other": lambda m: [m.Point(1) == 1, m.One(()) == m.One(()), m.One(()) != m.One((1,))],
-    "hash": lambda m: hash(m.One((1, 2))) == hash(m.One((1, 2))),
+    "hash": lambda m: len({hash(one) for one in [m.One((1, 2)), m.One((1, 2))]}),
     "hash_of_list": lambda m: isinstance(hash(m.Point(1)), int),
     "set": lambda m: setattr(m.One(()), "only", (1,)),
     "set_unknown": lambda m: setattr(m.One(()), "more", 1),
