@@ -121,9 +121,16 @@ class ModelFile:
     Raises BackendError with onnxruntime's message if it does not load or run the file.
     """
 
-    def __init__(self, file: Path, *, default: bool, custom_op_library: Path | None = None) -> None:
+    def __init__(
+        self,
+        file: Path,
+        *,
+        default: bool,
+        custom_op_library: Path | None = None,
+        entries: Mapping[str, str] | None = None,
+    ) -> None:
         self._name = _name(str(file), default)
-        self._session = _session(str(file), custom_op_library, default=default)
+        self._session = _session(str(file), custom_op_library, default=default, entries=entries)
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
         """All outputs, in the order of the file."""
@@ -187,10 +194,17 @@ def _run(session: Any, names: Sequence[str] | None, feeds: Mapping[str, Any]) ->
 
 
 def _session(
-    model: str | bytes, library: Path | None, default: bool, threads: int = 1, profile: str | None = None
+    model: str | bytes,
+    library: Path | None,
+    default: bool,
+    threads: int = 1,
+    profile: str | None = None,
+    entries: Mapping[str, str] | None = None,
 ) -> Any:
     onnxruntime, options = runtime(), session_options(library)
     options.intra_op_num_threads = threads
+    for key, value in (entries or {}).items():
+        options.add_session_config_entry(key, value)
     if not default:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.add_session_config_entry("session.x64quantprecision", "1")

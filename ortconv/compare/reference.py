@@ -8,12 +8,12 @@ from contextlib import suppress
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ortconv.compare.budget import Budget, Clock
-from ortconv.compare.consumer import message_of, open_file, runtime_name
+from ortconv.compare.consumer import Opened, message_of, open_file, runtime_name
 from ortconv.compare.feeds import Feeds
 from ortconv.compare.movement import Direction, Movements, nudge, swinging
 from ortconv.compare.shrink import can_shrink, shrink
@@ -41,9 +41,6 @@ from ortconv.models import load
 from ortconv.records import dataclass
 from ortconv.runtime.deadline import within
 from ortconv.runtime.session import Session
-
-if TYPE_CHECKING:
-    from ortconv.backends.onnxruntime_cpu import ModelFile
 
 HEAVY = 100 << 20
 """Sessions of models with more bytes are not kept, because each holds a copy of the weights."""
@@ -97,8 +94,9 @@ class Reference:
         self._settled: dict[int, Outputs | None] = {}
         self._movements = Movements(self._run_moved)
         self._own: dict[int, Outputs | None] = {}
-        self._own_file: ModelFile | None = None
-        self._is_heavy = model.file_bytes > HEAVY
+        self._opened: Opened | None = None
+        self._own_file: Opened | None = None
+        self.is_heavy = model.file_bytes > HEAVY
         self._shows_own = sum(1 for _ in graph.walk()) <= MANY
         self._pool = ThreadPoolExecutor(1, "onnxruntime")
         asked = "onnxruntime" in settings.engines
@@ -175,20 +173,21 @@ class Reference:
             self.reasons = {"onnxruntime": f"onnxruntime: {declared}"}
             self.notes.append(f"compared on smaller inputs than declared: {declared}")
 
-    def _run_onnxruntime(self, graph: Graph, opening: Future[ModelFile | None]) -> None:
+    def _run_onnxruntime(self, graph: Graph, opening: Future[None]) -> None:
         """Run the source on onnxruntime: during the conversion if the inputs are selected already, else now."""
         if self.is_shrunk or not (self.trials or _is_worth_trying(self.reasons.get("numpy"))):
             return
         if self.trials:
-            self._late = self._pool.submit(self._run_beside, opening)
+            self._late = self._pool.submit(self._run_beside)
             return
-        opened = opening.result()
-        if opened is not None:
+        opening.result()
+        if self._opened is not None:
             with self.clock:
-                self._collect("onnxruntime", graph, opened.run)
+                self._collect("onnxruntime", graph, self._opened.run)
+            self._opened = None
 
-    def _run_beside(self, opening: Future[ModelFile | None]) -> None:
-        opened = opening.result()
+    def _run_beside(self) -> None:
+        opened, self._opened = self._opened, None
         if opened is None:
             return
         found: list[Outputs | None] = []
@@ -201,16 +200,20 @@ class Reference:
                 found.append(None)
         if any(outputs is not None for outputs in found):
             self.outputs["onnxruntime"] = found
+            del opened
             if self._shows_own:
                 self.own_outputs(0)  # here it runs during the conversion
 
-    def _open(self) -> ModelFile | None:
+    def _open(self) -> None:
         """The source opened by onnxruntime; None, with the reason stored, if that fails."""
         try:
-            return open_file(self.source, False, self.settings.custom_op_library)
+            self._opened = self.open_file(self.source, False)
         except BackendError as error:
             self.reasons.setdefault("onnxruntime", f"{runtime_name()} does not load the source: {message_of(error)}")
-            return None
+
+    def open_file(self, file: Path, default: bool) -> Opened:
+        """A file opened in onnxruntime with the session options of an app, or as it is written; without copies of much weight."""
+        return open_file(file, default, self.settings.custom_op_library, light=self.is_heavy)
 
     def own_outputs(self, i: int) -> Outputs | None:
         """onnxruntime's outputs of the source with the session options of an app; None if the run fails."""
@@ -218,9 +221,9 @@ class Reference:
             self._own[i] = None
             with suppress(BackendError), within(self.clock.left / 2):
                 if self._own_file is None:
-                    self._own_file = open_file(self.source, True, self.settings.custom_op_library)
+                    self._own_file = self.open_file(self.source, True)
                 self._own[i] = self._own_file.run(self.trials[i].feeds)
-                if self._is_heavy:
+                if self.is_heavy:
                     self._own_file = None
         return self._own[i]
 
@@ -419,7 +422,7 @@ class Reference:
     def _run_moved(self, direction: Direction, feeds: Feeds) -> Outputs:
         """The source's outputs for moved inputs; on numpy, constants have rounding errors as well."""
         if "numpy" not in self.outputs:
-            run = open_file(self.source, False, self.settings.custom_op_library).run
+            run = self.open_file(self.source, False).run
         else:
             model = self._loaded()
             nudge(model.graph, direction, self.settings.fixed_point)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from ortconv.compare.consumer import message_of, open_file, runtime_name
+from ortconv.compare.consumer import message_of, runtime_name
 from ortconv.compare.reference import Outputs, Reference
 from ortconv.compare.shrink import shrink
 from ortconv.errors import BackendError, UnsupportedError
@@ -123,7 +123,7 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: tuple[str, ..
 
     about_source = expected.reasons.get("onnxruntime")
     try:
-        opened = open_file(converted, True, expected.settings.custom_op_library)
+        opened = expected.open_file(converted, True)
     except ImportError as error:
         return Engine("onnxruntime", skipped=f"onnxruntime cannot be imported: {error}")
     except BackendError as error:
@@ -151,6 +151,7 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: tuple[str, ..
                 f"{runtime_name()} runs the source, but not the result, {trial.what}: {message_of(error, converted)}"
             )
             raise UnsupportedError(message, hint=REFUSED) from error
+    del opened
     found = expected.judge("onnxruntime", results, "", HINT, bool(excused))
     return Engine(
         "onnxruntime", version(), loads=True, max_abs=found.max_abs, scaled=found.scaled, own=expected.own_scaled()
