@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import mmap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -19,8 +18,10 @@ import numpy as np
 
 from ortconv.backends.onnxruntime_cpu import native, runtime
 from ortconv.errors import BackendError
+from ortconv.files import let_go, mapped
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
+from ortconv.process import kept_out
 from ortconv.runtime.deadline import TimeLimitError, seconds_left
 
 API_VERSION = 17
@@ -144,8 +145,9 @@ class Session:
             options = self._options(threads, entries, level)
             try:
                 if direct:
-                    self._pages = _mapped(file)
-                    place, size = self._pages.ctypes.data, self._pages.nbytes
+                    with open(file, "rb") as opened:
+                        self._pages = mapped(opened.fileno())
+                    place, size = np.frombuffer(self._pages, np.uint8).ctypes.data, self._pages.nbytes
                     self._session = self._api.make("CreateSessionFromArray", self._api.env, place, size, options)
                 else:
                     self._session = self._api.make("CreateSession", self._api.env, str(file).encode(), options)
@@ -206,6 +208,10 @@ class Session:
             for k in range(outputs):
                 self._api.release("Value", self._results[k])
                 self._results[k] = None
+
+    def let_go(self) -> None:
+        """Drop the pages of the mapped file from the process's memory."""
+        let_go(self._pages)
 
     def _array(self, value: Any) -> Array:
         """A copy of a tensor."""
@@ -279,14 +285,8 @@ class DirectFile:
         if not takes(feeds):
             raise BackendError("inputs must be arrays of numbers", backend="onnxruntime")
         session = self._session(feeds)
-        with native(f"running {self._file.name}"):
+        with native(f"running {self._file.name}"), kept_out(session.let_go):
             return list(session.outputs())
 
     def _session(self, feeds: Mapping[str, Any]) -> Session:
         return Session(self._file, feeds, threads=1, entries=self._entries, level=None, direct=True)
-
-
-def _mapped(file: Path) -> np.ndarray[Any, Any]:
-    """The bytes of a file, mapped, so that they are read on first access."""
-    with open(file, "rb") as opened:
-        return np.frombuffer(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Timer
@@ -22,7 +22,7 @@ from ortconv.files import is_draft
 from ortconv.ir.graph import Node
 from ortconv.ir.schema import schema_of
 from ortconv.ir.types import DType, TensorType
-from ortconv.process import disable_telemetry
+from ortconv.process import disable_telemetry, kept_out, let_mappings_go, private_mappings
 from ortconv.runtime.backend import Event, Program, Region
 from ortconv.runtime.deadline import TimeLimitError, seconds_left
 from ortconv.watch import risky
@@ -118,23 +118,22 @@ def _kernels() -> dict[tuple[str, str], list[tuple[int, int, dict[str, list[str]
 class ModelFile:
     """A model file opened by onnxruntime, with the session options of an app, or without optimizations.
 
-    Raises BackendError with onnxruntime's message if it does not load or run the file.
+    `entries` are further session entries. Pages of the `external` files leave the process's memory during runs. Raises BackendError
+    with onnxruntime's message if it does not load or run the file.
     """
 
     def __init__(
-        self,
-        file: Path,
-        *,
-        default: bool,
-        custom_op_library: Path | None = None,
-        entries: Mapping[str, str] | None = None,
-    ) -> None:
+        self, file: Path, *, default: bool, custom_op_library: Path | None = None, entries: Mapping[str, str] | None = None,
+        external: Collection[Path] = (),
+    ) -> None:  # fmt: skip
         self._name = _name(str(file), default)
         self._session = _session(str(file), custom_op_library, default=default, entries=entries)
+        self._mappings = private_mappings(external) if external else []
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
         """All outputs, in the order of the file."""
-        with risky(f"onnxruntime running {self._name}"):
+        frugal = kept_out(partial(let_mappings_go, self._mappings)) if self._mappings else nullcontext()
+        with frugal, risky(f"onnxruntime running {self._name}"):
             return _run(self._session, None, feeds)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.compare.budget import Budget, Clock
-from ortconv.compare.consumer import Opened, message_of, open_file, runtime_name
+from ortconv.compare.consumer import Opened, message_of, open_file, run_of, runtime_name
 from ortconv.compare.feeds import Feeds
 from ortconv.compare.movement import Direction, Movements, nudge, swinging
 from ortconv.compare.shrink import can_shrink, shrink
@@ -27,15 +27,15 @@ from ortconv.compare.verdict import (
     apart,
     fits,
     gap,
+    random_outputs,
     stray,
     tolerances,
     widest,
 )
 from ortconv.compare.widen import is_narrow, narrow, wide, widen
 from ortconv.errors import BackendError, MismatchError, OrtconvError
-from ortconv.ir.graph import Graph, Value, captures
+from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
-from ortconv.ir.schema import draws
 from ortconv.ir.tensor import Array
 from ortconv.models import load
 from ortconv.records import dataclass
@@ -79,7 +79,7 @@ class Reference:
         self.names = [v.name for v in graph.outputs]
         self.tolerances = tolerances(graph, settings.error_budget)
         self.limit = max((t.limit for t in self.tolerances), default=0.0)
-        self.random = _random_outputs(graph)
+        self.random = random_outputs(graph)
         self.stacked = {k for k, v in enumerate(graph.outputs) if v.producer is not None and v.producer.is_op("Loop")}
         self.unstable: set[int] = set()
         """Indices of outputs accepted because rounding alone moves the source's own outputs as far."""
@@ -96,7 +96,12 @@ class Reference:
         self._own: dict[int, Outputs | None] = {}
         self._opened: Opened | None = None
         self._own_file: Opened | None = None
-        self.is_heavy = model.file_bytes > HEAVY
+        self._is_heavy = heavy = model.file_bytes > HEAVY
+        external = [source.parent / name for name in model.external]
+        self.open_file = partial(
+            open_file, custom_op_library=settings.custom_op_library, light=heavy, external=external
+        )
+        self.run_of = partial(run_of, light=heavy)
         self._shows_own = sum(1 for _ in graph.walk()) <= MANY
         self._pool = ThreadPoolExecutor(1, "onnxruntime")
         asked = "onnxruntime" in settings.engines
@@ -157,7 +162,7 @@ class Reference:
         except MemoryError:
             self.reasons[self.settings.numpy] = "numpy: constants alone take more memory than there is"
         else:
-            self._collect("numpy", model.graph, lambda feeds: session.run(None, feeds))
+            self._collect("numpy", model.graph, self.run_of(session))
         if self._too_large and can_shrink(model.graph):
             self._run_shrunk()
 
@@ -211,10 +216,6 @@ class Reference:
         except BackendError as error:
             self.reasons.setdefault("onnxruntime", f"{runtime_name()} does not load the source: {message_of(error)}")
 
-    def open_file(self, file: Path, default: bool) -> Opened:
-        """A file opened in onnxruntime with the session options of an app, or as it is written; without copies of much weight."""
-        return open_file(file, default, self.settings.custom_op_library, light=self.is_heavy)
-
     def own_outputs(self, i: int) -> Outputs | None:
         """onnxruntime's outputs of the source with the session options of an app; None if the run fails."""
         if i not in self._own:
@@ -223,7 +224,7 @@ class Reference:
                 if self._own_file is None:
                     self._own_file = self.open_file(self.source, True)
                 self._own[i] = self._own_file.run(self.trials[i].feeds)
-                if self.is_heavy:
+                if self._is_heavy:
                     self._own_file = None
         return self._own[i]
 
@@ -494,14 +495,3 @@ def _has_same_form(want: Any, got: Any) -> bool:
 
 def _has_no_rows(result: Any) -> bool:
     return isinstance(result, np.ndarray) and result.ndim > 0 and result.shape[0] == 0
-
-
-def _random_outputs(graph: Graph) -> set[int]:
-    """Indices of outputs that depend on random numbers."""
-    drawn: set[Value] = set()
-    for node in graph:
-        reads = [*node.inputs, *(captures(node) if node.attrs and node.subgraphs else ())]
-        inner = (n for sub in (node.subgraphs if node.attrs else ()) for n in sub.walk())
-        if any(map(draws, (node, *inner))) or not drawn.isdisjoint(v for v in reads if v is not None):
-            drawn.update(v for v in node.outputs if v is not None)
-    return {k for k, v in enumerate(graph.outputs) if v in drawn}

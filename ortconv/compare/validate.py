@@ -102,11 +102,11 @@ def _on_numpy(expected: Reference, converted: Path, excused: tuple[str, ...], ne
         model = load(converted)
         if expected.is_shrunk:
             shrink(model.graph)
-        session = Session(model, [expected.settings.numpy])
+        run = expected.run_of(Session(model, [expected.settings.numpy]))
         results = []
         for trial in expected.trials:
             with within(expected.clock.left):
-                results.append(session.run(None, trial.feeds))
+                results.append(run(trial.feeds))
     except (BackendError, UnsupportedError) as error:
         return Engine("numpy", skipped=f"numpy does not run the result: {error}")
     except MemoryError:
