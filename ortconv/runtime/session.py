@@ -6,7 +6,6 @@ import os
 import reprlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
@@ -317,6 +316,8 @@ def _named(graph: Graph, name: str) -> list[Value]:
     if any(v.name == name for n in graph.walk() for v in n.outputs if v is not None):
         raise UsageError(f"'{name}' lies inside a subgraph", hint="keep an output of the node that holds the subgraph")
     known = [v.name for n in graph for v in n.outputs if v is not None]
+    from difflib import get_close_matches
+
     near = get_close_matches(name, known, 3)
     raise UsageError(
         f"no node makes a value '{name}', nor has that name", hint=f"did you mean {', '.join(near)}?" if near else None
