@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
-from ortconv import process
-from ortconv.errors import OrtconvError
+if TYPE_CHECKING:
+    from ortconv.errors import OrtconvError
 
 SUPERVISED = ("check", "compare", "convert", "nnapi", "partition", "run")
 """The verbs that pass models to native code. They run in a child process, so that a crash becomes an error."""
 
 
 def main() -> None:
-    process.take_over()
     _open_closed_streams()
     if sys.argv[1:2] and sys.argv[1] in SUPERVISED and hasattr(os, "fork") and not os.environ.get("ORTCONV_DEBUG"):
-        from ortconv.watch import supervised
+        from ortconv.supervisor import supervised
 
-        process.end(supervised(_run, _died))
+        os._exit(supervised(_run, _died))  # It has printed nothing, or the message of a death, which is flushed.
+    from ortconv import process
+
     process.end(_run())
 
 
 def _run() -> int:
+    from ortconv import process
+
+    process.take_over()
     from ortconv import cli
 
     return cli.main(sys.argv[1:])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import re
@@ -20,7 +19,7 @@ LARGEST_TOML = 1 << 16
 LARGEST_FILE = 2 << 30
 """Limits on the bytes of a file that is read as a whole."""
 
-_DRAFT = re.compile(r"\.ortconv-[0-9a-f]{16}(\.\w+)?")
+_DRAFT = r"\.ortconv-[0-9a-f]{16}(\.\w+)?"
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
@@ -63,6 +62,8 @@ def read_text(path: str | Path, largest: int = LARGEST_TEXT, refusal: type[Ortco
 
 def digest(path: str | Path) -> str:
     """The SHA-256 of a regular file's content."""
+    import hashlib
+
     found = hashlib.sha256()
     with opened(path) as file:
         while block := file.read(1 << 20):
@@ -192,7 +193,7 @@ def _give_back(draft: Path, old: os.stat_result) -> None:
 
 def is_draft(path: Path) -> bool:
     """Whether a file is a draft of `replacing`."""
-    return _DRAFT.fullmatch(path.name) is not None
+    return re.fullmatch(_DRAFT, path.name) is not None
 
 
 @cache
@@ -206,7 +207,11 @@ def clear_away(folder: Path) -> None:
         return
     with suppress(OSError):
         for entry in os.scandir(folder):
-            if _DRAFT.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+            if (
+                entry.name.startswith(".ortconv-")
+                and re.fullmatch(_DRAFT, entry.name)
+                and entry.is_file(follow_symlinks=False)
+            ):
                 with suppress(OSError):
                     _remove_if_dead(entry.path)
 

@@ -11,7 +11,7 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -123,6 +123,52 @@ def _trim() -> None:
 
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+_PAUSE = 0.002
+_MADV_DONTNEED = 4
+
+
+@contextmanager
+def kept_out(let_go: Callable[[], None]) -> Iterator[None]:
+    """Call a function again and again while this block runs: one that drops pages of mapped files from the process's memory.
+
+    The files must stay mapped until the block ends.
+    """
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(_PAUSE):
+            let_go()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        let_go()
+
+
+def private_mappings(files: Collection[Path]) -> list[tuple[int, int]]:
+    """Address and size of each private mapping of these files, as native code maps data that it only reads (Linux)."""
+    names, found = {os.path.realpath(file) for file in files}, []
+    with suppress(OSError):
+        for line in Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines():
+            area, access, _, _, _, *name = line.split(maxsplit=5)
+            if access == "rw-p" and name and name[0] in names:
+                start, end = (int(number, 16) for number in area.split("-"))
+                found.append((start, end - start))
+    return found
+
+
+def let_mappings_go(mappings: Iterable[tuple[int, int]]) -> None:
+    """Drop the pages of mapped files, to which nothing has been written, from the process's memory."""
+    import ctypes
+
+    for start, size in mappings:
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_DONTNEED)
 
 
 @contextmanager

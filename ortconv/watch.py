@@ -1,14 +1,13 @@
 """A process and its watcher: what the process is at, the limits on its time and memory, and the error that its death amounts to.
 
 Native code may take a process down: an assertion, a wrong address, a library's own exit. So work on models runs in a child: that of
-the command line (`supervised`), or a worker of a batch. The child notes its stage, and the calls that have killed processes before
-(`risky`). After a death in such a call the watcher starts the work again, and the call is refused with an error like any other.
+the command line (`ortconv.supervisor`), or a worker of a batch. The child notes its stage, and the calls that have killed processes
+before (`risky`). After a death in such a call the watcher starts the work again, and the call is refused with an error.
 """
 
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import signal
 import sys
@@ -20,12 +19,10 @@ from functools import partial
 from typing import NoReturn
 
 from ortconv.errors import BackendError, CrashError, LimitError, OrtconvError
-from ortconv.process import end, peak_bytes
+from ortconv.process import peak_bytes
 
 MOST_ATTEMPTS = 4
 """Maximum number of attempts at work that dies in another risky call each time."""
-
-_NOTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,82 +252,7 @@ def _size(count: int) -> str:
     return f"{count / 2**30:.3g} GiB" if count >= 1 << 30 else f"{count / 2**20:.3g} MiB"
 
 
-# ---------------------------------------------------------------------- the watcher of a command
-
-
-def supervised(run: Callable[[], int], died: Callable[[OrtconvError], int]) -> int:
-    """Run a function in a child process. Return its exit code, or the result of `died` for the child's death.
-
-    Signals are passed on to the child, which dies with this process. Needs os.fork, and a process without other threads.
-    """
-    fatal: dict[str, str] = {}
-    with mmap.mmap(-1, _NOTES) as notes:
-        while True:
-            notes[:] = bytes(_NOTES)
-            code = _result(run, notes, fatal)
-            if code >= 0:
-                return code
-            if -code in (signal.SIGTERM, signal.SIGHUP):
-                signal.signal(-code, signal.SIG_DFL)
-                os.kill(os.getpid(), -code)
-            death = Death(code, Activity.decode(notes[:].partition(b"\0")[0]))
-            new = set(death.activity.calls) - fatal.keys()
-            if not new or len(fatal) >= MOST_ATTEMPTS or death.is_final:
-                return died(death.error())
-            fatal |= dict.fromkeys(new, death.cause)
-
-
-def _result(run: Callable[[], int], notes: mmap.mmap, fatal: Mapping[str, str]) -> int:
-    """The exit code of a child that runs the function, or minus the signal that killed it."""
-    children: list[int] = []
-    interrupts: list[int] = []
-
-    def forward(number: int, frame: object) -> None:
-        if number == signal.SIGINT:
-            interrupts.append(number)
-        for child in children:
-            with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL if len(interrupts) > 1 else number)
-
-    before = {}
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            before[number] = signal.signal(number, forward)
-    parent = os.getpid()
-    child = os.fork()
-    if child == 0:
-        for number in before:
-            signal.signal(number, _interrupt if number == signal.SIGINT else signal.SIG_DFL)
-        _run_child(run, parent, notes, fatal)
-    children.append(child)
-    _, status = os.waitpid(child, 0)
-    for number, handler in before.items():
-        signal.signal(number, handler)
-    return 130 if interrupts else os.waitstatus_to_exitcode(status)
-
-
-def _run_child(run: Callable[[], int], parent: int, notes: mmap.mmap, fatal: Mapping[str, str]) -> NoReturn:
-    try:
-        die_with(parent)
-        begin(partial(_write, notes), fatal)
-        code = run()
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-        code = 1
-    end(code)
-
-
-def _interrupt(number: int, frame: object) -> None:
-    """Raise KeyboardInterrupt once: Ctrl-C may arrive from the terminal and from the parent."""
-    signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
-def _write(notes: mmap.mmap, activity: Activity) -> None:
-    data = activity.encode()
-    notes[: len(data) + 1] = data + b"\0"
+# ---------------------------------------------------------------------- of a child
 
 
 def die_with(parent: int) -> None:

@@ -1,9 +1,11 @@
-"""The cost of a call, measured without a clock."""
+"""Costs that are the same on every machine: the functions that a call enters, the modules that a process imports."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -21,3 +23,12 @@ def calls(function: Callable[[], object]) -> int:
     finally:
         sys.setprofile(None)
     return count
+
+
+def imported(*arguments: str) -> set[str]:
+    """The modules that import statements load in a new interpreter and its children for a command line."""
+    command = [sys.executable, "-X", "importtime", *arguments]
+    root = Path(__file__).resolve().parents[1]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=root, check=True)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    return {line.rsplit("|", 1)[1].strip() for line in lines}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.counting import imported
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "ortconv"
@@ -19,6 +19,7 @@ LAYERS: list[set[str]] = [
     {"choices"},
     {"files", "onnxlib", "process"},
     {"watch"},
+    {"supervisor"},
     {"ir"},
     {"runtime"},
     {"onnxio", "ortformat", "optimizer", "partition", "executor"},
@@ -294,20 +295,12 @@ def test_the_library_rule(path: str, source: str, refused: str | None) -> None:
     assert [refused in reason for reason in reasons] == [True] if refused else reasons == []
 
 
-def loaded_by(statement: str) -> set[str]:
-    """The modules that a fresh interpreter imports for a statement."""
-    command = [sys.executable, "-X", "importtime", "-c", statement]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
-    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
-    return {line.rsplit("|", 1)[1].strip() for line in lines}
-
-
 @pytest.mark.parametrize("statement", ["import ortconv", "import ortconv.errors"])
 def test_import_is_light(statement: str) -> None:
-    loaded = loaded_by(statement)
+    loaded = imported("-c", statement)
     assert statement.removeprefix("import ") in loaded
     assert sorted(name for name in NOT_AT_START if name in loaded) == []
 
 
 def test_the_import_probe_sees_numpy() -> None:
-    assert "numpy" in loaded_by("import numpy")
+    assert "numpy" in imported("-c", "import numpy")

@@ -99,7 +99,7 @@ def has_ended(process: int) -> bool:
 
 SCRIPT = """
 import os, sys
-from ortconv import watch
+from ortconv import supervisor, watch
 from ortconv.errors import BackendError
 
 def run():
@@ -117,7 +117,7 @@ def died(error):
     print(error, flush=True)
     return error.exit_code
 
-sys.exit(watch.supervised(run, died))
+sys.exit(supervisor.supervised(run, died))
 """
 
 

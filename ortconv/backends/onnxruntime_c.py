@@ -6,16 +6,23 @@ In Python, onnxruntime frees its copy of the bytes before the session is ready, 
 from __future__ import annotations
 
 import ctypes
-import mmap
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
 
 from ortconv.backends.onnxruntime_cpu import native, runtime
+from ortconv.errors import BackendError
+from ortconv.files import let_go, mapped
+from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
+from ortconv.process import kept_out
+from ortconv.runtime.deadline import TimeLimitError, seconds_left
 
 API_VERSION = 17
 """All functions below exist in this version of the C API, and at the same position in all later ones."""
@@ -33,7 +40,14 @@ FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "SetIntraOpNumThreads": (24, (P, N)),
     "SessionGetOutputCount": (31, (P, P)),
     "SessionGetOutputName": (37, (P, Z, P, P)),
+    "CreateRunOptions": (39, (P,)),
+    "RunOptionsSetTerminate": (46, (P,)),
     "CreateTensorWithDataAsOrtValue": (49, (P, P, Z, P, Z, N, P)),
+    "GetTensorMutableData": (51, (P, P)),
+    "GetTensorElementType": (60, (P, P)),
+    "GetDimensionsCount": (61, (P, P)),
+    "GetDimensions": (62, (P, P, Z)),
+    "GetTensorTypeAndShape": (65, (P, P)),
     "CreateCpuMemoryInfo": (69, (N, N, P)),
     "AllocatorFree": (76, (P, P)),
     "GetAllocatorWithDefaultOptions": (78, (P,)),
@@ -42,7 +56,9 @@ FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
 """Functions that return a status: their positions in the structure OrtApi, and the types of their arguments."""
 
 GET_ERROR_MESSAGE = 2
-RELEASE = {"Status": 93, "Session": 95, "Value": 96, "SessionOptions": 100}
+RELEASE = {
+    "Status": 93, "Session": 95, "Value": 96, "RunOptions": 97, "TensorTypeAndShapeInfo": 99, "SessionOptions": 100,
+}  # fmt: skip
 
 SILENT = 4
 """The log level of fatal errors."""
@@ -129,8 +145,9 @@ class Session:
             options = self._options(threads, entries, level)
             try:
                 if direct:
-                    self._pages = _mapped(file)
-                    place, size = self._pages.ctypes.data, self._pages.nbytes
+                    with open(file, "rb") as opened:
+                        self._pages = mapped(opened.fileno())
+                    place, size = np.frombuffer(self._pages, np.uint8).ctypes.data, self._pages.nbytes
                     self._session = self._api.make("CreateSessionFromArray", self._api.env, place, size, options)
                 else:
                     self._session = self._api.make("CreateSession", self._api.env, str(file).encode(), options)
@@ -171,13 +188,46 @@ class Session:
 
     def run(self) -> None:
         """Run once, and release the outputs."""
+        with self._results_of_a_run():
+            pass
+
+    def outputs(self) -> list[Array]:
+        """Run once. The outputs, which must be tensors of numbers or truth values. TimeLimitError after the time of `within`."""
+        with _ending_in_time(self._api) as options, self._results_of_a_run(options) as results:
+            return [self._array(P(value)) for value in results]
+
+    @contextmanager
+    def _results_of_a_run(self, options: Any = None) -> Iterator[Any]:
         inputs, outputs = len(self._values), len(self._outputs)
         self._api.call(
-            "Run", self._session, None, self._inputs, self._values, inputs, self._outputs, outputs, self._results
+            "Run", self._session, options, self._inputs, self._values, inputs, self._outputs, outputs, self._results
         )
-        for k in range(outputs):
-            self._api.release("Value", self._results[k])
-            self._results[k] = None
+        try:
+            yield self._results
+        finally:
+            for k in range(outputs):
+                self._api.release("Value", self._results[k])
+                self._results[k] = None
+
+    def let_go(self) -> None:
+        """Drop the pages of the mapped file from the process's memory."""
+        let_go(self._pages)
+
+    def _array(self, value: Any) -> Array:
+        """A copy of a tensor."""
+        api, kind, rank = self._api, ctypes.c_int(), ctypes.c_size_t()
+        info = api.make("GetTensorTypeAndShape", value)
+        try:
+            api.call("GetTensorElementType", info, ctypes.byref(kind))
+            api.call("GetDimensionsCount", info, ctypes.byref(rank))
+            shape = (ctypes.c_int64 * rank.value)()
+            api.call("GetDimensions", info, shape, rank.value)
+        finally:
+            api.release("TensorTypeAndShapeInfo", info)
+        dtype = DType(kind.value).numpy
+        size = math.prod(shape) * dtype.itemsize
+        data = ctypes.string_at(api.make("GetTensorMutableData", value), size) if size else b""
+        return np.frombuffer(data, dtype).reshape(tuple(shape))
 
     def run_first(self) -> None:
         """Run for the first time; native code may crash."""
@@ -193,7 +243,50 @@ class Session:
             self._api.release("Session", self._session)
 
 
-def _mapped(file: Path) -> np.ndarray[Any, Any]:
-    """The bytes of a file, mapped, so that they are read on first access."""
-    with open(file, "rb") as opened:
-        return np.frombuffer(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+@contextmanager
+def _ending_in_time(api: _Api) -> Iterator[Any]:
+    """Options of a run that ends at the deadline, where there is one."""
+    limit, options = seconds_left(), api.make("CreateRunOptions")
+    late: list[bool] = []
+
+    def end() -> None:
+        late.append(True)
+        api.call("RunOptionsSetTerminate", options)
+
+    timer = Timer(math.inf if limit is None else limit, end)
+    timer.daemon = True
+    if limit is not None:
+        timer.start()
+    try:
+        yield options
+    except RuntimeError as error:
+        if late:
+            raise TimeLimitError("the run takes longer than it may", backend="onnxruntime") from error
+        raise BackendError(str(error), backend="onnxruntime") from error
+    finally:
+        timer.cancel()
+        if limit is not None:
+            timer.join()
+        api.release("RunOptions", options)
+
+
+class DirectFile:
+    """An .ort file opened with the session options of an app. Its constants stay in the mapped file, in its layout.
+
+    So neither sessions nor runs take memory for them. BackendError with onnxruntime's message if it does not load or run the file.
+    """
+
+    def __init__(self, file: Path, entries: Mapping[str, str]) -> None:
+        self._file, self._entries = file, entries
+        self._session({})
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """All outputs, in the order of the file."""
+        if not takes(feeds):
+            raise BackendError("inputs must be arrays of numbers", backend="onnxruntime")
+        session = self._session(feeds)
+        with native(f"running {self._file.name}"), kept_out(session.let_go):
+            return list(session.outputs())
+
+    def _session(self, feeds: Mapping[str, Any]) -> Session:
+        return Session(self._file, feeds, threads=1, entries=self._entries, level=None, direct=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Timer
@@ -22,7 +22,7 @@ from ortconv.files import is_draft
 from ortconv.ir.graph import Node
 from ortconv.ir.schema import schema_of
 from ortconv.ir.types import DType, TensorType
-from ortconv.process import disable_telemetry
+from ortconv.process import disable_telemetry, kept_out, let_mappings_go, private_mappings
 from ortconv.runtime.backend import Event, Program, Region
 from ortconv.runtime.deadline import TimeLimitError, seconds_left
 from ortconv.watch import risky
@@ -118,16 +118,22 @@ def _kernels() -> dict[tuple[str, str], list[tuple[int, int, dict[str, list[str]
 class ModelFile:
     """A model file opened by onnxruntime, with the session options of an app, or without optimizations.
 
-    Raises BackendError with onnxruntime's message if it does not load or run the file.
+    `entries` are further session entries. Pages of the `external` files leave the process's memory during runs. Raises BackendError
+    with onnxruntime's message if it does not load or run the file.
     """
 
-    def __init__(self, file: Path, *, default: bool, custom_op_library: Path | None = None) -> None:
+    def __init__(
+        self, file: Path, *, default: bool, custom_op_library: Path | None = None, entries: Mapping[str, str] | None = None,
+        external: Collection[Path] = (),
+    ) -> None:  # fmt: skip
         self._name = _name(str(file), default)
-        self._session = _session(str(file), custom_op_library, default=default)
+        self._session = _session(str(file), custom_op_library, default=default, entries=entries)
+        self._mappings = private_mappings(external) if external else []
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
         """All outputs, in the order of the file."""
-        with risky(f"onnxruntime running {self._name}"):
+        frugal = kept_out(partial(let_mappings_go, self._mappings)) if self._mappings else nullcontext()
+        with frugal, risky(f"onnxruntime running {self._name}"):
             return _run(self._session, None, feeds)
 
 
@@ -187,10 +193,17 @@ def _run(session: Any, names: Sequence[str] | None, feeds: Mapping[str, Any]) ->
 
 
 def _session(
-    model: str | bytes, library: Path | None, default: bool, threads: int = 1, profile: str | None = None
+    model: str | bytes,
+    library: Path | None,
+    default: bool,
+    threads: int = 1,
+    profile: str | None = None,
+    entries: Mapping[str, str] | None = None,
 ) -> Any:
     onnxruntime, options = runtime(), session_options(library)
     options.intra_op_num_threads = threads
+    for key, value in (entries or {}).items():
+        options.add_session_config_entry(key, value)
     if not default:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.add_session_config_entry("session.x64quantprecision", "1")

@@ -44,9 +44,9 @@ OPTIONS = (
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?"
 _RANGE = rf"(?P<low>{_NUMBER})(?:\.\.(?P<high>{_NUMBER}))?"
 _SHAPE = r"scalar|\d{1,18}(?:[x,]\d{1,18})*"
-_SHAPED = re.compile(rf"(?P<shape>{_SHAPE})(?::{_RANGE})?", re.IGNORECASE)
-_RANGED = re.compile(rf"(?P<low>{_NUMBER})\.\.(?P<high>{_NUMBER})", re.IGNORECASE)
-_SCALED = re.compile(rf"(?P<path>.+):(?P<low>{_NUMBER})\.\.(?P<high>{_NUMBER})", re.IGNORECASE)
+_SHAPED = rf"(?P<shape>{_SHAPE})(?::{_RANGE})?"
+_RANGED = rf"(?P<low>{_NUMBER})\.\.(?P<high>{_NUMBER})"
+_SCALED = rf"(?P<path>.+):(?P<low>{_NUMBER})\.\.(?P<high>{_NUMBER})"
 
 
 @dataclass
@@ -158,7 +158,7 @@ def _addressed(text: str, graph: Graph) -> tuple[Value, str]:
 
 def _assigned(text: str, value: Value) -> Any:
     path, low, high = Path(text), None, None
-    match = None if _is_there(path) else _SCALED.fullmatch(text)
+    match = None if _is_there(path) else re.fullmatch(_SCALED, text, re.IGNORECASE)
     if match is not None:
         path, low, high = Path(match["path"]), _finite(match["low"], value), _finite(match["high"], value)
     if not _is_there(path):
@@ -198,7 +198,8 @@ def _is_image(path: Path) -> bool:
 def _draw(text: str, value: Value) -> Draw:
     from ortconv.compare.feeds import Draw
 
-    match = _RANGED.fullmatch(text) or _SHAPED.fullmatch(text) if text else None
+    forms = (_RANGED, _SHAPED) if text else ()
+    match = next((found for form in forms if (found := re.fullmatch(form, text, re.IGNORECASE))), None)
     if text and match is None:
         hint = "write NAME:SHAPE:LOW..HIGH, such as x:1x3x224x224:0..1, or one number for a constant input"
         raise UsageError(f"--input {value.name}: '{text}' is no shape or range", hint=hint)

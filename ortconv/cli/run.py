@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -220,7 +220,6 @@ def _measured(
 
     The first run determines the feeds. It counts if it is the only one and computes nothing but outputs.
     """
-    from ortconv.compare.feeds import accepted
     from ortconv.process import forget_peak, peak_bytes
 
     wanted = given.read_inputs(session.model.graph, flags["inputs"], flags["texts"])
@@ -233,7 +232,7 @@ def _measured(
         return results
 
     forget_peak()
-    feeds, results = accepted(session.model.graph, partial(run, names), wanted.arrays, wanted.draws, flags["seed"])
+    feeds, results = _first(session, partial(run, names), wanted, flags["seed"])
     found = dict(zip(names, results, strict=True))
     if flags["repeat"] > 1 or session.kept:
         times.clear()
@@ -250,6 +249,19 @@ def _measured(
         "made_up": [name for name in feeds if name not in wanted.arrays],
     }
     return feeds, document, found
+
+
+def _first(
+    session: Session, run: Callable[[dict[str, Any]], list[Any]], wanted: given.Inputs, seed: int
+) -> tuple[dict[str, Any], list[Any]]:
+    """The feeds, made up where they are not given, and what comes of them."""
+    needed, known = ({i.name for i in some} for some in (session.get_inputs(), session.model.graph.inputs))
+    if not wanted.draws and needed <= wanted.arrays.keys() <= known:
+        feeds = dict(wanted.arrays)
+        return feeds, run(feeds)
+    from ortconv.compare.feeds import accepted
+
+    return accepted(session.model.graph, run, wanted.arrays, wanted.draws, seed)
 
 
 def _summary(session: Session, trace: Trace) -> Summary:

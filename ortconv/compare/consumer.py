@@ -2,21 +2,101 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from ortconv.errors import BackendError
+from ortconv.files import let_go
+from ortconv.ir.tensor import Tensor
+from ortconv.process import kept_out
+from ortconv.runtime.deadline import TimeLimitError
+from ortconv.runtime.session import Session
 
-if TYPE_CHECKING:
-    from ortconv.backends.onnxruntime_cpu import ModelFile
+
+class Opened(Protocol):
+    """A model file that onnxruntime has opened."""
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """All outputs, in the order of the file. BackendError with onnxruntime's message if it does not run."""
 
 
-def open_file(file: Path, default: bool, custom_op_library: Path | None) -> ModelFile:
+AS_STORED = {"session.disable_prepacking": "1"}
+"""Session entry: kernels read constants as they are stored, instead of copies in a layout of their own."""
+
+
+def open_file(
+    file: Path, default: bool, custom_op_library: Path | None, *, light: bool = False, external: Collection[Path] = ()
+) -> Opened:
+    """A file opened with the session options of an app, or without optimizations.
+
+    `light`: without copies of its constants if that is possible; `external` are the files they are in. Raises BackendError with
+    onnxruntime's message if it does not load.
+    """
     from ortconv.backends.onnxruntime_cpu import ModelFile
     from ortconv.runtime.backend import get_backend
 
     get_backend("onnxruntime")
+    if light:
+        return _Light(file, default, custom_op_library, external)
     return ModelFile(file, default=default, custom_op_library=custom_op_library)
+
+
+class _Light:
+    """A file opened without copies of its constants. If it does not load or run so, it is opened again, with copies."""
+
+    def __init__(self, file: Path, default: bool, library: Path | None, external: Collection[Path]) -> None:
+        self._copies = partial(open_file, file, default, library)
+        self._opened: Opened | None = None
+        with suppress(BackendError):
+            self._opened = _without_copies(file, default, library, external)
+        self._is_light = self._opened is not None
+        if self._opened is None:
+            self._opened = self._copies()
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        assert self._opened is not None
+        try:
+            return self._opened.run(feeds)
+        except TimeLimitError:
+            raise
+        except BackendError:
+            if not self._is_light:
+                raise
+        self._opened, self._is_light = None, False
+        self._opened = self._copies()
+        return self._opened.run(feeds)
+
+
+def _without_copies(file: Path, default: bool, library: Path | None, external: Collection[Path]) -> Opened:
+    """onnxruntime maps the external data of an .onnx file; an .ort file is mapped here."""
+    from ortconv.backends import onnxruntime_app, onnxruntime_c
+    from ortconv.backends.onnxruntime_cpu import ModelFile
+
+    if file.suffix == ".ort" and onnxruntime_app.can_be_direct(library):
+        settings = onnxruntime_app.SessionSettings(direct=True)
+        return onnxruntime_c.DirectFile(file, {**settings.entries, **AS_STORED})
+    return ModelFile(file, default=default, custom_op_library=library, entries=AS_STORED, external=external)
+
+
+def run_of(session: Session, *, light: bool = False) -> Callable[[Mapping[str, Any]], list[Any]]:
+    """The function that runs a session for all outputs. `light`: pages of mapped constants leave the process's memory meanwhile."""
+    if not light:
+        return partial(session.run, None)
+    tensors = (v.const for graph in session.model.graph.graphs() for v in graph.initializers.values())
+    views = {id(t.data.obj): t.data for t in tensors if isinstance(t, Tensor) and isinstance(t.data, memoryview)}
+
+    def let_views_go() -> None:
+        for view in views.values():
+            let_go(view)
+
+    def run(feeds: Mapping[str, Any]) -> list[Any]:
+        with kept_out(let_views_go):
+            return session.run(None, feeds)
+
+    return run
 
 
 def runtime_name() -> str:

@@ -8,12 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ortconv.compare.budget import Budget, Clock
-from ortconv.compare.consumer import message_of, open_file, runtime_name
+from ortconv.compare.consumer import Opened, message_of, open_file, run_of, runtime_name
 from ortconv.compare.feeds import Feeds
 from ortconv.compare.movement import Direction, Movements, nudge, swinging
 from ortconv.compare.shrink import can_shrink, shrink
@@ -27,22 +27,19 @@ from ortconv.compare.verdict import (
     apart,
     fits,
     gap,
+    random_outputs,
     stray,
     tolerances,
     widest,
 )
 from ortconv.compare.widen import is_narrow, narrow, wide, widen
 from ortconv.errors import BackendError, MismatchError, OrtconvError
-from ortconv.ir.graph import Graph, Value, captures
+from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
-from ortconv.ir.schema import draws
 from ortconv.ir.tensor import Array
 from ortconv.models import load
 from ortconv.runtime.deadline import within
 from ortconv.runtime.session import Session
-
-if TYPE_CHECKING:
-    from ortconv.backends.onnxruntime_cpu import ModelFile
 
 HEAVY = 100 << 20
 """Sessions of models with more bytes are not kept, because each holds a copy of the weights."""
@@ -81,7 +78,7 @@ class Reference:
         self.names = [v.name for v in graph.outputs]
         self.tolerances = tolerances(graph, settings.error_budget)
         self.limit = max((t.limit for t in self.tolerances), default=0.0)
-        self.random = _random_outputs(graph)
+        self.random = random_outputs(graph)
         self.stacked = {k for k, v in enumerate(graph.outputs) if v.producer is not None and v.producer.is_op("Loop")}
         self.unstable: set[int] = set()
         """Indices of outputs accepted because rounding alone moves the source's own outputs as far."""
@@ -96,8 +93,14 @@ class Reference:
         self._settled: dict[int, Outputs | None] = {}
         self._movements = Movements(self._run_moved)
         self._own: dict[int, Outputs | None] = {}
-        self._own_file: ModelFile | None = None
-        self._is_heavy = model.file_bytes > HEAVY
+        self._opened: Opened | None = None
+        self._own_file: Opened | None = None
+        self._is_heavy = heavy = model.file_bytes > HEAVY
+        external = [source.parent / name for name in model.external]
+        self.open_file = partial(
+            open_file, custom_op_library=settings.custom_op_library, light=heavy, external=external
+        )
+        self.run_of = partial(run_of, light=heavy)
         self._shows_own = sum(1 for _ in graph.walk()) <= MANY
         self._pool = ThreadPoolExecutor(1, "onnxruntime")
         asked = "onnxruntime" in settings.engines
@@ -158,7 +161,7 @@ class Reference:
         except MemoryError:
             self.reasons[self.settings.numpy] = "numpy: constants alone take more memory than there is"
         else:
-            self._collect("numpy", model.graph, lambda feeds: session.run(None, feeds))
+            self._collect("numpy", model.graph, self.run_of(session))
         if self._too_large and can_shrink(model.graph):
             self._run_shrunk()
 
@@ -174,20 +177,21 @@ class Reference:
             self.reasons = {"onnxruntime": f"onnxruntime: {declared}"}
             self.notes.append(f"compared on smaller inputs than declared: {declared}")
 
-    def _run_onnxruntime(self, graph: Graph, opening: Future[ModelFile | None]) -> None:
+    def _run_onnxruntime(self, graph: Graph, opening: Future[None]) -> None:
         """Run the source on onnxruntime: during the conversion if the inputs are selected already, else now."""
         if self.is_shrunk or not (self.trials or _is_worth_trying(self.reasons.get("numpy"))):
             return
         if self.trials:
-            self._late = self._pool.submit(self._run_beside, opening)
+            self._late = self._pool.submit(self._run_beside)
             return
-        opened = opening.result()
-        if opened is not None:
+        opening.result()
+        if self._opened is not None:
             with self.clock:
-                self._collect("onnxruntime", graph, opened.run)
+                self._collect("onnxruntime", graph, self._opened.run)
+            self._opened = None
 
-    def _run_beside(self, opening: Future[ModelFile | None]) -> None:
-        opened = opening.result()
+    def _run_beside(self) -> None:
+        opened, self._opened = self._opened, None
         if opened is None:
             return
         found: list[Outputs | None] = []
@@ -200,16 +204,16 @@ class Reference:
                 found.append(None)
         if any(outputs is not None for outputs in found):
             self.outputs["onnxruntime"] = found
+            del opened
             if self._shows_own:
                 self.own_outputs(0)  # here it runs during the conversion
 
-    def _open(self) -> ModelFile | None:
+    def _open(self) -> None:
         """The source opened by onnxruntime; None, with the reason stored, if that fails."""
         try:
-            return open_file(self.source, False, self.settings.custom_op_library)
+            self._opened = self.open_file(self.source, False)
         except BackendError as error:
             self.reasons.setdefault("onnxruntime", f"{runtime_name()} does not load the source: {message_of(error)}")
-            return None
 
     def own_outputs(self, i: int) -> Outputs | None:
         """onnxruntime's outputs of the source with the session options of an app; None if the run fails."""
@@ -217,7 +221,7 @@ class Reference:
             self._own[i] = None
             with suppress(BackendError), within(self.clock.left / 2):
                 if self._own_file is None:
-                    self._own_file = open_file(self.source, True, self.settings.custom_op_library)
+                    self._own_file = self.open_file(self.source, True)
                 self._own[i] = self._own_file.run(self.trials[i].feeds)
                 if self._is_heavy:
                     self._own_file = None
@@ -418,7 +422,7 @@ class Reference:
     def _run_moved(self, direction: Direction, feeds: Feeds) -> Outputs:
         """The source's outputs for moved inputs; on numpy, constants have rounding errors as well."""
         if "numpy" not in self.outputs:
-            run = open_file(self.source, False, self.settings.custom_op_library).run
+            run = self.open_file(self.source, False).run
         else:
             model = self._loaded()
             nudge(model.graph, direction, self.settings.fixed_point)
@@ -490,14 +494,3 @@ def _has_same_form(want: Any, got: Any) -> bool:
 
 def _has_no_rows(result: Any) -> bool:
     return isinstance(result, np.ndarray) and result.ndim > 0 and result.shape[0] == 0
-
-
-def _random_outputs(graph: Graph) -> set[int]:
-    """Indices of outputs that depend on random numbers."""
-    drawn: set[Value] = set()
-    for node in graph:
-        reads = [*node.inputs, *(captures(node) if node.attrs and node.subgraphs else ())]
-        inner = (n for sub in (node.subgraphs if node.attrs else ()) for n in sub.walk())
-        if any(map(draws, (node, *inner))) or not drawn.isdisjoint(v for v in reads if v is not None):
-            drawn.update(v for v in node.outputs if v is not None)
-    return {k for k, v in enumerate(graph.outputs) if v in drawn}

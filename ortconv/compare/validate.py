@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from ortconv.compare.consumer import message_of, open_file, runtime_name
+from ortconv.compare.consumer import message_of, runtime_name
 from ortconv.compare.reference import Outputs, Reference
 from ortconv.compare.shrink import shrink
 from ortconv.errors import BackendError, UnsupportedError
@@ -102,11 +102,11 @@ def _on_numpy(expected: Reference, converted: Path, excused: tuple[str, ...], ne
         model = load(converted)
         if expected.is_shrunk:
             shrink(model.graph)
-        session = Session(model, [expected.settings.numpy])
+        run = expected.run_of(Session(model, [expected.settings.numpy]))
         results = []
         for trial in expected.trials:
             with within(expected.clock.left):
-                results.append(session.run(None, trial.feeds))
+                results.append(run(trial.feeds))
     except (BackendError, UnsupportedError) as error:
         return Engine("numpy", skipped=f"numpy does not run the result: {error}")
     except MemoryError:
@@ -123,7 +123,7 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: tuple[str, ..
 
     about_source = expected.reasons.get("onnxruntime")
     try:
-        opened = open_file(converted, True, expected.settings.custom_op_library)
+        opened = expected.open_file(converted, True)
     except ImportError as error:
         return Engine("onnxruntime", skipped=f"onnxruntime cannot be imported: {error}")
     except BackendError as error:
@@ -151,6 +151,7 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: tuple[str, ..
                 f"{runtime_name()} runs the source, but not the result, {trial.what}: {message_of(error, converted)}"
             )
             raise UnsupportedError(message, hint=REFUSED) from error
+    del opened
     found = expected.judge("onnxruntime", results, "", HINT, bool(excused))
     return Engine(
         "onnxruntime", version(), loads=True, max_abs=found.max_abs, scaled=found.scaled, own=expected.own_scaled()

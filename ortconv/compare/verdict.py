@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from ortconv.compare.tolerance import QUANTIZED_LIMIT, Difference, limit, quantizes
-from ortconv.ir.graph import Graph, Value
+from ortconv.ir.graph import Graph, Value, captures
 from ortconv.ir.operators import Trait, named, traits
+from ortconv.ir.schema import draws
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -217,3 +218,14 @@ def fits(tolerance: Tolerance, truth: Array, got: Array, errors: Array) -> bool:
     is_float = tolerance.dtype is not None and tolerance.dtype.is_float
     room = tolerance.limit * magnitude + tolerance.floor if is_float and not tolerance.quantized else 0.0
     return bool((apart(truth, got) <= errors + room).all())
+
+
+def random_outputs(graph: Graph) -> set[int]:
+    """Indices of outputs that depend on random numbers."""
+    drawn: set[Value] = set()
+    for node in graph:
+        reads = [*node.inputs, *(captures(node) if node.attrs and node.subgraphs else ())]
+        inner = (n for sub in (node.subgraphs if node.attrs else ()) for n in sub.walk())
+        if any(map(draws, (node, *inner))) or not drawn.isdisjoint(v for v in reads if v is not None):
+            drawn.update(v for v in node.outputs if v is not None)
+    return {k for k, v in enumerate(graph.outputs) if v in drawn}

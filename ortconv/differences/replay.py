@@ -15,7 +15,7 @@ from ortconv.ir.types import DType
 from ortconv.models import load
 from ortconv.pipeline import Options, convert
 from ortconv.pipeline.arguments import arguments, read_arguments
-from ortconv.pipeline.manifest import STAMP
+from ortconv.pipeline.config import STAMP
 
 LEVELS = ("all", "extended", "basic", "disable")
 """The levels at which a conversion is replayed if none is given, until one ends at the .ort file."""

@@ -157,12 +157,12 @@ _NO_COMPLAINT = ("Inference error(s):", "expected to have type but instead is nu
 producer comes later, and an output without a declaration.
 """
 
-_HEAD = re.compile(r"\(op_type:([^,()]+)(?:, node name: (.*?))?\): ")
+_HEAD = r"\(op_type:([^,()]+)(?:, node name: (.*?))?\): "
 
 
 def _located(text: str) -> Iterator[tuple[str, str, str]]:
     """(operator, node name, reason) of each fault in a message from onnx's inference."""
-    heads = list(_HEAD.finditer(text))
+    heads = list(re.finditer(_HEAD, text))
     ends = [head.start() for head in heads[1:]] + [len(text)]
     for head, end in zip(heads, ends, strict=False):
         why = text[head.end() : end].strip()

@@ -21,10 +21,13 @@ from ortconv.onnxio.imports import import_used
 from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing
 from ortconv.onnxio.inline import inline_functions
 from ortconv.onnxlib import GraphProto, ModelProto, TensorProto
-from ortconv.process import without_collections
+from ortconv.process import return_freed_memory, without_collections
 
 SMALL_EXTERNAL = 8 * wire.THRESHOLD
 """Shape inference sees external payloads of up to this number of bytes."""
+
+LARGE = 1 << 20
+"""Messages with more bytes, weights excluded: what onnx used for them is returned to the system, since Python does not reuse it."""
 
 
 Check = Callable[[GraphProto], None]
@@ -133,12 +136,17 @@ def _load(
         message = proto.SerializeToString()
     symbol = anonymous_symbols(message)
     stated = {} if fix_dims else stated_types(proto)
+    is_large = len(message) > LARGE
     del message
     with without_collections():
         proto = infer_declared(proto, warnings.append)
         proto.graph.initializer.extend(defaults)
+        if is_large:
+            return_freed_memory()
         model = build(proto, resolve, symbol)
         del proto
+        if is_large:
+            return_freed_memory()
         infer_missing(model.graph)
         forget(model.graph, stated)
     check_signatures(model.graph)

@@ -134,12 +134,12 @@ def _gather_nd(node: NodeProto) -> str:
 
 
 _TERM = r"[A-Za-z ]*(?:\.\.\.)?[A-Za-z ]*"
-_EQUATION = re.compile(rf"{_TERM}(?:,{_TERM})*(?:->{_TERM})?".encode())
+_EQUATION = rf"{_TERM}(?:,{_TERM})*(?:->{_TERM})?".encode()
 
 
 def _einsum(node: NodeProto) -> str:
     equation = _attribute(node, "equation")
-    if equation is None or _EQUATION.fullmatch(equation.s):
+    if equation is None or re.fullmatch(_EQUATION, equation.s):
         return ""
     return f"the equation '{equation.s.decode(errors='replace')[:80]}' is malformed"
 

@@ -290,6 +290,26 @@ class RulePass:
         return rules
 
 
+class LaterPass(RulePass):
+    """A pass of rules in a module that is imported once the rules are needed: few models have its operators.
+
+    Every rule of the pass matches one of `operators`, so it can change nothing without them. The pass is in the module's PASSES.
+    """
+
+    def __init__(self, module: str, name: str, *operators: str, domains: Sequence[str] = ("",)) -> None:
+        self.name = name
+        self.once = False
+        self.operators = tuple((domain, op) for domain in domains for op in operators)
+        self._module = module
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        found = next(p for p in import_module(self._module).PASSES if p.name == self.name)
+        self.__dict__ = {**vars(found), **self.__dict__}
+        return getattr(self, attribute)
+
+
 MOST_KNOWN = 4096
 """Maximum number of kinds of nodes for which a pass remembers its rules."""
 

@@ -33,7 +33,7 @@ from ortconv.optimizer.levels import STAGES, AnyPass, inexact, opt_in_passes
 BASIC = ("basic", "offload")
 """The stages of the basic level."""
 
-COMMENT = re.compile(r"(?:^|\s)#")
+COMMENT = r"(?:^|\s)#"
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ def parse(text: str) -> Recipe:
 def _lines(text: str) -> Iterator[tuple[int, int, str, bool]]:
     """(line number, depth, content, True if it ends in a colon) of each line that is not empty."""
     for number, line in enumerate(text.splitlines(), 1):
-        content = COMMENT.split(line)[0].rstrip()
+        content = re.split(COMMENT, line)[0].rstrip()
         if content:
             indent = len(content) - len(content.lstrip(" "))
             if "\t" in content or indent not in (0, 2, 4):

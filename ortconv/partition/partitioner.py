@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from hashlib import blake2b
 from importlib import import_module
 from typing import Any
@@ -312,6 +311,8 @@ def check_stop_ops(graph: Graph, stop_ops: Iterable[str]) -> None:
             continue
         used = {node.op for node in graph.walk()}
         if op not in used:
+            from difflib import get_close_matches
+
             near = get_close_matches(op, sorted({*used, *ROWS}), 1, 0.4)
             hint = f"did you mean {near[0]}?" if near else "stop ops are operator types such as Conv, without a domain"
             raise UsageError(f"there is no operator '{op}' to stop at", hint=hint)

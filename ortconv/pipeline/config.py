@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ortconv.compare.reference import Reference
     from ortconv.ortformat.opconfig import RequiredOperators
 
+STAMP = "ortconv"
+"""The key of a stamp among the metadata of a model: the short form of its manifest."""
+
 LONGEST_NAME = 255
 """Maximum length of a file name, in bytes, on common file systems."""
 

@@ -20,8 +20,7 @@ from ortconv.ortformat.capacity import refuse_many_bytes, refuse_many_tables
 from ortconv.ortformat.functions import refuse_without_kernel
 from ortconv.ortformat.layout import LARGEST_FILE
 from ortconv.ortformat.releases import target_release
-from ortconv.pipeline.config import beside, config_beside, ort_name, require
-from ortconv.pipeline.manifest import ENDING, make_manifest, stamp
+from ortconv.pipeline.config import STAMP, beside, config_beside, ort_name, require
 from ortconv.pipeline.options import Options
 from ortconv.pipeline.result import Result, constant_bytes
 from ortconv.pipeline.settings import Settings
@@ -136,7 +135,7 @@ def _convert(
             context.journal.close()
             result.values = context.journal.names() if options.manifest else {}
     result.record(model, context, optimized)
-    stamp(model, source, options)
+    _stamp(model, source, options)
     with replacing(output, ".ort") as draft:
         with result.timed("write"), guarded(model.graph, "writing"):
             write(model, draft)
@@ -150,7 +149,8 @@ def _convert(
         with result.timed("config"):
             require(required, model, options, expected)
         result.required = required.text([str(output)])
-        check_gates(parse_gates(options.fail_on, "convert"), result.metrics(), result.source_metrics())
+        if options.fail_on:
+            check_gates(parse_gates(options.fail_on, "convert"), result.metrics(), result.source_metrics())
         result.files.append(str(output))
         if options.save_optimized_onnx_model:
             result.files.append(str(_save_onnx(model, output)))
@@ -205,7 +205,18 @@ def _validated(
     return found
 
 
+def _stamp(model: Model, source: Path, options: Options) -> None:
+    """Write the stamp that the options ask for. One that came with the source is about another conversion."""
+    model.metadata.pop(STAMP, None)
+    if options.stamp:
+        from ortconv.pipeline.manifest import stamp
+
+        model.metadata[STAMP] = stamp(source, options)
+
+
 def _save_manifest(result: Result, source: Path, output: Path, draft: Path, options: Options) -> Path:
+    from ortconv.pipeline.manifest import ENDING, make_manifest
+
     files: dict[str, Path | bytes] = {
         output.name: draft,
         **{Path(other).name: Path(other) for other in result.files[1:]},

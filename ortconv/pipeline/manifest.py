@@ -19,9 +19,9 @@ from ortconv.errors import FormatError
 from ortconv.files import digest, read_text
 from ortconv.onnxio.external import components
 from ortconv.pipeline.arguments import arguments
+from ortconv.pipeline.config import STAMP
 
 if TYPE_CHECKING:
-    from ortconv.ir.model import Model
     from ortconv.pipeline.options import Options
     from ortconv.pipeline.result import Result
 
@@ -30,9 +30,6 @@ VERSION = 1
 
 ENDING = "manifest.json"
 """The manifest of x.ort is x.manifest.json."""
-
-STAMP = "ortconv"
-"""Metadata key of the stamp, the short form of a manifest inside the .ort file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +122,9 @@ def versions() -> Mapping[str, str]:
     return found
 
 
-def stamp(model: Model, source: Path, options: Options) -> None:
-    """Write the stamp, with version, source and options, to the metadata of a model. Without `options.stamp`, remove an old one.
-
-    A stamp in the source describes another conversion.
-    """
-    model.metadata.pop(STAMP, None)
-    if options.stamp:
-        model.metadata[STAMP] = stamp_text(versions().get("ortconv", ""), digest(source), arguments(options))
+def stamp(source: Path, options: Options) -> str:
+    """The stamp of a conversion of this source with these options."""
+    return stamp_text(versions().get("ortconv", ""), digest(source), arguments(options))
 
 
 def stamp_text(version: str, source: str, options: list[str]) -> str:

@@ -34,10 +34,10 @@ COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
 }
 
-_CONDITION = re.compile(r"\s*([a-z][a-z0-9_-]*)\s*(>=|<=|==|!=|>|<)\s*([+-]?)\s*([^\s<>=!,][^<>=!,]*?)\s*")
-_NUMBER = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?")
-_TIME = re.compile(rf"({_NUMBER.pattern})\s*(us|ms|s)")
-_RELEASE = re.compile(r"(\d{1,3})\.(\d{1,3})(?:\.\d{1,3})?")
+_CONDITION = r"\s*([a-z][a-z0-9_-]*)\s*(>=|<=|==|!=|>|<)\s*([+-]?)\s*([^\s<>=!,][^<>=!,]*?)\s*"
+_NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
+_TIME = rf"({_NUMBER})\s*(us|ms|s)"
+_RELEASE = r"(\d{1,3})\.(\d{1,3})(?:\.\d{1,3})?"
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 # ------------------------------------------------------------------------------------------------------------------- units
@@ -52,13 +52,13 @@ class Unit(NamedTuple):
 
 
 def _number(text: str) -> float:
-    if _NUMBER.fullmatch(text) is None:
+    if re.fullmatch(_NUMBER, text) is None:
         raise ValueError(text)
     return float(text)
 
 
 def _seconds(text: str) -> float:
-    parts = _TIME.fullmatch(text)
+    parts = re.fullmatch(_TIME, text)
     if parts is None:
         raise ValueError(text)
     return float(parts[1]) * _SECONDS[parts[2]]
@@ -68,7 +68,7 @@ def release_number(text: str) -> float:
     """A number for a release such as 1.17, greater for later ones; 0 for no change. ValueError for a text that is no release."""
     if text == "0":
         return 0.0
-    parts = _RELEASE.fullmatch(text)
+    parts = re.fullmatch(_RELEASE, text)
     if parts is None:
         raise ValueError(text)
     return int(parts[1]) * 1000.0 + int(parts[2])
@@ -220,7 +220,7 @@ def parse_gates(text: str | Iterable[str], verb: str) -> tuple[GateCondition, ..
 
 
 def _condition(part: str, verb: str) -> GateCondition:
-    match = _CONDITION.fullmatch(part)
+    match = re.fullmatch(_CONDITION, part)
     if match is None:
         hint = "write METRIC, one of > < >= <= == !=, and a limit, such as partitions>3 or coverage<80%"
         raise UsageError(f"--fail-on does not understand '{part.strip()}'", hint=hint)

@@ -7,7 +7,6 @@ import reprlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
@@ -316,6 +315,8 @@ def _named(graph: Graph, name: str) -> list[Value]:
             return [v for v in node.outputs if v is not None]
     if any(v.name == name for n in graph.walk() for v in n.outputs if v is not None):
         raise UsageError(f"'{name}' lies inside a subgraph", hint="keep an output of the node that holds the subgraph")
+    from difflib import get_close_matches
+
     near = get_close_matches(name, [v.name for v in made], 3)
     raise UsageError(
         f"no node makes a value '{name}', nor has that name", hint=f"did you mean {', '.join(near)}?" if near else None

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import onnx
 import pytest
 
 from ortconv.onnxio.load import from_proto
-from ortconv.optimizer import extended
-from ortconv.optimizer.engine import Context, FunctionPass, Later, apply, find
+from ortconv.optimizer.engine import Context, FunctionPass, Later, LaterPass, apply, find
 from ortconv.optimizer.extended.gelu import fuse_quick_gelu
+from ortconv.optimizer.levels import STAGES, opt_in_passes
+from ortconv.optimizer.pattern import P
 
 
 def test_a_rule_that_is_found_but_not_applied_imports_nothing() -> None:
@@ -28,7 +30,9 @@ def test_a_rule_that_is_found_but_not_applied_imports_nothing() -> None:
     assert graph.opsets == before | {"com.microsoft": 1}
 
 
-LATER = [p for p in extended.PASSES if isinstance(p, FunctionPass) and isinstance(p.run, Later)]
+EVERY = [p for stage, passes in STAGES.items() for p in (*passes(), *opt_in_passes(stage))]
+LATER = [p for p in EVERY if isinstance(p, FunctionPass) and isinstance(p.run, Later)]
+LATER_RULES = [p for p in EVERY if isinstance(p, LaterPass)]
 
 
 @pytest.mark.parametrize("p", LATER, ids=lambda p: p.name)
@@ -39,10 +43,26 @@ def test_a_pass_that_is_imported_later_is_that_of_its_module(p: FunctionPass) ->
     assert p.doc
 
 
+def nodes_of(pattern: P) -> Iterator[P]:
+    yield pattern
+    for operand in pattern.inputs:
+        if isinstance(operand, P):
+            yield from nodes_of(operand)
+
+
+@pytest.mark.parametrize("p", LATER_RULES, ids=lambda p: p.name)
+def test_rules_that_are_imported_later_need_the_operators_of_their_pass(p: LaterPass) -> None:
+    assert p.rules
+    for rule in p.rules:
+        assert rule.build.__module__.startswith("ortconv.optimizer.")
+        assert any({(part.domain, op) for op in part.ops} <= {*p.operators} for part in nodes_of(rule.pattern)), rule
+
+
 def test_passes_are_imported_when_a_model_has_their_operators() -> None:
     """Convolutional networks need neither attention nor recurrent networks."""
     modules = [p.run.function.__module__ for p in LATER if isinstance(p.run, Later)]
-    assert len(modules) == 6
+    modules += sorted({p.rules[0].build.__module__ for p in LATER_RULES})
+    assert len(modules) > 12
     code = f"""
 import sys
 from onnx import parser
@@ -54,4 +74,9 @@ for op in ("Relu", "Tanh"):
     print([name for name in {modules!r} if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["[]", "['ortconv.optimizer.extended.recurrent.lstm']"]
+    tanh = [
+        "ortconv.optimizer.extended.recurrent.lstm",
+        "ortconv.optimizer.basic.layer_norm",
+        "ortconv.optimizer.extended.gelu",
+    ]
+    assert done.stdout.splitlines() == ["[]", str(tanh)]

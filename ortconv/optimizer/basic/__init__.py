@@ -5,26 +5,21 @@ from __future__ import annotations
 from ortconv.optimizer import propagation
 from ortconv.optimizer.basic import (
     broadcast,
-    cast_chain,
     conv_branches,
     cse,
     eliminate,
     fold_conv,
     fold_matmul,
-    group_norm,
-    layer_norm,
     mask_index,
     pad,
     qdq,
-    quantize_weights,
     reshape,
     sharing,
-    space_to_depth,
     transpose,
     unused,
 )
 from ortconv.optimizer.basic.fold_constants import FOLD_CONSTANTS
-from ortconv.optimizer.engine import FunctionPass, RulePass
+from ortconv.optimizer.engine import FunctionPass, LaterPass, RulePass
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *unused.PASSES,
@@ -39,19 +34,23 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     *fold_matmul.PASSES,
     *reshape.PASSES,
     *mask_index.PASSES,
-    *space_to_depth.PASSES,
-    *layer_norm.PASSES,
-    *group_norm.PASSES,
+    LaterPass(f"{__name__}.space_to_depth", "SliceConcatToSpaceToDepthFusion", "Slice"),
+    LaterPass(f"{__name__}.layer_norm", "GeluFusion", "Erf"),
+    LaterPass(f"{__name__}.layer_norm", "LayerNormFusion", "ReduceMean", "LayerNormalization"),
+    LaterPass(f"{__name__}.group_norm", "GroupNormFusion", "GroupNormalization"),
     qdq.PROPAGATION,
     qdq.UNIQUE_DQ,
     qdq.WEIGHTS,
     *transpose.PASSES,
 )
 
-FOR_CPU = frozenset(p.name for p in group_norm.PASSES)
+FOR_CPU = frozenset({"GroupNormFusion"})
 """Names of the passes that decompose operators which an accelerator may support as they are. They run after nodes are assigned."""
 
-OPT_IN: tuple[FunctionPass | RulePass, ...] = (*cast_chain.PASSES, *quantize_weights.PASSES)
+OPT_IN: tuple[FunctionPass | RulePass, ...] = (
+    LaterPass(f"{__name__}.cast_chain", "LossyCastChainElimination", "Cast"),
+    LaterPass(f"{__name__}.quantize_weights", "WeightBiasQuantization", "Conv", "ConvTranspose", "Gemm"),
+)
 """Passes that run only on request, because they change the numbers."""
 
 INEXACT = frozenset(p.name for p in OPT_IN)

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+from ortconv.ir.operators import MICROSOFT
 from ortconv.optimizer.basic import sharing
-from ortconv.optimizer.engine import FunctionPass, RulePass
+from ortconv.optimizer.engine import FunctionPass, Later, LaterPass, RulePass
 from ortconv.optimizer.extended import (
     affine,
-    approximate,
     attention,
-    distribution,
     einsum,
     fill,
     fuse_conv,
     fuse_gemm,
     fuse_matmul,
-    gelu,
     gemm_rows,
-    layer_norm,
-    matrix_transpose,
     norm_scale,
     qdq,
     recurrent,
-    skip_layer_norm,
     split,
-    split_transpose,
 )
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
@@ -31,18 +25,24 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     *recurrent.PASSES,
     *fill.PASSES,
     *fuse_gemm.PASSES,
-    *distribution.PASSES,
+    LaterPass(f"{__name__}.distribution", "SoftmaxExpectationFusion", "Softmax"),
     *gemm_rows.PASSES,
     *fuse_conv.PASSES,
-    *gelu.PASSES,
-    *layer_norm.PASSES,
+    LaterPass(f"{__name__}.gelu", "GeluFusion", "Erf"),
+    LaterPass(f"{__name__}.gelu", "FastGeluFusion", "Tanh"),
+    LaterPass(f"{__name__}.gelu", "QuickGeluFusion", "Sigmoid"),
+    LaterPass(f"{__name__}.gelu", "BiasGeluFusion", "Gelu", "FastGelu", domains=("", MICROSOFT)),
+    LaterPass(f"{__name__}.layer_norm", "LayerNormFusion", "ReduceMean", "LayerNormalization"),
+    LaterPass(f"{__name__}.layer_norm", "ChannelNormFusion", "ReduceMean", "LayerNormalization"),
+    LaterPass(f"{__name__}.layer_norm", "SimplifiedLayerNormFusion", "ReduceMean"),
+    LaterPass(f"{__name__}.layer_norm", "UnscaledNormFusion", "ReduceMean"),
     *norm_scale.PASSES,
-    *matrix_transpose.PASSES,
+    LaterPass(f"{__name__}.matrix_transpose", "MatrixTransposeFusion", "Transpose"),
     *einsum.PASSES,
     *attention.PASSES,
     *split.PASSES,
     *fuse_matmul.PASSES,
-    *split_transpose.PASSES,
+    LaterPass(f"{__name__}.split_transpose", "TransposeSplit", "Transpose"),
     *affine.PASSES,
     *sharing.PASSES,
 )
@@ -51,10 +51,13 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
 OPT_IN: tuple[FunctionPass | RulePass, ...] = (
     *qdq.OPT_IN,
     *norm_scale.OPT_IN,
-    *skip_layer_norm.PASSES,
-    *approximate.PASSES,
+    FunctionPass("SkipLayerNormFusion", Later(f"{__name__}.skip_layer_norm"), operators=(("", "LayerNormalization"),)),
+    LaterPass(f"{__name__}.approximate", "GeluApproximation", "Gelu", "BiasGelu", domains=("", MICROSOFT)),
+    LaterPass(f"{__name__}.approximate", "MatMulNBitsAccuracyLevel4", "MatMulNBits", domains=(MICROSOFT,)),
 )
 """Passes that run only on request: they make the graph smaller but not faster, or they change the numbers."""
 
-INEXACT = frozenset(p.name for p in (*qdq.OPT_IN, *norm_scale.OPT_IN, *approximate.PASSES))
+INEXACT = frozenset(
+    {*(p.name for p in (*qdq.OPT_IN, *norm_scale.OPT_IN)), "GeluApproximation", "MatMulNBitsAccuracyLevel4"}
+)
 """Names of the passes that change the numbers by more than rounding."""

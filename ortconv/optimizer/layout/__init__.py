@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from ortconv.optimizer.engine import FunctionPass, RulePass
-from ortconv.optimizer.layout import conv_add, nchwc, nhwc, prelu
+from ortconv.optimizer.engine import FunctionPass, Later, LaterPass, RulePass
+from ortconv.optimizer.layout import conv_add, nchwc
 
-PASSES: tuple[FunctionPass | RulePass, ...] = (*nhwc.PASSES, *prelu.PASSES, *conv_add.PASSES, *nchwc.PASSES)
+PASSES: tuple[FunctionPass | RulePass, ...] = (
+    FunctionPass("NhwcTransformer", Later(f"{__name__}.nhwc"), operators=(("", "QLinearConv"),)),
+    LaterPass(f"{__name__}.prelu", "PReluFusion", "PRelu"),
+    *conv_add.PASSES,
+    *nchwc.PASSES,
+)
