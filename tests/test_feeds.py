@@ -89,6 +89,14 @@ def test_indices_lie_within_what_they_index(node: str, others: str, indices: str
     assert _upper_bound(value) == bound
 
 
+def test_strings_that_are_cast_to_numbers_are_numerals(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (string[3,4] x) => (float[3,4] y) { y = Cast<to = 1>(x) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    found = ortconv.convert(tmp_path / "m.onnx", tmp_path / "m.ort").validation
+    assert found is not None
+    assert found.skipped is None
+
+
 @pytest.mark.parametrize("node", ["GatherND(x, i)", "ScatterND(x, i, u)", "RoiAlign(t, r, b)"])
 def test_indices_of_a_batch_of_one(node: str, tmp_path: Path) -> None:
     text = f"""<ir_version: 8, opset_import: ["" : 17]>
