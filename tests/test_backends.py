@@ -12,11 +12,13 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
+import onnx.helper
+import onnx.numpy_helper
 import onnx.parser
 import pytest
 
-from ortconv.backends.onnxruntime_cpu import OnnxRuntime
-from ortconv.errors import UsageError
+from ortconv.backends.onnxruntime_cpu import ModelFile, OnnxRuntime
+from ortconv.errors import BackendError, UsageError
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime import backend
 from ortconv.runtime.session import Session
@@ -122,6 +124,32 @@ def test_a_node_that_onnxruntime_has_no_kernel_for_falls_to_the_next_backend() -
     session = Session(from_proto(onnx.parser.parse_model(text)), ["onnxruntime", "numpy"])
     assert [p.backend for p in session.plan] == ["onnxruntime", "numpy", "onnxruntime", "onnxruntime"]
     np.testing.assert_allclose(session.run(None, {"x": np.float32([1, 2])})[0], np.exp([1, 2]), rtol=1e-6)
+
+
+def sparse_output(element: type[np.generic], folder: Path) -> Path:
+    """A file of one sparse constant, [[0, 7, 0], [0, 0, 9]] in these elements."""
+    values = onnx.numpy_helper.from_array(np.array([7, 9]).astype(element), "c")
+    places = onnx.numpy_helper.from_array(np.array([1, 5]))
+    constant = onnx.helper.make_node("Constant", [], ["c"])
+    sparse = onnx.helper.make_sparse_tensor(values, places, [2, 3])
+    constant.attribute.append(onnx.helper.make_attribute("sparse_value", sparse))
+    output = onnx.helper.make_tensor_value_info("c", values.data_type, [2, 3])
+    graph = onnx.helper.make_graph([constant], "g", [], [output])
+    model = onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    path = folder / "sparse.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("element", [np.float32, np.int8])
+def test_a_sparse_constant_that_is_an_output_is_an_array(element: type[np.generic], tmp_path: Path) -> None:
+    (result,) = ModelFile(sparse_output(element, tmp_path), default=True).run({})
+    np.testing.assert_array_equal(result, np.array([[0, 7, 0], [0, 0, 9]], element), strict=True)
+
+
+def test_a_sparse_output_that_onnxruntime_cannot_show_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BackendError, match=r"sparse_tensor\(bool\), which its Python API cannot read"):
+        ModelFile(sparse_output(np.bool_, tmp_path), default=True).run({})
 
 
 @pytest.fixture

@@ -62,6 +62,51 @@ def test_causal_attention_in_half_precision_converts(tmp_path: Path) -> None:
     assert result.validation.skipped is None
 
 
+EMBED = "com.microsoft.EmbedLayerNormalization(i, i, w, p, q, f, f)"
+
+
+@pytest.mark.parametrize(
+    ("node", "others", "indices", "bound"),
+    [
+        ("Gather(x, i)", "float[3,4] x", "int64[2]", 3),
+        ("GatherElements<axis = 1>(x, i)", "float[3,4] x", "int64[3,2]", 4),
+        ("ScatterElements<axis = -1>(x, i, u)", "float[3,4] x, float[3,1] u", "int64[3,1]", 4),
+        ("GatherND(x, i)", "float[3,4,5] x", "int64[6,2]", 3),
+        ("GatherND<batch_dims = 1>(x, i)", "float[3,4,5] x", "int64[3,2]", 4),
+        ("ScatterND(x, i, u)", "float[3,1] x, float[6] u", "int64[6,2]", 1),
+        ("RoiAlign(x, r, i)", "float[3,1,6,6] x, float[9,4] r", "int64[9]", 3),
+        ("NegativeLogLikelihoodLoss(x, i)", "float[3,4] x", "int64[3]", 4),
+        ("ai.onnx.ml.ArrayFeatureExtractor(x, i)", "float[3,4] x", "int64[2]", 4),
+        (EMBED, "float[9,4] w, float[8,4] p, float[3,4] q, float[4] f", "int32[1,2]", 3),
+        ("SequenceAt(s, i)", "seq(float) s", "int64", 1),
+        ("Add(i, i)", "float[3,4] x", "int64[2]", 2),
+    ],
+)
+def test_indices_lie_within_what_they_index(node: str, others: str, indices: str, bound: int) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3, "com.microsoft" : 1]>
+        g ({others}, {indices} i) => (y) {{ y = {node} }}"""
+    *_, value = from_proto(onnx.parser.parse_model(text)).graph.inputs
+    assert _upper_bound(value) == bound
+
+
+def test_strings_that_are_cast_to_numbers_are_numerals(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (string[3,4] x) => (float[3,4] y) { y = Cast<to = 1>(x) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    found = ortconv.convert(tmp_path / "m.onnx", tmp_path / "m.ort").validation
+    assert found is not None
+    assert found.skipped is None
+
+
+@pytest.mark.parametrize("node", ["GatherND(x, i)", "ScatterND(x, i, u)", "RoiAlign(t, r, b)"])
+def test_indices_of_a_batch_of_one(node: str, tmp_path: Path) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1,5] x, int64[4,2] i, float[4] u, float[1,1,6,6] t, float[3,4] r, int64[3] b) => (float y) {{ y = {node} }}"""
+    model = onnx.parser.parse_model(text)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "m.onnx")
+    assert ortconv.convert(tmp_path / "m.onnx", tmp_path / "m.ort").validation.skipped is None
+
+
 @pytest.mark.parametrize(
     "between", ["t = Reshape(table, sizes) rows = Identity(t)", "t = Tile(table, sizes) rows = Cast<to = 7>(t)"]
 )

@@ -182,7 +182,7 @@ def _run(session: Any, names: Sequence[str] | None, feeds: Mapping[str, Any]) ->
         if timer is not None:
             timer.daemon = True
             timer.start()
-        return list(session.run(names, feeds, options))
+        results = session.run(names, feeds, options)
     except Exception as error:
         if options.terminate:
             raise TimeLimitError("the run takes longer than it may", backend="onnxruntime") from error
@@ -190,6 +190,23 @@ def _run(session: Any, names: Sequence[str] | None, feeds: Mapping[str, Any]) ->
     finally:
         if timer is not None:
             timer.cancel()
+    return [_dense(result) for result in results]
+
+
+def _dense(result: Any) -> Any:
+    """A result as an array: onnxruntime returns a sparse constant that is an output as a sparse tensor."""
+    if not hasattr(result, "dense_shape"):
+        return result
+    import numpy as np
+
+    try:
+        values = result.values()
+    except RuntimeError as error:
+        reason = f"onnxruntime returns a {result.data_type()}, which its Python API cannot read"
+        raise BackendError(reason, backend="onnxruntime") from error
+    array = np.zeros(result.dense_shape(), values.dtype)
+    array.flat[result.get_coo_data().indices()] = values
+    return array
 
 
 def _session(

@@ -15,10 +15,10 @@ from ortconv.compare.parameters import parameter
 from ortconv.compare.repair import repair
 from ortconv.compare.sizes import Problem, Sizes, footprint, infer_shapes, solve
 from ortconv.errors import BackendError, UnsupportedError, UsageError
-from ortconv.ir.graph import Graph, Value
+from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import DType, SequenceType, TensorType
+from ortconv.ir.types import Dim, DType, SequenceType, TensorType
 from ortconv.runtime.session import Session
 
 Feeds = dict[str, Any]
@@ -274,23 +274,47 @@ def _array(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], high:
 
 def _upper_bound(value: Value) -> int:
     """One more than the largest integer that is safe to feed: 2, unless the value indexes tables, whose smallest then counts."""
-    bound, seen, stack = 1 << 16, {value}, [value]
-    found = False
+    rows, seen, stack = [], {value}, [value]
     while stack:
         for node, slot in stack.pop().uses:
-            if (
-                node.op in ("Gather", "GatherElements", "EmbedLayerNormalization")
-                and slot == 1
-                and node.inputs[0] is not None
-            ):
-                rows = node.inputs[0].dim(node.attr("axis", 0))
-                if isinstance(rows, int) and rows > 0:
-                    bound, found = min(bound, rows), True
+            indexed = INDEXED.get((node.op, slot))
+            if indexed is not None:
+                rows += [d for d in indexed(node) if isinstance(d, int) and d > 0]
             elif node.op in PASSED_THROUGH and (slot == 0 or node.op in JOINING):
                 fresh = [v for v in node.outputs if v is not None and v not in seen]
                 seen.update(fresh)
                 stack += fresh
-    return bound if found else 2
+    return min(1 << 16, *rows) if rows else 2
+
+
+def _along(axis: int | None = None, table: int = 0) -> Callable[[Node], list[Dim]]:
+    """The size of an input along an axis, by default the node's attribute."""
+
+    def size(node: Node) -> list[Dim]:
+        source = node.input(table)
+        return [] if source is None else [source.dim(node.attr("axis", 0) if axis is None else axis)]
+
+    return size
+
+
+def _leading(node: Node) -> list[Dim]:
+    """The sizes of the axes that an index of GatherND or ScatterND consists of."""
+    source, indices, first = node.input(0), node.input(1), node.attr("batch_dims", 0)
+    depth = None if indices is None else indices.dim(-1)
+    return [source.dim(first + i) for i in range(depth)] if source is not None and isinstance(depth, int) else []
+
+
+INDEXED: dict[tuple[str, int], Callable[[Node], list[Dim]]] = {
+    **dict.fromkeys((("Gather", 1), ("GatherElements", 1), ("Scatter", 1), ("ScatterElements", 1)), _along()),
+    **dict.fromkeys((("GatherND", 1), ("ScatterND", 1)), _leading),
+    **dict.fromkeys((("NegativeLogLikelihoodLoss", 1), ("SoftmaxCrossEntropyLoss", 1)), _along(1)),
+    **dict.fromkeys((("RoiAlign", 2), ("CropAndResize", 2)), _along(0)),
+    ("ArrayFeatureExtractor", 1): _along(-1),
+    ("EmbedLayerNormalization", 0): _along(0, table=2),
+    ("EmbedLayerNormalization", 1): _along(0, table=4),
+    ("SequenceAt", 1): lambda node: [1],
+}
+"""The sizes that indices must lie below, by (operator, slot). Generated sequences have one element."""
 
 
 def from_arrays(graph: Graph, arrays: Mapping[str, Any], others: Collection[str] = ()) -> Feeds:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import TensorType
+from ortconv.ir.types import DType, TensorType
 
 Content = Callable[[Node, tuple[int, ...]], Array | None]
 
@@ -33,6 +33,13 @@ def _number(number: float) -> Content:
 
 def _counting(node: Node, shape: tuple[int, ...]) -> Array:
     return np.arange(math.prod(shape))
+
+
+def _numerals(node: Node, shape: tuple[int, ...]) -> Array | None:
+    """Numbers as text for a Cast of strings."""
+    source = node.inputs[0]
+    is_text = source is not None and source.dtype is DType.STRING and node.out.dtype is not DType.STRING
+    return np.array([str(i) for i in range(math.prod(shape))], object) if is_text else None
 
 
 def _declared(node: Node, shape: tuple[int, ...]) -> Array | None:
@@ -119,6 +126,7 @@ ROWS: dict[tuple[str, int], Content] = {
     **dict.fromkeys(
         (("Expand", 1), ("ConstantOfShape", 0), ("Resize", 3), ("CenterCropPad", 1), ("MaxUnpool", 2)), _declared
     ),
+    ("Cast", 0): _numerals,
     ("Unsqueeze", 1): _counting,
     ("Squeeze", 1): _squeeze,
     ("Slice", 1): _number(0),

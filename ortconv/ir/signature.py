@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable, Iterator
 from ortconv.errors import GraphError, nearest
 from ortconv.ir.attributes import Floats, Graphs, Ints, Strings, Tensors, Types
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.schema import Formal, Schema, operators, schema, schema_of
+from ortconv.ir.schema import OPEN, Formal, Schema, operators, schema, schema_of
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import OptionalType, SequenceType, TensorType, ValueType
 
@@ -52,7 +52,7 @@ def _check(node: Node) -> None:
         return
     found = schema_of(node)
     if found is None:
-        raise GraphError(_unknown(node), node=node.label, hint=nearest(node.op, operators(node.domain)))
+        raise GraphError(_unknown(node), node=node.label, hint=_remedy(node))
     _check_counts(node, found)
     _check_attributes(node, found)
     _check_types(node, found)
@@ -65,6 +65,20 @@ def _unknown(node: Node) -> str:
     if other:
         return f"{node.op} was last defined in opset {other[-1]} of {domain}, the model imports opset {version}"
     return f"opset {version} of {domain} has no operator '{node.op}'"
+
+
+def _remedy(node: Node) -> str | None:
+    """Where there is an operator of the node's name: in a later version, or in another domain. Else, similar names."""
+    assert node.graph is not None
+    newest = schema(node.domain, node.op, OPEN)
+    if newest is not None:
+        later = range(node.graph.opset(node.domain) + 1, newest.since + 1)
+        first = next(v for v in later if schema(node.domain, node.op, v) is not None)
+        return f"it came with opset {first}: export with this version, or raise the model's with onnx.version_converter"
+    for domain in sorted(STANDARD - {node.domain}):
+        if schema(domain, node.op, OPEN) is not None:
+            return f"{domain or 'ai.onnx'} has it: set the domain of the node"
+    return nearest(node.op, [op for op in operators(node.domain) if op != node.op])
 
 
 def _check_counts(node: Node, found: Schema) -> None:

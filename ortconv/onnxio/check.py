@@ -112,7 +112,8 @@ def check_rules(message: bytes) -> None:
             node = nodes.get((op, name))
             if node is not None and all(i in typed for i in node.input if i):
                 raise broken_rule(op, name, why) from error
-    makers = {name: node for node in proto.graph.node for name in node.output}
+    constants = made_by_constants(proto.graph)
+    makers = {name: node for node in proto.graph.node for name in node.output if name not in constants}
     for value in inferred.graph.value_info:
         made, stated = value.type.tensor_type.elem_type, declared.get(value.name)
         if value.name in makers and made and stated and made != stated:
@@ -121,6 +122,11 @@ def check_rules(message: bytes) -> None:
                 node=_label(makers[value.name].op_type, makers[value.name].name),
                 hint="declare the type that the operator makes, or insert a Cast",
             )
+
+
+def made_by_constants(graph: GraphProto) -> set[str]:
+    """The outputs of Constant nodes. They are initializers in onnxruntime, which does not read the declared types of these."""
+    return {name for node in graph.node if node.op_type == "Constant" for name in node.output}
 
 
 def _undeclare(graph: GraphProto) -> dict[tuple[str, str], NodeProto]:
@@ -157,6 +163,9 @@ _NO_COMPLAINT = ("Inference error(s):", "expected to have type but instead is nu
 producer comes later, and an output without a declaration.
 """
 
+_UNKNOWN_BRANCH = re.compile(r"then=0 else=\d+$|else=0$")
+"""End of the message on an If whose branches have different types, where one is unknown."""
+
 _HEAD = r"\(op_type:([^,()]+)(?:, node name: (.*?))?\): "
 
 
@@ -166,7 +175,7 @@ def _located(text: str) -> Iterator[tuple[str, str, str]]:
     ends = [head.start() for head in heads[1:]] + [len(text)]
     for head, end in zip(heads, ends, strict=False):
         why = text[head.end() : end].strip()
-        if head[1] != "Constant" and not why.endswith(_NO_COMPLAINT):
+        if head[1] != "Constant" and not why.endswith(_NO_COMPLAINT) and not _UNKNOWN_BRANCH.search(why):
             yield head[1], head[2] or "", why
 
 

@@ -13,7 +13,7 @@ from functools import cache
 from ortconv.errors import GraphError
 from ortconv.ir.types import Dim, SequenceType, Shape, TensorType, ValueType
 from ortconv.onnxio.build import TypeReader, check_text
-from ortconv.onnxio.check import check_rules
+from ortconv.onnxio.check import check_rules, made_by_constants
 from ortconv.onnxio.imports import walk
 from ortconv.onnxio.infer import ContradictionError, infer_model
 from ortconv.onnxio.proto import type_proto
@@ -126,7 +126,7 @@ def _take(graph: GraphProto, read: TypeReader) -> TypesByGraph:
     """
     found: TypesByGraph = []
     for i, sub in enumerate(_graphs(graph)):
-        given = {tensor.name for tensor in sub.initializer}
+        given = {tensor.name for tensor in sub.initializer} | made_by_constants(sub)
         given.update(value.name for value in sub.input if i == 0)
         types: dict[str, ValueType] = {}
         for info in (*sub.value_info, *sub.output, *(sub.input if i else ())):

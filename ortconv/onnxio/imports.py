@@ -1,4 +1,4 @@
-"""Imports operator sets that a model uses but does not import: ONNX Runtime imports all operator sets that it knows."""
+"""The operator sets that a model imports: those left out are added, and an old one is raised where this changes nothing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,31 @@ from ortconv.onnxlib import GraphProto, ModelProto, NodeProto
 
 KNOWN = {"": 28, "ai.onnx.ml": 5, "com.microsoft": 1, "com.microsoft.nchwc": 1}
 """Operator sets that ONNX Runtime imports, with their version in the newest release that this table has been checked against."""
+
+
+def opset_of(proto: ModelProto) -> int:
+    """The version of ONNX's operators that a model imports; 0 without an import."""
+    return max((e.version for e in proto.opset_import if _domain(e.domain) == ""), default=0)
+
+
+def raise_opset(proto: ModelProto, oldest: int, warn: Callable[[str], None]) -> None:
+    """Import ONNX's operators in version `oldest` instead of an older one, if all used operators are the same in both.
+
+    ONNX Runtime loads such a model: kernels of older versions are what it lacks.
+    """
+    old = [e for e in proto.opset_import if _domain(e.domain) == "" and 0 < e.version < oldest]
+    if len(old) != 1 or proto.functions:
+        return
+    (entry,) = old
+    if all(_is_same(node, entry.version, oldest) for node in walk(proto.graph) if _domain(node.domain) == ""):
+        warn(f"opset {entry.version} of ai.onnx is read as {oldest}, in which the model's operators are the same")
+        entry.version = oldest
+
+
+def _is_same(node: NodeProto, old: int, new: int) -> bool:
+    check_text(node.op_type)
+    before, after = (schema("", node.op_type, version) for version in (old, new))
+    return before is not None and after is not None and before.since == after.since
 
 
 def import_used(proto: ModelProto, message: bytes, warn: Callable[[str], None]) -> None:

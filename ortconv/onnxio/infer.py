@@ -14,6 +14,7 @@ from ortconv.ir.types import DType, SequenceType, TensorType, ValueType
 from ortconv.onnxio.build import Symbol, TypeReader, merge
 from ortconv.onnxio.check import inference_error
 from ortconv.onnxio.contrib_types import CONTRIB_TYPES
+from ortconv.onnxio.imports import opset_of
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
 from ortconv.onnxio.scopes import may_clash, rename, rename_clashes
 from ortconv.onnxio.shield import (
@@ -71,7 +72,7 @@ def _guarded(proto: ModelProto) -> tuple[bytes, Callable[[GraphProto], None]]:
     a function that restores them.
     """
     message = proto.SerializeToString()
-    hidden = may_need_hiding(message) and hide(proto.graph)
+    hidden = may_need_hiding(message) and hide(proto.graph, opset_of(proto))
     renamed = rename_clashes(proto.graph) if may_clash(message) else {}
     if hidden or renamed:
         message = proto.SerializeToString()
@@ -239,7 +240,7 @@ def _infer_by_onnx(node: Node) -> list[ValueType | None]:
         else:
             model.graph.input.append(value_info(value))
     try:
-        if hide(model.graph):
+        if hide(model.graph, node.graph.opset()):
             return [None] * len(node.outputs)
         inferred = ModelProto.FromString(infer_shapes(model.SerializeToString(), data_prop=False))
     except Exception:  # the C++ code may raise any class; the types are unknown then

@@ -17,7 +17,7 @@ from ortconv.onnxio.check import OLDEST_OPSET, check_versions, not_onnx
 from ortconv.onnxio.complete_types import forget, stated_types
 from ortconv.onnxio.declared import infer_declared
 from ortconv.onnxio.external import ExternalData
-from ortconv.onnxio.imports import import_used
+from ortconv.onnxio.imports import import_used, raise_opset
 from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing
 from ortconv.onnxio.inline import inline_functions
 from ortconv.onnxlib import GraphProto, ModelProto, TensorProto
@@ -120,10 +120,11 @@ def _load(
     proto = _parse(data, message)
     if not proto.HasField("graph"):
         raise not_onnx(data, "there is no graph in it")
+    warnings: list[str] = []
+    raise_opset(proto, oldest_opset, warnings.append)
     check_versions(proto, oldest_opset)
     resolve = _resolver(payloads, external)
     inlines = bool(proto.functions)
-    warnings: list[str] = []
     if inlines:
         inline_functions(proto, warnings.append)
     if check is not None:

@@ -2,7 +2,7 @@
 
 tests/onnxio/test_shield.py runs the inference of every ONNX operator on random nodes, each in a process of its own. This module
 lists the crashes and hangs found there: operators that are hidden from onnx, with types from contrib_types.py instead, and nodes
-that no runtime accepts.
+that no runtime accepts. Nodes for which onnx infers a wrong shape are hidden, too.
 """
 
 from __future__ import annotations
@@ -25,17 +25,21 @@ HIDDEN = frozenset(
 MARK = "\1"
 """Prefix of the names of hidden operators."""
 
+SIGNED_AXES = 11
+"""The first opset for which onnx infers Squeeze and Unsqueeze with negative axes. Before, it ignores such axes."""
+
 _NAMES = {op for _, op in HIDDEN}
+_SQUEEZES = ("Squeeze", "Unsqueeze")
 
 
 def may_need_hiding(message: bytes) -> bool:
     """False if a serialized model certainly has no node that `hide` changes or refuses."""
-    return any(op.encode() in message for op in (*_NAMES, *_CHECKS))
+    return any(op.encode() in message for op in (*_NAMES, *_CHECKS, *_SQUEEZES))
 
 
-def hide(graph: GraphProto) -> bool:
+def hide(graph: GraphProto, opset: int) -> bool:
     """Rename the hidden operators in all subgraphs, too. Return True if there are any, including those renamed by an
-    earlier call.
+    earlier call. `opset` is the version of ONNX's operators.
 
     Raises GraphError for a node on which onnx would end the process.
     """
@@ -47,8 +51,15 @@ def hide(graph: GraphProto) -> bool:
             raise GraphError(fault, node=f"{op} '{node.name or next(iter(node.output), '?')}'")
         if op in _NAMES and ("" if node.domain == "ai.onnx" else node.domain, op) in HIDDEN:
             node.op_type = MARK + op
+        if opset < SIGNED_AXES and op in _SQUEEZES and _has_negative_axes(node):
+            node.op_type = MARK + op
         found = found or node.op_type[:1] == MARK
     return found
+
+
+def _has_negative_axes(node: NodeProto) -> bool:
+    axes = _attribute(node, "axes") if node.domain in ("", "ai.onnx") else None
+    return axes is not None and any(axis < 0 for axis in axes.ints)
 
 
 def reveal(graph: GraphProto) -> None:

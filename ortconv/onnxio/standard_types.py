@@ -26,6 +26,33 @@ def _regex_full_match(node: Node) -> list[ValueType | None]:
     return [TensorType(DType.BOOL, shape_of(node, 0))]
 
 
+def _squeeze(node: Node) -> list[ValueType | None]:
+    source, axes = shape_of(node, 0), _axes(node)
+    shape: Shape | None = None
+    if source is not None and axes is not None and (axes or all(isinstance(d, int) for d in source)):
+        gone = {a % len(source) for a in axes} if axes else {i for i, d in enumerate(source) if d == 1}
+        shape = tuple(d for i, d in enumerate(source) if i not in gone)
+    return [tensor(dtype_of(node, 0), shape)]
+
+
+def _unsqueeze(node: Node) -> list[ValueType | None]:
+    source, axes = shape_of(node, 0), _axes(node)
+    shape: Shape | None = None
+    if source is not None and axes is not None:
+        rank, dims = len(source) + len(axes), iter(source)
+        new = {a % rank for a in axes}
+        shape = tuple(1 if i in new else next(dims) for i in range(rank))
+    return [tensor(dtype_of(node, 0), shape)]
+
+
+def _axes(node: Node) -> tuple[int, ...] | None:
+    """The axes of a Squeeze or Unsqueeze, () if there are none; None if they are not constant."""
+    given = node.input(1)
+    if given is None:
+        return node.attr("axes", ())
+    return None if given.constant is None else tuple(map(int, given.constant.numpy().reshape(-1)))
+
+
 # ---------------------------------------------------------------------- ai.onnx.ml
 
 _KINDS = {"strings": DType.STRING, "int64s": DType.INT64, "floats": DType.FLOAT}
@@ -99,6 +126,8 @@ STANDARD_TYPES: dict[tuple[str, str], TypeRule] = {
     ("", "EyeLike"): _eye_like,
     ("", "GatherND"): _gather_nd,
     ("", "RegexFullMatch"): _regex_full_match,
+    ("", "Squeeze"): _squeeze,
+    ("", "Unsqueeze"): _unsqueeze,
     **{("ai.onnx.ml", op): rule for op, rule in _ML_TYPES.items()},
 }
 """Rules for the output types of a node, by (domain, operator)."""

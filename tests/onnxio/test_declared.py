@@ -261,3 +261,15 @@ def test_branches_with_values_of_the_same_name() -> None:
     (node,) = graph
     found = [{v.name: str(v.type) for inner in sub for v in inner.outputs if v is not None} for sub in node.subgraphs]
     assert [types["o"] for types in found] == ["float[2,3]", "float[...]"]
+
+
+@pytest.mark.parametrize(
+    "graph", ["g (int32[1] x) => (int32[1] y) <float[2] c>", "g (int32[1] x) => (int32[1] y, float[2] c)"]
+)
+def test_the_declared_type_of_a_constant_is_not_read(graph: str) -> None:
+    """onnxruntime makes an initializer of it."""
+    model = loaded(f"{graph} {{ c = Constant<value = int32[1] {{7}}>() y = Add(x, c) }}")
+    constant = next(node for node in model.graph if node.op == "Add").inputs[1]
+    assert constant is not None
+    assert str(constant.type) == "int32[1]"
+    assert not model.warnings

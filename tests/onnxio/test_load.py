@@ -491,7 +491,7 @@ VERSIONS = [
 
 @pytest.mark.parametrize(("header", "message"), VERSIONS)
 def test_versions_out_of_range(header: str, message: str) -> None:
-    proto = parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g (float x) => (float y) { y = Relu(x) }')
+    proto = parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g (float x) => (float y) { y = Add(x, x) }')
     ir, _, imports = header.partition(", opset_import: ")
     proto.ir_version = int(ir.removeprefix("ir_version: "))
     del proto.opset_import[:]
@@ -501,6 +501,21 @@ def test_versions_out_of_range(header: str, message: str) -> None:
     with pytest.raises(UnsupportedError, match=message) as caught:
         from_proto(proto)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(("opset", "body"), [(1, "y = MatMul(x, x)"), (6, "r = Relu(x) y = Softmax(r)")])
+def test_an_old_operator_set_with_the_same_operators(opset: int, body: str) -> None:
+    model = parsed(f"g (float[2,2] x) => (float[2,2] y) {{ {body} }}", f'ir_version: 3, opset_import: ["" : {opset}]')
+    assert model.graph.opset() == 7
+    assert model.warnings == [f"opset {opset} of ai.onnx is read as 7, in which the model's operators are the same"]
+
+
+@pytest.mark.parametrize(
+    ("opset", "body"), [(5, "y = Relu(x) z = Add(x, y)"), (4, "y = Relu(x)"), (6, "y = Unknown(x)")]
+)
+def test_an_old_operator_set_with_other_operators(opset: int, body: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"opset {opset} of 'ai.onnx', the oldest supported is 7"):
+        parsed(f"g (float[2,2] x) => (float[2,2] y) {{ {body} }}", f'ir_version: 3, opset_import: ["" : {opset}]')
 
 
 def test_no_operator_set() -> None:

@@ -75,6 +75,26 @@ def test_what_stands_behind_them_is_inferred() -> None:
     assert model.graph.outputs[0].type == TensorType(model.graph.inputs[0].dtype, (2, 2))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("opset", [9, 11])
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("y = Unsqueeze<axes = [-1]>(x)", "float[2,1,3,1]"),
+        ("y = Unsqueeze<axes = [-2, 0]>(x)", "float[1,2,1,1,3]"),
+        ("y = Squeeze<axes = [-2]>(x)", "float[2,3]"),
+        ("s = Squeeze<axes = [-2]>(x) y = Transpose(s)", "float[3,2]"),
+        ("y = If(b) <then_branch = t () => (u) { u = Squeeze<axes = [-2]>(x) }, "
+         "else_branch = e () => (v) { v = Squeeze<axes = [1]>(x) }>", "float[2,3]"),
+    ],
+)  # fmt: skip
+def test_negative_axes_of_early_operator_sets(body: str, expected: str, opset: int) -> None:
+    proto = parser.parse_model(
+        f'<ir_version: 5, opset_import: ["" : {opset}]> g (float[2,1,3] x, bool b) => (float y) {{ {body} }}'
+    )
+    proto.graph.output[0].ClearField("type")
+    assert str(from_proto(proto).graph.outputs[0].type) == expected
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
