@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare.verdict import TIMES, Gap, gap, widest
+from ortconv.compare.verdict import TIMES, Gap, gap_of_all
 from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import DType
+from ortconv.ir.types import DType, TensorType
 
 UNITS = {DType.FLOAT16: 2.0**-11, DType.BFLOAT16: 2.0**-8, DType.FLOAT: 2.0**-20, DType.DOUBLE: 2.0**-49}
 """Relative error of a sum that is added in another order."""
@@ -76,14 +76,21 @@ class Movements:
                     made.append(self._run(Direction(n), {k: nudged(v, Direction(n)) for k, v in feeds.items()}))
                 yield made[n]
 
-    def explain(self, found: Gap, i: int, feeds: Mapping[str, Any], want: Outputs, k: int) -> bool:
-        """True if the gap of a result at output `k` is explained by the movement of that output."""
-        gaps: list[Gap] = []
+    def explain(
+        self, found: Gap, i: int, feeds: Mapping[str, Any], want: Outputs, k: int, others: Sequence[Outputs] = ()
+    ) -> bool:
+        """True if the gap of a result at output `k` is explained by the movement of that output.
+
+        `others` are the source's outputs on other engines: the elements that differ there are among those that may move.
+        """
+        elsewhere = [outputs[k] for outputs in others]
+        runs: list[Any] = []
         for moved in self.of(i, feeds):
-            gaps.append(gap(want[k], moved[k]))
-            if found.explained_by(widest(gaps)):
+            runs.append(moved[k])
+            widest = gap_of_all(want[k], runs, elsewhere)
+            if found.explained_by(widest):
                 return True
-            if len(gaps) == FIRST and not found.explained_by(widest(gaps), NEAR * TIMES):
+            if len(runs) == FIRST and not found.explained_by(widest, NEAR * TIMES):
                 return False
         return False
 
@@ -114,11 +121,26 @@ def nudge(graph: Graph, direction: Direction, fixed_point: bool = False) -> None
         for value in part.initializers.values():
             const = value.constant
             if const is not None and const.dtype in UNITS and value not in kept:
-                exact = const.numpy().astype(np.float64)
-                factor = 1 + UNITS[const.dtype] * direction.factors(exact.shape)
-                value.const = Tensor.of((exact * factor).astype(const.dtype.numpy))
+                value.const = _moved(const, direction)
         for node in list(part):
+            if node.is_op("ConstantOfShape") and node.out not in kept:
+                _nudge_filled(part, node, direction)
             _nudge_node(part, node, direction.signs().item(), fixed_point)
+
+
+def _moved(const: Tensor, direction: Direction) -> Tensor:
+    exact = const.numpy().astype(np.float64)
+    factor = 1 + UNITS[const.dtype] * direction.factors(exact.shape)
+    return Tensor.of((exact * factor).astype(const.dtype.numpy))
+
+
+def _nudge_filled(graph: Graph, node: Node, direction: Direction) -> None:
+    """Replace a ConstantOfShape of floats by a constant with errors. Such weights make equal sums, which rounding separates."""
+    made, fill = node.out.type, node.attrs.get("value")
+    shape = made.static_shape if isinstance(made, TensorType) else None
+    if shape is not None and isinstance(fill, Tensor) and fill.dtype in UNITS:
+        const = Tensor.of(np.full(shape, fill.numpy().reshape(())))
+        graph.replace_uses(node.out, graph.constant(_moved(const, direction), "filled"))
 
 
 def _of_shapes(graph: Graph) -> set[Value | None]:

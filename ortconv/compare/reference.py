@@ -414,7 +414,7 @@ class Reference:
     def _explains_by_movement(self, i: int, k: int, found: Gap) -> bool:
         """True if the source's own output moves as far under rounding errors in its inputs and constants."""
         want = self.outputs[self.backend][i]
-        if want is None or not self._movements.explain(found, i, self.trials[i].feeds, want, k):
+        if want is None or not self._movements.explain(found, i, self.trials[i].feeds, want, k, self._ran(i)):
             return False
         self.unstable.add(k)
         return True

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -201,6 +201,19 @@ def widest(gaps: Sequence[Gap]) -> Gap:
         max((g.strays for g in gaps), default=0),
         mismatch=next((g.mismatch for g in gaps if g.mismatch is not None), None),
     )
+
+
+def gap_of_all(want: Any, results: Sequence[Any], others: Sequence[Any] = ()) -> Gap:
+    """A gap that is as wide as that to each result in every respect. It counts the elements that differ in any of them, or in
+    `others`.
+    """
+    found = widest([gap(want, one) for one in results])
+    each = [one for one in (*results, *others) if isinstance(one, np.ndarray) and one.shape == np.shape(want)]
+    if found.mismatch is not None or not each or np.asarray(want).dtype.kind != "f":
+        return found
+    with np.errstate(all="ignore"):
+        limit = LAST_BITS * np.abs(want[np.isfinite(want)]).max(initial=0)
+        return replace(found, count=int(np.count_nonzero(np.any([np.abs(want - one) > limit for one in each], axis=0))))
 
 
 def apart(truth: Array, result: Array) -> Array:

@@ -16,6 +16,7 @@ from ortconv.compare.validate import UNSTABLE, validate
 from ortconv.errors import MismatchError
 from ortconv.ir.tensor import Tensor
 from ortconv.models import load
+from ortconv.onnxio.load import from_proto
 
 INF = np.inf
 LARGE = np.array([-8.2, -9.1, -10.3, -12.7])
@@ -162,3 +163,19 @@ def test_constants_that_decide_shapes_stay(tmp_path: Path) -> None:
     nudge(graph, Direction(0))
     moved = {v.name for v in graph.initializers.values() if not np.array_equal(v.constant.numpy(), held[v.name])}
     assert moved == {"w"}
+
+
+def test_filled_weights_move() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[1,2] x, int64[m] s) => (float[1,3] y, float[m] z)
+        <int64[2] shape = {2, 3}> { w = ConstantOfShape <value: tensor = float[1] {0.5}> (shape) y = MatMul (x, w)
+        z = ConstantOfShape <value: tensor = float[1] {0.5}> (s) }"""
+    graph = from_proto(onnx.parser.parse_model(text)).graph
+    nudge(graph, Direction(0))
+    moved = next(node for node in graph if node.op == "MatMul").inputs[1]
+    assert moved is not None
+    assert moved.constant is not None
+    weights = moved.constant.numpy()
+    assert len(np.unique(weights)) > 1
+    assert weights == pytest.approx(0.5, rel=1e-5)
+    assert graph.outputs[1].producer is not None
+    assert graph.outputs[1].producer.op == "ConstantOfShape"
