@@ -27,6 +27,13 @@ class Change:
     bytes_after: int
     seconds: float
 
+    def then(self, later: Change) -> Change:
+        """This change and the one that follows it, as one."""
+        return Change(
+            self.consumed + later.consumed, self.made + later.made, self.nodes_before, later.nodes_after,
+            self.bytes_before, later.bytes_after, self.seconds + later.seconds,
+        )  # fmt: skip
+
 
 FEW = 16
 """An edit that concerns a constant marks its readers as changed only if there are at most this many of them: no pattern

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from typing import Any, Union
 
@@ -149,6 +149,11 @@ class Context:
         """Add a rewrite that has just been made to the trace."""
         change = None if self.journal is None else self.journal.take()
         self.trace.append(Rewrite(rule, root, removed, added, change))
+
+    def amend(self) -> None:
+        """Add the edits since the last rewrite to that rewrite."""
+        if self.journal is not None and self.trace and (change := self.trace[-1].change) is not None:
+            self.trace[-1] = replace(self.trace[-1], change=change.then(self.journal.take()))
 
     @contextmanager
     def for_cpu(self) -> Iterator[None]:

@@ -441,6 +441,8 @@ def block_channels(graph: Graph, context: Context) -> int:
             if value is not None and (value.uses or value.is_output):
                 _leave(graph, value, blocks.of[value], blocks)
         graph.remove_dead(node)
+    if blocks.replaced:
+        context.amend()
     return len(blocks.replaced)
 
 

@@ -191,9 +191,12 @@ def test_every_version_of_every_operator_has_a_kernel_that_takes_its_attributes(
     assert lacking == []
 
 
-def test_conversion_refuses_old_operator_sets(tmp_path):
+def test_conversion_refuses_old_operators(tmp_path):
+    """Add has new attributes in operator set 7; Relu is the same."""
     path = tmp_path / "old.onnx"
     onnx.save(model("Relu", 6, [np.ones((2, 3), np.float32)], {}), path)
+    assert load(path).graph.opset("") == 7
+    onnx.save(model("Add", 6, [np.ones((2, 3), np.float32)] * 2, {}), path)
     with pytest.raises(UnsupportedError, match="opset 6"):
         load(path)
     assert load(path, only_to_run=True).graph.opset("") == 6
