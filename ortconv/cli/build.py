@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="How many models are converted at a time.  [default: the cores that ortconv may use]",
 )
-@click.option("--force", is_flag=True, help="Convert everything, not only what is out of date.")
+@click.option("--force", is_flag=True, help="Convert all models, not only those that are out of date.")
 @click.option("--update", is_flag=True, help="Accept the artifacts: write their baselines, and check no gates.")
 @add(TIME_AND_MEMORY)
 @click.option(
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
-    """Build the project of ortconv.toml: convert what is out of date, and check the gates of each artifact.
+    """Build the project of ortconv.toml: convert models that are out of date, and check the gates of each artifact.
 
     With MODELs, only these. Writes the .ort files with their manifests, and one operator config for all. Exits with 7 if an
     artifact could not be made, else with 5 if a gate fails.

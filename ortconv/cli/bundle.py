@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option(
     "--check",
     metavar="COMMAND",
-    help="Command that shows the problem. {} in it is the path of the model; without {}, the path comes last.",
+    help="Command that shows the problem. {} in it is the path of the model; without {}, the path is appended.",
 )
 @click.option(
     "-o",
@@ -58,7 +58,7 @@ def command(
 ) -> None:
     """Pack MODEL (.onnx or .ort) for a bug report: with inputs, versions, a command and what it prints.
 
-    Nothing private goes in: no descriptions or metadata of the model, no absolute paths, no environment variables. Such as:
+    The archive has no private data: no descriptions or metadata of the model, no absolute paths, no environment variables. Example:
     ortconv bundle model.reduced.onnx --check 'ortconv convert {} -o {}.ort' --strip-weights
     """
     from ortconv.compare.arrays import read_npz

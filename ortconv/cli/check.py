@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 def command(
     model: Path, baseline: Path, markdown: bool, as_json: bool, quiet: bool, measure: bool, **flags: Any
 ) -> None:
-    """Hold MODEL (.ort or .onnx) against the model of a baseline, and exit with 5 if a condition holds.
+    """Compare MODEL (.ort or .onnx) with the model of a baseline, and exit with 5 if a condition holds.
 
     Nodes, size, operators, partitions and the release needed are compared with the facts of the baseline. Outputs, time and memory
     are compared with the copy of its model: both run here, in turns, on the same inputs.

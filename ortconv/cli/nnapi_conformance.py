@@ -40,7 +40,7 @@ REFERENCE = "nnapi-reference"
     type=click.Choice(MODES),
     default=MODES,
     show_default="all",
-    help="How to execute; may be repeated. In mode dynamic, models do not say the dimensions of their outputs.",
+    help="How to execute; may be repeated. In mode dynamic, models do not state the dimensions of their outputs.",
 )
 @click.option("--op", "operations", multiple=True, metavar="OPERATION", help="Only records with it; may be repeated.")
 @click.option(
@@ -63,7 +63,7 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Hold an NNAPI device against conformance records: models with inputs and expected outputs.
+    """Test an NNAPI device with conformance records: models with inputs and expected outputs.
 
     A record that the device does not support as a whole is skipped. Exit code 4 if one fails.
     """

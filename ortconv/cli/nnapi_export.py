@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="The directory to write to."
 )
-@click.option("--whole", is_flag=True, help="Write the whole model as one file; an error where a node is refused.")
+@click.option("--whole", is_flag=True, help="Write the whole model as one file; an error if a node is refused.")
 @click.option(
     "--level",
     type=click.Choice(STUDIED),
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 def command(model: Path, output: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Write each NNAPI partition of MODEL (.onnx or .ort) as a .tflite file for LiteRT.
 
-    Nothing is put in place unless LiteRT runs the files, and the model with them computes what the source computes. The package
+    Files are put in place only if LiteRT runs them, and the model with them computes the same as the source. The package
     ai-edge-litert is needed for that: pip install 'ortconv[litert]'.
     """
     from ortconv.cli.convert import dims, names

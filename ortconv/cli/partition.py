@@ -59,7 +59,7 @@ USE_NCHW = click.option(
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
-    """Show which nodes of MODEL (.onnx or .ort) an accelerator takes, why it refuses the others, and what helps.
+    """Show which nodes of MODEL (.onnx or .ort) an accelerator supports, the reasons against the others, and advice.
 
     With a directory, shows the counts for each model in it.
     """

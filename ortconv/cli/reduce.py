@@ -27,7 +27,7 @@ WHY = {
     "--check",
     required=True,
     metavar="COMMAND",
-    help="Command that fails on MODEL. {} in it is the path of the model to try; without {}, the path comes last.",
+    help="Command that fails on MODEL. {} in it is the path of the model to try; without {}, the path is appended.",
 )
 @click.option(
     "-o",
@@ -67,7 +67,7 @@ def command(
 ) -> None:
     """Shrink MODEL (.onnx or .ort) while a command still fails on it: fewer nodes, then fewer inputs, smaller shapes and constants.
 
-    The smallest model is in place whenever the command is stopped; the same command line goes on from there. Such as:
+    If the command is stopped, the smallest model so far is in place, and the same command line resumes the search. Example:
     ortconv reduce model.onnx --check 'ortconv convert {} -o {}.ort --verify-each'
     """
     from ortconv.reduction.command import Command

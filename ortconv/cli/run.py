@@ -95,7 +95,7 @@ def command(
 ) -> None:
     """Run MODEL (.onnx or .ort) once or several times and show its outputs.
 
-    With a directory, runs each model in it that has test_data_set folders beside it on all of these, and checks the outputs.
+    With a directory, runs each model in it that has test_data_set folders next to it on all of these, and checks the outputs.
     """
     if model.is_dir():
         _check_all(model, backends, flags)
