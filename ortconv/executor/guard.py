@@ -1,4 +1,4 @@
-"""A guard around all code that computes nodes. After an unexpected exception, it finds out whether the model or ortconv
+"""A guard around all code that works on a model's nodes. After an unexpected exception, it finds out whether the model or ortconv
 is at fault.
 
 Each node is tried. If a node's operator cannot compute with its attributes and constants, and with zeros of the
