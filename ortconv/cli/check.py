@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 )
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def command(
     model: Path, baseline: Path, markdown: bool, as_json: bool, quiet: bool, measure: bool, **flags: Any
 ) -> None:

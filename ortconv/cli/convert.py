@@ -152,7 +152,7 @@ class ManyStyles(click.Command):
 @add(BATCH)
 @click.option(
     "--resume/--force",
-    help="With a directory: skip the models whose files are in place and made of the same model with the same options, or convert "
+    help="With a directory: skip models whose files are in place and made from the same model with the same options, or convert "
     "all of them.",
 )
 @add(TIME_AND_MEMORY)
@@ -164,7 +164,7 @@ class ManyStyles(click.Command):
     help="Print one JSON document; with a directory, one line for each model and one for all.",
 )
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request. See --summary for directories.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @click.option("-v", "--verbose", is_flag=True, help="List every pass and rewrite with nodes, bytes and time.")
 def command(
     model: Path | str,

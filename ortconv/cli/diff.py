@@ -59,7 +59,7 @@ OF_COMMAND = ("timeout", "memory")
 @click.option(
     "-v", "--verbose", is_flag=True, help="List every change and rewrite, not only the first ones of each kind."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def command(
     a: Path,
     b: Path,

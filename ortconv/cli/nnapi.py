@@ -45,7 +45,7 @@ command.add_command(nnapi_trace.command)
     "--dot", type=click.Path(dir_okay=False, path_type=Path), help="Write the picture as a graph for Graphviz."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def dump(
     model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, as_json: bool, quiet: bool, **flags: Any
 ) -> None:

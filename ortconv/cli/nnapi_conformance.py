@@ -50,7 +50,7 @@ REFERENCE = "nnapi-reference"
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the result as a page in one file.")
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def command(
     folder: Path,
     name: str,

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 )
 @add(VALIDATION)
 @click.option("--allow-unchecked", is_flag=True, help="Write the files even if they could not be checked.")
-@add([fail_on("nnapi export", "partitions>3,coverage<80%", "Nothing is written then.")])
+@add([fail_on("nnapi export", "partitions>3,coverage<80%", "No files are then written.")])
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def command(model: Path, output: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Write each NNAPI partition of MODEL (.onnx or .ort) as a .tflite file for LiteRT.
 

@@ -135,7 +135,7 @@ PASS_CHOICE = (
         multiple=True,
         metavar="NAME",
         shell_complete=completion.passes,
-        help="Run only the passes named so; may be repeated.",
+        help="Run only the passes with this name; may be repeated.",
     ),
     click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Stop optimizing after N rewrites."),
 )
@@ -185,7 +185,7 @@ FLOAT16 = (
         multiple=True,
         metavar="NAME",
         shell_complete=completion.operators,
-        help="Keep a node, the node that makes a value, or all nodes of an operator in float32; may be repeated.",
+        help="Keep a node, the node that computes a value, or all nodes of an operator in float32; may be repeated.",
     ),
 )
 

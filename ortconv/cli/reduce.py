@@ -36,7 +36,10 @@ WHY = {
     help="The file to write, in the format of MODEL.  [default: x.reduced.onnx of x.onnx, in this directory]",
 )
 @click.option(
-    "--expect-exit", type=int, metavar="CODE", help="Exit code that is the failure.  [default: that on MODEL, not 0]"
+    "--expect-exit",
+    type=int,
+    metavar="CODE",
+    help="Exit code that counts as the failure.  [default: that on MODEL, not 0]",
 )
 @click.option("--expect-output", metavar="TEXT", help="The failure also prints this.")
 @click.option("--steps", type=click.IntRange(1), metavar="N", help="Stop after N runs of the command.")
@@ -47,11 +50,11 @@ WHY = {
     "--check-timeout",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="Limit on one run of the command, which ends with exit code 124 then.  [default: 10 times the first run, at least 30]",
+    help="Limit on one run of the command, which then ends with exit code 124.  [default: 10 times the first run, at least 30]",
 )
 @CHECK_MEMORY
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def command(
     model: Path,
     check: str,

@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Print one JSON document; with a directory, one line for each model and one for all.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def command(
     model: Path,
     backends: tuple[str, ...],

@@ -91,7 +91,7 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
 )
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the recommended command only.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the recommended command.")
 @click.option("-v", "--verbose", is_flag=True, help="List every candidate, including those that give the same file.")
 def command(model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bool, **flags: Any) -> None:
     """Find the conversion and session options that suit MODEL (.onnx) best.
