@@ -192,7 +192,7 @@ def by_shape(bound: Callable[..., Function]) -> Function:
 
 
 class IntegerFilters(NamedTuple):
-    """Integer weights less their zero points, in parts whose sums the floating-point type holds exactly."""
+    """Integer weights minus their zero points, in parts whose sums the floating-point type represents exactly."""
 
     parts: tuple[tuple[slice, Filters], ...]
     """Input channels, and the weights for them."""

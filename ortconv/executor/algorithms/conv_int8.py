@@ -27,7 +27,7 @@ def constant_sums(weights: int, zero_point: int) -> Callable[..., Function | Non
 
 
 def prepared(operands: Sequence[Array | None], *, group: int = 1, **geometry: Any) -> Function | None:
-    """ConvInteger with constant weights less their zero points."""
+    """ConvInteger with constant weights minus their zero points."""
     w, w_zero_point = (*operands, None, None)[1:4:2]
     sums = None if w is None else _integer_convolution(w, w_zero_point, group)
     if sums is None:
