@@ -98,7 +98,7 @@ def _lines(texts: tuple[str, ...]) -> str:
 def gates() -> str:
     """The page with its table of metrics written anew."""
     rows = ((m.name, m.help, f"`{m.name}>{m.unit.example}`", ", ".join(m.verbs)) for m in METRICS.values())
-    return _with_table("gates.md", ("metric", "what it is", "a condition", "verbs"), rows)
+    return _with_table("gates.md", ("metric", "meaning", "example", "verbs"), rows)
 
 
 def nnapi_rules() -> str:

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     "--jobs",
     type=click.IntRange(1),
     metavar="N",
-    help="How many models are converted at a time.  [default: the cores that ortconv may use]",
+    help="Number of models that are converted at a time.  [default: the cores that ortconv may use]",
 )
-@click.option("--force", is_flag=True, help="Convert everything, not only what is out of date.")
+@click.option("--force", is_flag=True, help="Convert all models, not only those that are out of date.")
 @click.option("--update", is_flag=True, help="Accept the artifacts: write their baselines, and check no gates.")
 @add(TIME_AND_MEMORY)
 @click.option(
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
     "--github", is_flag=True, help="Append the same to the summary of a step of GitHub Actions, and annotate failures."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
-    """Build the project of ortconv.toml: convert what is out of date, and check the gates of each artifact.
+    """Build the project of ortconv.toml: convert models that are out of date, and check the gates of each artifact.
 
-    With MODELs, only these. Writes the .ort files with their manifests, and one operator config for all. Exits with 7 if an
-    artifact could not be made, else with 5 if a gate fails.
+    With MODELs, only these. Writes the .ort files with their manifests, and one operator config for all. Exits with 7 if a
+    conversion fails, else with 5 if a gate fails.
     """
     from ortconv.cli.batch_view import BatchView
     from ortconv.files import write_text

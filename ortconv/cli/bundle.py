@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option(
     "--check",
     metavar="COMMAND",
-    help="Command that shows the problem. {} in it is the path of the model; without {}, the path comes last.",
+    help="Command that shows the problem. {} in it is the path of the model; without {}, the path is appended.",
 )
 @click.option(
     "-o",
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 )
 @CHECK_MEMORY
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def command(
     model: Path,
     check: str | None,
@@ -56,9 +56,9 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Pack MODEL (.onnx or .ort) for a bug report: with inputs, versions, a command and what it prints.
+    """Pack MODEL (.onnx or .ort) for a bug report: with inputs, versions, a command and its output.
 
-    Nothing private goes in: no descriptions or metadata of the model, no absolute paths, no environment variables. Such as:
+    Private data is left out: descriptions and metadata of the model, absolute paths, environment variables. Example:
     ortconv bundle model.reduced.onnx --check 'ortconv convert {} -o {}.ort' --strip-weights
     """
     from ortconv.compare.arrays import read_npz

@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 )
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def command(
     model: Path, baseline: Path, markdown: bool, as_json: bool, quiet: bool, measure: bool, **flags: Any
 ) -> None:
-    """Hold MODEL (.ort or .onnx) against the model of a baseline, and exit with 5 if a condition holds.
+    """Compare MODEL (.ort or .onnx) with the model of a baseline, and exit with 5 if a condition holds.
 
     Nodes, size, operators, partitions and the release needed are compared with the facts of the baseline. Outputs, time and memory
     are compared with the copy of its model: both run here, in turns, on the same inputs.

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 @click.option(
     "--layers",
     is_flag=True,
-    help="Compare the values inside both graphs; name the first that differs and the layer that loses most.",
+    help="Compare the values inside both graphs; name the first that differs and the layer that loses most precision.",
 )
-@add([fail_on("compare", "max_abs>1e-3,cosine<0.999", "Outputs are then not judged by rounding.")])
+@add([fail_on("compare", "max_abs>1e-3,cosine<0.999", "The limits for rounding then do not apply.")])
 @add(TIME_AND_MEMORY)
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-v", "--verbose", is_flag=True, help="With --layers, show all values, not only those that differ.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def command(
     models: tuple[str, ...],
     backends: tuple[str, ...],

@@ -63,7 +63,7 @@ class ManyStyles(click.Command):
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="The .ort file, or a directory for it.  [default: beside the model]",
+    help="The .ort file, or a directory for it.  [default: next to the model]",
 )
 @click.option(
     "--output-dir",
@@ -83,12 +83,10 @@ class ManyStyles(click.Command):
     help="Fixed makes all fusions. Runtime saves those above level basic; onnxruntime makes them on the device if the app sets "
     "session.enable_saved_runtime_optimizations to 1. Both styles write one file each.",
 )
-@click.option(
-    "--use-nnapi", is_flag=True, help="Leave the nodes that NNAPI takes unfused; fuse only those for the CPU."
-)
+@click.option("--use-nnapi", is_flag=True, help="Leave nodes that NNAPI supports unfused; fuse only nodes for the CPU.")
 @add(NNAPI)
 @click.option(
-    "--use-coreml", is_flag=True, help="Leave the nodes that CoreML takes unfused; fuse only those for the CPU."
+    "--use-coreml", is_flag=True, help="Leave nodes that CoreML supports unfused; fuse only nodes for the CPU."
 )
 @add(COREML)
 @add(LIMITS)
@@ -110,7 +108,7 @@ class ManyStyles(click.Command):
 @click.option(
     "--target-ort",
     metavar="VERSION",
-    help=f"Oldest release of onnxruntime that must load the file.  [default: {TARGET_ORT}, or what MODEL itself needs]",
+    help=f"Oldest release of onnxruntime that must load the file.  [default: {TARGET_ORT}, or later if MODEL needs it]",
 )
 @add(FIX_DIM)
 @add(PASS_CHOICE)
@@ -147,14 +145,14 @@ class ManyStyles(click.Command):
 @click.option(
     "--manifest",
     is_flag=True,
-    help="Also write x.manifest.json: source, options, versions, rewrites, names of values, and what was proved.",
+    help="Also write x.manifest.json: source, options, versions, rewrites, names of values, and the validation.",
 )
 @click.option("--stamp", is_flag=True, help="Write version, source and options into the metadata of the .ort file.")
-@add([fail_on("convert", "size>1.2x,onnxruntime>1.17", "Nothing is put in place then. The baseline is the source.")])
+@add([fail_on("convert", "size>1.2x,onnxruntime>1.17", "No file is then put in place. The baseline is the source.")])
 @add(BATCH)
 @click.option(
     "--resume/--force",
-    help="With a directory: skip the models whose files are in place and made of the same model with the same options, or convert "
+    help="With a directory: skip models whose files are in place and made from the same model with the same options, or convert "
     "all of them.",
 )
 @add(TIME_AND_MEMORY)
@@ -166,7 +164,7 @@ class ManyStyles(click.Command):
     help="Print one JSON document; with a directory, one line for each model and one for all.",
 )
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request. See --summary for directories.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @click.option("-v", "--verbose", is_flag=True, help="List every pass and rewrite with nodes, bytes and time.")
 def command(
     model: Path | str,
@@ -182,7 +180,7 @@ def command(
     """Convert MODEL, an .onnx file or a directory of them, to ORT format. Both may be URLs of fsspec, such as s3://bucket/models.
 
     Writes x.ort (x.LEVEL.ort below level all, x.with_runtime_opt.ort in Runtime style) and the operator config for minimal builds.
-    Nothing is put in place unless the result computes what the source computes.
+    Files are put in place only if the result computes the same as the source.
     """
     styles = tuple(dict.fromkeys(flags.pop("styles")))
     place = _place(model, output, output_dir, styles)

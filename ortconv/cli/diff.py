@@ -30,9 +30,9 @@ OF_CONVERSION = (
         help="Level at which A was converted.  [default: the highest one that leads to B]",
     ),
     click.option("--target-platform", type=click.Choice(PLATFORMS), help="Platform for which A was converted."),
-    click.option("--use-nnapi", is_flag=True, help="A was converted for NNAPI.  [default: as B says]"),
+    click.option("--use-nnapi", is_flag=True, help="A was converted for NNAPI.  [default: as in B]"),
     *NNAPI,
-    click.option("--use-coreml", is_flag=True, help="A was converted for CoreML.  [default: as B says]"),
+    click.option("--use-coreml", is_flag=True, help="A was converted for CoreML.  [default: as in B]"),
     *COREML,
     *LIMITS,
     *MAXIMIZE,
@@ -59,7 +59,7 @@ OF_COMMAND = ("timeout", "memory")
 @click.option(
     "-v", "--verbose", is_flag=True, help="List every change and rewrite, not only the first ones of each kind."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def command(
     a: Path,
     b: Path,
@@ -71,10 +71,10 @@ def command(
     quiet: bool,
     **flags: Any,
 ) -> None:
-    """Show what changed from model A to model B (.onnx or .ort): interface, nodes, attributes, constants, operator sets, metadata.
+    """Show the changes from model A to model B (.onnx or .ort): interface, nodes, attributes, constants, operator sets, metadata.
 
     Names inside the graphs and the order of nodes do not count. If B is an .ort file made from the .onnx model A, the conversion is
-    repeated, and its rewrites explain the changes. The options of convert say how it was done. They are not needed for a file with
+    repeated, and its rewrites explain the changes. The options are those of convert. They are not needed for a file with
     a stamp (convert --stamp).
     """
     from ortconv.differences.diff import diff

@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 @click.option(
     "--standard",
     is_flag=True,
-    help="Rewrite operators of com.microsoft into standard ones where these compute the same.",
+    help="Rewrite operators of com.microsoft into standard operators that compute the same.",
 )
 @click.option(
     "--saved-fusions",
     type=click.Choice(["drop", "apply"]),
     default="drop",
-    help="Drop or make the fusions that a file of Runtime style leaves to onnxruntime. --output x.ort keeps what is not made.",
+    help="Drop or make the saved fusions of a file of Runtime style. With --output x.ort, fusions that are not made are kept.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def command(model: Path, output: Path, standard: bool, saved_fusions: SavedFusions, as_json: bool, quiet: bool) -> None:
-    """Write the .ort file MODEL as .onnx, its graph as it is: converting that at level disable gives the same bytes.
+    """Write the .ort file MODEL as .onnx with the same graph: converting it at level disable gives the same bytes.
 
     With an output named .ort, a file of an older format version is upgraded.
     """

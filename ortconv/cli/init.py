@@ -9,8 +9,8 @@ import click
 
 @click.command(context_settings={"show_default": True})
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), default=".")
-@click.option("--gates/--no-gates", default=True, help="Whether the gates count, or are written as a comment.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("--gates/--no-gates", default=True, help="Write the gates as active settings, or as a comment.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def command(folder: Path, gates: bool, quiet: bool) -> None:
     """Write ortconv.toml, with comments, for the .onnx models below FOLDER. Nothing is overwritten."""
     from ortconv.project.init import init

@@ -17,7 +17,7 @@ from ortconv.cli.options import FIX_DIM, PAGE, add, fail_on
 @click.option(
     "--lint",
     type=click.Choice(["quantization"]),
-    help="Also say for each QDQ group whether NNAPI and CoreML take it, and what to change.",
+    help="Also show for each QDQ group if NNAPI and CoreML support it, and advice.",
 )
 @add(PAGE)
 @add([fail_on("inspect", "onnxruntime>1.17,size>5MB")])
@@ -33,7 +33,7 @@ def command(
     verbose: bool,
     **flags: Any,
 ) -> None:
-    """Show what MODEL (.onnx or .ort) is: interface, operators, cost, memory, quantization, and what stands out."""
+    """Show the interface of MODEL (.onnx or .ort), its operators, cost, memory, quantization, and unusual facts."""
     from ortconv.cli.convert import dims
     from ortconv.inspection.inspect import inspect
     from ortconv.report.gates import check_gates, parse_gates

@@ -45,7 +45,7 @@ command.add_command(nnapi_trace.command)
     "--dot", type=click.Path(dir_okay=False, path_type=Path), help="Write the picture as a graph for Graphviz."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def dump(
     model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, as_json: bool, quiet: bool, **flags: Any
 ) -> None:
@@ -169,7 +169,7 @@ def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
 def ndk(folder: Path, as_json: bool) -> None:
     """Write the NDK's headers and build libneuralnetworks.so: C and C++ programs that use NNAPI then run on this machine.
 
-    The library embeds this Python and its ortconv. It needs a C compiler, cc or what CC names, and Python's headers. Programs take
+    The library embeds this Python and its ortconv. It needs a C compiler (cc, or the one in CC) and Python's headers. Programs take
     their settings from ORTCONV_NNAPI_DEVICES (profiles), _VLOG, _TRACE (a file), _PARTITION, _CPU_ONLY and _FEATURE_LEVEL.
     """
     from ortconv.nnapi.ndk.library import write

@@ -40,7 +40,7 @@ REFERENCE = "nnapi-reference"
     type=click.Choice(MODES),
     default=MODES,
     show_default="all",
-    help="How to execute; may be repeated. In mode dynamic, models do not say the dimensions of their outputs.",
+    help="How to execute; may be repeated. In mode dynamic, models do not state the dimensions of their outputs.",
 )
 @click.option("--op", "operations", multiple=True, metavar="OPERATION", help="Only records with it; may be repeated.")
 @click.option(
@@ -50,7 +50,7 @@ REFERENCE = "nnapi-reference"
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the result as a page in one file.")
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def command(
     folder: Path,
     name: str,
@@ -63,7 +63,7 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Hold an NNAPI device against conformance records: models with inputs and expected outputs.
+    """Test an NNAPI device with conformance records: models with inputs and expected outputs.
 
     A record that the device does not support as a whole is skipped. Exit code 4 if one fails.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="The directory to write to."
 )
-@click.option("--whole", is_flag=True, help="Write the whole model as one file; an error where a node is refused.")
+@click.option("--whole", is_flag=True, help="Write the whole model as one file; an error if a node is refused.")
 @click.option(
     "--level",
     type=click.Choice(STUDIED),
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 )
 @add(VALIDATION)
 @click.option("--allow-unchecked", is_flag=True, help="Write the files even if they could not be checked.")
-@add([fail_on("nnapi export", "partitions>3,coverage<80%", "Nothing is written then.")])
+@add([fail_on("nnapi export", "partitions>3,coverage<80%", "No files are then written.")])
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def command(model: Path, output: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Write each NNAPI partition of MODEL (.onnx or .ort) as a .tflite file for LiteRT.
 
-    Nothing is put in place unless LiteRT runs the files, and the model with them computes what the source computes. The package
+    Files are put in place only if LiteRT runs them, and the model with them computes the same as the source. The package
     ai-edge-litert is needed for that: pip install 'ortconv[litert]'.
     """
     from ortconv.cli.convert import dims, names

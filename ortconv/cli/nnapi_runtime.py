@@ -131,7 +131,7 @@ MODEL = (
     click.option(
         "--level",
         type=click.Choice(STUDIED),
-        help="Level at which an .onnx model is optimized first; aware is what convert --use-nnapi does.  [default: basic]",
+        help="Level at which an .onnx model is optimized first; aware is the level of convert --use-nnapi.  [default: basic]",
     ),
     *FIX_DIM,
     *NNAPI,

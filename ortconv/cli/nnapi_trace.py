@@ -12,14 +12,14 @@ from ortconv.cli import print_json, printable
 @click.command(name="trace")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--total-times", is_flag=True, help="Include the time that a layer waits for the layers below it.")
-@click.option("--per-execution", is_flag=True, help="Show the parts of one execution only, on average.")
+@click.option("--per-execution", is_flag=True, help="Show only the parts of one execution, on average.")
 @click.option("--print-detail", is_flag=True, help="List all marks too, by thread and time.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(file: Path, total_times: bool, per_execution: bool, print_detail: bool, as_json: bool) -> None:
     """Show where NNAPI's time went in FILE, a system trace of a phone: the time of each layer in each phase.
 
     FILE is a trace of Perfetto, or the text or HTML of systrace or atrace, recorded with the category nnapi of atrace; or a file
-    that run --systrace or ORTCONV_NNAPI_TRACE wrote. Each mark [NN_LA_PO] of the program starts a table of its own.
+    that run --systrace or ORTCONV_NNAPI_TRACE wrote. Each mark [NN_LA_PO] of the program starts a separate table.
     """
     from ortconv.nnapi.systrace import read_trace
     from ortconv.report.timing import text, timings

@@ -46,7 +46,7 @@ def merge(configs: tuple[Path, ...], output: Path | None) -> None:
 @click.argument("config", type=FILE)
 @click.option("--model", "models", multiple=True, required=True, type=FILE, help="An .ort file; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def lint(config: Path, models: tuple[Path, ...], as_json: bool, quiet: bool) -> None:
     """List the kernels and types that models need and a build with CONFIG lacks. Exits with 5 if there are any."""
     listed = _read(config)
@@ -81,7 +81,7 @@ def from_(folder: Path, output: Path | None, types: bool) -> None:
 
 @command.command("build-command")
 @click.argument("config", type=FILE)
-@click.option("--platform", required=True, type=click.Choice(BUILD_PLATFORMS), help="Where the app runs.")
+@click.option("--platform", required=True, type=click.Choice(BUILD_PLATFORMS), help="The platform of the app.")
 @click.option("--use-nnapi", is_flag=True, help="Build with the NNAPI execution provider.")
 @click.option("--use-coreml", is_flag=True, help="Build with the CoreML execution provider.")
 @click.option(
@@ -92,12 +92,12 @@ def from_(folder: Path, output: Path | None, types: bool) -> None:
     "models",
     multiple=True,
     type=FILE,
-    help="An .ort file of the app; may be repeated. More types can be left out then.",
+    help="An .ort file of the app; may be repeated. More types can then be left out.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the command alone.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the command.")
 def build_command(config: Path, models: tuple[Path, ...], as_json: bool, quiet: bool, **flags: Any) -> None:
-    """Print the command that builds ONNX Runtime with the operators of CONFIG only, to be run in its source tree."""
+    """Print the command that builds ONNX Runtime with only the operators of CONFIG, to be run in its source tree."""
     import shlex
 
     from ortconv.models import load

@@ -135,7 +135,7 @@ PASS_CHOICE = (
         multiple=True,
         metavar="NAME",
         shell_complete=completion.passes,
-        help="Run only the passes named so; may be repeated.",
+        help="Run only the passes with this name; may be repeated.",
     ),
     click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Stop optimizing after N rewrites."),
 )
@@ -163,7 +163,7 @@ MAXIMIZE = (
     click.option(
         "--maximize-offload",
         is_flag=True,
-        help="Rewrite nodes that the accelerator refuses into nodes that it takes, where that puts more nodes in partitions.",
+        help="Rewrite nodes that the accelerator refuses into nodes that it supports, if that puts more nodes in partitions.",
     ),
 )
 
@@ -185,7 +185,7 @@ FLOAT16 = (
         multiple=True,
         metavar="NAME",
         shell_complete=completion.operators,
-        help="Keep a node, the node that makes a value, or all nodes of an operator in float32; may be repeated.",
+        help="Keep a node, the node that computes a value, or all nodes of an operator in float32; may be repeated.",
     ),
 )
 
@@ -204,13 +204,13 @@ TIME_AND_MEMORY = (
         "--timeout",
         type=click.FloatRange(0, min_open=True),
         metavar="SECONDS",
-        help="Give up after this time. With a directory, each model has it, and an hour by default.",
+        help="Time limit. With a directory, it is the limit for each model, by default an hour.",
     ),
     click.option(
         "--memory",
         type=Size(),
         metavar="SIZE",
-        help="Allocate no more than this, such as 4GiB. With a directory, each worker has it, and by default nine tenths of the "
+        help="Memory limit, such as 4GiB. With a directory, it is the limit for each worker, by default nine tenths of the "
         "machine's memory divided by the jobs.",
     ),
 )
@@ -225,7 +225,7 @@ BATCH = (
         "--jobs",
         type=click.IntRange(1),
         metavar="N",
-        help="With a directory: how many models are worked on at a time.  [default: the cores that ortconv may use]",
+        help="With a directory: number of models to process at a time.  [default: the cores that ortconv may use]",
     ),
     click.option(
         "--cluster",
@@ -241,7 +241,7 @@ BATCH = (
     click.option(
         "--github",
         is_flag=True,
-        help="With a directory: append the same to the summary of a step of GitHub Actions, and annotate failures.",
+        help="With a directory: append the same to the summary of a GitHub Actions step, and annotate failures.",
     ),
 )
 """Options of verbs that take a directory of models."""
@@ -273,7 +273,7 @@ NNAPI = (
         "--stop-ops",
         metavar="OPS",
         shell_complete=completion.operators,
-        help="Stop operators, comma separated: NNAPI gets neither these nor any node behind them.  [default: NonMaxSuppression]",
+        help="Stop operators, comma separated: NNAPI gets no such nodes and none downstream of them.  [default: NonMaxSuppression]",
     ),
 )
 """The options of NNAPI, for every command that divides models."""
@@ -295,13 +295,13 @@ COREML = (
         "--coreml-only-static-input-shapes",
         "coreml_static_inputs",
         is_flag=True,
-        help="Give CoreML no node with dynamic shapes, like the provider's flag of this name.",
+        help="Assign no node with dynamic shapes to CoreML, like the provider's flag of this name.",
     ),
     click.option(
         "--coreml-enable-on-subgraph",
         "coreml_on_subgraphs",
         is_flag=True,
-        help="Also give CoreML nodes inside If, Loop and Scan.",
+        help="Also assign nodes inside If, Loop and Scan to CoreML.",
     ),
 )
 """The options of CoreML, for every command that divides models."""

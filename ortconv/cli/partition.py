@@ -57,9 +57,9 @@ USE_NCHW = click.option(
     is_flag=True,
     help="Print one JSON document; with a directory, one line for each model and one for all.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
-    """Show which nodes of MODEL (.onnx or .ort) an accelerator takes, why it refuses the others, and what helps.
+    """Show which nodes of MODEL (.onnx or .ort) an accelerator supports, the reasons against the others, and advice.
 
     With a directory, shows the counts for each model in it.
     """

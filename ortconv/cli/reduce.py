@@ -27,7 +27,7 @@ WHY = {
     "--check",
     required=True,
     metavar="COMMAND",
-    help="Command that fails on MODEL. {} in it is the path of the model to try; without {}, the path comes last.",
+    help="Command that fails on MODEL. {} in it is the path of the model to try; without {}, the path is appended.",
 )
 @click.option(
     "-o",
@@ -36,7 +36,10 @@ WHY = {
     help="The file to write, in the format of MODEL.  [default: x.reduced.onnx of x.onnx, in this directory]",
 )
 @click.option(
-    "--expect-exit", type=int, metavar="CODE", help="Exit code that is the failure.  [default: that on MODEL, not 0]"
+    "--expect-exit",
+    type=int,
+    metavar="CODE",
+    help="Exit code that counts as the failure.  [default: that on MODEL, not 0]",
 )
 @click.option("--expect-output", metavar="TEXT", help="The failure also prints this.")
 @click.option("--steps", type=click.IntRange(1), metavar="N", help="Stop after N runs of the command.")
@@ -47,11 +50,11 @@ WHY = {
     "--check-timeout",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="Limit on one run of the command, which ends with exit code 124 then.  [default: 10 times the first run, at least 30]",
+    help="Limit on one run of the command, which then ends with exit code 124.  [default: 10 times the first run, at least 30]",
 )
 @CHECK_MEMORY
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def command(
     model: Path,
     check: str,
@@ -67,7 +70,7 @@ def command(
 ) -> None:
     """Shrink MODEL (.onnx or .ort) while a command still fails on it: fewer nodes, then fewer inputs, smaller shapes and constants.
 
-    The smallest model is in place whenever the command is stopped; the same command line goes on from there. Such as:
+    If the command is stopped, the smallest model so far is in place, and the same command line resumes the search. Example:
     ortconv reduce model.onnx --check 'ortconv convert {} -o {}.ort --verify-each'
     """
     from ortconv.reduction.command import Command

@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Print one JSON document; with a directory, one line for each model and one for all.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def command(
     model: Path,
     backends: tuple[str, ...],
@@ -95,7 +95,7 @@ def command(
 ) -> None:
     """Run MODEL (.onnx or .ort) once or several times and show its outputs.
 
-    With a directory, runs each model in it that has test_data_set folders beside it on all of these, and checks the outputs.
+    With a directory, runs each model in it that has test_data_set folders next to it on all of these, and checks the outputs.
     """
     if model.is_dir():
         _check_all(model, backends, flags)

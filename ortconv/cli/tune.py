@@ -31,7 +31,7 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
     "--goal",
     type=click.Choice(GOALS),
     default="latency",
-    help="What to rank by. All but accelerator, which is estimated, are measured on this machine.",
+    help="The criterion of the ranking. All are measured on this machine, except accelerator, which is estimated.",
 )
 @click.option("--target", type=click.Choice(TARGETS), default="nnapi", help="Accelerator to prepare files for.")
 @add(NNAPI)
@@ -54,13 +54,13 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
     "--budget",
     type=Duration(),
     metavar="TIME",
-    help="Time for all of it, such as 90s or 10min. What is measured then counts.",
+    help="Limit on the total time, such as 90s or 10min; the ranking is based on the measurements until then.",
 )
 @click.option("--exhaustive", is_flag=True, help="Measure every file with every session setting, and drop none early.")
 @click.option(
     "--output-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Directory for the files and for what is known of them. A tuning that was interrupted goes on from there.",
+    help="Directory for the files and the results so far. An interrupted tuning is resumed from there.",
 )
 @click.option(
     "--snippet", type=click.Choice(SNIPPETS), help="Also print code that opens the recommended file in an app."
@@ -77,7 +77,7 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
     "--jobs",
     type=click.IntRange(1),
     metavar="N",
-    help="How many files are converted at a time. Measurements run alone.  [default: the cores that ortconv may use]",
+    help="Number of files that are converted at a time. Measurements run alone.  [default: the cores that ortconv may use]",
 )
 @add(TIME_AND_MEMORY)
 @add(
@@ -91,8 +91,8 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
 )
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the recommended command only.")
-@click.option("-v", "--verbose", is_flag=True, help="List every candidate, also those that give the same file.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the recommended command.")
+@click.option("-v", "--verbose", is_flag=True, help="List every candidate, including those that give the same file.")
 def command(model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bool, **flags: Any) -> None:
     """Find the conversion and session options that suit MODEL (.onnx) best.
 

@@ -23,12 +23,12 @@ from ortconv.errors import FormatError
     is_flag=True,
     help="Print one JSON document; with a directory, one line for each model and one for all.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Check MODEL, an .ort file or the manifest of one, or those of a directory.
 
-    Of an .ort file: every offset, then everything that a minimal build trusts unseen. Of a manifest: its files, and its source if
-    that is there. Exits with 3 if the file is damaged, would mislead a minimal build, or is not what the manifest describes.
+    Of an .ort file: every offset, then everything that a minimal build does not check. Of a manifest: its files, and its source if
+    it is present. Exits with 3 if the file is damaged, would mislead a minimal build, or does not match the manifest.
     """
     if model.is_dir():
         from ortconv.cli.folders import models_in, over_folder

@@ -32,9 +32,9 @@ class Reached(NamedTuple):
 
 
 def climb(problem: Problem, start: Sizes, reach: Callable[[Sizes], Reached], runs: int) -> Sizes | None:
-    """Change one or more dimensions, and keep each change that lets the run compute more values. When no single step helps, several
-    dimensions change at random, and changes that do not reduce the number of values are kept. Return None if no run succeeds within
-    `runs` runs.
+    """Hill climbing: change one or more dimensions, and keep each change with which the run computes more values. If no
+    single step helps, several dimensions change at random, and changes that do not reduce the number of values are
+    kept. Returns None if no run succeeds within `runs` runs.
     """
     candidates, rng = _candidates(problem), Random(0)
     sizes, best = start, reach(start)

@@ -27,7 +27,7 @@ class Extent(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """A condition: the size `have` of `place` must equal `want`, or be at least `want`, or a multiple of it. `partner`
+    """A condition: the size `have` of `place` must equal `want`, be at least `want`, or be a multiple of it. `partner`
     is the dimension whose size is `want`.
     """
 
@@ -48,7 +48,7 @@ DemandsOf = Callable[[Node, Shapes], Iterator[Demand]]
 
 
 def demands(node: Node, shapes: Shapes, held: Mapping[Value, Sequence[int]] = MappingProxyType({})) -> Iterator[Demand]:
-    """Every demand of a node with both sides known, fulfilled or not. The order depends only on the node.
+    """Every demand of a node for which both sizes are known, met or not. The order depends only on the node.
 
     `held` maps inputs that contain shapes to their elements.
     """
@@ -306,7 +306,7 @@ def _condition(node: Node, shapes: Shapes) -> Iterator[Demand]:
 
 
 def _carried(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    """The inputs of a Loop or Scan have the shapes that its body declares, but for the axes along which a Scan reads."""
+    """The inputs of a Loop or Scan have the shapes that its body declares, except along the axes on which a Scan iterates."""
     inputs = node.subgraphs[0].inputs
     if len(inputs) != len(node.inputs):
         return

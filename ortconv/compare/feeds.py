@@ -1,4 +1,4 @@
-"""Inputs made up for a model: from the types and shapes of its inputs and from what reads them."""
+"""Generates inputs for a model, from the types and shapes of its inputs and from the nodes that read them."""
 
 from __future__ import annotations
 
@@ -24,34 +24,36 @@ from ortconv.runtime.session import Session
 Feeds = dict[str, Any]
 
 FREE_SIZES = (8, 32, 64, 224, 1, 2, 16)
-"""Where the search for the size of a free dimension begins, in this order."""
+"""Sizes of a free dimension with which the search begins, in this order."""
 
 MEMORY = 2 << 30
-"""Bytes that the values of a run may take where the sizes are made up."""
+"""Limit on the bytes that the values of a run may occupy if the sizes are generated."""
 
 KINDS = ("drawn", "negative", "zeros", "large")
-"""What the elements of made up inputs are like."""
+"""Kinds of elements of generated inputs."""
 
 LARGE = {DType.FLOAT16: 100.0, DType.FLOAT: 1e4, DType.DOUBLE: 1e4, DType.BFLOAT16: 1e4}
-"""What floats are multiplied by where they are to be large."""
+"""Factors by which floats are multiplied to make them large."""
 
 SEEDS = 16
-"""Below, conditions are drawn. From each multiple on, seeds draw other numbers, but have the conditions of one case."""
+"""Seeds below this number draw conditions at random. Each multiple begins a block of seeds that draw other numbers and
+use the conditions of one case.
+"""
 
 PASSED_THROUGH = frozenset((*named(Trait.MOVES, Trait.JOINS), "Cast", "Clip", "Where"))
-"""Operators whose output holds elements of their inputs, or the same numbers in another type or between bounds."""
+"""Operators whose output holds elements of their inputs, unchanged, cast to another type, or clipped."""
 
 JOINING = frozenset((*named(Trait.JOINS), "Where"))
-"""Those that take elements of other inputs than the first."""
+"""Operators that also pass on elements of inputs other than the first."""
 
 
 MASKS = (DType.BOOL, DType.INT32, DType.INT64)
-"""The types of masks that are inputs."""
+"""Types of inputs that are masks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """How an input is to be made up: its shape, and the range of its elements; None where that is left open."""
+    """The specification of a generated input: its shape, and the range of its elements; None if unspecified."""
 
     shape: tuple[int, ...] | None = None
     low: float | None = None
@@ -65,9 +67,10 @@ def first_run(
     draws: Mapping[str, Draw] | None = None,
     seed: int = 0,
 ) -> tuple[Feeds, list[Any]]:
-    """Feeds and what a session makes of them: the user's arrays, the rest made up, the first that the model accepts.
+    """Return feeds and the outputs of a session for them. Inputs that are not in `arrays` are generated; the first
+    feeds that the model accepts are used.
 
-    UsageError if there are arrays and an input is neither among them nor among the draws.
+    Raises UsageError if there are arrays and an input is neither among them nor among the draws.
     """
     return accepted(session.model.graph, partial(session.run, names), arrays, draws, seed)
 
@@ -79,7 +82,7 @@ def accepted(
     draws: Mapping[str, Draw] | None = None,
     seed: int = 0,
 ) -> tuple[Feeds, list[Any]]:
-    """The same with a function that runs the model."""
+    """Like `first_run`, with a function that runs the model."""
     failure: BackendError | None = None
     for feeds in candidates(graph, seed, arrays, draws):
         try:
@@ -96,10 +99,11 @@ def candidates(
     arrays: Mapping[str, Any] | None = None,
     draws: Mapping[str, Draw] | None = None,
 ) -> Iterator[Feeds]:
-    """Feeds for the required inputs, one set for each size that free dimensions may begin with; just one if all are known.
+    """Feeds for the required inputs, one set for each initial size of the free dimensions; only one if all sizes are
+    known.
 
-    Free dimensions take the sizes that the graph implies, and first ones that are free are a batch of 1. The same seed gives
-    the same feeds. `arrays` are fed as they are. UnsupportedError where all sizes need more than MEMORY.
+    Free dimensions get the sizes that the graph implies; leading dimensions that are free are a batch of 1. The same
+    seed gives the same feeds. `arrays` are fed unchanged. Raises UnsupportedError if all sizes need more than MEMORY.
     """
     arrays, draws = arrays or {}, draws or {}
     problem = free_problem(graph, arrays, draws)
@@ -114,7 +118,9 @@ def candidates(
 
 
 def free_problem(graph: Graph, arrays: Mapping[str, Any], draws: Mapping[str, Draw]) -> Problem:
-    """The inputs that are to be made up, and their free dimensions; what is given fixes symbols. UsageError if it does not fit."""
+    """The inputs to generate, and their free dimensions; given arrays and draws fix symbols. Raises UsageError if they
+    do not fit the model.
+    """
     if arrays:
         from_arrays(graph, arrays, draws)
     made = [v for v in graph.inputs if v.name not in arrays and (v.const is None or v.name in draws)]
@@ -129,9 +135,10 @@ def free_problem(graph: Graph, arrays: Mapping[str, Any], draws: Mapping[str, Dr
 
 
 def sizes_to_try(problem: Problem, batch: int, *, keep_batch: bool = False) -> Iterator[tuple[Sizes, int]]:
-    """Sizes of the free dimensions that meet what the graph demands, and the bytes that a run with them takes.
+    """Sizes of the free dimensions that meet the demands of the graph, and the bytes that a run with them needs.
 
-    With `keep_batch`, the graph's declarations do not change the batch: models made dynamic late declare a batch of 1 inside.
+    With `keep_batch`, the graph's declarations do not change the batch: models that were made dynamic later declare a
+    batch of 1 inside.
     """
     if not problem.free:
         yield problem.fixed, 0
@@ -153,7 +160,7 @@ def sizes_to_try(problem: Problem, batch: int, *, keep_batch: bool = False) -> I
 def make(
     problem: Problem, sizes: Sizes, seed: int = 0, draws: Mapping[str, Draw] | None = None, kind: str = "drawn"
 ) -> Feeds:
-    """Content for the inputs that are to be made up, of these sizes and one of KINDS."""
+    """Generate inputs of these sizes, with elements of one of KINDS."""
     made: Feeds = {}
     held = problem.held(sizes)
     for value in (v for v in problem.graph.inputs if v in problem.made or v in problem.shaped):
@@ -167,7 +174,7 @@ def make(
 
 
 def changed(value: Value, drawn: Any, kind: str) -> Any:
-    """Content that was drawn for an input, as zeros, negative or large numbers. Indices and masks stay valid."""
+    """Change the content drawn for an input to zeros, negative or large numbers. Indices and masks stay valid."""
     dtype = value.dtype
     if parameter(value, np.shape(drawn)) is not None:
         return drawn
@@ -187,10 +194,11 @@ def changed(value: Value, drawn: Any, kind: str) -> Any:
 
 
 def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | None = None) -> Any:
-    """Random content for one input: standard normal floats, indices within the table that they index, masks of 0 and 1.
+    """Random content for one input: floats from the standard normal distribution, indices that are valid for the table
+    that they index, masks of 0 and 1.
 
-    A mask begins with 1 along its last axis: under a causal mask too, every row of scores then keeps an entry. The softmax
-    of a row without any depends on nothing but how its huge negative numbers were rounded.
+    A mask begins with 1 along its last axis, so that every row of scores keeps an entry, even under a causal mask. The
+    softmax of a row without entries would depend only on the rounding of its huge negative numbers.
     """
     type = value.type
     rng = np.random.default_rng([seed, zlib.crc32(value.name.encode("utf-8", "surrogateescape"))])
@@ -219,17 +227,17 @@ def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | N
 
 
 def is_condition(value: Value) -> bool:
-    """Whether an input decides which branch of an If is run."""
+    """True if an input decides which branch of an If runs."""
     return value.dtype is DType.BOOL and any(node.is_op("If") and slot == 0 for node, slot in value.uses)
 
 
 LARGEST_RANK = 64
 LARGEST_INPUT = 1 << 40
-"""Axes and elements beyond which numpy makes no array."""
+"""Number of elements, or size of an axis, above which numpy creates no array."""
 
 
 def _check_possible(value: Value, dtype: DType, shape: tuple[int, ...]) -> None:
-    """UnsupportedError for an input that numpy cannot hold."""
+    """Raise UnsupportedError for an input that numpy cannot hold."""
     if len(shape) > LARGEST_RANK:
         raise UnsupportedError(f"input '{value.name}' has rank {len(shape)}, numpy's limit is {LARGEST_RANK}")
     if math.prod(shape) > LARGEST_INPUT:
@@ -242,7 +250,7 @@ def _check_possible(value: Value, dtype: DType, shape: tuple[int, ...]) -> None:
 def _between(
     rng: np.random.Generator, value: Value, dtype: DType, shape: tuple[int, ...], low: float, high: float
 ) -> Array:
-    """Elements from low to high, both included where they are integers."""
+    """Elements from low to high; integers include both bounds."""
     kind = dtype.numpy.kind
     if dtype is DType.STRING or kind == "c":
         raise UsageError(f"input '{value.name}' is of type {value.type}, for which there is no range")
@@ -273,7 +281,7 @@ def _array(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], high:
 
 
 def _upper_bound(value: Value) -> int:
-    """One more than the largest integer that is safe to feed: 2, unless the value indexes tables, whose smallest then counts."""
+    """The exclusive upper bound of integers that are safe to feed: 2, or if the value indexes tables, the size of the smallest."""
     rows, seen, stack = [], {value}, [value]
     while stack:
         for node, slot in stack.pop().uses:
@@ -318,7 +326,7 @@ INDEXED: dict[tuple[str, int], Callable[[Node], list[Dim]]] = {
 
 
 def from_arrays(graph: Graph, arrays: Mapping[str, Any], others: Collection[str] = ()) -> Feeds:
-    """A user's arrays as feeds. UsageError if an input is unknown, or missing and not among the others either."""
+    """A user's arrays as feeds. Raises UsageError if an input is unknown, or missing and not among the others."""
     names = {v.name: v for v in graph.inputs}
     unknown = [name for name in arrays if name not in names]
     missing = [name for name, v in names.items() if v.const is None and name not in arrays and name not in others]

@@ -1,4 +1,4 @@
-"""Sizes of free dimensions by search, where meeting one demand after the other ends in demands that contradict each other."""
+"""Searches for sizes of free dimensions, for models in which meeting the demands one by one leads to contradictions."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from ortconv.compare.sizes import LARGEST_SIZE, Problem, Sizes, behind, demands_
 from ortconv.ir.graph import Node
 
 WORK = 40_000
-"""About how many nodes are inferred before the search ends."""
+"""Approximate limit on the number of nodes that are inferred before the search ends."""
 
 MOST_TRIED = 1500
 
 LARGEST_PRODUCT = 4096
-"""Products of two sizes are split into all pairs of factors up to this."""
+"""Limit on a product of two sizes that is split into all pairs of factors."""
 
 
 class State(NamedTuple):
-    """Sizes, how many demands are met before the first that is not, and that demand with its node; None where all are met."""
+    """Sizes, the number of demands met before the first unmet one, the number of unmet demands, and the first unmet
+    demand with its node; None if all are met.
+    """
 
     sizes: Sizes
     met: int
@@ -36,9 +38,10 @@ class State(NamedTuple):
 
 
 def repair(problem: Problem, starts: Sequence[Sizes]) -> Sizes | None:
-    """Sizes that meet all demands that are known; None where the search finds none.
+    """Sizes that meet all known demands; None if the search finds none.
 
-    The search changes the state that meets most demands in the graph's order. It goes back to another one if that does not help.
+    The search continues from the state that meets most demands in the graph's order. If that does not help, it goes
+    back to another state.
     """
     left = min(MOST_TRIED, WORK // max(1, sum(1 for _ in problem.graph.walk())))
     seen: list[Sizes] = []
@@ -57,7 +60,7 @@ def repair(problem: Problem, starts: Sequence[Sizes]) -> Sizes | None:
 
 
 def _are_possible(problem: Problem, sizes: Sizes) -> bool:
-    """Whether dimensions are positive, and elements of targets at least -1. onnx's inference crashes on others."""
+    """True if dimensions are positive, and elements of targets at least -1. Other sizes crash onnx's inference."""
     elements = {name for found in problem.targets.values() for name in found}
     return all(size > 0 or (size >= -1 and name in elements) for name, size in sizes.items())
 
@@ -75,7 +78,9 @@ def _state(problem: Problem, sizes: Sizes) -> State:
 
 
 def _moves(problem: Problem, sizes: Sizes, node: Node, demand: Demand) -> Iterator[Sizes]:
-    """Other sizes that may meet a demand: of one dimension, of another that makes up for it, or of two that share a product."""
+    """Other sizes that may meet a demand. They change one dimension, one dimension and a second one that compensates
+    it, or two dimensions that share a product.
+    """
     names = behind(problem, node)
     single = [(name, size) for name in names for size in _targets(problem, sizes, name, demand)]
     for name, size in single:
@@ -90,9 +95,11 @@ def _moves(problem: Problem, sizes: Sizes, node: Node, demand: Demand) -> Iterat
 
 
 def _targets(problem: Problem, sizes: Sizes, name: str, demand: Demand) -> list[int]:
-    """What one dimension may be for a demand to be met: where it lies at the place, is a factor of the size, or a summand.
+    """Sizes of one dimension that may meet a demand: as the dimension at the demanded place, as a factor of the size,
+    or as a summand.
 
-    A 0, by which a Reshape keeps a dimension, may also be -1, by which it chooses one, and both may be the wanted size.
+    A 0, with which a Reshape keeps a dimension, may also be -1, with which the Reshape infers one; both may also be the
+    wanted size.
     """
     size, have, want = sizes[name], demand.have, demand.want
     found = [other for place, other in ((demand.place, want), (demand.partner, have)) if symbol(problem, place) == name]
@@ -106,7 +113,7 @@ def _targets(problem: Problem, sizes: Sizes, name: str, demand: Demand) -> list[
 
 
 def _scaled(number: int, times: int, over: int) -> int:
-    """number * times / over where that is whole, else 0."""
+    """number * times / over if that is an integer, else 0."""
     return number * times // over if over > 0 and number * times % over == 0 else 0
 
 

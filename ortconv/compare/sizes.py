@@ -1,4 +1,4 @@
-"""Sizes for the free dimensions of a model's inputs, and the memory that a run with them takes. Nothing is run for that."""
+"""Finds sizes for the free dimensions of a model's inputs, and the memory of a run with them, without running the model."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from ortconv.runtime.deadline import check_limit
 from ortconv.watch import risky
 
 Sizes = dict[str, int]
-"""The sizes of free dimensions by their names."""
+"""Sizes of free dimensions by name."""
 
 ROUNDS = 24
-"""How often sizes are changed to meet a demand before the rest is left to trial."""
+"""Maximum number of changes of sizes to meet demands; the remaining demands are left to trial."""
 
 LARGEST_SIZE = 1 << 20
-"""No free dimension is made larger."""
+"""Upper bound of free dimensions."""
 
 
 def dimensions(value: Value) -> tuple[int | str, ...]:
-    """The shape of an input with a name for each dimension that is not known: its symbol, or one made of the input's name."""
+    """The shape of an input, with a name for each unknown dimension: its symbol, or a name made from the input's name."""
     shape = value.shape
     if shape is None:
         shape = (None,) * _likely_rank(value)
@@ -42,7 +42,7 @@ def dimensions(value: Value) -> tuple[int | str, ...]:
 
 
 def _likely_rank(value: Value) -> int:
-    """The rank of an input that declares none: that of a weight that it meets."""
+    """The rank of an input that declares none: the rank of a weight that is an operand of the same node."""
     for node, slot in value.uses:
         if slot == 0 and node.op in ("Conv", "ConvTranspose", "MatMul", "Gemm"):
             weight = node.input(1)
@@ -51,15 +51,17 @@ def _likely_rank(value: Value) -> int:
 
 
 TARGETS_TRIED = 16
-"""How often elements of targets are made up, where the model runs with none of the sizes."""
+"""Number of alternatives for the elements of targets, tried if the model runs with none of the sizes."""
 
 
 @dataclass
 class Problem:
-    """The free dimensions of the inputs `made`. `fixed` sizes are given, `batches` lead an input of several dimensions.
+    """The free dimensions of the inputs `made`. `fixed` are given sizes; `batches` are the leading dimensions of inputs
+    with several dimensions.
 
-    Elements of the `targets`, inputs that hold shapes, are free like dimensions, and -1 or 0 where a Reshape may choose.
-    `shaped` are inputs whose shapes are given. `observe` tells shapes beyond those that are inferred for some sizes.
+    Elements of the `targets`, which are inputs that hold shapes, are free like dimensions; they may also be -1 or 0 if
+    a Reshape reads them. `shaped` are inputs whose shapes are given. `observe` returns shapes in addition to those that
+    inference finds for given sizes.
     """
 
     graph: Graph
@@ -78,8 +80,8 @@ class Problem:
         self.batches = {s[0] for s in self.shapes.values() if len(s) > 1 and isinstance(s[0], str)}
 
     def _targets(self) -> dict[Value, Sizes]:
-        """The names of the elements of each target, and what they hold at first. A free length is fixed, unless it is that of
-        another input, too.
+        """The names of the elements of each target, and their initial values. A free length is fixed, unless another
+        input has the same one.
         """
         found: dict[Value, Sizes] = {}
         uses = Counter(dim for shape in self.shapes.values() for dim in shape)
@@ -94,12 +96,12 @@ class Problem:
         return found
 
     def first(self, size: int, batch: int) -> Sizes:
-        """Every free dimension of one size, those that lead of another."""
+        """Initial sizes: `batch` for leading dimensions, `size` for all other free dimensions."""
         starts = {name: held for found in self.targets.values() for name, held in found.items()}
         return {**self.fixed, **{n: starts.get(n, batch if n in self.batches else size) for n in self.free}}
 
     def other_targets(self) -> list[Sizes]:
-        """What the targets may hold at first instead."""
+        """Alternatives to the initial values of the targets' elements."""
         variants = range(1, TARGETS_TRIED) if self.targets else ()
         return [
             {
@@ -111,11 +113,11 @@ class Problem:
         ]
 
     def names(self, value: Value) -> tuple[int | str | None, ...]:
-        """What is known of a shape, with the names of free sizes; empty where nothing is."""
+        """The known dimensions of a shape, with the names of free sizes; empty if none are known."""
         return self.shapes.get(value) or self._named.get(value) or value.shape or ()
 
     def held(self, sizes: Mapping[str, int]) -> dict[Value, list[int]]:
-        """What the targets hold."""
+        """The elements of the targets."""
         return {value: [sizes[name] for name in names] for value, names in self.targets.items()}
 
     def shape(self, value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -125,7 +127,9 @@ class Problem:
 
 @dataclass
 class Solution:
-    """Sizes, and the shapes that follow; those in `implied` leave no choice. `is_met` tells whether all known demands are met."""
+    """Sizes, and the resulting shapes. Sizes in `implied` are determined by the graph. `is_met` is True if all known
+    demands are met.
+    """
 
     sizes: Sizes
     implied: set[str]
@@ -160,7 +164,7 @@ def demands_for(problem: Problem, sizes: Mapping[str, int]) -> Iterator[tuple[De
 def _all_demands(
     problem: Problem, sizes: Mapping[str, int], shapes: Mapping[Value, Numbers]
 ) -> Iterator[tuple[DemandKey, Demand]]:
-    """The demands of all nodes, and that inner values have the shapes that they declare and are not empty."""
+    """The demands of all nodes; in addition, inner values must have their declared shapes and must not be empty."""
     held = problem.held(sizes)
     for node in problem.graph.walk():
         for i, demand in enumerate(demands(node, shapes, held)):
@@ -177,7 +181,7 @@ def _all_demands(
 
 
 def symbol(problem: Problem, place: Extent | None) -> str | None:
-    """The free dimension that lies at a place, where its name is known there."""
+    """The free dimension at a place; None if its name is not known there."""
     if place is None or place.axis is None:
         return None
     named = problem.names(place.value)
@@ -203,7 +207,7 @@ def _set_symbol(problem: Problem, found: Solution, demand: Demand) -> bool:
 
 
 def _search(problem: Problem, found: Solution, key: DemandKey, demand: Demand) -> bool:
-    """Find a free dimension that moves the demanded size, and the size of it with which the demand is met."""
+    """Find a free dimension that affects the demanded size, and its size with which the demand is met. Returns True if found."""
     for name in problem.free:
         if name in found.implied:
             continue
@@ -237,7 +241,7 @@ def _demand_again(problem: Problem, sizes: Sizes, key: DemandKey) -> Demand | No
 
 
 def is_solved(problem: Problem, sizes: Sizes) -> bool:
-    """Whether nothing speaks against these sizes."""
+    """True if these sizes meet all known demands."""
     return all(d.is_met for _, d in demands_for(problem, sizes))
 
 
@@ -260,7 +264,7 @@ def behind(problem: Problem, node: Node) -> list[str]:
 
 
 def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numbers]:
-    """The shapes of all values whose shape follows from these sizes. TimeLimitError if the time of a search is over."""
+    """The shapes of all values that are determined by these sizes. Raises TimeLimitError at the end of the search time."""
     check_limit()
     graph = problem.graph
     fed = {v: problem.shape(v, sizes) for v in problem.made if v in problem.shapes}
@@ -306,7 +310,7 @@ def _inferred(message: ModelProto) -> GraphProto:
 
 
 def _as_cast(node: Node) -> NodeProto | None:
-    """A Cast, which onnx can infer, for an operator of ONNX Runtime whose result has the shape of its first input."""
+    """For an operator of ONNX Runtime whose result has the shape of its first input, a Cast, which onnx can infer. Else None."""
     if node.domain != MICROSOFT or len(node.outputs) != 1 or not traits(node).has(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE):
         return None
     x, dtype, graph = node.input(0), node.out.dtype, node.graph
@@ -318,7 +322,7 @@ def _as_cast(node: Node) -> NodeProto | None:
 
 
 def _undeclared(message: NodeProto) -> NodeProto:
-    """The node without the shapes that its subgraphs declare for what they make."""
+    """The node without the output shapes that its subgraphs declare."""
     for attribute in message.attribute:
         for graph in (attribute.g,) if attribute.HasField("g") else attribute.graphs:
             del graph.value_info[:]
@@ -331,7 +335,7 @@ def _undeclared(message: NodeProto) -> NodeProto:
 
 
 def _known(graph: Graph) -> dict[Value, Numbers]:
-    """What the graph itself says."""
+    """The shapes that the graph itself declares."""
     values = (v for g in graph.graphs() for v in (*g.inputs, *g.initializers.values(), *_made_by(g)))
     return {v: tuple(d if isinstance(d, int) else None for d in v.shape) for v in values if v.shape is not None}
 
@@ -366,7 +370,7 @@ def _declare(info: object, value: Value, shape: Numbers | None) -> None:
 
 
 def _read(message: GraphProto, graph: Graph, found: dict[Value, Numbers]) -> None:
-    """Note the shapes of a message that was made of a graph, those of subgraphs included."""
+    """Note the shapes in the message of a graph, including its subgraphs."""
     types = {
         v.name: v.type.tensor_type for v in (*message.value_info, *message.output) if v.type.HasField("tensor_type")
     }
@@ -384,21 +388,21 @@ def _read(message: GraphProto, graph: Graph, found: dict[Value, Numbers]) -> Non
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """The most memory that values take at one time, and the node at which they do."""
+    """The maximum memory of values that are live at one time, and the node at which it occurs."""
 
     bytes: int
     node: str
 
 
 def footprint(graph: Graph, shapes: Mapping[Value, Numbers]) -> Footprint:
-    """The memory of a run, constants not counted, nor values of unknown shape."""
+    """The memory of a run, without constants and values of unknown shape."""
     nodes = list(graph)
     reads = [_read_by(node) for node in nodes]
     last = {v: i for i, values in enumerate(reads) for v in values}
     last |= dict.fromkeys(graph.outputs, len(nodes))
 
     def total(values: Iterable[Value | None]) -> int:
-        """Bytes of the values of known shape."""
+        """Total bytes of the values with a known shape."""
         return sum(size_of(v, shapes[v]) for v in values if v is not None and v in shapes)
 
     live = total(v for v in graph.inputs if v.const is None)
@@ -414,6 +418,6 @@ def footprint(graph: Graph, shapes: Mapping[Value, Numbers]) -> Footprint:
 
 
 def _read_by(node: Node) -> set[Value]:
-    """What a node and its subgraphs read."""
+    """The values that a node and its subgraphs read."""
     inner = captures(node) if node.attrs and node.subgraphs else ()
     return {v for v in (*node.inputs, *inner) if v is not None}

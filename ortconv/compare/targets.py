@@ -1,4 +1,4 @@
-"""Inputs that hold shapes: the target of a Reshape that is fed. Their elements are sizes like free dimensions."""
+"""Inputs that hold shapes, such as the shape operand of a Reshape. Their elements are sizes like free dimensions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ortconv.ir.operators import Trait, traits
 from ortconv.ir.types import DType, TensorType
 
 SHAPED = {("Reshape", 1): True, ("ConstantOfShape", 0): True, ("Expand", 1): False}
-"""Slots that take a shape, and whether the output has just this shape."""
+"""Slots that contain a shape, and whether the output has exactly this shape."""
 
 RANKED = {"Gemm": 2, "DepthToSpace": 4, "SpaceToDepth": 4}
-"""The rank of input 0 where attributes and other inputs do not tell it."""
+"""The rank of input 0 of operators whose attributes and other inputs do not determine it."""
 
 KEEP_RANK = ("Pad", "Slice", "Tile")
 """Operators whose result has the rank of input 0, but another shape."""
@@ -25,15 +25,15 @@ LIKE_WEIGHTS = ("Conv", "ConvTranspose", "MatMul")
 
 
 def is_target(value: Value) -> bool:
-    """Whether an input holds the shape of something."""
+    """True if an input holds the shape of another value."""
     is_list = value.rank in (None, 1) and value.dtype is DType.INT64
     return is_list and any((node.op, slot) in SHAPED and not node.domain for node, slot in value.uses)
 
 
 def length(value: Value) -> int | None:
-    """How many elements a target has: as declared, or the rank that readers of what has this shape take.
+    """Number of elements of a target: the declared number, or the rank that readers of the value with this shape need.
 
-    Where a reader only keeps dimensions, it is the rank of what gets the shape, or more if a kept dimension lies beyond.
+    If a reader only keeps dimensions, it is the rank of the reshaped value, or more if a kept dimension is beyond it.
     """
     declared = value.dim(0)
     if isinstance(declared, int):
@@ -44,7 +44,7 @@ def length(value: Value) -> int | None:
 
 
 def _rank_kept(node: Node) -> int | None:
-    """The rank that the output of a Reshape needs for readers that take over some of its dimensions, by a 0 in their targets."""
+    """The rank that the output of a Reshape needs for readers that keep some of its dimensions by a 0 in their targets."""
     source = node.inputs[0]
     if node.op != "Reshape" or source is None:
         return None
@@ -62,7 +62,7 @@ def _kept_axes(node: Node) -> list[int]:
 
 
 def _rank(value: Value) -> int | None:
-    """The rank of a value: its own, or the one that a node behind it takes."""
+    """The rank of a value: its own, or the one that a later node needs."""
     same = [value]
     for current in same:
         if current.rank is not None:
@@ -77,7 +77,7 @@ def _rank(value: Value) -> int | None:
 
 
 def _rank_taken(node: Node, slot: int) -> int | None:
-    """The rank of an input that a node tells by its attributes or its other inputs."""
+    """The rank of an input, if the node's attributes or other inputs determine it."""
     others = (v.rank for i, v in enumerate(node.inputs) if i != slot and v is not None)
     if node.op == "Transpose" and "perm" in node.attrs:
         return len(node.attr("perm", ()))
@@ -91,14 +91,14 @@ def _rank_taken(node: Node, slot: int) -> int | None:
 
 
 def _listed_rank(node: Node) -> int | None:
-    """The rank by the length of pads, of which an axis has two, or of repeats."""
+    """The rank by the number of pads, two for each axis, or of repeats."""
     lists = node.input(1)
     count = len(node.attr("pads", ())) or (None if lists is None else lists.dim(0))
     return None if not isinstance(count, int) else count // 2 if node.op == "Pad" else count
 
 
 def elements(value: Value, count: int) -> dict[str, int]:
-    """A name for each element of a target, and what it holds at first."""
+    """A name for each element of a target, and its initial value."""
     made = parameter(value, (count,))
     return {f"{value.name}({i})": 1 if made is None else int(made[i]) for i in range(count)}
 
@@ -106,7 +106,8 @@ def elements(value: Value, count: int) -> dict[str, int]:
 def other_elements(value: Value, count: int, variant: int) -> list[int]:
     """Another list of elements for each variant.
 
-    The first ones are -1 on one axis and 1 on the others. Later ones put the factors of the source's size on random axes.
+    The first variants are -1 on one axis and 1 on the others. Later ones distribute the factors of the source's size
+    over random axes.
     """
     made = [1] * count
     size = _elements_of_source(value)
@@ -121,7 +122,7 @@ def other_elements(value: Value, count: int, variant: int) -> list[int]:
 
 
 def _elements_of_source(value: Value) -> int | None:
-    """How many elements a Reshape to this target takes; None where its source has free dimensions."""
+    """Number of elements of the value that a Reshape changes to this target; None if it has free dimensions."""
     sources = [node.inputs[0] for node, slot in value.uses if node.op == "Reshape" and slot == 1]
     types = [source.type for source in sources if source is not None]
     shapes = [type.static_shape for type in types if isinstance(type, TensorType)]
@@ -129,7 +130,7 @@ def _elements_of_source(value: Value) -> int | None:
 
 
 def outputs(values: Iterable[Value]) -> dict[Value, Value]:
-    """What has the shape that a target holds, with the target."""
+    """The values whose shape is held by a target, with the target."""
     return {
         node.out: value
         for value in values

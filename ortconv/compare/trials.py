@@ -1,4 +1,4 @@
-"""The inputs on which a validation runs source and result."""
+"""Chooses the inputs on which a validation runs source and result."""
 
 from __future__ import annotations
 
@@ -25,21 +25,23 @@ from ortconv.runtime.deadline import TimeLimitError, within
 Run = Callable[[Feeds], list[Any]]
 
 CLIMBS = (8, 120, 500)
-"""How often a model is run to find sizes from one start: a few times from each start first, then more often."""
+"""Number of runs to find sizes from one initial state: at first a few runs from each, then more."""
 
 MOST_CONDITIONS = 4
-"""If the model runs with none of the sizes, every case of up to this many boolean conditions among the inputs is tried."""
+"""Maximum number of boolean conditions among the inputs for which all combinations are tried if the model runs with
+none of the sizes.
+"""
 
 PAIRS = (("negative", 1), ("large", 0), ("zeros", 0))
-"""The sets beyond the first one: what the elements are like, and whether free dimensions are to be 1."""
+"""The sets after the first one: the kind of elements, and 1 if free dimensions are to be 1."""
 
 COPIES = 4
-"""About how often a set of inputs is run: source and result, on two engines."""
+"""Approximate number of runs of each set of inputs: source and result, on two engines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A set of inputs, and what it is like, for messages."""
+    """A set of inputs, and a description of it for messages."""
 
     what: str
     feeds: Feeds
@@ -47,12 +49,12 @@ class Trial:
 
     @property
     def is_large(self) -> bool:
-        """Whether its elements are large numbers that were made up."""
+        """True if its elements are generated large numbers."""
         return self.what.startswith("large")
 
 
 class CannotTryError(Exception):
-    """Why there are no inputs on which a model can be run."""
+    """The reason why there are no inputs on which a model can run."""
 
 
 class TooLargeError(CannotTryError):
@@ -62,9 +64,9 @@ class TooLargeError(CannotTryError):
 def trials(
     graph: Graph, run: Run, given: Sequence[Mapping[str, Any]], clock: Clock, notes: list[str]
 ) -> Iterator[tuple[Trial, list[Any]]]:
-    """Sets of inputs that the source accepts, each with its outputs: the user's, or made up ones.
+    """Sets of inputs that the source accepts, each with its outputs. The inputs are the user's, or generated.
 
-    CannotTryError where there is none, `notes` get what was left out.
+    Raises CannotTryError if there is none. Omissions are appended to `notes`.
     """
     _refuse_endless(graph)
     if given:
@@ -84,12 +86,14 @@ def _timed(run: Run, feeds: Feeds, clock: Clock) -> list[Any]:
 
 
 def _most(clock: Clock) -> int:
-    """Bytes by which a run may make the process grow, where shapes that are not known beforehand need more than is counted."""
+    """Number of bytes by which a run may increase the memory of the process, with room for shapes that are not known beforehand."""
     return 2 * clock.budget.bytes + (1 << 30)
 
 
 def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Sizes, int, Feeds, list[Any], float]:
-    """The first sizes and seed with which the source runs, and how long; batches of 2, since 1 hides wrong shapes."""
+    """The first sizes and seed with which the source runs, with the feeds, results and time in seconds. Batches are 2,
+    since 1 hides wrong shapes.
+    """
     failure: OrtconvError | None = None
     observed = clock.by_trial.spend(_observed_choices(problem, clock))
     solved = ((sizes, 0) for sizes in chain(_choices(problem, clock), observed))
@@ -108,7 +112,7 @@ def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Sizes, int, Feeds,
 
 
 def _observed_choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
-    """Sizes for models whose shapes inference does not follow: the model is run as far as it goes, to see them."""
+    """Sizes for models whose shapes inference cannot determine: the model runs as far as possible, and its shapes are observed."""
     if not problem.free:
         return
     observing = replace(problem, observe=partial(_observed, problem, clock))
@@ -119,7 +123,7 @@ def _observed_choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
 
 
 def _observed(problem: Problem, clock: Clock, sizes: Sizes, inferred: Shapes) -> Shapes:
-    """The shapes of all values before the first node that fails; none where the sizes need much memory."""
+    """The shapes of all values before the first node that fails; empty if the sizes need too much memory."""
     found: dict[Value, Numbers] = {}
     if footprint(problem.graph, inferred).bytes > clock.budget.bytes // 4:
         return found
@@ -134,7 +138,7 @@ def _run_far(problem: Problem, clock: Clock, sizes: Sizes, seed: int = 0) -> Ite
 
 
 def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:
-    """Sizes for models whose demands nobody knows, such as targets of a Reshape that are computed, and seeds of their inputs."""
+    """Sizes for models with unknown demands, such as computed targets of a Reshape, and seeds of their inputs."""
     seeds = [n * SEEDS for n in range(_draws(problem))]
     plain = [problem.first(size, batch) for size, batch in ((2, 2), (8, 1))]
     plain += [met for start in plain if (met := solve(problem, start).sizes) not in plain]
@@ -146,7 +150,7 @@ def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, in
 
 
 def _draws(problem: Problem) -> int:
-    """How often inputs are drawn: once as they come, and once for each case of the conditions."""
+    """Number of draws of the inputs: one at random, and one for each case of the conditions."""
     count = sum(map(is_condition, problem.made))
     return 1 + 2 ** min(count, MOST_CONDITIONS) if count else 1
 
@@ -182,7 +186,7 @@ def _choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
 
 
 def _sized(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:
-    """Sizes that meet the graph's demands, with their bytes. A batch that would be 1 is tried as 2 before."""
+    """Sizes that meet the graph's demands, with their bytes. If a batch would be 1, 2 is tried first."""
     pairs = zip_longest(sizes_to_try(problem, 2), sizes_to_try(problem, 1) if problem.batches else ())
     tried = filter(None, chain.from_iterable(pairs))
     first = next(tried)
@@ -203,7 +207,7 @@ def _check_room(problem: Problem, sizes: Sizes, clock: Clock) -> None:
 def _others(
     problem: Problem, first: Sizes, seed: int, run: Run, clock: Clock, seconds: float, notes: list[str]
 ) -> Iterator[tuple[Trial, list[Any]]]:
-    """The sets beyond the first, as far as time allows: with other sizes, and with unusual elements."""
+    """The sets after the first, as far as time allows: with other sizes, and with unusual elements."""
     room = clock.budget.seconds * SHARE_OF_EXTRAS
     left_out: list[str] = []
     for kind, wants_ones in PAIRS:
@@ -225,7 +229,7 @@ def _others(
 
 
 def _smaller(problem: Problem, first: Sizes) -> Iterator[Sizes]:
-    """Other sizes than the first ones, where the model leaves a choice: 1 for all, 1 for batches, or the same again."""
+    """Sizes that differ from the first ones, if the model allows it: 1 for all, or 1 for batches; at last the first sizes again."""
     for names in (problem.free, [n for n in problem.free if n in problem.batches]):
         sizes = {**first, **dict.fromkeys(names, 1)}
         if sizes != first and is_solved(problem, sizes):
@@ -238,7 +242,7 @@ def _text(kind: str, sizes: Sizes) -> str:
 
 
 MOST_TURNS = 1 << 31
-"""Loops with more turns than this do not end while somebody waits."""
+"""Loops with at least this number of turns count as endless."""
 
 
 def _refuse_endless(graph: Graph) -> None:
@@ -248,7 +252,7 @@ def _refuse_endless(graph: Graph) -> None:
 
 
 def _is_endless(node: Node) -> bool:
-    """Whether a Loop has a constant number of turns that nobody waits for, and no condition that ends it before."""
+    """True if a Loop has a constant number of turns that counts as endless, and no condition that ends it earlier."""
     count, going = node.input(0), node.input(1)
     turns = None if count is None else count.constant
     if not isinstance(turns, Tensor) or turns.size != 1 or int(turns.numpy().reshape(())) < MOST_TURNS:

@@ -12,7 +12,7 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array, aligned, dense
 
 _LARGEST_RESULT = 1 << 20
-"""Bytes. Larger results are kept only if their operands have at least an eighth of their size."""
+"""Limit in bytes. Larger results are kept only if their operands have at least an eighth of their size."""
 
 _SMALL = 1 << 16
 
@@ -20,10 +20,10 @@ Binder = Callable[[Node], tuple[Function, list[Value | None]]]
 
 
 class Constants:
-    """Arrays of values: None where a value is no constant.
+    """Arrays of values; None if a value is not constant.
 
-    Large ones may be views of a model file, where nothing is aligned. They can be laid out anew, but are slow to compute with:
-    `align` copies them.
+    Large arrays may be unaligned views of a model file. They can be converted to another layout, but are slow to
+    compute with: `align` copies them.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Constants:
         return known
 
     def fold(self, node: Node, bind: Binder) -> bool:
-        """Compute a node's outputs from constants. False if that fails, or if they are too large to keep."""
+        """Compute a node's outputs from constants. Returns False if that fails, or if they are too large to keep."""
         function, reads = bind(node)
         operands = [None if v is None else self(v) for v in reads]
         if sum(operand is not None for operand in operands) < sum(v is not None for v in reads):
@@ -70,10 +70,10 @@ class Constants:
         return True
 
     def forget(self) -> None:
-        """Release all arrays. A later request makes the array again."""
+        """Release all arrays. A later request creates the array again."""
         self._arrays.clear()
 
 
 def _are_kept(results: Iterable[Any], most: int) -> bool:
-    """True for arrays of at most that many bytes each."""
+    """True if all results are arrays of at most `most` bytes each."""
     return all(isinstance(r, np.ndarray) and r.nbytes <= most for r in results)

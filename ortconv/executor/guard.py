@@ -1,8 +1,9 @@
-"""One guard around all work on a model's nodes: who is to blame for an exception that nobody foresaw?
+"""A guard around all code that works on a model's nodes. After an unexpected exception, it finds out whether the model or ortconv
+is at fault.
 
-The nodes are asked. The first one whose own operator cannot compute with its attributes and constants, and with zeros of the types
-declared for its other inputs, breaks the rules of its operator: GraphError with its name. If all of them can, the bug is ours:
-InternalError. See decision 0013.
+Each node is tried. If a node's operator cannot compute with its attributes and constants, and with zeros of the
+declared types for its other inputs, the node breaks the rules of its operator: GraphError with the name of the first
+such node. If all of them can, ortconv has a bug: InternalError. See decision 0013.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.types import DType, TensorType
 
 LARGEST_OPERAND = 1 << 20
-"""Elements of an operand up to which a node is tried."""
+"""Number of elements of an operand up to which a node is tried."""
 
 LARGEST_RANK = 64
 """numpy's limit."""
 
 LARGEST_TENSOR = 1 << 40
-"""Elements that no tensor has."""
+"""More elements than any tensor has."""
 
 SECONDS = 5.0
-"""How long nodes are tried at all."""
+"""Limit on the total time for trying nodes, in seconds."""
 
 _HINT = "onnxruntime would refuse the node when it runs, if not before: mend the model where it is exported"
 
 
 @contextmanager
 def guarded(nodes: Iterable[Node], doing: str) -> Iterator[None]:
-    """Turn what this block raises into an error of ours. `doing` says what the block does with the nodes, for messages."""
+    """Turn exceptions of this block into ortconv's errors. `doing` describes the block's work on the nodes, for messages."""
     try:
         yield
     except OrtconvError:
@@ -63,7 +64,7 @@ def _blamed(error: Exception, nodes: list[Node], doing: str) -> OrtconvError:
 
 
 def _all(nodes: Iterable[Node]) -> Iterator[Node]:
-    """The nodes, and those of their subgraphs."""
+    """The nodes, and the nodes of their subgraphs."""
     for node in nodes:
         yield node
         for sub in node.subgraphs:
@@ -71,7 +72,7 @@ def _all(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 def _failure(node: Node) -> str | None:
-    """Why a node cannot run with zeros as its inputs; None if it can, or if that is unknown."""
+    """The reason why a node cannot run with zeros as its inputs; None if it can, or if that is unknown."""
     if node.subgraphs or node.graph is None:
         return None
     operands: list[Any] = []
@@ -92,7 +93,7 @@ def _failure(node: Node) -> str | None:
 
 
 def _operand(value: Value) -> Any:
-    """A constant, or zeros; None where that is not known or decides on shapes; a text where there can be no such tensor."""
+    """A constant, or zeros; None if the value is unknown or determines shapes; a message if no such tensor can exist."""
     if value.constant is not None:
         try:
             return value.constant.numpy()

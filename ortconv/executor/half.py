@@ -1,7 +1,7 @@
 """Plans of float16 nodes compute in float32, as onnxruntime does on CPUs.
 
-Such nodes hand on float32 to one another. Numbers are rounded to float16 at the outputs of a plan, before nodes that take float16,
-and by the model's own Casts.
+Such nodes pass float32 on to each other. Numbers are rounded to float16 at the outputs of a plan, before nodes that
+need float16, and by the model's own Casts.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _WIDE = frozenset({
         "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "TransposeMatMul",
     )),
 })  # fmt: skip
-"""Operators that take float32 in place of float16."""
+"""Operators that accept float32 in place of float16."""
 
 
 def in_float32(
     nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]
 ) -> tuple[list[Node], list[Value], list[Value]]:
-    """Nodes that compute the same in float32, and their inputs and outputs, of the same types. They are in a graph of their own.
+    """Nodes that compute the same in float32, in a separate graph, and their inputs and outputs, with unchanged types.
 
-    Returns the given nodes where no value is of float16, and where no value is a weight. The cases of single operators have no
-    weights, and expect that each result is rounded.
+    Returns the given nodes if no value is float16, or if no value is a weight. The test cases of single operators have
+    no weights, and expect that each result is rounded.
     """
     tensors = {v for node in nodes for v in (*node.inputs, *node.outputs) if v is not None}
     if not any(map(_is_half, tensors)) or not any(map(_is_weight, tensors)) or any(map(_finds_by_name, nodes)):
@@ -54,7 +54,7 @@ def in_float32(
 
 
 class _Wide:
-    """A graph in which each float16 value stands in its own type, in float32, or both."""
+    """A graph in which each float16 value exists in its own type, in float32, or in both."""
 
     def __init__(self, model: Graph | None, inputs: Iterable[Value]) -> None:
         self.graph = Graph()
@@ -82,7 +82,7 @@ class _Wide:
         return self._wide[value]
 
     def add(self, node: Node) -> None:
-        """Add what computes the node's outputs."""
+        """Add nodes that compute the node's outputs."""
         if node.is_op("Cast") and _is_half(node.out) and (x := node.inputs[0]) is not None and _is_half(x):
             self._wide[node.out] = self._floats(x)
             return
@@ -95,7 +95,7 @@ class _Wide:
             known[given] = made
 
     def _attributes(self, node: Node, known: Mapping[Value, Value]) -> dict[str, Attribute]:
-        """Those of a node, with copies of its subgraphs."""
+        """The attributes of the node, with copies of its subgraphs."""
         attrs = dict(node.attrs)
         for name, attribute in node.attrs.items():
             if isinstance(attribute, Graph):
@@ -105,7 +105,7 @@ class _Wide:
         return attrs
 
     def _copy(self, body: Graph, outer: Mapping[Value, Value]) -> Graph:
-        """A copy of a subgraph that reads values of this graph. Its plan will compute in float32, too."""
+        """A copy of a subgraph that reads values of this graph. Its plan also computes in float32."""
         copy = Graph(body.name, parent=self.graph)
         known = {**outer, **{v: copy.add_input(v.name, v.type) for v in body.inputs}}
         for v in body.initializers.values():
@@ -129,7 +129,7 @@ def _added(
     types: Sequence[ValueType | None],
     attrs: Mapping[str, Attribute],
 ) -> list[tuple[Value, Value]]:
-    """Add a node like another one to a graph. Returns each output of that one with the output of the new one."""
+    """Add a copy of a node to a graph. Returns pairs of an output of the node and the output of the copy."""
     inputs = [None if v is None else take(v) for v in node.inputs]
     names = [None if v is None else v.name for v in node.outputs]
     new = graph.add_node(node.op, inputs, names, attrs, domain=node.domain, name=node.name, types=types)

@@ -1,4 +1,4 @@
-"""Plans of the numpy executor: a flat list of steps with kernels bound to slots, made once and run many times."""
+"""Plans of the numpy executor: a flat list of steps with kernels bound to slots, created once and run many times."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ from ortconv.runtime.backend import Event
 from ortconv.runtime.deadline import watched
 
 _Bound = tuple[Function, list[Value | None], Sequence[Value | None], Node]
-"""What to call, with which values, what it makes, and the node for messages."""
+"""The function to call, its operands, its outputs, and the node for messages."""
 
 
 _MOST_SIGNATURES = 16
-"""For how many combinations of input shapes a plan remembers what follows from them."""
+"""Number of combinations of input shapes for which a plan remembers shape-dependent values."""
 
 _LARGEST_REMEMBERED = 1 << 20
-"""Larger results are computed again rather than kept."""
+"""Larger results are not kept, but computed again."""
 
 _SMALL_BYTES = 1 << 16
-"""Outputs up to this are recorded, and copied at the end of each run."""
+"""Outputs of at most this size are recorded, and copied at the end of each run."""
 
 _MOST_RECORDINGS = 2
-"""For how many combinations of input shapes a plan holds memory."""
+"""Number of combinations of input shapes for which a plan holds memory."""
 
 
 Prepare = Callable[[list[Step]], list[Step]]
 
 Watch = Callable[[Node, Function], Function]
-"""Replaces the kernel of a node by a function of the same operands, such as one that looks at them."""
+"""Replaces the kernel of a node by a function of the same operands, such as one that observes them."""
 
 
 def _as_it_is(steps: list[Step]) -> list[Step]:
@@ -61,9 +61,9 @@ def _as_it_is(steps: list[Step]) -> list[Step]:
 class Plan:
     """Steps over numbered slots. One plan may run in several threads.
 
-    Constants fold at plan time, values that depend on shapes alone in the first run of a signature; the second run is recorded.
-    With `reference`, each node runs its plain kernel, and nothing is fused, prepared or recorded. `watch` may then replace the
-    kernels, those of subgraphs included.
+    Constants are folded at plan time; values that depend only on shapes, in the first run of a signature. The second
+    run is recorded. With `reference`, each node runs its plain kernel, and nothing is fused, prepared or recorded.
+    `watch` may then replace the kernels, including those of subgraphs.
     """
 
     @without_collections()
@@ -148,7 +148,7 @@ class Plan:
         return self.run(inputs, lambda steps: [(self._timed(step, events), *step[1:]) for step in steps]), events
 
     def _label(self, node: Node) -> str:
-        """What runs where a node does: the node, or the first and last of the nodes that are one step."""
+        """A label for the step of a node: the node, or the first and last node of a fused step."""
         nodes = self._together.get(node, (node,))
         return node.label if len(nodes) == 1 else f"{nodes[0].label} to {nodes[-1].label}"
 
@@ -167,9 +167,9 @@ class Plan:
         return call
 
     def run(self, inputs: Sequence[Any], prepare: Prepare = _as_it_is) -> list[Any]:
-        """The outputs for the inputs. BackendError naming the node where a kernel fails.
+        """The outputs for the inputs. Raises BackendError, with the node, if a kernel fails.
 
-        `prepare` may put other functions in the place of the steps'.
+        `prepare` may replace the functions of the steps.
         """
         shapes = tuple([getattr(value, "shape", None) for value in inputs])
         results = self._run_again(shapes, inputs, prepare)
@@ -192,7 +192,7 @@ class Plan:
         return results
 
     def _run_again(self, shapes: Any, inputs: Sequence[Any], prepare: Prepare) -> list[Any] | None:
-        """The outputs by what has been recorded for such inputs; None where there is nothing, or where it does not hold."""
+        """The outputs by a recording for such inputs; None if there is none, or if it is not valid for them."""
         recording = self._recordings.get(shapes)
         if recording is None or not recording.lock.acquire(blocking=False):
             return None
@@ -217,7 +217,7 @@ class Plan:
     def _record(
         self, shapes: Any, inputs: Sequence[Any], initial: list[Any], steps: list[Step], small: frozenset[int]
     ) -> list[Any] | None:
-        """The outputs of a run that is recorded; None where that fails: the ordinary run will say which step does."""
+        """The outputs of a run that is recorded; None if that fails. The ordinary run then reports the step."""
         self._recordings[shapes] = None
         return_freed_memory()
         recording = Recording()
@@ -254,7 +254,7 @@ class Plan:
             raise BackendError(f"{label} failed on input shapes {shapes}: {error}", backend="numpy") from error
 
     def _remember(self, slots: list[Any]) -> tuple[list[Any], list[Step], frozenset[int]]:
-        """For later runs with the same input shapes: the initial slots, the steps that are left, and the slots of small outputs."""
+        """For later runs with the same input shapes: the initial slots, the remaining steps, and the slots of small outputs."""
         small = frozenset(s for s in self._outputs if getattr(slots[s], "nbytes", _SMALL_BYTES + 1) <= _SMALL_BYTES)
         if not self._following:
             return self._initial, self.steps, small
@@ -277,9 +277,9 @@ def _folded(
     bind: Callable[..., tuple[Function, list[Value | None]]],
     fuses: bool,
 ) -> Scope:
-    """The nodes that are left to each run, and their groups if it fuses. Those in `folding` compute constants.
+    """The nodes that each run computes, and their groups if the plan fuses. Nodes in `folding` compute constants.
 
-    Weights are dequantized only where no int8 step reads their integers.
+    Weights are dequantized only if no int8 step reads their integers.
     """
     fold = partial(constants.fold, bind=bind)
     late = {node for node in folding if is_of_weights(node)}
@@ -304,7 +304,7 @@ def _lies_in_memory(value: Value) -> bool:
 def _last_uses(bound: Sequence[_Bound], lasting: Iterable[Value]) -> dict[Value, int]:
     """The number of the last step that reads each value.
 
-    Values that last stay until the end: outputs, and those that follow from shapes, to be remembered.
+    Values in `lasting` are kept until the end: outputs, and values that depend only on shapes, which are remembered.
     """
     found = {value: index for index, (_, reads, *_) in enumerate(bound) for value in reads if value is not None}
     return found | dict.fromkeys(lasting, len(bound))
@@ -321,7 +321,8 @@ def _bind(
     reference: bool = False,
     watch: Watch | None = None,
 ) -> tuple[Function, list[Value | None]]:
-    """A node's kernel with everything constant bound, and the values that it is called with. `constant` tells what is known.
+    """A node's kernel with all constants bound, and the values that are its operands. `constant` returns the known
+    arrays.
 
     `align` is called for operands that are not prepared.
     """
@@ -347,7 +348,7 @@ def _bind(
 
 
 def _accelerated(kernel: Kernel, operands: Sequence[Array | None], attributes: dict[str, Any]) -> tuple[Function, bool]:
-    """The fastest form of a kernel for operands, arrays where these are constant; True if it has laid them out."""
+    """The fastest form of a kernel for operands, arrays if they are constant; True if it has laid them out."""
     inner = {name: made for name, make in kernel.inner.items() if (made := make(operands, **attributes)) is not None}
     definition = partial(kernel.reference, **attributes) if attributes else kernel.reference
     definition = with_inner(definition, inner) if inner else definition
@@ -362,7 +363,7 @@ def _accelerated(kernel: Kernel, operands: Sequence[Array | None], attributes: d
 
 
 def _with_bodies(function: Function, attributes: dict[str, Any], count: int, make: Callable[[Graph], Plan]) -> Function:
-    """A kernel whose subgraph attributes become functions of their inputs. Outer values follow the operands."""
+    """A kernel whose subgraph attributes are replaced by functions of their inputs. Outer values follow the operands."""
     plans: dict[str, Any] = {}
     for name, value in attributes.items():
         if isinstance(value, Graph):
@@ -384,7 +385,7 @@ def _with_bodies(function: Function, attributes: dict[str, Any], count: int, mak
 
 
 class Body:
-    """A subgraph as a function of its inputs. `output_types` are the types of its outputs as far as they are known.
+    """A subgraph as a function of its inputs. `output_types` are the types of its outputs, as far as known.
 
     `keeps_condition` is True for the body of a Loop that never ends it by its condition.
     """
@@ -410,7 +411,7 @@ def _body_plan(graph: Graph, outer: Sequence[Value], reference: bool, watch: Wat
 
 
 def _keeps_condition(body: Graph) -> bool:
-    """True for the body of a Loop whose condition stays as it is, or is always true."""
+    """True for the body of a Loop whose condition is unchanged, or always true."""
     value = body.outputs[0] if body.outputs else None
     while value is not None and value.producer is not None and value.producer.op == "Identity":
         value = value.producer.input(0)

@@ -1,4 +1,4 @@
-"""What a run will compute, as far as constants or the shapes of its inputs tell."""
+"""Finds values of a run that are determined by constants or by the shapes of its inputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ortconv.ir.schema import draws
 
 
 def shape_dataflow(nodes: Iterable[Node], inputs: Iterable[Value]) -> tuple[set[Node], set[Node]]:
-    """Of nodes in topological order: those that compute constants, and those whose results follow from the inputs' shapes alone."""
+    """Of nodes in topological order: those that compute constants, and those whose results depend only on the inputs' shapes."""
     constant: set[Value] = set()
     known: set[Value] = set()  # the elements follow from constants and the inputs' shapes
     shaped: set[Value] = set(inputs)  # the shape does
@@ -34,10 +34,10 @@ def shape_dataflow(nodes: Iterable[Node], inputs: Iterable[Value]) -> tuple[set[
 
 
 def _follows_from_inputs(node: Node) -> bool:
-    """False for a node whose results depend on more than its inputs, or their shapes on data."""
+    """False for a node whose results depend on more than its inputs, or whose output shapes depend on data."""
     return not (traits(node).has(Trait.SHAPED_BY_DATA) or node.subgraphs or draws(node))
 
 
 def _variables(values: Iterable[Value | None]) -> list[Value]:
-    """The values that are there, and are not constants of the model."""
+    """The values that are present and are not constants of the model."""
     return [v for v in values if v is not None and (v.const is None or v.is_input)]

@@ -1,4 +1,4 @@
-"""Activations that other operators apply to their own result: fused convolutions and products, recurrent cells."""
+"""Activations that other operators apply to their result: fused convolutions and products, recurrent cells."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ ACTIVATIONS: dict[str, tuple[Callable[..., Array], int]] = {
 
 
 def activation(name: str, parameters: Sequence[float] = ()) -> Activation | None:
-    """The activation with its parameters bound; None for no name. UnsupportedError for a name that is not in the table."""
+    """The activation with its parameters bound; None for an empty name. UnsupportedError for a name that is not in the table."""
     if not name:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The core of attention, block by block in cache: products with the keys, softmax, products with the values."""
+"""The core of attention, computed block by block in the cache: products with the keys, softmax, products with the values."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def attended(
 def _shape_of_scores(
     q: tuple[int, ...], kt: tuple[int, ...], v: tuple[int, ...], summands: tuple[tuple[int, ...], ...]
 ) -> tuple[int, ...] | None:
-    """None where shapes do not go together, or something is empty."""
+    """The shape of the scores; None if shapes do not match, or a tensor is empty."""
     if not len(q) == len(kt) == len(v) == 4 or kt[:3] != (*q[:2], q[3]) or v[:3] != (*q[:2], kt[3]):
         return None
     shape = (*q[:3], kt[3])
@@ -107,7 +107,7 @@ def _block(
     scores: Array,
     out: Array,
 ) -> None:
-    """Fill `out`; the fallback is set where a row has no finite sum. `scores` is scratch memory."""
+    """Fill `out`; the fallback is set if a row has no finite sum. `scores` is scratch memory."""
     keys = kt.shape[-1]
     rows = scores.reshape(-1, keys)
     sums, shares = work.empty((len(rows),)), work.empty((len(rows),))
@@ -136,7 +136,7 @@ def _are_exact(
     sums: Array,
     shares: Array,
 ) -> bool:
-    """False where a row has no finite sum. Where squares are out of range, rows are shifted by their maximum first."""
+    """False if a row has no finite sum. If squares are out of range, rows are first shifted by their maximum."""
     if has_finite_square(shares) and has_finite_square(sums):
         return True
     _fill(AT_ONCE, scores, q, kt, summands)

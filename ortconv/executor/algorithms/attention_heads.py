@@ -15,7 +15,7 @@ from ortconv.ir.tensor import Array
 
 
 def softmax_rows(x: Array) -> Array:
-    """Softmax over the last axis in place; rows of nothing but -inf become zero."""
+    """Softmax over the last axis in place; rows that contain only -inf become zero."""
     top = x.max(axis=-1, keepdims=True, initial=-np.inf)
     x -= np.where(top == -np.inf, x.dtype.type(0), top)
     np.exp(x, out=x)
@@ -38,9 +38,10 @@ def merge_heads(x: Array) -> Array:
 
 
 def visible(queries: int, keys: int, offset: Any, left: int, right: int) -> Array:
-    """Where query i at position offset + i may look: at most `left` back and `right` ahead, -1 for any distance.
+    """Mask of the keys that a query at position offset + i may attend to: at most `left` back and `right` ahead, -1 for
+    any distance.
 
-    (queries, keys), or (batch, 1, queries, keys) when `offset` has one number per batch.
+    (queries, keys), or (batch, 1, queries, keys) if `offset` has one number per batch entry.
     """
     ahead = np.arange(keys) - (np.arange(queries)[:, None] + np.reshape(offset, (-1, 1, 1, 1)))
     allowed = np.ones(ahead.shape, bool)
@@ -55,7 +56,7 @@ class Masking(NamedTuple):
     """How a mask_index hides keys."""
 
     filter_value: float
-    """The summand of the scores of hidden keys."""
+    """The number that is added to the scores of hidden keys."""
     causal: int
     past: int = 0
     """The number of keys of earlier runs."""
@@ -64,7 +65,9 @@ class Masking(NamedTuple):
 def attend(
     q: Array, k: Array, v: Array, mask_index: Array | None, bias: Array | None, scale: float, masking: Masking
 ) -> Array:
-    """softmax(q @ k^T * scale + mask + bias) @ v. A scale of 0 is 1 / sqrt(head size). Rows of nothing but -inf become NaN."""
+    """softmax(q @ k^T * scale + mask + bias) @ v. A scale of 0 means 1 / sqrt(head size). Rows that contain only -inf
+    become NaN.
+    """
     mask = microsoft_mask(mask_index, q.shape, k.shape[2], masking)
     scores = np.matmul(q * q.dtype.type(scale or 1 / np.sqrt(q.shape[-1])), k.swapaxes(-1, -2))
     for summand in (mask, bias):
@@ -120,7 +123,7 @@ def microsoft_mask(mask: Array | None, shape: Sequence[int], keys: int, masking:
 
 
 def _allowed(mask: Array, batch: int, queries: int, keys: int, past: int) -> Array:
-    """True where a query may look at a key."""
+    """True if a query may attend to a key."""
     if mask.ndim == 1 and mask.size in (batch, 2 * batch, 3 * batch + 2):
         return _between(mask, batch, keys)
     if mask.ndim == 2:
@@ -137,7 +140,7 @@ def _allowed(mask: Array, batch: int, queries: int, keys: int, past: int) -> Arr
 
 
 def _between(ends: Array, batch: int, keys: int) -> Array:
-    """(B, 1, 1, keys): true before the end of each sequence, and from its start on if `ends` has starts too."""
+    """(B, 1, 1, keys): true before the end of each sequence; if `ends` also has starts, only from the start on."""
     end = ends[:batch].reshape(-1, 1, 1, 1)
     start = ends[batch:].reshape(-1, 1, 1, 1) if ends.size == 2 * batch else np.zeros_like(end)
     position = np.arange(keys)

@@ -23,7 +23,7 @@ LARGE_BLOCK = 4 * BLOCK
 
 
 SHORTEST_ROW = 1 << 11
-"""Elements from which numpy adds the same row to each of many rows as fast as it adds a whole block."""
+"""Number of elements from which numpy adds the same row to each of many rows as fast as it adds a whole block."""
 
 
 def joint_row(period: int, lead: int) -> int | None:
@@ -117,7 +117,7 @@ def _polynomial(work: Work, coefficients: tuple[Array, ...], x: Array, out: Arra
 
 
 def blockwise(function: Callable[[Array, Array], None], dtype: np.dtype[Any] | None = None) -> Function:
-    """The function of x that calls `function(part of x, part of out)` for parts that fit the cache.
+    """A function of x that calls `function(part of x, part of out)` for parts that fit the cache.
 
     The result has the layout of x, and its type unless `dtype` is given.
     """

@@ -45,7 +45,7 @@ TRANSFORMS = tuple(_TRANSFORMS)
 
 
 def transformed(scores: Array, transform: str) -> Array:
-    """Scores after a post_transform, as float32. A single column is changed by PROBIT alone, as in ONNX Runtime."""
+    """Scores after a post_transform, as float32. Only PROBIT changes a single column, as in ONNX Runtime."""
     if transform not in _TRANSFORMS:
         raise GraphError(f"there is no post_transform '{transform}', only {', '.join(_TRANSFORMS)}")
     if scores.shape[1] == 1 and transform != "PROBIT":
@@ -55,9 +55,10 @@ def transformed(scores: Array, transform: str) -> Array:
 
 
 def both_classes(positive: Array, transform: str, complement: bool) -> Array:
-    """The scores of two classes from that of the second, (N,) to (N, 2): LOGISTIC and PROBIT apply, softmax does not.
+    """The scores of two classes from the score of the second, (N,) to (N, 2). LOGISTIC and PROBIT are applied, softmax
+    is not.
 
-    The first score is 1 - s where the scores complement each other, else -s.
+    The first score is 1 - s if the scores are complementary, else -s.
     """
     if transform == "LOGISTIC":
         pair = [logistic(-positive), logistic(positive)]

@@ -36,7 +36,7 @@ class Filters(NamedTuple):
     matrix: Array
     """(group, kernel elements * C/group, M/group); depthwise: (kernel elements, M)."""
     channels: int
-    """Of the input."""
+    """Channels of the input."""
     outputs: int
     depthwise: bool
 
@@ -61,9 +61,10 @@ def convolve(x: Array, f: Filters, w: Window) -> Array:
 
 
 def convolver(f: Filters, w: Window, channels: int, finish: Finish | None = None) -> Function:
-    """The function of x (N, channels, spatial...) that convolves with laid out weights to (N, M, output...), without bias.
+    """A function of x (N, channels, spatial...) that convolves with laid out weights to (N, M, output...), without
+    bias.
 
-    It can also be given contiguous memory (N, output..., M) for the result, which is finished in parts.
+    Its second argument may be contiguous memory (N, output..., M) for the result, which is finished in parts.
     """
     if channels != f.channels:
         raise GraphError(f"the weights expect {f.channels} channels, the input has {channels} (size {list(w.size)})")
@@ -76,7 +77,7 @@ def convolver(f: Filters, w: Window, channels: int, finish: Finish | None = None
 
 
 def _has_rows(w: Window) -> bool:
-    """True for a plane with a result."""
+    """True for a two-dimensional image with a non-empty result."""
     return len(w.kernel) == 2 and all(w.output)
 
 
@@ -163,9 +164,9 @@ def _tap_by_tap(weights: Array, w: Window, x: Array, out: Array | None = None) -
 
 
 def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Function:
-    """The function of x that convolves with constant weights, without bias. The caller may overwrite its results.
+    """A function of x that convolves with constant weights, without bias. The caller may overwrite its results.
 
-    A second operand may be a `Finish` for them.
+    Its second operand may be a `Finish` for the results.
     """
     laid_out = once(filters, weights, group)
     placement = {key: geometry[key] for key in ("strides", "dilations", "pads", "auto_pad") if key in geometry}
@@ -191,16 +192,16 @@ def by_shape(bound: Callable[..., Function]) -> Function:
 
 
 class IntegerFilters(NamedTuple):
-    """Integer weights less their zero points, in parts whose sums the floating-point type holds exactly."""
+    """Integer weights minus their zero points, in parts whose sums the floating-point type represents exactly."""
 
     parts: tuple[tuple[slice, Filters], ...]
     """Input channels, and the weights for them."""
     kernel: tuple[int, ...]
     reach: float
-    """No sum is further from zero than this."""
+    """Upper bound on the magnitude of every sum."""
 
     def convolve(self, x: Array, w: Window, work: Work = AT_ONCE) -> Array:
-        """Centered integer-valued float32 input to exact sums, as float32 where that holds them and as int32 where not."""
+        """Exact sums for a centered, integer-valued float32 input: as float32 if it can represent them, else as int32."""
         total: Array | None = None
         for channels, part in self.parts:
             given = x[:, channels]
@@ -233,7 +234,7 @@ def integer_filters(w: Array, zero_point: Array | None, group: int) -> IntegerFi
 
 
 _PARTS = (1, 2, 4, 8, 16)
-"""Into how many parts input channels may be cut."""
+"""Numbers of parts into which input channels may be split."""
 
 
 def _largest_sum(w: Array) -> float:

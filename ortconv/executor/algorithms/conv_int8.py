@@ -16,7 +16,7 @@ from ortconv.ir.tensor import Array
 
 
 def constant_sums(weights: int, zero_point: int) -> Callable[..., Function | None]:
-    """An inner function's maker: ConvInteger with the operands at two places, where both are constant."""
+    """Return the `inner` entry that computes ConvInteger if the operands at these two places are constant."""
 
     def make(operands: Sequence[Array | None], *, group: int = 1, **_: Any) -> Function | None:
         w, w_zero_point = operands[weights], operands[zero_point]
@@ -27,7 +27,7 @@ def constant_sums(weights: int, zero_point: int) -> Callable[..., Function | Non
 
 
 def prepared(operands: Sequence[Array | None], *, group: int = 1, **geometry: Any) -> Function | None:
-    """ConvInteger with constant weights less their zero points."""
+    """ConvInteger with constant weights minus their zero points."""
     w, w_zero_point = (*operands, None, None)[1:4:2]
     sums = None if w is None else _integer_convolution(w, w_zero_point, group)
     if sums is None:
@@ -42,7 +42,7 @@ def prepared(operands: Sequence[Array | None], *, group: int = 1, **geometry: An
 
 
 def _integer_convolution(w: Array, w_zero_point: Array | None, group: int) -> Function | None:
-    """Sums in floating point, where that holds them exactly, as integers."""
+    """Sums in floating point if it represents them exactly, returned as integers."""
     if not w.size or group < 1 or len(w) % group:
         return None
     weights = integer_filters(w, w_zero_point, group)

@@ -19,17 +19,17 @@ _LONG_RUN = 1 << 10
 
 
 class _Columns(NamedTuple):
-    """Kernel columns that read the same copy of the image's columns: those that are a stride apart."""
+    """Kernel columns that read the same copy of the image's columns: columns that are a stride apart."""
 
     taps: slice
     first: int
-    """The column of the copy that the first of them reads for the first output."""
+    """The column of the copy that the first of these kernel columns reads for the first output."""
     step: int
-    """The distance to the column that the next one reads."""
+    """The distance to the column that the next kernel column reads."""
 
 
 def depthwise(weights: Array, w: Window, finish: Finish | None = None) -> Function:
-    """The function of x (N, C, H, W) that convolves with weights (kernel elements, C) to (N, C, output...), finished in parts."""
+    """A function of x (N, C, H, W) that convolves with weights (kernel elements, C) to (N, C, output...), finished in parts."""
     (kh, kw), (sh, sw), (dh, dw), (oh, ow) = w.kernel, w.strides, w.dilations, w.output
     c, dtype = weights.shape[1], weights.dtype
     # For several columns at once, so that numpy's innermost loop is long.
@@ -79,13 +79,13 @@ def depthwise(weights: Array, w: Window, finish: Finish | None = None) -> Functi
 
 
 def _divisors(n: int) -> list[int]:
-    """In ascending order."""
+    """The divisors of n in ascending order."""
     small = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
     return sorted({*small, *(n // d for d in small)})
 
 
 def _copies_read(size: int, stride: int, dilation: int) -> dict[int, _Columns]:
-    """The copies that kernel columns read, each of padded columns a stride apart, by the first of these."""
+    """The copies that kernel columns read, by the first column. Each copy consists of padded columns that are a stride apart."""
     period = stride // gcd(stride, dilation)
     return {
         tap * dilation % stride: _Columns(

@@ -1,4 +1,4 @@
-"""Fast forms of elementwise operators and of softmax, in memory of their own."""
+"""Fast forms of elementwise operators and of softmax, with their own memory."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _CASTS = {
     (np.dtype(np.float32), DType.FLOAT16): blockwise(recordable(narrow_block), np.dtype(np.float16)),
 }
 _FEWEST_CAST = 1 << 12
-"""numpy casts fewer elements about as fast."""
+"""numpy casts arrays with fewer elements about as fast."""
 
 
 def cast(work: Work, x: Array, *, to: int, **_: Any) -> Any:
@@ -60,7 +60,7 @@ def cast(work: Work, x: Array, *, to: int, **_: Any) -> Any:
 
 
 _SHORT_ROW, _MANY = 32, 1 << 12
-"""Rows up to this length, of this many elements in all, are reduced faster as columns."""
+"""Rows up to this length are reduced faster as columns, if there are this many elements in all."""
 
 
 def softmax(work: Work, x: Array, *, axis: int = -1) -> Array | None:

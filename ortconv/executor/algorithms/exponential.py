@@ -17,8 +17,8 @@ Exponential = Callable[..., Any]
 def fast_exponential() -> tuple[Exponential, float]:
     """A ufunc and the number u for which ufunc(u * x) is exp(x).
 
-    On Linux numpy brings vector code for exp2 on float32 with AVX-512: twice as fast as exp as long as results are normal numbers,
-    several times slower where they are not.
+    On Linux, numpy has vector code for exp2 on float32 with AVX-512: twice as fast as exp as long as results are normal
+    numbers, several times slower if they are not.
     """
     core = getattr(getattr(np, "_core", None), "_multiarray_umath", None)
     features: dict[str, bool] = getattr(core, "__cpu_features__", {})

@@ -1,4 +1,4 @@
-"""Fallbacks at run time: a fast form flags inputs that it cannot handle, and the exact form computes the result again."""
+"""Fallbacks at run time: a fast form flags inputs that it cannot handle, and the exact form then computes the result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ortconv.ir.tensor import Array
 
 
 class Fallback:
-    """A flag in memory of the work. A fast form sets it when it meets numbers that it cannot handle."""
+    """A flag in the memory of a Work. A fast form sets it for numbers that it cannot handle."""
 
     def __init__(self, work: Work = AT_ONCE) -> None:
         self._found = work.empty((1,), np.bool_)
@@ -24,7 +24,7 @@ class Fallback:
         return bool(self._found[0])
 
     def unless_finite(self, y: Array) -> None:
-        """Set the flag where elements of y, or their squares, are not all finite."""
+        """Set the flag if elements of y, or their squares, are not all finite."""
         if not has_finite_square(y.reshape(-1)):
             self._found[0] = True
 
@@ -39,5 +39,5 @@ class Fallback:
 
 
 def has_finite_square(x: Array) -> bool:
-    """True if the sum of squares of a vector is finite: so are its elements then, and none is huge."""
+    """True if the sum of squares of a vector is finite: then its elements are finite, too, and none is huge."""
     return math.isfinite(np.dot(x, x))

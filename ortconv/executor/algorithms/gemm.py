@@ -23,9 +23,10 @@ def by_weights(w: Array) -> Callable[[Array], Array]:
 
 
 def writer(w: Array) -> Callable[..., None]:
-    """The function of x (..., R, K) and out (..., R, M) that writes x @ w to out, for a constant matrix w of their type.
+    """The function of x (..., R, K) and out (..., R, M) that writes x @ w to out, for a constant matrix w of their
+    type.
 
-    A third argument may be the Work that does it.
+    Its third argument may be a Work.
     """
     return (_weights(w) if w.dtype == np.float32 else Matrix(w)).write
 
@@ -64,7 +65,7 @@ def prepared_gemm(
 
 
 def prepared_projection(operands: Sequence[Array | None], **_: Any) -> Function | None:
-    """An inner function's maker: `affine` with constant weights."""
+    """The `inner` entry that computes `affine` with constant weights."""
     w = _matrix(operands)
     if w is None:
         return None
@@ -139,7 +140,7 @@ class Matrix:
             work.do(np.matmul, x, self.whole, out)
 
     def _suit_panels(self, rows: int) -> bool:
-        """True where BLAS copies the operands of the whole product, but not those of a panel."""
+        """True if BLAS copies the operands of the whole product, but not those of a panel."""
         most = largest_without_copies() // max(self._depth * rows, 1)
         return bool(_PANEL <= most < self.columns) and self.columns % _PANEL == 0
 
@@ -150,7 +151,9 @@ _PANEL = 64
 
 @cache
 def largest_without_copies() -> int:
-    """The largest product, in multiplications, for which BLAS does not copy its operands. 0 but for OpenBLAS with AVX-512."""
+    """The largest product, in multiplications, for which BLAS does not copy its operands; 0 unless BLAS is OpenBLAS
+    with AVX-512.
+    """
     core = getattr(getattr(np, "_core", None), "_multiarray_umath", None)
     features: dict[str, bool] = getattr(core, "__cpu_features__", {})
     config: Any = np.show_config(mode="dicts")
@@ -159,7 +162,7 @@ def largest_without_copies() -> int:
 
 
 def contiguous(matrix: Array) -> Array:
-    """The matrix in row order. A transpose is copied in blocks: elements of a whole column share few cache lines."""
+    """The matrix in row order. A transposed matrix is copied in blocks, since elements of a whole column share few cache lines."""
     if not matrix.flags.f_contiguous or matrix.flags.c_contiguous:
         return np.ascontiguousarray(matrix)
     out = np.empty(matrix.shape, matrix.dtype)

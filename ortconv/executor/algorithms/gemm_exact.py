@@ -1,4 +1,4 @@
-"""Exact products of integers in float32. Where float32 cannot hold every sum, they are computed in parts."""
+"""Exact products of integers in float32. If float32 cannot represent every sum, the product is computed in parts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INPUT_REACH = 255
 
 
 def centered(x: Array, zero_point: Array | None) -> Array:
-    """Integers less their zero point, as float32. The zero point must broadcast."""
+    """Integers minus their zero point, as float32. The zero point must broadcast."""
     x = x.astype(np.float32)
     if zero_point is not None and zero_point.any():
         x -= zero_point.astype(np.float32)
@@ -31,7 +31,7 @@ def centered(x: Array, zero_point: Array | None) -> Array:
 
 
 def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
-    """MatMulInteger with constant weights (K, N): integers in float32 where that holds every sum, else in int32.
+    """MatMulInteger with constant weights (K, N): integers, as float32 if it can represent every sum, else as int32.
 
     float32 operands are centered values.
     """
@@ -75,7 +75,9 @@ def prepared_matmul_integer(operands: Sequence[Array | None]) -> Function | None
 
 
 def _exact_parts(weights: Array) -> list[slice]:
-    """Parts of the rows of weights (K, N). float32 holds the sums of each part with any 8-bit values less any zero point."""
+    """Slices of the rows of weights (K, N), such that float32 can represent the sums of each part for any 8-bit values
+    and zero points.
+    """
     count = 1
     while True:
         edges = [len(weights) * i // count for i in range(count + 1)]
@@ -86,15 +88,15 @@ def _exact_parts(weights: Array) -> list[slice]:
 
 
 def one_sided(weights: Array, axis: int | tuple[int, ...]) -> float:
-    """The largest sum along axes of integer weights of one sign: no sum of products gets further from zero than that times
-    `INPUT_REACH`. Sums that are small enough to matter are exact in float32.
+    """The largest sum along axes of integer weights of one sign. The magnitude of a sum of products is at most
+    `INPUT_REACH` times this. Sums that are small enough to matter are exact in float32.
     """
     weights = weights.astype(np.float32, copy=False)
     return float((np.abs(weights).sum(axis=axis) + np.abs(weights.sum(axis=axis))).max(initial=0)) / 2
 
 
 def stacked_columns(v: Array, b: Array) -> Array:
-    """Numbers per column, (N,), or per column of each matrix (batch..., N), so that they broadcast against b."""
+    """Numbers per column, (N,), or per column of each matrix, (batch..., N), shaped to broadcast against b."""
     return v[..., None, :] if 1 < v.ndim == b.ndim - 1 else v.reshape(()) if v.size == 1 else v
 
 
@@ -109,7 +111,7 @@ def exact_sums(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_poi
 
 
 def constant_sums(weights: int, zero_point: int) -> Callable[..., Function | None]:
-    """An inner function's maker: `exact_sums` with the operands at two places, where they are constant."""
+    """Return the `inner` entry that computes `exact_sums` if the operands at these two places are constant."""
 
     def make(operands: Sequence[Array | None], *, transB: int = 0, **_: Any) -> Function | None:  # noqa: N803
         b, b_zero_point = (*operands, None, None, None, None)[weights], (*operands, None, None, None, None)[zero_point]
@@ -168,7 +170,9 @@ def prepared_dynamic(operands: Sequence[Array | None]) -> Function | None:
 
 
 def _scaled(work: Work, total: Array, a_scale: Array, b_scale: Array, bias: Array | None) -> Array | None:
-    """Sums times the scales, plus the bias; None but for float32, and one scale of a, and one each or one for all columns."""
+    """Sums times the scales, plus the bias. None unless the types are float32, a has one scale, and b has one scale or
+    one per column.
+    """
     floats = [x for x in (a_scale, b_scale, bias) if x is not None]
     if a_scale.size != 1 or b_scale.ndim > 1 or any(x.dtype != np.float32 for x in floats):
         return None

@@ -25,23 +25,23 @@ _MOST_KEPT_BYTES = 16 << 20
 
 
 def less_zero_point(q: Array, zero_point: Array | None) -> Array:
-    """8-bit integers less their zero point, which must broadcast, in the smallest type that holds them."""
+    """8-bit integers minus their zero point, which must broadcast, in the smallest type that can represent them."""
     if zero_point is None or not zero_point.any():
         return q
     return np.subtract(q, zero_point, dtype=np.int16)
 
 
 def leave(work: Work, part: Array) -> None:
-    """Finishes nothing."""
+    """A `Finish` that does nothing."""
 
 
 class _Room:
-    """Counts the bytes of widened weights that the process holds."""
+    """Counts the bytes of widened weights in the process."""
 
     def __init__(self) -> None:
         self._lock, self._taken = Lock(), 0
         self.left = deque[int]()
-        """Sizes that are free again. Finalizers append to it without taking the lock."""
+        """Sizes that were released. Finalizers append to it without taking the lock."""
 
     def take(self, size: int) -> bool:
         with self._lock:
@@ -56,7 +56,7 @@ _room = _Room()
 
 
 def widened(w: Array) -> Array:
-    """Integers as float32, if the process may hold that much more; else as they are."""
+    """Integers as float32 if the limit on widened weights allows it; else unchanged."""
     size = 4 * w.size
     if not _room.take(size):
         return w

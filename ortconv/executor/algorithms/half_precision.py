@@ -48,7 +48,7 @@ def rounding(dtype: np.dtype[Any]) -> Callable[[Array], Array]:
 
 
 def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a kernel compute in float32 where its first operand is float16 or bfloat16; float32 results are rounded back.
+    """Make a kernel compute in float32 if its first operand is float16 or bfloat16; float32 results are rounded back.
 
     Its results are arrays. numpy itself returns scalars for operands without axes.
     """
@@ -86,7 +86,7 @@ _WIDENED, _MAGNITUDE, _SIGN = _bits(0x8FFFE000), _bits(0x7FFF), _bits(0x8000)
 _UP, _DOWN = np.asarray(2.0**112, np.float32), np.asarray(2.0**-112, np.float32)
 
 _INFINITE = np.asarray(2.0**16, np.float32)
-"""In the place of infinity: the number that has its bits but for the larger exponent."""
+"""Replaces infinity: the number with the same bits, except for the larger exponent."""
 
 _EXPONENT, _LEAST, _MOST = _bits(0x7F800000), _bits((127 - 14) << 23), _bits((127 + 17) << 23)
 _SHIFT = _bits((13 << 23) | 1 << 22)
@@ -111,7 +111,7 @@ def _widen_infinite(x: Array, out: Array) -> None:
 def narrow_block(work: Work, x: Array, out: Array) -> None:
     """float32 to the nearest float16, ties to even, in contiguous memory.
 
-    numpy converts one element at a time, and takes 40 times as long for numbers below 2**-14.
+    numpy converts one element at a time, and needs 40 times as long for numbers below 2**-14.
     """
     rounded, magnitude = work.like(x), work.like(x)
     bits, other = rounded.view(np.int32), magnitude.view(np.int32)

@@ -1,7 +1,7 @@
 """Convolutions as products with unfolded windows, a tile of the image at a time.
 
-Each function makes the function of a Work, x (N, C, spatial...) and out (N, output..., M) that writes windows of x @ matrix
-(kernel elements * C, M) to out.
+Each function returns a function of a Work, x (N, C, spatial...) and out (N, output..., M). It writes windows of x @
+matrix (kernel elements * C, M) to out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LONG_ROW = 16
 
 
 def unfolded(matrix: Array, w: Window, finish: Finish | None = None) -> Unfolded:
-    """`finish` is called on each part of the result as soon as it is made. The result must be contiguous then."""
+    """`finish` is called on each part of the result as soon as it is computed. The result must then be contiguous."""
     if all(w.output) and len(matrix) // prod(w.kernel) <= FEW_CHANNELS and _overlaps_vertically(w):
         return _of_few_channels(matrix, w, finish)
     multiply, pixels, (k, m) = _finisher(matrix, finish), prod(w.output[1:]), matrix.shape
@@ -68,7 +68,7 @@ def _finisher(matrix: Array, finish: Finish | None) -> Callable[[Array, Array, W
 
 
 def _runs(x: Array, w: Window) -> Array:
-    """View (N, output..., kernel..., run) of a contiguous, padded channels-last array; runs are as long as they can be."""
+    """View (N, output..., kernel..., run) of a contiguous, padded channels-last array; runs are as long as possible."""
     windows = sliding(x, w)
     if w.dilations[-1] > 1:
         return windows
@@ -77,7 +77,7 @@ def _runs(x: Array, w: Window) -> Array:
 
 
 def _overlaps_vertically(w: Window) -> bool:
-    """True for long rows of a plane that several windows share."""
+    """True for long rows of an image that several windows share."""
     return len(w.kernel) == 2 and w.dilations[0] == 1 and w.kernel[0] > w.strides[0] and w.output[1] >= _LONG_ROW
 
 

@@ -1,4 +1,4 @@
-"""Reshape, Concat and DepthToSpace in the memory order of what they read."""
+"""Reshape, Concat and DepthToSpace in the memory order of their input."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ortconv.executor.replay.work import Work, copy_pixels, copy_to
 from ortconv.ir.tensor import Array
 
 _SHORT_RUN = 8
-"""For at most this many elements along the last axis, one call each is faster than one call for all."""
+"""Length of the last axis up to which one call for each of its elements is faster than one call for all."""
 
 
 def reshape(work: Work, x: Array, shape: Array, *, allowzero: int = 0) -> Array | None:
-    """None for views. If axes are joined to the channels of an image whose channels are last in memory, they stay last."""
+    """None for views. If axes are joined to the channels of an image with channels last in memory, the channels stay last."""
     if x.flags.c_contiguous or 0 in shape:
         return None
     y = x.reshape(shape.tolist())

@@ -1,4 +1,4 @@
-"""Reduction of sliding windows, one spatial axis after the other, channels last."""
+"""Reduction of sliding windows, one spatial axis after another, channels last."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def global_average_pool(work: Work, x: Array) -> Array | None:
 def mean_of_channels(
     work: Work, x: Array, axes: Array | Sequence[int] | None = None, *, keepdims: int = 1, **_: Any
 ) -> Array | None:
-    """ReduceMean over the axes of an image, whether these are an input or an attribute."""
+    """ReduceMean over the axes of an image, which may be an input or an attribute."""
     over = axes.reshape(-1).tolist() if isinstance(axes, np.ndarray) else axes or ()
     if x.ndim < 3 or x.dtype not in (np.float32, np.float64) or not x.size:
         return None

@@ -1,7 +1,7 @@
-"""Recurrent layers with the usual activations and no options: all directions in one loop, which allocates nothing.
+"""Recurrent layers with the usual activations and no options: one loop for all directions, without allocations.
 
-sigmoid(x) is tanh(x / 2) / 2 + 1 / 2. So the weights of sigmoid gates are halved, and one tanh serves all gates. The operands of a
-step lie gate by gate, (gates, D, B, H), because numpy is fastest on contiguous memory.
+sigmoid(x) is tanh(x / 2) / 2 + 1 / 2. So the weights of sigmoid gates are halved, and one tanh computes all gates. The
+operands of a step are stored gate by gate, (gates, D, B, H), because numpy is fastest on contiguous memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ states before, each (D, B, H), hidden first, to the states after.
 
 
 class Weights(NamedTuple):
-    """Those of all directions: `w` (D, gates * H, I), `r` (D, gates * H, H), biases (D, gates * H)."""
+    """The weights of all directions: `w` (D, gates * H, I), `r` (D, gates * H, H), biases (D, gates * H)."""
 
     w: Array
     r: Array
@@ -64,7 +64,7 @@ _ACTIVATIONS = {"RNN": ("tanh",), "GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid"
 
 
 def prepared(op: str) -> Callable[..., Function | None]:
-    """The `prepare` of RNN, GRU or LSTM: lays constant weights out."""
+    """The `prepare` function of RNN, GRU or LSTM: lays out constant weights."""
 
     def make(
         operands: Sequence[Array | None], *, n_outputs: int = 1, layout: int = 0, **options: Any
@@ -101,7 +101,7 @@ def _loop_of(
     linear_before_reset: int = 0,
     **_: Any,
 ) -> Loop | None:
-    """None if weights are not constant, or the layer has an option that no loop supports."""
+    """The loop of a layer; None if weights are not constant, or if the layer has an option that no loop supports."""
     w, r, b = (*operands, None)[1:4]
     if w is None or r is None or w.dtype not in (np.float32, np.float64):
         return None
@@ -130,7 +130,7 @@ def rnn_loop(weights: Weights) -> Loop:
 
 
 def gru_loop(weights: Weights) -> Loop:
-    """The reset gate applied to the product. Gates lie in the order update, reset, candidate."""
+    """A GRU whose reset gate is applied to the product. The order of gates is update, reset, candidate."""
     directions, _, n = weights.r.shape
 
     def steps(work: Work, inputs: Array, y: Array, states: Sequence[Array]) -> tuple[Array, ...]:
@@ -164,7 +164,7 @@ def gru_loop(weights: Weights) -> Loop:
 
 
 def lstm_loop(weights: Weights) -> Loop:
-    """Without peepholes. Gates lie in the order input, output, forget, cell."""
+    """An LSTM without peepholes. The order of gates is input, output, forget, cell."""
     directions, _, n = weights.r.shape
 
     def steps(work: Work, inputs: Array, y: Array, states: Sequence[Array]) -> tuple[Array, ...]:
@@ -215,7 +215,7 @@ def _columns(r: Array) -> Array:
 
 
 def _side_by_side(w: Array) -> Callable[[Array], Array]:
-    """From x (n, I) to its products with w (D, gates, I), (n, D * gates)."""
+    """The function from x (n, I) to its products with w (D, gates, I), shape (n, D * gates)."""
     rows = w.reshape(-1, w.shape[-1])
     if w.dtype == np.float32:
         return by_weights(rows.T)

@@ -11,7 +11,8 @@ from ortconv.ir.tensor import Array
 
 
 class Taps(NamedTuple):
-    """Per element along an axis of the result, the input elements and the weights whose products it sums: both (taps, output).
+    """For each element along an axis of the result, the indices of input elements and the weights for their sum: both
+    (taps, output).
 
     Without weights, elements are copied.
     """
@@ -21,7 +22,7 @@ class Taps(NamedTuple):
 
 
 def resampled(work: Work, x: Array, axis: int, taps: Taps) -> Array:
-    """x along another axis, as contiguous memory."""
+    """Resample one axis of x. The result is contiguous memory."""
     indices, weights = taps
     out = work.empty((*x.shape[:axis], indices.shape[1], *x.shape[axis + 1 :]), x.dtype)
     work.do(_take, x, indices[0], axis, out)

@@ -1,4 +1,4 @@
-"""Rounding of floats to quantized values, with scales that are given or that cover the numbers."""
+"""Rounding of floats to quantized values, with given scales or with scales that cover the numbers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def spread(parameter: Array, x: Array, axis: int, block_size: int = 0) -> Array:
 
 
 def round_to_integers(y: Array, zero_point: Any, dtype: DType) -> Array:
-    """float32 or float64 that may be overwritten: half to even, plus the zero point, saturated."""
+    """Round float32 or float64, which may be overwritten: half to even, plus the zero point, saturated."""
     low, high = INTEGER_RANGES[dtype]
     np.rint(y, out=y)
     if dtype is DType.INT32 and y.dtype != object:
@@ -88,7 +88,7 @@ def to_bytes(x: Array, scale: Array, zero_point: Array, dtype: DType) -> Array:
 
 
 def _dynamic_range(low: float, high: float) -> tuple[float, int, bool]:
-    """The scale and zero point for float32 between two numbers, and whether quotients by the scale are finite.
+    """The scale and zero point for float32 between two numbers, and True if quotients by the scale are finite.
 
     Rounding doubles after each step gives the same as float32 arithmetic, and is faster for single numbers.
     """
@@ -103,7 +103,7 @@ def _rounded(number: float) -> float:
 
 
 def _write_extremes(x: Array, low: Array, high: Array) -> None:
-    """The lowest and the highest element, or zero."""
+    """Write the lowest and the highest element, or zero."""
     axis = 0 if x.ndim == 1 else None  # None takes longer
     _MINIMUM(x, axis, None, low, False, 0)
     _MAXIMUM(x, axis, None, high, False, 0)
@@ -139,13 +139,13 @@ def dynamic_centered(work: Work, x: Array) -> tuple[Array, Array, Array]:
 
 
 def _write_parameters(x: Array, scale: Array, zero: Array, low: Array, high: Array, makes_numbers: Array) -> None:
-    """The parameters for x, and the lowest and the highest of the centered values."""
+    """Write the parameters for x, and the lowest and the highest of the centered values."""
     _write_extremes(x, low, high)
     scale[...], origin, makes_numbers[...] = _dynamic_range(float(low), float(high))
     zero[...], low[...], high[...] = origin, -origin, 255 - origin
 
 
 def _write_again(x: Array, y: Array, zero: Array, makes_numbers: Array) -> None:
-    """Write the quantized values again, by the slower form, if some quotient by the scale is not finite."""
+    """Write the quantized values again, by the slower form, if a quotient by the scale is not finite."""
     if not makes_numbers:
         np.subtract(dynamic_quantization(x)[0], np.float32(zero), y)

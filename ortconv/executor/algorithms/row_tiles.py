@@ -1,4 +1,4 @@
-"""Tiles of image rows, copied to where convolutions read them: padded, small enough to stay in the cache."""
+"""Tiles of image rows, copied in the form that convolutions read: padded, and small enough to stay in the cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TILE_BYTES = 1 << 20
 class RowTile:
     """Copies of the same rows, (copies, rows, columns, C) in any memory order.
 
-    `places` has, for each copy, its columns and the columns of the image that go there.
+    `places` has, for each copy, a slice of its columns and the slice of image columns that is copied there.
     """
 
     def __init__(self, copies: Array, places: Sequence[Place], work: Work = AT_ONCE) -> None:
@@ -26,7 +26,7 @@ class RowTile:
                     work.do(beside.fill, 0)
 
     def load(self, image: Array, first: int, work: Work = AT_ONCE) -> None:
-        """Load rows of an image (H, W, C) from `first` on. Rows outside of the image are zero."""
+        """Load rows of an image (H, W, C) from `first` on. Rows outside the image are zero."""
         count = self.copies.shape[1]
         begin = min(max(-first, 0), count)
         end = max(min(len(image) - first, count), begin)

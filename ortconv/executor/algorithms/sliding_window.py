@@ -27,7 +27,7 @@ class Window(NamedTuple):
     dilations: tuple[int, ...]
     begin: tuple[int, ...]
     end: tuple[int, ...]
-    """Padding as declared. A window that ceil_mode adds may reach beyond it."""
+    """Declared padding at the end. A window that ceil_mode adds may extend beyond it."""
     output: tuple[int, ...]
 
     @property
@@ -41,11 +41,11 @@ class Window(NamedTuple):
 
     @property
     def padded(self) -> tuple[int, ...]:
-        """Elements that all windows together reach over, padding included."""
+        """Number of elements that all windows together cover, including padding."""
         return tuple((o - 1) * s + e if o else 0 for o, s, e in zip(self.output, self.strides, self.extent))
 
     def taps(self) -> Iterator[tuple[slice, ...]]:
-        """Per kernel element in row-major order, the slices of the padded spatial axes that it visits."""
+        """For each kernel element in row-major order, the slices of the padded spatial axes that it reads."""
         counted(prod(self.kernel))
         for tap in product(*map(range, self.kernel)):
             yield tuple(
@@ -123,7 +123,7 @@ def _padding(
 
 
 def padded(x: Array, w: Window, fill: Any) -> Array:
-    """x (N, C, spatial...) with the padding that its windows reach."""
+    """x (N, C, spatial...) with the padding that its windows read."""
     places = _padding_places(w)
     if places is None:
         return x
@@ -134,14 +134,16 @@ def padded(x: Array, w: Window, fill: Any) -> Array:
 
 
 def taps(x: Array, w: Window, fill: Any) -> Iterator[Array]:
-    """Per kernel element in row-major order, the elements of x that it meets: (N, C, output...), `fill` in the padding."""
+    """For each kernel element in row-major order, the elements of x that it reads: (N, C, output...), with `fill` in
+    the padding.
+    """
     whole = padded(x, w, fill)
     for tap in w.taps():
         yield whole[:, :, *tap]
 
 
 def windows(x: Array, w: Window, fill: Any) -> Array:
-    """The elements of x (N, C, spatial...) that each kernel element meets: a read-only view (N, C, kernel..., output...)."""
+    """The elements of x (N, C, spatial...) that each kernel element reads: a read-only view (N, C, kernel..., output...)."""
     whole = padded(x, w, fill)
     steps = whole.strides[2:]
     strides = (*whole.strides[:2], *map(mul, steps, w.dilations), *map(mul, steps, w.strides))
@@ -149,7 +151,7 @@ def windows(x: Array, w: Window, fill: Any) -> Array:
 
 
 def pad_channels_last(x: Array, w: Window, work: Work = AT_ONCE) -> Array:
-    """(N, C, spatial...) as a contiguous (N, spatial..., C), with the zeros that its windows reach; never writes to x."""
+    """(N, C, spatial...) as a contiguous (N, spatial..., C), with the zeros that its windows read. Never writes to x."""
     x, places = to_last(x), _padding_places(w)
     if places is None:
         return work.contiguous(x)
@@ -178,7 +180,7 @@ def _padding_places(w: Window) -> tuple[_Index, _Index] | None:
 
 @lru_cache(maxsize=256)
 def trimmed(w: Window) -> Window:
-    """The window without the kernel elements on its edges that meet no input at any output."""
+    """The window without the kernel elements on its edges that read only padding for every output."""
     begin, end, kernel = [], [], []
     for n, k, s, d, b, e, o in zip(w.size, w.kernel, w.strides, w.dilations, w.begin, w.end, w.output):
         first = min(max(0, -(((o - 1) * s - b) // d)), k - 1)
@@ -190,12 +192,12 @@ def trimmed(w: Window) -> Window:
 
 
 Place = tuple[slice, slice]
-"""Outputs along an axis, and the inputs that a kernel element meets there."""
+"""Outputs along an axis, and the inputs that a kernel element reads for them."""
 
 
 @lru_cache(maxsize=256)
 def reached(w: Window, axis: int) -> tuple[Place, ...]:
-    """Per kernel element along a spatial axis, the outputs that it has an input for, and these inputs."""
+    """For each kernel element along a spatial axis, the outputs for which it reads an input, and these inputs."""
     places = []
     for t in range(counted(w.kernel[axis])):
         shift, step = t * w.dilations[axis] - w.begin[axis], w.strides[axis]
@@ -224,12 +226,12 @@ def sliding(x: Array, w: Window) -> Array:
 
 
 def strided(x: Array, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> Array:
-    """View of the memory of a contiguous array, from a byte offset on. Many times faster than numpy's as_strided."""
+    """View of the memory of a contiguous array, from a byte offset on. Much faster than numpy's as_strided."""
     return np.ndarray(shape, x.dtype, x, offset, strides)
 
 
 def channels_last(x: Array, work: Work = AT_ONCE) -> Array:
-    """(N, C, spatial...) as a contiguous (N, spatial..., C); no copy where the memory is laid out so already."""
+    """(N, C, spatial...) as a contiguous (N, spatial..., C); no copy if the memory has this layout already."""
     return work.contiguous(to_last(x))
 
 

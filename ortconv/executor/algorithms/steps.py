@@ -1,4 +1,4 @@
-"""Loops of one node: a limit on their steps, and ranges cut into spans."""
+"""Loops of one node: a limit on the number of steps, and ranges divided into slices."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import pairwise
 from ortconv.errors import UnsupportedError
 
 MOST_STEPS = 1 << 20
-"""Steps of a Python loop that one node may take."""
+"""Maximum number of steps of a Python loop for one node."""
 
 
 def counted(steps: int) -> int:

@@ -1,9 +1,9 @@
-"""Winograd's F(2x2, 3x3): 16 multiplications where the direct form takes 36.
+"""Winograd's F(2x2, 3x3): 16 multiplications instead of the 36 of the direct form.
 
-Its error is that of the direct form for the largest of the 4 x 4 elements of a tile, in all four windows that the tile has.
+Its error is that of the direct form for the largest of the 4 x 4 elements of a tile, in all four windows of the tile.
 
-The input is transformed by sums and differences of rows, then of columns; products are transformed back by one more product, with a
-Kronecker matrix. Weights grow by 16/9, so this pays where they are transformed once.
+The input is transformed by sums and differences of rows, then of columns; products are transformed back by one more
+product, with a Kronecker matrix. Weights grow by 16/9, so this is useful if they are transformed only once.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ _WEIGHTS, FROM_TILES = np.kron(_G, _G), np.kron(_AT, _AT)
 """(4, 16): transforms products of tiles back."""
 
 _BLOCK_BYTES = 640 << 10
-"""The approximate size of a block of rows of tiles, or a quarter of the weights, which every block reads, if that is more."""
+"""The approximate size of a block of rows of tiles; if it is larger, a quarter of the weights, which every block reads."""
 
 _FEWEST_CHANNELS = 16
 _FEWEST_PAIRS = 256
-"""With fewer channels, or pairs of output channels and as many or less input channels, the transforms cost more than they save."""
+"""With fewer channels, or fewer pairs of output and input channels (counting at most as many input as output channels),
+the transforms cost more than they save.
+"""
 
 
 def suits(w: Array, group: int) -> bool:
@@ -48,7 +50,7 @@ def suits_shape(shape: tuple[int, ...], group: int) -> bool:
 
 
 def suits_window(w: Window) -> bool:
-    """True for the windows that can be computed this way."""
+    """True for windows that this algorithm can compute."""
     return {*w.strides, *w.dilations} == {1} and min(*w.begin, *w.end) >= 0 and all(w.output)
 
 
@@ -59,9 +61,10 @@ def transform_weights(w: Array) -> Array:
 
 
 def convolver(weights: Callable[[], Array], w: Window, direct: Callable[[], Function]) -> Function:
-    """The function of x (N, C, H, W) that convolves with transformed weights to (N, M, OH, OW).
+    """A function of x (N, C, H, W) that convolves with transformed weights to (N, M, OH, OW).
 
-    It uses the direct form if values are not finite. Its second argument may be contiguous memory (N, OH, OW, M) for the result.
+    It uses the direct form if values are not finite. Its second argument may be contiguous memory (N, OH, OW, M) for
+    the result.
     """
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
@@ -88,7 +91,7 @@ def directly(direct: Callable[[], Function], x: Array, out: Array) -> None:
 
 
 def transformed(work: Work, matrix: Array, x: Array) -> Array:
-    """matrix @ x for few long rows."""
+    """matrix @ x for a matrix of few, long rows."""
     out = work.empty((len(matrix), x.shape[1]))
     work.do(np.matmul, x.T, matrix.T, out.T)
     return out
@@ -97,9 +100,10 @@ def transformed(work: Work, matrix: Array, x: Array) -> Array:
 def in_tiles(
     work: Work, x: Array, out: Array, w: Window, weight_bytes: int, combined: Callable[[Array], Array]
 ) -> None:
-    """(N, C, H, W) for a window of strides and dilations 1 to contiguous (N, OH, OW, M).
+    """Convolve (N, C, H, W), for a window of strides and dilations 1, to contiguous (N, OH, OW, M).
 
-    `combined` makes (4, T * M) of transformed tiles (16, T, C): products with transformed weights, transformed back.
+    `combined` computes (4, T * M) from transformed tiles (16, T, C): products with transformed weights, transformed
+    back.
     """
     n, c = x.shape[:2]
     (oh, ow), m = w.output, out.shape[-1]

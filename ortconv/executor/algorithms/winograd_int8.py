@@ -1,4 +1,4 @@
-"""Winograd's F(2x2, 3x3) on integers. Transformed weights are multiples of a quarter: four times them fit 16 bits."""
+"""Winograd's F(2x2, 3x3) on integers. Transformed weights are multiples of a quarter; multiplied by four, they fit into 16 bits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from ortconv.executor.replay.work import Finish, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 _FEWEST_TILES = 32
-"""With fewer, reading the weights (16 of 16 bits, directly 9 of 8 bits) costs more than the multiplications saved."""
+"""With fewer tiles, reading the weights (16 numbers of 16 bits instead of 9 of 8 bits) costs more than the saved
+multiplications.
+"""
 
 
 def suits(shape: tuple[int, ...], group: int, w: Window, images: int) -> bool:
@@ -40,9 +42,9 @@ class TiledWeights:
         self._quarters = widened(quarters)
 
     def convolver(self, w: Window, finish: Finish, direct: Callable[[], Function]) -> Function:
-        """The function of x (N, C, H, W) that convolves to (N, M, OH, OW) and finishes that in parts.
+        """A function of x (N, C, H, W) that convolves to (N, M, OH, OW) and finishes the result in parts.
 
-        It uses the direct form where sums must be exact and might not be.
+        It uses the direct form if sums must be exact and might not be.
         """
         bounds = self._bounds
 
@@ -69,10 +71,11 @@ class TiledWeights:
 
 
 class _Bounds:
-    """Bounds on the sums that are formed on the way to results, in quarters.
+    """Bounds on intermediate sums, in quarters.
 
-    A product of vectors is at most that of their lengths, and so is the sum of some of its terms. Nine products make a result: no
-    sum of some of them is larger than half of what all amount to without their signs and with them.
+    A dot product of two vectors is at most the product of their lengths, and so is the sum of some of its terms. A
+    result is a sum of nine products: no sum of some of them is larger than half of the sum of their magnitudes plus the
+    magnitude of their sum.
     """
 
     def __init__(self, w: Array, quarters: Array, is_signed: bool) -> None:
@@ -91,7 +94,7 @@ class _Bounds:
         self._result = 4 * 3 * float(_ROUNDED_UP * np.sqrt(squares.max()))
 
     def of_image(self, work: Work, x: Array) -> Array:
-        """The amounts, infinite where a product might not be exact, and the results for an image (N, C, H, W)."""
+        """The magnitudes and the results for an image (N, C, H, W). Magnitudes are infinite if a product might not be exact."""
         pixels, bounds = to_last(x), work.empty((2,))
         with work.scratch():
             squares = work.empty(pixels.shape[:-1])
@@ -105,7 +108,9 @@ class _Bounds:
         bounds[1] = self._result * longest
 
     def are_exact(self, of_image: Array, products: Array) -> bool:
-        """True if no sum on the way to and from products (16, T, M), in whatever order, is larger than integers in float32."""
+        """True if float32 can represent as integers all intermediate sums before and after the products (16, T, M), in
+        any order.
+        """
         amounts, result = of_image.tolist()
         if amounts + result <= 2 * EXACT_SUM:
             return True
@@ -123,7 +128,7 @@ _SUM_OF_FOUR = 5
 """The element of a transformed tile that is a sum of four, without differences."""
 
 _ROUNDED_UP = np.float32(1.001)
-"""A factor above all rounding errors of the bounds."""
+"""A factor larger than all rounding errors of the bounds."""
 
 
 def _quarters(w: Array) -> Array:

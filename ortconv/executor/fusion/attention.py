@@ -1,4 +1,4 @@
-"""Attention in operators, as one step: MatMul, scale, masks, Softmax, MatMul."""
+"""Attention that consists of single operators, as one step: MatMul, scale, masks, Softmax, MatMul."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Matcher:
         self._made_for, self._constant = scope.maker, scope.constant
 
     def match(self, last: Node) -> Attention | None:
-        """The attention whose last product a node is, if it is one."""
+        """The attention whose last product is `last`; None if it is not one."""
         if not last.is_op("MatMul") or last.out.dtype is not DType.FLOAT or last.out.rank not in (3, 4):
             return None
         weights, v = last.inputs
@@ -56,7 +56,7 @@ class Matcher:
         return None if scores is None else Attention((*scores.nodes, softmax, *fallback[::-1], last), scores, v)
 
     def _nan_replacement(self, value: Value, reader: Node) -> tuple[Node, ...]:
-        """Where and IsNaN that replace the rows of queries without any visible key. Attention without NaN does not need them."""
+        """The Where and IsNaN that replace the rows of queries without a visible key. Attention without NaN does not need them."""
         where = self._made_for(value, {reader})
         if where is None or not where.is_op("Where"):
             return ()
@@ -68,7 +68,7 @@ class Matcher:
         return (where, test) if known is not None and known.size == 1 else ()
 
     def _scores(self, value: Value | None, reader: Node) -> Scores | None:
-        """The scores that only this reader reads."""
+        """The scores, if only this reader reads them."""
         node = self._made_for(value, {reader})
         if node is None or len(node.inputs) != 2 or node.out.dtype is not DType.FLOAT:
             return None
@@ -95,7 +95,7 @@ class Matcher:
         return scores._replace(nodes=(*scores.nodes, node), factor=scores.factor * factor)
 
     def _unscaled(self, value: Value, reader: Node) -> tuple[tuple[Node, ...], Value, float]:
-        """The node that scales an operand of a product, if there is one, the value that it scales, and the factor."""
+        """The node that scales an operand of a product, if any; the unscaled value, and the factor."""
         node = self._made_for(value, {reader})
         if node is not None and node.op in ("Mul", "Div") and len(node.inputs) == 2:
             for inner, other in (node.inputs, node.inputs[::-1]):
@@ -105,7 +105,7 @@ class Matcher:
         return (), value, 1.0
 
     def _factor(self, node: Node, other: Value) -> float | None:
-        """The finite number by which a Mul or Div with this operand multiplies the other one."""
+        """The finite number by which a Mul or Div with this operand multiplies the other operand."""
         known = self._constant(other)
         multiplies = node.is_op("Mul") or (node.is_op("Div") and other is node.inputs[1])
         if known is None or known.size != 1 or not multiplies:

@@ -38,7 +38,7 @@ def merged_pad(node: Node, constant: Constant) -> Node | None:
 
 
 def total_padding(node: Node, pad: Node, constant: Constant) -> tuple[int, ...] | None:
-    """The padding that both add to the spatial axes; None if it is not known, or the Pad does more."""
+    """The padding that both nodes add to the spatial axes; None if it is unknown, or if the Pad does more than that."""
     if len(pad.inputs) < 2:
         return None if pad.attr("value", 0.0) else _sum(node, tuple(pad.attr("pads", ())))
     amounts, value = (None if v is None else constant(v) for v in (*pad.inputs, None)[1:3])
@@ -56,7 +56,7 @@ def _sum(node: Node, amounts: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def has_input_in_every_window(pool: Node) -> bool:
-    """False where a window of a MaxPool might lie in the padding, whose value depends on the type."""
+    """False if a window of a MaxPool might contain only padding, whose value depends on the type."""
     return (
         max(pool.attr("pads", (0,))) < min(pool.attr("kernel_shape", (1,))) and max(pool.attr("dilations", (1,))) == 1
     )

@@ -1,7 +1,9 @@
-"""Chains of elementwise operators as one step: block by block in cache, in the memory of the product that they finish.
+"""Chains of elementwise operators as one step: they run block by block in the cache, in the memory of the product
+before them.
 
-Only the last result of a group is read outside. At most one node, the root, is more than elementwise: its result is an array of its
-own, which the others overwrite. Shapes and layouts are known when the group runs; where they do not suit, its nodes run one by one.
+Only the last result of a group has readers outside it. At most one node, the root, is not elementwise: its result is a
+separate array, which the other nodes overwrite. Shapes and layouts are known when the group runs; if they do not suit,
+its nodes run one by one.
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ _ROOTS = {
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "LayerNormalization", "MatMul"), ""),
     **dict.fromkeys(("DynamicQuantizeMatMul", "MatMulIntegerToFloat"), MICROSOFT),
 }
-"""Operators whose kernels return an array that nobody else holds."""
+"""Operators whose kernels return a new array that nothing else references."""
 
 _MOST_NODES = 32
 
 _FEWEST_ELEMENTS = 1 << 13
 
 _WORTHWHILE_IF_SMALL = 4
-"""Nodes from which a group of few elements costs less than its nodes one by one."""
+"""Number of nodes from which a group with few elements costs less than its nodes one by one."""
 
 
 _Instructions = Callable[[Node], list[Instruction] | None]
@@ -55,7 +57,7 @@ def elementwise_groups(scope: Scope) -> Iterator[Group]:
 
 
 class _Members:
-    """The nodes of the group that ends in `last`, gathered from the last to the first."""
+    """The nodes of the group that ends in `last`, collected from the last to the first."""
 
     def __init__(self, last: Node, scope: Scope, instructions: _Instructions, reductions: bool = True) -> None:
         self._instructions_of = instructions
@@ -77,7 +79,7 @@ class _Members:
                     heapq.heappush(waiting, -place[producer])
 
     def _add(self, node: Node) -> list[Node]:
-        """Make a node a member if possible; returns the nodes that may join it."""
+        """Make a node a member if possible; return the nodes that may join it."""
         before = quantizer_before(node)
         if not self._fits(node) or (before is not None and self._scope.maker(before.out, (node,)) is None):
             return []
@@ -93,7 +95,7 @@ class _Members:
         return [maker for maker in makers if maker in self._scope.index and maker is not before]
 
     def _add_root(self, node: Node) -> None:
-        """Make a node the root, or the integer product that it casts, if they can be one."""
+        """Make a node the root if possible; for the Cast of an integer product, the product becomes the root."""
         root: Node | None = node
         if _ROOTS.get(node.op) != node.domain and not is_fused(node, self._scope.constant):
             root = self._integer_product(node)
@@ -117,7 +119,7 @@ class _Members:
         return before if is_constant else None
 
     def _fits(self, node: Node) -> bool:
-        """One float32 result of the rank of the last one, and no reader elsewhere."""
+        """True if the node has one float32 result with the rank of the last one, and no reader outside the group."""
         value = node.outputs[0]
         if len(node.outputs) != 1 or value is None or node in self._scope.claimed or value in self._before:
             return False
@@ -126,7 +128,7 @@ class _Members:
         return node is self._last or self._scope.maker(value, self.nodes) is node
 
     def _has_shape_of_last(self, value: Value) -> bool:
-        """True where a value may have the shape of the last one, or one element for each of its rows."""
+        """True if a value may have the shape of the last result, or one element for each of its rows."""
         shape, last = value.shape, self._last.out.shape
         if shape is None or last is None or len(shape) != len(last):
             return False
@@ -135,7 +137,7 @@ class _Members:
 
     @property
     def are_worthwhile(self) -> bool:
-        """False for few small nodes: running them costs less than laying out a group."""
+        """False for few small nodes, which cost less to run than a group."""
         if any(i.is_row_wise for instructions in self._instructions.values() for i in instructions):
             return True
         shape = self._last.out.static_shape
@@ -149,7 +151,7 @@ class _Members:
 
     @property
     def last_is_column(self) -> bool:
-        """True where the result of the last node has one element per row."""
+        """True if the result of the last node has one element per row."""
         instructions = self._in_order()
         return bool(instructions) and instructions[-1].made in columns(instructions)
 

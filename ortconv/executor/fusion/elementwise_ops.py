@@ -1,6 +1,7 @@
-"""Elementwise operators on blocks: functions of contiguous float32 operands and of the result, which may be one of the operands.
+"""Elementwise operators on blocks: functions of contiguous float32 operands and of the result, which may be one of the
+operands.
 
-`instructions_of` writes a node as such functions. Chains of them run block by block, without leaving the cache.
+`instructions_of` translates a node to such functions. Chains of them run block by block, and stay in the cache.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ortconv.ir.types import DType
 
 
 class Temporary:
-    """The result of an instruction that is no value of the graph."""
+    """The result of an instruction that is not a value of the graph."""
 
 
 class Literal:
@@ -48,17 +49,17 @@ class Instruction(NamedTuple):
 
     @property
     def reduces(self) -> bool:
-        """True for a function of whole rows, along the last axis, that makes one element of each."""
+        """True for a function of whole rows, along the last axis, that computes one element for each row."""
         return self.function in ROW_REDUCTIONS
 
     @property
     def is_row_wise(self) -> bool:
-        """True for a function of whole rows that makes whole rows."""
+        """True for a function of whole rows whose results are whole rows."""
         return isinstance(self.function, RowWise)
 
 
 class Code:
-    """The instructions of one node. Operands are constants where these are known."""
+    """Builds the instructions of one node. Operands are constants if they are known."""
 
     def __init__(self, node: Node, constant: Constant) -> None:
         self.node, self.constant = node, constant
@@ -69,12 +70,12 @@ class Code:
         return None if value is None else self.constant(value)
 
     def operand(self, slot: int) -> Operand | None:
-        """The input at a slot; None if it is left out."""
+        """The input at a slot; None if it is absent."""
         known = self.known(slot)
         return self.node.input(slot) if known is None else Literal(known)
 
     def add(self, function: Callable[..., Any], *operands: Operand | None) -> Temporary | None:
-        """Append an instruction. None if an operand is missing."""
+        """Append an instruction, and return its result. None if an operand is missing."""
         given = tuple([o for o in operands if o is not None])
         if len(given) < len(operands):
             return None
@@ -83,7 +84,7 @@ class Code:
         return made
 
     def making(self, value: Value) -> list[Instruction]:
-        """The instructions, of which the last makes a value."""
+        """The instructions, with `value` as the result of the last one."""
         return [*self.instructions[:-1], *(last._replace(made=value) for last in self.instructions[-1:])]
 
 
@@ -102,7 +103,7 @@ def _clip(low: Array, high: Array, work: Work, x: Array, out: Array) -> None:
 
 
 class RowWise(Recordable):
-    """A function of whole rows, the last axis of what it reads, that makes whole rows."""
+    """A function of whole rows, along the last axis, whose results are whole rows."""
 
 
 _EXPONENTIAL, _UNIT = fast_exponential()
@@ -159,7 +160,7 @@ def _leaky_relu(alpha: float) -> Callable[..., Any]:
 
 
 def _bent(limited: np.ufunc) -> Callable[..., None]:
-    """x or x * slope, whichever is the limit."""
+    """x or x * slope: the minimum or maximum of the two, as `limited` says."""
 
     def run(work: Work, x: Array, slope: Array, out: Array) -> None:
         sloping = work.like(x)
@@ -189,7 +190,7 @@ def square(work: Work, x: Array, out: Array) -> None:
 
 @cache
 def _shares(n: int) -> Array:
-    """(n, 1): rows times this are their means."""
+    """(n, 1): a product of rows with this gives their means."""
     return np.full((n, 1), 1 / n, np.float32)
 
 
@@ -199,7 +200,7 @@ def row_mean(work: Work, x: Array, out: Array) -> None:
 
 
 def standardize(epsilon: float, centers: bool = True) -> Callable[..., Any]:
-    """x / sqrt(mean of squares + epsilon) of each row, with x less its mean first if it `centers`."""
+    """x / sqrt(mean of squares + epsilon) for each row; with `centers`, the mean is subtracted from x first."""
     shift = f32(epsilon)
 
     def run(work: Work, x: Array, out: Array) -> None:
@@ -234,7 +235,7 @@ def _row_max(work: Work, x: Array, out: Array) -> None:
 
 
 ROW_REDUCTIONS = frozenset({row_mean, _row_sum, _row_max})
-"""Functions of whole rows, the last axis of what they read, that make one element of each."""
+"""Functions of whole rows, along the last axis, that compute one element for each row."""
 
 
 def _through_integers(scale: Array, zero_point: Array) -> Callable[..., Any] | None:
@@ -261,9 +262,9 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
 
 
 def instructions_of(node: Node, constant: Constant) -> list[Instruction] | None:
-    """The instructions of a node on float32 elements, the last of which makes its output; None where there are none.
+    """The instructions of a node on float32 elements, of which the last computes its output; None if there are none.
 
-    Those of DequantizeLinear include the QuantizeLinear before it.
+    The instructions of DequantizeLinear include the QuantizeLinear before it.
     """
     code = Code(node, constant)
     if node.op in _UFUNCS and not node.domain:
@@ -286,7 +287,7 @@ _ACTIVATIONS: dict[str, tuple[int, Callable[..., Callable[..., Any]]]] = {
     "HardSigmoid": (2, _hard_sigmoid), "Relu": (0, lambda: _UFUNCS["Relu"]), "HardSwish": (0, lambda: _UFUNCS["HardSwish"]),
     "Sigmoid": (0, lambda: _UFUNCS["Sigmoid"]), "Tanh": (0, lambda: _UFUNCS["Tanh"]),
 }  # fmt: skip
-"""Number of parameters, and the function that makes the function of them."""
+"""For each activation, the number of parameters, and the function that creates it from them."""
 
 
 def clip_bounds(node: Node, constant: Constant) -> tuple[Array, Array] | None:
@@ -405,7 +406,7 @@ def _rms_normalization_by_node(code: Code) -> Temporary | None:
 
 
 def _has_rows(node: Node) -> bool:
-    """True for a normalization along the last axis that makes nothing else."""
+    """True for a normalization along the last axis with no other outputs."""
     rank = node.out.rank
     return len(node.outputs) == 1 and bool(rank) and node.attr("axis", -1) in (-1, (rank or 0) - 1)
 
@@ -464,4 +465,4 @@ _WRITERS: dict[tuple[str, str], Callable[[Code], Temporary | None]] = {
     (MICROSOFT, "FastGelu"): _bias_gelu_by_node, (MICROSOFT, "QuickGelu"): _swish_by_node,
     (MICROSOFT, "SkipLayerNormalization"): _skip_layer_normalization_by_node,
 }  # fmt: skip
-"""Operators whose attributes or constants decide on their instructions."""
+"""Operators whose instructions depend on attributes or constants."""

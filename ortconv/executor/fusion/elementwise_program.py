@@ -70,7 +70,7 @@ class BlockProgram:
         return result
 
     def _memory(self, work: Work, recipe: _Recipe, source: Array | None, read: Sequence[Array]) -> Array:
-        """The memory of the result, which holds the elements of the source if there is one."""
+        """Memory for the result. If there is a source, it contains the source's elements."""
         like = read[recipe.model] if source is None else source
         if recipe.keeps:
             return like
@@ -80,7 +80,7 @@ class BlockProgram:
         return result
 
     def _run_whole(self, work: Work, slots: list[Any], read: Sequence[Array], result: Array) -> None:
-        """Run as one block, in which numpy broadcasts. For few elements that costs less than laying them out."""
+        """Run as one block with numpy's broadcasting. For few elements, that costs less than arranging the operands."""
         for slot, value in zip(self._read, read):
             slots[slot] = value
         slots[self._result] = result
@@ -114,7 +114,7 @@ class BlockProgram:
                 self._execute(work, slots)
 
     def _fills(self, shape: tuple[int, ...], values: Sequence[tuple[int, Array]]) -> bool:
-        """True if rows are reduced from whole rows of a result of that shape, and the last instruction makes all of it."""
+        """True if rows are reduced from whole rows of a result of that shape, and the last instruction writes all of it."""
         held = {slot: v.shape for slot, v in values}
         shapes: dict[Operand | None, tuple[int, ...]] = {
             o: held[slot] for o, slot in self._slots.items() if slot in held
@@ -161,7 +161,7 @@ class BlockProgram:
         return _Recipe(model, keeps, _ordered(axes, grid.shape), grid.block, grid.period, slots, arranged, moving, cut)
 
     def _suits(self, like: Array, values: Sequence[tuple[int, Array]]) -> bool:
-        """True for float32 elements, and whole rows where instructions read rows."""
+        """True if elements are float32, and instructions that need whole rows can read them."""
         if not like.size or like.dtype != np.float32 or any(v.dtype != np.float32 for _, v in values):
             return False
         return not self._in_rows or (like.ndim > 0 and self._fills(like.shape, values))
@@ -174,7 +174,7 @@ class BlockProgram:
         return tuple(sorted(range(like.ndim), key=lambda axis: -strides[axis]))
 
     def _grid(self, like: Array, placed: Sequence[_Placed]) -> _Grid | None:
-        """The grid of a result like this one; None where operands do not repeat in rows of one width."""
+        """The grid of a result like this one; None if operands do not repeat in rows of one width."""
         widths = {p.repeat for p in placed if p.repeat > 1} | ({like.shape[-1]} if self._in_rows else set())
         periods = [p.period for p in placed if p.period > 1]
         width = max(widths, default=1)
@@ -190,7 +190,7 @@ class BlockProgram:
 
 
 def _fit(periods: Sequence[int], width: int, longest: int) -> bool:
-    """True where rows of a width go into all periods, and these into the longest one."""
+    """True if the width divides all periods, and the periods divide the longest one."""
     return longest % width == 0 and all(longest % p == 0 and p % width == 0 for p in periods)
 
 
@@ -201,9 +201,9 @@ class _Grid(NamedTuple):
     """(-1, width), or (-1,) for rows of one element."""
     width: int
     block: int
-    """Rows of a block."""
+    """Number of rows in a block."""
     period: int
-    """Rows after which operands that repeat begin again. A block has whole periods."""
+    """Number of rows after which repeated operands begin again. A block has whole periods."""
 
 
 _UNKNOWN: Any = object()
@@ -211,30 +211,30 @@ _MOST_RECIPES = 16
 
 
 class _Recipe(NamedTuple):
-    """How to run for operands of certain shapes and layouts."""
+    """How the program runs for operands of certain shapes and layouts."""
 
     model: int
-    """The operand that the result is shaped and laid out like, without a source."""
+    """The operand that determines the shape and layout of the result if there is no source."""
     keeps: bool
-    """True where the result takes the memory of the source, else it gets memory like that of the model."""
+    """True if the result uses the memory of the source; otherwise it gets memory laid out like the model."""
     rows: Callable[[Array], Array]
     """The elements of the result in the order of its memory."""
     block: int
     period: int
-    """Rows after which operands that repeat begin again. A block has whole periods."""
+    """Number of rows after which repeated operands begin again. A block has whole periods."""
     slots: list[Any]
     arranged: list[Callable[[Work, Array], Array]]
-    """How each operand is brought into the order of the result."""
+    """Functions that bring each operand into the order of the result."""
     moving: list[int]
-    """Slots of operands that have a part for each block."""
+    """Slots of operands with a separate part for each block."""
     cut: list[int]
     """Slots of operands that repeat in each block, and are shorter in the last one."""
     is_small: bool = False
-    """True where operands are read without a copy."""
+    """True if operands are read without a copy."""
 
 
 _SMALL = 1 << 12
-"""Elements up to which numpy's broadcasting costs less than another layout."""
+"""Number of elements up to which numpy's broadcasting costs less than another layout."""
 
 
 class _Way(NamedTuple):
@@ -247,7 +247,7 @@ def _itself(x: Array) -> Array:
 
 
 def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """The shape to which shapes broadcast, if there is one."""
+    """The shape to which shapes broadcast; None if there is none."""
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
@@ -268,13 +268,13 @@ class _Placed(NamedTuple):
     """How an operand broadcasts to the result, with axes in the order of the result's memory."""
 
     shape: tuple[int, ...]
-    """Its own, with the rank of the result."""
+    """Its shape, with the rank of the result."""
     lead: int
-    """How many times the whole operand repeats."""
+    """Number of repetitions of the whole operand."""
     repeat: int
-    """How many neighboring elements of the result read each of its elements."""
+    """Number of neighboring elements of the result that read the same element."""
     period: int
-    """The number of elements after which it repeats; 1 if it does not."""
+    """Number of elements after which it repeats; 1 if it does not."""
     is_full: bool
 
     @staticmethod
@@ -293,7 +293,9 @@ class _Placed(NamedTuple):
         return _Placed(own, lead, repeat, v.size if repeat == 1 < lead else 1, lead == repeat == 1)
 
     def way(self, axes: tuple[int, ...], shape: tuple[int, ...], count: int) -> _Way:
-        """How blocks read it, for a result in rows of a shape; `count` elements or rows are the longest block."""
+        """How blocks read the operand, for a result in rows of a shape; `count` is the number of elements or rows in
+        the longest block.
+        """
         own, lead = self.shape, self.lead
 
         def flat(v: Array) -> Array:
@@ -320,9 +322,9 @@ _Code = list[tuple[Callable[..., Any], Callable[[list[Any]], Any]]]
 def _allocate(
     instructions: Sequence[Instruction], slots: dict[Operand, int], source: Name | None, result: int
 ) -> tuple[_Code, int, int]:
-    """The code of the instructions, and how many full and narrow temporaries it needs.
+    """The code of the instructions, and the numbers of full and narrow temporaries that it needs.
 
-    The last instruction writes to slot `result`. The full temporaries follow it, and the narrow ones these.
+    The last instruction writes to slot `result`. The full temporaries follow it, then the narrow ones.
     """
     buffers = _Buffers(instructions, source)
     placed = [buffers.place(index, instruction) for index, instruction in enumerate(instructions)]
@@ -340,9 +342,9 @@ def _allocate(
 
 class _Buffer(NamedTuple):
     is_narrow: bool
-    """One element per row."""
+    """True for one element per row."""
     number: int
-    """Among those of its kind. The first of the full ones is the result."""
+    """Its number among those of its kind. The first of the full ones is the result."""
 
 
 class _Buffers:
@@ -356,7 +358,9 @@ class _Buffers:
         self.count = {False: 1, True: 0}
 
     def place(self, index: int, instruction: Instruction) -> tuple[list[_Buffer | None], _Buffer]:
-        """Where an instruction reads each operand, None for those of the program, and where it writes."""
+        """The buffers from which an instruction reads its operands, None for operands of the program; and the buffer to
+        which it writes.
+        """
         ins = [self._held.get(o) for o in instruction.operands]
         done = [o for o in dict.fromkeys(instruction.operands) if self._last_use[o] == index]
         self._free += [self._held[o] for o in done if o in self._held]

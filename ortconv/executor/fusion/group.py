@@ -11,10 +11,10 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 
 Constant = Callable[[Value], Array | None]
-"""The array of a value; None where it is no constant."""
+"""The array of a value; None if it is not constant."""
 
 Bind = Callable[[Node], tuple[Function, list[Value | None]]]
-"""A node's kernel with everything constant bound, and the values that it is called with."""
+"""A node's kernel with all constants bound, and the values that are its operands."""
 
 
 class Group(NamedTuple):
@@ -26,24 +26,24 @@ class Group(NamedTuple):
     """The function of the values that the group reads; None if there is nothing to compute."""
     makes: Sequence[Value | None]
     place: Node
-    """The node in whose place the step runs."""
+    """The step runs at the position of this node."""
 
 
 class Scope:
     """The nodes of a plan, in topological order, and the groups that have claimed some of them.
 
-    Values in `live_out` are read by others than these nodes.
+    Values in `live_out` have readers other than these nodes.
     """
 
     def __init__(self, nodes: Sequence[Node], constant: Constant, bind: Bind, live_out: Iterable[Value]) -> None:
         self.constant, self.bind, self.live_out = constant, bind, set(live_out)
         self.groups: dict[Node, Group] = {}
-        """By their place."""
+        """Groups by their place."""
         self.claimed: set[Node] = set()
         self.narrow(nodes)
 
     def narrow(self, nodes: Sequence[Node]) -> None:
-        """Leave only these nodes in the scope."""
+        """Keep only these nodes in the scope."""
         self.nodes = nodes
         self.index = {node: index for index, node in enumerate(nodes)}
 
@@ -54,7 +54,7 @@ class Scope:
             self.groups[group.place] = group
 
     def maker(self, value: Value | None, readers: Container[Node]) -> Node | None:
-        """The unclaimed node that makes a value, if nothing but these nodes reads it."""
+        """The unclaimed node that computes a value, if only these nodes read the value."""
         node = None if value is None else value.producer
         if value is None or node not in self.index or node in self.claimed or value in self.live_out:
             return None
@@ -64,13 +64,13 @@ class Scope:
         return tuple(sorted(nodes, key=self.index.__getitem__))
 
     def reads(self, nodes: Sequence[Node]) -> list[Value | None]:
-        """The values that some nodes read of others, constants left out."""
+        """The values that these nodes read from other nodes, without constants."""
         made = {v for node in nodes for v in node.outputs if v is not None}
         inputs = dict.fromkeys(v for n in nodes for v in n.inputs if v is not None and v not in made)
         return [v for v in inputs if self.constant(v) is None]
 
     def unfused(self, nodes: Sequence[Node], reads: Sequence[Value | None]) -> Function:
-        """The reference of a group that makes one value: its nodes one by one."""
+        """The reference of a group with one output: its nodes run one by one."""
         constant, bind = self.constant, self.bind
         bound = cache(lambda: [(*bind(node), node.out) for node in nodes])
 

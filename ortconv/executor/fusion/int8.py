@@ -1,4 +1,5 @@
-"""Quantized graphs: convolutions, sums and the steps between them pass on centered values instead of bytes.
+"""Quantized graphs: convolutions, sums and the steps between them pass centered values on to each other instead of
+bytes.
 
 Other readers get bytes, or the dequantized float values.
 """
@@ -23,13 +24,13 @@ _MS = "com.microsoft"
 
 
 def int8_groups(scope: Scope) -> list[Group]:
-    """Int8 steps, and the DequantizeLinear nodes beside them; those that no step needs do nothing."""
+    """Int8 steps, and the DequantizeLinear nodes next to them. A DequantizeLinear that no step needs does nothing."""
     steps = Int8Steps(scope)
     return _Groups(steps).made() if steps.found else []
 
 
 def dynamic_groups(scope: Scope) -> Iterator[Group]:
-    """DynamicQuantizeLinear whose readers all take integers in float32."""
+    """Groups of a DynamicQuantizeLinear whose readers all accept integers as float32."""
     inside = set(scope.nodes)
     for node in scope.nodes:
         if (
@@ -43,11 +44,11 @@ def dynamic_groups(scope: Scope) -> Iterator[Group]:
 
 
 _ZERO_POINTS = {("", "MatMulInteger"): (2, 3), (_MS, "MatMulIntegerToFloat"): (4, 5)}
-"""Where products of quantized values have the zero points of their operands."""
+"""Slots with the zero points of the operands, for products of quantized values."""
 
 
 def _multiplies_quantized(node: Node, quantize: Node, constant: Constant) -> bool:
-    """True for a product of what a DynamicQuantizeLinear makes, and of constant weights."""
+    """True for a product of the output of a DynamicQuantizeLinear with constant weights."""
     of_a, of_b = _ZERO_POINTS.get((node.domain, node.op), (0, 0))
     if not of_a or node.inputs[0] is not quantize.outputs[0] or node.input(of_a) is not quantize.outputs[2]:
         return False
@@ -56,7 +57,7 @@ def _multiplies_quantized(node: Node, quantize: Node, constant: Constant) -> boo
 
 
 class _Groups:
-    """The groups for int8 steps, and which of them pass on centered values."""
+    """The groups for int8 steps; it determines which of them pass on centered values."""
 
     def __init__(self, steps: Int8Steps) -> None:
         self._steps, self._scope, self._found = steps, steps.scope, steps.found
@@ -72,7 +73,7 @@ class _Groups:
             yield Group(step.nodes, [v for v, _ in step.reads], function, node.outputs, node)
 
     def _of_dequantizers(self, handed: set[Value]) -> Iterator[Group]:
-        """DequantizeLinear nodes that no step needs, and those of values that are handed on."""
+        """DequantizeLinear nodes that no step needs, and those of values that are passed on."""
         bypassed = {(node, reader) for step in self._found.values() for node in step.bypassed for reader in step.nodes}
         for node in filter(is_dequantize, self._scope.nodes):
             codes = self._steps.codes(node)
@@ -82,7 +83,7 @@ class _Groups:
                 yield Group((node,), [node.inputs[0]], codes.dequantize, node.outputs, node)
 
     def _drop_entries(self) -> None:
-        """Keep bytes for values that have a reader outside of the int8 steps, or none among them."""
+        """Keep bytes for values with a reader that is no int8 step, or without an int8 step as reader."""
         entered = self._entered()
         read = {v for node, step in self._found.items() if node.out not in entered for v, _ in step.reads}
         for node, step in reversed(list(self._found.items())):
@@ -94,7 +95,7 @@ class _Groups:
                 del self._found[node]
 
     def _entered(self) -> set[Value]:
-        """Quantized values made of float32, and what moves them."""
+        """Quantized values computed from float32, and the values to which they are moved."""
         entered = set[Value]()
         for node, step in self._found.items():
             if step.enters or (step.moves and step.reads[0][0] in entered):
@@ -102,7 +103,7 @@ class _Groups:
         return entered
 
     def _all_take(self, value: Value, codes: Quantization) -> bool:
-        """True if every reader of a quantized value can do with centered values."""
+        """True if every reader of a quantized value accepts centered values."""
         return value not in self._scope.live_out and all(self._takes(user, value, codes) for user, _ in value.uses)
 
     def _takes(self, user: Node, value: Value, codes: Quantization) -> bool:

@@ -17,7 +17,7 @@ from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 Sum = Callable[[Array, Array], Array]
-"""Of the centered values of two arrays: their sum, rounded and not yet limited."""
+"""Function of the centered values of two arrays: their sum, rounded and not yet clamped."""
 
 
 def dequantized_sum(first: Array, second: Array, divisor: Array, limits: Limits) -> Function:
@@ -48,7 +48,7 @@ def dequantized_sum(first: Array, second: Array, divisor: Array, limits: Limits)
 
 
 def qlinear_sum(p: Quantization, q: Quantization, y: Quantization) -> Function:
-    """QLinearAdd of centered values, which broadcast. Only near a half it asks for the exact sum."""
+    """QLinearAdd of centered values, which broadcast. The exact sum is computed only near a half."""
     ratio_a, ratio_b = _ratios(p, q, y)
     near, limits, total = f32(_near_half(p, q, y)), y.limits, exact_sum(p, q, y)
 
@@ -86,7 +86,7 @@ def qlinear_sum(p: Quantization, q: Quantization, y: Quantization) -> Function:
 
 
 def exact_sum(p: Quantization, q: Quantization, y: Quantization) -> Sum:
-    """QLinearAdd by definition: two fused multiply-adds, of which the one of the second operand comes first."""
+    """QLinearAdd by definition: two fused multiply-adds, that of the second operand first."""
     ratio_a, ratio_b = _ratios(p, q, y)
     zero_a, zero_b, zero_y = (f32(v.zero_point) for v in (p, q, y))
     offset = np.asarray(zero_y - (ratio_a * zero_a + ratio_b * zero_b), np.float64)
@@ -102,6 +102,8 @@ def _ratios(p: Quantization, q: Quantization, y: Quantization) -> tuple[Array, A
 
 
 def _near_half(p: Quantization, q: Quantization, y: Quantization) -> float:
-    """The distance from an integer up to which all ways to compute a sum round alike: eight roundings of the largest number."""
+    """The distance from an integer up to which all ways to compute a sum round to the same integer: eight roundings of
+    the largest number.
+    """
     largest = 512 * sum(_ratios(p, q, y)) + abs(f32(y.zero_point)) + 1
     return float(0.5 - 2.0**-21 * largest)

@@ -1,7 +1,7 @@
-"""Quantized operators on centered values: 8-bit values less their zero point, held as float32.
+"""Quantized operators on centered values: 8-bit values minus their zero point, stored as float32.
 
-The functions made here take centered values and return them in an array of their own. Float32 sums of such products are exact up to
-`EXACT_SUM`.
+The functions of this module accept centered values and return them in a new array. Float32 sums of such products are
+exact up to `EXACT_SUM`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from ortconv.executor.replay.work import Finish, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 Limits = tuple[Array, Array]
-"""The lowest and the highest centered code."""
+"""The lowest and the highest centered value."""
 
 
 class Quantization(NamedTuple):
-    """How an 8-bit tensor is quantized; both scalars."""
+    """The quantization of an 8-bit tensor; scale and zero point are scalars."""
 
     scale: Array
     zero_point: Array
@@ -69,7 +69,7 @@ class Quantization(NamedTuple):
 
     @property
     def quantize(self) -> Function:
-        """Of float32: centered values as by QuantizeLinear. NaN becomes the lowest."""
+        """Function from float32 to centered values, as QuantizeLinear computes them. NaN becomes the lowest."""
         (low, high), scale = self.limits, self.scale
 
         def run(work: Work, part: Array, out: Array) -> None:
@@ -125,14 +125,14 @@ class Rounding:
 
 
 class Convolution(NamedTuple):
-    """Integer weights (M, C / group, kernel...), where windows lie, and what becomes of the sums."""
+    """Integer weights (M, C / group, kernel...), the position of the windows, and the function that finishes the sums."""
 
     w: Array
     group: int
     geometry: dict[str, Any]
     finish: Finish
     lowest: float | None
-    """The lowest centered code of the input, where every sum that float32 can hold has to be exact."""
+    """The lowest centered value of the input, if every sum must be exact in float32; else None."""
     is_channels_last: bool
 
     def window(self, size: tuple[int, ...]) -> Window:
@@ -140,7 +140,7 @@ class Convolution(NamedTuple):
 
 
 def convolution(c: Convolution) -> Function:
-    """The function of a centered image that convolves with integer weights and finishes the sums."""
+    """A function of a centered image that convolves with integer weights and finishes the sums."""
     w, group, finish = c.w, c.group, c.finish
     channels = w.shape[1] * group
     laid_out = cache(lambda: filters(w.astype(np.float32), group))
@@ -161,12 +161,12 @@ def convolution(c: Convolution) -> Function:
 
 
 def channels_last_form(function: Function) -> Function:
-    """A function of an image with its channels first for one whose channels come last, as those of the result."""
+    """A function of a channels-first image as a function of a channels-last image, whose result is also channels-last."""
     return recordable(lambda work, x: np.moveaxis(work.call(function, np.moveaxis(x, -1, 1)), 1, -1))
 
 
 def matrix_product(w: Array, finish: Finish) -> Function:
-    """The function of centered values (..., K) that multiplies by integer weights (K, N) and then calls `finish`."""
+    """A function of centered values (..., K) that multiplies by integer weights (K, N) and then calls `finish`."""
     weights = cache(lambda: IntegerWeights(w))
     depth, columns = w.shape
 
@@ -182,7 +182,7 @@ def matrix_product(w: Array, finish: Finish) -> Function:
 
 
 def global_average(p: Quantization, y: Quantization) -> Function:
-    """The function of centered values (N, C, spatial...) that QLinearGlobalAveragePool is."""
+    """A function of centered values (N, C, spatial...) that computes QLinearGlobalAveragePool."""
 
     @lru_cache(maxsize=16)
     def rounding(size: int, channels: int) -> Rounding:

@@ -33,24 +33,24 @@ from ortconv.ir.types import DType
 _MS = "com.microsoft"
 _PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 _MOVES = frozenset({*named(Trait.ORDERED), "MaxPool", "Transpose"})
-"""Operators whose results are some of the values that they read."""
+"""Operators whose results are a selection of the values that they read."""
 _POOLS = frozenset({"MaxPool", "NhwcMaxPool"})
 
 
 class Int8Step(NamedTuple):
-    """An operator that makes quantized values, of quantized values or of float32."""
+    """An operator that computes quantized values, from quantized values or from float32."""
 
     nodes: tuple[Node, ...]
-    """The last one makes the result."""
+    """The last node computes the result."""
     reads: tuple[tuple[Value | None, Quantization], ...]
     makes: Quantization
     function: Function
     bypassed: tuple[Node, ...] = ()
-    """The DequantizeLinear nodes whose inputs it reads instead of their outputs."""
+    """DequantizeLinear nodes whose inputs the step reads instead of their outputs."""
     enters: bool = False
-    """True where it makes quantized values of float32."""
+    """True if it computes quantized values from float32."""
     moves: bool = False
-    """True where its results are some of the values that it reads."""
+    """True if its results are a selection of the values that it reads."""
 
 
 class _QLinear(NamedTuple):
@@ -69,7 +69,7 @@ def is_dequantize(node: Node) -> bool:
 
 
 def is_of_weights(node: Node) -> bool:
-    """True for a DequantizeLinear that a step may not need: all that it makes is weights of products."""
+    """True for a DequantizeLinear that a step may not need: its output is used only as weights of products."""
     return is_dequantize(node) and all(user.op in _PRODUCTS and slot == 1 for user, slot in node.out.uses)
 
 
@@ -89,13 +89,13 @@ class Int8Steps:
                 self._made.add(node.out)
 
     def _entry(self, node: Node) -> Int8Step | None:
-        """The quantized values that a QuantizeLinear makes of float32 that no step has made."""
+        """The step that quantizes float32 values that no other step has computed."""
         x = node.inputs[0] if node.op == "QuantizeLinear" else None
         codes = None if x is None or x.dtype is not DType.FLOAT else self.codes(node)
         return None if codes is None else Int8Step((node,), ((x, codes),), codes, codes.quantize, enters=True)
 
     def codes(self, node: Node, scale: int = 1, zero_point: int = 2) -> Quantization | None:
-        """The constant parameters of a tensor that is quantized with one scale."""
+        """The constant quantization parameters of a tensor with one scale."""
         key = node, scale
         if key not in self._parameters:
             self._parameters[key] = self._read_quantization(node, scale, zero_point)
@@ -111,13 +111,13 @@ class Int8Steps:
         return codes if codes.is_sound else None
 
     def _constants(self, node: Node, *slots: int) -> list[Array | None] | None:
-        """The arrays of some inputs, None for those left out. None where one of them is no constant."""
+        """The arrays of some inputs, None for absent ones. None if one of them is not constant."""
         values = [node.input(slot) for slot in slots]
         known = [None if v is None else self.scope.constant(v) for v in values]
         return known if all((k is None) == (v is None) for k, v in zip(known, values, strict=True)) else None
 
     def _dequantized(self, value: Value | None) -> tuple[Node, Quantization] | None:
-        """The DequantizeLinear that makes a value."""
+        """The DequantizeLinear that computes a value, and its quantization."""
         node = None if value is None else value.producer
         if node is None or node not in self.scope.index or not is_dequantize(node):
             return None
@@ -143,7 +143,7 @@ class Int8Steps:
         return None if match is None else match(self, before, [before, *nodes], codes, limits)
 
     def _narrowed(self, node: Node, limits: Limits, codes: Quantization) -> Limits | None:
-        """The limits of centered values with those of a Relu or Clip before them."""
+        """The limits of centered values, combined with those of a preceding Relu or Clip."""
         bounds = clip_bounds(node, self.scope.constant) if node.op == "Clip" else (f32(0), f32(np.inf))
         if bounds is None or np.isnan(bounds).any():
             return None
@@ -168,8 +168,8 @@ class Int8Steps:
         return Int8Step(tuple(nodes), ((dequantize.inputs[0], x),), codes, function, (dequantize, of_weights))
 
     def _weights(self, product: Node) -> tuple[Node, Array, Array] | None:
-        """The node that dequantizes the weights of a product, these as integers less their zero points with the output channels
-        first, and their scales, one or one per channel.
+        """The node that dequantizes the weights of a product; the weights as integers minus their zero points, with the
+        output channels first; and their scales, one or one per channel.
         """
         value = product.inputs[1]
         node = None if value is None else value.producer
@@ -201,7 +201,7 @@ class Int8Steps:
         return self._moved(node, nodes, source[0].inputs[0], codes, (source[0],))
 
     def _qlinear(self, node: Node, y: int, bias: int | None) -> _QLinear | None:
-        """The operands of a QLinear product whose scale of the result and bias are these inputs."""
+        """The operands of a QLinear product; `y` and `bias` are the slots of the scale of the result and of the bias."""
         x, made = self.codes(node, 1, 2), self.codes(node, y, y + 1)
         q, scale, zero, *others = self._constants(node, 3, 4, 5, *(() if bias is None else (bias,))) or (None,) * 3
         if x is None or made is None or q is None or scale is None or zero is None or q.dtype.itemsize != 1:
@@ -303,12 +303,12 @@ def _are_weights(product: Node, q: Array, scale: Array) -> bool:
 
 
 def _centered_weights(q: Array, zero: Array | None) -> Array:
-    """(M, C, kernel...) as integers, less zero points of which there are one or M."""
+    """(M, C, kernel...) as integers, minus one or M zero points."""
     return less_zero_point(q, None if zero is None else zero.reshape(-1, *(1,) * (q.ndim - 1)))
 
 
 def _exact_rounding(w: Array, p: _QLinear) -> Rounding | None:
-    """The rounding of sums for weights (M, ...); None where float32 might not hold a sum, or where scales do not fit."""
+    """The rounding of sums for weights (M, ...); None if a sum might not be exact in float32, or if scales do not fit."""
     bias, w_scale = p.bias, p.scale
     largest = 0 if bias is None else np.abs(bias.astype(np.float64)).max(initial=0)
     reach = INPUT_REACH * one_sided(w, tuple(range(1, w.ndim))) + largest
@@ -320,12 +320,12 @@ def _exact_rounding(w: Array, p: _QLinear) -> Rounding | None:
 
 
 def _is_sound(node: Node, w: Array) -> bool:
-    """False for weights that are left to the kernel, to be refused or to make nothing."""
+    """False for weights that are left to the kernel, because it refuses them or its result is empty."""
     return w.size > 0 and node.attr("group", 1) > 0 and len(w) % node.attr("group", 1) == 0
 
 
 def _is_plain_product(node: Node, w: Array, bias: Array | None) -> bool:
-    """True for a Gemm or MatMul of rows and weights (N, K) with no factors, and a bias for all rows."""
+    """True for a Gemm or MatMul of rows and weights (N, K) without factors, and with a bias for all rows."""
     given = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0} | dict(node.attrs)
     is_plain = given.pop("transB") in (0, 1) and given == {"alpha": 1.0, "beta": 1.0, "transA": 0}
     return w.size > 0 and is_plain and (bias is None or bias.size == 1 or bias.shape in ((len(w),), (1, len(w))))

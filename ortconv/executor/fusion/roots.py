@@ -1,4 +1,4 @@
-"""The root of a fusion group: a convolution or product whose result the rest of the group overwrites."""
+"""The root of a fusion group: a convolution or product whose result is overwritten by the other nodes of the group."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from ortconv.ir.tensor import Array
 
 
 class Root(NamedTuple):
-    """The kernel of a group's root, and what the group does to its result."""
+    """The kernel of a group's root, and the instructions of the group on its result."""
 
     function: Function
-    """Of the group's operands."""
+    """A function of the group's operands."""
     made: Name
     """The name of its result."""
     instructions: list[Instruction]
-    """The instructions that are left after the root."""
+    """The instructions that remain after the root."""
 
 
 def root_of(
@@ -45,7 +45,7 @@ def root_of(
     scope: Scope,
     operands: Sequence[Value | None],
 ) -> Root:
-    """The kernel of root `node` of a group with these operands. `cast` makes float32 of its integers."""
+    """The kernel of root `node` of a group with these operands. `cast` converts its integers to float32."""
     place, constant = {v: i for i, v in enumerate(operands)}, scope.constant
     if has_constant_weights(node, constant):
         return _convolution(node, instructions, nodes, constant, place)
@@ -55,7 +55,7 @@ def root_of(
 
 
 def on_operands(function: Function, slots: Sequence[tuple[int | None, Any]]) -> Function:
-    """A function of a group's operands. Each of `slots` is the place of an operand of `function` among them, or its array."""
+    """A function of a group's operands. Each of `slots` is the index of an operand of `function` among them, or its array."""
 
     def run(work: Work, *operands: Any) -> Any:
         return work.call(function, *[known if slot is None else operands[slot] for slot, known in slots])
@@ -64,7 +64,7 @@ def on_operands(function: Function, slots: Sequence[tuple[int | None, Any]]) -> 
 
 
 def _float_sums(node: Node, constant: Constant) -> tuple[Function, list[Value | None]]:
-    """An integer product with constant weights and the Cast to float32 behind it."""
+    """An integer product with constant weights, and the Cast to float32 after it."""
     b, zero_point = (None if v is None else constant(v) for v in (node.input(1), node.input(3)))
     assert b is not None
     sums = integer_sums(b, zero_point)
@@ -106,7 +106,7 @@ def _convolution(
 
 
 def _after_sums(node: Node, sums: Name, bias: Array | None, constant: Constant) -> list[Instruction]:
-    """What a Conv or FusedConv does to its sums: it adds the bias and another operand, and applies its activation."""
+    """The instructions that a Conv or FusedConv applies to its sums: the bias, another summand, and the activation."""
     code = Code(node, constant)
     made: Operand | None = sums
     if bias is not None and bias.any():

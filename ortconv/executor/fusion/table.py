@@ -12,7 +12,7 @@ from ortconv.executor.fusion.int8 import dynamic_groups, int8_groups
 
 
 class Fusion(NamedTuple):
-    """A name, and the function that finds groups one after the other. It sees in the scope which nodes are claimed by then."""
+    """A name, and the function that finds groups one after another. The scope shows it which nodes are already claimed."""
 
     name: str
     find: Callable[[Scope], Iterable[Group]]

@@ -1,4 +1,4 @@
-"""Attention and the operators around it. Heads are (batch, heads, length, head size) inside."""
+"""Attention and related operators. Internally, heads are (batch, heads, length, head size)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _scaled_product(q: Array, k: Array, scale: float | None) -> Array:
 
 
 def _softmax_as(scores: Array, dtype: np.dtype[Any], precision: int | None) -> Array:
-    """Softmax in the precision asked for, by default that of the operands; in the type of the scores."""
+    """Softmax in the requested precision, by default that of the operands. The result has the type of the scores."""
     if precision == DType.DOUBLE and scores.dtype != np.float64:
         return softmax_rows(scores.astype(np.float64)).astype(scores.dtype)
     kind = dtype if precision is None else DType(precision).numpy
@@ -105,7 +105,7 @@ def _softmax_as(scores: Array, dtype: np.dtype[Any], precision: int | None) -> A
 def _bias(
     scores: Array, mask: Array | None, past: int, lengths: Array | None, causal: int, left: int, right: int
 ) -> Array:
-    """The summand of the scores: the mask, and -inf for keys that are hidden or padding."""
+    """The number added to the scores: the mask, and -inf for keys that are hidden or padding."""
     queries, keys = scores.shape[-2:]
     never = scores.dtype.type(-np.inf)
     bias = np.zeros((), scores.dtype)
@@ -159,7 +159,7 @@ def multi_head_attention(
 def _projected(
     query: Array, key: Array | None, value: Array | None, bias: Array | None, heads: int
 ) -> tuple[Array, Array, Array]:
-    """Query, key and value heads from any of the forms in which MultiHeadAttention takes them."""
+    """Query, key and value heads from any form of the inputs of MultiHeadAttention."""
     if query.ndim == 5:  # (B, L, heads, 3, H)
         parts = [query[..., i, :] for i in range(3)]
     elif key is not None and key.ndim == 5:  # (B, L, heads, 2, H)
@@ -233,7 +233,7 @@ def self_attention(
 @kernel("BiasSoftmax", domain=_MS)
 @in_float32
 def bias_softmax(data: Array, bias: Array, *, axis: int = 1, is_inner_broadcast: int) -> Array:
-    """Softmax over everything from `axis` on."""
+    """Softmax over all axes from `axis` on."""
     total = np.array(data + bias)
     outer = prod(data.shape[: axis % data.ndim])
     return softmax_rows(total.reshape(outer, -1)).reshape(data.shape)

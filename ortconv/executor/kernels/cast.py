@@ -47,7 +47,7 @@ def reinterpret(x: Array, to: DType) -> Array:
 
 
 def convert(x: Array, to: DType, saturate: bool = True, round_mode: str = "up") -> Array:
-    """The elements converted as by Cast. An array that has the type already is returned as it is."""
+    """The elements converted as by Cast. An array that already has the type is returned itself."""
     source = _element_type(x.dtype)
     if source is to:
         return x
@@ -112,7 +112,7 @@ def _to_float8(x: Array, to: DType, saturate: bool) -> Array:
 
 
 def _to_packed_integer(x: Array, to: DType) -> Array:
-    """Low bits of the integer, or of the nearest integer (half away from zero, as onnxruntime has it)."""
+    """The low bits of the integer, or of the nearest integer (half away from zero, as in onnxruntime)."""
     bits = _PACKED[to]
     if x.dtype.kind in "fV":
         x = x.astype(np.float64)

@@ -15,7 +15,7 @@ from ortconv.ir.tensor import Array
 Body = Callable[..., tuple[Any, ...]]
 
 MOST_TRIPS = 1 << 24
-"""Times that a loop may run whose body cannot end it. One takes some microseconds."""
+"""Maximum number of iterations of a loop whose body cannot end it. One iteration takes some microseconds."""
 
 
 @kernel("If")
@@ -58,7 +58,7 @@ def _columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
 
 
 def _nothing(body: Body, output: int, axis: int) -> Array:
-    """An empty stack of a body's output, of the type that the body states in `output_types`, if it does."""
+    """An empty stack of a body's output, with the type from the body's `output_types` if it is known."""
     types = getattr(body, "output_types", None)
     declared = types[output] if types else None
     if declared is None:
@@ -135,7 +135,7 @@ def _scanned(inputs: Sequence[Array], axes: Sequence[int] | None, directions: Se
 def _scan(
     body: Body, initial: Sequence[Any], sources: Sequence[Array], width: int
 ) -> tuple[tuple[Any, ...], list[list[Any]]]:
-    """The final state, and per scan output its value of every step."""
+    """The final state, and for each scan output its values of all steps."""
     state = tuple(initial)
     collected = []
     for i in range(len(sources[0]) if sources[0].size else counted(len(sources[0]))):

@@ -31,7 +31,7 @@ def conv(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Array:
-    """The weights of each group, a matrix, times the windows of its channels, each a column."""
+    """The weights of each group, as a matrix, times the windows of its channels, each as a column."""
     (n, c), (m, each) = x.shape[:2], w.shape[:2]
     if group < 1 or m % group:
         raise GraphError(f"{m} output channels cannot be divided into {group} groups")
@@ -76,7 +76,7 @@ def conv_integer(
     w_zero_point: Array | None = None,
     **geometry: Any,
 ) -> Array:
-    """float64 holds every sum of products of bytes."""
+    """float64 represents every sum of products of bytes exactly."""
     zero = 0 if x_zero_point is None else x_zero_point.astype(np.float64)
     zeros = 0 if w_zero_point is None else w_zero_point.astype(np.float64).reshape(-1, *(1,) * (w.ndim - 1))
     return conv(x.astype(np.float64) - zero, w.astype(np.float64) - zeros, **geometry).astype(np.int32)  # type: ignore

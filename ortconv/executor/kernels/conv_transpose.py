@@ -30,7 +30,9 @@ def conv_transpose(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Array:
-    """Each element of x times the kernel, added up where it lands. `full` is the result before its ends are cut off."""
+    """Each element of x times the kernel, summed at its position in the result. `full` is the result before its ends
+    are cut off.
+    """
     (n, c, *spatial), k, rank = x.shape, w.shape[2:], x.ndim - 2
     if c != len(w) or group < 1 or c % group:
         raise GraphError(f"{c} input channels do not go with weights {list(w.shape)} in {group} groups")
@@ -76,7 +78,7 @@ def _transposed_padding(
 
 
 def _cropped(x: Array, begin: Sequence[int], size: Sequence[int]) -> Array:
-    """The part of x (N, C, spatial...) from `begin` with `size`, zero where it reaches outside."""
+    """The part of x (N, C, spatial...) from `begin` with `size`; zero outside x."""
     inside = x[:, :, *(slice(max(b, 0), max(b + n, 0)) for b, n in zip(begin, size))]
     if inside.shape[2:] == tuple(size):
         return inside

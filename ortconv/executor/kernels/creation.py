@@ -1,4 +1,4 @@
-"""Operators that make tensors from shapes and attributes, and those that report on shapes."""
+"""Operators that create tensors from shapes and attributes, and operators that return shapes."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def dropout(
 
 
 def _all(shape: tuple[int, ...], dtype: Any) -> Array:
-    """A mask that leaves everything. It is seldom read."""
+    """A mask that keeps all elements. It is seldom used."""
     return np.broadcast_to(np.ones((), dtype), shape)
 
 

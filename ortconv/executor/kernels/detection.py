@@ -40,10 +40,10 @@ def non_max_suppression(
 
 
 _CHUNKS = (16, 256)
-"""Candidates compared with each other at a time: the first, and at most."""
+"""Number of candidates compared with each other at a time: at first, and at most."""
 
 _SORTED_PER_BOX = 4
-"""Candidates sorted at first for every box that may be kept. Mostly the others are not needed."""
+"""Number of candidates sorted at first for every box that may be kept. Usually the others are not needed."""
 
 
 class _Boxes(NamedTuple):
@@ -55,7 +55,7 @@ class _Boxes(NamedTuple):
 
     @staticmethod
     def of(boxes: Array, center_point_box: int) -> _Boxes:
-        """From boxes (n, 4), corners whichever way round they came."""
+        """Boxes from (n, 4) corners, in either order, or centers."""
         first, second = np.ascontiguousarray(boxes.T).reshape(2, 2, -1)
         if center_point_box:
             first, second = first - second / 2, first + second / 2
@@ -67,7 +67,7 @@ class _Boxes(NamedTuple):
         return _Boxes(self.low.take(places, axis=1), self.high.take(places, axis=1), self.area.take(places))
 
     def clash(self, other: _Boxes, overlap: float) -> Array:
-        """(..., n, m): where the intersection over the union exceeds `overlap`."""
+        """(..., n, m): true if the intersection over the union exceeds `overlap`."""
         end = np.minimum(self.high[..., None], other.high[..., None, :])
         sides = end - np.maximum(self.low[..., None], other.low[..., None, :])
         shared = sides[0] * sides[1]
@@ -76,7 +76,7 @@ class _Boxes(NamedTuple):
 
 
 _FEW = ((16, 10), (64, 40))
-"""(best candidates that are tried first, the most boxes kept for which they mostly suffice)."""
+"""(number of best candidates that are tried first, maximum number of kept boxes for which they usually suffice)."""
 
 _GROUPS = 4
 """The number of groups of candidates per best candidate."""
@@ -85,7 +85,7 @@ _GROUPS = 4
 def _among_the_best(
     boxes: _Boxes, scores: Array, limit: int, overlap: float, lowest: float | None
 ) -> list[list[int] | None]:
-    """The boxes kept of each class (classes, n), found for all classes at once; None for a class that takes more to tell."""
+    """The kept boxes of each class (classes, n), found for all classes at once; None for a class that needs more candidates."""
     classes, n = scores.shape
     count = next((count for count, most in _FEW if limit <= most and 2 * _GROUPS * count <= n), None)
     if count is None:
@@ -122,7 +122,7 @@ def _among_the_best(
 
 
 def _suppress(boxes: _Boxes, score: Array, limit: int, overlap: float, lowest: float | None) -> list[int]:
-    """The boxes kept, best first: each overlaps none of the better ones by more than `overlap`."""
+    """The kept boxes, best first: none overlaps a better one by more than `overlap`."""
     candidates = np.arange(len(score)) if lowest is None else np.flatnonzero(score > lowest)
     kept: list[int] = []
     for order in _best_first(candidates, score[candidates], _SORTED_PER_BOX * limit):
@@ -146,7 +146,7 @@ def _suppress(boxes: _Boxes, score: Array, limit: int, overlap: float, lowest: f
 
 
 def _best_first(candidates: Array, score: Array, count: int) -> Iterator[Array]:
-    """The candidates by falling score, about `count` of them and then the others. Equal ones keep their order."""
+    """The candidates by falling score: about `count` of them, then the others. Equal ones keep their order."""
     if 2 * count < len(candidates):
         best = score >= np.partition(score, -count)[-count]
         yield candidates[best][np.argsort(-score[best], kind="stable")]

@@ -1,4 +1,4 @@
-"""Arithmetic, comparison, logic and rounding, one element at a time."""
+"""Arithmetic, comparison, logic and rounding, element by element."""
 
 from __future__ import annotations
 
@@ -137,9 +137,9 @@ def clip(x: Array, low: Array | None = None, high: Array | None = None) -> Array
 
 
 def limit(x: Array, low: Array, high: Array) -> Array:
-    """x between two scalars of its type, `high` where they contradict each other; NaN stays.
+    """x clipped to two scalars of its type; `high` if they contradict each other; NaN is kept.
 
-    numpy's clip is several times faster than maximum and minimum with a scalar, and half precision has no clip of its own.
+    numpy's clip is several times faster than maximum and minimum with a scalar, but does not support half precision.
     """
     if is_narrow(x.dtype):
         return np.asarray(np.minimum(np.maximum(x, low), high))
@@ -173,7 +173,7 @@ def where(condition: Array, x: Array, y: Array) -> Array:
 @kernel("Erf")
 @in_float32
 def erf(x: Array) -> Array:
-    """numpy has none: float32 by a rational function, others element by element."""
+    """numpy has no erf: float32 is computed by a rational function, other types element by element."""
     return np.asarray(blockwise(erf_block)(x) if x.dtype == np.float32 else _erf(x), x.dtype)
 
 

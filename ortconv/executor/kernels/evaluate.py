@@ -15,7 +15,7 @@ from ortconv.ir.tensor import Array, SparseTensor, Tensor, aligned, dense
 
 
 def objection(node: Node) -> str | None:
-    """Why the numpy executor cannot run a node; None if it can. Subgraphs are looked into."""
+    """The reason why the numpy executor cannot run a node; None if it can. Subgraphs are checked, too."""
     found = _kernel_and_stated(node)
     if isinstance(found, str):
         return found
@@ -23,7 +23,7 @@ def objection(node: Node) -> str | None:
 
 
 def kernel_of(node: Node) -> tuple[Kernel, dict[str, Any]]:
-    """The kernel of a node and its keyword arguments, subgraphs as they are. UnsupportedError where there is no kernel."""
+    """The kernel of a node and its keyword arguments, with subgraphs unchanged. Raises UnsupportedError if there is no kernel."""
     found = _kernel_and_stated(node)
     if isinstance(found, str):
         raise UnsupportedError(found, node=node.label)
@@ -35,15 +35,17 @@ def kernel_of(node: Node) -> tuple[Kernel, dict[str, Any]]:
 
 
 def evaluated(node: Node, operands: Sequence[Any]) -> Any:
-    """What a node's kernel makes of operands. UnsupportedError where there is no kernel; its errors pass."""
+    """The result of a node's kernel for these operands. Raises UnsupportedError if there is no kernel; errors of the
+    kernel are not caught.
+    """
     kernel, arguments = kernel_of(node)
     with np.errstate(all="ignore"):
         return kernel.reference(*operands, **arguments)
 
 
 def evaluate(node: Node) -> tuple[Any, ...]:
-    """The outputs of a node without subgraphs whose inputs are all constants. UnsupportedError where there is no kernel;
-    kernel errors pass.
+    """The outputs of a node without subgraphs whose inputs are all constants. Raises UnsupportedError if there is no
+    kernel; errors of the kernel are not caught.
     """
     kernel, arguments = kernel_of(node)
     operands = [None if v is None else _constant(v) for v in node.inputs]
@@ -58,7 +60,7 @@ def _constant(value: Value) -> Array:
 
 
 def _kernel_and_stated(node: Node) -> tuple[Kernel, dict[str, Attribute]] | str:
-    """The kernel of a node and the attributes that it is given, or why there is none."""
+    """The kernel of a node and the attributes to pass to it, or the reason why there is none."""
     since = since_version(node)
     kernel = lookup(node.domain, node.op, since)
     if kernel is None:
@@ -71,11 +73,11 @@ def _kernel_and_stated(node: Node) -> tuple[Kernel, dict[str, Attribute]] | str:
 
 
 _MEMORY_HINT = "consumed_inputs"
-"""Before opset 6 it listed the inputs that may be overwritten."""
+"""Before opset 6, it listed the inputs that may be overwritten."""
 
 
 def _stated(node: Node, kernel: Kernel) -> list[str]:
-    """The attributes that the kernel must be given: all that a node has, but for unknown ones with their default."""
+    """The attributes to pass to the kernel: all that a node has, except unknown ones with their default value."""
     known = kernel.attributes
     if known is None:
         return [k for k in node.attrs if k != _MEMORY_HINT]

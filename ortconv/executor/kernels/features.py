@@ -17,7 +17,7 @@ _ML = "ai.onnx.ml"
 
 
 def as_float(x: Array) -> Array:
-    """Anything but double as float32."""
+    """float32, unless the type is double."""
     return x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
 
 
@@ -38,7 +38,7 @@ def binarizer(x: Array, *, threshold: float = 0.0) -> Array:
 
 @kernel("FeatureVectorizer", domain=_ML)
 def feature_vectorizer(*inputs: Array, inputdimensions: Sequence[int] | None = None) -> Array:
-    """Rows side by side, each part cut or filled with zeros to its stated width."""
+    """Rows side by side; each part is cut, or padded with zeros, to its stated width."""
     parts = [x.reshape(1, -1) if x.ndim < 2 else x.reshape(len(x), prod(x.shape[1:])) for x in inputs]
     widths = inputdimensions or [p.shape[1] for p in parts]
     if len(widths) != len(parts):
@@ -75,7 +75,7 @@ def imputer(
 
 @kernel("Normalizer", domain=_ML)
 def normalizer(x: Array, *, norm: str = "MAX") -> Array:
-    """Rows divided by their maximum, their sum of magnitudes, or their length; unchanged where that is zero."""
+    """Rows divided by their maximum, their sum of magnitudes, or their length; unchanged if that is zero."""
     wide = as_float(x)
     if norm == "MAX":
         size = wide.max(axis=-1, keepdims=True, initial=-np.inf)
@@ -97,7 +97,7 @@ def scaler(x: Array, *, offset: Sequence[float] | None = None, scale: Sequence[f
 
 
 def _mapper(keys: Sequence[Any], values: Array, default: Any) -> Callable[[Array], Array]:
-    """Element-wise table look-up. Later keys win, NaN finds NaN."""
+    """Elementwise table lookup. Later keys take precedence; NaN matches NaN."""
     table = {key: i for i, key in enumerate(keys)}
     choices = np.empty(len(values) + 1, values.dtype)
     choices[:-1], choices[-1] = values, default
@@ -168,7 +168,7 @@ def label_encoder(
 def _both_ways(
     numbers: Sequence[int], texts: Sequence[str], default_int64: int, default_string: str
 ) -> Callable[[Array], Array]:
-    """Strings to int64, int64 to strings, by what comes in."""
+    """Strings to int64 or int64 to strings, depending on the input."""
     to_number = _mapper(texts, np.asarray(numbers, np.int64), default_int64)
     to_text = _mapper(numbers, _texts(texts), default_string)
     return lambda x: to_number(x) if x.dtype.kind == "O" else to_text(x)
@@ -240,12 +240,12 @@ _CASTS: dict[str, tuple[Any, Callable[[Any], Any], Any]] = {
     "TO_INT64": (np.int64, int, 0),
     "TO_STRING": (object, lambda v: v if isinstance(v, str) else f"{v:f}", "0.f"),
 }
-"""Type, conversion of a value, and what stands in a sparse row where there is no key."""
+"""Type, conversion of a value, and the element of a sparse row for a missing key."""
 
 
 @kernel("CastMap", domain=_ML)
 def cast_map(x: dict[int, Any], *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1) -> Array:
-    """One row of the values in the order of their keys, or at the place of their key."""
+    """One row of the values, in the order of their keys or at the positions that equal the keys."""
     if cast_to not in _CASTS or map_form not in ("DENSE", "SPARSE"):
         raise GraphError(f"CastMap has no cast_to '{cast_to}' with map_form '{map_form}'")
     dtype, convert, empty = _CASTS[cast_to]

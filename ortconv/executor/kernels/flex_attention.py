@@ -1,4 +1,4 @@
-"""Attention whose scores and probabilities pass through subgraphs of the model."""
+"""Attention whose scores and probabilities are modified by subgraphs of the model."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _precision(dtype: np.dtype[Any], wanted: int | None) -> np.dtype[Any]:
 
 
 def _softmax(scores: Array) -> Array:
-    """NaN where a row is nothing but -inf."""
+    """Softmax; NaN if a row contains only -inf."""
     wide = widen(scores)
     weights = np.exp(wide - wide.max(axis=-1, keepdims=True, initial=-np.inf))
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))

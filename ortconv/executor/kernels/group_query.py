@@ -1,4 +1,4 @@
-"""GroupQueryAttention: attention whose cache of keys and values is filled up to a length of its own in each batch entry."""
+"""GroupQueryAttention: attention with a cache of keys and values that is filled up to a separate length in each batch entry."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def group_query_attention(
 
 
 def _heads(query: Array, key: Array | None, value: Array | None, heads: int, shared: int) -> Sequence[Array]:
-    """Query, key and value as (B, heads, L, H) in float32; without a key, the query holds all three."""
+    """Query, key and value as (B, heads, L, H) in float32; without a key, `query` contains all three."""
     if key is None or value is None:
         size = query.shape[2] // (heads + 2 * shared)
         query, key, value = np.split(query, [heads * size, (heads + shared) * size], axis=2)
@@ -81,7 +81,7 @@ def _heads(query: Array, key: Array | None, value: Array | None, heads: int, sha
 
 
 def _appended(past: Array | None, x: Array, before: Array, capacity: int) -> Array:
-    """The cache with the new tokens after the past ones of each batch entry, and zeros after both."""
+    """The cache with the new tokens after the past ones of each batch entry, then zeros."""
     batch, heads, length, size = x.shape
     cache = np.zeros((batch, heads, capacity, size), np.float32)
     for b, start in enumerate(before):
@@ -92,7 +92,7 @@ def _appended(past: Array | None, x: Array, before: Array, capacity: int) -> Arr
 
 
 def _seen(queries: int, keys: int, before: int, causal: int, window: int) -> Array:
-    """(queries, keys), true where a query looks."""
+    """(queries, keys): true if a query may attend to a key."""
     ahead = np.arange(keys) - (before + np.arange(queries)[:, None])
     seen = np.ones(ahead.shape, bool)
     if causal:
@@ -103,7 +103,7 @@ def _seen(queries: int, keys: int, before: int, causal: int, window: int) -> Arr
 
 
 def _weights(scores: Array, sink: Array | None, smooth: bool) -> Array:
-    """Softmax. With a sink, or smoothed, it has one more score per head, which belongs to no key."""
+    """Softmax. With a sink, or with `smooth`, it has one more score per head, which belongs to no key."""
     if sink is None and not smooth:
         return softmax_rows(scores)
     extra = np.zeros(len(scores), np.float32) if sink is None else widen(sink)

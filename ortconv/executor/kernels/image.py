@@ -1,4 +1,4 @@
-"""Decoding of image files. It needs Pillow, which ortconv does not require otherwise."""
+"""Decoding of image files. It needs Pillow, which is optional."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MODES = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
 
 @kernel("ImageDecoder")
 def image_decoder(stream: Array, *, pixel_format: str = "RGB") -> Array:
-    """Bytes of an image file to (height, width, channels) uint8; (0, 0, 0) where they cannot be decoded."""
+    """Bytes of an image file to (height, width, channels) uint8; (0, 0, 0) if they cannot be decoded."""
     try:
         pillow: Any = import_module("PIL.Image")
     except ImportError:

@@ -15,7 +15,7 @@ _BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Less
 
 
 def _limited(op: str) -> Function:
-    """An operator whose second operand broadcasts only where `broadcast` is set, from `axis` on or over the last axes."""
+    """An operator whose second operand broadcasts only if `broadcast` is set, from `axis` on or over the last axes."""
     found = lookup("", op, 7)
     assert found is not None
     function = found.reference
@@ -75,7 +75,7 @@ def batch_normalization_1(
     spatial: int = 1,
     n_outputs: int = 1,
 ) -> Any:
-    """In training also the running and the saved statistics; without `spatial`, one for each feature."""
+    """In training, also the running and the saved statistics; without `spatial`, one for each feature."""
     if is_test:
         return normalization.batch_normalization_7(x, scale, b, mean, var, epsilon=epsilon, spatial=spatial)
     axes = (0, *range(2, x.ndim)) if spatial else (0,)

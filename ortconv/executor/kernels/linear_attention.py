@@ -1,4 +1,4 @@
-"""Recurrent forms of attention, and the causal convolution in front of them."""
+"""Recurrent forms of attention, and the causal convolution before them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
 _RULES = {"linear": (False, False), "gated": (True, False), "delta": (False, True), "gated_delta": (True, True)}
-"""Update rule to whether the state decays, and whether it is corrected by what it predicts."""
+"""For each update rule: whether the state decays, and whether it is corrected by its prediction."""
 
 
 @kernel("LinearAttention")

@@ -111,7 +111,7 @@ def svm_classifier(
     support_vectors: Sequence[float] = (),
     vectors_per_class: Sequence[int] | None = None,
 ) -> tuple[Array, Array]:
-    """Without support vectors one linear score per class. With them one score per pair of classes, or probabilities."""
+    """Without support vectors, one linear score per class. With them, one score per pair of classes, or probabilities."""
     labels = class_labels(classlabels_ints, classlabels_strings)
     rows = as_rows(x)
     if not vectors_per_class:

@@ -222,7 +222,7 @@ def tile(x: Array, repeats: Array) -> Array:
 
 
 def _tiled(x: Array, repeats: Sequence[int]) -> Array:
-    """numpy does not notice where the number of elements overflows."""
+    """Like numpy's tile, which does not notice an overflow of the number of elements."""
     shape = [n * count for n, count in zip(x.shape, repeats, strict=True)]
     if any(count < 0 for count in repeats):
         raise GraphError(f"a number of repeats is negative: {list(repeats)}")

@@ -1,4 +1,4 @@
-"""ONNX Runtime's operators on channels in blocks, by way of those on the usual order."""
+"""ONNX Runtime's operators on blocked channels, computed by the operators on the usual layout."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def reorder_output(x: Array, *, channels: int = 0, channels_last: int = 0) -> Ar
 def conv(
     x: Array, w: Array, b: Array | None = None, z: Array | None = None, *, group: int = 1, **attributes: Any
 ) -> Array:
-    """Images of fewer channels than a block has come in the usual order."""
+    """Images with fewer channels than a block have the usual layout."""
     block = block_length()
     few = w.shape[1] < block
     images = x if few and group == 1 else from_blocks(x, block)

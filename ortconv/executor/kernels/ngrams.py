@@ -53,7 +53,7 @@ def tfidf_vectorizer(
 
 
 def _pool(items: Sequence[Any], starts: Sequence[int], shortest: int, longest: int) -> dict[tuple[Any, ...], int]:
-    """n-gram to its number in the pool. n-grams of lengths that are not asked for have numbers too."""
+    """n-gram to its number in the pool. n-grams of unused lengths have numbers, too."""
     pool: dict[tuple[Any, ...], int] = {}
     number = 0
     ends = [*starts[1:], len(items)]

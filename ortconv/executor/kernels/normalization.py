@@ -1,4 +1,4 @@
-"""Normalizations: the elements of a group less their mean, over their deviation, then scaled and shifted."""
+"""Normalizations: the elements of a group minus their mean, divided by their deviation, then scaled and shifted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Axes = tuple[int, ...]
 
 
 def _mean(x: Array, axes: Axes) -> Array:
-    """Over axes, which stay with one element. The mean of nothing is 0."""
+    """Mean over axes, which are kept with size 1. The mean of no elements is 0."""
     return np.asarray(x.sum(axis=axes, keepdims=True) / x.dtype.type(max(prod(x.shape[a] for a in axes), 1)))
 
 
@@ -46,7 +46,7 @@ def _per_channel(v: Array, x: Array) -> Array:
 
 
 def _stash(x: Array, stash_type: int) -> Array:
-    """The input in the type in which the first stage computes: float32 by default, and never less than x has."""
+    """The input in the type of the first stage: float32 by default, and never narrower than that of x."""
     return x if x.dtype in (np.float64, object) else x.astype(np.float32, copy=False)
 
 
@@ -87,7 +87,7 @@ def batch_normalization(
 
 
 def _normalized_batch(x: Array, epsilon: float, scale: Array, b: Array, mean: Array, var: Array) -> Array:
-    """In the type of the statistics, which may be wider than that of x."""
+    """The result has the type of the statistics, which may be wider than that of x."""
     factor = scale / np.sqrt(var + var.dtype.type(epsilon))
     wide = widen(x)
     return np.asarray(
@@ -207,7 +207,7 @@ def embed_layer_normalization(
 
 
 def _normalized_groups(x: Array, num_groups: int, epsilon: float) -> Array:
-    """Groups of channels to mean 0 and deviation 1."""
+    """Normalize groups of channels to mean 0 and deviation 1."""
     channels = x.shape[1]
     if channels and (num_groups < 1 or channels % num_groups):
         raise GraphError(f"{channels} channels cannot be divided into {num_groups} groups")
@@ -236,7 +236,7 @@ def group_normalization(
 @kernel("LpNormalization")
 @in_float32
 def lp_normalization(x: Array, *, axis: int = -1, p: int = 2) -> Array:
-    """Zero where the norm is zero."""
+    """The result is zero if the norm is zero."""
     norm = np.abs(x).sum(axis=axis, keepdims=True) if p == 1 else np.sqrt(np.square(x).sum(axis=axis, keepdims=True))
     return np.asarray(np.divide(x, norm, out=np.zeros_like(x), where=norm != 0))
 

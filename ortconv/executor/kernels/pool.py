@@ -38,7 +38,7 @@ def max_pool(
 
 
 def _max_with_indices(x: Array, w: Window, column_major: int) -> tuple[Array, Array]:
-    """The maxima, and where the first of each lies in the flattened (N, C, spatial...) input."""
+    """The maxima, and the index of the first occurrence of each in the flattened (N, C, spatial...) input."""
     windows = np.stack(list(taps(x, w, lowest(x.dtype))))
     places = np.arange(prod(w.size)).reshape(1, 1, *w.size, order="F" if column_major else "C")
     place = np.broadcast_to(np.stack(list(taps(places, w, -1))), windows.shape)

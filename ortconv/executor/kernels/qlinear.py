@@ -77,7 +77,7 @@ def qlinear_add(
     c_scale: Array,
     c_zero_point: Array | None = None,
 ) -> Array:
-    """Two fused multiply-adds, b first, as ONNX Runtime: their rounding decides where the exact sum is half-way."""
+    """Two fused multiply-adds, b first, as in ONNX Runtime: their rounding decides ties of the exact sum."""
     if c_scale.dtype == object:
         values = [dequantize_linear(x, s, z) for x, s, z in ((a, a_scale, a_zero_point), (b, b_scale, b_zero_point))]
         return np.asarray(quantize_linear(np.add(*values), c_scale, _zero_of(c_zero_point, a.dtype)))
@@ -111,7 +111,7 @@ def qlinear_mul(
 
 
 def _round_shifted(y: Array, zero_point: Array | None, dtype: np.dtype[Any]) -> Array:
-    """Plus the zero point, then rounded: with an odd zero point a tie ends one step from where QuantizeLinear puts it."""
+    """Add the zero point, then round: with an odd zero point, ties differ by one step from QuantizeLinear."""
     y += 0 if zero_point is None else zero_point.astype(y.dtype).reshape(())
     return round_to_integers(y, 0, DType.of(dtype))
 
@@ -128,7 +128,7 @@ def _by_table(
     y_zero_point: Array | None,
     function: Callable[[Array], Array] | None = None,
 ) -> Array:
-    """An elementwise function of 8-bit values: computed once per code."""
+    """An elementwise function of 8-bit values, computed once for each of the 256 values."""
     codes = np.arange(256, dtype=np.uint8).view(x.dtype)
     values = dequantize_linear(codes, x_scale.reshape(()), None if x_zero_point is None else x_zero_point.reshape(()))
     zero = _zero_of(y_zero_point, x.dtype)
@@ -207,7 +207,7 @@ def qlinear_softmax(
 
 
 def _exponentials(scale: Array, length: int) -> Array:
-    """exp((i - 255) * scale) for i from 0 to 255, all times one factor with which sums of `length` still fit float32."""
+    """exp((i - 255) * scale) for i from 0 to 255, multiplied by a factor such that sums of `length` of them still fit float32."""
     reach = max(0.0, np.log(np.finfo(np.float32).max / np.float32(length)) - 5)
     steps = np.arange(256.0) - 255 + reach / np.float64(scale)
     return np.asarray(np.exp(steps * np.float64(scale)), np.float32)

@@ -134,7 +134,7 @@ def matmul_nbits(
 def _without_zero_points(
     b: Array, zero_points: Array | None, n: int, blocks: int, bits: int, block_size: int, dtype: np.dtype[Any]
 ) -> Array:
-    """Packed numbers less their zero points, (n, blocks, block_size)."""
+    """Packed numbers minus their zero points, (n, blocks, block_size)."""
     numbers = unpack_bits(b.reshape(n * blocks, -1), bits, block_size).reshape(n, blocks, block_size).astype(dtype)
     if zero_points is None:
         return np.asarray(numbers - dtype.type(1 << (bits - 1)))
@@ -145,7 +145,7 @@ def _without_zero_points(
 
 
 def unpack_bits(packed: Array, bits: int, count: int) -> Array:
-    """Rows of little-endian packed unsigned codes as (rows, count) uint8."""
+    """Rows of little-endian packed unsigned values as (rows, count) uint8."""
     flat = np.unpackbits(packed.view(np.uint8), axis=-1, bitorder="little")
     codes = flat[:, : count * bits].reshape(len(packed), count, bits)
     return np.asarray(codes @ (1 << np.arange(bits, dtype=np.int64))).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Layers of transformers whose weights are integers or packed in a few bits."""
+"""Layers of transformers whose weights are integers or packed values of a few bits."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def gather_block_quantized(
     gather_axis: int = 0,
     quantize_axis: int = 1,
 ) -> Array:
-    """Rows are gathered first and dequantized then; indices out of range give zeros."""
+    """Rows are gathered first and then dequantized; indices out of range give zeros."""
     gather, quantized = gather_axis % data.ndim, quantize_axis % data.ndim
     packed = data.dtype == np.uint8
     size = data.shape[gather]
@@ -89,7 +89,7 @@ def gather_block_quantized(
     behind = quantized if quantized < gather else quantized + indices.ndim - 1
 
     def spread(v: Array) -> Array:
-        """One number for each of the values, from one for each block."""
+        """One number for each value, from one number for each block."""
         if gather == quantized:
             return np.take(v, at // block, axis=gather)
         taken = np.take(v, at if v.shape[gather] > 1 else 0 * at, axis=gather)
@@ -108,7 +108,7 @@ def gather_block_quantized(
 
 
 def _codes(x: Array, bits: int) -> Array:
-    """As float32, `bits` bits each unpacked along the last axis; 0 for a type of one number per element."""
+    """Values of `bits` bits, unpacked along the last axis, as float32; 0 bits for a type with one number per element."""
     if bits in (0, 8):
         return x.astype(np.float32)
     count = x.shape[-1] * 8 // bits
@@ -118,9 +118,9 @@ def _codes(x: Array, bits: int) -> Array:
 _NF4 = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
         -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
         0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0)  # fmt: skip
-"""The values of NF4's codes, before the scale of their block."""
+"""The values of the 16 NF4 codes, before the scale of their block."""
 _FP4 = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 0.5, 1 / 6, 0.25)
-"""The same for FP4 without its sign."""
+"""The magnitudes of the FP4 codes, before the scale of their block."""
 _TABLES = np.array([(*_FP4, *(-v for v in _FP4)), _NF4], np.float32)
 
 

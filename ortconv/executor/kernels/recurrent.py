@@ -32,14 +32,14 @@ class Direction(NamedTuple):
     bias: Array
     """(gates * H), for the products with the hidden state."""
     peephole: Array
-    """(3 * H), zero where there is none."""
+    """(3 * H), zero if there is none."""
     activations: Sequence[Activation]
     clip: float | None = None
     input_forget: int = 0
     linear_before_reset: int = 0
 
     def gate(self, x: Array, activation: int) -> Array:
-        """An activation of x, which is limited before by the attribute clip."""
+        """An activation of x, which is first limited by the attribute clip."""
         limited = np.clip(x, x.dtype.type(-self.clip), x.dtype.type(self.clip)) if self.clip else x
         return self.activations[activation](limited)
 
@@ -49,7 +49,7 @@ def _rnn(d: Direction, inputs: Array, state: State) -> State:
 
 
 def _gru(d: Direction, inputs: Array, state: State) -> State:
-    """Gates lie in the order update, reset, candidate."""
+    """The order of gates is update, reset, candidate."""
     (h,) = state
     n = h.shape[-1]
     gates = d.gate(inputs[:, : 2 * n] + h @ d.r[: 2 * n].T + d.bias[: 2 * n], 0)
@@ -61,7 +61,7 @@ def _gru(d: Direction, inputs: Array, state: State) -> State:
 
 
 def _lstm(d: Direction, inputs: Array, state: State) -> State:
-    """Gates lie in the order input, output, forget, cell; peepholes in the order input, output, forget."""
+    """The order of gates is input, output, forget, cell; of peepholes input, output, forget."""
     h, c = state
     i, o, forget, cell = np.split(inputs + h @ d.r.T + d.bias, 4, axis=1)
     at_input, at_output, at_forget = np.split(d.peephole, 3)
@@ -73,7 +73,7 @@ def _lstm(d: Direction, inputs: Array, state: State) -> State:
 
 class Cell(NamedTuple):
     activations: tuple[str, ...]
-    """Those of one direction if the model names none."""
+    """The default activations of one direction."""
     states: int
     step: Callable[[Direction, Array, State], State]
 
@@ -138,7 +138,7 @@ def _layer(
 
 
 def _run(step: Step, inputs: Array, state: State, lengths: Array, backwards: bool, y: Array) -> State:
-    """Fill y (T, B, H) from inputs (T, B, gates * H); the last state. Sequences of the batch may end early."""
+    """Fill y (T, B, H) from inputs (T, B, gates * H), and return the last state. Sequences of the batch may end early."""
     length, batch = inputs.shape[:2]
     rows = np.arange(batch)
     for t in range(length):
@@ -159,7 +159,7 @@ _DEFAULTS = {
 def _activations(
     names: Sequence[str], alphas: Sequence[float] | None, betas: Sequence[float] | None
 ) -> list[Activation]:
-    """Bind parameters; those of each list go, in order, to the activations that take one."""
+    """Bind parameters; each list has, in order, the parameters of the activations that accept one."""
     alpha, beta = iter(alphas or ()), iter(betas or ())
     bound = []
     for name in names:
@@ -233,5 +233,5 @@ def _dequantized(w: Array, scale: Array, zero_point: Array) -> Array:
 
 
 def _through_bytes(x: Array) -> Array:
-    """What x is after quantization to 8 bits."""
+    """x quantized to 8 bits and dequantized."""
     return np.asarray(dequantize_linear(*dynamic_quantize_linear(x)))

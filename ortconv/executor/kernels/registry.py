@@ -1,6 +1,6 @@
 """The table of numpy kernels.
 
-A kernel is a plain function whose signature is the operator's: inputs positional (None for an input left out), attributes
+A kernel is a plain function whose signature is the operator's: inputs positional (None for an absent input), attributes
 keyword-only under their ONNX names with their ONNX defaults. It returns one value, or a tuple with one value per output.
 Values are numpy arrays (read only unless the kernel made them), lists for sequences, None for an empty optional. Attributes
 arrive as int, float, str, tuples of these, arrays (tensor attributes), or callables `body(*inputs) -> tuple` (subgraphs).
@@ -13,18 +13,17 @@ A kernel that declares a keyword `n_outputs` gets the number of outputs of the n
 
 A kernel is the definition of its operator: plain numpy, generic in the type of elements as far as the operator's arithmetic is.
 Floats may be exact numbers in object arrays, whose arithmetic and functions are methods of the elements; integers have numpy's
-types. What plans run instead stands in `algorithms/`, and is named where the kernel is registered:
+types. The forms that plans run instead are in `algorithms/`, and are named where the kernel is registered:
 
     @kernel("Reshape", fast=movement.reshape)             # reshape(work, x, shape, *, allowzero=0)
     @kernel("Add", record=of_ufunc(np.add))               # function (work, a, b)
     @kernel("MatMul", prepare=gemm.prepared_matmul)       # prepared_matmul([None, w]) -> function (work, x, w)
     @kernel("QGemm", inner={"sums": constant_sums(3, 5)}) # qgemm(a, ..., *, ..., sums=definition)
 
-`fast` computes the same up to rounding, or returns None for operands that it does not suit. `record` is one that only a
-recording runs. `prepare` gets the operands, arrays
-where they are constant, else None, and the attributes; it returns a function of that kind, such as one with weights laid out, or
-None. `inner` is for a kernel that takes functions by keyword: each entry gets what `prepare` gets, and returns a function
-(work, *operands) for the place of the default, or None.
+`fast` computes the same up to rounding, or returns None for operands that it does not support. `record` is such a form that is
+used only while a run is recorded. `prepare` gets the operands (arrays if they are constant, else None) and the attributes; it
+returns such a form, for example with weights laid out, or None. `inner` is for a kernel that gets functions by keyword: each entry
+gets the arguments of `prepare`, and returns a function (work, *operands) that replaces the default, or None.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ from typing import Any, NamedTuple
 Function = Callable[..., Any]
 
 Fast = Callable[..., Any]
-"""Of a Work, operands and attributes: what the kernel returns, or None for operands that it does not suit."""
+"""Function of a Work, operands and attributes: returns the kernel's result, or None for operands that it does not support."""
 
 Prepare = Callable[..., Function | None]
-"""Of operands, arrays where these are constant, else None, and attributes: a function, or None."""
+"""Function of operands (arrays if they are constant, else None) and attributes: returns a function, or None."""
 
 _NOTHING: Mapping[str, Prepare] = MappingProxyType({})
 
@@ -54,14 +53,14 @@ class Kernel(NamedTuple):
     since: int
     until: int
     attributes: frozenset[str] | None
-    """Names of the attributes it takes; None if it takes any."""
+    """Names of the supported attributes; None if it accepts any."""
     wants_n_outputs: bool
     fast: Fast | None = None
     record: Fast | None = None
     prepare: Prepare | None = None
     inner: Mapping[str, Prepare] = _NOTHING
     build: Function | None = None
-    """Of the attributes alone: the function of operands that the kernel is then."""
+    """Function of the attributes that returns the kernel, a function of the operands."""
 
 
 _kernels: dict[tuple[str, str], list[Kernel]] = {}
@@ -73,7 +72,7 @@ COMMON = (
     "movement", "indexing", "creation", "cast", "elementwise",
     "activation", "conv", "matmul", "pool", "legacy", "reduction", "normalization", "quantize",
 )  # fmt: skip
-"""Families that most models need, in the order in which they are imported: those of constant folding come first."""
+"""Families that most models need, in the order of import: those of constant folding come first."""
 
 
 def kernel(
@@ -87,7 +86,7 @@ def kernel(
     inner: Mapping[str, Prepare] = _NOTHING,
     build: Function | None = None,
 ) -> Callable[[Function], Function]:
-    """Register a function as the kernel of one or more operators, and what plans run instead."""
+    """Register a function as the kernel of one or more operators, with the forms that plans run instead."""
 
     def register(function: Function) -> Function:
         parameters = signature(function).parameters.values()
@@ -109,9 +108,10 @@ def table(functions: Mapping[str, Function], *, domain: str = "", since: int = 1
 
 
 def built(*ops: str, domain: str = "") -> Callable[[Function], Function]:
-    """Register `build(*, attributes) -> function(*inputs)` as the kernel of operators whose attributes are a model in themselves.
+    """Register `build(*, attributes) -> function(*inputs)` as the kernel of operators whose attributes are a model,
+    such as trees.
 
-    Plans build it once, when they are made.
+    Plans build it once, when they are created.
     """
 
     def register(build: Function) -> Function:
@@ -126,7 +126,7 @@ def built(*ops: str, domain: str = "") -> Callable[[Function], Function]:
 
 
 def lookup(domain: str, op: str, since: int) -> Kernel | None:
-    """The kernel for an operator at a since_version, or None. Families are imported one by one until one has it."""
+    """The kernel for an operator at a since_version, or None. Families are imported one by one until one of them has it."""
     pending = _pending_families()
     while True:
         for entry in _kernels.get((domain, op), ()):

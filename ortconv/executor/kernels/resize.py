@@ -17,7 +17,7 @@ from ortconv.ir.tensor import Array
 
 
 class Axis(NamedTuple):
-    """How one axis is resampled. `scale` is output over input as the model states it, in float32."""
+    """The resampling of one axis. `scale` is output size over input size as the model states it, in float32."""
 
     size: int
     output: int
@@ -28,7 +28,7 @@ class Axis(NamedTuple):
 
 
 def _align_corners(i: Array, a: Axis) -> Array:
-    """The corners are those of the result, as onnxruntime has them. ONNX's reference takes the length before it is rounded down."""
+    """The corners are those of the result, as in onnxruntime. ONNX's reference uses the length before it is rounded down."""
     return np.zeros_like(i) if a.output == 1 else i * np.float32(a.size - 1) / np.float32(a.output - 1)
 
 
@@ -79,7 +79,7 @@ def _cubic(x: Array, a: float) -> Array:
 
 
 class Sampling(NamedTuple):
-    """How positions become elements of the result."""
+    """The rules by which positions determine elements of the result."""
 
     mode: str
     coordinates: str
@@ -118,7 +118,7 @@ def _taps(a: Axis, s: Sampling) -> Taps:
 
 
 def resample(x: Array, axis: int, taps: Taps) -> Array:
-    """x along another axis: sums of selected elements times weights."""
+    """Resample one axis of x: sums of selected elements times weights."""
     selected: list[Array] = [x.take(index, axis) for index in taps.indices]
     if taps.weights is None:
         return selected[0]
@@ -130,7 +130,7 @@ _RESAMPLED = {"resample": lambda *_, **__: resampled}
 
 
 def _sampled(x: Array, axes: Sequence[Axis], s: Sampling, resample: Function) -> Array:
-    """x resampled along every axis, in floating point unless the mode is nearest. The result is laid out as x."""
+    """x resampled along every axis, in floating point unless the mode is nearest. The result has the memory layout of x."""
     order = sorted(range(x.ndim), key=lambda d: -x.strides[d])
     y = x if s.mode == "nearest" or x.dtype.kind in "fO" else x.astype(np.float32)
     y = y.transpose(order)
@@ -144,7 +144,7 @@ def _sampled(x: Array, axes: Sequence[Axis], s: Sampling, resample: Function) ->
 
 
 def _extrapolated(y: Array, axes: Sequence[Axis], s: Sampling, value: float) -> Array:
-    """`value` where positions lie outside the input."""
+    """`value` for positions outside the input."""
     y = y.copy()
     for d, a in enumerate(axes):
         position = s.positions(a)
@@ -171,7 +171,7 @@ def _back_to(y: Array, dtype: np.dtype[Any], antialias: bool) -> Array:
 
 
 def _simple_nearest(position: Array, a: Axis) -> Array:
-    """Before opset 11: down-scaling takes the next element."""
+    """Before opset 11, down-scaling selects the next element."""
     return np.ceil(position) if a.scale < 1 else np.floor(position)
 
 

@@ -1,4 +1,4 @@
-"""Rotary position embeddings: pairs of elements of a head are turned by angles that grow with the position."""
+"""Rotary position embeddings: pairs of elements of a head are rotated by angles that grow with the position."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rotary_embedding_ms(
     rotary_embedding_dim: int = 0,
     scale: float = 1.0,
 ) -> Array:
-    """A single position id is where the first token stands."""
+    """A single position id is the position of the first token."""
     length = x.shape[-2]
     if position_ids.size == 1:
         position_ids = np.broadcast_to(position_ids.reshape(()) + np.arange(length), (x.shape[0], length))
@@ -61,7 +61,7 @@ def _rotated(x: Array, cos: Array, sin: Array, interleaved: int, num_heads: int 
 
 
 def rotated(heads: Array, cos: Array, sin: Array, interleaved: int) -> Array:
-    """Heads whose first elements are rotated, 2 n of them for cos and sin (B, L, n)."""
+    """Heads of which the first 2 n elements are rotated, for cos and sin (B, L, n)."""
     dim = 2 * cos.shape[-1]
     cos, sin = cos[:, None], sin[:, None]
     first = slice(0, dim, 2) if interleaved else slice(0, dim // 2)

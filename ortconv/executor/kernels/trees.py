@@ -15,7 +15,7 @@ from ortconv.ir.tensor import Array
 
 _ML = "ai.onnx.ml"
 _BLOCK = 1 << 19
-"""Rows times trees that descend at once."""
+"""Maximum of rows times trees that are evaluated at once."""
 
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
 _MEMBER = _MODES.index("BRANCH_MEMBER")
@@ -42,7 +42,7 @@ class Forest:
     vote_weight: Array
 
     def leaves(self, x: Array) -> Array:
-        """(N, features) to the leaf that each row reaches in each tree, (N, trees)."""
+        """The leaf that each row of x (N, features) reaches in each tree, (N, trees)."""
         at = np.tile(self.roots, len(x))
         rows = np.repeat(np.arange(len(x)), len(self.roots))
         active = np.flatnonzero(self.modes[at] >= 0)
@@ -72,7 +72,9 @@ class Forest:
         return taken
 
     def votes(self, x: Array, targets: int, aggregate: str) -> tuple[Array, Array]:
-        """The aggregate of the votes for each target, (N, targets) in double precision, 0 without any; and where there are any."""
+        """The aggregate of the votes for each target, (N, targets) in double precision, 0 without votes; and a mask of
+        targets with votes.
+        """
         if aggregate not in _AGGREGATES:
             raise GraphError(f"there is no aggregate_function '{aggregate}', only {', '.join(_AGGREGATES)}")
         total = np.zeros((len(x), targets))
@@ -102,7 +104,7 @@ class Forest:
 
 
 def _numbers(exact: Array | None, rounded: Sequence[float] | None) -> Array:
-    """A float attribute that may come as a tensor of doubles instead."""
+    """A float attribute that may be given as a tensor of doubles instead."""
     return np.asarray(rounded or (), np.float32) if exact is None else np.asarray(exact).reshape(-1)
 
 
@@ -211,7 +213,7 @@ def tree_ensemble_classifier(
     nodes_values_as_tensor: Array | None = None,
     post_transform: str = "NONE",
 ) -> Callable[[Array], tuple[Array, Array]]:
-    """Two classes of which only one is ever voted for are a binary model: the votes are the score of the second class."""
+    """Two classes with votes for only one of them are a binary model: the votes are the score of the second class."""
     labels = class_labels(classlabels_int64s, classlabels_strings)
     thresholds = _numbers(nodes_values_as_tensor, nodes_values)
     weights = _numbers(class_weights_as_tensor, class_weights)
@@ -255,7 +257,7 @@ def tree_ensemble(
     post_transform: int = 0,
     tree_roots: Sequence[int],
 ) -> Callable[[Array], Array]:
-    """Leaves are numbered behind the nodes."""
+    """Leaves are numbered after the nodes."""
     size, leaves = len(nodes_modes), len(leaf_targetids)
     own = np.arange(size, size + leaves)
 

@@ -66,7 +66,7 @@ def col2im(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Array:
-    """Overlapping blocks add up; what lies in the padding is dropped."""
+    """Overlapping blocks are summed; elements in the padding are dropped."""
     size, block = tuple(int(d) for d in image_shape), tuple(int(d) for d in block_shape)
     place = window(size, block, strides=strides, dilations=dilations, pads=pads)
     taps, channels = prod(block), x.shape[1] // prod(block)

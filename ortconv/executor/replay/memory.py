@@ -1,4 +1,4 @@
-"""Calls that are made once, when their result is first asked for."""
+"""Calls that are made once, when their result is first needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _T = TypeVar("_T")
 
 
 def once(function: Callable[..., _T], *args: Any) -> Callable[[], _T]:
-    """The function that makes this call at its first, and holds nothing but the result from then on."""
+    """A function that makes this call when it is first called, and from then on holds only the result."""
     pending: list[Callable[[], _T]] = [lambda: function(*args)]
     made: list[_T] = []
 

@@ -10,11 +10,11 @@ import numpy as np
 from ortconv.ir.tensor import Array
 
 _BUFFER = 1 << 10
-"""Elements. What repeats in rows shorter than a buffer is copied to it again and again."""
+"""Number of elements. Operands that repeat in rows shorter than a buffer are copied to it repeatedly."""
 
 
 class kernel_settings(np.errstate):  # noqa: N801, as numpy's
-    """Silent about infinities and the like, and with short buffers. Only the calling thread is affected."""
+    """Suppress floating-point warnings, and use short buffers. Only the calling thread is affected."""
 
     def __init__(self) -> None:
         super().__init__(all="ignore")
@@ -45,4 +45,4 @@ def _clip(x: Array, low: Array, high: Array, out: Array) -> None:
 clip_to: Callable[[Array, Array, Array, Array], Any] = getattr(
     getattr(getattr(np, "_core", None), "umath", None), "clip", _clip
 )
-"""Elements of x between two bounds, NaN as it is, written to `out`. The method of arrays takes a detour through Python."""
+"""Clip elements of x to two bounds, with NaN unchanged, into `out`. The method of arrays has more overhead in Python."""

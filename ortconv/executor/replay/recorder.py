@@ -1,7 +1,7 @@
 """Recorded steps: the calls that a plan makes for inputs of certain shapes, repeated in the same memory.
 
-A `Recorder` is a Work that keeps the calls, on arrays that stay where they are. Functions that are not recordable are called again
-in each run, and what they make is copied to memory that stays.
+A `Recorder` is a Work that keeps the calls, on arrays that stay in place. Functions that are not recordable are called
+again in each run, and their results are copied to memory that stays in place.
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.tensor import Array
 
 Step = tuple[Function, Callable[[list[Any]], Sequence[Any]], tuple[int, ...], tuple[int, ...], Node]
-"""Function, what takes its operands from the slots, slots it fills, slots that nobody reads after it, and the node for messages."""
+"""Function, getter of its operands from the slots, slots that it fills, slots that are not read after it, and the node
+for messages.
+"""
 
 ABSENT = 0
-"""The slot that always holds None: inputs left out read it."""
+"""The slot that always holds None; absent inputs read it."""
 
 _VIEWS = frozenset(named(Trait.VIEW))
-"""Operators whose results lie in their first operand, where their other operands say."""
+"""Operators whose results are views of their first operand, selected by their other operands."""
 
 _LARGEST_COPIED = 1 << 22
-"""Bytes. Larger results that are not recorded are made anew in each run: to copy them costs more than is saved."""
+"""Limit in bytes. Larger results that are not recorded are created anew in each run: copying them would cost more than it saves."""
 
 _LARGEST_INPUT = 1 << 24
-"""Bytes of an input up to which it is copied to where recorded steps read it."""
+"""Size in bytes up to which an input is copied to the memory that recorded steps read."""
 
 _ALIGNMENT = 64
 _address = attrgetter("address")
@@ -57,7 +59,7 @@ def _new_block(size: int) -> _Block:
 
 
 class Recorder(Work):
-    """Keeps the calls of a plan's steps. Memory is used again as soon as nobody reads it any more.
+    """Keeps the calls of a plan's steps. Memory is reused as soon as it has no more readers.
 
     `most` is the size in bytes of the largest result that `call` copies.
     """
@@ -143,7 +145,7 @@ class Recorder(Work):
         return self.block(x) is not None
 
     def block(self, x: Any) -> _Block | None:
-        """The memory of the recorder in which an array lies."""
+        """The memory of the recorder that contains an array; None if there is none."""
         if not isinstance(x, np.ndarray):
             return None
         address = x.__array_interface__["data"][0]
@@ -152,7 +154,7 @@ class Recorder(Work):
         return found if found is not None and address < found.address + found.size else None
 
     def hold(self, name: int, arrays: Iterable[Any], like: Iterable[int] = ()) -> None:
-        """Keep the memory of arrays, and what is held under other names, until the name is forgotten."""
+        """Keep the memory of arrays, and of values under other names, until the name is forgotten."""
         blocks = [self.block(x) for x in arrays]
         blocks += [block for other in like for block in self._held.get(other, ())]
         held = [block for block in dict.fromkeys(blocks) if block is not None]
@@ -166,7 +168,7 @@ class Recorder(Work):
             self._release(block)
 
     def held(self, name: int) -> bool:
-        """True if the value held under a name may lie in memory of the recorder."""
+        """True if the value with this name may be in memory of the recorder."""
         return bool(self._held.get(name))
 
     def calls(self) -> list[Call]:
@@ -201,7 +203,7 @@ class Recorder(Work):
 
 
 def copy_same(x: Array, out: Array) -> None:
-    """Copy an array to memory of its shape and type. ChangedError for another shape or type."""
+    """Copy an array to memory of its shape and type. Raises ChangedError for another shape or type."""
     if x.shape != out.shape or x.dtype != out.dtype:
         raise ChangedError
     np.copyto(out, x)
@@ -212,20 +214,20 @@ def _copy_arranged(arrange: Callable[[Array], Array], x: Array, out: Array) -> N
 
 
 class Recording:
-    """The steps of a plan for inputs of certain shapes. One run at a time: `lock` is for the caller."""
+    """The steps of a plan for inputs of certain shapes. Only one run at a time is allowed; the caller uses `lock` for that."""
 
     def __init__(self) -> None:
         self.lock = Lock()
         self.initial: list[Any] = []
         self.steps: list[Step] = []
         self.joined: list[Step] = []
-        """The same with fewer steps, of which none says what it made."""
+        """The same with fewer steps, without information about their results."""
         self._entries: dict[int, Array] = {}
         self._recorder = Recorder()
         self._copied: set[int] = set()
 
     def begin(self, slots: list[Any], numbers: Sequence[int], inputs: Sequence[Any]) -> None:
-        """Put inputs into their slots. ChangedError where one does not go where it was recorded."""
+        """Put inputs into their slots. Raises ChangedError if an input does not fit its recorded place."""
         for number, value in zip(numbers, inputs, strict=True):
             memory = self._entries.get(number)
             if memory is None:
@@ -234,7 +236,7 @@ class Recording:
                 copy_same(value, memory)
 
     def results(self, slots: list[Any], numbers: Sequence[int]) -> list[Any]:
-        """The outputs, none of them in memory of the recording."""
+        """The outputs; none of them is in memory of the recording."""
         return [np.array(slots[n]) if n in self._copied else slots[n] for n in numbers]
 
     def record(
@@ -246,9 +248,9 @@ class Recording:
         outputs: Sequence[int],
         small: frozenset[int] = frozenset(),
     ) -> list[Any]:
-        """Run steps and keep how they are run again; the outputs, of which small ones may be recorded, too.
+        """Run steps and keep the calls for later runs. Return the outputs; small ones may be recorded, too.
 
-        `initial` holds what is the same in all runs.
+        `initial` holds the values that are the same in all runs.
         """
         recorder = self._recorder
         self.initial = initial.copy()
@@ -287,14 +289,14 @@ class Recording:
         return self.results(slots, outputs)
 
     def _append_calls(self, step: Step, result: Any, calls: list[Call]) -> tuple[Any, ...]:
-        """Have later runs make some calls in the place of a step; its results."""
+        """Make later runs perform these calls instead of a step. Return its results."""
         if calls:
             *_, outs, dead, node = step
             self.steps.append((partial(_again, calls, result), _no_operands, outs, dead, node))
         return _as_tuple(result)
 
     def _append_step(self, step: Step, values: Sequence[Any], may_stay: bool) -> tuple[tuple[Any, ...], bool]:
-        """Have later runs call a step again; its results, and whether they are copied to memory that stays."""
+        """Make later runs call a step again. Return its results, and True if they are copied to memory that stays in place."""
         function, operands, outs, dead, node = step
         results = _as_tuple(function(*values))
         stay = may_stay and _can_be_copied(results)
@@ -305,7 +307,7 @@ class Recording:
         return results, stay
 
     def _hold_inputs(self, inputs: dict[int, Any]) -> set[int]:
-        """Give inputs memory that stays, unless they are large; the slots of those that have it."""
+        """Give inputs memory that stays in place, unless they are large. Return the slots of those that have it."""
         for number, value in inputs.items():
             if _can_be_copied([value], _LARGEST_INPUT):
                 self.initial[number] = self._entries[number] = memory = self._recorder.like(value)
@@ -317,7 +319,7 @@ _no_operands = itemgetter(slice(0, 0))
 
 
 def _joined(steps: Sequence[Step]) -> list[Step]:
-    """One step in the place of several recorded ones in a row, whose results have their slots already."""
+    """Join consecutive recorded steps, whose results have their slots already, into one."""
     joined: list[Step] = []
     for recorded, group in groupby(steps, lambda step: step[1] is _no_operands):
         several = list(group)
@@ -330,7 +332,7 @@ def _joined(steps: Sequence[Step]) -> list[Step]:
 
 
 def _wanted(steps: Sequence[Step], places: list[int], outputs: set[int]) -> set[int]:
-    """The slots that steps read which can be recorded, directly or as views."""
+    """The slots read by steps that can be recorded, directly or as views."""
     wanted = set[int]()
     for function, operands, outs, _, node in reversed(steps):
         if (
@@ -353,7 +355,7 @@ def _as_tuple(result: Any) -> tuple[Any, ...]:
 def _recorded(
     recorder: Recorder, function: Function, values: Sequence[Any], node: Node, fixed: bool
 ) -> tuple[Any, list[Call]] | None:
-    """What a step makes and the calls that make it again; None where it cannot be recorded.
+    """The result of a step, and the calls that compute it again; None if it cannot be recorded.
 
     `fixed`: all operands but the first are the same in all runs.
     """

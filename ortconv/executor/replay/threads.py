@@ -1,4 +1,4 @@
-"""How many threads a run may use, and those of BLAS, in which numpy's matrix products run."""
+"""The number of threads of a run, and of BLAS, which computes numpy's matrix products."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _of_run: ContextVar[int] = ContextVar("threads of a run", default=1)
 
 
 def thread_count() -> int:
-    """How many threads this run may use."""
+    """Number of threads that this run may use."""
     return _of_run.get()
 
 
@@ -28,7 +28,7 @@ def in_threads(count: int, function: Callable[..., R], *args: Any) -> R:
 
 
 class products_in:  # noqa: N801, as other contexts
-    """Set the threads of numpy's OpenBLAS, in the whole process. Other BLAS libraries stay as they are."""
+    """Set the number of threads of numpy's OpenBLAS, in the whole process. Other BLAS libraries are not changed."""
 
     def __init__(self, count: int) -> None:
         self._count = count

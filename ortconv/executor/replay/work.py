@@ -1,7 +1,7 @@
-"""How kernels and steps do their work: memory and calls to numpy, at once or recorded to be done again.
+"""The way in which kernels and steps use memory and numpy: at once, or recorded to be repeated.
 
-A function that takes a `Work` as its first argument, has its memory from it and calls numpy through it can be recorded.
-`recordable` makes an ordinary function of it, such as the copies here.
+A function can be recorded if its first argument is a `Work`, from which it gets its memory and through which it calls
+numpy. `recordable` makes an ordinary function of it, such as the copies here.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class ChangedError(Exception):
-    """The recording does not hold for this run."""
+    """The recording is not valid for this run."""
 
 
 class Work:
-    """Does work at once, in new memory."""
+    """Computes at once, in new memory."""
 
     def empty(self, shape: Sequence[int], dtype: Any = np.float32) -> Array:
-        """Contiguous memory. In a recording it is the step's own, unless its result lies there."""
+        """Contiguous memory. In a recording, it belongs to the step, unless the step's result is in it."""
         return np.empty(shape, dtype)
 
     def like(self, x: Array, dtype: Any = None) -> Array:
-        """Memory for an array that is laid out like another, without gaps, and of its type if no other is given."""
+        """Memory for an array with the layout of another, without gaps, and with its type unless one is given."""
         return np.empty_like(x, dtype)
 
     def do(self, function: Callable[..., Any], *args: Any) -> None:
-        """Call a function; in a recording again in each run, or what it calls if that can be recorded."""
+        """Call a function. In a recording, it is called again in each run, or the calls that it makes if it can be recorded."""
         function(*args)
 
     def scratch(self) -> AbstractContextManager[None]:
-        """Memory that is allocated inside the block is free again after it."""
+        """Memory allocated inside the block is free again after it."""
         return nullcontext()
 
     def contiguous(self, x: Array) -> Array:
-        """x in row order: itself, or memory that it is copied to."""
+        """x in row order: x itself, or memory to which it is copied."""
         return x if x.flags.c_contiguous else self.copied(x)
 
     def copied(self, x: Array) -> Array:
-        """Memory in row order that x is copied to."""
+        """Memory in row order to which x is copied."""
         out = self.empty(x.shape, x.dtype)
         self.do(copy_pixels if x.ndim else copy_to, x, out)
         return out
 
     def arranged(self, arrange: Callable[[Array], Array], x: Array) -> Array:
-        """arrange(x), which is a view or a copy."""
+        """arrange(x), as a view or a copy."""
         return arrange(x)
 
     def reshaped(self, x: Array, shape: tuple[int, ...]) -> Array:
@@ -65,7 +65,7 @@ class Work:
         return True
 
     def call(self, function: Function, *operands: Any) -> Any:
-        """What a function makes, which may be recordable or not. None where it cannot be recorded."""
+        """The result of a function, which need not be recordable. None if it cannot be recorded."""
         return function(*operands)
 
 
@@ -73,11 +73,12 @@ AT_ONCE = Work()
 
 
 Finish = Callable[[Work, Array], None]
-"""Changes a contiguous part of a result, channels last, in place, as soon as it is made."""
+"""Changes a contiguous part of a result, channels last, in place, as soon as it is computed."""
 
 
 class Recordable(partial[Any]):
-    """A function of operands, and `record`, the function (work, *operands) that does the same in calls that can be recorded.
+    """A function of operands, and `record`, the function (work, *operands) that computes the same in calls that can be
+    recorded.
 
     `record` returns None for operands that cannot be recorded.
     """
@@ -91,12 +92,12 @@ class Recordable(partial[Any]):
 
 
 def recordable(function: Callable[..., Any]) -> Recordable:
-    """A function (work, *operands) as one of operands alone that can be recorded."""
+    """A function (work, *operands) as a recordable function of operands."""
     return Recordable(partial(function, AT_ONCE), function)
 
 
 def or_else(fast: Callable[..., Any], reference: Function) -> Recordable:
-    """`fast(work, *operands)`, or `reference(*operands)` where that returns None; recordable where `fast` is."""
+    """`fast(work, *operands)`, or `reference(*operands)` if that returns None; recordable if `fast` is."""
 
     def run(*operands: Any) -> Any:
         result = fast(AT_ONCE, *operands)
@@ -106,10 +107,10 @@ def or_else(fast: Callable[..., Any], reference: Function) -> Recordable:
 
 
 def with_inner(definition: Function, inner: Mapping[str, Function]) -> Recordable:
-    """A function that takes others by keyword, with functions (work, *operands) for these.
+    """A function that accepts others by keyword, with functions (work, *operands) for these.
 
-    It can be recorded where nothing else in it computes: where all that the others read lies in memory of the work or of its
-    operands, and so does its result.
+    It can be recorded if nothing else in it computes: everything that the other functions read, and its result, must be
+    in memory of the work or of its operands.
     """
 
     def record(work: Work, *operands: Any) -> Any:
@@ -145,7 +146,7 @@ def copy_to(work: Work, x: Array, out: Array) -> None:
 
 @recordable
 def copy_runs(work: Work, x: Array, out: Array) -> None:
-    """For arrays whose last axis is contiguous in memory: each run is one item, which numpy copies faster."""
+    """Copy arrays whose last axis is contiguous in memory: each run is one item, which numpy copies faster."""
     if out.size:
         run = _item(out.shape[-1] * out.itemsize)
         x, out = x.view(run), out.view(run)
@@ -154,16 +155,18 @@ def copy_runs(work: Work, x: Array, out: Array) -> None:
 
 @recordable
 def copy_pixels(work: Work, x: Array, out: Array) -> None:
-    """For memory whose last axis is contiguous, be that of x or not."""
+    """Copy to memory whose last axis is contiguous, whether that of x is or not."""
     has_runs = x.strides[-1] == x.itemsize and not x.dtype.hasobject
     is_wide = x.ndim == 4 and x.strides[1] == x.itemsize and x.shape[1] >= _WIDE and x[0, 0].size >= _LARGE
     work.do(copy_runs if has_runs else _copy_channels if is_wide else copy_to, x, out)
 
 
 _WIDE, _LARGE = 32, 1 << 11
-"""The least channels and pixels of an image that is copied in parts. Reading it once for each channel would miss the cache."""
+"""Minimum number of channels and pixels of an image that is copied in parts. Reading it once for each channel would
+miss the cache.
+"""
 _TOGETHER = 1 << 7
-"""Pixels that are copied at a time, in whole rows."""
+"""Number of pixels that are copied at a time, in whole rows."""
 
 
 def _copy_channels(x: Array, out: Array) -> None:
