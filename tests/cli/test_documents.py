@@ -117,7 +117,14 @@ def test_every_schema_is_tried_and_listed() -> None:
     assert [name for name in SCHEMAS if f"({name}.json)" not in listed] == []
 
 
-@pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in COMMANDS.items() for line in lines])
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        pytest.param(name, line, marks=[pytest.mark.slow] * (name == "tune"))
+        for name, lines in COMMANDS.items()
+        for line in lines
+    ],
+)
 def test_documents_follow_their_schemas(name: str, line: str, folder: Path, tmp_path: Path, printed: Any) -> None:
     records = write_records(tmp_path / "records") if "{records}" in line else ""
     places = {"folder": folder, "tmp": tmp_path, "samples": SAMPLES, "records": records}

@@ -23,7 +23,10 @@ from ortconv.report.gates import metrics_of
         ("run mnist.onnx --repeat 3 --fail-on p90>0us --fail-on latency>100s", 5, "1 of 2 conditions of --fail-on hold: p90 is"),
         ("run mnist.onnx --fail-on latency>1", 2, "such as latency>20ms"),
         ("run . --fail-on latency>1", 2, "such as latency>20ms"),
-        ("tune mnist.onnx --only level=basic --only threads=1 --fail-on size>100B,latency>100x", 5, "1 of 2 conditions"),
+        pytest.param(
+            "tune mnist.onnx --only level=basic --only threads=1 --fail-on size>100B,latency>100x", 5, "1 of 2 conditions",
+            marks=pytest.mark.slow,
+        ),
         ("tune mnist.onnx --fail-on nodes>3", 2, "tune has no metric 'nodes'"),
         ("convert mnist.onnx -o x --fail-on size>1.5x,nodes>+0,onnxruntime>1.17,scaled>1", 0, ""),
         ("convert mnist.onnx -o x --fail-on size<2x", 5, "in the baseline"),

@@ -21,6 +21,7 @@ from ortconv.ir.graph import Graph
 from ortconv.ir.types import DType, TensorType
 
 
+@pytest.mark.slow
 def test_table() -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         table.store()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +99,13 @@ CUT = """[...document.querySelectorAll("table")]
   .filter((t) => t.scrollWidth > t.parentNode.clientWidth + 1).map((t) => t.textContent.slice(0, 80))"""
 
 
+def marked(names: Iterable[str]) -> list[Any]:
+    """The names as parameters; those of 27,000 nodes are slow."""
+    return [pytest.param(name, marks=[pytest.mark.slow] * name.endswith("27000")) for name in names]
+
+
 @pytest.mark.parametrize(("width", "dark"), SCREENS)
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", marked(COMMANDS))
 def test_a_page_opens_without_a_flaw(chromium: Browser, pages: Pages, name: str, width: int, dark: bool) -> None:
     chromium.open(pages[name], width, dark=dark)
     assert chromium.evaluate("document.documentElement.scrollWidth") <= width
@@ -113,7 +118,7 @@ def test_a_page_opens_without_a_flaw(chromium: Browser, pages: Pages, name: str,
     assert chromium.requests == [pages[name].as_uri()]
 
 
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", marked(GRAPHS))
 def test_texts_do_not_overlap_in_the_whole_picture_or_with_all_groups_open(
     chromium: Browser, pages: Pages, name: str
 ) -> None:
@@ -125,6 +130,7 @@ def test_texts_do_not_overlap_in_the_whole_picture_or_with_all_groups_open(
     assert chromium.problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1440])
 def test_27000_nodes_open_in_under_a_second(pages: Pages, width: int) -> None:
     with browser() as chromium:
@@ -186,12 +192,14 @@ STEPPED = """((windows, steps) => {
 })(9, 250)"""
 
 
+@pytest.mark.slow
 def test_arrow_keys_go_through_all_27000_nodes(chromium: Browser, pages: Pages) -> None:
     """The keys follow one order that has every node; they are pressed in nine stretches of it, both ends included."""
     chromium.open(pages["partition-27000"], 1440)
     assert chromium.evaluate(STEPPED) == [10 * LAYERS, [], True, True]
 
 
+@pytest.mark.slow
 def test_arrow_keys_open_groups_down_to_a_node_of_27000(chromium: Browser, pages: Pages) -> None:
     chromium.open(pages["partition-27000"], 1440)
     repeat = "pictures[0].data.parts.findIndex((p) => p.lines[0].includes('×'))"
@@ -217,7 +225,7 @@ AXE = "axe.run().then((found) => found.violations.map((v) => `${v.impact} ${v.id
 
 @pytest.mark.skipif(axe() is None, reason="needs axe-core: npm install -g axe-core")
 @pytest.mark.parametrize(("width", "dark"), SCREENS)
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", marked(COMMANDS))
 def test_axe_finds_nothing(chromium: Browser, pages: Pages, name: str, width: int, dark: bool) -> None:
     chromium.open(pages[name], width, dark=dark)
     if name != "benchmark":

@@ -125,7 +125,7 @@ def test_windows_larger_than_the_image(rng, op, shape, kernel, strides):
     compare(op, [x], {"kernel_shape": kernel, "strides": strides}, opset=18)
 
 
-@pytest.mark.parametrize("far", [7, 50, 1 << 30])
+@pytest.mark.parametrize("far", [7, 50, pytest.param(1 << 30, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
 def test_windows_far_larger_than_the_image(rng, op, far):
     x = rng.standard_normal((1, 2, 3, 4)).astype(np.float32)
