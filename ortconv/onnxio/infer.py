@@ -18,12 +18,14 @@ from ortconv.onnxio.imports import opset_of
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
 from ortconv.onnxio.scopes import may_clash, rename, rename_clashes
 from ortconv.onnxio.shield import (
+    KEEPS_SYMBOLS,
     hide,
     hide_slices,
     may_need_hiding,
     may_slice_below_zero,
     refuse_slices_below_zero,
     reveal,
+    slices_of_symbols,
 )
 from ortconv.onnxlib import IR_VERSION, GraphProto, InferenceError, ModelProto, infer_shapes
 from ortconv.process import memory_limit
@@ -47,7 +49,6 @@ def infer_model(
     finds nodes that break the rules of their operators.
     """
     message, restore = _guarded(proto)
-    _refuse_slices_below_zero(message)
     for follow_values in (True, False):
         try:
             with memory_limit(_allowance(message)):
@@ -78,9 +79,10 @@ def _guarded(proto: ModelProto) -> tuple[bytes, Callable[[GraphProto], None]]:
         message = proto.SerializeToString()
     if renamed:
         rename(proto.graph, renamed)
+    message, hides_slices = _checked_slices(message, opset_of(proto))
 
     def restore(graph: GraphProto) -> None:
-        if hidden:
+        if hidden or hides_slices:
             reveal(graph)
         if renamed:
             rename(graph, renamed)
@@ -88,13 +90,24 @@ def _guarded(proto: ModelProto) -> tuple[bytes, Callable[[GraphProto], None]]:
     return message, restore
 
 
-def _refuse_slices_below_zero(message: bytes) -> None:
-    """Raise SliceBelowZeroError if onnx would abort the process in a Slice."""
-    trial = ModelProto.FromString(message) if may_slice_below_zero(message) else None
-    if trial is not None and hide_slices(trial.graph):
-        with suppress(InferenceError), memory_limit(_allowance(message)):
-            trial = ModelProto.FromString(infer_shapes(trial.SerializeToString(), data_prop=True))
-        refuse_slices_below_zero(trial.graph)
+def _checked_slices(message: bytes, opset: int) -> tuple[bytes, bool]:
+    """Hide the Slices whose shapes onnx infers wrongly. Return the message, and True if there are any.
+
+    Raises SliceBelowZeroError if onnx would abort the process in a Slice.
+    """
+    keeps_symbols = opset == KEEPS_SYMBOLS and b"Slice" in message
+    trial = ModelProto.FromString(message) if keeps_symbols or may_slice_below_zero(message) else None
+    if trial is None or not (hide_slices(trial.graph) or keeps_symbols):
+        return message, False
+    with suppress(InferenceError), memory_limit(_allowance(message)):
+        trial = ModelProto.FromString(infer_shapes(trial.SerializeToString(), data_prop=True))
+    refuse_slices_below_zero(trial.graph)
+    wrong = slices_of_symbols(trial.graph) if keeps_symbols else set()
+    if not wrong:
+        return message, False
+    shown = ModelProto.FromString(message)
+    hide_slices(shown.graph, wrong)
+    return shown.SerializeToString(), True
 
 
 def _inferred(message: bytes, follow_values: bool, strict: bool, on_errors: Callable[[bytes], None] | None) -> bytes:

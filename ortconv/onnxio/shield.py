@@ -8,11 +8,11 @@ that no runtime accepts. Nodes for which onnx infers a wrong shape are hidden, t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from ortconv.errors import GraphError
 from ortconv.onnxio.imports import walk
-from ortconv.onnxlib import AttributeProto, GraphProto, NodeProto
+from ortconv.onnxlib import AttributeProto, GraphProto, NodeProto, TensorProto
 
 HIDDEN = frozenset(
     {
@@ -80,14 +80,46 @@ def may_slice_below_zero(message: bytes) -> bool:
     return b"Slice" in message and any(op in message for op in (b"Conv", b"Pool", b"Pad", b"num_outputs"))
 
 
-def hide_slices(graph: GraphProto) -> bool:
-    """Rename the Slice nodes in all subgraphs, too. Return False and rename none if no operator makes negative sizes."""
-    if not any(_SHORTENING.search(node.op_type) for node in walk(graph)):
-        return False
+def hide_slices(graph: GraphProto, outputs: Container[str] | None = None) -> bool:
+    """Rename the Slice nodes with one of these outputs, by default all, in all subgraphs, too.
+
+    Return True if an operator of the graph may make negative sizes.
+    """
     for node in walk(graph):
-        if node.op_type == "Slice":
+        if node.op_type == "Slice" and (outputs is None or node.output[0] in outputs):
             node.op_type = MARK + node.op_type
-    return True
+    return any(_SHORTENING.search(node.op_type) for node in walk(graph))
+
+
+KEEPS_SYMBOLS = 10
+"""The opset in which onnx gives the result of a Slice along a symbolic dimension the same dimension."""
+
+
+def slices_of_symbols(inferred: GraphProto) -> set[str]:
+    """The outputs of the hidden Slices along an axis whose size is not known. In opset KEEPS_SYMBOLS, onnx infers them wrongly."""
+    sizes = {v.name: v.type.tensor_type.shape.dim for v in (*inferred.input, *inferred.value_info)}
+    held = {one.name: one for one in inferred.initializer}
+    found = set()
+    for node in walk(inferred):
+        for body in (a.g for a in node.attribute if a.HasField("g")):
+            sizes |= {v.name: v.type.tensor_type.shape.dim for v in (*body.input, *body.value_info)}
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
+            held[node.output[0]] = node.attribute[0].t
+        if node.op_type == MARK + "Slice" and node.input[0] not in held:
+            dims = sizes.get(node.input[0])
+            if not dims or any(not dims[axis].HasField("dim_value") for axis in _sliced_axes(node, held, len(dims))):
+                found.add(node.output[0])
+    return found
+
+
+def _sliced_axes(node: NodeProto, held: Mapping[str, TensorProto], rank: int) -> Iterable[int]:
+    """The axes of a Slice of opset 10; all of them if they are not constant."""
+    from onnx.numpy_helper import to_array
+
+    axes = held.get(node.input[3]) if len(node.input) > 3 else None
+    return (
+        range(rank) if axes is None else (axis for axis in to_array(axes).reshape(-1).tolist() if -rank <= axis < rank)
+    )
 
 
 def refuse_slices_below_zero(inferred: GraphProto) -> None:

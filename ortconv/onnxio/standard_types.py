@@ -45,12 +45,41 @@ def _unsqueeze(node: Node) -> list[ValueType | None]:
     return [tensor(dtype_of(node, 0), shape)]
 
 
+def _slice(node: Node) -> list[ValueType | None]:
+    source = shape_of(node, 0)
+    if source is None:
+        return [tensor(dtype_of(node, 0), None)]
+    starts, ends, axes, steps = (_integers(node, name, slot) for slot, name in enumerate(_BOUNDS, start=1))
+    count = len(starts) if starts else next(iter(shape_of(node, 1) or ()), None)
+    if axes is None or steps is None or not isinstance(count, int):
+        return [tensor(dtype_of(node, 0), (None,) * len(source))]
+    dims = list(source)
+    for i, axis in enumerate(axes or range(count)):
+        dim = dims[axis]
+        if starts is None or ends is None:
+            dims[axis] = None
+        elif isinstance(dim, int):
+            dims[axis] = len(range(dim)[starts[i] : ends[i] : steps[i] if steps else 1])
+        elif starts[i] != 0 or ends[i] < _INT32_MAX or (steps and steps[i] != 1):
+            dims[axis] = None
+    return [tensor(dtype_of(node, 0), tuple(dims))]
+
+
+_BOUNDS = ("starts", "ends", "axes", "steps")
+_INT32_MAX = 2**31 - 1
+
+
+def _integers(node: Node, name: str, slot: int) -> tuple[int, ...] | None:
+    """The elements of an attribute, or of an input; () if both are absent, None for an input that is not constant."""
+    given = node.input(slot)
+    if given is None:
+        return tuple(node.attr(name, ()))
+    return None if given.constant is None else tuple(map(int, given.constant.numpy().reshape(-1)))
+
+
 def _axes(node: Node) -> tuple[int, ...] | None:
     """The axes of a Squeeze or Unsqueeze, () if there are none; None if they are not constant."""
-    given = node.input(1)
-    if given is None:
-        return node.attr("axes", ())
-    return None if given.constant is None else tuple(map(int, given.constant.numpy().reshape(-1)))
+    return _integers(node, "axes", 1)
 
 
 # ---------------------------------------------------------------------- ai.onnx.ml
@@ -126,6 +155,7 @@ STANDARD_TYPES: dict[tuple[str, str], TypeRule] = {
     ("", "EyeLike"): _eye_like,
     ("", "GatherND"): _gather_nd,
     ("", "RegexFullMatch"): _regex_full_match,
+    ("", "Slice"): _slice,
     ("", "Squeeze"): _squeeze,
     ("", "Unsqueeze"): _unsqueeze,
     **{("ai.onnx.ml", op): rule for op, rule in _ML_TYPES.items()},

@@ -158,3 +158,32 @@ def test_a_slice_after_a_window_that_is_too_long(nodes: str, least: int, length:
             from_proto(proto)
     else:
         assert len(from_proto(proto).graph)
+
+
+@pytest.mark.parametrize("opset", [9, 10, 11, 13])
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [
+        ((0, 1, 0), (None, 2, 4)),
+        ((0, -1, 0), (None, 2, 4)),
+        ((0, 2**31 - 1, 0), (None, 2, 4)),
+        ((1, 4, 2), ("N", 2, 3)),
+    ],
+)
+def test_slices_along_a_symbolic_dimension(
+    bounds: tuple[int, int, int], expected: tuple[object, ...], opset: int
+) -> None:
+    """In operator set 10, onnx gives the result the symbol of the input, whatever part of it the Slice takes."""
+    if opset < 10:
+        nodes, constants = "starts=[{}], ends=[{}], axes=[{}]".format(*bounds), ""
+        nodes = f"t = Slice<{nodes}>(x)"
+    else:
+        constants = "<int64[1] s = {{{}}}, int64[1] e = {{{}}}, int64[1] a = {{{}}}>".format(*bounds)
+        nodes = "t = Slice(x, s, e, a)"
+    text = f'<ir_version: 5, opset_import: ["" : {opset}]> g (float[N,2,4] x) => (float y) {constants} {{ {nodes} y = Neg(t) }}'
+    proto = parser.parse_model(text)
+    proto.graph.output[0].ClearField("type")
+    shape = from_proto(proto).graph.outputs[0].shape
+    assert shape is not None
+    assert shape[1:] == expected[1:]
+    assert shape[0] != "N" or expected[0] == "N" or bounds[1] > 2**30
