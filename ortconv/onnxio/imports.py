@@ -17,6 +17,22 @@ def opset_of(proto: ModelProto) -> int:
     return max((e.version for e in proto.opset_import if _domain(e.domain) == ""), default=0)
 
 
+def keep_last_imports(proto: ModelProto, warn: Callable[[str], None]) -> None:
+    """Import each operator set once, in the last of its versions: ONNX Runtime reads a model with several so."""
+    versions: dict[str, int] = {}
+    for entry in proto.opset_import:
+        domain = _domain(entry.domain)
+        check_text(domain)
+        before = versions.get(domain, entry.version)
+        if before != entry.version:
+            warn(f"{domain or 'ai.onnx'} is imported as {before} and as {entry.version}: the last version is used")
+        versions[domain] = entry.version
+    if len(versions) < len(proto.opset_import):
+        del proto.opset_import[:]
+        for domain, version in versions.items():
+            proto.opset_import.add(domain=domain, version=version)
+
+
 def raise_opset(proto: ModelProto, oldest: int, warn: Callable[[str], None]) -> None:
     """Import ONNX's operators in version `oldest` instead of an older one, if all used operators are the same in both.
 

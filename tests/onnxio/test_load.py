@@ -525,11 +525,21 @@ def test_no_operator_set() -> None:
         from_proto(proto)
 
 
-def test_operator_set_imported_twice() -> None:
-    proto = small_models.control_flow()
-    proto.opset_import.add(domain="ai.onnx", version=13)
-    with pytest.raises(GraphError, match="imported twice"):
-        from_proto(proto)
+@pytest.mark.parametrize("versions", [(11, 13), (13, 11)])
+def test_operator_set_imported_twice(versions: tuple[int, int]) -> None:
+    """The last version is used, as in onnxruntime: before version 13, Softmax is over all axes from the given one."""
+    proto = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : {versions[0]}, "ai.onnx" : {versions[1]}]>
+        g (float[1,2,2] x) => (float[1,2,2] y) {{ y = Softmax<axis = 1>(x) }}"""
+    )
+    model = from_proto(proto)
+    assert model.graph.opset() == versions[1]
+    assert model.warnings == [
+        f"ai.onnx is imported as {versions[0]} and as {versions[1]}: the last version is used",
+    ]
+    x = np.zeros((1, 2, 2), np.float32)
+    (expected,) = run(proto, {"x": x})
+    assert expected[0, 0, 0] == (0.25 if model.graph.opset() < 13 else 0.5)
 
 
 FILES = {
