@@ -71,6 +71,13 @@ def _dim(node: Node, slot: int, axis: int, shapes: Shapes) -> int | None:
     return shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
 
 
+def _wanted(node: Node, slot: int, axis: int, want: int, shapes: Shapes, kind: str = "equal") -> Iterator[Demand]:
+    """A dimension of an input must be `want`."""
+    value, have = node.input(slot), _dim(node, slot, axis, shapes)
+    if value is not None and have is not None:
+        yield Demand(Extent(value, axis), have, want, kind)
+
+
 def _same(node: Node, a: tuple[int, int], b: tuple[int, int], shapes: Shapes, factor: int = 1) -> Iterator[Demand]:
     """Dimension a = (slot, axis) must equal dimension b times a factor."""
     have, want = _dim(node, *a, shapes), _dim(node, *b, shapes)
@@ -133,6 +140,16 @@ def _conv(node: Node, shapes: Shapes) -> Iterator[Demand]:
         yield from _windows(node, [d for d in weight[2:] if d is not None], shapes)
 
 
+def _conv_transpose(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    yield from _same(node, (0, 1), (1, 0), shapes)
+    bias, group = node.input(2), node.attr("group", 1)
+    channels = None if bias is None else bias.dim(0)
+    if isinstance(channels, int):
+        yield from _wanted(node, 1, 1, channels // max(group, 1), shapes)
+    else:
+        yield from _same(node, (2, 0), (1, 1), shapes, group)
+
+
 def _pool(node: Node, shapes: Shapes) -> Iterator[Demand]:
     yield from _windows(node, node.attr("kernel_shape", ()), shapes)
 
@@ -149,9 +166,8 @@ def _matmul(node: Node, shapes: Shapes) -> Iterator[Demand]:
 
 def _packed(node: Node, shapes: Shapes) -> Iterator[Demand]:
     """MatMulNBits: the inner dimension is given by an attribute."""
-    value, have = node.input(0), _dim(node, 0, -1, shapes)
-    if value is not None and have is not None and "K" in node.attrs:
-        yield Demand(Extent(value, -1), have, node.attr("K", 0))
+    if "K" in node.attrs:
+        yield from _wanted(node, 0, -1, node.attr("K", 0), shapes)
 
 
 def _gemm(node: Node, shapes: Shapes) -> Iterator[Demand]:
@@ -203,6 +219,12 @@ def _layer_norm(node: Node, shapes: Shapes) -> Iterator[Demand]:
 
 def _recurrent(node: Node, shapes: Shapes) -> Iterator[Demand]:
     yield from _same(node, (0, 2), (1, 2), shapes)
+    directions = 2 if node.attr("direction", "forward") == "bidirectional" else 1
+    hidden = node.attr("hidden_size", 0)
+    rows = {"LSTM": 4, "GRU": 3, "RNN": 1}[node.op] * hidden
+    for slot, shape in ((1, (directions, rows)), (2, (directions, rows, hidden)), (3, (directions, 2 * rows))):
+        for axis, want in enumerate(shape):
+            yield from _wanted(node, slot, axis, want, shapes) if want else ()
     for slot in (5, 6):
         for axis, (other, other_axis) in enumerate(((1, 0), (0, 1), (2, 2))):
             yield from _same(node, (slot, axis), (other, other_axis), shapes)
@@ -234,37 +256,26 @@ def _reshape_to(node: Node, target: Sequence[int], shapes: Shapes) -> Iterator[D
 
 def _split(node: Node, shapes: Shapes) -> Iterator[Demand]:
     parts = list(node.attr("split", ())) or _integers(node.input(1))
-    axis = node.attr("axis", 0)
-    have, value = _dim(node, 0, axis, shapes), node.input(0)
-    if have is not None and value is not None:
-        count = node.attr("num_outputs", 0) or len(node.outputs)
-        yield (
-            Demand(Extent(value, axis), have, sum(parts))
-            if parts
-            else Demand(Extent(value, axis), have, count, "multiple")
-        )
+    count = node.attr("num_outputs", 0) or len(node.outputs)
+    want, kind = (sum(parts), "equal") if parts else (count, "multiple")
+    yield from _wanted(node, 0, node.attr("axis", 0), want, shapes, kind)
 
 
 def _gather(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    axis, chosen = node.attr("axis", 0), _integers(node.input(1))
-    have, value = _dim(node, 0, axis, shapes), node.input(0)
-    if have is not None and value is not None and chosen:
-        yield Demand(Extent(value, axis), have, max(max(n + 1, -n) for n in chosen), "at least")
+    chosen = _integers(node.input(1))
+    if chosen:
+        yield from _wanted(node, 0, node.attr("axis", 0), max(max(n + 1, -n) for n in chosen), shapes, "at least")
 
 
 def _squeeze(node: Node, shapes: Shapes) -> Iterator[Demand]:
     for axis in list(node.attr("axes", ())) or _integers(node.input(1)) or []:
-        have, value = _dim(node, 0, axis, shapes), node.input(0)
-        if have is not None and value is not None:
-            yield Demand(Extent(value, axis), have, 1)
+        yield from _wanted(node, 0, axis, 1, shapes)
 
 
 def _blocks(node: Node, shapes: Shapes) -> Iterator[Demand]:
     block = node.attr("blocksize", 1)
     for axis in (1,) if node.op == "DepthToSpace" else (2, 3):
-        have, value = _dim(node, 0, axis, shapes), node.input(0)
-        if have is not None and value is not None:
-            yield Demand(Extent(value, axis), have, block * block if axis == 1 else block, "multiple")
+        yield from _wanted(node, 0, axis, block * block if axis == 1 else block, shapes, "multiple")
 
 
 def _expand(node: Node, shapes: Shapes) -> Iterator[Demand]:
@@ -278,31 +289,39 @@ def _expand(node: Node, shapes: Shapes) -> Iterator[Demand]:
 
 
 def _attention(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    """The past of com.microsoft's attention operators: [..., heads, length, head size]."""
-    slots = {"Attention": (4,), "MultiHeadAttention": (6, 7), "GroupQueryAttention": (3, 4)}[node.op]
-    heads = node.attr("num_heads", 0)
-    if node.op == "Attention":
-        hidden = (_dim(node, 1, 1, shapes) or 0) // 3
-        yield from _same(node, (0, -1), (1, 0), shapes)
-    else:
-        hidden = _dim(node, 0, -1, shapes) or 0
-    if not heads or node.domain != "com.microsoft":
+    """com.microsoft's Attention: input [batch, length, width], weights [width, hidden], mask [batch, past length + length], past
+    [2, batch, heads, past length, head size].
+    """
+    if node.domain != MICROSOFT:
         return
-    of_past = node.attr("kv_num_heads", heads)
-    for slot in slots:
-        value = node.input(slot)
-        for axis, want in ((-3, of_past), (-1, hidden // heads)):
-            have = _dim(node, slot, axis, shapes)
-            if value is not None and have is not None and want:
-                yield Demand(Extent(value, axis), have, want)
+    heads = node.attr("num_heads", 1) or 1
+    sizes = node.attr("qkv_hidden_sizes", ())
+    yield from _wanted(node, 1, 1, sum(sizes) or 3 * heads, shapes, "equal" if sizes else "multiple")
+    for a, b in (((0, -1), (1, 0)), ((2, 0), (1, 1)), ((4, 1), (0, 0))):
+        yield from _same(node, a, b, shapes)
+    hidden = sizes[1] if sizes else (_dim(node, 1, 1, shapes) or 0) // 3
+    for axis, want in ((0, 2), (2, heads), (4, hidden // heads or 1)):
+        yield from _wanted(node, 4, axis, want, shapes)
+    length, past = _dim(node, 0, 1, shapes), _dim(node, 4, 3, shapes) if node.input(4) is not None else 0
+    if length is not None and past is not None and len(_shape(node, 3, shapes) or ()) == 2:
+        yield from _same(node, (3, 0), (0, 0), shapes)
+        yield from _wanted(node, 3, 1, length + past, shapes)
+
+
+def _heads(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    """The past of com.microsoft's other attention operators: [..., heads, length, head size]."""
+    heads = node.attr("num_heads", 0)
+    hidden = _dim(node, 0, -1, shapes)
+    if heads and hidden and hidden >= heads:
+        for slot in (6, 7) if node.op == "MultiHeadAttention" else (3, 4):
+            yield from _wanted(node, slot, -3, node.attr("kv_num_heads", heads), shapes)
+            yield from _wanted(node, slot, -1, hidden // heads, shapes)
 
 
 def _condition(node: Node, shapes: Shapes) -> Iterator[Demand]:
     """The condition of an If has one element."""
-    value = node.input(0)
-    for axis, have in enumerate(_shape(node, 0, shapes) or ()):
-        if value is not None and have is not None:
-            yield Demand(Extent(value, axis), have, 1)
+    for axis in range(len(_shape(node, 0, shapes) or ())):
+        yield from _wanted(node, 0, axis, 1, shapes)
 
 
 def _carried(node: Node, shapes: Shapes) -> Iterator[Demand]:
@@ -312,20 +331,19 @@ def _carried(node: Node, shapes: Shapes) -> Iterator[Demand]:
         return
     scanned = node.attr("num_scan_inputs", 0)
     axes = (None,) * (len(inputs) - scanned) + (node.attr("scan_input_axes", ()) or (0,) * scanned)
-    for slot, (value, inner, axis) in enumerate(zip(node.inputs, inputs, axes)):
+    for slot, (inner, axis) in enumerate(zip(inputs, axes)):
         wanted = list(inner.shape or ())
         if axis is not None:
             wanted.insert(axis if axis >= 0 else len(wanted) + 1 + axis, None)
         for i, want in enumerate(wanted):
-            have = _dim(node, slot, i, shapes)
-            if value is not None and have is not None and isinstance(want, int):
-                yield Demand(Extent(value, i), have, want)
+            if isinstance(want, int):
+                yield from _wanted(node, slot, i, want, shapes)
 
 
 ROWS: dict[str, DemandsOf] = {
     **dict.fromkeys((*named(Trait.BROADCASTS), *named(Trait.BROADCASTS, domain=MICROSOFT)), _elementwise),
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv", "FusedConv"), _conv),
-    "ConvTranspose": lambda node, shapes: _same(node, (0, 1), (1, 0), shapes),
+    "ConvTranspose": _conv_transpose,
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pool),
     **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), _matmul),
     "Gemm": _gemm,
@@ -344,7 +362,8 @@ ROWS: dict[str, DemandsOf] = {
     "Expand": _expand,
     "If": _condition,
     **dict.fromkeys(("Loop", "Scan"), _carried),
-    **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),
+    "Attention": _attention,
+    **dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention"), _heads),
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.compare.parameters import parameter
+from ortconv.compare.ranks import LARGEST_RANK
 from ortconv.compare.repair import repair
 from ortconv.compare.sizes import Problem, Sizes, footprint, infer_shapes, solve
 from ortconv.errors import BackendError, UnsupportedError, UsageError
@@ -231,7 +232,6 @@ def is_condition(value: Value) -> bool:
     return value.dtype is DType.BOOL and any(node.is_op("If") and slot == 0 for node, slot in value.uses)
 
 
-LARGEST_RANK = 64
 LARGEST_INPUT = 1 << 40
 """Number of elements, or size of an axis, above which numpy creates no array."""
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ortconv.compare import targets
 from ortconv.compare.demands import Demand, Extent, Numbers, demands, size_of
+from ortconv.compare.ranks import LARGEST_RANK, rank_of
 from ortconv.errors import BackendError, GraphError
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.operators import MICROSOFT, Trait, traits
@@ -37,17 +38,8 @@ def dimensions(value: Value) -> tuple[int | str, ...]:
     """The shape of an input, with a name for each unknown dimension: its symbol, or a name made from the input's name."""
     shape = value.shape
     if shape is None:
-        shape = (None,) * _likely_rank(value)
+        shape = (None,) * min(rank_of(value) or 1, LARGEST_RANK)
     return tuple(f"{value.name}[{axis}]" if d is None else d for axis, d in enumerate(shape))
-
-
-def _likely_rank(value: Value) -> int:
-    """The rank of an input that declares none: the rank of a weight that is an operand of the same node."""
-    for node, slot in value.uses:
-        if slot == 0 and node.op in ("Conv", "ConvTranspose", "MatMul", "Gemm"):
-            weight = node.input(1)
-            return weight.rank if weight is not None and weight.rank else 2
-    return 1
 
 
 TARGETS_TRIED = 16

@@ -8,20 +8,12 @@ from itertools import chain
 from random import Random
 
 from ortconv.compare.parameters import parameter
+from ortconv.compare.ranks import rank_of
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.operators import Trait, traits
 from ortconv.ir.types import DType, TensorType
 
 SHAPED = {("Reshape", 1): True, ("ConstantOfShape", 0): True, ("Expand", 1): False}
 """Slots that contain a shape, and whether the output has exactly this shape."""
-
-RANKED = {"Gemm": 2, "DepthToSpace": 4, "SpaceToDepth": 4}
-"""The rank of input 0 of operators whose attributes and other inputs do not determine it."""
-
-KEEP_RANK = ("Pad", "Slice", "Tile")
-"""Operators whose result has the rank of input 0, but another shape."""
-
-LIKE_WEIGHTS = ("Conv", "ConvTranspose", "MatMul")
 
 
 def is_target(value: Value) -> bool:
@@ -39,7 +31,7 @@ def length(value: Value) -> int | None:
     if isinstance(declared, int):
         return declared
     nodes = [node for node, slot in value.uses if SHAPED.get((node.op, slot)) and not node.domain]
-    ranks = chain((_rank(node.out) for node in nodes), map(_rank_kept, nodes))
+    ranks = chain((rank_of(node.out) for node in nodes), map(_rank_kept, nodes))
     return next((rank for rank in ranks if rank is not None), None)
 
 
@@ -59,42 +51,6 @@ def _kept_axes(node: Node) -> list[int]:
     if target is None or target.constant is None:
         return []
     return [axis for axis, size in enumerate(target.constant.numpy().reshape(-1)) if size == 0]
-
-
-def _rank(value: Value) -> int | None:
-    """The rank of a value: its own, or the one that a later node needs."""
-    same = [value]
-    for current in same:
-        if current.rank is not None:
-            return current.rank
-        for node, slot in current.uses:
-            taken = _rank_taken(node, slot)
-            if taken is not None:
-                return taken
-            if slot == 0 and (traits(node).has(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE) or node.op in KEEP_RANK):
-                same.append(node.out)
-    return None
-
-
-def _rank_taken(node: Node, slot: int) -> int | None:
-    """The rank of an input, if the node's attributes or other inputs determine it."""
-    others = (v.rank for i, v in enumerate(node.inputs) if i != slot and v is not None)
-    if node.op == "Transpose" and "perm" in node.attrs:
-        return len(node.attr("perm", ()))
-    if node.op in ("Pad", "Tile") and node.input(3) is None:
-        return _listed_rank(node)
-    if node.op.endswith("Pool") and "kernel_shape" in node.attrs:
-        return len(node.attr("kernel_shape", ())) + 2
-    if traits(node).has(Trait.JOINS) or (slot == 0 and node.op in LIKE_WEIGHTS):
-        return next((rank for rank in others if rank is not None), None)
-    return RANKED.get(node.op) if slot == 0 else None
-
-
-def _listed_rank(node: Node) -> int | None:
-    """The rank by the number of pads, two for each axis, or of repeats."""
-    lists = node.input(1)
-    count = len(node.attr("pads", ())) or (None if lists is None else lists.dim(0))
-    return None if not isinstance(count, int) else count // 2 if node.op == "Pad" else count
 
 
 def elements(value: Value, count: int) -> dict[str, int]:

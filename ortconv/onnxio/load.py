@@ -17,7 +17,7 @@ from ortconv.onnxio.check import OLDEST_OPSET, check_versions, not_onnx
 from ortconv.onnxio.complete_types import forget, stated_types
 from ortconv.onnxio.declared import infer_declared
 from ortconv.onnxio.external import ExternalData
-from ortconv.onnxio.imports import import_used, raise_opset
+from ortconv.onnxio.imports import import_used, keep_last_imports, raise_opset
 from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing
 from ortconv.onnxio.inline import inline_functions
 from ortconv.onnxlib import GraphProto, ModelProto, TensorProto
@@ -121,6 +121,7 @@ def _load(
     if not proto.HasField("graph"):
         raise not_onnx(data, "there is no graph in it")
     warnings: list[str] = []
+    keep_last_imports(proto, warnings.append)
     raise_opset(proto, oldest_opset, warnings.append)
     check_versions(proto, oldest_opset)
     resolve = _resolver(payloads, external)

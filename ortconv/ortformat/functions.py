@@ -11,6 +11,7 @@ from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.kernels import has_kernel, lacks_kernel, type_text
 from ortconv.ir.model import Model
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import default_attributes, since_version
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def expand_functions(model: Model, release: int | None = None) -> int:
 
     Raises UnsupportedError, with the node, if onnx has no body for it.
     """
-    expanded = 0
+    expanded = _add_biases(model.graph, release)
     for _ in range(DEEPEST):
         found = _unsupported(model.graph, release)
         if not found:
@@ -42,6 +43,32 @@ def expand_functions(model: Model, release: int | None = None) -> int:
         expanded += len(found)
     raise UnsupportedError(
         "the function body refers to functions again and again", node=_unsupported(model.graph, release)[0].label
+    )
+
+
+def _add_biases(root: Graph, release: int | None) -> int:
+    """FastGelu(x, bias)  ->  FastGelu(x + bias) where there is no kernel for the types, unless the bias is a row of x. Return the
+    number of changed nodes.
+
+    The kernel for float, which also serves float16 between Casts, takes a row; the function body takes any bias that broadcasts.
+    """
+    from ortconv.onnxio.infer import update_types
+
+    nodes = [n for n in root.walk() if n.is_op("FastGelu", MICROSOFT) and n.input(1) is not None]
+    found = [n for n in nodes if not n.ep and not has_kernel(n, release) and not _takes_row(n)]
+    for node in found:
+        graph = node.graph
+        assert graph is not None
+        total = graph.add_node("Add", node.inputs, before=node)
+        update_types(total)
+        graph.set_inputs(node, [total.out])
+    return len(found)
+
+
+def _takes_row(node: Node) -> bool:
+    x, bias = node.input(0), node.input(1)
+    return (
+        x is not None and bias is not None and bias.rank == 1 and bias.dim(0) is not None and bias.dim(0) == x.dim(-1)
     )
 
 

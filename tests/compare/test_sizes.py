@@ -319,6 +319,65 @@ def test_a_target_without_elements_has_no_other_elements(variant: int) -> None:
     assert other_elements(given.inputs[1], 0, variant) == []
 
 
+STEP = "b (float[] s, float[] u) => (float[] t, float[] v) { t = Identity(s) v = Mul(s, u) }"
+
+UNRANKED = {
+    "a matrix": (graph("y = EyeLike<k = 1>(x)", "float[] x"), (2,)),
+    "a window, behind an activation": (graph("a = Relu(x) y = MaxPool<kernel_shape = [2, 2]>(a)", "float[] x"), (4,)),
+    "weights of data": (graph("y = ConvTranspose(x, w, b)", "float[1,2,3,3] x, float[] w, float[4] b"), (4, 4, 1)),
+    "data of weights": (graph("y = Conv(x, w)", "float[] x", w=(2, 3, 5)), (3,)),
+    "a kernel alone": (graph("y = Conv<kernel_shape = [1, 1, 1]>(x, w)", "float[] x, float[] w"), (5, 5)),
+    "a product": (graph("y = MatMul(x, w)", "float[] x, float[] w"), (2, 2)),
+    "recurrence": (graph("y = GRU<hidden_size = 4>(x, w, r)", "float[] x, float[] w, float[] r"), (3, 3, 3)),
+    "attention": (
+        graph(
+            "y, z = com.microsoft.Attention<num_heads = 2>(x, w, b, m, p)",
+            "float[] x, float[] w, float[] b, int32[M,L] m, float[] p",
+        ),
+        (3, 2, 1, 2, 5),
+    ),
+    "attention of given widths": (
+        graph(
+            "y = com.microsoft.Attention<num_heads = 2, qkv_hidden_sizes = [4, 4, 6]>(x, w, b)",
+            "float[] x, float[] w, float[] b",
+        ),
+        (3, 2, 1),
+    ),
+    "an input axis of a Scan": (
+        graph(f"z, y = Scan<num_scan_inputs = 1, scan_input_axes = [2], body = {STEP}>(s, x)", "float[] s, float[] x"),
+        (2, 3),
+    ),
+    "an output axis of a Scan": (
+        graph(
+            f"z, y = Scan<num_scan_inputs = 1, scan_output_axes = [-4], body = {STEP}>(s, x)", "float[] s, float[] x"
+        ),
+        (3, 4),
+    ),
+    "a product within a Scan": (
+        graph(
+            "z, y = Scan<num_scan_inputs = 1, body = b (float[] s, float[] u) => (float[] t, float[] v)"
+            " { v = Add(s, u) t = MatMul(v, w) }>(s, x)",
+            "float[] s, float[] x",
+            w=(3, 3),
+        ),
+        (2, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNRANKED)
+def test_ranks_that_are_not_declared(name: str) -> None:
+    case, ranks = UNRANKED[name]
+    assert tuple(map(len, free_problem(case, {}, {}).shapes.values())) == ranks
+    assert first_trial(case, Clock(Budget()))
+
+
+def test_a_rank_beyond_all_limits() -> None:
+    case = graph("y = Pad(x, p)", "float[] x, int64[8000000000] p")
+    shape, _ = free_problem(case, {}, {}).shapes.values()
+    assert len(shape) == 64
+
+
 CONTRADICTIONS = {
     "a product whose factor a later node fixes": (
         graph("r = Reshape(x, s) y = Conv<group = 4>(z, w)", "float[A,B] x, float[N,A,6] z", s=ints(6, 2), w=(4, 1, 3)),

@@ -510,8 +510,31 @@ def test_an_old_operator_set_with_the_same_operators(opset: int, body: str) -> N
     assert model.warnings == [f"opset {opset} of ai.onnx is read as 7, in which the model's operators are the same"]
 
 
+@pytest.mark.parametrize("opset", [1, 4])
+def test_a_shape_that_is_an_attribute(opset: int) -> None:
+    header = f'ir_version: 3, opset_import: ["" : {opset}]'
+    text = "g (float[2,3] x, float y_shape) => (float[N,M] z) { y = Reshape<shape = [0, -1, 1]>(x) z = Reshape<shape = [3, 2]>(y) }"
+    model = parsed(text, header)
+    assert model.graph.opset() == 7
+    assert [node.inputs[1].name for node in model.graph if node.inputs[1]] == ["y_shape_", "z_shape"]
+    assert [node.out.shape for node in model.graph] == [(2, 3, 1), (3, 2)]
+    (warning,) = model.warnings
+    assert warning.endswith("are the same, but for the shape of Reshape, which becomes an input")
+    proto = parser.parse_model(f"<{header}> {text}")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert run(proto, {"x": x, "y_shape": np.array(0, np.float32)})[0].tolist() == x.reshape(3, 2).tolist()
+
+
 @pytest.mark.parametrize(
-    ("opset", "body"), [(5, "y = Relu(x) z = Add(x, y)"), (4, "y = Relu(x)"), (6, "y = Unknown(x)")]
+    ("opset", "body"),
+    [
+        (5, "y = Relu(x) z = Add(x, y)"),
+        (4, "y = Relu(x)"),
+        (6, "y = Unknown(x)"),
+        (1, "y = Reshape(x)"),
+        (4, "y = Reshape<shape = 2>(x)"),
+        (4, "s = Reshape<shape = [4]>(x) y = Relu(s)"),
+    ],
 )
 def test_an_old_operator_set_with_other_operators(opset: int, body: str) -> None:
     with pytest.raises(UnsupportedError, match=f"opset {opset} of 'ai.onnx', the oldest supported is 7"):
@@ -525,11 +548,21 @@ def test_no_operator_set() -> None:
         from_proto(proto)
 
 
-def test_operator_set_imported_twice() -> None:
-    proto = small_models.control_flow()
-    proto.opset_import.add(domain="ai.onnx", version=13)
-    with pytest.raises(GraphError, match="imported twice"):
-        from_proto(proto)
+@pytest.mark.parametrize("versions", [(11, 13), (13, 11)])
+def test_operator_set_imported_twice(versions: tuple[int, int]) -> None:
+    """The last version is used, as in onnxruntime: before version 13, Softmax is over all axes from the given one."""
+    proto = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : {versions[0]}, "ai.onnx" : {versions[1]}]>
+        g (float[1,2,2] x) => (float[1,2,2] y) {{ y = Softmax<axis = 1>(x) }}"""
+    )
+    model = from_proto(proto)
+    assert model.graph.opset() == versions[1]
+    assert model.warnings == [
+        f"ai.onnx is imported as {versions[0]} and as {versions[1]}: the last version is used",
+    ]
+    x = np.zeros((1, 2, 2), np.float32)
+    (expected,) = run(proto, {"x": x})
+    assert expected[0, 0, 0] == (0.25 if model.graph.opset() < 13 else 0.5)
 
 
 FILES = {

@@ -42,6 +42,11 @@ CASES = {
         b = If(c) <then_branch = t () => (float16[2,3] p) { p = Sqrt(a) }, else_branch = e () => (float16[2,3] q) { q = Neg(x) }>
         y = Sqrt(b) }""",
     "function": "g (float16[2,3] x) => (float16[2,3] y) { a = HardSwish(x) y = Abs(a) }",
+    "a bias of another rank": """g (float16[2,3] x, float16[2,2,3] b) => (float16[A,B,C] y) {
+        y = com.microsoft.FastGelu(x, b) }""",
+    "a bias of one element": """g (float16[2,3] x, float16[1] b) => (float16[2,3] y) {
+        a = com.microsoft.FastGelu(x, b) y = Abs(a) }""",
+    "a bias of each column": "g (float16[2,3] x, float16[3] b) => (float16[2,3] y) { y = com.microsoft.FastGelu(x, b) }",
     "function with an attribute beyond float16": "g (float16[2,3] x) => (float16[2,3] y) { a = Swish<alpha = 1e38>(x) y = Abs(a) }",
 }  # fmt: skip
 
