@@ -82,7 +82,7 @@ class Problem:
             if isinstance(dim, str) and uses[dim] > 1 and dim not in self.fixed:
                 continue
             count = dim if isinstance(dim, int) else self.fixed.get(dim, targets.length(value))
-            if count is not None:
+            if count is not None and count <= LARGEST_RANK:
                 self.fixed |= {} if isinstance(dim, int) else {dim: count}
                 found[value] = targets.elements(value, count)
         return found

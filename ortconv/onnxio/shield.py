@@ -88,7 +88,7 @@ def hide_slices(graph: GraphProto, outputs: Container[str] | None = None) -> boo
     for node in walk(graph):
         if node.op_type == "Slice" and (outputs is None or node.output[0] in outputs):
             node.op_type = MARK + node.op_type
-    return any(_SHORTENING.search(node.op_type) for node in walk(graph))
+    return any(_SHORTENING.search(str(node.op_type)) for node in walk(graph))
 
 
 KEEPS_SYMBOLS = 10

@@ -378,6 +378,11 @@ def test_a_rank_beyond_all_limits() -> None:
     assert len(shape) == 64
 
 
+def test_a_target_longer_than_a_rank_is_no_target() -> None:
+    given = graph("y = ConstantOfShape(t)", "int64[4611686018427387904] t")
+    assert not free_problem(given, {}, {}).targets
+
+
 CONTRADICTIONS = {
     "a product whose factor a later node fixes": (
         graph("r = Reshape(x, s) y = Conv<group = 4>(z, w)", "float[A,B] x, float[N,A,6] z", s=ints(6, 2), w=(4, 1, 3)),
