@@ -42,6 +42,11 @@ CASES = {
         "y = Tan(x)", [np.pi / 2, 1, 0.5, 0.25], [-INF, 1.558, 0.5464, 0.2554],
         ([2066, INF, 0.5464, 0.2554], [INF, -INF, 0.5464, 0.2554]), "float16",
     ),
+    "a pole that only the rounding of sums misses": Case(
+        "a = Add(x, one) b = Sub(a, one) c = Sub(b, x) w = Floor(x) d = Add(c, w) y = Div(one, d)",
+        [0.1, 1.5, 2.5, 3.25], [-9e9, 1, 0.5, 1 / 3],
+        ([-9e9, 1.01, 0.5, 1 / 3], [-9e9, 1, INF, 1 / 3], [-9e9, 1, 0.5, 0.5]),
+    ),
     "the tail of a sigmoid": Case(
         "s = Sigmoid(x) y = Mul(x, s)", LARGE, TAILS + LARGE * 1e-7, (TAILS + LARGE * 1e-6, TAILS[::-1])
     ),
