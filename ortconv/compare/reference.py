@@ -425,7 +425,7 @@ class Reference:
                 with within(self.clock.left / 2):
                     feeds = {name: wide(value, wider) for name, value in self.trials[i].feeds.items()}
                     self._wide[i] = Session(model, [self.settings.numpy]).run(None, feeds)
-            except OrtconvError:
+            except (OrtconvError, MemoryError):
                 self._wide[i] = None
         return self._wide[i]
 

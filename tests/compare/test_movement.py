@@ -13,6 +13,7 @@ import pytest
 from ortconv.compare.movement import Direction, nudge, nudged
 from ortconv.compare.reference import Reference, ValidationSettings
 from ortconv.compare.validate import UNSTABLE, validate
+from ortconv.compare.verdict import is_nearer
 from ortconv.errors import MismatchError
 from ortconv.ir.tensor import Tensor
 from ortconv.models import load
@@ -73,6 +74,26 @@ def test_what_rounding_explains_is_no_fault(name: str, tmp_path: Path) -> None:
         for wrong in case.wrong:
             with pytest.raises(MismatchError):
                 expected.judge("numpy", [[np.array(wrong, dtype)]], "", "", False)
+
+
+@pytest.mark.parametrize(
+    ("got", "is_fine"),
+    [
+        ([1e9, 3.0, 1.0], True),
+        ([-1e9, 3.1, 1.0], True),
+        ([INF, 3.0, 1.0], False),
+        ([np.nan, 3.0, 1.0], False),
+        ([13e12, 3.0, 1.0], False),
+        ([1e9, 3.3, 1.0], False),
+        ([1e9, 2.9, 1.1], False),
+        ([1e9, 3.0, INF], False),
+        ([1e9, 3.0], False),
+    ],
+)
+def test_a_result_is_as_near_to_the_truth_as_the_source(got: list[float], is_fine: bool) -> None:
+    """The source is lost in the first element, off by 0.2 in the second one, and right in the third one."""
+    truth, want = (np.array(values, np.float32) for values in ([4e12, 3.0, 1.0], [5e7, 3.2, 1.0]))
+    assert is_nearer(truth, want, np.array(got, np.float32), [want]) is is_fine
 
 
 def test_a_result_that_was_accepted_for_this_is_named(tmp_path: Path) -> None:
