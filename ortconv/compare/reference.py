@@ -388,7 +388,7 @@ class Reference:
         is_open = self._left_open(i, k) | (np.isnan(want[k]) & np.isinf(got))
         if truth.shape != got.shape or (exact is None and not is_open.any()):
             return False
-        errors = np.max([apart(truth, a) for a in (ran if exact is not None else [truth])], axis=0)
+        errors = np.asarray(np.max([apart(truth, a) for a in (ran if exact is not None else [truth])], axis=0))
         errors[np.broadcast_to(is_open, errors.shape)] = np.inf
         return fits(self.tolerances[k], truth, got, errors)
 

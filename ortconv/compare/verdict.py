@@ -244,9 +244,9 @@ def is_nearer(truth: Any, want: Any, got: Any, results: Sequence[Any]) -> bool:
     errors = [apart(truth, one) for one in results]
     finite = np.isfinite(want)
     largest = np.abs(want[finite]).max(initial=np.finfo(want.dtype).tiny)
-    lost = finite & (np.min(errors, axis=0) >= largest)
+    lost = np.asarray(finite & (np.min(errors, axis=0) >= largest))
     near = ~np.isnan(got) & (apart(truth, got) <= TIMES * np.max(errors, axis=0))
-    if not near[lost].all():
+    if not (near | ~lost).all():
         return False
     ours, *theirs = (gap(truth[~lost], one[~lost]) for one in (got, *results))
     return any(ours.explained_by(one, 1.0) for one in theirs)

@@ -96,6 +96,22 @@ def test_a_result_is_as_near_to_the_truth_as_the_source(got: list[float], is_fin
     assert is_nearer(truth, want, np.array(got, np.float32), [want]) is is_fine
 
 
+@pytest.mark.parametrize(("got", "is_fine"), [(9.0, True), (30.0, False)])
+def test_a_scalar_is_as_near_to_the_truth_as_the_source(got: float, is_fine: bool) -> None:
+    truth, want = np.array(4.0, np.float32), np.array(1.0, np.float32)
+    assert is_nearer(truth, want, np.array(got, np.float32), [want]) is is_fine
+
+
+def test_a_wrong_scalar_in_float16_is_a_mismatch(tmp_path: Path) -> None:
+    source = tmp_path / "m.onnx"
+    text = "g (float16[4] x) => (float16 y) { y = ReduceSum<keepdims = 0>(x) }"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'), source)
+    given = {"x": np.ones(4, np.float16)}
+    expected = Reference(load(source), source, ValidationSettings(engines=("numpy",), given=(given,)))
+    with expected.clock, pytest.raises(MismatchError):
+        expected.judge("numpy", [[np.array(5, np.float16)]], "", "", False)
+
+
 def test_a_result_that_was_accepted_for_this_is_named(tmp_path: Path) -> None:
     case = CASES["a quantized value at a tie"]
     expected = reference(tmp_path, case)
