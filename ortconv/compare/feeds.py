@@ -132,7 +132,8 @@ def free_problem(graph: Graph, arrays: Mapping[str, Any], draws: Mapping[str, Dr
         if given is not None and value.shape is not None:
             fixed.update((d, n) for d, n in zip(value.shape, given) if isinstance(d, str))
     shaped = [v for v in made if v.name not in draws or draws[v.name].shape is None]
-    return Problem(graph, shaped, fixed, tuple(v for v in made if v not in shaped))
+    defaults = frozenset(v for v in graph.inputs if v not in made and v.name not in arrays)
+    return Problem(graph, shaped, fixed, tuple(v for v in made if v not in shaped), defaults)
 
 
 def sizes_to_try(problem: Problem, batch: int, *, keep_batch: bool = False) -> Iterator[tuple[Sizes, int]]:

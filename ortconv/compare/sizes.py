@@ -52,14 +52,15 @@ class Problem:
     with several dimensions.
 
     Elements of the `targets`, which are inputs that hold shapes, are free like dimensions; they may also be -1 or 0 if
-    a Reshape reads them. `shaped` are inputs whose shapes are given. `observe` returns shapes in addition to those that
-    inference finds for given sizes.
+    a Reshape reads them. `shaped` are inputs whose shapes are given. `defaults` are inputs that have their default values.
+    `observe` returns shapes in addition to those that inference finds for given sizes.
     """
 
     graph: Graph
     made: list[Value]
     fixed: Sizes = field(default_factory=dict)
     shaped: tuple[Value, ...] = ()
+    defaults: frozenset[Value] = frozenset()
     observe: Callable[[Sizes, Mapping[Value, Numbers]], Mapping[Value, Numbers]] | None = None
 
     def __post_init__(self) -> None:
@@ -266,17 +267,13 @@ def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numb
     for domain, version in graph.opsets.items():
         message.opset_import.add(domain=domain, version=version)
     message.graph.name = "sizes"
-    held = problem.held(sizes)
+    held = _held(problem, sizes)
+    message.graph.initializer.extend(tensor_proto(tensor, value.name) for value, tensor in held.items())
     for value in graph.inputs:
-        if value in held:
-            message.graph.initializer.append(tensor_proto(Tensor.of(np.array(held[value], np.int64)), value.name))
-        else:
+        if value not in held:
             _declare(message.graph.input.add(), value, fed.get(value) or _substituted(value, sizes))
-    for name, value in graph.initializers.items():
-        const = value.const
-        if isinstance(const, Tensor) and const.size <= LARGEST_SHAPE_DATA and not value.is_input:
-            message.graph.initializer.append(tensor_proto(const, name))
-        elif not value.is_input:
+    for value in graph.initializers.values():
+        if value not in held and not value.is_input:
             message.graph.input.append(value_info(value))
     for node in graph:
         message.graph.node.append(_undeclared(_as_cast(node) or node_proto(node)))
@@ -291,6 +288,16 @@ def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numb
     if problem.observe is not None:
         found.update(problem.observe(dict(sizes), found))
     return found
+
+
+def _held(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Tensor]:
+    """The elements that are known before a run, as far as shapes may depend on them: of targets, constants and defaults."""
+    held = {value: Tensor.of(np.array(numbers, np.int64)) for value, numbers in problem.held(sizes).items()}
+    for value in problem.graph.initializers.values():
+        const, is_known = value.const, not value.is_input or value in problem.defaults
+        if is_known and isinstance(const, Tensor) and const.size <= LARGEST_SHAPE_DATA:
+            held[value] = const
+    return held
 
 
 def _inferred(message: ModelProto) -> GraphProto:

@@ -233,6 +233,25 @@ def fits(tolerance: Tolerance, truth: Array, got: Array, errors: Array) -> bool:
     return bool((apart(truth, got) <= errors + room).all())
 
 
+def is_nearer(truth: Any, want: Any, got: Any, results: Sequence[Any]) -> bool:
+    """True if a result is as near to the truth as one of the source's results, in every respect.
+
+    The elements in which all of these are off by the largest element of `want`, as at the pole of a function, are judged one by
+    one, with TIMES. False if one of them is no array of the form of `want`.
+    """
+    if not all(is_numeric(one) and has_same_form(want, one) for one in (truth, got, *results)):
+        return False
+    errors = [apart(truth, one) for one in results]
+    finite = np.isfinite(want)
+    largest = np.abs(want[finite]).max(initial=np.finfo(want.dtype).tiny)
+    lost = np.asarray(finite & (np.min(errors, axis=0) >= largest))
+    near = ~np.isnan(got) & (apart(truth, got) <= TIMES * np.max(errors, axis=0))
+    if not (near | ~lost).all():
+        return False
+    ours, *theirs = (gap(truth[~lost], one[~lost]) for one in (got, *results))
+    return any(ours.explained_by(one, 1.0) for one in theirs)
+
+
 def random_outputs(graph: Graph) -> set[int]:
     """Indices of outputs that depend on random numbers."""
     drawn: set[Value] = set()
@@ -242,3 +261,19 @@ def random_outputs(graph: Graph) -> set[int]:
         if any(map(draws, (node, *inner))) or not drawn.isdisjoint(v for v in reads if v is not None):
             drawn.update(v for v in node.outputs if v is not None)
     return {k for k, v in enumerate(graph.outputs) if v in drawn}
+
+
+def is_numeric(result: Any) -> bool:
+    return isinstance(result, np.ndarray) and result.dtype.kind in "biuf"
+
+
+def is_finite(result: Any) -> bool:
+    return not is_numeric(result) or bool(np.isfinite(result).all())
+
+
+def has_same_form(want: Any, got: Any) -> bool:
+    return type(want) is type(got) and all(getattr(want, a, None) == getattr(got, a, None) for a in ("shape", "dtype"))
+
+
+def has_no_rows(result: Any) -> bool:
+    return isinstance(result, np.ndarray) and result.ndim > 0 and result.shape[0] == 0

@@ -1,7 +1,10 @@
-"""Converts a graph to float32, as the reference for float16 and bfloat16 results when their rounding differs."""
+"""Converts a graph to wider floats, as the reference for results when their rounding differs: float16 and bfloat16 to float32,
+float32 to float64.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,11 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, OptionalType, SequenceType, TensorType, ValueType
 
-NARROW = frozenset({DType.FLOAT16, DType.BFLOAT16})
+Wider = Mapping[DType, DType]
+"""The types to convert, each with the wider one."""
+
+NARROW: Wider = {DType.FLOAT16: DType.FLOAT, DType.BFLOAT16: DType.FLOAT}
+SINGLE: Wider = {DType.FLOAT: DType.DOUBLE}
 
 
 def is_narrow(graph: Graph) -> bool:
@@ -19,54 +26,56 @@ def is_narrow(graph: Graph) -> bool:
     return any(v is not None and v.dtype in NARROW for node in graph.walk() for v in node.outputs)
 
 
-def widen(graph: Graph) -> None:
-    """Convert every narrow value of a graph to float32, constants included, in place."""
+def widen(graph: Graph, wider: Wider = NARROW) -> None:
+    """Convert every value of these types, constants included, in place."""
     for part in graph.graphs():
         for value in (*part.inputs, *part.initializers.values()):
-            _widen(value)
+            _widen(value, wider)
         for node in part:
             for output in node.outputs:
                 if output is not None:
-                    _widen(output)
+                    _widen(output, wider)
             for name, attribute in node.attrs.items():
-                if name in TYPE_ATTRIBUTES and attribute in NARROW:
-                    node.attrs[name] = int(DType.FLOAT)
+                if name in TYPE_ATTRIBUTES and isinstance(attribute, int) and DType(attribute) in wider:
+                    node.attrs[name] = int(wider[DType(attribute)])
                 elif isinstance(attribute, Tensor):
-                    node.attrs[name] = _wide_tensor(attribute)
+                    node.attrs[name] = _wide_tensor(attribute, wider)
 
 
-def _widen(value: Value) -> None:
-    value.type = None if value.type is None else _wide_type(value.type)
+def _widen(value: Value, wider: Wider) -> None:
+    value.type = None if value.type is None else _wide_type(value.type, wider)
     if isinstance(value.const, Tensor):
-        value.const = _wide_tensor(value.const)
+        value.const = _wide_tensor(value.const, wider)
 
 
-def _wide_type(type: ValueType) -> ValueType:
-    if isinstance(type, TensorType) and type.dtype in NARROW:
-        return TensorType(DType.FLOAT, type.shape)
+def _wide_type(type: ValueType, wider: Wider) -> ValueType:
+    if isinstance(type, TensorType):
+        return TensorType(wider.get(type.dtype, type.dtype), type.shape)
     if isinstance(type, SequenceType):
-        return SequenceType(_wide_type(type.element))
-    return OptionalType(_wide_type(type.element)) if isinstance(type, OptionalType) else type
+        return SequenceType(_wide_type(type.element, wider))
+    return OptionalType(_wide_type(type.element, wider)) if isinstance(type, OptionalType) else type
 
 
-def _wide_tensor(tensor: Tensor) -> Tensor:
-    return Tensor.of(tensor.numpy().astype(np.float32)) if tensor.dtype in NARROW else tensor
+def _wide_tensor(tensor: Tensor, wider: Wider) -> Tensor:
+    dtype = wider.get(tensor.dtype)
+    return tensor if dtype is None else Tensor.of(tensor.numpy().astype(dtype.numpy))
 
 
-def wide(fed: Any) -> Any:
+def wide(fed: Any, wider: Wider = NARROW) -> Any:
     """An input converted to the type that the widened graph expects."""
     if isinstance(fed, list):
-        return [wide(element) for element in fed]
+        return [wide(element, wider) for element in fed]
     if not isinstance(fed, np.ndarray) or fed.dtype == object:
         return fed
-    return fed.astype(np.float32) if DType.of(fed.dtype) in NARROW else fed
+    dtype = wider.get(DType.of(fed.dtype))
+    return fed if dtype is None else fed.astype(dtype.numpy)
 
 
 def narrow(result: Any, like: Any) -> Any:
     """A result of the widened graph, converted to the type of `like`."""
     if isinstance(result, list) and isinstance(like, list) and len(result) == len(like):
         return [narrow(a, b) for a, b in zip(result, like, strict=True)]
-    if isinstance(result, np.ndarray) and isinstance(like, np.ndarray) and result.dtype == np.float32:
+    if isinstance(result, np.ndarray) and isinstance(like, np.ndarray) and result.dtype in (np.float32, np.float64):
         with np.errstate(all="ignore"):
             return result.astype(like.dtype) if like.dtype != result.dtype else result
     return result

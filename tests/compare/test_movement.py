@@ -13,6 +13,7 @@ import pytest
 from ortconv.compare.movement import Direction, nudge, nudged
 from ortconv.compare.reference import Reference, ValidationSettings
 from ortconv.compare.validate import UNSTABLE, validate
+from ortconv.compare.verdict import is_nearer
 from ortconv.errors import MismatchError
 from ortconv.ir.tensor import Tensor
 from ortconv.models import load
@@ -42,6 +43,11 @@ CASES = {
         "y = Tan(x)", [np.pi / 2, 1, 0.5, 0.25], [-INF, 1.558, 0.5464, 0.2554],
         ([2066, INF, 0.5464, 0.2554], [INF, -INF, 0.5464, 0.2554]), "float16",
     ),
+    "a pole that only the rounding of sums misses": Case(
+        "a = Add(x, one) b = Sub(a, one) c = Sub(b, x) w = Floor(x) d = Add(c, w) y = Div(one, d)",
+        [0.1, 1.5, 2.5, 3.25], [-9e9, 1, 0.5, 1 / 3],
+        ([-9e9, 1.01, 0.5, 1 / 3], [-9e9, 1, INF, 1 / 3], [-9e9, 1, 0.5, 0.5]),
+    ),
     "the tail of a sigmoid": Case(
         "s = Sigmoid(x) y = Mul(x, s)", LARGE, TAILS + LARGE * 1e-7, (TAILS + LARGE * 1e-6, TAILS[::-1])
     ),
@@ -68,6 +74,42 @@ def test_what_rounding_explains_is_no_fault(name: str, tmp_path: Path) -> None:
         for wrong in case.wrong:
             with pytest.raises(MismatchError):
                 expected.judge("numpy", [[np.array(wrong, dtype)]], "", "", False)
+
+
+@pytest.mark.parametrize(
+    ("got", "is_fine"),
+    [
+        ([1e9, 3.0, 1.0], True),
+        ([-1e9, 3.1, 1.0], True),
+        ([INF, 3.0, 1.0], False),
+        ([np.nan, 3.0, 1.0], False),
+        ([13e12, 3.0, 1.0], False),
+        ([1e9, 3.3, 1.0], False),
+        ([1e9, 2.9, 1.1], False),
+        ([1e9, 3.0, INF], False),
+        ([1e9, 3.0], False),
+    ],
+)
+def test_a_result_is_as_near_to_the_truth_as_the_source(got: list[float], is_fine: bool) -> None:
+    """The source is lost in the first element, off by 0.2 in the second one, and right in the third one."""
+    truth, want = (np.array(values, np.float32) for values in ([4e12, 3.0, 1.0], [5e7, 3.2, 1.0]))
+    assert is_nearer(truth, want, np.array(got, np.float32), [want]) is is_fine
+
+
+@pytest.mark.parametrize(("got", "is_fine"), [(9.0, True), (30.0, False)])
+def test_a_scalar_is_as_near_to_the_truth_as_the_source(got: float, is_fine: bool) -> None:
+    truth, want = np.array(4.0, np.float32), np.array(1.0, np.float32)
+    assert is_nearer(truth, want, np.array(got, np.float32), [want]) is is_fine
+
+
+def test_a_wrong_scalar_in_float16_is_a_mismatch(tmp_path: Path) -> None:
+    source = tmp_path / "m.onnx"
+    text = "g (float16[4] x) => (float16 y) { y = ReduceSum<keepdims = 0>(x) }"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'), source)
+    given = {"x": np.ones(4, np.float16)}
+    expected = Reference(load(source), source, ValidationSettings(engines=("numpy",), given=(given,)))
+    with expected.clock, pytest.raises(MismatchError):
+        expected.judge("numpy", [[np.array(5, np.float16)]], "", "", False)
 
 
 def test_a_result_that_was_accepted_for_this_is_named(tmp_path: Path) -> None:

@@ -298,6 +298,11 @@ TARGETS = {
     "a length that another input shares": (
         graph("a = Reshape(x, t) y = Mul(u, v)", "float[6] x, int64[S] t, float[S,4] u, float[3,4] v"), {"S": 3}
     ),
+    "a source of default ends": (
+        graph("a = Slice(x, z, e) b = Reshape(a, t) c = Squeeze(b, o) y = Add(c, w)",
+              "float[2,3,4,6] x, int64[4] t, int64[2] e", z=ints(1, 0), e=ints(2, 3), o=ints(-2), w=(4, 9, 2)),
+        {"t(1)": 9, "t(2)": 1, "t(3)": 2},
+    ),
     "a shape to repeat to": (
         graph("a = Expand(x, t) y = Add(a, w)", "float[1,4] x, int64[2] t", w=(3, 4)), {}
     ),
