@@ -1,4 +1,6 @@
-"""Removes undefined results: the integer to which NaN or a float out of range is converted, and effects of the sign of a zero."""
+"""Removes undefined results: the integer to which NaN or a float out of range is converted, the largest of numbers and NaN in a
+window, and effects of the sign of a zero.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,15 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
 
 OTHER = 3
-"""The number that is converted instead of a float without a defined integer."""
+"""The number that replaces a float without a defined integer, and NaN in a window."""
+
+LARGEST_OF_WINDOWS = ("MaxPool", "GlobalMaxPool")
+KNOWS_NAN = 9
+"""The opset that introduced IsNaN."""
 
 
 def settle(graph: Graph) -> int:
-    """Convert OTHER instead of floats without a defined result, and negate zeros in divisors, in place. Return the number of
-    changes.
-    """
+    """Put OTHER in place of floats without a defined result, and negate zeros in divisors. Return the number of changes."""
     count = 0
     for part in graph.graphs():
         for node in list(part):
@@ -26,6 +30,10 @@ def settle(graph: Graph) -> int:
                 part.set_input(node, 1, _other_zeros(part, node, divisor))
             elif node.is_op("Reciprocal") and value is not None and _is_float(value):
                 part.set_input(node, 0, _other_zeros(part, node, value))
+            elif node.op in LARGEST_OF_WINDOWS and not node.domain and value is not None and _is_float(value):
+                if part.opset() < KNOWS_NAN:
+                    continue
+                part.set_input(node, 0, _without_nan(part, node, value))
             else:
                 continue
             count += 1
@@ -49,6 +57,11 @@ def _in_range(graph: Graph, node: Node, value: Value, to: DType) -> Value:
         below = _make(graph, node, "Less", [value, _number(graph, value, bound)], DType.BOOL)
     inside = _make(graph, node, "And", [above, below], DType.BOOL)
     return _make(graph, node, "Where", [inside, value, _number(graph, value, OTHER)], value.dtype)
+
+
+def _without_nan(graph: Graph, node: Node, value: Value) -> Value:
+    nan = _make(graph, node, "IsNaN", [value], DType.BOOL)
+    return _make(graph, node, "Where", [nan, _number(graph, value, OTHER), value], value.dtype)
 
 
 def _other_zeros(graph: Graph, node: Node, value: Value) -> Value:

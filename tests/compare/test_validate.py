@@ -413,8 +413,17 @@ def test_what_a_model_leaves_open_is_no_difference(name: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("body", "element", "other"),
-    [("s = Sqrt(x) y = Cast<to = 6>(s)", -1.0, 7), ("r = Reciprocal(x) y = Sigmoid(r)", 0.0, 0)],
-    ids=["an integer made of NaN", "the sign of a zero"],
+    [
+        ("s = Sqrt(x) y = Cast<to = 6>(s)", -1.0, 7),
+        ("r = Reciprocal(x) y = Sigmoid(r)", 0.0, 0),
+        (
+            """a = Constant<value_ints = [1, 1, 4]>() b = Constant<value_ints = [4]>() s = Sqrt(x) r = Reshape(s, a)
+            p = MaxPool<kernel_shape = [1]>(r) y = Reshape(p, b)""",
+            -1.0,
+            7,
+        ),
+    ],
+    ids=["an integer made of NaN", "the sign of a zero", "the largest of NaN"],
 )
 def test_only_the_elements_that_are_open_may_differ(body: str, element: float, other: int, tmp_path: Path) -> None:
     source = save(tmp_path / "m.onnx", body, "float[4] x")
