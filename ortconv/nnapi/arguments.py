@@ -47,8 +47,9 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> R:
         given = [value if rule is None else rule(name, value) for (name, rule), value in zip(order, args)]
-        named = {name: rules[name](name, value) if name in rules else value for name, value in kwargs.items()}
-        return function(*given, *args[count:], **named)
+        if kwargs:
+            kwargs = {name: rules[name](name, value) if name in rules else value for name, value in kwargs.items()}
+        return function(*given, *args[count:], **kwargs)
 
     return guarded
 

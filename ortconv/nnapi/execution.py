@@ -285,12 +285,12 @@ class Execution(Handle):
 
     def _check_fit(self, array: Array, kind: OperandType, index: int) -> None:
         """Raise BAD_DATA if an array has another type, or another size than a known size of the operand."""
-        dtype = kind.type.dtype
-        if array.dtype not in (dtype, np.uint8):
+        dtype, size = kind.type.dtype, kind.nbytes
+        if array.dtype != dtype and array.dtype != np.uint8:
             raise bad_data(f"argument {index}: {kind.type.name} holds {dtype}, not {array.dtype}")
-        padded = self._padding and array.nbytes > kind.nbytes
-        if kind.is_known and array.nbytes != kind.nbytes and not padded:
-            raise bad_data(f"argument {index}: {kind} takes {kind.nbytes} bytes, not {array.nbytes}")
+        fits = array.nbytes == size or (self._padding and array.nbytes > size)
+        if not fits and kind.is_known:
+            raise bad_data(f"argument {index}: {kind} takes {size} bytes, not {array.nbytes}")
 
     def _set_device_memory(
         self, is_output: bool, index: int, memory: Memory, offset: int, length: int, kind: OperandType | None
