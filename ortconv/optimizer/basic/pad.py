@@ -108,8 +108,9 @@ def _pools_max(m: Match, value: float | None, own: tuple[int, ...]) -> bool:
         return False
     if value is None:
         return False
+    # A second Pad may make windows of minus infinity alone. For those, onnxruntime's own padding gives the lowest number.
     if m.x.producer is not None and m.x.producer.is_op("Pad"):
-        return False  # windows of minus infinity alone: onnxruntime returns the lowest number for those in its own padding
+        return False
     if value in (-math.inf, _lowest(m.x.dtype)):
         return True
     return value == 0 and m.x.dtype in FLOATS and is_nonnegative(m.x)
