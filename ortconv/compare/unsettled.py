@@ -30,14 +30,16 @@ def settle(graph: Graph) -> int:
                 part.set_input(node, 1, _other_zeros(part, node, divisor))
             elif node.is_op("Reciprocal") and value is not None and _is_float(value):
                 part.set_input(node, 0, _other_zeros(part, node, value))
-            elif node.op in LARGEST_OF_WINDOWS and not node.domain and value is not None and _is_float(value):
-                if part.opset() < KNOWS_NAN:
-                    continue
+            elif _finds_largest(node) and value is not None and _is_float(value) and part.opset() >= KNOWS_NAN:
                 part.set_input(node, 0, _without_nan(part, node, value))
             else:
                 continue
             count += 1
     return count
+
+
+def _finds_largest(node: Node) -> bool:
+    return node.op in LARGEST_OF_WINDOWS and not node.domain
 
 
 def _is_float(value: Value) -> bool:

@@ -44,10 +44,10 @@ class Difference:
 def diff(a: ModelSource, b: ModelSource, *, options: Options | None = None, **settings: Unpack[Settings]) -> Difference:
     """What changed from one model to another: interface, nodes, attributes, constants by content, operator sets, metadata.
 
-    Each is an .onnx or .ort model. If `a` is an ONNX model and `b` an .ort file, `a` is converted again, and the rewrites of that
-    explain the changes. `options` or `settings`, the fields of Options, say how; by default they are those of the file's stamp.
-    Without a stamp, accelerators, style, float16 and fixed dimensions are read from the file, and the highest level that ends at
-    `b` is taken. UsageError for options without such a pair of models.
+    Each is an .onnx or .ort model. If `a` is an ONNX model and `b` an .ort file, `a` is converted again, and the rewrites
+    explain the changes. `options` or `settings`, the fields of Options, are those of the conversion; by default the file's
+    stamp gives them. Without a stamp, the file shows accelerators, style, float16 and fixed dimensions, and the level is the
+    highest one that ends at `b`. Raises UsageError for options without such a pair of models.
     """
     asked = options is not None or bool(settings)
     chosen = options_of(options, settings)

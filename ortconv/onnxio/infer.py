@@ -22,6 +22,7 @@ from ortconv.onnxio.shield import (
     hide,
     hide_slices,
     may_need_hiding,
+    may_shorten,
     may_slice_below_zero,
     refuse_slices_below_zero,
     reveal,
@@ -97,8 +98,9 @@ def _checked_slices(message: bytes, opset: int) -> tuple[bytes, bool]:
     """
     keeps_symbols = opset == KEEPS_SYMBOLS and b"Slice" in message
     trial = ModelProto.FromString(message) if keeps_symbols or may_slice_below_zero(message) else None
-    if trial is None or not (hide_slices(trial.graph) or keeps_symbols):
+    if trial is None or not (keeps_symbols or may_shorten(trial.graph)):
         return message, False
+    hide_slices(trial.graph)
     with suppress(InferenceError), memory_limit(_allowance(message)):
         trial = ModelProto.FromString(infer_shapes(trial.SerializeToString(), data_prop=True))
     refuse_slices_below_zero(trial.graph)
@@ -229,7 +231,7 @@ def infer_node(node: Node) -> list[ValueType | None]:
 
 
 def _completed(node: Node, types: Iterable[ValueType | None]) -> list[ValueType | None]:
-    """The types of a node's outputs. Missing ones are taken from the schema."""
+    """The types of a node's outputs. The schema gives the missing ones."""
     given = [*types, *[None] * len(node.outputs)]
     return [
         None if value is None else type or _declared_type(node, value.index)

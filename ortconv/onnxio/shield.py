@@ -8,7 +8,7 @@ that no runtime accepts. Nodes for which onnx infers a wrong shape are hidden, t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
 from ortconv.errors import GraphError
 from ortconv.onnxio.imports import walk
@@ -69,26 +69,34 @@ def reveal(graph: GraphProto) -> None:
             node.op_type = node.op_type[1:]
 
 
-_SHORTENING = re.compile("Conv|Pool|Pad|Split")
-"""Operators whose results onnx gives a negative size if a window is longer than the image, a pad is negative, or the last part of
-a Split is short.
+_SHORTENING = ("Conv", "Pool", "Pad")
+"""Parts of the names of operators whose results onnx gives a negative size if a window is longer than the image, or a pad is
+negative.
 """
 
 
 def may_slice_below_zero(message: bytes) -> bool:
     """False if a serialized model certainly has no Slice of a value with a negative size."""
-    return b"Slice" in message and any(op in message for op in (b"Conv", b"Pool", b"Pad", b"num_outputs"))
+    return b"Slice" in message and (b"num_outputs" in message or any(op.encode() in message for op in _SHORTENING))
 
 
-def hide_slices(graph: GraphProto, outputs: Container[str] | None = None) -> bool:
-    """Rename the Slice nodes with one of these outputs, by default all, in all subgraphs, too.
+def may_shorten(graph: GraphProto) -> bool:
+    """True if a node may make a negative size: a window, a Pad, or the last part of a Split."""
+    return any(_parts(node) > 2 or any(op in str(node.op_type) for op in _SHORTENING) for node in walk(graph))
 
-    Return True if an operator of the graph may make negative sizes.
-    """
+
+def hide_slices(graph: GraphProto, outputs: Container[str] | None = None) -> None:
+    """Rename the Slice nodes with one of these outputs, by default all, in all subgraphs, too."""
     for node in walk(graph):
         if node.op_type == "Slice" and (outputs is None or node.output[0] in outputs):
             node.op_type = MARK + node.op_type
-    return any(_SHORTENING.search(str(node.op_type)) for node in walk(graph))
+
+
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """The graph and all its subgraphs."""
+    yield graph
+    for node in walk(graph):
+        yield from (a.g for a in node.attribute if a.HasField("g"))
 
 
 KEEPS_SYMBOLS = 10
@@ -97,12 +105,11 @@ KEEPS_SYMBOLS = 10
 
 def slices_of_symbols(inferred: GraphProto) -> set[str]:
     """The outputs of the hidden Slices along an axis whose size is not known. In opset KEEPS_SYMBOLS, onnx infers them wrongly."""
-    sizes = {v.name: v.type.tensor_type.shape.dim for v in (*inferred.input, *inferred.value_info)}
+    values = (v for graph in _graphs(inferred) for v in (*graph.input, *graph.value_info))
+    sizes = {v.name: v.type.tensor_type.shape.dim for v in values}
     held = {one.name: one for one in inferred.initializer}
     found = set()
     for node in walk(inferred):
-        for body in (a.g for a in node.attribute if a.HasField("g")):
-            sizes |= {v.name: v.type.tensor_type.shape.dim for v in (*body.input, *body.value_info)}
         if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
             held[node.output[0]] = node.attribute[0].t
         if node.op_type == MARK + "Slice" and node.input[0] not in held:
@@ -126,8 +133,7 @@ def refuse_slices_below_zero(inferred: GraphProto) -> None:
     """Raise SliceBelowZeroError, with the shapes, if a hidden Slice reads a value with a negative size. onnx and onnxruntime end
     the process there.
     """
-    graphs = [inferred, *(a.g for node in walk(inferred) for a in node.attribute if a.HasField("g"))]
-    values = [v for graph in graphs for v in (*graph.value_info, *graph.output)]
+    values = (v for graph in _graphs(inferred) for v in (*graph.value_info, *graph.output))
     below = {v.name for v in values if any(d.dim_value < 0 for d in v.type.tensor_type.shape.dim)}
     if not any(node.op_type == MARK + "Slice" and not below.isdisjoint(node.input) for node in walk(inferred)):
         return

@@ -306,7 +306,7 @@ SOURCES = 32
 def may_be_empty(value: Value) -> bool:
     """True if a value has a dimension of 0, or dimensions without a name and a source with one of 0.
 
-    Constants are no such sources: an empty one may stand for an absent input.
+    Constants do not count as sources: an empty one may represent an absent input.
     """
     seen = [value]
     for current in seen:

@@ -73,13 +73,13 @@ def test_errors_are_results_and_remembered() -> None:
 
 
 def test_when_the_time_is_up_workers_end() -> None:
-    told: list[Progress] = []
-    with Workshop(Memo(None), 2, seconds=0.01, notify=told.append) as workshop:
+    reports: list[Progress] = []
+    with Workshop(Memo(None), 2, seconds=0.01, notify=reports.append) as workshop:
         begun = time.monotonic()
         jobs = [Job(str(n), slow, (0.0 if n == 0 else 60.0,)) for n in range(3)]
         assert len(list(workshop.each("x", jobs, same))) == 1
         assert workshop.is_late()
     assert time.monotonic() - begun < 30
-    assert told[-1].stage == "x"
-    assert (told[-1].done, told[-1].total) == (1, 3)
-    assert (told[-1].seconds_left or 0) <= 0.01
+    assert reports[-1].stage == "x"
+    assert (reports[-1].done, reports[-1].total) == (1, 3)
+    assert (reports[-1].seconds_left or 0) <= 0.01

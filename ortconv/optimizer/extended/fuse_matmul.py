@@ -71,7 +71,7 @@ def _without_transpose(m: Match, side: str) -> Replacement:
 
 
 def _with_type(m: Match) -> TensorType:
-    """The type of what is transposed, after the Cast behind the Transpose."""
+    """The type of the transposed tensor after the Cast."""
     return TensorType(m.cast.out.dtype, m.inner.shape)
 
 
