@@ -40,11 +40,10 @@ def in_float32(
 ) -> tuple[list[Node], list[Value], list[Value]]:
     """Nodes that compute the same in float32, in a separate graph, and their inputs and outputs, with unchanged types.
 
-    Returns the given nodes if no value is float16, or if no value is a weight. The test cases of single operators have
-    no weights, and expect that each result is rounded.
+    Returns the given nodes if no value is float16.
     """
     tensors = {v for node in nodes for v in (*node.inputs, *node.outputs) if v is not None}
-    if not any(map(_is_half, tensors)) or not any(map(_is_weight, tensors)) or any(map(_finds_by_name, nodes)):
+    if not any(map(_is_half, tensors)) or any(map(_finds_by_name, nodes)):
         return list(nodes), list(inputs), list(outputs)
     graph = _Wide(nodes[0].graph, inputs)
     for node in nodes:
@@ -151,11 +150,6 @@ def _finds_by_name(node: Node) -> bool:
 
 def _is_half(value: Value) -> bool:
     return value.dtype is DType.FLOAT16
-
-
-def _is_weight(value: Value) -> bool:
-    known = value.constant
-    return known is not None and known.dtype.is_float and known.size > 1
 
 
 def _widened(type: ValueType | None) -> ValueType | None:
