@@ -95,10 +95,10 @@ def _enclosed(graph: Graph, nodes: set[Node]) -> set[Node]:
     able = [n for n in graph if n not in nodes and _is_float16(n) and not n.subgraphs and _follows(n)]
     regions = DisjointSets(able)
     for node in able:
-        for value in _float16_values(node):
-            for other in (value.producer, *value.consumers):
-                if other is not None and other in regions:
-                    regions.join(node, other)
+        for value in node.outputs:
+            for user in value.consumers if value is not None and value.dtype is DType.FLOAT16 else ():
+                if user in regions:
+                    regions.join(node, user)
     return {
         n for region in regions.sets() if all(_is_enclosed(node, nodes, regions) for node in region) for n in region
     }
@@ -114,14 +114,17 @@ def _follows(node: Node) -> bool:
 
 
 def _is_enclosed(node: Node, nodes: set[Node], others: DisjointSets[Node]) -> bool:
-    """True if all float16 producers and consumers of a node are constants or in `nodes` or `others`, and no float16 output is a
-    graph output.
+    """True if all float16 producers and consumers of a node are in `nodes` or `others`, and no float16 output is a graph output.
+
+    Constants do not count, nor do inputs of the graph, unless the node reads nothing else.
     """
     reads = [v for v in node.inputs if v is not None and v.dtype is DType.FLOAT16 and v.constant is None]
     makes = [v for v in node.outputs if v is not None and v.dtype is DType.FLOAT16]
-    if any(v.producer not in nodes and v.producer not in others for v in reads) or any(v.is_output for v in makes):
+    producers = [v.producer for v in reads if v.producer is not None]
+    if any(v.is_output for v in makes) or (reads and not producers):
         return False
-    return all(user in nodes or user in others for v in makes for user in v.consumers)
+    neighbors = (*producers, *(user for v in makes for user in v.consumers))
+    return all(other in nodes or other in others for other in neighbors)
 
 
 def _narrow(graph: Graph, value: Value, nodes: set[Node]) -> int:

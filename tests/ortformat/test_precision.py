@@ -22,6 +22,8 @@ CASES = {
     "one node": "g (float16[2,3] x) => (float16[2,3] y) { y = Sqrt(x) }",
     "a chain": "g (float16[2,3] x) => (float16[2,3] y) { a = Abs(x) b = Sqrt(a) y = Add(b, x) }",
     "a kernel on the way": "g (float16[2,3] x) => (float16[3,2] y) { a = Abs(x) b = Transpose(a) c = Relu(b) y = Sqrt(c) }",
+    "a kernel that reads an input": """g (float16[2,3] x, float16[2,3] i) => (float16[4,3] y, float16[3,2] z) {
+        a = Sqrt(x) b = Concat<axis = 0>(a, i) y = Abs(b) z = Transpose(i) }""",
     "kernels at the ends": """g (float16[2,3] x) => (float16[3,2] y, int64[?] s) {
         a = Transpose(x) b = Abs(a) s = Shape(b) c = Sqrt(b) y = Identity(c) }""",
     "returned in between": "g (float16[2,3] x) => (float16[2,3] a, float16[2,3] y) { a = Abs(x) y = Sqrt(a) }",
