@@ -74,6 +74,11 @@ def wide(value: Value) -> Array:
     return const.numpy().astype(np.float64)
 
 
+def keeps_rank(value: Value, const: Value) -> bool:
+    """True if a constant, combined with a value, does not give the result more axes than the value has."""
+    return (const.rank or 0) <= (value.rank or 0)
+
+
 def per_channel(value: Value, rank: int, channels: int) -> Array | None:
     """The elements of a constant that broadcasts along axis 1 of a tensor of this rank, one for each channel, in
     float64.
@@ -130,7 +135,19 @@ def with_shape(value: Value, shape: Shape) -> TensorType | None:
     return None if value.dtype is None else TensorType(value.dtype, shape)
 
 
+def numbers(*dims: object) -> tuple[int, ...]:
+    """The dimensions if all are numbers above 0; else ()."""
+    known = tuple(d for d in dims if isinstance(d, int) and d > 0)
+    return known if len(known) == len(dims) else ()
+
+
 # ---------------------------------------------------------------------- nodes of any operator set
+
+
+def producer_of(value: Value | None, *ops: str) -> Node | None:
+    """The node of the default domain, with one of these operators, that computes a value; None if there is none."""
+    node = None if value is None else value.producer
+    return node if node is not None and node.op in ops and node.domain == "" else None
 
 
 def axes_of(node: Node) -> tuple[int, ...] | None:

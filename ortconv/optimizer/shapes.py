@@ -278,6 +278,16 @@ def refined(wanted: Sequence[Element], out: Value) -> tuple[Element, ...]:
     )
 
 
+def output_dims(node: Node | None) -> list[set[Element]]:
+    """For each output dimension of a Reshape, Squeeze, Unsqueeze or Flatten, the elements that it is known to equal; -1
+    is the remaining dimension. [] if not even the rank is known, or without a node.
+    """
+    wanted = None if node is None else target(node)
+    if node is None or wanted is None:
+        return []
+    return [{w, d} - {None} for w, d in zip(wanted, refined(wanted, node.out))]
+
+
 def expressed(wanted: Sequence[Element], x: Value) -> tuple[int, ...] | None:
     """A constant shape with which Reshape gives x these dimensions: numbers, 0 to copy a dimension, and at most one -1.
     None if there is none.

@@ -8,10 +8,11 @@ from typing import NamedTuple
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.conditions import scalar
+from ortconv.optimizer.conditions import producer_of, scalar
 from ortconv.optimizer.engine import Context, FunctionPass
 from ortconv.optimizer.extended.attention.heads import (
     Heads,
+    Path,
     alone,
     flattened,
     is_known,
@@ -19,7 +20,6 @@ from ortconv.optimizer.extended.attention.heads import (
     perm_of,
     split_heads,
     unflattened,
-    unscaled,
 )
 from ortconv.optimizer.extended.attention.making import (
     MERGE,
@@ -155,14 +155,12 @@ def _sides(biased: Biased, after: After) -> Sides | None:
     scores = _scores(biased.scores)
     if scores is None or not _may_join(biased):
         return None
-    plain, factor, unstack = scores
-    multiply = plain.producer
-    if multiply is None or not multiply.is_op("MatMul"):
+    path, unstack = scores
+    multiply = producer_of(path.value, "MatMul")
+    heads = None if multiply is None else _heads(multiply, after.product)
+    if multiply is None or heads is None or not _fit(heads, unstack, after.unstack):
         return None
-    heads = _heads(multiply, after.product)
-    if heads is None or not _fit(heads, unstack, after.unstack):
-        return None
-    scale = factor * heads[0].scale * heads[1].scale
+    scale = path.scale * heads[0].scale * heads[1].scale
     return Sides(heads, multiply, unstack, scale) if is_known(scale) else None
 
 
@@ -214,14 +212,16 @@ def _after(softmax: Node) -> After | None:
     return After(product, root, guard, unstack) if root is not None and perm_of(root) == MERGE else None
 
 
-def _scores(value: Value) -> tuple[Value, float, Node | None] | None:
-    """The product that computes the scores, its scale, and the Reshape that separates batch and heads."""
-    plain, factor = unscaled(value)
-    unstack = plain.producer if alone(plain) is not None else None
-    if unstack is None or not unstack.is_op("Reshape") or unstack.inputs[0] is None:
-        return None if unstack is None else (plain, factor, None)
-    plain, more = unscaled(unstack.inputs[0])
-    return (plain, factor * more, unstack) if alone(plain) is not None else None
+def _scores(value: Value) -> tuple[Path, Node | None] | None:
+    """The path to the product that computes the scores, and the Reshape that separates batch and heads."""
+    path = Path(value).unscaled()
+    unstack = path.value.producer if alone(path.value) is not None else None
+    if unstack is None:
+        return None
+    if not unstack.is_op("Reshape"):
+        return path, None
+    path = path.through().unscaled()
+    return (path, unstack) if alone(path.value) is not None else None
 
 
 def _may_join(biased: Biased) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import prod
 
 from ortconv.ir.graph import Ints, Node, Value
-from ortconv.ir.types import DType, Shape
-from ortconv.optimizer.conditions import ints, scalar
-from ortconv.optimizer.shapes import Element, dim_of, refined, target
+from ortconv.ir.types import Dim, DType, Shape
+from ortconv.optimizer.conditions import ints, keeps_rank, numbers, producer_of, scalar
+from ortconv.optimizer.shapes import Element, dim_of, output_dims, refined, target
 from ortconv.optimizer.symbols import plus, times
 
 MICROSOFT = "com.microsoft"
@@ -56,70 +57,89 @@ def is_known(scale: float) -> bool:
     return math.isfinite(scale) and scale != 0
 
 
-def unscaled(value: Value) -> tuple[Value, float]:
-    """A value without the constant factors by which it is multiplied, and the product of these factors."""
-    inner, factor, _ = _unscaled(value)
-    return inner, factor
+@dataclass(frozen=True, eq=False, slots=True)
+class Path:
+    """A way back from an operand of a product."""
+
+    value: Value
+    """The value that it has reached."""
+    scale: float = 1.0
+    """The product of the constant factors on the way."""
+    nodes: tuple[Node, ...] = ()
+    """The nodes on the way, beginning at the operand."""
+
+    def through(self) -> Path:
+        """The path continued through the node that computes its value, to the first input."""
+        node = self.value.producer
+        assert node is not None
+        value = node.inputs[0]
+        assert value is not None
+        return Path(value, self.scale, (*self.nodes, node))
+
+    def unscaled(self) -> Path:
+        """The path continued through all Mul and Div by a constant number."""
+        path = self
+        while (scaling := _scaling(path.value)) is not None:
+            node, value, number = scaling
+            scale = path.scale * number if node.op == "Mul" else path.scale / number
+            path = Path(value, scale, (*path.nodes, node))
+        return path
 
 
-def _unscaled(value: Value) -> tuple[Value, float, tuple[Node, ...]]:
-    factor, nodes = 1.0, []
-    while (node := value.producer) is not None and node.domain == "" and node.op in ("Mul", "Div"):
-        a, b = node.inputs
-        if node.op == "Mul" and scalar(b) is None:
-            a, b = b, a
-        number = scalar(b)
-        if a is None or b is None or b.constant is None or number is None or alone(value) is None:
-            break
-        if b.constant.rank > (a.rank or 0) or not number:
-            break
-        factor = factor * number if node.op == "Mul" else factor / number
-        nodes.append(node)
-        value = a
-    return value, factor, tuple(nodes)
+def _scaling(value: Value) -> tuple[Node, Value, float] | None:
+    """A Mul or Div by a constant number that computes a value for one reader, its other input and the number; else None."""
+    node = producer_of(value, "Mul", "Div")
+    if node is None or alone(value) is None:
+        return None
+    a, b = node.inputs
+    if node.op == "Mul" and scalar(b) is None:
+        a, b = b, a
+    number = scalar(b)
+    return (node, a, number) if a is not None and b is not None and number and keeps_rank(a, b) else None
 
 
 def split_heads(value: Value | None, *, transposed: bool = False) -> Heads | None:
     """The rows from which an operand (batch, heads, length, size) is computed; with `transposed`, (batch, heads, size, length)."""
     if value is None or value.dtype is not DType.FLOAT:
         return None
-    value, scale, nodes = _unscaled(value)
-    node = value.producer
-    if node is None and value.constant is not None:
-        return None if transposed else _constant_heads(value, scale, nodes)
-    if node is not None and transposed and _swaps(node) and node.inputs[0] is not None:
-        value, more, scaling = _unscaled(node.inputs[0])
-        nodes, scale, transposed = (*nodes, node, *scaling), scale * more, False
-    copies, join = repeats(value.producer), value.producer
-    if join is not None and copies is not None and join.inputs[0] is not None and join.attr("axis", 0) in (1, -3):
-        found = split_heads(join.inputs[0], transposed=transposed)
-        return found and replace(found, scale=scale * found.scale, nodes=(*nodes, join, *found.nodes), copies=copies)
-    stack = flattened(value)
-    if stack is not None and join is not None:
-        value, more, scaling = _unscaled(stack)
-        nodes, scale = (*nodes, join, *scaling), scale * more
-    found = _from_rows(value, scale, nodes, transposed)
-    if found is not None or transposed:
-        return found
-    return _from_one_row(value, scale, nodes) or _as_they_are(value, scale, nodes)
+    path = Path(value).unscaled()
+    if path.value.constant is not None:
+        return None if transposed else _constant_heads(path)
+    if transposed and _is_swapped(path.value):
+        return _heads_of(path.through().unscaled(), transposed=False)
+    return _heads_of(path, transposed)
 
 
-def repeats(gather: Node | None) -> int | None:
+def _heads_of(path: Path, transposed: bool) -> Heads | None:
+    gather = producer_of(path.value, "Gather")
+    copies = None if gather is None or gather.attr("axis", 0) not in (1, -3) else repeats(gather)
+    if copies is not None:
+        inner = path.through()
+        found = split_heads(inner.value, transposed=transposed)
+        nodes, scale = inner.nodes, inner.scale
+        return found and replace(found, scale=scale * found.scale, nodes=(*nodes, *found.nodes), copies=copies)
+    if flattened(path.value) is not None:
+        path = path.through().unscaled()
+    if transposed:
+        return _from_rows(path, SPLIT_TRANSPOSED)
+    return _from_rows(path, SPLIT) or _from_one_row(path) or _as_they_are(path)
+
+
+def repeats(gather: Node) -> int | None:
     """Number of consecutive copies that a Gather makes of every slice along its axis; None if it does anything else."""
-    x = None if gather is None or not gather.is_op("Gather") else gather.inputs[0]
-    if gather is None or x is None or x.rank is None:
-        return None
-    index, axis = ints(gather.inputs[1]), gather.attr("axis", 0)
-    count = x.dim(axis % x.rank) if -x.rank <= axis < x.rank else None
+    x, index = gather.inputs[0], ints(gather.inputs[1])
+    assert x is not None
+    count = x.dim(gather.attr("axis", 0))
     if not index or not isinstance(count, int) or count < 1 or len(index) % count:
         return None
     copies = len(index) // count
     return copies if copies > 1 and index == tuple(i // copies for i in range(len(index))) else None
 
 
-def _swaps(node: Node) -> bool:
-    """True for a Transpose that swaps rows and columns of heads, with or without a common axis for batch and heads."""
-    return perm_of(node) == SWAP or (node.is_op("Transpose") and tuple(node.attr("perm", Ints())) == FLAT_SWAP)
+def _is_swapped(heads: Value) -> bool:
+    """True for the output of a Transpose that swaps rows and columns, with or without a common axis for batch and heads."""
+    node = producer_of(heads, "Transpose")
+    return node is not None and (perm_of(node) == SWAP or tuple(node.attr("perm", Ints())) == FLAT_SWAP)
 
 
 def flattened(value: Value) -> Value | None:
@@ -128,73 +148,71 @@ def flattened(value: Value) -> Value | None:
 
     Of the three dimensions, two must be known to be correct: the other one follows.
     """
-    node = value.producer
-    x = None if node is None or not node.is_op("Reshape") else node.inputs[0]
-    wanted = None if x is None or node is None else target(node)
-    if x is None or wanted is None or x.rank != 4 or len(wanted) != 3 or value.rank != 3:
+    node = producer_of(value, "Reshape")
+    x, dims = None if node is None else node.inputs[0], output_dims(node)
+    if x is None or (x.rank, len(dims), value.rank) != (4, 3, 3) or not numbers(x.dim(1)):
         return None
-    batch, count, *rest = (dim_of(x, i) for i in range(4))
-    whole = times(batch, count) if isinstance(batch, (int, str)) and isinstance(count, int) else None
-    return x if _agree(wanted, value, (whole, *rest)) >= 2 and isinstance(count, int) and count > 0 else None
+    wanted = (times(x.dim(0), x.dim(1)), dim_of(x, 2), dim_of(x, 3))
+    return x if sum(d in known for d, known in zip(wanted, dims)) >= 2 else None
 
 
 def unflattened(node: Node, dims: tuple[set[Element], int, set[Element], set[Element]]) -> bool:
     """True for a Reshape that splits the common axis of batch and heads into (batch, count, rows, columns)."""
-    x, wanted = node.inputs[0], target(node) if node.is_op("Reshape") else None
-    if x is None or wanted is None or x.rank != 3 or len(wanted) != 4:
+    x = node.inputs[0]
+    found = output_dims(node) if node.is_op("Reshape") else []
+    if x is None or x.rank != 3 or len(found) != 4:
         return False
     batch, count, rows, columns = dims
     sides: tuple[set[Element], ...] = (batch, {count}, rows, columns)
-    known = [bool({w, d} & side) for w, d, side in zip(wanted, refined(wanted, node.out), sides)]
+    known = [bool(side & its) for side, its in zip(sides, found)]
     return known[1] and sum(known) >= 3
 
 
-def _agree(wanted: tuple[Element, ...], out: Value, dims: tuple[Element, ...]) -> int:
-    """Number of dimensions of a Reshape's output that certainly equal those in `dims`."""
-    return sum(d is not None and d in pair for d, *pair in zip(dims, wanted, refined(wanted, out)))
-
-
-def _from_rows(value: Value, scale: float, nodes: tuple[Node, ...], transposed: bool) -> Heads | None:
-    node = value.producer
-    if node is None or perm_of(node) != (SPLIT_TRANSPOSED if transposed else SPLIT) or node.inputs[0] is None:
+def _from_rows(path: Path, perm: tuple[int, ...]) -> Heads | None:
+    """Heads that a Reshape splits from rows, and a Transpose with this permutation moves before the rows."""
+    turn = producer_of(path.value, "Transpose")
+    if turn is None or perm_of(turn) != perm:
         return None
-    reshape = node.inputs[0].producer
-    found = None if reshape is None or not reshape.is_op("Reshape") else _split_of(reshape)
-    if reshape is None or found is None or reshape.inputs[0] is None:
+    reshape = producer_of(turn.inputs[0], "Reshape")
+    split = None if reshape is None else _split_of(reshape)
+    if split is None:
         return None
-    source, more, scaling = _unscaled(reshape.inputs[0])
-    count, size, rows = found
-    whole = None if transposed or more != 1 else value
-    return Heads(source, count, size, scale * more, (*nodes, node, reshape, *scaling), rows, whole)
+    count, size, shape = split
+    rows = path.through().through().unscaled()
+    whole = path.value if perm == SPLIT and rows.scale == path.scale else None
+    return Heads(rows.value, count, size, rows.scale, rows.nodes, shape, whole)
 
 
-def _from_one_row(value: Value, scale: float, nodes: tuple[Node, ...]) -> Heads | None:
+def _from_one_row(path: Path) -> Heads | None:
     """Heads of one row, which a Reshape alone makes of (batch, 1, hidden)."""
-    node = value.producer
-    x = None if node is None or not node.is_op("Reshape") else node.inputs[0]
-    if node is None or x is None or x.rank != 3 or value.rank != 4 or x.dim(1) != 1 or value.dim(2) != 1:
+    heads, node = path.value, producer_of(path.value, "Reshape")
+    x = None if node is None else node.inputs[0]
+    if x is None or x.rank != 3 or heads.rank != 4 or x.dim(1) != 1 or heads.dim(2) != 1:
         return None
-    count, size, hidden = value.dim(1), value.dim(3), x.dim(2)
-    if not isinstance(count, int) or not isinstance(size, int) or hidden != count * size or not hidden:
+    sizes = numbers(heads.dim(1), heads.dim(3))
+    if not sizes or x.dim(2) != prod(sizes):
         return None
-    source, more, scaling = _unscaled(x)
-    return Heads(source, count, size, scale * more, (*nodes, node, *scaling), None, value if more == 1 else None)
+    count, size = sizes
+    row = path.through().unscaled()
+    return Heads(row.value, count, size, row.scale, row.nodes, None, heads if row.scale == path.scale else None)
 
 
-def _as_they_are(value: Value, scale: float, nodes: tuple[Node, ...]) -> Heads | None:
+def _as_they_are(path: Path) -> Heads | None:
     """Heads that are not computed from rows directly: rotated heads, or heads that include those of earlier steps."""
-    count, size = value.dim(1), value.dim(3)
-    if value.rank != 4 or not isinstance(count, int) or not isinstance(size, int) or min(count, size) < 1:
+    heads = path.value
+    sizes = numbers(heads.dim(1), heads.dim(3))
+    if heads.rank != 4 or not sizes:
         return None
-    return Heads(value, count, size, scale, nodes, None, value)
+    count, size = sizes
+    return Heads(heads, count, size, path.scale, path.nodes, None, heads)
 
 
-def _constant_heads(value: Value, scale: float, nodes: tuple[Node, ...]) -> Heads | None:
-    const = value.constant
+def _constant_heads(path: Path) -> Heads | None:
+    const = path.value.constant
     if const is None or const.rank != 4:
         return None
     batch, count, rows, size = const.shape
-    return Heads(value, count, size, scale, nodes, (batch, rows, count * size))
+    return Heads(path.value, count, size, path.scale, path.nodes, (batch, rows, count * size))
 
 
 def _split_of(reshape: Node) -> tuple[int, int, Shape | None] | None:
@@ -205,63 +223,62 @@ def _split_of(reshape: Node) -> tuple[int, int, Shape | None] | None:
     if x is None or wanted is None or len(wanted) != 4 or wanted.count(-1) > 1:
         return None
     dims = refined(wanted, reshape.out)
-    hidden = x.dim(-1)
-    if not isinstance(hidden, int) or hidden <= 0:
-        return None
-    pair = _divided(hidden, dims[2], dims[3])
+    pair = _divided(x.dim(-1), dims[2], dims[3])
     if pair is None:
         return None
     if x.rank == 3:
         kept = all(dims[i] == -1 or dim_of(x, i) in (wanted[i], dims[i]) for i in range(2))
         return (*pair, None) if kept else None
-    batch, rows = dims[:2]
-    if x.rank != 2 or not isinstance(batch, int) or not isinstance(rows, int) or batch * rows != x.dim(0):
-        return None
-    return (*pair, (batch, rows, hidden)) if batch > 0 and rows > 0 else None
+    outer = numbers(*dims[:2])
+    return (*pair, (*outer, prod(pair))) if x.rank == 2 and outer and prod(outer) == x.dim(0) else None
 
 
-def _divided(hidden: int, count: Element, size: Element) -> tuple[int, int] | None:
-    """The number of heads and their size; one of the two may be unknown. None unless their product is the hidden size."""
-    if isinstance(count, int) and count > 0 and not isinstance(size, int):
-        return None
-    if not isinstance(size, int) or not (isinstance(count, int) or count is None):
-        return None
-    if count in (-1, None) and size > 0:
-        count = hidden // size
-    elif size == -1 and isinstance(count, int) and count > 0:
-        size = hidden // count
-    if not isinstance(count, int) or count <= 0 or size <= 0 or count * size != hidden:
-        return None
-    return count, size
+def _divided(hidden: Dim, count: Element, size: Element) -> tuple[int, int] | None:
+    """The number of heads and their size, whose product is the hidden size. The number may be unknown; one of them may
+    be -1. None if they do not fit.
+    """
+    match hidden, count, size:
+        case int(), None | -1, int() if size > 0:
+            count = hidden // size
+        case int(), int(), -1 if count > 0:
+            size = hidden // count
+    pair = numbers(count, size)
+    return (pair[0], pair[1]) if pair and prod(pair) == hidden else None
 
 
 def length(heads: Heads, axis: int) -> set[Element]:
     """All elements known to equal the batch (axis 0) or the number of rows (axis 1)."""
     if heads.rows is not None:
         return {heads.rows[axis]}
-    if heads.source is heads.whole:
-        join = heads.source.producer
-        parts = [] if join is None or not join.is_op("Concat") else [v for v in join.inputs if v is not None]
-        if parts and join is not None and join.attr("axis", 0) % 4 == 2 * axis:
-            whole = plus(*(v.dim(2 * axis) for v in parts))  # the declared shape of a graph output may be wrong
-            return {dim_of(heads.source, 2 * axis) if whole is None else whole}
-        return {dim_of(value, 2 * axis) for value in (heads.source, *parts)}
-    return {dim_of(value, axis) for value in row_sources(heads.source)}
+    if heads.source is not heads.whole:
+        return {dim_of(value, axis) for value in row_sources(heads.source)}
+    axis *= 2
+    join = producer_of(heads.source, "Concat")
+    parts = [] if join is None else [v for v in join.inputs if v is not None]
+    if join is not None and join.attr("axis", 0) % 4 == axis:
+        whole = plus(*(v.dim(axis) for v in parts))  # the declared shape of a graph output may be wrong
+        return {dim_of(heads.source, axis) if whole is None else whole}
+    return {dim_of(value, axis) for value in (heads.source, *parts)}
 
 
 def row_sources(value: Value | None) -> Iterator[Value]:
     """The values with equal batch and number of rows along the projection that computes these rows, last one first."""
     while value is not None and value.rank == 3:
         yield value
-        node = value.producer
-        if node is None or (node.domain != "" and node.op != "RotaryEmbedding"):
-            return
-        a, b = (node.input(i) for i in range(2))
-        if node.op == "RotaryEmbedding":
-            value = a
-        elif node.op == "Add" and a is not None and b is not None:
-            value = a if b.rank == 1 else b if a.rank == 1 else None
-        elif node.op == "MatMul" and b is not None and b.rank == 2:
-            value = a
-        else:
-            return
+        value = _rows_before(value.producer)
+
+
+def _rows_before(node: Node | None) -> Value | None:
+    """The input of a node that computes each row from the same row of this input; None for any other node."""
+    if node is not None and node.op == "RotaryEmbedding":
+        return node.inputs[0]
+    if node is None or node.domain != "" or node.op not in _BESIDE_ROWS:
+        return None
+    a, b = node.inputs
+    if b is not None and b.rank == _BESIDE_ROWS[node.op]:
+        return a
+    return b if node.op == "Add" and a is not None and a.rank == 1 else None
+
+
+_BESIDE_ROWS = {"Add": 1, "MatMul": 2}
+"""The rank of the other operand: a bias, or weights."""
