@@ -22,6 +22,7 @@ from ortconv.ir.graph import (
     Types,
     Value,
     finds_values_by_name,
+    graphs_in,
 )
 from ortconv.ir.model import Model
 from ortconv.ir.tensor import Array, SparseTensor, Tensor
@@ -202,7 +203,7 @@ class GraphBuilder:
                 raise GraphError(f"attribute '{title}' is given twice", node=node.label)
             value = self._attribute(attribute, node)
             node.attrs[sys.intern(title)] = value
-            for sub in [value] if isinstance(value, Graph) else value if isinstance(value, Graphs) else ():
+            for sub in graphs_in(value):
                 sub.owner = node
 
     def _lift_constant(self, message: NodeProto) -> bool:
