@@ -1,4 +1,4 @@
-"""The graph: values, nodes, and the only functions that change them.
+"""The graph: nodes, values, and the only functions that change them.
 
 Contract (checked by `ortconv.ir.verify`):
 
@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, TypeVar
 from ortconv.errors import GraphError
 from ortconv.ir.attributes import Attribute, Floats, Graphs, Ints, Strings, Tensors, Types
 from ortconv.ir.links import Links
-from ortconv.ir.order import is_topological, topological
+from ortconv.ir.names import Names
+from ortconv.ir.order import is_topological, producers, topological
 from ortconv.ir.tensor import SparseTensor, Tensor
-from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
+from ortconv.ir.types import TensorType, ValueType
+from ortconv.ir.value import Value
 
 if TYPE_CHECKING:
     from ortconv.ir.journal import Edits
@@ -33,68 +35,6 @@ __all__ = [
 ]  # fmt: skip
 
 T = TypeVar("T")
-
-
-class Value:
-    """An edge of the graph. Only Graph creates and changes values."""
-
-    __slots__ = ("const", "graph", "index", "is_input", "is_output", "name", "producer", "type", "uses")
-
-    def __init__(self, name: str, type: ValueType | None, graph: Graph | None) -> None:
-        self.name = name
-        self.type = type
-        self.graph = graph
-        self.const: Tensor | SparseTensor | None = None
-        self.producer: Node | None = None
-        self.index = 0
-        self.is_input = False
-        self.is_output = False
-        self.uses: dict[tuple[Node, int], None] = {}
-
-    @property
-    def constant(self) -> Tensor | None:
-        """The dense constant that this value always has: an initializer that no caller can override. Else None."""
-        const = self.const
-        return const if isinstance(const, Tensor) and not self.is_input else None
-
-    @property
-    def consumers(self) -> list[Node]:
-        """The distinct nodes that read this value, in order of first use."""
-        return list(dict.fromkeys(node for node, _ in self.uses))
-
-    @property
-    def dtype(self) -> DType | None:
-        """The element type; None if the value is no tensor or its type is unknown."""
-        return self.type.dtype if isinstance(self.type, TensorType) else None
-
-    @property
-    def shape(self) -> Shape | None:
-        """The shape; None if the value is no tensor or its rank is unknown."""
-        return self.type.shape if isinstance(self.type, TensorType) else None
-
-    @property
-    def static_shape(self) -> tuple[int, ...] | None:
-        """The shape; None unless all dimensions are known."""
-        return self.type.static_shape if isinstance(self.type, TensorType) else None
-
-    @property
-    def rank(self) -> int | None:
-        shape = self.shape
-        return None if shape is None else len(shape)
-
-    def dim(self, axis: int) -> Dim:
-        """One dimension; None if unknown or out of range."""
-        shape = self.shape
-        return shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
-
-    def retype(self, type: ValueType | None) -> None:
-        """Set the type."""
-        self.type = type
-        if self.graph is not None and self.graph.journal is not None:
-            self.graph.journal.values_changed((self,))
-
-    def __repr__(self) -> str:
-        return f"%{self.name}"
 
 
 class Node:
@@ -158,13 +98,20 @@ class Node:
 
     @property
     def subgraphs(self) -> list[Graph]:
-        found: list[Graph] = []
-        for value in self.attrs.values():
-            if isinstance(value, Graph):
-                found.append(value)
-            elif isinstance(value, Graphs):
-                found.extend(value)
-        return found
+        return [sub for value in self.attrs.values() for sub in graphs_in(value)]
+
+    @property
+    def reads(self) -> tuple[Value | None, ...]:
+        """The inputs, and the outer values that subgraphs read."""
+        return (*self.inputs, *captures(self)) if self.attrs and self.subgraphs else self.inputs
+
+    @property
+    def used_output(self) -> Value | None:
+        """The first output that a node reads or the graph returns; None if the node is dead."""
+        for value in self.outputs:
+            if value is not None and (value.uses or value.is_output):
+                return value
+        return None
 
     @property
     def label(self) -> str:
@@ -174,9 +121,7 @@ class Node:
         return f"{op} '{name}'"
 
     def __repr__(self) -> str:
-        outs = ", ".join("_" if v is None else v.name for v in self.outputs)
-        ins = ", ".join("_" if v is None else v.name for v in self.inputs)
-        return f"{outs} = {self.op}({ins})"
+        return f"{listed(self.outputs)} = {self.op}({listed(self.inputs)})"
 
 
 class Graph(Links):
@@ -198,8 +143,7 @@ class Graph(Links):
         self.initializers: dict[str, Value] = {}
         self.opsets: dict[str, int] = {} if parent is None else parent.opsets
         self.journal: Edits | None = None if parent is None else parent.journal
-        self._names: set[str] = set() if parent is None else parent._names
-        self._tried: dict[str, int] = {} if parent is None else parent._tried
+        self._names: Names = Names() if parent is None else parent._names
         self._subgraphs: list[None] = [] if parent is None else parent._subgraphs
         """One entry for each subgraph that the model has ever had. Most models have none, so no search for subgraphs is needed."""
         if parent is not None:
@@ -244,15 +188,7 @@ class Graph(Links):
 
     def fresh(self, hint: str) -> str:
         """Return a name like `hint` that no value of the model has, and reserve it."""
-        hint = hint or "value"
-        name = hint
-        if hint in self._names:
-            n = self._tried.get(hint, 0) + 1
-            while (name := f"{hint}_{n}") in self._names:
-                n += 1
-            self._tried[hint] = n
-        self._names.add(name)
-        return name
+        return self._names.fresh(hint)
 
     def rename(self, value: Value, name: str) -> None:
         """Rename a value. The caller guarantees that no other value in scope has the new name."""
@@ -312,16 +248,7 @@ class Graph(Links):
         if isinstance(outputs, int):
             base = name or op
             outputs = [self.fresh(f"{base}_out" if i == 0 else f"{base}_out{i}") for i in range(outputs)]
-        made: list[Value | None] = []
-        for i, output in enumerate(outputs):
-            if output is None:
-                made.append(None)
-                continue
-            self._names.add(output)
-            value = Value(output, types[i] if i < len(types) else None, self)
-            value.producer, value.index = node, i
-            made.append(value)
-        node.outputs = tuple(made)
+        self._add_outputs(node, outputs, types)
         self._link(node, before)
         if attrs:
             for sub in node.subgraphs:
@@ -329,6 +256,18 @@ class Graph(Links):
         if inputs:
             self.set_inputs(node, inputs)
         return node
+
+    def _add_outputs(self, node: Node, names: Sequence[str | None], types: Sequence[ValueType | None]) -> None:
+        made: list[Value | None] = []
+        for i, name in enumerate(names):
+            if name is None:
+                made.append(None)
+                continue
+            self._names.add(name)
+            value = Value(name, types[i] if i < len(types) else None, self)
+            value.producer, value.index = node, i
+            made.append(value)
+        node.outputs = tuple(made)
 
     def set_outputs(self, outputs: Iterable[Value]) -> None:
         """Set the values that the graph returns. They must be distinct values of this graph."""
@@ -402,9 +341,9 @@ class Graph(Links):
 
     def remove(self, node: Node) -> None:
         """Remove a node whose outputs are unused. It keeps its link to the next node, so that loops over the graph continue."""
-        for value in node.outputs:
-            if value is not None and (value.uses or value.is_output):
-                raise GraphError(f"cannot remove: output '{value.name}' is in use", node=node.label)
+        used = node.used_output
+        if used is not None:
+            raise GraphError(f"cannot remove: output '{used.name}' is in use", node=node.label)
         assert node.graph is self
         for sub in node.subgraphs:
             sub._release()
@@ -418,19 +357,10 @@ class Graph(Links):
         removed, stack = 0, [node]
         while stack:
             node = stack.pop()
-            if node.graph is not self or any(v is not None and (v.uses or v.is_output) for v in node.outputs):
-                continue
-            reads = [v.producer for v in node.inputs if v is not None and v.producer is not None]
-            for sub in node.subgraphs:
-                reads += [
-                    v.producer
-                    for n in sub.walk()
-                    for v in n.inputs
-                    if v is not None and v.producer is not None and v.graph is self
-                ]
-            self.remove(node)
-            removed += 1
-            stack += [n for n in reads if n is not None]
+            if node.graph is self and node.used_output is None:
+                stack += producers(self, node)
+                self.remove(node)
+                removed += 1
         return removed
 
     def move(self, node: Node, before: Node | None) -> None:
@@ -510,13 +440,18 @@ class Graph(Links):
 def captures(node: Node) -> list[Value]:
     """The outer values that the subgraphs of a node read, at any depth, in order of first use."""
     inside = {id(g) for sub in node.subgraphs for g in sub.graphs()}
-    found: dict[Value, None] = {}
-    for sub in node.subgraphs:
-        for inner in sub.walk():
-            for value in inner.inputs:
-                if value is not None and id(value.graph) not in inside:
-                    found[value] = None
-    return list(found)
+    read = (value for sub in node.subgraphs for inner in sub.walk() for value in inner.inputs)
+    return list(dict.fromkeys(v for v in read if v is not None and id(v.graph) not in inside))
+
+
+def listed(values: Iterable[Value | None]) -> str:
+    """The names of values as text; "_" for an absent one."""
+    return ", ".join("_" if value is None else value.name for value in values)
+
+
+def graphs_in(attribute: Attribute) -> Sequence[Graph]:
+    """The subgraphs that an attribute holds."""
+    return (attribute,) if isinstance(attribute, Graph) else attribute if isinstance(attribute, Graphs) else ()
 
 
 def finds_values_by_name(node: Node) -> bool:

@@ -16,7 +16,7 @@ def is_topological(graph: Graph) -> bool:
     """True if every node comes after its producers."""
     seen: set[Node] = set()
     for node in graph:
-        if not seen.issuperset(_producers(graph, node)):
+        if not seen.issuperset(producers(graph, node)):
             return False
         seen.add(node)
     return True
@@ -27,13 +27,7 @@ def topological(graph: Graph) -> list[Node]:
     there is a cycle.
     """
     order = list(graph)
-    position = {node: i for i, node in enumerate(order)}
-    reads = [{position[p] for p in _producers(graph, node)} for node in order]
-    readers: list[list[int]] = [[] for _ in order]
-    for i, needed in enumerate(reads):
-        for p in needed:
-            readers[p].append(i)
-    waiting = [len(needed) for needed in reads]
+    readers, waiting = _dependencies(graph, order)
     ready = [i for i, n in enumerate(waiting) if n == 0]
     done: list[int] = []
     while ready:
@@ -49,13 +43,21 @@ def topological(graph: Graph) -> list[Node]:
     return [order[i] for i in done]
 
 
-def _producers(graph: Graph, node: Node) -> Iterator[Node]:
+def _dependencies(graph: Graph, order: list[Node]) -> tuple[list[list[int]], list[int]]:
+    """For each node, by index: the nodes that read its results, and the number of nodes whose results it reads."""
+    position = {node: i for i, node in enumerate(order)}
+    readers: list[list[int]] = [[] for _ in order]
+    counts = []
+    for i, node in enumerate(order):
+        needed = {position[p] for p in producers(graph, node)}
+        counts.append(len(needed))
+        for p in needed:
+            readers[p].append(i)
+    return readers, counts
+
+
+def producers(graph: Graph, node: Node) -> Iterator[Node]:
     """Nodes of a graph that produce the inputs of a node or outer values that its subgraphs read."""
-    for value in node.inputs:
+    for value in node.reads:
         if value is not None and value.producer is not None and value.graph is graph:
             yield value.producer
-    for sub in node.subgraphs if node.attrs else ():
-        for inner in sub.walk():
-            for value in inner.inputs:
-                if value is not None and value.producer is not None and value.graph is graph:
-                    yield value.producer

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from itertools import chain, repeat
 
 from ortconv.errors import GraphError, nearest
 from ortconv.ir.attributes import Floats, Graphs, Ints, Strings, Tensors, Types
@@ -54,6 +55,7 @@ def _check(node: Node) -> None:
     if found is None:
         raise GraphError(_unknown(node), node=node.label, hint=_remedy(node))
     _check_counts(node, found)
+    _check_presence(node, found)
     _check_attributes(node, found)
     _check_types(node, found)
 
@@ -88,15 +90,25 @@ def _check_counts(node: Node, found: Schema) -> None:
     ):
         endless = bool(formals) and formals[-1].kind == "variadic"
         if len(values) < least or (len(values) > len(formals) and not endless):
-            most = "or more" if endless else f"to {len(formals)}" if len(formals) > least else ""
+            most = " or more" if endless else f" to {len(formals)}" if len(formals) > least else ""
             raise GraphError(
-                f"{len(values)} {what}s, {found.op} of opset {found.since} has {' '.join(filter(None, (str(least), most)))}",
-                node=node.label,
+                f"{len(values)} {what}s, {found.op} of opset {found.since} has {least}{most}", node=node.label
             )
-        for slot, value in enumerate(values):
-            formal = formals[min(slot, len(formals) - 1)]
-            if value is None and (formal.kind == "single" or (formal.kind == "variadic" and what == "input")):
+
+
+def _check_presence(node: Node, found: Schema) -> None:
+    for what, values, formals, required in (
+        ("input", node.inputs, found.inputs, ("single", "variadic")),
+        ("output", node.outputs, found.outputs, ("single",)),
+    ):
+        for slot, (value, formal) in enumerate(_paired(values, formals)):
+            if value is None and formal.kind in required:
                 raise GraphError(f"{what} {slot} ('{formal.name}') is left out, but is required", node=node.label)
+
+
+def _paired(values: Sequence[Value | None], formals: Sequence[Formal]) -> Iterator[tuple[Value | None, Formal]]:
+    """Each operand with its formal parameter; the last parameter is repeated."""
+    return zip(values, chain(formals, repeat(formals[-1])), strict=False) if formals else iter(())
 
 
 def _check_attributes(node: Node, found: Schema) -> None:
@@ -149,9 +161,9 @@ def _listed(allowed: Collection[str], given: str) -> str:
 
 def _operands(node: Node, found: Schema) -> Iterator[FormalOperand]:
     for what, values, formals in (("input", node.inputs, found.inputs), ("output", node.outputs, found.outputs)):
-        for slot, value in enumerate(values):
-            if value is not None and formals:
-                yield f"{what} '{value.name}'", formals[min(slot, len(formals) - 1)], value
+        for value, formal in _paired(values, formals):
+            if value is not None:
+                yield f"{what} '{value.name}'", formal, value
 
 
 def _notation(type: ValueType | None) -> str | None:

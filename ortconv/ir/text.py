@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Ints, Node, Strings, Value
+from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Ints, Node, Strings, graphs_in, listed
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import DType
 
@@ -17,32 +17,27 @@ def text(graph: Graph) -> str:
 
 
 def _lines(graph: Graph, indent: str) -> Iterator[str]:
-    inputs = ", ".join(f"{_name(v)}: {v.type}{' = ' + tensor_text(v.const) if v.const else ''}" for v in graph.inputs)
-    yield f"{indent}graph ({inputs}) -> ({', '.join(_name(v) for v in graph.outputs)})"
+    inputs = ", ".join(f"{v.name}: {v.type}{f' = {tensor_text(v.const)}' if v.const else ''}" for v in graph.inputs)
+    yield f"{indent}graph ({inputs}) -> ({listed(graph.outputs)})"
     for value in graph.initializers.values():
         if not value.is_input:
-            yield f"{indent}  {_name(value)} = {tensor_text(value.const)}"
+            yield f"{indent}  {value.name} = {tensor_text(value.const)}"
     for node in graph:
         yield f"{indent}  {node_text(node)}"
         for name, attribute in node.attrs.items():
-            for sub in (
-                [attribute] if isinstance(attribute, Graph) else attribute if isinstance(attribute, Graphs) else ()
-            ):
+            for sub in graphs_in(attribute):
                 yield f"{indent}    {name}:"
                 yield from _lines(sub, indent + "    ")
 
 
 def node_text(node: Node) -> str:
     """One node as one line: outputs, operator, attributes in order of name, inputs, and types of the outputs."""
-    outs = ", ".join("_" if v is None else _name(v) for v in node.outputs)
-    ins = ", ".join("_" if v is None else _name(v) for v in node.inputs)
-    attrs = ", ".join(
-        f"{k}={attribute_text(v)}" for k, v in sorted(node.attrs.items()) if not isinstance(v, (Graph, Graphs))
-    )
+    plain = ((k, v) for k, v in sorted(node.attrs.items()) if not isinstance(v, (Graph, Graphs)))
+    attrs = ", ".join(f"{name}={attribute_text(value)}" for name, value in plain)
     types = ", ".join("_" if v is None else str(v.type) for v in node.outputs)
     op = f"{node.domain}.{node.op}" if node.domain else node.op
     ep = f" @{node.ep}" if node.ep else ""
-    return f"{outs} = {op}{f'<{attrs}>' if attrs else ''}({ins}) : {types}{ep}"
+    return f"{listed(node.outputs)} = {op}{f'<{attrs}>' if attrs else ''}({listed(node.inputs)}) : {types}{ep}"
 
 
 def attribute_text(value: Attribute) -> str:
@@ -69,7 +64,3 @@ def tensor_text(const: Tensor | SparseTensor | None) -> str:
     )
     more = ", ..." if const.size > SHOWN_ELEMENTS else ""
     return f"{const.dtype.name.lower()}{list(const.shape)} {{{shown}{more}}}"
-
-
-def _name(value: Value) -> str:
-    return value.name

@@ -8,61 +8,74 @@ from ortconv.ir.graph import Graph, Node, Value, finds_values_by_name
 
 def verify(graph: Graph) -> None:
     """Raise GraphError, with the node at fault, unless the graph and its subgraphs keep the contract of `ir.graph`."""
-    _verify_scope(graph, {}, set())
+    _verify_scope(_Scope(graph))
 
 
-def _verify_scope(graph: Graph, outer: dict[str, Value], outer_values: set[Value]) -> None:
-    names = dict(outer)
-    visible = set(outer_values)
-    named = graph.owner is not None and finds_values_by_name(graph.owner)
+class _Scope:
+    """The names and values that nodes of a graph can read. Outer values come from the enclosing scope."""
 
-    def define(value: Value, where: str) -> None:
-        if value.graph is not graph:
+    def __init__(self, graph: Graph, outer: _Scope | None = None) -> None:
+        self.graph = graph
+        self.names: dict[str, Value] = {} if outer is None else dict(outer.names)
+        self.outer: frozenset[Value] = frozenset() if outer is None else frozenset(outer.visible)
+        self.visible: set[Value] = set(self.outer)
+        self._is_named = graph.owner is not None and finds_values_by_name(graph.owner)
+
+    def define(self, value: Value, where: str) -> None:
+        """Make a value visible. Raises GraphError if it may not be defined here."""
+        if value.graph is not self.graph:
             raise GraphError(f"value '{value.name}' belongs to another graph", node=where)
         if not value.name:
             raise GraphError("a value has no name", node=where)
-        known = names.get(value.name, value)
+        known = self.names.get(value.name, value)
         if known is not value:
-            if not (named and known in outer_values and (value.is_input or value.is_output)):
+            may_hide = self._is_named and known in self.outer and (value.is_input or value.is_output)
+            if not may_hide:
                 raise GraphError(f"name '{value.name}' is given twice", node=where)
-            visible.discard(known)
-        names[value.name] = value
-        visible.add(value)
+            self.visible.discard(known)
+        self.names[value.name] = value
+        self.visible.add(value)
 
+
+def _verify_scope(scope: _Scope) -> None:
+    graph = scope.graph
     _verify_interface(graph)
     for value in graph.inputs:
-        define(value, "graph input")
+        scope.define(value, "graph input")
     for value in graph.initializers.values():
-        define(value, "initializer")
-    count = 0
+        scope.define(value, "initializer")
     for node in graph:
-        count += 1
-        _verify_node(node, graph, visible)
+        _verify_node(node, graph, scope.visible)
         for output in node.outputs:
             if output is not None:
-                define(output, node.label)
+                scope.define(output, node.label)
         for sub in node.subgraphs:
             if sub.owner is not node or sub.opsets is not graph.opsets:
                 raise GraphError("a subgraph does not point back to its node", node=node.label)
-            _verify_scope(sub, names, visible)
-    if count != len(graph):
-        raise GraphError(f"the graph counts {len(graph)} nodes but links {count}")
-    for value in graph.outputs:
-        if not value.is_output or value not in visible or value.graph is not graph:
-            raise GraphError(f"graph output '{value.name}' is not a value of this graph")
-    _verify_uses(graph, visible - outer_values)
+            _verify_scope(_Scope(sub, scope))
+    _verify_outputs(graph, scope.visible)
+    _verify_uses(graph, scope.visible - scope.outer)
 
 
 def _verify_interface(graph: Graph) -> None:
-    """Check that inputs and initializers are marked as such, and that no input or output is listed twice."""
+    """Check that inputs and initializers are marked as such, that no input or output is listed twice, and the number of nodes."""
     for value in graph.inputs:
         if not value.is_input or value.producer is not None:
             raise GraphError(f"graph input '{value.name}' is not marked as one, or has a producer")
     if len(set(graph.inputs)) != len(graph.inputs) or len(set(graph.outputs)) != len(graph.outputs):
         raise GraphError("a graph input or output is listed twice")
+    linked = sum(1 for _ in graph)
+    if linked != len(graph):
+        raise GraphError(f"the graph counts {len(graph)} nodes but links {linked}")
     for name, value in graph.initializers.items():
         if value.const is None or value.producer is not None or value.name != name:
             raise GraphError(f"initializer '{name}' has no constant, a producer, or another name")
+
+
+def _verify_outputs(graph: Graph, visible: set[Value]) -> None:
+    for value in graph.outputs:
+        if not value.is_output or value not in visible or value.graph is not graph:
+            raise GraphError(f"graph output '{value.name}' is not a value of this graph")
 
 
 def _verify_node(node: Node, graph: Graph, visible: set[Value]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import ChainMap
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,21 +22,16 @@ from ortconv.ir.graph import (
     Types,
     Value,
     finds_values_by_name,
+    graphs_in,
 )
 from ortconv.ir.model import Model
 from ortconv.ir.tensor import Array, SparseTensor, Tensor
 from ortconv.ir.types import DType, MapType, OptionalType, SequenceType, Shape, SparseTensorType, TensorType, ValueType
+from ortconv.onnxio.messages import domain_of, label, plain_domain
 from ortconv.onnxlib import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 Resolve = Callable[[TensorProto], memoryview]
 """Returns the payload of a tensor with data_location EXTERNAL."""
-
-_CONSTANT_TYPES = {
-    "value": AttributeProto.TENSOR, "sparse_value": AttributeProto.SPARSE_TENSOR,
-    "value_int": AttributeProto.INT, "value_ints": AttributeProto.INTS, "value_float": AttributeProto.FLOAT,
-    "value_floats": AttributeProto.FLOATS, "value_string": AttributeProto.STRING, "value_strings": AttributeProto.STRINGS,
-}  # fmt: skip
-"""Attribute types by attribute of a Constant node."""
 
 Symbol = Callable[[str], str | None]
 """Maps the name of a symbolic dimension in the message to its name in the graph; None for an unknown dimension."""
@@ -51,7 +46,7 @@ def build(proto: ModelProto, resolve: Resolve, symbol: Symbol = str) -> Model:
         check_text(entry.key, entry.value)
     graph = Graph(proto.graph.name)
     for entry in proto.opset_import:
-        graph.opsets["" if entry.domain == "ai.onnx" else entry.domain] = entry.version
+        graph.opsets[plain_domain(entry.domain)] = entry.version
     GraphBuilder(graph, {}, resolve, overridable=proto.ir_version >= 4, read_type=TypeReader(symbol)).fill(proto.graph)
     return Model(
         graph,
@@ -91,34 +86,43 @@ class GraphBuilder:
         self.own: dict[str, Value] = {}
         self.types: dict[str, ValueType] = {}
 
-    def _declare_outputs(self, proto: GraphProto) -> None:
-        for name, type in {v.name: self.read_type(v.type) for v in proto.output}.items():
-            if type is not None and (name not in self.types or type != self.types[name]):
-                self.types[name] = merge(self.types.get(name), type) or type
-
     def fill(self, proto: GraphProto) -> None:
-        graph, read_type = self.graph, self.read_type
         check_text(proto.name, proto.doc_string)
+        self.graph.doc = proto.doc_string
         if self.named:
             self.kept = {value.name for value in (*proto.input, *proto.output)}
-        graph.doc = proto.doc_string
-        self.types = {v.name: t for v in proto.value_info if (t := read_type(v.type)) is not None}
+        self._add_inputs(proto)
+        self._add_constants(proto)
+        self.types = self._declared(proto)
+        self._add_nodes(proto.node)
+        self._returns(proto)
+        self.graph.sort()
+
+    def _add_inputs(self, proto: GraphProto) -> None:
         constants = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
         for info in proto.input:
-            if info.name in constants and not self.overridable:
-                continue
-            self._declare(graph.add_input(self._scoped(info.name), read_type(info.type)), info.name)
+            if self.overridable or info.name not in constants:
+                self._declare(self.graph.add_input(self._scoped(info.name), self.read_type(info.type)), info.name)
+
+    def _add_constants(self, proto: GraphProto) -> None:
         for tensor in proto.initializer:
             self._initializer(tensor.name, self.tensor(tensor))
         for sparse in proto.sparse_initializer:
             self._initializer(sparse.values.name, self.sparse(sparse))
-        self._declare_outputs(proto)
-        made = [None if self._lift_constant(message) else self._node(message) for message in proto.node]
-        for node, message in zip(made, proto.node, strict=True):
+
+    def _declared(self, proto: GraphProto) -> dict[str, ValueType]:
+        """The declared types of values other than inputs, by name."""
+        found = {v.name: t for v in proto.value_info if (t := self.read_type(v.type)) is not None}
+        for name, type in {v.name: self.read_type(v.type) for v in proto.output}.items():
+            if type is not None and (name not in found or type != found[name]):
+                found[name] = merge(found.get(name), type) or type
+        return found
+
+    def _add_nodes(self, messages: Sequence[NodeProto]) -> None:
+        made = [None if self._lift_constant(message) else self._node(message) for message in messages]
+        for node, message in zip(made, messages, strict=True):
             if node is not None:
                 self._connect(node, message)
-        self._returns(proto)
-        graph.sort()
 
     # ------------------------------------------------------------------ values
 
@@ -179,7 +183,7 @@ class GraphBuilder:
             sys.intern(op),
             (),
             [self._scoped(name) if name else None for name in names] if self.outer else [n or None for n in names],
-            domain="" if domain == "ai.onnx" else sys.intern(domain),
+            domain=sys.intern(plain_domain(domain)),
             name=title,
             types=[self.types.get(name) for name in names],
         )
@@ -202,73 +206,35 @@ class GraphBuilder:
                 raise GraphError(f"attribute '{title}' is given twice", node=node.label)
             value = self._attribute(attribute, node)
             node.attrs[sys.intern(title)] = value
-            for sub in [value] if isinstance(value, Graph) else value if isinstance(value, Graphs) else ():
+            for sub in graphs_in(value):
                 sub.owner = node
 
     def _lift_constant(self, message: NodeProto) -> bool:
         """Turn a Constant node into an initializer with the name of its output."""
-        if message.op_type != "Constant" or message.domain not in ("", "ai.onnx"):
+        if message.op_type != "Constant" or domain_of(message) != "":
             return False
         if len(message.attribute) != 1 or len(message.output) != 1 or not message.output[0]:
             raise GraphError(
                 f"{len(message.attribute)} attributes and {len(message.output)} outputs, expected one of each",
-                node=f"Constant '{message.name or next(iter(message.output), '?')}'",
+                node=label(message),
             )
-        attribute = message.attribute[0]
-        name = attribute.name
-        const: Tensor | SparseTensor
-        if attribute.type not in (AttributeProto.UNDEFINED, _CONSTANT_TYPES.get(name)):
+        attribute, output = message.attribute[0], message.output[0]
+        kind, read = _CONSTANTS.get(attribute.name, (None, None))
+        if read is None or attribute.type not in (AttributeProto.UNDEFINED, kind):
             return False
-        if name == "value":
-            const = self.tensor(attribute.t)
-        elif name == "sparse_value":
-            const = self.sparse(attribute.sparse_tensor)
-        elif name in ("value_int", "value_ints"):
-            const = Tensor.of(attribute.i if name == "value_int" else list(attribute.ints), DType.INT64)
-        elif name in ("value_float", "value_floats"):
-            const = Tensor.of(attribute.f if name == "value_float" else list(attribute.floats), DType.FLOAT)
-        elif name == "value_string":
-            const = Tensor(DType.STRING, (), (attribute.s,))
-        elif name == "value_strings":
-            const = Tensor(DType.STRING, (len(attribute.strings),), tuple(attribute.strings))
-        else:
-            return False
-        output = message.output[0]
+        const = read(self, attribute)
         if output in self.own:
-            raise GraphError(f"'{output}' is defined twice", node=f"Constant '{message.name or output}'")
+            raise GraphError(f"'{output}' is defined twice", node=label(message))
         self._initializer(output, const)
         return True
 
     def _attribute(self, message: AttributeProto, node: Node) -> Attribute:
-        kind = message.type
-        kinds = AttributeProto
-        if kind == kinds.INT:
-            return int(message.i)
-        if kind == kinds.INTS:
-            return Ints(message.ints)
-        if kind == kinds.FLOAT:
-            return float(message.f)
-        if kind == kinds.FLOATS:
-            return Floats(message.floats)
-        if kind == kinds.STRING:
-            return str(message.s, "utf-8", "surrogateescape")
-        if kind == kinds.STRINGS:
-            return Strings(s.decode("utf-8", "surrogateescape") for s in message.strings)
-        if kind == kinds.TENSOR:
-            return self.tensor(message.t)
-        if kind == kinds.TENSORS:
-            return Tensors(map(self.tensor, message.tensors))
-        if kind == kinds.SPARSE_TENSOR:
-            return self.sparse(message.sparse_tensor)
-        if kind == kinds.GRAPH:
-            return self._subgraph(message.g, node)
-        if kind == kinds.GRAPHS:
-            return Graphs(self._subgraph(graph, node) for graph in message.graphs)
-        if kind == kinds.TYPE_PROTO and (one := self.read_type(message.tp)) is not None:
-            return one
-        if kind == kinds.TYPE_PROTOS:
-            return Types(t for t in map(self.read_type, message.type_protos) if t is not None)
-        name = kinds.AttributeType.Name(kind) if kind in kinds.AttributeType.values() else kind
+        read = _ATTRIBUTES.get(message.type)
+        value = None if read is None else read(self, message, node)
+        if value is not None:
+            return value
+        kinds = AttributeProto.AttributeType
+        name = kinds.Name(message.type) if message.type in kinds.values() else message.type
         raise UnsupportedError(f"attribute '{message.name}' has type {name}", node=node.label)
 
     def _subgraph(self, proto: GraphProto, node: Node) -> Graph:
@@ -288,6 +254,40 @@ class GraphBuilder:
         return SparseTensor(self.tensor(proto.values), self.tensor(proto.indices), proto.dims, proto.values.name)
 
 
+_CONSTANTS: dict[str, tuple[int, Callable[[GraphBuilder, AttributeProto], Tensor | SparseTensor]]] = {
+    "value": (AttributeProto.TENSOR, lambda b, a: b.tensor(a.t)),
+    "sparse_value": (AttributeProto.SPARSE_TENSOR, lambda b, a: b.sparse(a.sparse_tensor)),
+    "value_int": (AttributeProto.INT, lambda b, a: Tensor.of(a.i, DType.INT64)),
+    "value_ints": (AttributeProto.INTS, lambda b, a: Tensor.of(list(a.ints), DType.INT64)),
+    "value_float": (AttributeProto.FLOAT, lambda b, a: Tensor.of(a.f, DType.FLOAT)),
+    "value_floats": (AttributeProto.FLOATS, lambda b, a: Tensor.of(list(a.floats), DType.FLOAT)),
+    "value_string": (AttributeProto.STRING, lambda b, a: Tensor(DType.STRING, (), (a.s,))),
+    "value_strings": (AttributeProto.STRINGS, lambda b, a: Tensor(DType.STRING, (len(a.strings),), tuple(a.strings))),
+}
+"""The attributes of a Constant node: type, and the function that reads the constant."""
+
+_ATTRIBUTES: dict[int, Callable[[GraphBuilder, AttributeProto, Node], Attribute | None]] = {
+    AttributeProto.INT: lambda b, a, node: int(a.i),
+    AttributeProto.INTS: lambda b, a, node: Ints(a.ints),
+    AttributeProto.FLOAT: lambda b, a, node: float(a.f),
+    AttributeProto.FLOATS: lambda b, a, node: Floats(a.floats),
+    AttributeProto.STRING: lambda b, a, node: _text(a.s),
+    AttributeProto.STRINGS: lambda b, a, node: Strings(map(_text, a.strings)),
+    AttributeProto.TENSOR: lambda b, a, node: b.tensor(a.t),
+    AttributeProto.TENSORS: lambda b, a, node: Tensors(map(b.tensor, a.tensors)),
+    AttributeProto.SPARSE_TENSOR: lambda b, a, node: b.sparse(a.sparse_tensor),
+    AttributeProto.GRAPH: lambda b, a, node: b._subgraph(a.g, node),
+    AttributeProto.GRAPHS: lambda b, a, node: Graphs(b._subgraph(graph, node) for graph in a.graphs),
+    AttributeProto.TYPE_PROTO: lambda b, a, node: b.read_type(a.tp),
+    AttributeProto.TYPE_PROTOS: lambda b, a, node: Types(t for t in map(b.read_type, a.type_protos) if t is not None),
+}
+"""The functions that read attributes, by type. They return None for an empty type."""
+
+
+def _text(data: bytes) -> str:
+    return str(data, "utf-8", "surrogateescape")
+
+
 def check_text(*strings: str) -> None:
     """Raise FormatError unless all strings are str: protobuf returns bytes for text that is not UTF-8."""
     try:
@@ -299,19 +299,7 @@ def check_text(*strings: str) -> None:
 
 def tensor(proto: TensorProto, resolve: Resolve) -> Tensor:
     """Build a constant. `resolve` returns a payload outside the message. Raises GraphError if the payload has the wrong size."""
-    try:
-        dtype = DType(proto.data_type)
-    except ValueError:
-        raise UnsupportedError(
-            f"tensor '{proto.name}' has element type {proto.data_type}, which ONNX does not define"
-        ) from None
-    shape = tuple(proto.dims)
-    if dtype is DType.UNDEFINED:
-        raise GraphError(f"tensor '{proto.name}' has no element type")
-    if any(d < 0 for d in shape):
-        raise GraphError(f"tensor '{proto.name}' has a negative dimension: {list(shape)}")
-    if proto.HasField("segment"):
-        raise UnsupportedError(f"tensor '{proto.name}' is stored in segments")
+    dtype, shape = _form(proto)
     if dtype is DType.STRING:
         made = Tensor(dtype, shape, tuple(proto.string_data))
         if len(proto.string_data) != made.size:
@@ -330,6 +318,24 @@ def tensor(proto: TensorProto, resolve: Resolve) -> Tensor:
             f"tensor '{proto.name}': {data.nbytes} bytes for {dtype.name.lower()}{list(shape)}, which needs {needed}"
         )
     return made
+
+
+def _form(proto: TensorProto) -> tuple[DType, tuple[int, ...]]:
+    """The element type and shape of a constant. Raises an error if ONNX does not allow them."""
+    try:
+        dtype = DType(proto.data_type)
+    except ValueError:
+        raise UnsupportedError(
+            f"tensor '{proto.name}' has element type {proto.data_type}, which ONNX does not define"
+        ) from None
+    shape = tuple(proto.dims)
+    if dtype is DType.UNDEFINED:
+        raise GraphError(f"tensor '{proto.name}' has no element type")
+    if any(d < 0 for d in shape):
+        raise GraphError(f"tensor '{proto.name}' has a negative dimension: {list(shape)}")
+    if proto.HasField("segment"):
+        raise UnsupportedError(f"tensor '{proto.name}' is stored in segments")
+    return dtype, shape
 
 
 _TYPED_FIELDS = {
@@ -424,13 +430,11 @@ def _element(number: int) -> DType:
 
 def merge(a: ValueType | None, b: ValueType | None) -> ValueType | None:
     """Combine the knowledge in both types. If they disagree on a dimension, the first one is used."""
-    if a is None or b is None:
+    if not isinstance(a, TensorType) or not isinstance(b, TensorType) or a.dtype is not b.dtype:
         return a or b
-    if isinstance(a, TensorType) and isinstance(b, TensorType) and a.dtype is b.dtype:
-        if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
-            return a if a.shape is not None else b
-        return TensorType(a.dtype, tuple(_merge_dims(zip(a.shape, b.shape, strict=True))))
-    return a
+    if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+        return a if a.shape is not None else b
+    return TensorType(a.dtype, tuple(_merge_dims(zip(a.shape, b.shape, strict=True))))
 
 
 def _merge_dims(pairs: Iterable[tuple[int | str | None, int | str | None]]) -> Iterable[int | str | None]:

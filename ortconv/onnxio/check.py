@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from ortconv.errors import FormatError, GraphError, UnsupportedError
 from ortconv.ir.types import DType
 from ortconv.onnxio.build import check_text
+from ortconv.onnxio.messages import plain_domain, subgraphs
 from ortconv.onnxlib import (
     IR_VERSION,
     GraphProto,
@@ -70,23 +71,25 @@ def version_of_onnx() -> str:
 
 
 def _check_opsets(imports: Iterable[OperatorSetIdProto], oldest_opset: int) -> None:
-    newest = newest_opsets()
     versions: dict[str, int] = {}
     for entry in imports:
         check_text(entry.domain)
-        domain = "" if entry.domain == "ai.onnx" else entry.domain
-        version, limit = entry.version, newest.get(domain)
+        domain, version = plain_domain(entry.domain), entry.version
         if versions.setdefault(domain, version) != version:
             raise GraphError(f"operator set '{domain}' is imported twice, as {versions[domain]} and {version}")
-        if limit is not None and version > limit:
-            raise UnsupportedError(
-                f"opset {version} of '{domain or 'ai.onnx'}', onnx {version_of_onnx()} knows {limit}", hint=_UPGRADE
-            )
-        oldest = oldest_opset if domain == "" else 0
-        if version < oldest or version >= 1 << 31:
-            raise UnsupportedError(
-                f"opset {version} of '{domain or 'ai.onnx'}', the oldest supported is {oldest}", hint=_CONVERT
-            )
+        _check_opset(domain, version, oldest_opset if domain == "" else 0)
+
+
+def _check_opset(domain: str, version: int, oldest: int) -> None:
+    limit = newest_opsets().get(domain)
+    if limit is not None and version > limit:
+        raise UnsupportedError(
+            f"opset {version} of '{domain or 'ai.onnx'}', onnx {version_of_onnx()} knows {limit}", hint=_UPGRADE
+        )
+    if not oldest <= version < 1 << 31:
+        raise UnsupportedError(
+            f"opset {version} of '{domain or 'ai.onnx'}', the oldest supported is {oldest}", hint=_CONVERT
+        )
 
 
 # ---------------------------------------------------------------------- rules of operators
@@ -112,9 +115,14 @@ def check_rules(message: bytes) -> None:
             node = nodes.get((op, name))
             if node is not None and all(i in typed for i in node.input if i):
                 raise broken_rule(op, name, why) from error
-    constants = made_by_constants(proto.graph)
-    makers = {name: node for node in proto.graph.node for name in node.output if name not in constants}
-    for value in inferred.graph.value_info:
+    _check_declared(proto.graph, inferred.graph, declared)
+
+
+def _check_declared(graph: GraphProto, inferred: GraphProto, declared: Mapping[str, int]) -> None:
+    """Raise GraphError if a node makes another element type than the declared one."""
+    constants = made_by_constants(graph)
+    makers = {name: node for node in graph.node for name in node.output if name not in constants}
+    for value in inferred.value_info:
         made, stated = value.type.tensor_type.elem_type, declared.get(value.name)
         if value.name in makers and made and stated and made != stated:
             raise GraphError(
@@ -138,14 +146,9 @@ def _undeclare(graph: GraphProto) -> dict[tuple[str, str], NodeProto]:
     for node in graph.node:
         node.name = node.name or next(filter(None, node.output), "?")
         nodes[node.op_type, node.name] = node
-        for sub in _subgraphs(node):
+        for sub in subgraphs(node):
             nodes |= _undeclare(sub)
     return nodes
-
-
-def _subgraphs(node: NodeProto) -> Iterator[GraphProto]:
-    for attribute in node.attribute:
-        yield from (attribute.g,) if attribute.HasField("g") else attribute.graphs
 
 
 def _typed(graph: GraphProto) -> set[str]:
@@ -153,7 +156,7 @@ def _typed(graph: GraphProto) -> set[str]:
     names = {v.name for v in (*graph.input, *graph.value_info, *graph.output) if v.type.WhichOneof("value")}
     names |= {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
     for node in graph.node:
-        for sub in _subgraphs(node):
+        for sub in subgraphs(node):
             names |= _typed(sub)
     return names
 

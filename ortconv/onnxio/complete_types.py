@@ -7,12 +7,13 @@ converts to the same file again. An entry in the graph's metadata marks these mo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ortconv.ir.graph import Graph
-from ortconv.ir.types import Dim, TensorType, ValueType
+from ortconv.ir.types import TensorType, ValueType
 from ortconv.onnxio.build import TypeReader
-from ortconv.onnxlib import GraphProto, ModelProto
+from ortconv.onnxio.messages import graphs
+from ortconv.onnxlib import ModelProto
 
 MARK = "ortconv.types"
 
@@ -28,15 +29,10 @@ def stated_types(proto: ModelProto) -> dict[str, ValueType]:
         return {}
     found: dict[str, set[ValueType | None]] = {}
     read = TypeReader()
-    for graph in _graphs(proto.graph):
+    for graph in graphs(proto.graph):
         for value in (*graph.value_info, *graph.output):
             found.setdefault(value.name, set()).add(read(value.type))
     return {name: type for name, types in found.items() if len(types) == 1 for type in types if type is not None}
-
-
-def _graphs(proto: GraphProto) -> list[GraphProto]:
-    below = (a.g for node in proto.node for a in node.attribute if a.HasField("g"))
-    return [proto, *(inner for sub in below for inner in _graphs(sub))]
 
 
 def forget(graph: Graph, stated: Mapping[str, ValueType]) -> None:
@@ -45,17 +41,23 @@ def forget(graph: Graph, stated: Mapping[str, ValueType]) -> None:
     A symbol that occurs only once counts as unknown and stays. Other symbols mean that dimensions are equal; for these, the result
     of inference is used.
     """
-    types = [*stated.values(), *(value.type for value in graph.inputs)]
-    count = Counter(dim for t in types if isinstance(t, TensorType) for dim in t.shape or () if isinstance(dim, str))
-    alone = {symbol for symbol, number in count.items() if number == 1}
-    for node in graph.walk() if stated else ():
-        for value in node.outputs:
-            type = None if value is None else stated.get(value.name)
-            if value is not None and isinstance(type, TensorType) and isinstance(value.type, TensorType):
-                value.type = _weaker(value.type, type, alone)
+    if not stated:
+        return
+    alone = _single_symbols([*stated.values(), *(value.type for value in graph.inputs)])
+    for value in (v for node in graph.walk() for v in node.outputs if v is not None):
+        type = stated.get(value.name)
+        if isinstance(type, TensorType) and isinstance(value.type, TensorType):
+            value.type = _weaker(value.type, type, alone)
 
 
-def _weaker(type: TensorType, stated: TensorType, alone: Collection[Dim]) -> TensorType:
+def _single_symbols(types: Iterable[ValueType | None]) -> set[str]:
+    """The symbols that occur only once in these types."""
+    shapes = (t.shape or () for t in types if isinstance(t, TensorType))
+    count = Counter(dim for shape in shapes for dim in shape if isinstance(dim, str))
+    return {symbol for symbol, number in count.items() if number == 1}
+
+
+def _weaker(type: TensorType, stated: TensorType, alone: Collection[str]) -> TensorType:
     if type.shape is None or stated.shape is None:
         return TensorType(type.dtype)
     if len(type.shape) != len(stated.shape):

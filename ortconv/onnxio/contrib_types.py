@@ -23,36 +23,36 @@ def broadcast(slots: Sequence[int], dtype_slot: int) -> TypeRule:
 
 def broadcast_shapes(shapes: Sequence[Shape | None]) -> Shape | None:
     """The shape of an elementwise result; None if a rank is unknown or the dimensions do not broadcast."""
-    if any(s is None for s in shapes):
-        return None
     known = [s for s in shapes if s is not None]
     rank = max(map(len, known), default=0)
-    out: list[Dim] = []
-    for axis in range(-rank, 0):
-        dims = [s[axis] for s in known if len(s) >= -axis]
-        fixed = {d for d in dims if isinstance(d, int) and d != 1}
-        symbols = {d for d in dims if not isinstance(d, int)}
-        if len(fixed) > 1:
-            return None
-        if fixed:
-            out.append(fixed.pop())
-        elif not symbols:
-            out.append(1)
-        else:
-            out.append(symbols.pop() if len(symbols) == 1 else None)
-    return tuple(out)
+    axes = [set(dims) - {1} for dims in zip(*((1,) * (rank - len(s)) + s for s in known), strict=True)]
+    if len(known) < len(shapes) or any(len(_numbers(dims)) > 1 for dims in axes):
+        return None
+    return tuple(map(_broadcast_dim, axes))
+
+
+def _numbers(dims: set[Dim]) -> list[int]:
+    return [d for d in dims if isinstance(d, int)]
+
+
+def _broadcast_dim(dims: set[Dim]) -> Dim:
+    """The dimension to which these dimensions other than 1 broadcast; None if it is uncertain."""
+    if len(dims) > 1:
+        return next(iter(_numbers(dims)), None)
+    return next(iter(dims), 1)
 
 
 def _matmul(a: Shape | None, b: Shape | None, *, trans_a: bool = False, trans_b: bool = False) -> Shape | None:
-    if a is None or b is None or len(a) == 0 or len(b) == 0:
+    if not a or not b:
         return None
-    if trans_a and len(a) > 1:
-        a = (*a[:-2], a[-1], a[-2])
-    if trans_b and len(b) > 1:
-        b = (*b[:-2], b[-1], b[-2])
+    a, b = _transposed(a, trans_a), _transposed(b, trans_b)
     rows, columns = a[-2:-1], b[-1:] if len(b) > 1 else ()
     batch = broadcast_shapes([a[:-2], b[:-2]])
     return None if batch is None else (*batch, *rows, *columns)
+
+
+def _transposed(shape: Shape, transposes: bool) -> Shape:
+    return (*shape[:-2], shape[-1], shape[-2]) if transposes and len(shape) > 1 else shape
 
 
 def _fused_matmul(node: Node) -> list[ValueType | None]:

@@ -7,15 +7,16 @@ supply the facts that inference cannot find.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from itertools import chain, repeat
 
 from ortconv.errors import GraphError
 from ortconv.ir.types import Dim, SequenceType, Shape, TensorType, ValueType
 from ortconv.onnxio.build import TypeReader, check_text
 from ortconv.onnxio.check import check_rules, made_by_constants
-from ortconv.onnxio.imports import walk
 from ortconv.onnxio.infer import ContradictionError, infer_model
+from ortconv.onnxio.messages import domain_of, label, walk
 from ortconv.onnxio.proto import type_proto
 from ortconv.onnxio.shield import HIDDEN
 from ortconv.onnxlib import GraphProto, ModelProto, NodeProto, SchemaError, SparseTensorProto, TypeProto, get_schema
@@ -69,38 +70,49 @@ def _infer(proto: ModelProto, warn: Callable[[str], None]) -> ModelProto:
     read = TypeReader()
     declared = _take(proto.graph, read)
     inferred = infer_model(proto, on_errors=check_rules)
-    symbols = {d.dim_param for v in proto.graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
     found = _found(inferred.graph, declared, read)
-    wrong = list(_drop_wrong_ranks(inferred.graph, declared, read))
-    try:
-        merged, contradicted = _merge(declared, found, symbols)
-    except GraphError as error:
-        raise error.at(node=_producer(proto.graph, error.message)) from error
-    wrong += contradicted
-    if any(declared[1:]):
-        wrong += _fed_otherwise(inferred.graph, iter(declared[1:]), {}, symbols)
-    if wrong:
-        merged = _only_ranks(declared, found)
-    elif any(merged):
+    merged, wrong = _compare(proto.graph, inferred.graph, declared, found, read)
+    if not wrong and any(merged):
         if not _read(proto.graph, merged):
             _state(inferred.graph, merged)
             return inferred
-        _state(proto.graph, merged)
-        known = _without_unknown(proto)
         try:
-            checked = infer_model(known, strict=True)
-            return checked if known is proto else infer_model(proto)
+            return _infer_with(proto, merged)
         except ContradictionError as error:
             wrong = [str(error.message)]
             _take(proto.graph, read)
-            merged = _only_ranks(declared, found)
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         warn(f"declared shapes contradict the graph and are not used: {wrong[0]}{more}")
+        merged = _only_ranks(declared, found)
     if not any(merged):
         return inferred
     _state(proto.graph, merged)
     return infer_model(proto)
+
+
+def _compare(
+    graph: GraphProto, inferred: GraphProto, declared: TypesByGraph, found: TypesByGraph, read: TypeReader
+) -> tuple[TypesByGraph, list[str]]:
+    """As `_merge`, with all contradictions. Raises GraphError, with the node, for a wrong element type."""
+    symbols = {d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
+    wrong = list(_drop_wrong_ranks(inferred, declared, read))
+    try:
+        merged, contradicted = _merge(declared, found, symbols)
+    except GraphError as error:
+        raise error.at(node=_producer(graph, error.message)) from error
+    wrong += contradicted
+    if any(declared[1:]):
+        wrong += _fed_otherwise(inferred, iter(declared[1:]), {}, symbols)
+    return merged, wrong
+
+
+def _infer_with(proto: ModelProto, types: TypesByGraph) -> ModelProto:
+    """The message with these declared types and the inferred ones. Raises ContradictionError if they disagree."""
+    _state(proto.graph, types)
+    known = _without_unknown(proto)
+    checked = infer_model(known, strict=True)
+    return checked if known is proto else infer_model(proto)
 
 
 def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
@@ -113,7 +125,7 @@ def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
 def _bodies(graph: GraphProto) -> Iterator[tuple[NodeProto, GraphProto]]:
     """(node, subgraph) for the graph's own nodes with subgraphs for which onnx infers types."""
     for node in graph.node:
-        if node.op_type in _INFERRED_BODIES and node.domain in ("", "ai.onnx"):
+        if node.op_type in _INFERRED_BODIES and domain_of(node) == "":
             for attribute in node.attribute:
                 if attribute.HasField("g"):
                     yield node, attribute.g
@@ -126,20 +138,23 @@ def _take(graph: GraphProto, read: TypeReader) -> TypesByGraph:
     """
     found: TypesByGraph = []
     for i, sub in enumerate(_graphs(graph)):
-        given = {tensor.name for tensor in sub.initializer} | made_by_constants(sub)
-        given.update(value.name for value in sub.input if i == 0)
-        types: dict[str, ValueType] = {}
-        for info in (*sub.value_info, *sub.output, *(sub.input if i else ())):
-            if info.name not in given and (type := read(info.type)) is not None:
-                types[info.name] = type
+        found.append(_declared(sub, read, is_body=i > 0))
         del sub.value_info[:]
         for info in sub.output if i == 0 else ():
             info.ClearField("type")
         for info in (*sub.input, *sub.output):
             if info.type.HasField("tensor_type"):
                 _forget(info.type.tensor_type, whole=i > 0)
-        found.append(types)
     return found
+
+
+def _declared(graph: GraphProto, read: TypeReader, *, is_body: bool) -> dict[str, ValueType]:
+    """The declared types of node outputs, and of the inputs of a body."""
+    given = {tensor.name for tensor in graph.initializer} | made_by_constants(graph)
+    if not is_body:
+        given.update(value.name for value in graph.input)
+    infos = (*graph.value_info, *graph.output, *(graph.input if is_body else ()))
+    return {v.name: type for v in infos if v.name not in given and (type := read(v.type)) is not None}
 
 
 def _forget(tensor: TypeProto.Tensor, whole: bool) -> None:
@@ -169,7 +184,7 @@ def _found(graph: GraphProto, declared: TypesByGraph, read: TypeReader) -> Types
 
 def _read(graph: GraphProto, types: TypesByGraph) -> bool:
     """True if nodes read any of these values, or a subgraph has some: then the types of others depend on them."""
-    return any(types[1:]) or any(name in types[0] for node in walk(graph) for name in node.input)
+    return any(types[1:]) or any(name in types[0] for node in walk(graph.node) for name in node.input)
 
 
 def _state(graph: GraphProto, types: TypesByGraph) -> None:
@@ -214,16 +229,20 @@ def _drop_wrong_ranks(graph: GraphProto, declared: TypesByGraph, read: TypeReade
     for sub, stated in zip(_graphs(graph), declared, strict=True):
         types.update((info.name, info.type) for info in (*sub.input, *sub.value_info, *sub.output))
         for node in sub.node if stated else ():
-            added = _ADDED_AXES.get(node.op_type) if node.domain in ("", "ai.onnx") and len(node.input) == 2 else None
-            if added is None:
-                continue
-            type = stated.get(node.output[0])
-            x, axes = (_shape(read(types[name])) if name in types else None for name in node.input)
-            if not isinstance(type, TensorType) or type.shape is None or x is None or not axes:
-                continue
-            if isinstance(axes[0], int) and len(type.shape) != len(x) + added * axes[0]:
+            rank = _rank_by_axes(node, types, read)
+            type = None if rank is None else stated.get(node.output[0])
+            if isinstance(type, TensorType) and type.shape is not None and len(type.shape) != rank:
                 stated[node.output[0]] = TensorType(type.dtype)
-                yield f"'{node.output[0]}' is declared as {type}, but has rank {len(x) + added * axes[0]}"
+                yield f"'{node.output[0]}' is declared as {type}, but has rank {rank}"
+
+
+def _rank_by_axes(node: NodeProto, types: Mapping[str, TypeProto], read: TypeReader) -> int | None:
+    """The rank of the result of a Squeeze or Unsqueeze whose axes are an input of known length; None for other nodes."""
+    added = _ADDED_AXES.get(node.op_type)
+    if added is None or domain_of(node) or len(node.input) != 2:
+        return None
+    x, axes = (_shape(read(types[name])) if name in types else None for name in node.input)
+    return len(x) + added * axes[0] if x is not None and axes and isinstance(axes[0], int) else None
 
 
 def _shape(type: ValueType | None) -> Shape | None:
@@ -262,12 +281,15 @@ def _fed(node: NodeProto, body: GraphProto, known: dict[str, ValueType]) -> list
     if not 0 <= count <= len(shapes):
         return []
     axes = list(attributes["scan_input_axes"].ints) if "scan_input_axes" in attributes else [0] * count
-    for slot, axis in zip(range(len(shapes) - count, len(shapes)), axes):
-        shape = shapes[slot]
-        if shape is not None and -len(shape) <= axis < len(shape):
-            at = axis % len(shape)
-            shapes[slot] = (*shape[:at], *shape[at + 1 :])
-    return shapes
+    states = len(shapes) - count
+    return [*shapes[:states], *map(_without_axis, shapes[states:], chain(axes, repeat(None)))]
+
+
+def _without_axis(shape: Shape | None, axis: int | None) -> Shape | None:
+    """The shape without one axis, unless this is out of range."""
+    if shape is None or axis is None or not -len(shape) <= axis < len(shape):
+        return shape
+    return (*shape[: axis % len(shape)], *shape[axis % len(shape) + 1 :])
 
 
 def _check_element(name: str, declared: ValueType, inferred: ValueType) -> None:
@@ -284,9 +306,9 @@ def _check_element(name: str, declared: ValueType, inferred: ValueType) -> None:
 
 def _producer(graph: GraphProto, message: str) -> str | None:
     """The label of the node that produces the value named at the start of a message."""
-    for node in walk(graph):
+    for node in walk(graph.node):
         if any(message.startswith(f"'{name}' ") for name in node.output):
-            return f"{node.op_type} '{node.name or node.output[0]}'"
+            return label(node)
     return None
 
 
@@ -307,47 +329,51 @@ def _merge_shapes(declared: Shape, inferred: Shape | None, symbols: set[str]) ->
     """
     if inferred is None:
         return declared
-    if len(declared) != len(inferred):
+    pairs = list(zip(declared, inferred, strict=False))
+    if len(declared) != len(inferred) or any(_contradict(stated, known, symbols) for stated, known in pairs):
         return None
-    dims: list[Dim] = []
-    for stated, known in zip(declared, inferred, strict=True):
-        free = known in symbols
-        if isinstance(stated, int) and (free or (isinstance(known, int) and known != stated)):
-            return None
-        unknown = known is None or (isinstance(known, str) and not free)
-        dims.append(stated if unknown and stated is not None else known)
-    return tuple(dims)
+    return tuple(known if stated is None or _is_sure(known, symbols) else stated for stated, known in pairs)
+
+
+def _contradict(stated: Dim, known: Dim, symbols: set[str]) -> bool:
+    return isinstance(stated, int) and known != stated and _is_sure(known, symbols)
+
+
+def _is_sure(known: Dim, symbols: set[str]) -> bool:
+    """True for numbers, and for symbols of the model's inputs."""
+    return isinstance(known, int) or known in symbols
 
 
 def _without_unknown(proto: ModelProto) -> ModelProto:
     """The model without the nodes that onnx does not know; their outputs become inputs. Next to such nodes, onnx misses
     contradictions.
     """
-    check_text(*(text for node in proto.graph.node for text in (node.op_type, node.domain)))
     opsets = {entry.domain: entry.version for entry in proto.opset_import}
-    unknown = [
-        node for node in proto.graph.node if not _is_known(node.op_type, node.domain, opsets.get(node.domain, 1))
-    ]
+    unknown = [node for node in proto.graph.node if not _is_known(node, opsets)]
     if not unknown:
         return proto
     cut = ModelProto()
     cut.CopyFrom(proto)
-    types = {info.name: info.type for info in (*proto.graph.value_info, *proto.graph.output)}
-    for name in (name for node in unknown for name in node.output if name in types):
-        cut.graph.input.add(name=name, type=types[name])
-    left = [node for node in proto.graph.node if _is_known(node.op_type, node.domain, opsets.get(node.domain, 1))]
+    made = {name for node in unknown for name in node.output}
+    infos = {info.name: info for info in (*proto.graph.value_info, *proto.graph.output) if info.name in made}
+    cut.graph.input.extend(infos.values())
     del cut.graph.node[:]
-    cut.graph.node.extend(left)
+    cut.graph.node.extend(node for node in proto.graph.node if _is_known(node, opsets))
     return cut
 
 
+def _is_known(node: NodeProto, opsets: Mapping[str, int]) -> bool:
+    check_text(node.op_type, node.domain)
+    return _has_schema(node.op_type, domain_of(node), opsets.get(node.domain, 1))
+
+
 @cache
-def _is_known(op: str, domain: str, version: int) -> bool:
+def _has_schema(op: str, domain: str, version: int) -> bool:
     try:
-        get_schema(op, version, "" if domain == "ai.onnx" else domain)
+        get_schema(op, version, domain)
     except SchemaError:
         return False
-    return ("" if domain == "ai.onnx" else domain, op) not in HIDDEN
+    return (domain, op) not in HIDDEN
 
 
 def _only_ranks(declared: TypesByGraph, inferred: TypesByGraph) -> TypesByGraph:

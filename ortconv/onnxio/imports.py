@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from ortconv.ir.schema import schema
 from ortconv.onnxio.build import check_text
+from ortconv.onnxio.messages import domain_of, plain_domain, walk
 from ortconv.onnxlib import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 KNOWN = {"": 28, "ai.onnx.ml": 5, "com.microsoft": 1, "com.microsoft.nchwc": 1}
@@ -14,14 +15,14 @@ KNOWN = {"": 28, "ai.onnx.ml": 5, "com.microsoft": 1, "com.microsoft.nchwc": 1}
 
 def opset_of(proto: ModelProto) -> int:
     """The version of ONNX's operators that a model imports; 0 without an import."""
-    return max((e.version for e in proto.opset_import if _domain(e.domain) == ""), default=0)
+    return max((e.version for e in proto.opset_import if plain_domain(e.domain) == ""), default=0)
 
 
 def keep_last_imports(proto: ModelProto, warn: Callable[[str], None]) -> None:
     """Import each operator set once, in the last of its versions: ONNX Runtime reads a model with several so."""
     versions: dict[str, int] = {}
     for entry in proto.opset_import:
-        domain = _domain(entry.domain)
+        domain = plain_domain(entry.domain)
         check_text(domain)
         before = versions.get(domain, entry.version)
         if before != entry.version:
@@ -39,17 +40,25 @@ def raise_opset(proto: ModelProto, oldest: int, warn: Callable[[str], None]) -> 
 
     ONNX Runtime loads such a model: kernels of other operators of older versions are what it lacks.
     """
-    old = [e for e in proto.opset_import if _domain(e.domain) == "" and 0 < e.version < oldest]
+    old = [e for e in proto.opset_import if plain_domain(e.domain) == "" and 0 < e.version < oldest]
     if len(old) != 1 or proto.functions:
         return
     (entry,) = old
-    nodes = [node for node in walk(proto.graph) if _domain(node.domain) == ""]
-    changed = [node for node in nodes if not _is_same(node, entry.version, oldest)]
+    changed = list(_changed(proto.graph, entry.version, oldest))
     if all(_states_shape(node) for node in changed):
         but = ", but for the shape of Reshape, which becomes an input" if changed else ""
         warn(f"opset {entry.version} of ai.onnx is read as {oldest}, in which the model's operators are the same{but}")
         _move_shapes(changed, proto.graph)
         entry.version = oldest
+
+
+def _changed(graph: GraphProto, old: int, new: int) -> Iterator[NodeProto]:
+    """The nodes whose operators of ONNX differ between two versions."""
+    for node in walk(graph.node):
+        check_text(node.op_type)
+        before, after = (schema("", node.op_type, version) for version in (old, new))
+        if domain_of(node) == "" and (before is None or after is None or before.since != after.since):
+            yield node
 
 
 def _states_shape(node: NodeProto) -> bool:
@@ -59,7 +68,7 @@ def _states_shape(node: NodeProto) -> bool:
 
 def _move_shapes(nodes: list[NodeProto], graph: GraphProto) -> None:
     """Make the attribute `shape` of each Reshape its second input, an initializer of the main graph."""
-    used = {name for node in walk(graph) for name in (*node.input, *node.output)}
+    used = {name for node in walk(graph.node) for name in (*node.input, *node.output)}
     used |= {value.name for value in (*graph.input, *graph.initializer)}
     for node in nodes:
         shape = next(a.ints for a in node.attribute if a.name == "shape")
@@ -72,41 +81,28 @@ def _move_shapes(nodes: list[NodeProto], graph: GraphProto) -> None:
         del node.attribute[:]
 
 
-def _is_same(node: NodeProto, old: int, new: int) -> bool:
-    check_text(node.op_type)
-    before, after = (schema("", node.op_type, version) for version in (old, new))
-    return before is not None and after is not None and before.since == after.since
-
-
 def import_used(proto: ModelProto, message: bytes, warn: Callable[[str], None]) -> None:
-    """Import operator sets of KNOWN that nodes use and the model does not import. `message` is the serialized model.
-
-    The version is the oldest in which each used operator has its newest definition, which is the one that ONNX Runtime uses.
-    """
-    imported = {_domain(entry.domain) for entry in proto.opset_import}
-    if all(domain in imported or (domain and domain.encode() not in message) for domain in KNOWN):
-        return
-    used: dict[str, set[str]] = {}
-    for node in walk(proto.graph):
-        check_text(node.op_type, node.domain)
-        domain = _domain(node.domain)
-        if domain not in imported and domain in KNOWN:
-            used.setdefault(domain, set()).add(node.op_type)
-    for domain, ops in used.items():
-        found = [known.since for op in ops if (known := schema(domain, op, KNOWN[domain])) is not None]
-        version = max(found, default=KNOWN[domain])
+    """Import operator sets of KNOWN that nodes use and the model does not import. `message` is the serialized model."""
+    imported = {plain_domain(entry.domain) for entry in proto.opset_import}
+    missing = [d for d in KNOWN if d not in imported and (not d or d.encode() in message)]
+    for domain, ops in _used(proto.graph, missing).items() if missing else ():
+        version = _version_with(domain, ops)
         proto.opset_import.add(domain=domain, version=version)
         warn(f"the model uses operators of {domain or 'ai.onnx'} without importing it: version {version} is imported")
 
 
-def walk(graph: GraphProto) -> Iterator[NodeProto]:
-    """The nodes of a graph and of all its subgraphs."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for sub in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
-                yield from walk(sub)
+def _version_with(domain: str, ops: Iterable[str]) -> int:
+    """The oldest version in which each of these operators has its newest definition, which is the one that ONNX Runtime uses."""
+    newest = KNOWN[domain]
+    return max((known.since for op in ops if (known := schema(domain, op, newest)) is not None), default=newest)
 
 
-def _domain(name: str) -> str:
-    return "" if name == "ai.onnx" else name
+def _used(graph: GraphProto, domains: Collection[str]) -> dict[str, set[str]]:
+    """The operators of these domains that a graph uses, by domain."""
+    used: dict[str, set[str]] = {}
+    for node in walk(graph.node):
+        check_text(node.op_type, node.domain)
+        domain = domain_of(node)
+        if domain in domains:
+            used.setdefault(domain, set()).add(node.op_type)
+    return used

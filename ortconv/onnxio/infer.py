@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import reduce
 from typing import Any
 
 from ortconv.errors import GraphError, OrtconvError
@@ -170,27 +171,38 @@ def infer_missing(graph: Graph, infer_custom: Infer | None = None) -> None:
 
     `infer_custom` is called for operators without a schema.
     """
-    learned: set[Value | None] = set()
-    _infer_missing(graph, learned, infer_custom)
+    _infer_missing(graph, set(), infer_custom)
 
 
-def _infer_missing(graph: Graph, learned: set[Value | None], infer_custom: Infer | None) -> None:
+def _infer_missing(graph: Graph, learned: set[Value], infer_custom: Infer | None) -> None:
     for node in graph:
-        made = [v for v in node.outputs if v is not None]
-        vague = any(map(_is_vague, made))
-        subgraphs = node.subgraphs if node.attrs else ()
-        for sub in subgraphs:
+        for sub in node.subgraphs if node.attrs else ():
             _infer_missing(sub, learned, infer_custom)
-        if vague and infer_custom is not None and schema_of(node) is None:
-            for value, type in zip(node.outputs, infer_custom(node), strict=True):
-                if value is not None and type is not None:
-                    value.retype(type)
-                    learned.add(value)
-            continue
-        is_ours = bool(subgraphs) or (node.domain, node.op) in CONTRIB_TYPES
-        unknown_to_onnx = vague and (is_ours or any(v.type is None for v in made))
-        if (unknown_to_onnx or not learned.isdisjoint(node.inputs)) and update_types(node):
-            learned.update(made)
+        learned.update(_updated(node, learned, infer_custom))
+
+
+def _updated(node: Node, learned: set[Value], infer_custom: Infer | None) -> Iterable[Value]:
+    """Infer a node's output types if they are vague, or if an input is among the `learned`. Return the outputs with new types."""
+    made = [v for v in node.outputs if v is not None]
+    is_vague = any(map(_is_vague, made))
+    if is_vague and infer_custom is not None and schema_of(node) is None:
+        return _retyped(node, infer_custom(node))
+    is_due = (is_vague and _is_unknown_to_onnx(node)) or not learned.isdisjoint(node.inputs)
+    return made if is_due and update_types(node) else ()
+
+
+def _retyped(node: Node, types: Iterable[ValueType | None]) -> Iterator[Value]:
+    """Set the known types of a node's outputs, and return these outputs."""
+    for value, type in zip(node.outputs, types, strict=True):
+        if value is not None and type is not None:
+            value.retype(type)
+            yield value
+
+
+def _is_unknown_to_onnx(node: Node) -> bool:
+    """True if a rule of ours infers the outputs, or onnx found no type for one."""
+    is_ours = bool(node.subgraphs) or (node.domain, node.op) in CONTRIB_TYPES
+    return is_ours or any(v is not None and v.type is None for v in node.outputs)
 
 
 def update_types(node: Node) -> bool:
@@ -242,8 +254,21 @@ def _completed(node: Node, types: Iterable[ValueType | None]) -> list[ValueType 
 def _infer_by_onnx(node: Node) -> list[ValueType | None]:
     """Output types from onnx's inference of this node alone, else from the schema."""
     assert node.graph is not None
+    model = _model_of(node, node.graph)
+    try:
+        if hide(model.graph, node.graph.opset()):
+            return [None] * len(node.outputs)
+        inferred = ModelProto.FromString(infer_shapes(model.SerializeToString(), data_prop=False))
+    except Exception:  # the C++ code may raise any class; the types are unknown then
+        return [None] * len(node.outputs)
+    types = {info.name: _READ_TYPE(info.type) for info in inferred.graph.value_info}
+    return [None if v is None else types.get(v.name) or _declared_type(node, v.index) for v in node.outputs]
+
+
+def _model_of(node: Node, graph: Graph) -> ModelProto:
+    """A model of one node, with its small constants."""
     model = ModelProto(ir_version=IR_VERSION)
-    for domain, version in node.graph.opsets.items():
+    for domain, version in graph.opsets.items():
         model.opset_import.add(domain=domain, version=version)
     model.graph.node.append(node_proto(node))
     for value in dict.fromkeys(node.inputs):
@@ -254,14 +279,7 @@ def _infer_by_onnx(node: Node) -> list[ValueType | None]:
             model.graph.initializer.append(tensor_proto(const, value.name))
         else:
             model.graph.input.append(value_info(value))
-    try:
-        if hide(model.graph, node.graph.opset()):
-            return [None] * len(node.outputs)
-        inferred = ModelProto.FromString(infer_shapes(model.SerializeToString(), data_prop=False))
-    except Exception:  # the C++ code may raise any class; the types are unknown then
-        return [None] * len(node.outputs)
-    types = {info.name: _READ_TYPE(info.type) for info in inferred.graph.value_info}
-    return [None if v is None else types.get(v.name) or _declared_type(node, v.index) for v in node.outputs]
+    return model
 
 
 def _declared_type(node: Node, slot: int) -> ValueType | None:
@@ -285,8 +303,9 @@ def _only_type(found: Schema, declared: str) -> ValueType | None:
 
 
 def _if(node: Node) -> list[ValueType | None]:
-    branches = [sub.outputs for sub in node.subgraphs]
-    return [_common([b[i].type for b in branches if i < len(b)]) for i in range(len(node.outputs))]
+    branches = [[value.type for value in sub.outputs] for sub in node.subgraphs]
+    types = ([types[i] for types in branches if i < len(types)] for i in range(len(node.outputs)))
+    return [reduce(_common, found) if found else None for found in types]
 
 
 def _loop(node: Node) -> list[ValueType | None]:
@@ -312,20 +331,13 @@ def _scan(node: Node) -> list[ValueType | None]:
 _CONTROL_FLOW: dict[str, Callable[[Node], list[ValueType | None]]] = {"If": _if, "Loop": _loop, "Scan": _scan}
 
 
-def _common(types: list[ValueType | None]) -> ValueType | None:
-    """A type that is valid for all of them."""
-    first = types[0] if types else None
-    for type in types[1:]:
-        if isinstance(first, TensorType) and isinstance(type, TensorType) and first.dtype is type.dtype:
-            if first.shape is None or type.shape is None or len(first.shape) != len(type.shape):
-                first = TensorType(first.dtype)
-            else:
-                first = TensorType(
-                    first.dtype, tuple(a if a == b else None for a, b in zip(first.shape, type.shape, strict=True))
-                )
-        elif first != type:
-            first = first or type
-    return first
+def _common(a: ValueType | None, b: ValueType | None) -> ValueType | None:
+    """A type that is valid for values of both types; if these are no tensors of one element type, the first known one."""
+    if not isinstance(a, TensorType) or not isinstance(b, TensorType) or a.dtype is not b.dtype:
+        return a or b
+    if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+        return TensorType(a.dtype)
+    return TensorType(a.dtype, tuple(i if i == j else None for i, j in zip(a.shape, b.shape, strict=True)))
 
 
 def _without_dims(type: ValueType | None) -> ValueType | None:

@@ -6,13 +6,14 @@ Only bodies that are invalid there, which ONNX Runtime refuses, are converted by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from ortconv.errors import GraphError, UnsupportedError
 from ortconv.ir.schema import schema
 from ortconv.onnxio.build import check_text
 from ortconv.onnxio.infer import first_line
+from ortconv.onnxio.messages import domain_of, graphs, plain_domain, subgraphs, walk
 from ortconv.onnxlib import (
     AttributeProto,
     FunctionProto,
@@ -47,23 +48,12 @@ def inline_functions(proto: ModelProto, warn: Callable[[str], None] = lambda tex
     Raises GraphError if a function is recursive, defined twice or called with too many arguments, UnsupportedError if it cannot be
     inlined. `warn` is called with messages for the user.
     """
-    for function in proto.functions:
-        check_text(function.domain, function.name, function.overload, *function.input, *function.output)
-    for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
-        for node in _walk(nodes):
-            check_text(node.domain, node.op_type, node.overload, node.name, *node.input, *node.output)
-            check_text(*(text for attribute in node.attribute for text in (attribute.name, attribute.ref_attr_name)))
+    _check_texts(proto)
     _import_domains(proto)
-    opsets = {_domain(entry.domain): entry.version for entry in proto.opset_import}
-    functions: dict[FunctionKey, FunctionProto] = {}
-    for function in proto.functions:
-        key = FunctionKey(_domain(function.domain), function.name, function.overload)
-        if functions.setdefault(key, function) is not function:
-            raise GraphError(f"the model has two functions {key}")
-    for key in [k for k in functions if schema(k.domain, k.name, opsets.get(k.domain, 1)) is not None]:
-        del functions[key]
+    opsets = {plain_domain(entry.domain): entry.version for entry in proto.opset_import}
+    functions = _functions(proto, opsets)
     sizes = _sizes(functions)
-    total = sum(sizes.get(_key(node), 1) for node in _walk(proto.graph.node))
+    total = sum(sizes.get(_key(node), 1) for node in walk(proto.graph.node))
     if total > MAX_NODES:
         raise UnsupportedError(f"inlining the model's functions would give {total} nodes, the limit is {MAX_NODES}")
     foreign = {key for key, function in functions.items() if not _fits(key, function, opsets, warn)}
@@ -74,13 +64,32 @@ def inline_functions(proto: ModelProto, warn: Callable[[str], None] = lambda tex
         _convert(proto, inliner)
 
 
+def _check_texts(proto: ModelProto) -> None:
+    for function in proto.functions:
+        check_text(function.domain, function.name, function.overload, *function.input, *function.output)
+    for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
+        for node in walk(nodes):
+            check_text(node.domain, node.op_type, node.overload, node.name, *node.input, *node.output)
+            check_text(*(text for attribute in node.attribute for text in (attribute.name, attribute.ref_attr_name)))
+
+
+def _functions(proto: ModelProto, opsets: Mapping[str, int]) -> dict[FunctionKey, FunctionProto]:
+    """The model's functions, without those that an operator replaces. Raises GraphError if two have the same key."""
+    functions: dict[FunctionKey, FunctionProto] = {}
+    for function in proto.functions:
+        key = FunctionKey(plain_domain(function.domain), function.name, function.overload)
+        if functions.setdefault(key, function) is not function:
+            raise GraphError(f"the model has two functions {key}")
+    return {k: f for k, f in functions.items() if schema(k.domain, k.name, opsets.get(k.domain, 1)) is None}
+
+
 def _import_domains(proto: ModelProto) -> None:
     """Make the model import the operator sets that only its functions import."""
-    known = {_domain(entry.domain) for entry in proto.opset_import}
+    known = {plain_domain(entry.domain) for entry in proto.opset_import}
     for function in proto.functions:
         for entry in function.opset_import:
-            if _domain(entry.domain) not in known:
-                known.add(_domain(entry.domain))
+            if plain_domain(entry.domain) not in known:
+                known.add(plain_domain(entry.domain))
                 proto.opset_import.add(domain=entry.domain, version=entry.version)
 
 
@@ -92,15 +101,15 @@ def _fits(key: FunctionKey, function: FunctionProto, opsets: Mapping[str, int], 
 
     Warns if the model's version of an operator has other attribute defaults than the function's.
     """
-    own = {_domain(entry.domain): entry.version for entry in function.opset_import}
+    own = {plain_domain(entry.domain): entry.version for entry in function.opset_import}
     for domain, version in own.items():
         if version == opsets[domain]:
             continue
-        for node in _walk(function.node):
-            if _domain(node.domain) == domain and not _valid(node, domain, version, opsets[domain]):
+        for node in walk(function.node):
+            if domain_of(node) == domain and not _valid(node, domain, version, opsets[domain]):
                 return False
-    for node in _walk(function.node):
-        domain = _domain(node.domain)
+    for node in walk(function.node):
+        domain = domain_of(node)
         if own.get(domain, opsets.get(domain)) != opsets.get(domain) and _defaults_differ(
             node, domain, own[domain], opsets[domain]
         ):
@@ -154,18 +163,17 @@ def _convert(proto: ModelProto, inliner: _Inliner) -> None:
         added.name, added.overload = inliner.unique(key), ""
         del added.attribute_proto[:]
         added.attribute.extend(a.name for a in function.attribute_proto)
+    reason = ""
+    inlined = proto
     try:
         inlined = inline_local_functions(proto, convert_version=True)
-        broken = None
     except Exception as error:
-        inlined, broken = proto, error
-    names = {function.name for function in proto.functions}
-    left = next((node for node in _walk(inlined.graph.node) if node.op_type in names), None)
+        reason = f" ({first_line(error)})"
+    keys = {inliner.unique(key): key for key in inliner.left}
+    left = next((node for node in walk(inlined.graph.node) if node.op_type in keys), None)
     if left is not None:
-        key = next(key for key in inliner.left if inliner.unique(key) == left.op_type)
-        reason = f" ({first_line(broken)})" if broken else ""
         raise UnsupportedError(
-            f"function {key} uses another operator set version than the model, and cannot be converted{reason}",
+            f"function {keys[left.op_type]} uses another operator set version than the model, and cannot be converted{reason}",
             node=left.name or None,
             hint="export all of the model with one operator set version",
         )
@@ -193,7 +201,7 @@ class _Inliner:
         """Inline all calls in a graph and in its subgraphs."""
         if depth > MAX_NESTING:
             raise UnsupportedError(f"functions nest subgraphs deeper than {MAX_NESTING} levels")
-        if any(_key(node) in self.functions or any(map(_graphs, node.attribute)) for node in graph.node):
+        if any(_key(node) in self.functions or subgraphs(node) for node in graph.node):
             nodes = self.nodes(graph.node, depth)
             del graph.node[:]
             graph.node.extend(nodes)
@@ -215,9 +223,8 @@ class _Inliner:
             copy.CopyFrom(node)
             if key in self.foreign:
                 self._leave(copy, key)
-            for attribute in copy.attribute:
-                for sub in _graphs(attribute):
-                    self.graph(sub, depth + 1)
+            for sub in subgraphs(copy):
+                self.graph(sub, depth + 1)
             made.append(copy)
         return made
 
@@ -229,15 +236,7 @@ class _Inliner:
                     f"{len(actual)} {kind}, but the function has {len(formal)}", node=f"{_key(call)} '{call.name}'"
                 )
         names = dict(zip(function.input, [*call.input, *[""] * len(function.input)], strict=False))
-        returned: dict[str, str] = {}
-        aliases: list[NodeProto] = []
-        for formal, actual in zip(function.output, call.output, strict=False):
-            if actual and (formal in names or formal in returned):
-                source = returned.get(formal) or names[formal]
-                aliases.append(NodeProto(op_type="Identity", input=[source], output=[actual]))
-            elif actual:
-                returned[formal] = actual
-        names.update(returned)
+        aliases = _name_outputs(names, function, call)
         attributes = _arguments(function, call)
         made = []
         self._define(names, function.node)
@@ -284,23 +283,36 @@ class _Inliner:
             resolved = [_resolved(attribute, attributes) for attribute in node.attribute]
             del node.attribute[:]
             node.attribute.extend(attribute for attribute in resolved if attribute is not None)
-        for attribute in node.attribute:
-            for sub in _graphs(attribute):
-                self._rewrite_graph(sub, dict(names), attributes)
+        for sub in subgraphs(node):
+            self._rewrite_graph(sub, dict(names), attributes)
 
     def _rewrite_graph(
         self, graph: GraphProto, names: dict[str, str], attributes: Mapping[str, AttributeProto]
     ) -> None:
-        constants = [*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)]
-        holders = (*graph.input, *graph.output, *graph.value_info, *constants)
+        own = [*graph.input, *graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)]
+        holders = (*own, *graph.output, *graph.value_info)
         check_text(*(holder.name for holder in holders))
-        own = [*(value.name for value in graph.input), *(tensor.name for tensor in constants)]
-        for name in dict.fromkeys((*own, *(name for node in graph.node for name in node.output if name))):
+        made = (name for node in graph.node for name in node.output if name)
+        for name in dict.fromkeys((*(holder.name for holder in own), *made)):
             names[name] = self._fresh(name)
         for holder in holders:
             holder.name = names.get(holder.name, holder.name)
         for node in graph.node:
             self._rewrite(node, names, attributes)
+
+
+def _name_outputs(names: dict[str, str], function: FunctionProto, call: NodeProto) -> list[NodeProto]:
+    """Add the names of a call's outputs to `names`. Return nodes for outputs that are inputs, or other outputs, of the function."""
+    returned: dict[str, str] = {}
+    aliases: list[NodeProto] = []
+    for formal, actual in zip(function.output, call.output, strict=False):
+        if actual and (formal in names or formal in returned):
+            source = returned.get(formal) or names[formal]
+            aliases.append(NodeProto(op_type="Identity", input=[source], output=[actual]))
+        elif actual:
+            returned[formal] = actual
+    names.update(returned)
+    return aliases
 
 
 def _arguments(function: FunctionProto, call: NodeProto) -> dict[str, AttributeProto]:
@@ -328,7 +340,7 @@ def _resolved(attribute: AttributeProto, values: Mapping[str, AttributeProto]) -
 
 def _sizes(functions: Mapping[FunctionKey, FunctionProto]) -> dict[FunctionKey, int]:
     """Number of nodes of each function after inlining. Raises GraphError if a function is recursive."""
-    calls = {key: [_key(node) for node in _walk(f.node)] for key, f in functions.items()}
+    calls = {key: [_key(node) for node in walk(f.node)] for key, f in functions.items()}
     sizes: dict[FunctionKey, int] = {}
     active: dict[FunctionKey, None] = {}
     stack = [(key, False) for key in functions]
@@ -348,35 +360,13 @@ def _sizes(functions: Mapping[FunctionKey, FunctionProto]) -> dict[FunctionKey, 
 
 def _names(graph: GraphProto) -> set[str]:
     """Names of all values in a graph and its subgraphs."""
-    names = {value.name for value in (*graph.input, *graph.output)}
-    names.update(tensor.name for tensor in graph.initializer)
-    names.update(sparse.values.name for sparse in graph.sparse_initializer)
-    for node in graph.node:
-        names.update(node.output)
-        for attribute in node.attribute:
-            for sub in _graphs(attribute):
-                names |= _names(sub)
+    names: set[str] = set()
+    for part in graphs(graph):
+        names.update(value.name for value in (*part.input, *part.output, *part.initializer))
+        names.update(sparse.values.name for sparse in part.sparse_initializer)
+        names.update(name for node in part.node for name in node.output)
     return names
 
 
-def _graphs(attribute: AttributeProto) -> Sequence[GraphProto]:
-    if attribute.HasField("g"):
-        return (attribute.g, *attribute.graphs)
-    return attribute.graphs  # type: ignore[no-any-return]
-
-
-def _walk(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """The nodes and all nodes in their subgraphs."""
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            for graph in _graphs(attribute):
-                yield from _walk(graph.node)
-
-
 def _key(node: NodeProto) -> FunctionKey:
-    return FunctionKey(_domain(node.domain), node.op_type, node.overload)
-
-
-def _domain(name: str) -> str:
-    return "" if name == "ai.onnx" else name
+    return FunctionKey(domain_of(node), node.op_type, node.overload)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ortconv.errors import FormatError, GraphError, ModelError, OrtconvError, UnknownDimError
@@ -20,6 +20,7 @@ from ortconv.onnxio.external import ExternalData
 from ortconv.onnxio.imports import import_used, keep_last_imports, raise_opset
 from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing
 from ortconv.onnxio.inline import inline_functions
+from ortconv.onnxio.messages import graphs, walk
 from ortconv.onnxlib import GraphProto, ModelProto, TensorProto
 from ortconv.process import return_freed_memory, without_collections
 
@@ -82,12 +83,16 @@ def names_in(path: str | Path) -> tuple[set[str], set[str], set[str]]:
         proto = _parse(data, _skeleton(data)[0])
     except OrtconvError as error:
         raise error.at(file=path) from error
-    graphs = [g for whole in (proto.graph,) for g in _with_subgraphs(whole)]
-    nodes = [*(n for g in graphs for n in g.node), *(n for f in proto.functions for n in f.node)]
-    tensors = [t for g in graphs for t in g.initializer]
-    tensors += [t for n in nodes for a in n.attribute for t in (a.t, *a.tensors)]
-    files = {e.value for t in tensors for e in t.external_data if e.key == "location"}
-    return _symbols(proto.graph), {n.op_type for n in nodes}, {f for f in files if not f.startswith(wire.MARKER)}
+    nodes = [*walk(proto.graph.node), *walk(node for function in proto.functions for node in function.node)]
+    tensors = [tensor for graph in graphs(proto.graph) for tensor in graph.initializer]
+    tensors += [tensor for node in nodes for a in node.attribute for tensor in (a.t, *a.tensors)]
+    files = set(map(_location, (tensor for tensor in tensors if not _is_cut(tensor)))) - {""}
+    return _symbols(proto.graph), {node.op_type for node in nodes}, files
+
+
+def _location(tensor: TensorProto) -> str:
+    """The place of a payload outside the message; empty if it is inside."""
+    return next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
 
 
 def _symbols(graph: GraphProto) -> set[str]:
@@ -120,21 +125,14 @@ def _load(
     proto = _parse(data, message)
     if not proto.HasField("graph"):
         raise not_onnx(data, "there is no graph in it")
-    warnings: list[str] = []
-    keep_last_imports(proto, warnings.append)
-    raise_opset(proto, oldest_opset, warnings.append)
-    check_versions(proto, oldest_opset)
     resolve = _resolver(payloads, external)
-    inlines = bool(proto.functions)
-    if inlines:
-        inline_functions(proto, warnings.append)
-    if check is not None:
-        check(proto.graph)
-    import_used(proto, message, warnings.append)
+    warnings: list[str] = []
+    has_functions = bool(proto.functions)
+    _standardize(proto, message, oldest_opset, check, warnings.append)
     if fix_dims:
         _fix_dims(proto.graph, fix_dims)
     defaults = _hide_defaults(proto)
-    if _show_small(proto.graph, resolve) or inlines or fix_dims or defaults or warnings:
+    if _show_small(proto.graph, resolve) or has_functions or fix_dims or defaults or warnings:
         message = proto.SerializeToString()
     symbol = anonymous_symbols(message)
     stated = {} if fix_dims else stated_types(proto)
@@ -156,6 +154,20 @@ def _load(
     return model
 
 
+def _standardize(
+    proto: ModelProto, message: bytes, oldest_opset: int, check: Check | None, warn: Callable[[str], None]
+) -> None:
+    """Import the used operator sets, each in one supported version, and inline functions. `message` is the serialized model."""
+    keep_last_imports(proto, warn)
+    raise_opset(proto, oldest_opset, warn)
+    check_versions(proto, oldest_opset)
+    if proto.functions:
+        inline_functions(proto, warn)
+    if check is not None:
+        check(proto.graph)
+    import_used(proto, message, warn)
+
+
 def _skeleton(data: memoryview) -> wire.Skeleton:
     try:
         return wire.skeleton(data)
@@ -172,8 +184,8 @@ def _parse(data: memoryview, message: bytes) -> ModelProto:
 
 def _resolver(payloads: list[memoryview], external: ExternalData | None) -> Resolve:
     def resolve(tensor: TensorProto) -> memoryview:
-        location = next((e.value for e in tensor.external_data if e.key == "location"), None)
-        if location is None:
+        location = _location(tensor)
+        if not location:
             raise FormatError(f"tensor '{tensor.name}' is stored externally, but without a location")
         number = location.removeprefix(wire.MARKER)
         if number != location:
@@ -224,20 +236,12 @@ def _fix_dims(graph: GraphProto, fixed: Mapping[str, int]) -> None:
     if unknown:
         known = ", ".join(sorted(symbols)) or "none"
         raise UnknownDimError(unknown[0], hint=f"symbolic dimensions of the inputs: {known}")
-    for stated in _with_subgraphs(graph):
+    for stated in graphs(graph):
         for value in (*stated.input, *stated.output, *stated.value_info):
             for dim in value.type.tensor_type.shape.dim:
                 if dim.dim_param in fixed:
                     dim.dim_value = fixed[dim.dim_param]
 
 
-def _with_subgraphs(graph: GraphProto) -> Iterator[GraphProto]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (attribute.g,) if attribute.HasField("g") else attribute.graphs:
-                yield from _with_subgraphs(inner)
-
-
 def _is_cut(tensor: TensorProto) -> bool:
-    return any(e.key == "location" and e.value.startswith(wire.MARKER) for e in tensor.external_data)
+    return _location(tensor).startswith(wire.MARKER)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from ortconv.ir.graph import (
     Attribute,
@@ -14,7 +15,6 @@ from ortconv.ir.graph import (
     Tensors,
     Types,
     Value,
-    captures,
 )
 from ortconv.ir.model import Model
 from ortconv.ir.tensor import SparseTensor, Tensor
@@ -55,11 +55,7 @@ def _fill(proto: GraphProto, graph: Graph) -> None:
     proto.doc_string = graph.doc
     proto.input.extend(map(value_info, graph.inputs))
     proto.output.extend(map(value_info, graph.outputs))
-    for name, value in graph.initializers.items():
-        if isinstance(value.const, SparseTensor):
-            proto.sparse_initializer.append(_sparse(value.const, name))
-        elif value.const is not None:
-            proto.initializer.append(tensor_proto(value.const, name))
+    _add_constants(proto, graph.initializers.values())
     for node in graph:
         proto.node.append(node_proto(node))
         proto.value_info.extend(
@@ -83,42 +79,14 @@ def node_proto(node: Node) -> NodeProto:
 
 
 def attribute_proto(name: str, value: Attribute) -> AttributeProto:
-    kinds = AttributeProto
-    made = AttributeProto(name=name)
-    if isinstance(value, Floats):
-        made.type, made.floats[:] = kinds.FLOATS, value
-    elif isinstance(value, Strings):
-        made.type, made.strings[:] = kinds.STRINGS, [_bytes(s) for s in value]
-    elif isinstance(value, Tensors):
-        made.type = kinds.TENSORS
-        made.tensors.extend(tensor_proto(t) for t in value)
-    elif isinstance(value, Graphs):
-        made.type = kinds.GRAPHS
-        for sub in value:
-            _fill(made.graphs.add(), sub)
-    elif isinstance(value, Types):
-        made.type = kinds.TYPE_PROTOS
-        made.type_protos.extend(map(type_proto, value))
-    elif isinstance(value, tuple):
-        made.type, made.ints[:] = kinds.INTS, value
-    elif isinstance(value, bool | int):
-        made.type, made.i = kinds.INT, int(value)
-    elif isinstance(value, float):
-        made.type, made.f = kinds.FLOAT, value
-    elif isinstance(value, str):
-        made.type, made.s = kinds.STRING, _bytes(value)
-    elif isinstance(value, Tensor):
-        made.type = kinds.TENSOR
-        made.t.CopyFrom(tensor_proto(value))
-    elif isinstance(value, SparseTensor):
-        made.type = kinds.SPARSE_TENSOR
-        made.sparse_tensor.CopyFrom(_sparse(value))
-    elif isinstance(value, Graph):
-        made.type = kinds.GRAPH
-        _fill(made.g, value)
-    else:
-        made.type = kinds.TYPE_PROTO
-        made.tp.CopyFrom(type_proto(value))
+    forms = (_ATTRIBUTES[kind] for kind in type(value).__mro__ if kind in _ATTRIBUTES)
+    kind, field, convert = next(forms, (AttributeProto.TYPE_PROTO, "tp", type_proto))
+    return AttributeProto(name=name, type=kind, **{field: convert(value)})  # type: ignore[arg-type]
+
+
+def _graph(graph: Graph) -> GraphProto:
+    made = GraphProto()
+    _fill(made, graph)
     return made
 
 
@@ -179,6 +147,25 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+_ATTRIBUTES: dict[type, tuple[int, str, Callable[[Any], object]]] = {
+    int: (AttributeProto.INT, "i", int),
+    float: (AttributeProto.FLOAT, "f", float),
+    str: (AttributeProto.STRING, "s", _bytes),
+    Tensor: (AttributeProto.TENSOR, "t", tensor_proto),
+    SparseTensor: (AttributeProto.SPARSE_TENSOR, "sparse_tensor", _sparse),
+    Graph: (AttributeProto.GRAPH, "g", _graph),
+    tuple: (AttributeProto.INTS, "ints", list),
+    Floats: (AttributeProto.FLOATS, "floats", list),
+    Strings: (AttributeProto.STRINGS, "strings", lambda texts: list(map(_bytes, texts))),
+    Tensors: (AttributeProto.TENSORS, "tensors", lambda tensors: list(map(tensor_proto, tensors))),
+    Graphs: (AttributeProto.GRAPHS, "graphs", lambda graphs: list(map(_graph, graphs))),
+    Types: (AttributeProto.TYPE_PROTOS, "type_protos", lambda types: list(map(type_proto, types))),
+}
+"""By the Python type of an attribute's value: ONNX's type, the field of the message, and the function that converts to it. All
+others are types.
+"""
+
+
 def region_proto(
     graph: Graph, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value], ir_version: int = 8
 ) -> ModelProto:
@@ -189,16 +176,17 @@ def region_proto(
     proto.graph.name = graph.name or "graph"
     proto.graph.input.extend(map(value_info, inputs))
     proto.graph.output.extend(map(value_info, outputs))
+    proto.graph.node.extend(map(node_proto, nodes))
     fed = set(inputs)
-    constants: dict[Value, None] = {}
-    for node in nodes:
-        proto.graph.node.append(node_proto(node))
-        for value in (*node.inputs, *captures(node)):
-            if value is not None and value.const is not None and value not in fed:
-                constants[value] = None
-    for value in constants:
-        if isinstance(value.const, SparseTensor):
-            proto.graph.sparse_initializer.append(_sparse(value.const, value.name))
-        elif value.const is not None:
-            proto.graph.initializer.append(tensor_proto(value.const, value.name))
+    read = dict.fromkeys(value for node in nodes for value in node.reads)
+    _add_constants(proto.graph, (value for value in read if value is not None and value not in fed))
     return proto
+
+
+def _add_constants(proto: GraphProto, values: Iterable[Value]) -> None:
+    """Add the values that are constants."""
+    for value in values:
+        if isinstance(value.const, SparseTensor):
+            proto.sparse_initializer.append(_sparse(value.const, value.name))
+        elif value.const is not None:
+            proto.initializer.append(tensor_proto(value.const, value.name))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ortconv.onnxlib import GraphProto, NodeProto
+from ortconv.onnxio.messages import subgraphs
+from ortconv.onnxlib import GraphProto
 
 _WITH_SUBGRAPHS = (b'"\x02If', b'"\x04Loop', b'"\x04Scan', b'"\x0bSequenceMap')
 """Serialized op types of operators with subgraphs."""
@@ -36,14 +37,14 @@ def rename(graph: GraphProto, names: Mapping[str, str]) -> None:
             for i, name in enumerate(values):
                 if name in names:
                     values[i] = names[name]
-        for sub in _subgraphs(node):
+        for sub in subgraphs(node):
             rename(sub, names)
 
 
 def _rename_below(graph: GraphProto, used: set[str], former: dict[str, str]) -> None:
     """Rename, in the subgraphs of a graph, the values whose names are in `used`, and add all names of the subgraphs to `used`."""
     for node in graph.node:
-        for sub in _subgraphs(node):
+        for sub in subgraphs(node):
             own = set(_defined(sub))
             names = {name: f"{name}\1{len(former) + i}" for i, name in enumerate(sorted(own & used))}
             if names:
@@ -59,10 +60,3 @@ def _defined(graph: GraphProto) -> Iterator[str]:
         yield stated.name
     for node in graph.node:
         yield from filter(None, node.output)
-
-
-def _subgraphs(node: NodeProto) -> Iterator[GraphProto]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
 from ortconv.errors import GraphError
-from ortconv.onnxio.imports import walk
+from ortconv.onnxio.messages import domain_of, graphs, label, walk
 from ortconv.onnxlib import AttributeProto, GraphProto, NodeProto, TensorProto
 
 HIDDEN = frozenset(
@@ -44,27 +44,30 @@ def hide(graph: GraphProto, opset: int) -> bool:
     Raises GraphError for a node on which onnx would end the process.
     """
     found = False
-    for node in walk(graph):
-        op = node.op_type
-        check = _CHECKS.get(op)
-        if check is not None and node.domain in ("", "ai.onnx") and (fault := check(node)):
-            raise GraphError(fault, node=f"{op} '{node.name or next(iter(node.output), '?')}'")
-        if op in _NAMES and ("" if node.domain == "ai.onnx" else node.domain, op) in HIDDEN:
-            node.op_type = MARK + op
-        if opset < SIGNED_AXES and op in _SQUEEZES and _has_negative_axes(node):
-            node.op_type = MARK + op
+    for node in walk(graph.node):
+        check = _CHECKS.get(node.op_type)
+        if check is not None and domain_of(node) == "" and (fault := check(node)):
+            raise GraphError(fault, node=label(node))
+        if _is_hidden(node, opset):
+            node.op_type = MARK + node.op_type
         found = found or node.op_type[:1] == MARK
     return found
 
 
+def _is_hidden(node: NodeProto, opset: int) -> bool:
+    if node.op_type in _NAMES:
+        return (domain_of(node), node.op_type) in HIDDEN
+    return opset < SIGNED_AXES and node.op_type in _SQUEEZES and _has_negative_axes(node)
+
+
 def _has_negative_axes(node: NodeProto) -> bool:
-    axes = _attribute(node, "axes") if node.domain in ("", "ai.onnx") else None
+    axes = _attribute(node, "axes") if domain_of(node) == "" else None
     return axes is not None and any(axis < 0 for axis in axes.ints)
 
 
 def reveal(graph: GraphProto) -> None:
     """Undo `hide`."""
-    for node in walk(graph):
+    for node in walk(graph.node):
         if node.op_type[:1] == MARK:
             node.op_type = node.op_type[1:]
 
@@ -82,21 +85,14 @@ def may_slice_below_zero(message: bytes) -> bool:
 
 def may_shorten(graph: GraphProto) -> bool:
     """True if a node may make a negative size: a window, a Pad, or the last part of a Split."""
-    return any(_parts(node) > 2 or any(op in str(node.op_type) for op in _SHORTENING) for node in walk(graph))
+    return any(_parts(node) > 2 or any(op in str(node.op_type) for op in _SHORTENING) for node in walk(graph.node))
 
 
 def hide_slices(graph: GraphProto, outputs: Container[str] | None = None) -> None:
     """Rename the Slice nodes with one of these outputs, by default all, in all subgraphs, too."""
-    for node in walk(graph):
+    for node in walk(graph.node):
         if node.op_type == "Slice" and (outputs is None or node.output[0] in outputs):
             node.op_type = MARK + node.op_type
-
-
-def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    """The graph and all its subgraphs."""
-    yield graph
-    for node in walk(graph):
-        yield from (a.g for a in node.attribute if a.HasField("g"))
 
 
 KEEPS_SYMBOLS = 10
@@ -105,18 +101,23 @@ KEEPS_SYMBOLS = 10
 
 def slices_of_symbols(inferred: GraphProto) -> set[str]:
     """The outputs of the hidden Slices along an axis whose size is not known. In opset KEEPS_SYMBOLS, onnx infers them wrongly."""
-    values = (v for graph in _graphs(inferred) for v in (*graph.input, *graph.value_info))
+    values = (v for graph in graphs(inferred) for v in (*graph.input, *graph.value_info))
     sizes = {v.name: v.type.tensor_type.shape.dim for v in values}
-    held = {one.name: one for one in inferred.initializer}
+    held = {one.name: one for one in inferred.initializer} | dict(_constants(inferred))
     found = set()
-    for node in walk(inferred):
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
-            held[node.output[0]] = node.attribute[0].t
+    for node in walk(inferred.node):
         if node.op_type == MARK + "Slice" and node.input[0] not in held:
             dims = sizes.get(node.input[0])
             if not dims or any(not dims[axis].HasField("dim_value") for axis in _sliced_axes(node, held, len(dims))):
                 found.add(node.output[0])
     return found
+
+
+def _constants(graph: GraphProto) -> Iterator[tuple[str, TensorProto]]:
+    """The tensors of Constant nodes, by name."""
+    for node in walk(graph.node):
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
+            yield node.output[0], node.attribute[0].t
 
 
 def _sliced_axes(node: NodeProto, held: Mapping[str, TensorProto], rank: int) -> Iterable[int]:
@@ -133,13 +134,14 @@ def refuse_slices_below_zero(inferred: GraphProto) -> None:
     """Raise SliceBelowZeroError, with the shapes, if a hidden Slice reads a value with a negative size. onnx and onnxruntime end
     the process there.
     """
-    values = (v for graph in _graphs(inferred) for v in (*graph.value_info, *graph.output))
+    values = (v for graph in graphs(inferred) for v in (*graph.value_info, *graph.output))
     below = {v.name for v in values if any(d.dim_value < 0 for d in v.type.tensor_type.shape.dim)}
-    if not any(node.op_type == MARK + "Slice" and not below.isdisjoint(node.input) for node in walk(inferred)):
+    slices = (node for node in walk(inferred.node) if node.op_type == MARK + "Slice")
+    if all(below.isdisjoint(node.input) for node in slices):
         return
     reveal(inferred)
-    node = next(node for node in walk(inferred) if not below.isdisjoint(node.output))
-    raise SliceBelowZeroError(_too_small(node), inferred, node=f"{node.op_type} '{node.name or node.output[0]}'")
+    node = next(node for node in walk(inferred.node) if not below.isdisjoint(node.output))
+    raise SliceBelowZeroError(_too_small(node), inferred, node=label(node))
 
 
 class SliceBelowZeroError(GraphError):
@@ -157,7 +159,7 @@ def _too_small(node: NodeProto) -> str:
 
 
 def _parts(node: NodeProto) -> int:
-    parts = _attribute(node, "num_outputs") if node.op_type == "Split" and node.domain in ("", "ai.onnx") else None
+    parts = _attribute(node, "num_outputs") if node.op_type == "Split" and domain_of(node) == "" else None
     return 0 if parts is None else parts.i
 
 

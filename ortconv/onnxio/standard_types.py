@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Tensor
-from ortconv.ir.types import DType, MapType, SequenceType, Shape, TensorType, ValueType
+from ortconv.ir.types import Dim, DType, MapType, SequenceType, Shape, TensorType, ValueType
 from ortconv.onnxio.type_rules import TypeRule, dtype_of, shape_of, tensor
 
 
@@ -29,9 +29,11 @@ def _regex_full_match(node: Node) -> list[ValueType | None]:
 def _squeeze(node: Node) -> list[ValueType | None]:
     source, axes = shape_of(node, 0), _axes(node)
     shape: Shape | None = None
-    if source is not None and axes is not None and (axes or all(isinstance(d, int) for d in source)):
-        gone = {a % len(source) for a in axes} if axes else {i for i, d in enumerate(source) if d == 1}
+    if source is not None and axes:
+        gone = {a % len(source) for a in axes}
         shape = tuple(d for i, d in enumerate(source) if i not in gone)
+    elif source is not None and axes == () and all(isinstance(d, int) for d in source):
+        shape = tuple(d for d in source if d != 1)
     return [tensor(dtype_of(node, 0), shape)]
 
 
@@ -55,14 +57,19 @@ def _slice(node: Node) -> list[ValueType | None]:
         return [tensor(dtype_of(node, 0), (None,) * len(source))]
     dims = list(source)
     for i, axis in enumerate(axes or range(count)):
-        dim = dims[axis]
         if starts is None or ends is None:
             dims[axis] = None
-        elif isinstance(dim, int):
-            dims[axis] = len(range(dim)[starts[i] : ends[i] : steps[i] if steps else 1])
-        elif starts[i] != 0 or ends[i] < _INT32_MAX or (steps and steps[i] != 1):
-            dims[axis] = None
+        else:
+            dims[axis] = _sliced(dims[axis], slice(starts[i], ends[i], steps[i] if steps else 1))
     return [tensor(dtype_of(node, 0), tuple(dims))]
+
+
+def _sliced(dim: Dim, part: slice) -> Dim:
+    """The length of a part of an axis; None if it depends on an unknown length."""
+    if isinstance(dim, int):
+        return len(range(dim)[part])
+    is_whole = part.start == 0 and part.stop >= _INT32_MAX and part.step == 1
+    return dim if is_whole else None
 
 
 _BOUNDS = ("starts", "ends", "axes", "steps")

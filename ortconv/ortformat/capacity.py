@@ -5,7 +5,7 @@ from __future__ import annotations
 from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph
 from ortconv.ir.tensor import Tensor
-from ortconv.onnxio.imports import walk
+from ortconv.onnxio.messages import walk
 from ortconv.onnxlib import GraphProto
 from ortconv.ortformat.layout import LARGEST_FILE, LARGEST_VISITS
 
@@ -45,7 +45,7 @@ def least_tables(graph: GraphProto) -> int:
             found += 2 + len(node.attribute) + 3 * len(node.output)
         for attribute in node.attribute:
             for body in (attribute.g,) if attribute.HasField("g") else attribute.graphs:
-                needed.update(name for inner in walk(body) for name in inner.input)
+                needed.update(name for inner in walk(body.node) for name in inner.input)
                 found += least_tables(body)
     return found
 

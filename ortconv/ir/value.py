@@ -1,0 +1,73 @@
+"""Values: the edges of the graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ortconv.ir.tensor import SparseTensor, Tensor
+from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
+
+if TYPE_CHECKING:
+    from ortconv.ir.graph import Graph, Node
+
+
+class Value:
+    """An edge of the graph. Only Graph creates and changes values."""
+
+    __slots__ = ("const", "graph", "index", "is_input", "is_output", "name", "producer", "type", "uses")
+
+    def __init__(self, name: str, type: ValueType | None, graph: Graph | None) -> None:
+        self.name = name
+        self.type = type
+        self.graph = graph
+        self.const: Tensor | SparseTensor | None = None
+        self.producer: Node | None = None
+        self.index = 0
+        self.is_input = False
+        self.is_output = False
+        self.uses: dict[tuple[Node, int], None] = {}
+
+    @property
+    def constant(self) -> Tensor | None:
+        """The dense constant that this value always has: an initializer that no caller can override. Else None."""
+        const = self.const
+        return const if isinstance(const, Tensor) and not self.is_input else None
+
+    @property
+    def consumers(self) -> list[Node]:
+        """The distinct nodes that read this value, in order of first use."""
+        return list(dict.fromkeys(node for node, _ in self.uses))
+
+    @property
+    def dtype(self) -> DType | None:
+        """The element type; None if the value is no tensor or its type is unknown."""
+        return self.type.dtype if isinstance(self.type, TensorType) else None
+
+    @property
+    def shape(self) -> Shape | None:
+        """The shape; None if the value is no tensor or its rank is unknown."""
+        return self.type.shape if isinstance(self.type, TensorType) else None
+
+    @property
+    def static_shape(self) -> tuple[int, ...] | None:
+        """The shape; None unless all dimensions are known."""
+        return self.type.static_shape if isinstance(self.type, TensorType) else None
+
+    @property
+    def rank(self) -> int | None:
+        shape = self.shape
+        return None if shape is None else len(shape)
+
+    def dim(self, axis: int) -> Dim:
+        """One dimension; None if unknown or out of range."""
+        shape = self.shape
+        return shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
+
+    def retype(self, type: ValueType | None) -> None:
+        """Set the type."""
+        self.type = type
+        if self.graph is not None and self.graph.journal is not None:
+            self.graph.journal.values_changed((self,))
+
+    def __repr__(self) -> str:
+        return f"%{self.name}"

@@ -1,0 +1,46 @@
+"""Walks over the nodes and subgraphs of ONNX's protobuf messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ortconv.onnxlib import GraphProto, NodeProto
+
+
+def subgraphs(node: NodeProto) -> list[GraphProto]:
+    """The graphs in the attributes of a node."""
+    return [
+        sub
+        for attribute in node.attribute
+        for sub in ((attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs)
+    ]
+
+
+def graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """The graph and all its subgraphs, outer graphs first."""
+    yield graph
+    for node in graph.node:
+        for sub in subgraphs(node):
+            yield from graphs(sub)
+
+
+def walk(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """The nodes and all nodes in their subgraphs."""
+    for node in nodes:
+        yield node
+        for sub in subgraphs(node) if node.attribute else ():
+            yield from walk(sub.node)
+
+
+def domain_of(message: NodeProto) -> str:
+    return plain_domain(message.domain)
+
+
+def plain_domain(name: str) -> str:
+    """The name of a domain; empty for ONNX's own, which has two names."""
+    return "" if name == "ai.onnx" else name
+
+
+def label(node: NodeProto) -> str:
+    """The node as messages call it: operator and name, or its first output if it has no name."""
+    return f"{node.op_type} '{node.name or next(iter(node.output), '?')}'"
