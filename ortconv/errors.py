@@ -21,7 +21,7 @@ An error is one message for a person: what, where (file, node), the limit and th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,11 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
     found = get_close_matches(name[:100], known, 3)
     return f"did you mean {', '.join(found)}?" if found else None
+
+
+def known_names(name: str, known: Collection[str]) -> str:
+    """A hint for a name that is not known: the nearest names, or all if none is near."""
+    return nearest(name, known) or f"choose from {', '.join(known) or 'none'}"
 
 
 def how_to_report() -> str:

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "ortconv"
 
 LAYERS: list[set[str]] = [
     {"errors"},
-    {"choices"},
+    {"choices", "wording"},
     {"files", "onnxlib", "process"},
     {"watch"},
     {"supervisor"},

@@ -13,6 +13,7 @@ from ortconv.cli.github import annotate, append_summary, check_github, set_outpu
 from ortconv.cli.options import TIME_AND_MEMORY, add
 from ortconv.cli.render import convert_line, size
 from ortconv.process import usable_cores
+from ortconv.wording import counted
 
 if TYPE_CHECKING:
     from ortconv.project.build import Build, BuiltArtifact, Event
@@ -113,7 +114,7 @@ def sections(build: Build) -> Iterator[Section]:
     broken = sum(bool(a.error) and a.error_kind != GATE for a in build.artifacts)
     verdicts = [f"{broken} failed"] if broken else []
     verdicts += [f"{failed} {'gate fails' if failed == 1 else 'gates fail'}"] if failed else []
-    count = f"{len(build.artifacts)} artifact{'' if len(build.artifacts) == 1 else 's'}"
+    count = counted(len(build.artifacts), "artifact")
     title = f"{count} of {build.project}: {', '.join(verdicts) or 'everything is fine'}"
     header = ("artifact", "file", ">size", ">nodes", ">loads in", "accelerator", "gates")
     yield Section(

@@ -22,6 +22,7 @@ from ortconv.cli.options import (
     add,
 )
 from ortconv.errors import MismatchError
+from ortconv.wording import counted
 
 OF_CONVERSION = (
     click.option(
@@ -93,7 +94,7 @@ def command(
         show(sections(found, everything=verbose), markdown=markdown)
     if exit_code and not found.equal:
         count = len(found.changes)
-        raise MismatchError(f"{count} change{'' if count == 1 else 's'} from {a} to {b}")
+        raise MismatchError(f"{counted(count, 'change')} from {a} to {b}")
 
 
 def _settings(flags: dict[str, Any]) -> dict[str, Any]:

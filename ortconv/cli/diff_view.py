@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ortconv.differences.changes import ABSENT
 from ortconv.report.sections import Section
+from ortconv.wording import counted
 
 if TYPE_CHECKING:
     from ortconv.differences.changes import Change
@@ -97,7 +98,7 @@ def _replay(replay: Replay, everything: bool) -> Iterator[Section]:
         yield Section("The conversion cannot be replayed", [replay.failure])
         return
     count = len(replay.steps)
-    rewrites = f"{count} rewrite{'' if count == 1 else 's'} at level {replay.level}{_with(replay.options)}"
+    rewrites = f"{counted(count, 'rewrite')} at level {replay.level}{_with(replay.options)}"
     if replay.ends_at_b:
         yield Section("The conversion, replayed", [f"{rewrites} lead to this file"])
     else:

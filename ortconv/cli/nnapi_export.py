@@ -12,6 +12,7 @@ from ortconv.choices import STUDIED
 from ortconv.cli import color, print_json, printable
 from ortconv.cli.options import FIX_DIM, NNAPI, VALIDATION, add, fail_on
 from ortconv.cli.render import columns, labeled, proof, size
+from ortconv.wording import counted
 
 if TYPE_CHECKING:
     from ortconv.pipeline.export import ExportResult
@@ -99,4 +100,4 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def _nodes(count: int) -> str:
-    return f"{count} node{'' if count == 1 else 's'}"
+    return counted(count, "node")

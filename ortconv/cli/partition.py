@@ -12,6 +12,7 @@ from ortconv.choices import STUDIED, TARGETS
 from ortconv.cli import print_json
 from ortconv.cli.options import BATCH, COREML, FIX_DIM, LIMITS, NNAPI, PAGE, TIME_AND_MEMORY, add, fail_on
 from ortconv.errors import UsageError
+from ortconv.wording import counted
 
 if TYPE_CHECKING:
     from ortconv.partition import Target
@@ -106,7 +107,7 @@ def _show_all(folder: Path, flags: dict[str, Any]) -> None:
 
 def _line(document: dict[str, Any]) -> str:
     count = len(document["partitions"])
-    return f"{count} partition{'' if count == 1 else 's'}, {document['nodes_taken']} of {document['nodes']} nodes"
+    return f"{counted(count, 'partition')}, {document['nodes_taken']} of {document['nodes']} nodes"
 
 
 def target_of(flags: Mapping[str, Any]) -> Target:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ortconv.cli.render import gained, room, size
 from ortconv.report.partitions import refusals
 from ortconv.report.sections import Section
+from ortconv.wording import counted
 
 if TYPE_CHECKING:
     from ortconv.partition.advice import Merge
@@ -29,7 +30,7 @@ def sections(
     p, e = analysis.partitioning, analysis.estimate
     refused = f", without {', '.join(p.target.refused_ops)}" if p.target.refused_ops else ""
     head = (
-        f"{len(p.partitions)} partition{'' if len(p.partitions) == 1 else 's'}, "
+        f"{counted(len(p.partitions), 'partition')}, "
         f"{p.taken} of {p.total} nodes ({p.coverage:.1f} %), "
         f"{_count(e.multiply_adds_taken)} of {_count(e.multiply_adds)} multiply-adds"
     )

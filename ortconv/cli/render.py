@@ -13,6 +13,7 @@ import click
 from ortconv.cli import printable
 from ortconv.files import size as size
 from ortconv.report.sections import Section
+from ortconv.wording import counted
 
 if TYPE_CHECKING:
     from ortconv.compare.validate import Validation
@@ -77,14 +78,14 @@ def convert_line(result: Result) -> str:
         numbers = click.style("numbers equal" if equal else f"max abs {check.max_abs:.1e}", fg="green")
     counts = f"{result.nodes_before} -> {result.nodes_after} nodes, {size(result.bytes_after)}"
     count = len(result.warnings)
-    warned = click.style(f", {count} warning{'' if count == 1 else 's'}", fg="yellow") if count else ""
+    warned = click.style(f", {counted(count, 'warning')}", fg="yellow") if count else ""
     return f"{click.style(printable(result.source), bold=True)} -> {printable(result.files[0])}: {counts}, {numbers}{warned}"
 
 
 def _float16(found: Float16) -> Iterator[Fact]:
     """Facts about a conversion to float16."""
     error = f"error {found.error:.1e} of {found.budget:g} allowed by simulated rounding"
-    casts = f"{found.casts} Cast{'' if found.casts == 1 else 's'}"
+    casts = counted(found.casts, "Cast")
     yield "float16", f"{found.nodes} of {found.nodes + found.kept} nodes, {casts}; {error}"
     if found.reasons:
         yield "", f"{found.kept} in float32: {', '.join(f'{n} {why}' for why, n in found.reasons.items())}"
@@ -144,7 +145,7 @@ def gained(offload: dict[str, Any]) -> list[str]:
         what = f"{saved} nodes fewer on the CPU by {tally(offload['rewrites'])}"
     else:
         what = "no rewrite helps"
-    counts = [f"{n['partitions']} partition{'' if n['partitions'] == 1 else 's'} of {n['taken']} of {n['nodes']} nodes"
+    counts = [f"{counted(n['partitions'], 'partition')} of {n['taken']} of {n['nodes']} nodes"
               for n in (before, after)]  # fmt: skip
     lines = [f"{' -> '.join(counts if offload['rewrites'] else counts[:1])}: {what}"]
     return lines + ([offload["advice"]] if offload["advice"] else [])

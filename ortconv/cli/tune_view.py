@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ortconv.cli.render import size
 from ortconv.cli.tables import show
 from ortconv.report.sections import Section
+from ortconv.wording import counted
 
 if TYPE_CHECKING:
     from ortconv.backends.onnxruntime_app import SessionSettings
@@ -51,7 +52,7 @@ def _head(found: Tuning) -> Iterator[str]:
         if best is not None and best.oldest_onnxruntime is not None:
             yield f"loads in onnxruntime {best.oldest_onnxruntime} and later"
     minutes = f"{found.seconds:.0f} s" if found.seconds < 120 else f"{found.seconds / 60:.1f} min"
-    yield f"{found.candidates} candidates, {found.files} different file{'' if found.files == 1 else 's'}, in {minutes}"
+    yield f"{found.candidates} candidates, {counted(found.files, 'different file')}, in {minutes}"
     if not found.is_complete:
         why = "it was interrupted" if found.is_interrupted else "the time was up"
         yield f"not complete: {'; '.join(found.notes) or why}"
@@ -59,7 +60,7 @@ def _head(found: Tuning) -> Iterator[str]:
 
 def opened_with(settings: SessionSettings, provider: str) -> str:
     """The session options of a candidate, as a sentence."""
-    parts = [f"{settings.threads} thread{'' if settings.threads == 1 else 's'}"]
+    parts = [counted(settings.threads, "thread")]
     parts += ["direct initializers"] if settings.direct else []
     parts += [f"the {NAMES[provider]} provider"] if provider in NAMES else []
     return f"open it with {', '.join(parts)}; --snippet prints the code"

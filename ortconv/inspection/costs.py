@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ortconv.ir.graph import Graph, Node, Value, captures
@@ -75,15 +75,11 @@ def operator_rows(graph: Graph) -> list[OperatorRow]:
 
 def activation_memory(graph: Graph) -> Memory:
     """The memory that a graph's activations need. The memory of a node's subgraphs counts while the node runs."""
-    last = _last_readers(graph)
-    ends: dict[Node, list[Value]] = {}
-    for value, node in last.items():
-        ends.setdefault(node, []).append(value)
+    ends = _freed(graph)
     alive = total = sum(cost.size(v) for v in graph.inputs if v.const is None)
     peak, where = alive, ""
     for node in graph:
-        made = [v for v in node.outputs if v is not None]
-        size = sum(map(cost.size, made))
+        size = sum(map(cost.size, node.present_outputs))
         alive += size
         total += size
         inside = [activation_memory(sub) for sub in node.subgraphs]
@@ -91,16 +87,21 @@ def activation_memory(graph: Graph) -> Memory:
         total += sum(memory.total_bytes for memory in inside)
         if needed > peak:
             peak, where = needed, node.label
-        alive -= sum(cost.size(v) for v in ends.get(node, ()))
-        alive -= sum(cost.size(v) for v in made if v not in last and not v.is_output)
+        alive -= sum(map(cost.size, ends.get(node, ())))
     return Memory(peak, where, total)
 
 
-def _last_readers(graph: Graph) -> Mapping[Value, Node]:
-    """The last node that reads each activation, also in a subgraph. Activations that the graph returns are left out."""
+def _freed(graph: Graph) -> Mapping[Node, Sequence[Value]]:
+    """The activations that are free after each node: it reads them last, also in a subgraph, or makes them and none reads them.
+    Those that the graph returns are left out.
+    """
     last: dict[Value, Node] = {}
     for node in graph:
-        for value in (*node.inputs, *captures(node)) if node.subgraphs else node.inputs:
-            if value is not None and value.graph is graph and value.const is None and not value.is_output:
+        read = (*node.present_inputs, *captures(node)) if node.subgraphs else node.present_inputs
+        for value in (*read, *node.present_outputs):
+            if value.graph is graph and value.const is None and not value.is_output:
                 last[value] = node
-    return last
+    freed: dict[Node, list[Value]] = {}
+    for value, node in last.items():
+        freed.setdefault(node, []).append(value)
+    return freed

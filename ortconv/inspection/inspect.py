@@ -135,7 +135,7 @@ def _inspected(model: Model, label: str, path: Path) -> Inspection:
     oldest = oldest_release(model)
     rows = operator_rows(graph)
     held = constants(graph)
-    sizes = [bytes_of(v.const) for v in held if v.const is not None]
+    sizes = list(map(bytes_of, held))
     total = sum(sizes)
     return Inspection(
         model=label,
@@ -151,7 +151,7 @@ def _inspected(model: Model, label: str, path: Path) -> Inspection:
         nodes=sum(1 for _ in graph.walk()),
         graphs=sum(1 for _ in graph.graphs()),
         constants=len(held),
-        parameters=sum(elements_of(v.const) for v in held if v.const is not None),
+        parameters=sum(map(elements_of, held)),
         constant_bytes=total,
         largest_constants=[
             Constant(v.name, str(v.type), size, size / max(total, 1))

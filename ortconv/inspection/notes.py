@@ -11,8 +11,10 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
 from ortconv.ir.schema import schema_of
 from ortconv.ir.tensor import SparseTensor, Tensor
+from ortconv.ir.types import DType
 from ortconv.partition import Target, partition
 from ortconv.partition.policy import gate
+from ortconv.wording import and_others, counted
 
 LARGE_SHARE = 0.4
 """A constant with this share of all constants' bytes stands out."""
@@ -34,22 +36,24 @@ class Note:
         return f"{self.message} ({self.advice})" if self.advice else self.message
 
 
-def bytes_of(const: Tensor | SparseTensor) -> int:
+def bytes_of(value: Value) -> int:
     """The bytes of a constant as stored."""
+    const = value.const
     if isinstance(const, SparseTensor):
         return const.values.nbytes + const.indices.nbytes
-    return const.nbytes
+    return 0 if const is None else const.nbytes
 
 
-def elements_of(const: Tensor | SparseTensor) -> int:
+def elements_of(value: Value) -> int:
     """The number of elements of a constant; for a sparse one, of those that it stores."""
-    return const.values.size if isinstance(const, SparseTensor) else const.size
+    const = value.const.values if isinstance(value.const, SparseTensor) else value.const
+    return 0 if const is None else const.size
 
 
 def constants(graph: Graph) -> list[Value]:
     """The constants of a graph and of its subgraphs, the largest first."""
     found = [v for g in graph.graphs() for v in g.initializers.values() if v.const is not None]
-    return sorted(found, key=lambda v: -bytes_of(v.const) if v.const is not None else 0)
+    return sorted(found, key=bytes_of, reverse=True)
 
 
 def symbols(graph: Graph) -> list[str]:
@@ -74,47 +78,46 @@ def _shapes(graph: Graph) -> Iterator[Note]:
     dynamic = symbols(graph)
     unknown = [v.name for v in graph.inputs if v.shape is None or None in v.shape]
     if dynamic or unknown:
-        target = Target("nnapi")
-        taken = partition(graph, target, anew=True).taken
-        what = f"dynamic {', '.join(dynamic)}" if dynamic else f"input '{unknown[0]}' has dimensions without a name"
-        fate = "NNAPI takes nothing" if not taken else f"NNAPI takes only {taken} of {len(graph)} nodes"
-        advice = (
-            " ".join(f"--fix-dim {name}=SIZE" for name in dynamic) if dynamic else "name them when you export the model"
-        )
-        yield Note("dynamic-shapes", f"{what}: {fate}", advice)
+        taken = partition(graph, Target("nnapi"), anew=True).taken
+        effect = f"NNAPI supports only {taken} of {len(graph)} nodes" if taken else "NNAPI supports no node"
+        if dynamic:
+            message, advice = f"dynamic {', '.join(dynamic)}", " ".join(f"--fix-dim {name}=SIZE" for name in dynamic)
+        else:
+            message = f"input '{unknown[0]}' has dimensions without a name"
+            advice = "name them when you export the model"
+        yield Note("dynamic-shapes", f"{message}: {effect}", advice)
     for objection in gate(graph, Target("nnapi")):
-        yield Note(objection.rule, f"NNAPI takes nothing: {objection.message}", objection.advice)
+        yield Note(objection.rule, f"NNAPI supports no node: {objection.message}", objection.advice)
 
 
 def _constants(graph: Graph) -> Iterator[Note]:
     found = constants(graph)
-    total = sum(bytes_of(v.const) for v in found if v.const is not None)
-    if not found or total < SMALL_BYTES:
+    total = sum(map(bytes_of, found))
+    if total < SMALL_BYTES:
         return
-    largest = found[0]
-    assert largest.const is not None
-    share = bytes_of(largest.const) / total
-    if share >= LARGE_SHARE:
-        readers = ", ".join(dict.fromkeys(node.op for node in largest.consumers)) or "nothing"
-        advice = "store it as float16 or int8" if largest.dtype is not None and largest.dtype.bits > 16 else ""
-        yield Note("large-constant", f"{share:.0%} of the bytes are '{largest.name}', read by {readers}", advice)
+    yield from _largest(found[0], total)
     if total > MOST_BYTES:
-        yield Note(
-            "too-large", f"{total} bytes of constants do not fit into an .ort file", "quantize or split the model"
-        )
+        message = f"{total} bytes of constants do not fit into an .ort file"
+        yield Note("too-large", message, "quantize or split the model")
     copies = _copies(found)
     if copies >= SMALL_BYTES:
         yield Note("copies", f"{copies} bytes of constants are copies of others", "ortconv convert shares them")
-    unused = [v for v in found if not v.uses and not v.is_output]
+    unused = [v.name for v in found if not v.uses and not v.is_output]
     if unused:
-        what = f"'{unused[0].name}'" + (f" and {len(unused) - 1} others" if len(unused) > 1 else "")
-        yield Note("unused", f"no node reads the constant {what}", "ortconv convert drops it")
-    overridable = [v for v in found if v.is_input]
+        yield Note("unused", f"no node reads the constant {and_others(unused)}", "ortconv convert drops it")
+    overridable = [v.name for v in found if v.is_input]
     if overridable:
-        what = f"'{overridable[0].name}'" + (f" and {len(overridable) - 1} others" if len(overridable) > 1 else "")
-        yield Note(
-            "overridable", f"{what}: a constant that is also an input is never folded", "take it out of the inputs"
-        )
+        message = f"{and_others(overridable)}: a constant that is also an input is never folded"
+        yield Note("overridable", message, "take it out of the inputs")
+
+
+def _largest(value: Value, total: int) -> Iterator[Note]:
+    """A note on the largest constant if it has a large share of the `total` bytes."""
+    share = bytes_of(value) / total
+    if share >= LARGE_SHARE:
+        readers = ", ".join(dict.fromkeys(node.op for node in value.consumers)) or "nothing"
+        advice = "store it as float16 or int8" if value.dtype is not None and value.dtype.bits > 16 else ""
+        yield Note("large-constant", f"{share:.0%} of the bytes are '{value.name}', read by {readers}", advice)
 
 
 def _copies(found: list[Value]) -> int:
@@ -137,12 +140,10 @@ def _operators(graph: Graph) -> Iterator[Note]:
         yield Note(
             "custom", f"operators that ONNX Runtime does not have: {', '.join(unknown)}", "give --custom-op-library"
         )
-    doubles = [
-        n for n in graph.walk() if (v := n.output(0)) is not None and v.dtype is not None and v.dtype.name == "DOUBLE"
-    ]
+    doubles = [n for n in graph.walk() if any(v.dtype is DType.DOUBLE for v in n.present_outputs[:1])]
     if doubles:
-        message = f"{len(doubles)} nodes compute in float64, such as {doubles[0].label}"
-        yield Note("float64", message, "export in float32: accelerators take no float64, and a CPU is half as fast")
+        message = f"{counted(len(doubles), 'node')} in float64, such as {doubles[0].label}"
+        yield Note("float64", message, "export in float32: accelerators have no float64, and a CPU is half as fast")
 
 
 def _quantized(found: Quantization) -> Iterator[Note]:

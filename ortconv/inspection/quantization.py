@@ -1,9 +1,9 @@
-"""The quantization of a model: its operators, what it computes in float, and whether NNAPI and CoreML take its QDQ groups."""
+"""The quantization of a model: its operators, what it computes in float, and which QDQ groups NNAPI and CoreML support."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +12,7 @@ import numpy as np
 from ortconv.inspection.costs import operator_name
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
+from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition import Partitioning, Target, cost, partition
@@ -22,8 +23,8 @@ Form = Literal["none", "QDQ", "QOperator", "dynamic", "weights only", "mixed"]
 
 DYNAMIC = frozenset({"DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"})
 """Operators that compute the scale of an activation at run time."""
-WEIGHTS_ONLY = frozenset({"MatMulNBits", "GatherBlockQuantized"})
-"""Operators with quantized weights and float activations."""
+WEIGHTS_ONLY = frozenset({"MatMulNBits", "GatherBlockQuantized", "DequantizeLinear"})
+"""Operators that occur if only weights are quantized."""
 STATIC = frozenset({"QGemm", "QAttention", "ConvInteger"})
 """Operators on quantized activations, in addition to those whose names begin with QLinear."""
 INTEGER = ("ConvInteger", "MatMulInteger", "MatMulIntegerToFloat")
@@ -69,7 +70,7 @@ def quantization(graph: Graph) -> Quantization:
     floats = [node for node in computing if _is_in_float(node)]
     total = sum(map(_multiply_adds, nodes))
     weights, activations = _tensors(nodes)
-    ranges = sorted(_ranges(activations), key=lambda r: r.high - r.low)
+    ranges = sorted((r for n in activations if (r := _range(n)) is not None), key=lambda r: r.high - r.low)
     per_channel = sum(_scales(node) > 1 for node in weights)
     return Quantization(
         form,
@@ -92,12 +93,14 @@ def _multiply_adds(node: Node) -> int:
 
 def _form(nodes: Sequence[Node]) -> Form:
     ops = {node.op for node in nodes}
-    integers = any(op in STATIC or op.startswith("QLinear") for op in ops)
-    pairs = "QuantizeLinear" in ops and any(_is_activation(node) and _reads_floats(node) for node in nodes)
-    signs: dict[Form, bool] = {"QDQ": pairs, "QOperator": integers, "dynamic": bool(ops & DYNAMIC)}
-    found = [form for form, there in signs.items() if there]
+    signs: dict[Form, bool] = {
+        "QDQ": "QuantizeLinear" in ops and any(map(_feeds_floats, nodes)),
+        "QOperator": any(op in STATIC or op.startswith("QLinear") for op in ops),
+        "dynamic": not ops.isdisjoint(DYNAMIC),
+    }
+    found = [form for form, has_sign in signs.items() if has_sign]
     if not found:
-        return "weights only" if "DequantizeLinear" in ops or ops & WEIGHTS_ONLY else "none"
+        return "none" if ops.isdisjoint(WEIGHTS_ONLY) else "weights only"
     return found[0] if len(found) == 1 else "mixed"
 
 
@@ -106,9 +109,9 @@ def _is_activation(node: Node) -> bool:
     return node.op == "DequantizeLinear" and node.inputs[0] is not None and node.inputs[0].constant is None
 
 
-def _reads_floats(node: Node) -> bool:
-    """True if an operator computes on the result of a DequantizeLinear."""
-    return any(reader.op != "QuantizeLinear" for reader in node.out.consumers)
+def _feeds_floats(node: Node) -> bool:
+    """True for a DequantizeLinear of an activation if an operator computes on its result."""
+    return _is_activation(node) and any(reader.op != "QuantizeLinear" for reader in node.out.consumers)
 
 
 def _computes(node: Node) -> bool:
@@ -129,13 +132,22 @@ def _is_in_float(node: Node) -> bool:
     """True for an operator on floats without a DequantizeLinear of an activation before it or a QuantizeLinear after it."""
     if _is_integer_operator(node):
         return False
-    before = (v.producer for v in node.inputs if v is not None and v.producer is not None)
-    behind = (reader for v in node.outputs if v is not None for reader in v.consumers)
-    return not any(map(_is_activation, before)) and not any(reader.op == "QuantizeLinear" for reader in behind)
+    return not _quantizers(node) and not any(map(_is_activation, _dequantizers(node)))
 
 
-def _is_float(value: Value | None) -> bool:
-    return value is not None and value.dtype is not None and value.dtype.is_float
+def _dequantizers(node: Node) -> list[Node]:
+    """The DequantizeLinear nodes that a node reads."""
+    made = (v.producer for v in node.present_inputs)
+    return [n for n in made if n is not None and n.op == "DequantizeLinear"]
+
+
+def _quantizers(node: Node) -> list[Node]:
+    """The QuantizeLinear nodes that read the results of a node."""
+    return [n for v in node.present_outputs for n in v.consumers if n.op == "QuantizeLinear"]
+
+
+def _is_float(value: Value) -> bool:
+    return value.dtype is not None and value.dtype.is_float
 
 
 def _tensors(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
@@ -156,18 +168,19 @@ def _scales(node: Node) -> int:
     return int(np.prod(shape)) if shape else 1
 
 
-def _ranges(nodes: Sequence[Node]) -> Iterator[Range]:
-    """The ranges of activations that are quantized by constants."""
-    for node in nodes:
-        scale, zero = node.input(1), node.input(2)
-        values = scale.constant if scale is not None else None
-        offset = None if zero is None else zero.constant
-        dtype = node.out.dtype
-        if values is None or values.size != 1 or dtype not in BYTES or (zero is not None and offset is None):
-            continue
-        unit, origin = float(values.item()), 0 if offset is None else int(offset.item())
-        low, high = (0, 255) if dtype is DType.UINT8 else (-128, 127)
-        yield Range(node_name(node), dtype.name.lower(), (low - origin) * unit, (high - origin) * unit)
+def _range(node: Node) -> Range | None:
+    """The range of an activation that is quantized to bytes by one constant scale, else None."""
+    scale, zero, dtype = _constant(node, 1), _constant(node, 2), node.out.dtype
+    if scale is None or scale.size != 1 or dtype not in BYTES or (zero is None and node.input(2) is not None):
+        return None
+    unit, origin = float(scale.item()), 0 if zero is None else int(zero.item())
+    low, high = (0, 255) if dtype is DType.UINT8 else (-128, 127)
+    return Range(node_name(node), dtype.name.lower(), (low - origin) * unit, (high - origin) * unit)
+
+
+def _constant(node: Node, slot: int) -> Tensor | None:
+    value = node.input(slot)
+    return None if value is None else value.constant
 
 
 # ---------------------------------------------------------------------- lint
@@ -175,7 +188,7 @@ def _ranges(nodes: Sequence[Node]) -> Iterator[Range]:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A reason for which a target takes no group of an operator, with what to change."""
+    """The reason why a target does not support a group, and what to change."""
 
     rule: str
     message: str
@@ -194,7 +207,7 @@ class GroupVerdict:
 
 
 def lint(graph: Graph) -> list[GroupVerdict]:
-    """For each QDQ group of the main graph, whether NNAPI and CoreML take it. For other operators, what a group would need."""
+    """For each QDQ group of the main graph, whether NNAPI and CoreML support it. For other operators, what a group would need."""
     found = [unit for unit in units(graph) if unit.is_group]
     members = {node for unit in found for node in unit.nodes}
     rows: list[GroupVerdict] = []
@@ -227,43 +240,54 @@ def _missing(node: Node) -> Refused | None:
     """The reason why an operator with a quantized neighbor is no group."""
     if not groupable(node):
         return None
-    reads = [v.producer for v in node.inputs if v is not None and v.producer is not None]
-    dequantized = [p for p in reads if p.op == "DequantizeLinear"]
-    quantizers = [n for v in node.outputs if v is not None for n in v.consumers if n.op == "QuantizeLinear"]
-    if not quantizers and not any(map(_is_activation, dequantized)):
+    before, after = _dequantizers(node), _quantizers(node)
+    if not after:
+        return _without_quantizer(node) if any(map(_is_activation, before)) else None
+    return (
+        _float_input(node, before) or _shared_dequantizer(before) or _float_reader(node, after) or _types_differ(node)
+    )
+
+
+def _without_quantizer(node: Node) -> Refused:
+    return Refused(
+        "missing-pair",
+        f"{node.label} reads dequantized values, and no QuantizeLinear follows it",
+        "quantize its output, too, or leave its inputs in float",
+    )
+
+
+def _float_input(node: Node, dequantizers: Sequence[Node]) -> Refused | None:
+    plain = [v for v in node.present_inputs if _is_float(v) and v.producer not in dequantizers]
+    if not plain:
         return None
-    if not quantizers:
-        return Refused(
-            "missing-pair",
-            f"{node.label} reads what is dequantized, and no QuantizeLinear follows it",
-            "quantize its output, too, or leave its inputs in float",
-        )
-    plain = [
-        v
-        for v in node.inputs
-        if v is not None and _is_float(v) and (v.producer is None or v.producer not in dequantized)
-    ]
-    if plain:
-        return Refused(
-            "missing-pair",
-            f"input '{plain[0].name}' of {node.label} comes from no DequantizeLinear",
-            "quantize that input, too",
-        )
-    shared = next((p for p in dequantized if len(p.out.uses) > 1 or p.out.is_output), None)
-    if shared is not None:
-        return Refused(
-            "shared-dequantizer",
-            f"'{shared.out.name}' has {len(shared.out.uses)} readers; a group needs a DequantizeLinear of its own",
-            "give each reader a DequantizeLinear of its own; ortconv convert does",
-        )
-    if any(v is not None and (v.is_output or len(v.consumers) > len(quantizers)) for v in node.outputs):
-        return Refused(
-            "float-reader",
-            f"the output of {node.label} is also read in float",
-            "let those readers read a DequantizeLinear behind the QuantizeLinear",
-        )
+    message = f"input '{plain[0].name}' of {node.label} comes from no DequantizeLinear"
+    return Refused("missing-pair", message, "quantize that input, too")
+
+
+def _shared_dequantizer(dequantizers: Sequence[Node]) -> Refused | None:
+    outputs = [n.out for n in dequantizers if len(n.out.uses) > 1 or n.out.is_output]
+    if not outputs:
+        return None
+    return Refused(
+        "shared-dequantizer",
+        f"'{outputs[0].name}' has {len(outputs[0].uses)} readers; a group needs a DequantizeLinear of its own",
+        "give each reader a DequantizeLinear of its own; ortconv convert does",
+    )
+
+
+def _float_reader(node: Node, quantizers: Sequence[Node]) -> Refused | None:
+    if not any(v.is_output or len(v.consumers) > len(quantizers) for v in node.present_outputs):
+        return None
+    return Refused(
+        "float-reader",
+        f"the output of {node.label} is also read in float",
+        "let those readers read a DequantizeLinear behind the QuantizeLinear",
+    )
+
+
+def _types_differ(node: Node) -> Refused:
     return Refused(
         "types",
-        f"the types or parameters around {node.label} differ, or are none that an integer kernel takes",
+        f"the types or parameters around {node.label} differ, or no integer kernel supports them",
         "give its inputs and outputs one type, and operators that move elements the same scale and zero point",
     )

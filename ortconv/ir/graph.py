@@ -78,6 +78,16 @@ class Node:
         """An attribute's value, or the default. The caller guarantees that it has the type of the default."""
         return self.attrs.get(name, default)  # type: ignore[return-value]
 
+    @property
+    def present_inputs(self) -> list[Value]:
+        """The inputs without those that are absent."""
+        return [v for v in self.inputs if v is not None]
+
+    @property
+    def present_outputs(self) -> list[Value]:
+        """The outputs without those that are absent."""
+        return [v for v in self.outputs if v is not None]
+
     def input(self, slot: int) -> Value | None:
         """An input; None if it is absent."""
         return self.inputs[slot] if slot < len(self.inputs) else None

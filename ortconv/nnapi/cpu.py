@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -17,8 +17,8 @@ from ortconv.nnapi.extension import Attributes
 from ortconv.nnapi.model import Model, ModelOperation
 from ortconv.nnapi.operand import Lifetime, OperandType, Tensor
 from ortconv.nnapi.operations.table import Dims
-from ortconv.nnapi.recording import Recording, Watch
-from ortconv.nnapi.running import Admit, OperandValue, agreed, rounded_to_half, run_operation
+from ortconv.nnapi.recording import PlainRun, Recording, Watch
+from ortconv.nnapi.running import Admit, OperandValue, agreed, rounded_to_half
 from ortconv.nnapi.validation import LARGEST
 
 KnownTypes = Mapping[int, OperandType | None]
@@ -72,12 +72,7 @@ class CpuProgram:
         # IF and WHILE choose their work in each run. The models inside are recorded.
         self._records = not any(operation.is_control_flow for operation in model.operations)
         self._recordings: dict[tuple[object, ...], Recording | None] = {}
-        last = {index: at for at, operation in enumerate(model.operations) for index in operation.inputs}
-        kept = {*model.inputs, *model.outputs, *self.constants}
-        self.freed: list[list[int]] = [[] for _ in model.operations]
-        for index, at in last.items():
-            if index not in kept:
-                self.freed[at].append(index)
+        self._freed = _last_read(model, {*model.inputs, *model.outputs, *self.constants})
 
     def run(
         self,
@@ -116,7 +111,7 @@ class CpuProgram:
                 self._recordings[key] = None
             finally:
                 recording.lock.release()
-        results = self._run_each(inputs, room, limits, observer)
+        results = self._run_each(inputs, room, limits, observer, PlainRun(self.half))
         if self._records and key not in self._recordings and len(self._recordings) < MOST_RECORDINGS:
             self._recordings[key] = Recording(self.half)
         return results
@@ -140,17 +135,16 @@ class CpuProgram:
         room: Sequence[int | None] | None,
         limits: RunLimits,
         observer: OperationObserver | None,
-        recording: Recording | None = None,
+        run: Recording | PlainRun,
     ) -> list[Tensor]:
-        """Run one operation after the other, with all checks. `recording` keeps the work, if it is given."""
+        """Run one operation after the other, with all checks."""
         model = self.model
         for kind, value in zip(model.input_types, inputs):
             if value is not None:
                 agreed(kind, value.dims)
-        given = list(map(self._rounded, inputs)) if recording is None else recording.begin(model.inputs, inputs)
-        values: dict[int, OperandValue] = {**self.constants, **dict(zip(model.inputs, given))}
+        values = {**self.constants, **dict(zip(model.inputs, run.begin(model.inputs, inputs)))}
         places = {} if room is None else dict(zip(model.outputs, room))
-        for operation, freed in zip(model.operations, self.freed):
+        for operation, freed in zip(model.operations, self._freed):
             start = _begin(operation, limits)
             admit = partial(self._admit, operation, values, places)
             operands = [values[index] for index in operation.inputs]
@@ -160,17 +154,14 @@ class CpuProgram:
                 results = self._branch(operation, operands, admit, room_here, limits, observer)
             else:
                 declared = [model.operands[index].kind for index in operation.outputs]
-                execute = run_operation if recording is None else recording.operation
-                results = execute(operation, operands, declared, admit)
+                results = run.operation(operation, operands, declared, admit)
             if observer is not None:
                 observer(model, operation, time.perf_counter() - start)
-            values.update(zip(operation.outputs, results if recording else map(self._rounded, results)))
+            values.update(zip(operation.outputs, results))
             for index in freed:
                 del values[index]
-            if recording is not None:
-                recording.forget(freed)
-        outputs = [_known(values[index]) for index in model.outputs]
-        return outputs if recording is None else recording.end(outputs)
+            run.forget(freed)
+        return run.end([_known(values[index]) for index in model.outputs])
 
     def _admit(
         self, operation: ModelOperation, values: KnownTypes, places: dict[int, int | None], shapes: Sequence[Dims]
@@ -252,6 +243,16 @@ class CpuProgram:
 
     def _rounded(self, value: OperandValue) -> OperandValue:
         return value if value is None or not self.half else rounded_to_half(value)
+
+
+def _last_read(model: Model, kept: Collection[int]) -> list[list[int]]:
+    """The operands that each operation is the last to read, without those in `kept`."""
+    last = {index: at for at, operation in enumerate(model.operations) for index in operation.inputs}
+    found: list[list[int]] = [[] for _ in model.operations]
+    for index, at in last.items():
+        if index not in kept:
+            found[at].append(index)
+    return found
 
 
 def _begin(operation: ModelOperation, limits: RunLimits) -> float:

@@ -205,9 +205,8 @@ class Execution(Handle):
         if duration and not self.compilation.is_single:
             raise bad_data("a duration needs a compilation for exactly one named device")
         has_fences = any(device.has_fences for device in self.plan.devices)
-        for argument, index in zip(self._outputs, self.model.outputs):
-            if has_fences and argument is not None and argument.kind.type.is_tensor and not argument.kind.is_known:
-                raise bad_data(f"the output {argument.kind} is not fully specified", operand=index)
+        if has_fences:
+            self._check_output_dims()
         request = self._begin()
 
         def work() -> None:
@@ -229,6 +228,12 @@ class Execution(Handle):
         except NnapiError as error:
             self._complete(error.code)
             raise
+
+    def _check_output_dims(self) -> None:
+        """Raise BAD_DATA if the dimensions of an output are not known before the run."""
+        for argument, index in zip(self._outputs, self.model.outputs):
+            if argument is not None and argument.kind.type.is_tensor and not argument.kind.is_known:
+                raise bad_data(f"the output {argument.kind} is not fully specified", operand=index)
 
     def _wait_for(self, events: Sequence[Event]) -> None:
         try:
@@ -301,11 +306,12 @@ class Execution(Handle):
         declared = self._declared(is_output, index)
         if offset or length:
             raise bad_data("a memory of a device and an image are used as a whole: offset and length 0")
-        if isinstance(memory, DeviceMemory) and (self.compilation, is_output, index) not in memory.roles:
-            raise bad_data("the memory was not declared for this argument")
         known = declared if kind is None else refined(declared, kind)
-        if isinstance(memory, DeviceMemory) and not compatible(known, memory.declared):
-            raise bad_data(f"the argument is {known}, the memory {memory.declared}")
+        if isinstance(memory, DeviceMemory):
+            if (self.compilation, is_output, index) not in memory.roles:
+                raise bad_data("the memory was not declared for this argument")
+            if not compatible(known, memory.declared):
+                raise bad_data(f"the argument is {known}, the memory {memory.declared}")
         if kind is not None and not is_output and known.type.is_tensor and not known.is_known:
             raise bad_data(f"{known} is not fully specified", operand=self.model.inputs[index])
         arguments = self._outputs if is_output else self._inputs

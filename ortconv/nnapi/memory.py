@@ -155,19 +155,22 @@ class ImageMemory(Memory):
         """Keep the buffer, which belongs to its owner."""
 
 
+def _elements_for(kind: OperandType, source: Memory) -> Array:
+    """The contents of a memory as elements of this type. Raises BAD_DATA if they do not fit."""
+    if isinstance(source, DeviceMemory):
+        if not compatible(source.kind, kind):
+            raise bad_data(f"{source.kind} does not fit {kind}")
+        return source.elements
+    if not kind.is_known or kind.nbytes != source.size:
+        raise bad_data(f"{source.size} bytes do not fit {kind}")
+    return source.data.view(kind.type.dtype).reshape(kind.dims)
+
+
 def _copy(source: Memory, target: Memory) -> None:
     if isinstance(source, DeviceMemory) and source.array is None:
         raise bad_data("the source is not initialized")
     if isinstance(target, DeviceMemory):
-        if isinstance(source, DeviceMemory):
-            if not compatible(source.kind, target.declared):
-                raise bad_data(f"{source.kind} does not fit {target.declared}")
-            target.write(source.elements)
-            return
-        kind = target.declared
-        if not kind.is_known or kind.nbytes != source.size:
-            raise bad_data(f"{source.size} bytes do not fit {kind}")
-        target.write(source.data.view(kind.type.dtype).reshape(kind.dims))
+        target.write(_elements_for(target.declared, source))
         return
     data = source.elements.reshape(-1).view(np.uint8) if isinstance(source, DeviceMemory) else source.data
     if data.nbytes != target.size:
@@ -261,11 +264,10 @@ class DeviceMemory(Memory):
         self.roles = frozenset(desc.roles)
         self.declared = desc.kind
         devices = {device for compilation, out, index in desc.roles for device in compilation.devices_of(out, index)}
-        explicit = any(compilation.is_explicit for compilation, _, _ in desc.roles)
-        self.device = devices.pop() if len(devices) == 1 else None
-        if self.device is not None and not self._allocated(self.device):
-            self.device = None
-        if self.device is None and (explicit or not self.declared.is_known):
+        shared = devices.pop() if len(devices) == 1 else None
+        self.device = shared if shared is not None and self._allocated(shared) else None
+        is_explicit = any(compilation.is_explicit for compilation, _, _ in desc.roles)
+        if self.device is None and (is_explicit or not self.declared.is_known):
             raise op_failed("the roles share no device that could allocate the memory")
         self.array: Array | None = None
         self._closed = False

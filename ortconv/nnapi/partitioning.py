@@ -67,18 +67,19 @@ def _best_device(
 ) -> int:
     operation = model.operations[at]
     name = f"{operation.code.name}:{model.client_order[at]}"
-    best, lowest = -1, 0.0
+    is_runtime = needs_runtime(model, operation)
+    costs: dict[int, tuple[float, bool]] = {}
     for index, device in enumerate(devices):
-        if not answers[index][at] or (needs_runtime(model, operation) and not device.is_reference):
+        if answers[index][at] and (device.is_reference or not is_runtime):
+            # Of devices with the same cost, the reference is best, then the first.
+            costs[index] = operation_cost(device, model, operation, preference), not device.is_reference
+        else:
             vlog.message(vlog.COMPILATION, PLAN, "Device {} can't do operation {}", device.name, name)
-            continue
-        cost = operation_cost(device, model, operation, preference)
-        if best < 0 or cost < lowest or (cost == lowest and device.is_reference):
-            best, lowest = index, cost
-    if best < 0:
+    if not costs:
         vlog.error(PLAN, "No driver can do operation {}", operation.code.name)
         raise bad_data("no device can do the operation", operation=operation.code)
-    if operation.is_control_flow and devices[best].is_reference and not needs_runtime(model, operation):
+    best = min(costs, key=costs.__getitem__)
+    if operation.is_control_flow and devices[best].is_reference and not is_runtime:
         vlog.message(vlog.COMPILATION, PLAN, "ModelBuilder::findBestDeviceForEachOperation({}) = -1 (NNAPI)", name)
         return len(devices)
     vlog.message(
@@ -213,18 +214,12 @@ def _groups(model: Model, devices: Sequence[Device], best: Sequence[int]) -> lis
     meanwhile.
     """
     missing, readers = dependencies(model)
-    queues: list[deque[int]] = [deque() for _ in range(len(devices) + 1)]
+    names = [*(device.name for device in devices), "NNAPI"]
+    queues: list[deque[int]] = [deque() for _ in names]
 
     def enqueue(at: int) -> None:
-        name = devices[best[at]].name if best[at] < len(devices) else "NNAPI"
-        vlog.message(
-            vlog.COMPILATION,
-            PLAN,
-            "enqueueOnAppropriateDevice {} onto {} ({})",
-            model.client_order[at],
-            best[at],
-            name,
-        )
+        values = model.client_order[at], best[at], names[best[at]]
+        vlog.message(vlog.COMPILATION, PLAN, "enqueueOnAppropriateDevice {} onto {} ({})", *values)
         queues[best[at]].append(at)
 
     for at, count in enumerate(missing):
@@ -233,8 +228,7 @@ def _groups(model: Model, devices: Sequence[Device], best: Sequence[int]) -> lis
     groups = []
     while any(queues):
         device = max(index for index, queue in enumerate(queues) if queue)
-        name = devices[device].name if device < len(devices) else "NNAPI"
-        vlog.message(vlog.COMPILATION, PLAN, "findNextDeviceToProcess: {} ({})", device, name)
+        vlog.message(vlog.COMPILATION, PLAN, "findNextDeviceToProcess: {} ({})", device, names[device])
         run = []
         while queues[device]:
             at = queues[device].popleft()

@@ -268,12 +268,20 @@ class _PlanWalk:
         self.values[key] = value
 
     def _run_model(self, step: ModelStep) -> None:
+        for key, result in zip(step.outputs, self._results_of(step)):
+            if result.type.is_tensor and result.size == 0 and not self._is_main_output(key):
+                raise op_failed(f"a step on {step.device.name} passes on a tensor without elements", operand=key[1])
+            self.store(key, result)
+
+    def _results_of(self, step: ModelStep) -> Sequence[Tensor]:
+        """The results of a step on its device, or on the CPU if the device fails and the request permits that."""
         inputs = [self.fetch(key) for key in step.inputs]
         room = [self._room(key) for key in step.outputs]
         assert step.prepared is not None
         try:
             results, timing = run_on(step.device, step.prepared, inputs, room, self.request)
             self.timing = self.timing + timing
+            return results
         except OutputTooSmallError as error:
             for key, (dims, _) in zip(step.outputs, error.shapes):
                 self.store(key, _shape_only(self.plan, key, dims))
@@ -282,11 +290,7 @@ class _PlanWalk:
             if not self.request.fallback or step.device.is_reference or error.code in DEADLINES:
                 raise
             _log("ExecutionBuilder", "cpuFallbackPartial")
-            results = CpuProgram(step.model).run(inputs, room, RunLimits(None, self.request.limits.loop_timeout))
-        for key, result in zip(step.outputs, results):
-            if result.type.is_tensor and result.size == 0 and not self._is_main_output(key):
-                raise op_failed(f"a step on {step.device.name} passes on a tensor without elements", operand=key[1])
-            self.store(key, result)
+            return CpuProgram(step.model).run(inputs, room, RunLimits(None, self.request.limits.loop_timeout))
 
     def _is_main_output(self, key: SourceOperand) -> bool:
         key = self._outermost(key)

@@ -20,6 +20,28 @@ Watch = Callable[[ModelOperation, Callable[[], None]], None]
 """Called with each operation, and with a function that does its work."""
 
 
+class PlainRun:
+    """The steps of a Recording, for a run that is not recorded."""
+
+    def __init__(self, half: bool) -> None:
+        self._half = half
+
+    def begin(self, indices: Sequence[int], inputs: Sequence[OperandValue]) -> Sequence[OperandValue]:
+        return [None if one is None else rounded_to_half(one) for one in inputs] if self._half else inputs
+
+    def operation(
+        self, operation: ModelOperation, inputs: Sequence[OperandValue], declared: Sequence[OperandType], admit: Admit
+    ) -> list[Tensor]:
+        results = run_operation(operation, inputs, declared, admit)
+        return list(map(rounded_to_half, results)) if self._half else results
+
+    def forget(self, indices: Iterable[int]) -> None:
+        """Do nothing: a value's memory is free when its last reference is gone."""
+
+    def end(self, results: list[Tensor]) -> list[Tensor]:
+        return results
+
+
 class Recording:
     """The work of a program for inputs of certain types. Callers hold `lock`, since only one run at a time may use its memory.
 
@@ -49,11 +71,7 @@ class Recording:
         return self._entries
 
     def operation(
-        self,
-        operation: ModelOperation,
-        inputs: Sequence[OperandValue],
-        declared: Sequence[OperandType],
-        admit: Admit,
+        self, operation: ModelOperation, inputs: Sequence[OperandValue], declared: Sequence[OperandType], admit: Admit
     ) -> list[Tensor]:
         """The same as `run_operation`, with results in memory that stays.
 

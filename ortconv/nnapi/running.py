@@ -61,15 +61,11 @@ def _run_row(
 ) -> list[Tensor]:
     if row.compute is None:
         raise op_failed(f"{row.operation.name} is not an operation of the CPU")
-    if not row.zero_sized and any(one is not None and one.type.is_tensor and one.size == 0 for one in inputs):
-        raise op_failed("takes no tensor without elements")
+    if not row.zero_sized and any(map(_is_empty, inputs)):
+        raise op_failed("supports no tensor without elements")
     call = row.bind(operation.use, [one if row.native_half else _widened(one, work) for one in inputs], declared, work)
     _check_quantization(row, call)
-    turned = row.nchw if row.nchw and call.get("nchw") else ()
-    for name in turned:
-        if isinstance(call.args[name], Tensor):
-            call.args[name] = _to_nhwc(call.args[name])
-    images = [slot.name in turned for slot in call.output_slots]
+    images = _turn_images(row, call)
     if row.infer is not None:
         _size_outputs(row.infer(call), call, declared, images, admit)
     results = row.compute(call)
@@ -79,6 +75,20 @@ def _run_row(
     if row.infer is None and admit is not None:
         admit([result.dims for result in finished])
     return finished
+
+
+def _is_empty(value: OperandValue) -> bool:
+    return value is not None and value.size == 0 and value.type.is_tensor
+
+
+def _turn_images(row: OperationRow, call: OperationCall) -> Sequence[bool]:
+    """Turn the operation's NCHW images to NHWC. Returns for each output whether it has to be turned back."""
+    if not row.nchw or not call.get("nchw"):
+        return [False] * len(call.output_slots)
+    for name in row.nchw:
+        if isinstance(call.args[name], Tensor):
+            call.args[name] = _to_nhwc(call.args[name])
+    return [slot.name in row.nchw for slot in call.output_slots]
 
 
 def _size_outputs(

@@ -253,16 +253,20 @@ class _Profile:
         if not isinstance(profile.get("name"), str) or not profile["name"]:
             raise self.error("a device needs a name")
         for key, value in profile.items():
-            if key in PLAIN and isinstance(value, Mapping | list):
-                raise self.error(f"'{key}' is {reprlib.repr(value)}, not one value")
-            if key not in PLAIN and key not in KEYS:
+            if key in KEYS:
+                self._check_table(key, value)
+            elif key not in PLAIN:
                 raise self.error(f"there is no setting '{key}'")
-            if key in KEYS and not isinstance(value, Mapping):
-                raise self.error(f"'{key}' is a table")
-            allowed = KEYS.get(key)
-            for inner in set(value) - allowed if allowed is not None else ():
-                raise self.error(f"there is no setting '{key}.{inner}'")
+            elif isinstance(value, Mapping | list):
+                raise self.error(f"'{key}' is {reprlib.repr(value)}, not one value")
         self.name = str(profile["name"])
+
+    def _check_table(self, key: str, table: Any) -> None:
+        if not isinstance(table, Mapping):
+            raise self.error(f"'{key}' is a table")
+        allowed = KEYS[key]
+        for inner in () if allowed is None else set(table) - allowed:
+            raise self.error(f"there is no setting '{key}.{inner}'")
 
     def error(self, message: str) -> UsageError:
         return UsageError(message, file=self.source, hint="ortconv/nnapi/simulated.py lists the settings of a profile")

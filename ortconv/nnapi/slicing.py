@@ -27,14 +27,14 @@ class ModelPart:
         are in this order: inputs of the whole, temporaries, outputs of the whole. Outputs: outputs of the whole, then
         temporaries.
         """
-        written = {index for one in self.operations for index in one.outputs}
-        read = dict.fromkeys(index for one in self.operations for index in one.inputs if index not in written)
+        made = dict.fromkeys(index for one in self.operations for index in one.outputs)
+        read = dict.fromkeys(index for one in self.operations for index in one.inputs)
         mine = set(map(id, self.operations))
         others = {index for one in self.whole.operations if id(one) not in mine for index in one.inputs}
-        inputs = sorted(self._lives(read, Lifetime.INPUT, Lifetime.TEMPORARY, Lifetime.OUTPUT), key=self._input_rank)
-        made = dict.fromkeys(index for one in self.operations for index in one.outputs)
-        outputs = self._lives(made, Lifetime.OUTPUT)
-        return inputs, outputs + [index for index in self._lives(made, Lifetime.TEMPORARY) if index in others]
+        fed = self._lives(read, Lifetime.INPUT, Lifetime.TEMPORARY, Lifetime.OUTPUT)
+        inputs = sorted((index for index in fed if index not in made), key=self._input_rank)
+        passed_on = [index for index in self._lives(made, Lifetime.TEMPORARY) if index in others]
+        return inputs, self._lives(made, Lifetime.OUTPUT) + passed_on
 
     def _lives(self, indexes: Iterable[int], *lifetimes: Lifetime) -> list[int]:
         return [index for index in indexes if self.whole.operands[index].lifetime in lifetimes]
@@ -69,15 +69,10 @@ def needs_runtime(model: Model, operation: ModelOperation) -> bool:
     if not operation.is_control_flow:
         return False
     kinds = [model.operands[index].kind for index in (*operation.inputs, *operation.outputs)]
-    if any(kind.type.is_tensor and not kind.is_known for kind in kinds):
-        return True
-    inner = [model.operands[index].model for index in operation.inputs]
-    return any(
-        kind.type.is_tensor and not kind.is_known
-        for one in inner
-        if one is not None
-        for kind in (*one.input_types, *one.output_types)
-    )
+    for index in operation.inputs:
+        if (inner := model.operands[index].model) is not None:
+            kinds += [*inner.input_types, *inner.output_types]
+    return any(kind.type.is_tensor and not kind.is_known for kind in kinds)
 
 
 def supported_by(device: Device, model: Model) -> list[bool]:
@@ -90,17 +85,21 @@ def supported_by(device: Device, model: Model) -> list[bool]:
         if all(allowed):
             answer = _answer(device, model)
             return answer if len(answer) == len(nothing) else nothing
-        kept = [one for one, fits in zip(model.operations, allowed) if fits]
-        part = ModelPart(model, kept)
-        inputs, outputs = part.boundary()
-        if not kept or not outputs or any(_holds_model(model, one) for one in kept):
-            return nothing
-        sliced = part.model(inputs, outputs)
-        answers = iter(_in_order_of(kept, sliced, _answer(device, sliced)))
+        answers = iter(_answer_on_part(device, model, [one for one, fits in zip(model.operations, allowed) if fits]))
         return [fits and next(answers) for fits in allowed]
     except NnapiError as error:
         vlog.error("Manager", "Device {} cannot say what it supports: {}", device.name, error)
         return nothing
+
+
+def _answer_on_part(device: Device, model: Model, kept: list[ModelOperation]) -> list[bool]:
+    """For some operations of a model, True if the device supports it; False for all if they do not make a model."""
+    part = ModelPart(model, kept)
+    inputs, outputs = part.boundary()
+    if not outputs or any(_holds_model(model, one) for one in kept):
+        return [False] * len(kept)
+    sliced = part.model(inputs, outputs)
+    return _in_order_of(kept, sliced, _answer(device, sliced))
 
 
 def _answer(device: Device, model: Model) -> list[bool]:

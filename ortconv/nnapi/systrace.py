@@ -52,6 +52,7 @@ SIDES = {"client": "LI", "passthrough": "LI", "server": "LD"}
 STARTED = re.compile("ANeuralNetworksExecution_startCompute(WithDependencies)?")
 WAIT = "ANeuralNetworksEvent_wait"
 SERVED = re.compile(r"IPreparedModel::execute(_\d_\d)?::server")
+SERVER = re.compile(r"IDevice::.*server", re.IGNORECASE)
 NOTIFIED = re.compile(r"IExecutionCallback::notify\w*::client")
 
 
@@ -204,18 +205,20 @@ class _Thread:
             return
         layer, phase, name = meaning
         if phase == "PU":
-            around = self._around()
+            around = self.around
             phase = around[-1].phase if around else phase
         self.stack.append(_Open(line.at, self.layers.get(layer, layer), phase, name, "[SUB]" in line.text))
 
-    def _around(self) -> list[_Open]:
+    @property
+    def around(self) -> list[_Open]:
+        """The marks that have begun and count, the outermost first."""
         return [one for one in self.stack if one.layer]
 
     def _end(self, line: Line) -> None:
         ended = self.stack.pop()
         if not ended.layer:
             return
-        around = self._around()
+        around = self.around
         inside = tuple((one.layer, one.phase) for one in around)
         span = Span(ended.layer, ended.phase, ended.name, line.thread, ended.start, line.at, inside, ended.elsewhere)
         self.spans.append(span)
@@ -230,23 +233,37 @@ class _Thread:
 
 def _runs(lines: list[Line], notified: list[tuple[int, float]]) -> list[Run]:
     """The runs of the threads that use NNAPI. `notified` lists processes and times of a driver's callbacks."""
-    drivers = {line.process for line in lines if line.text and re.search("IDevice::.*server", line.text, re.I)}
     processes = {line.thread: line.process for line in lines}
-    threads = {thread: _Thread(process in drivers if drivers else None) for thread, process in processes.items()}
-    for line in lines:
-        threads[line.thread].take(line)
-    spans = sorted((span for one in threads.values() for span in one.spans), key=lambda span: span.start)
+    threads = _threads(lines, processes)
+    spans = sorted((span for one in threads for span in one.spans), key=attrgetter("start"))
     waits = [(processes[one.thread], one.end) for one in spans if one.name == WAIT]
     for name, ends in ((STARTED, waits), (SERVED, notified)):
         _join([one for one in spans if name.fullmatch(one.name)], ends, spans, processes)
-    programs = [line for line in lines if line.text and "[NN_LA_PO]" in line.text]
-    bounds = [-math.inf, *(line.at for line in programs[1:]), math.inf]
-    names = [meaning[2] for line in programs if line.text and (meaning := _meaning(line.text))]
-    open_marks = [one.start for thread in threads.values() for one in thread.stack if one.layer]
+    open_marks = [one.start for thread in threads for one in thread.around]
     return [
         Run(name, Trace([s for s in spans if start <= s.start < end]), sum(start <= at < end for at in open_marks))
-        for name, start, end in zip(names or [""], bounds, bounds[1:])
+        for name, start, end in _programs(lines)
     ]
+
+
+def _threads(lines: list[Line], processes: Mapping[int, int]) -> list[_Thread]:
+    """The threads with their marks. If a process is known to be a driver, the others are not."""
+    drivers = {line.process for line in lines if line.text and SERVER.search(line.text)}
+    threads = {thread: _Thread(process in drivers if drivers else None) for thread, process in processes.items()}
+    for line in lines:
+        threads[line.thread].take(line)
+    return list(threads.values())
+
+
+def _programs(lines: list[Line]) -> list[tuple[str, float, float]]:
+    """The name, begin and end of each run: from a mark [NN_LA_PO] to the next. The first and the last one have no bound before
+    and after them.
+    """
+    texts = ((line.at, line.text) for line in lines if line.text and "[NN_LA_PO]" in line.text)
+    found = [(at, meaning[2]) for at, text in texts if (meaning := _meaning(text)) is not None]
+    starts = [at for at, _ in found[1:]]
+    names = [name for _, name in found] or [""]
+    return list(zip(names, [-math.inf, *starts], [*starts, math.inf]))
 
 
 def _join(

@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ContextDecorator, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ from ortconv.files import write_text
 
 LAYERS = {"LA": "Application", "LR": "Runtime", "LI": "IPC", "LD": "Driver", "LC": "CPU"}
 MAIN = ("PI", "PP", "PC", "PE", "PT")
+PHASES = ("PI", "PP", "PC", "PIO", "PR", "PE", "PT")
 EXECUTION = ("PE", "PIO", "PTR", "PCO", "PR")
 BELOW: Mapping[str, tuple[str, ...]] = {"LA": ("LR",), "LR": ("LI", "LC"), "LI": ("LD",), "LD": (), "LC": ()}
 """The layers that a layer waits for. If one has no time, as IPC within one process, those below it count."""
@@ -218,22 +219,21 @@ def summary(trace: Trace, self_times: bool = True) -> Summary:
 
 
 def _layer(times: Mapping[str, Mapping[str, float]], layer: str, self_times: bool) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
-    for phase in ("PI", "PP", "PC", "PIO", "PR", "PE", "PT"):
-        below = sum(_reached(times, lower, phase) for lower in BELOW[layer]) if self_times else 0.0
-        found[phase] = max(0.0, times[layer][phase] - below)
-    found["compute"] = max(0.0, (found["PE"] or 0.0) - (found["PIO"] or 0.0) - (found["PR"] or 0.0))
-    found["total"] = sum(found[phase] or 0.0 for phase in MAIN)
-    if times[layer]["PO"]:
-        below = sum(_reached(times, lower, phase) for lower in BELOW[layer] for phase in MAIN) if self_times else 0.0
-        found["total"] = max(0.0, times[layer]["PO"] - below)
-    divided = layer in ("LR", "LI") or any(times[layer][phase] for phase in EXECUTION[1:])
-    return {column: found[column] if divided or column not in PARTS else None for column in COLUMNS}
+    here, lower = times[layer], BELOW[layer] if self_times else ()
+    found = {phase: max(0.0, here[phase] - _reached(times, lower, phase)) for phase in PHASES}
+    found["compute"] = max(0.0, found["PE"] - found["PIO"] - found["PR"])
+    if here["PO"]:
+        found["total"] = max(0.0, here["PO"] - _reached(times, lower, *MAIN))
+    else:
+        found["total"] = sum(found[phase] for phase in MAIN)
+    is_divided = layer in ("LR", "LI") or any(here[phase] for phase in EXECUTION[1:])
+    unknown = () if is_divided else PARTS
+    return {column: None if column in unknown else found[column] for column in COLUMNS}
 
 
-def _reached(times: Mapping[str, Mapping[str, float]], layer: str, phase: str) -> float:
-    """The time of a layer, or of those below it if it has none."""
-    return times[layer][phase] or sum(_reached(times, lower, phase) for lower in BELOW[layer])
+def _reached(times: Mapping[str, Mapping[str, float]], layers: Sequence[str], *phases: str) -> float:
+    """The time of phases in these layers; in those below a layer if it has none."""
+    return sum(times[one][phase] or _reached(times, BELOW[one], phase) for one in layers for phase in phases)
 
 
 def _column_total(rows: Summary, column: str, self_times: bool) -> float:

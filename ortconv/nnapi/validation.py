@@ -33,12 +33,14 @@ def _type_objections(kind: OperandType) -> Iterator[str]:
         yield f"has a negative dimension: {list(kind.dims)}"
     if math.prod(max(dim, 1) for dim in kind.dims) * kind.type.dtype.itemsize > LARGEST:
         yield f"of {list(kind.dims)} is larger than {LARGEST} bytes"
-    if kind.type.is_oem:
-        return
     if kind.type is Operand.TENSOR_INT32:
         if not math.isfinite(kind.scale):
             yield f"cannot have the scale {kind.scale}"
-        return
+    elif not kind.type.is_oem:
+        yield from _quantization_objections(kind)
+
+
+def _quantization_objections(kind: OperandType) -> Iterator[str]:
     if kind.zero_point not in (kind.type.zero_points or range(1)):
         yield f"cannot have the zero point {kind.zero_point}"
     if kind.is_quantized and kind.type is not Operand.TENSOR_QUANT8_SYMM_PER_CHANNEL:
@@ -107,17 +109,19 @@ def check_model(model: Model) -> None:
     writers = {output: operation for operation in model.operations for output in operation.outputs}
     for index, operand in enumerate(model.operands):
         _check_operand(index, operand)
-        written = operand.lifetime in WRITTEN
-        if written and index not in writers:
-            raise bad_data("has no value and no operation writes it", operand=index)
-        if not written and index in writers:
-            raise bad_data(
-                f"is {operand.lifetime.name} and cannot be written", operation=writers[index].code, operand=index
-            )
+        _check_writer(index, operand, writers.get(index))
         listed = {Lifetime.INPUT: model.inputs, Lifetime.OUTPUT: model.outputs}
         for lifetime, indexes in listed.items():
             if (index in indexes) != (operand.lifetime is lifetime):
                 raise bad_data(f"is listed as {lifetime.name} but is {operand.lifetime.name}", operand=index)
+
+
+def _check_writer(index: int, operand: ModelOperand, writer: ModelOperation | None) -> None:
+    is_written = operand.lifetime in WRITTEN
+    if is_written and writer is None:
+        raise bad_data("has no value and no operation writes it", operand=index)
+    if not is_written and writer is not None:
+        raise bad_data(f"is {operand.lifetime.name} and cannot be written", operation=writer.code, operand=index)
 
 
 def _check_operand(index: int, operand: ModelOperand) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from ortconv.ir.graph import Graph, Node
 from ortconv.partition.partitioner import Grouping, node_name
 from ortconv.partition.policy import Target, gate
+from ortconv.wording import counted
 
 OUTSIDE = {
     "static-shape": "give static shapes to",
@@ -56,10 +57,10 @@ class Merge:
         if self.partitions_before == self.partitions_after:
             effect = f"the number of partitions stays {self.partitions_after}"
         else:
-            effect = f"{_plural(self.partitions_before, 'partition')} become {self.partitions_after}"
+            effect = f"{counted(self.partitions_before, 'partition')} become {self.partitions_after}"
         gained = self.taken_after - self.taken_before
         steps = ", ".join(f"{verb} {_counted(nodes)}" for verb, nodes in self.steps)
-        return f"{steps} ({', '.join(self.rules)}): {effect}, {_plural(gained, 'node')} more taken"
+        return f"{steps} ({', '.join(self.rules)}): {effect}, {counted(gained, 'node')} more taken"
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -79,12 +80,8 @@ def _counted(nodes: tuple[Node, ...]) -> str:
     inner = [n for n in nodes if n.op not in ("DequantizeLinear", "QuantizeLinear")]
     ops = Counter(n.op for n in inner or nodes).most_common()
     rest = sum(count for _, count in ops[SHOWN_OPS:])
-    shown = [_plural(count, f"{op} node") for op, count in ops[:SHOWN_OPS]]
-    return ", ".join(shown) + (f" and {_plural(rest, 'other')}" if rest else "")
-
-
-def _plural(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    shown = [counted(count, f"{op} node") for op, count in ops[:SHOWN_OPS]]
+    return ", ".join(shown) + (f" and {counted(rest, 'other')}" if rest else "")
 
 
 def advise(graph: Graph, target: Target | None = None, most: int = SHOWN) -> list[Merge]:

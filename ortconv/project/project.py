@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ortconv.errors import OrtconvError, UsageError, nearest
+from ortconv.errors import OrtconvError, UsageError, known_names, nearest
 from ortconv.files import read_text, read_toml
 from ortconv.pipeline.config import suffix
 from ortconv.pipeline.options import Options
@@ -72,15 +72,16 @@ class Project:
 
     def chosen(self, models: Collection[str], targets: Collection[str]) -> list[Artifact]:
         """The artifacts of these models and targets; of all for an empty list. UsageError for an unknown name."""
-        for names, known, what in (
-            (models, {a.model for a in self.artifacts}, "model"),
-            (targets, {a.target for a in self.artifacts if a.target}, "target"),
-        ):
-            for name in names:
-                if name not in known:
-                    hint = nearest(name, known) or f"choose from {', '.join(sorted(known)) or 'none'}"
-                    raise UsageError(f"there is no {what} '{name}'", file=self.path, hint=hint)
-        return [a for a in self.artifacts if (not models or a.model in models) and (not targets or a.target in targets)]
+        self._check_known("model", models, {a.model for a in self.artifacts})
+        self._check_known("target", targets, {a.target for a in self.artifacts if a.target})
+        found = [a for a in self.artifacts if a.model in models] if models else self.artifacts
+        return [a for a in found if a.target in targets] if targets else list(found)
+
+    def _check_known(self, kind: str, names: Collection[str], known: Collection[str]) -> None:
+        known = sorted(known)
+        for name in names:
+            if name not in known:
+                raise UsageError(f"there is no {kind} '{name}'", file=self.path, hint=known_names(name, known))
 
 
 def find_project(start: Path) -> Path:
@@ -154,7 +155,7 @@ class _Reader:
             raise self._error(f"targets is {found!r}: it must be a list of names", section, "targets")
         for name in found:
             if name and name not in self.targets:
-                hint = nearest(name, self.targets) or f"choose from {', '.join(self.targets) or 'none'}"
+                hint = known_names(name, self.targets)
                 raise self._error(f"there is no target '{name}'", section, "targets", hint)
         return found
 

@@ -12,6 +12,7 @@ from ortconv.report.partitions import refusals
 from ortconv.report.picture import picture, stage
 from ortconv.report.scene import Scene, headline
 from ortconv.report.sections import Link, Section
+from ortconv.wording import counted
 
 if TYPE_CHECKING:
     from ortconv.partition.advice import Merge
@@ -54,7 +55,7 @@ def _sections(analysis: Analysis, advice: Sequence[Merge], levels: Sequence[Mapp
 def _totals(analysis: Analysis) -> list[str]:
     p, e = analysis.partitioning, analysis.estimate
     share = 100 * e.multiply_adds_taken / e.multiply_adds if e.multiply_adds else 0.0
-    parts = f"{len(p.partitions)} partition{'' if len(p.partitions) == 1 else 's'}"
+    parts = counted(len(p.partitions), "partition")
     lines = [
         f"{p.taken} of {p.total} nodes and {share:.1f} % of the multiply-adds are in {parts}",
         f"on {e.device.name}: {_ms(e.cpu_seconds)} on the CPU alone, {_ms(e.seconds)} with these partitions, "

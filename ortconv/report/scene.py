@@ -14,6 +14,7 @@ from ortconv.partition.cost import size
 from ortconv.report.labels import FONT, byte_text, text_width
 from ortconv.report.layout import Layout, Net, layered
 from ortconv.report.outline import ACCELERATOR, PORT, Box, Part, reads
+from ortconv.wording import counted
 
 GUTTER = 26.0
 PAD = 14.0
@@ -164,6 +165,6 @@ def all_nodes(found: Scene) -> list[Node]:
 
 def headline(p: Partitioning) -> str:
     """Target, partitions and coverage in one line."""
-    count = f"{len(p.partitions)} partition{'' if len(p.partitions) == 1 else 's'}"
+    count = counted(len(p.partitions), "partition")
     target = p.target.label
     return f"{target}: {count}, {p.taken} of {p.total} nodes ({p.coverage:.1f} %)"

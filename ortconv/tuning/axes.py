@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 
 from ortconv.choices import LEVELS, PLATFORMS, STYLES, TARGETS
-from ortconv.errors import UsageError, nearest
+from ortconv.errors import UsageError, known_names
 from ortconv.ir.kernels import releases
 from ortconv.pipeline.options import Options
 
@@ -133,12 +133,10 @@ def chosen(only: Mapping[str, Sequence[str]], cores: int) -> dict[str, tuple[str
     """The values of each axis to try. UsageError for an unknown axis or value."""
     for name, values in only.items():
         if name not in AXES:
-            hint = nearest(name, AXES) or f"choose from {', '.join(AXES)}"
-            raise UsageError(f"there is no axis '{name}' of candidates", hint=hint)
+            raise UsageError(f"there is no axis '{name}' of candidates", hint=known_names(name, AXES))
         for value in values:
             if value not in AXES[name].values:
-                known = AXES[name].values
-                hint = nearest(value, known) or f"choose from {', '.join(known)}"
+                hint = known_names(value, AXES[name].values)
                 raise UsageError(f"axis {name} has no value '{value}'", hint=hint)
     few = {"threads": tuple(n for n in SESSION["threads"].tried if int(n) <= max(cores, 1))}
     return {name: tuple(dict.fromkeys(only.get(name) or few.get(name, axis.tried))) for name, axis in AXES.items()}

@@ -64,11 +64,7 @@ class Contest:
             alive = _sound(alive)
             if exhaustive:
                 continue
-            lost = hopeless(alive, goal)
-            for c in lost:
-                c.is_stopped = True
-                c.update_row()
-            alive = [c for c in alive if c not in lost]
+            alive = _still_hopeful(alive, goal)
             if number + 1 >= LEAST_BLOCKS and _is_settled(alive, goal):
                 return
 
@@ -111,6 +107,15 @@ def parts(candidates: Sequence[Candidate], base: int, memory: int | None) -> Ite
         used += c.peak or 0
     if part:
         yield part
+
+
+def _still_hopeful(candidates: Sequence[Candidate], goal: Goal) -> list[Candidate]:
+    """The candidates that can still win. The others are stopped."""
+    lost = hopeless(candidates, goal)
+    for c in lost:
+        c.is_stopped = True
+        c.update_row()
+    return [c for c in candidates if c not in lost]
 
 
 def _sound(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ortconv.errors import UsageError, nearest
+from ortconv.errors import UsageError, known_names
 from ortconv.tuning.candidate import Candidate
 from ortconv.tuning.intervals import Interval, interval
 
@@ -43,7 +43,7 @@ GOALS = {
 def goal_named(name: str) -> Goal:
     """The goal of a name. UsageError if the name is unknown."""
     if name not in GOALS:
-        hint = nearest(name, GOALS) or f"choose from {', '.join(GOALS)}"
+        hint = known_names(name, GOALS)
         raise UsageError(f"there is no goal '{name}'", hint=hint)
     return GOALS[name]
 

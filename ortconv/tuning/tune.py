@@ -36,6 +36,7 @@ from ortconv.tuning.memo import Memo, key_of
 from ortconv.tuning.ranking import GOALS, Goal, goal_named, ranked
 from ortconv.tuning.result import Choice, Machine, Row, Tuning
 from ortconv.tuning.workshop import Job, Notify, Workshop
+from ortconv.wording import counted
 
 FINALISTS = 3
 """Number of files that are also measured with other session settings."""
@@ -217,21 +218,22 @@ class Tuner:
 
     def _prove(self) -> None:
         """Validate each file and estimate its time. Files that fail drop out."""
-        jobs = {}
+        jobs: list[Job] = []
+        by_key: dict[str, Candidate] = {}
         for c in self._files:
-            job_key, work = self._key("proof", c.row.form), self._work(c.row.form)
-            jobs[job_key] = c, Job(job_key, prove, (work,))
+            job = Job(self._key("proof", c.row.form), prove, (work := self._work(c.row.form),))
+            jobs.append(job)
+            by_key[job.key] = c
             if not (work.output.exists() and digest(work.output) == c.digest):
-                self._workshop.forget(job_key)
+                self._workshop.forget(job.key)
             c.row.error = LATE
-        proven = self._workshop.each("validating", [job for _, job in jobs.values()], _proof)
-        for job, found in proven:
-            c = jobs[job.key][0]
-            c.row.error = found.message if isinstance(found, OrtconvError) else None
+        for job, found in self._workshop.each("validating", jobs, _proof):
+            row = by_key[job.key].row
+            row.error = found.message if isinstance(found, OrtconvError) else None
             if isinstance(found, Proof):
-                c.row.scaled, c.row.limit, c.row.unchecked = found.scaled, found.limit, found.unchecked
-                c.row.estimated = found.estimated
-                c.row.file = c.entrant.file if self._is_kept else None
+                row.scaled, row.limit, row.unchecked = found.scaled, found.limit, found.unchecked
+                row.estimated = found.estimated
+                row.file = by_key[job.key].entrant.file if self._is_kept else None
         self._failed += [c.row for c in self._files if c.row.error is not None]
         self._files = [c for c in self._files if c.row.error is None]
 
@@ -244,7 +246,7 @@ class Tuner:
             entrant = Entrant(str(self._source), SessionSettings(threads), is_source=True)
             size = sum(p.stat().st_size for p in (self._source, *(self._source.parent / n for n in start.external)))
             base = Candidate(self._row(Form(), entrant.settings), entrant, "source", size)
-            count = f"{threads} thread{'' if threads == 1 else 's'}"
+            count = counted(threads, "thread")
             what = f"the source, optimized by onnxruntime {version} at level extended as it opens it, {count}"
         about = key_of(self._source_key, platform.node(), platform.machine(), os.cpu_count())
         return Contest(self._workshop, base, what, start.feeds, self._shared.custom_op_library, about)
@@ -285,15 +287,9 @@ class Tuner:
         every = [*self._files, *self._variants]
         best = ranked(every, self._plan.goal)
         order = [c.row for c in best]
-        rest = [c.row for c in every if c.row.rank is None] + self._failed
+        rest = [*(c.row for c in every if c.row.rank is None), *self._failed]
         if self.is_done and not order:
-            reasons = list(dict.fromkeys(row.error for row in rest if row.error is not None and row.error != LATE))
-            if any(c.logs for c in every):
-                reasons = ["this system does not report the memory of a process"]
-            raise UnsupportedError(
-                f"no candidate could be measured: {reasons[0] if reasons else 'the time was up'}",
-                hint=None if reasons else "allow more time with --budget",
-            )
+            raise self._nothing_measured(rest)
         device = self._shared.device or DeviceProfile()
         late = self._workshop.is_late() or any(row.error == LATE for row in rest)
         return Tuning(
@@ -314,6 +310,17 @@ class Tuner:
             is_interrupted=not self.is_done,
             notes=list(self._notes),
         )
+
+    def _nothing_measured(self, rows: Sequence[Row]) -> UnsupportedError:
+        if any(c.logs for c in (*self._files, *self._variants)):
+            return UnsupportedError(
+                "no candidate could be measured: this system does not report the memory of a process"
+            )
+        reason = next((row.error for row in rows if row.error not in (None, LATE)), None)
+        if reason is None:
+            hint = "allow more time with --budget"
+            return UnsupportedError("no candidate could be measured: the time was up", hint=hint)
+        return UnsupportedError(f"no candidate could be measured: {reason}")
 
     def _choice(self, best: Candidate) -> Choice:
         row, goal, provider = best.row, self._plan.goal_name, "cpu"

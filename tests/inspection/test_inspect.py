@@ -107,7 +107,7 @@ def weights(rows: int, columns: int, name: str = "w") -> onnx.TensorProto:
     return onnx.numpy_helper.from_array(np.arange(rows * columns, dtype=np.float32).reshape(rows, columns), name)
 
 
-def test_what_stands_out_is_named_with_what_helps() -> None:
+def test_notes_name_what_stands_out_and_advice() -> None:
     proto = parsed(
         "(int64[n] i, double[3] d) => (float[n,64] y, double[3] e) { g = Gather (w, i) y = Add (g, b) e = Sqrt (d) }"
     )
@@ -115,10 +115,10 @@ def test_what_stands_out_is_named_with_what_helps() -> None:
         [weights(2000, 64), weights(1, 64, "b"), weights(300, 64, "unused"), weights(300, 64, "copy")]
     )
     notes = kinds(ortconv.inspect(proto))
-    assert notes["dynamic-shapes"] == "dynamic n: NNAPI takes nothing (--fix-dim n=SIZE)"
+    assert notes["dynamic-shapes"] == "dynamic n: NNAPI supports no node (--fix-dim n=SIZE)"
     assert notes["large-constant"].startswith("77% of the bytes are 'w', read by Gather")
-    assert notes["unused"] == "no node reads the constant 'unused' and 1 others (ortconv convert drops it)"
-    assert "1 nodes compute in float64, such as Sqrt 'e'" in notes["float64"]
+    assert notes["unused"] == "no node reads the constant 'unused' and 1 other (ortconv convert drops it)"
+    assert "1 node in float64, such as Sqrt 'e'" in notes["float64"]
     assert notes["copies"].startswith("76800 bytes of constants are copies")
 
 

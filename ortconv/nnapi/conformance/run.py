@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -90,10 +90,7 @@ def check_device(
     repeat another one with constants as inputs, or inputs as temporaries. `progress` is called with each file's name.
     Raises UsageError for an unknown operation and for a folder without records.
     """
-    for name in operations:
-        if name not in Operation.__members__:
-            hint = nearest(name, Operation.__members__) or "docs/nnapi_operations.md lists the operations"
-            raise UsageError(f"there is no operation '{name}'", hint=hint)
+    _check_known(operations)
     records, failures = 0, []
     by_mode: Counter[tuple[Mode, Outcome]] = Counter()
     by_operation: Counter[tuple[str, int | None, Outcome]] = Counter()
@@ -101,14 +98,13 @@ def check_device(
         for spec, record in _selected(folder, set(operations), variations, progress):
             records += 1
             names, level = operations_of(record), _level(record)
+            counted = [name for name in names if not operations or name in operations]
             for mode, verdict in check(device, spec, record, modes):
                 by_mode[mode, verdict.outcome] += 1
-                by_operation.update(
-                    (name, level, verdict.outcome) for name in names if not operations or name in operations
-                )
+                by_operation.update((name, level, verdict.outcome) for name in counted)
                 if verdict.outcome is Outcome.FAILED:
                     failures.append(Failure(spec.name, record["name"], mode.value, names, verdict.reason))
-    rows = sorted({(name, level) for name, level, _ in by_operation}, key=lambda row: (row[0], row[1] or len(LEVELS)))
+    rows = sorted({row[:2] for row in by_operation}, key=lambda row: (row[0], row[1] or len(LEVELS)))
     return Conformance(
         device.name,
         str(folder),
@@ -117,6 +113,13 @@ def check_device(
         [OperationCount(*row, *(by_operation[*row, outcome] for outcome in Outcome)) for row in rows],
         failures,
     )
+
+
+def _check_known(operations: Iterable[str]) -> None:
+    for name in operations:
+        if name not in Operation.__members__:
+            hint = nearest(name, Operation.__members__) or "docs/nnapi_operations.md lists the operations"
+            raise UsageError(f"there is no operation '{name}'", hint=hint)
 
 
 def _selected(

@@ -112,24 +112,26 @@ class NdkFunction:
             return int(ResultCode.OP_FAILED)
 
     def _called(self, raw: Raw) -> int:
-        at = self._result
-        if at is not None and self._otherwise is not None and raw[at]:
-            self._write(raw[at], self._otherwise)
+        address = 0 if self._result is None else raw[self._result]
+        if address and self._otherwise is not None:
+            self._write(address, self._otherwise)
+        self._check_pointers(raw)
+        result = self.body(*[read(raw) for read in self._readers])
+        if self._result is None:
+            return 0 if result is None else int(result)
+        code, value = result if isinstance(result, Failed) else (0, result)
+        if address:
+            self._write(address, value)
+        return int(code)
+
+    def _check_pointers(self, raw: Raw) -> None:
+        """Raise UNEXPECTED_NULL for a null pointer that is required, or whose count is not 0."""
         for required in self._required:
             if not raw[required]:
                 raise self._null(required)
         for pointer, count in self._counted:
             if not raw[pointer] and raw[count]:
                 raise self._null(pointer)
-        result = self.body(*[read(raw) for read in self._readers])
-        if at is None:
-            return 0 if result is None else int(result)
-        if isinstance(result, Failed):
-            self._write(raw[at], result.value)
-            return int(result.code)
-        if raw[at]:
-            self._write(raw[at], result)
-        return 0
 
     def _null(self, at: int) -> NnapiError:
         return NnapiError(ResultCode.UNEXPECTED_NULL, f"{self.signature.parameters[at].name} is NULL")
