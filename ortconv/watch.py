@@ -14,9 +14,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from ortconv.errors import BackendError, CrashError, LimitError, OrtconvError
 from ortconv.process import peak_bytes
@@ -25,16 +24,14 @@ MOST_ATTEMPTS = 4
 """Maximum number of attempts at work that dies in another risky call each time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """Time limit of a task in seconds, and memory limit of its process in bytes; None for no limit."""
 
     seconds: float | None = None
     bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(NamedTuple):
     """The state of a process: a file, a stage, the risky calls that have not returned, and its limits."""
 
     file: str | None = None
@@ -79,13 +76,13 @@ def left_out() -> list[str]:
 def note_file(file: str) -> None:
     """Record the model in work."""
     with _lock:
-        _change(replace(_activity, file=file))
+        _change(_activity._replace(file=file))
 
 
 def note_stage(stage: str) -> None:
     """Record the present stage."""
     with _lock:
-        _change(replace(_activity, stage=stage))
+        _change(_activity._replace(stage=stage))
 
 
 @contextmanager
@@ -97,14 +94,14 @@ def risky(call: str) -> Iterator[None]:
         yield
         return
     with _lock:
-        _change(replace(_activity, calls=(*_activity.calls, call)))
+        _change(_activity._replace(calls=(*_activity.calls, call)))
     try:
         yield
     finally:
         with _lock:
             calls = list(_activity.calls)
             calls.remove(call)
-            _change(replace(_activity, calls=tuple(calls)))
+            _change(_activity._replace(calls=tuple(calls)))
 
 
 def _change(activity: Activity) -> None:
@@ -124,7 +121,7 @@ def limited(limits: Limits) -> Iterator[None]:
     Beyond the memory limit, an allocation fails with LimitError, or native code dies that does not expect the failure.
     """
     with _lock:
-        _change(replace(_activity, limits=limits))
+        _change(_activity._replace(limits=limits))
     resets = []
     if limits.seconds is not None:
         resets.append(_limit_seconds(limits.seconds))
@@ -192,8 +189,7 @@ _LATE, _LARGE = 124, 125
 # ---------------------------------------------------------------------- deaths
 
 
-@dataclass(frozen=True, slots=True)
-class Death:
+class Death(NamedTuple):
     """The end of a watched process: its exit code, or minus the signal, and its last state."""
 
     code: int

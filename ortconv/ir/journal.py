@@ -5,15 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from ortconv.ir.graph import Graph, Node, Value
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """The edits between two calls of Journal.take: labels of the removed and added nodes, and totals for the whole model.
 
     Bytes count constants that are read or returned; seconds include the time spent on finding the edits.

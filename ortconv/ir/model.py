@@ -33,8 +33,7 @@ neighbors are removed.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class SavedFusion:
+class SavedFusion(NamedTuple):
     """A fusion that onnxruntime may apply when it loads the model: an action of one of its optimizers, and its nodes.
 
     `nodes` lists the nodes before the target, the target, the nodes after it, and an extra one if the action has it; None is an

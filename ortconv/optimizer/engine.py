@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
 import numpy as np
 
@@ -73,8 +73,7 @@ NewInput = Union[Value, New, Out, Tensor, Array, None]
 Replacement = Union[None, Value, New, Out, Tensor, Array, tuple[Union[Value, New, Out, Tensor, Array, None], ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """A rewrite rule. If `pattern` matches and `build` returns a replacement, the engine puts it in place of the root."""
 
     name: str
@@ -95,8 +94,7 @@ def rule(name: str, *patterns: P) -> Callable[[Callable[[Match], Replacement]], 
     return made
 
 
-@dataclass(frozen=True, slots=True)
-class Rewrite:
+class Rewrite(NamedTuple):
     """One entry of the trace. `root` is the label of the node; `change` is set if the context has a journal."""
 
     rule: str
@@ -109,7 +107,7 @@ class Rewrite:
         """The entry as plain data, for JSON."""
         operator, _, name = self.root.partition(" ") if self.root.endswith("'") else ("", "", self.root)
         found = {"rule": self.rule, "operator": operator, "name": name.strip("'")}
-        return {**found, "removed": self.removed, "added": self.added, **(asdict(self.change) if self.change else {})}
+        return {**found, "removed": self.removed, "added": self.added, **(self.change._asdict() if self.change else {})}
 
 
 FOLD_LIMIT = 64 << 20
@@ -153,7 +151,7 @@ class Context:
     def amend(self) -> None:
         """Add the edits since the last rewrite to that rewrite."""
         if self.journal is not None and self.trace and (change := self.trace[-1].change) is not None:
-            self.trace[-1] = replace(self.trace[-1], change=change.then(self.journal.take()))
+            self.trace[-1] = self.trace[-1]._replace(change=change.then(self.journal.take()))
 
     @contextmanager
     def for_cpu(self) -> Iterator[None]:
@@ -223,17 +221,17 @@ class Later:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionPass:
+class FunctionPass(NamedTuple):
     """A pass that is a function. It works on one graph without its subgraphs, and returns the number of changes.
 
-    If it can change nothing without certain operators, `operators` names them.
+    `operators`: it can change nothing without one of these. `also`: nor without one of these.
     """
 
     name: str
     run: Callable[[Graph, Context], int]
     once: bool = False
     operators: tuple[Operator, ...] = ()
+    also: tuple[Operator, ...] = ()
 
     @property
     def doc(self) -> str:
@@ -242,6 +240,8 @@ class FunctionPass:
 
 class RulePass:
     """A pass that is an ordered tuple of rules. A worklist drives it until no rule matches any more."""
+
+    also: tuple[Operator, ...] = ()
 
     def __init__(self, name: str, *rules: Iterable[Rule]) -> None:
         self.name = name

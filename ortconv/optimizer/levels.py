@@ -101,7 +101,7 @@ def _until_idle(
                 continue
             if context.journal is not None:
                 context.journal.take()
-            if p.operators and not looks.any_of(p.operators):
+            if any(needed and not looks.any_of(needed) for needed in (p.operators, p.also)):
                 yield p, 0
                 continue
             looks.begin(p)

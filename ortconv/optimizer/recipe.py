@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import groupby
+from typing import NamedTuple
 
 from ortconv import __version__
 from ortconv.choices import LEVELS
@@ -36,12 +36,11 @@ BASIC = ("basic", "offload")
 COMMENT = r"(?:^|\s)#"
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(NamedTuple):
     """The passes of each stage, and limits."""
 
-    level: str = "all"
-    stages: Mapping[str, tuple[AnyPass, ...]] = field(default_factory=dict)
+    level: str
+    stages: Mapping[str, tuple[AnyPass, ...]]
     fold_limit: int = FOLD_LIMIT
     stop_after: int | None = None
 

@@ -7,7 +7,6 @@ same result as the rule.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -85,7 +84,7 @@ def _behind_clamp(r: Rule) -> Rule:
     """The variant of a rule for Q(op(...)) that matches Q(Relu(op(...))) and Q(Clip(op(...)))."""
     inner, *rest = r.pattern.inputs
     clamp = P(("Relu", "Clip"), inner, ..., name="clamp")
-    return replace(r, pattern=P("QuantizeLinear", clamp, *rest, domain=r.pattern.domain))
+    return r._replace(pattern=P("QuantizeLinear", clamp, *rest, domain=r.pattern.domain))
 
 
 def _rules(allowed: Collection[str], *, signed: bool) -> tuple[tuple[Rule, ...], ...]:

@@ -157,7 +157,7 @@ class Options:
             found = recipes.parse(self.pipeline)
             if not self.maximize_offload or found.offload:
                 return found
-            return replace(found, stages={**found.stages, "offload": recipes.make("basic", offload=True).offload})
+            return found._replace(stages={**found.stages, "offload": recipes.make("basic", offload=True).offload})
         return recipes.make(
             self.optimization_level,
             enable=self.enable_passes,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ortconv.executor.guard import guarded
 from ortconv.ir.journal import Journal
@@ -35,8 +34,7 @@ class Offload(Enum):
     """Only if they put more nodes on the first target."""
 
 
-@dataclass(frozen=True, slots=True)
-class Optimized:
+class Optimized(NamedTuple):
     """The result of the optimizer.
 
     The partitionings are in the order of the targets. If a target supports nodes in subgraphs, partitionings of subgraphs follow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +38,7 @@ def watching(
 
     def check(count: int) -> None:
         model = load(source, options.fix_dims)
-        recipe_so_far = replace(recipe, stop_after=count)
+        recipe_so_far = recipe._replace(stop_after=count)
         done = context_of(options, recipe_so_far)
         done.release = context.release
         optimize_as_asked(model, options, recipe_so_far, done)

@@ -18,7 +18,6 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -151,8 +150,7 @@ def metrics_of(verb: str) -> tuple[str, ...]:
 Relation = Literal["value", "change", "percent", "ratio"]
 
 
-@dataclass(frozen=True, slots=True)
-class GateCondition:
+class GateCondition(NamedTuple):
     """One condition. If it holds, the gate fails. `relation` is the quantity that the limit applies to."""
 
     metric: Metric
@@ -184,8 +182,7 @@ RELATIONS: Mapping[Relation, Callable[[float, float], float]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FailedGate:
+class FailedGate(NamedTuple):
     """A condition that holds, with the values."""
 
     condition: GateCondition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,7 @@ from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 
 
-@dataclass(frozen=True, slots=True)
-class Labels:
+class Labels(NamedTuple):
     """The axes of two operands and of the result, one letter each."""
 
     left: str

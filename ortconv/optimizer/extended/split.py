@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,7 @@ SPLIT_TYPES = frozenset({DType.FLOAT, DType.INT32, DType.INT64, DType.UINT8})
 """Element types that the CPU kernel supports in all releases."""
 
 
-@dataclass(frozen=True, slots=True)
-class PickedPart:
+class PickedPart(NamedTuple):
     """A node that selects [start, end) along an axis. If `drops`, it also removes the axis."""
 
     node: Node

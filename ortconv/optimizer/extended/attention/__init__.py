@@ -12,7 +12,7 @@ PASSES = (
     repeat.REPEAT,
     FunctionPass("PackedHeadsFusion", Later(f"{__name__}.packed_heads"), operators=(("", "Transpose"),)),
     FunctionPass("StackedBiasFusion", Later(f"{__name__}.stacked_bias"), operators=(("", "Softmax"),)),
-    FunctionPass("AttentionFusion", Later(f"{__name__}.fusion"), operators=(("", "Softmax"),)),
+    FunctionPass("AttentionFusion", Later(f"{__name__}.fusion"), operators=(("", "Softmax"),), also=(("", "MatMul"),)),
     grouped.HEAD_ORDER,
     repeat.GROUPED,
 )

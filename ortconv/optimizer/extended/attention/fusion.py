@@ -336,4 +336,4 @@ def _is_long(f: Found) -> bool:
     return not masked and all(any(isinstance(d, int) and d >= limit for d in known) for known in sides)
 
 
-PASSES = (FunctionPass("AttentionFusion", fuse, operators=(("", "Softmax"),)),)
+PASSES = (FunctionPass("AttentionFusion", fuse, operators=(("", "Softmax"),), also=(("", "MatMul"),)),)

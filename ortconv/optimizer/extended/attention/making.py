@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,8 +21,7 @@ from ortconv.optimizer.shapes import DimOf, Element, dim_of, refined, target
 MERGE = (0, 2, 1, 3)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Found:
+class Found(NamedTuple):
     """The nodes of attention in a graph: Transpose(MatMul(Softmax(q k^T * scale + bias), v))."""
 
     root: Node
@@ -62,7 +62,7 @@ def with_whole_bias(f: Found, past: Past, masks: Masks, context: Context) -> Fou
     whole = New("Expand", [f.bias], types=[whole_type(f.bias, f.query)])
     if not may_make(f, "MultiHeadAttention", context, whole):
         return f
-    return replace(f, bias=masks.whole(f.bias, f.query, earlier, f.nodes[2]))
+    return f._replace(bias=masks.whole(f.bias, f.query, earlier, f.nodes[2]))
 
 
 def multi_head_attention(f: Found) -> Node:
@@ -211,7 +211,7 @@ def by_groups(f: Found, masks: Masks) -> Found:
     rows = _reshaped(heads, (0, -1, count * size), f.root)
     rows.retype(TensorType(DType.FLOAT, (heads.dim(0), None, count * size)))
     query = replace(f.query, source=rows, count=count, rows=None, whole=None)
-    return replace(f, query=query, bias=f.bias and masks.by_groups(f.bias, f.key, f.nodes[2]))
+    return f._replace(query=query, bias=f.bias and masks.by_groups(f.bias, f.key, f.nodes[2]))
 
 
 def result_of(f: Found, fused: Node, seen: Value | None) -> Value:

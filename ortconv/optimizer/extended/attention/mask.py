@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -29,8 +28,7 @@ SLICE_BY_INPUTS = 10
 """The opset from which on Slice has its bounds as inputs."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Biased:
+class Biased(NamedTuple):
     """Scores with the mask that is added to them or replaces elements of them."""
 
     scores: Value
@@ -43,8 +41,7 @@ class Biased:
     """If one mask is added and another one replaces scores: both, the one applied last first."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Padding:
+class Padding(NamedTuple):
     """A mask of keys, int32 (batch, keys), and the number that is added to the scores where it is zero."""
 
     keys: Value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.types import DType
@@ -15,8 +15,7 @@ ROWS = 2
 """The axis of heads (batch, count, rows, size) along which steps are concatenated."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Past:
+class Past(NamedTuple):
     """The nodes Concat(earlier heads, later heads) for keys and for values."""
 
     joins: tuple[Node, Node]
@@ -24,8 +23,7 @@ class Past:
     later: tuple[Heads, Heads]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Joined:
+class Joined(NamedTuple):
     """A node Concat(earlier heads, later heads) along the rows."""
 
     node: Node

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,8 +13,7 @@ from ortconv.optimizer.extended.attention.heads import Heads, alone
 from ortconv.optimizer.shapes import target
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Projection:
+class Projection(NamedTuple):
     """x @ weight + bias with constant weight and bias, and no other reader of the result."""
 
     x: Value
@@ -89,7 +88,7 @@ def packed_projections(sides: tuple[Heads, ...]) -> list[Projection] | None:
     found = projection_of(whole)
     if found is None or found.product.ep != split.ep:
         return None
-    return [replace(found, width=width, start=i * width) for i in range(len(sides))]
+    return [found._replace(width=width, start=i * width) for i in range(len(sides))]
 
 
 def projected_from(value: Value | None) -> Value | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -190,4 +189,4 @@ GEMM_RULES = fuse_gemm + fuse_gemm_to_float
 
 def with_signed(r: Rule) -> Rule:
     """The variant of a rule of this module for ARM, where int8 times int8 is as fast."""
-    return replace(r, build=partial(r.build, signed=True))  # type: ignore[call-arg]
+    return r._replace(build=partial(r.build, signed=True))  # type: ignore[call-arg]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.schema import attribute
@@ -12,8 +12,7 @@ from ortconv.optimizer.extended.split import slice_part
 from ortconv.optimizer.pattern import Match, P
 
 
-@dataclass(frozen=True, slots=True)
-class SlicedPart:
+class SlicedPart(NamedTuple):
     """[start, end) of a tensor along an axis."""
 
     x: Value
