@@ -300,7 +300,7 @@ def _heads(multiply: Node, product: Node) -> tuple[Heads, Heads, Heads] | None:
     if (value.count, value.copies) != (key.count, key.copies):
         return None
     apart = [side for side in (key, value) if side.source is side.whole and side.source.constant is None]
-    if apart and (key.whole is None or value.whole is None):
+    if apart and (key.whole is None or value.whole is None or key.size != value.size):
         return None
     same_batch = length(query, 0) & length(key, 0) and length(query, 0) & length(value, 0)
     return (query, key, value) if same_batch else None
