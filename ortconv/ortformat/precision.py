@@ -128,7 +128,10 @@ def _is_enclosed(node: Node, nodes: set[Node], others: DisjointSets[Node]) -> bo
 
 
 def _narrow(graph: Graph, value: Value, nodes: set[Node]) -> int:
-    """Cast a value that has become float32 back to float16 for the readers that need it. Return the number of Casts."""
+    """Cast a value that has become float32 back to float16 for the readers that need it. Return the number of Casts.
+
+    If only Casts read the value, they read float32: ONNX Runtime leaves out the rounding between two Casts that it inserts.
+    """
     returned = value.is_output
     readers = [(user, slot) for user, slot in value.uses if user not in nodes]
     for user, slot in list(readers):
@@ -137,7 +140,7 @@ def _narrow(graph: Graph, value: Value, nodes: set[Node]) -> int:
             if user.graph is graph and not (user.out.is_output and value.is_output):
                 graph.replace(user.out, value)
                 graph.remove(user)
-    if not readers and not returned:
+    if not returned and all(user.is_op("Cast") and user.graph is graph for user, _ in readers):
         return 0
     producer = value.producer
     assert producer is not None

@@ -7,7 +7,6 @@ import struct
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -344,16 +343,16 @@ def _plain(saved: SavedFusion) -> tuple[object, ...]:
 
 
 FAULTS = {
-    "fewer nodes": (lambda s: replace(s, inputs=Arity(9)), "6 node_indices are not 9, a target, 1"),
-    "more nodes": (lambda s: replace(s, nodes=(*s.nodes, None, None)), "8 node_indices are not 3, a target, 1"),
-    "no formal": (lambda s: replace(s, outputs=Arity(0, 2)), "it has 0 outputs, the last one for 2 nodes"),
-    "no actual": (lambda s: replace(s, outputs=Arity(1, 0)), "it has 1 outputs, the last one for 0 nodes"),
-    "no target": (lambda s: replace(s, inputs=Arity(2), nodes=(*s.nodes[:2], None, *s.nodes[3:5])), "it has no target"),
-    "twice": (lambda s: replace(s, nodes=(s.nodes[0], *s.nodes[:-1])), "a node is given twice"),
-    "too many made": (lambda s: replace(s, produced=s.produced * 7), "it makes 7 nodes of 6"),
-    "no version": (lambda s: replace(s, produced=(":QLinearConv",)), "is not domain:operator:since_version"),
-    "no number": (lambda s: replace(s, produced=(":QLinearConv:x",)), "is not domain:operator:since_version"),
-    "large number": (lambda s: replace(s, produced=(":Conv:" + "9" * 20,)), "is not domain:operator:since_version"),
+    "fewer nodes": (lambda s: s._replace(inputs=Arity(9)), "6 node_indices are not 9, a target, 1"),
+    "more nodes": (lambda s: s._replace(nodes=(*s.nodes, None, None)), "8 node_indices are not 3, a target, 1"),
+    "no formal": (lambda s: s._replace(outputs=Arity(0, 2)), "it has 0 outputs, the last one for 2 nodes"),
+    "no actual": (lambda s: s._replace(outputs=Arity(1, 0)), "it has 1 outputs, the last one for 0 nodes"),
+    "no target": (lambda s: s._replace(inputs=Arity(2), nodes=(*s.nodes[:2], None, *s.nodes[3:5])), "it has no target"),
+    "twice": (lambda s: s._replace(nodes=(s.nodes[0], *s.nodes[:-1])), "a node is given twice"),
+    "too many made": (lambda s: s._replace(produced=s.produced * 7), "it makes 7 nodes of 6"),
+    "no version": (lambda s: s._replace(produced=(":QLinearConv",)), "is not domain:operator:since_version"),
+    "no number": (lambda s: s._replace(produced=(":QLinearConv:x",)), "is not domain:operator:since_version"),
+    "large number": (lambda s: s._replace(produced=(":Conv:" + "9" * 20,)), "is not domain:operator:since_version"),
 }
 
 
@@ -403,7 +402,7 @@ def _refusal(data: bytes) -> str:
 
 def test_optimizers_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     model = runtime_model(nets.QUANTIZED["conv_relu"]("uint8").proto())
-    model.saved = [replace(s, optimizer=name) for s in model.saved for name in ("AAAA", "BBBB")]
+    model.saved = [s._replace(optimizer=name) for s in model.saved for name in ("AAAA", "BBBB")]
     data = b"".join(serialize(model))
     assert reader.parse(data)
     with pytest.raises(ModelError, match="the saved optimizations of 'AAAA' are given twice"):
@@ -419,13 +418,13 @@ def test_more_records_than_there_can_be() -> None:
 
 def test_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = runtime_model(nets.FLOAT["activations"])
-    model.saved = [replace(model.saved[0], action="ConvSwish", produced=("com.microsoft:FusedConv:2",))]
+    model.saved = [model.saved[0]._replace(action="ConvSwish", produced=("com.microsoft:FusedConv:2",))]
     save(model, tmp_path / "x.ort")
     found = list(map(str, check(tmp_path / "x.ort").findings))
     where = "saved optimization 'ConvSwish' of 'ConvActivationFusion'"
     assert f"{where}: onnxruntime knows no such action" in found
     assert f"{where}: no operator 'com.microsoft:FusedConv:2' exists" in found
-    model.saved = [replace(s, action="ConvAct", produced=("com.microsoft:FusedConv:1",)) for s in model.saved]
+    model.saved = [s._replace(action="ConvAct", produced=("com.microsoft:FusedConv:1",)) for s in model.saved]
     del model.graph.opsets["com.microsoft"]
     monkeypatch.setattr(writer, "ALWAYS_IMPORTED", {})
     save(model, tmp_path / "y.ort")
