@@ -9,6 +9,7 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.operators import Trait, named, traits
+from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.engine import New, NewInput
@@ -142,6 +143,18 @@ def numbers(*dims: object) -> tuple[int, ...]:
 
 
 # ---------------------------------------------------------------------- nodes of any operator set
+
+
+def is_constant(value: Value | None) -> bool:
+    """True for a constant that no caller can override."""
+    return value is not None and value.constant is not None
+
+
+def is_plain_gemm(gemm: Node) -> bool:
+    """True for a Gemm that computes a @ b + c; b may be transposed, and c absent."""
+    if attribute(gemm, "alpha") != 1 or attribute(gemm, "transA"):
+        return False
+    return gemm.input(2) is None or attribute(gemm, "beta") == 1
 
 
 def producer_of(value: Value | None, *ops: str) -> Node | None:

@@ -12,7 +12,7 @@ from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.engine import Context, New, NewInput, import_operators
-from ortconv.optimizer.extended.attention.heads import MICROSOFT, SWAP_HEADS, Heads, alone, length
+from ortconv.optimizer.extended.attention.heads import MICROSOFT, SWAP_HEADS, Heads, length, reader_of
 from ortconv.optimizer.extended.attention.mask import Masks, Padding, whole_type
 from ortconv.optimizer.extended.attention.past import Past
 from ortconv.optimizer.extended.attention.projection import Projection
@@ -38,16 +38,19 @@ class Found(NamedTuple):
     blind: bool
     """True if there may be rows without a key, which a guard after the Softmax sets to zero."""
 
+    @property
+    def graph(self) -> Graph:
+        assert self.root.graph is not None
+        return self.root.graph
+
 
 def may_make(f: Found, op: str, context: Context, bias: NewInput = None) -> bool:
     """True if the release that must run the model supports the operator with the present masks, or with this bias instead."""
     x: NewInput = f.query.source
-    graph = f.root.graph
-    assert graph is not None
     if f.query.rows is not None:
         x = New("Reshape", [x], types=[TensorType(DType.FLOAT, f.query.rows)])
     inputs = [x, x, x if op == "Attention" else None, None, None, bias or f.bias]
-    return context.may_make(graph, New(op, inputs, {"num_heads": f.query.count}, domain=MICROSOFT))
+    return context.may_make(f.graph, New(op, inputs, {"num_heads": f.query.count}, domain=MICROSOFT))
 
 
 def with_whole_bias(f: Found, past: Past, masks: Masks, context: Context) -> Found:
@@ -66,10 +69,8 @@ def with_whole_bias(f: Found, past: Past, masks: Masks, context: Context) -> Fou
 
 
 def multi_head_attention(f: Found) -> Node:
-    graph = f.root.graph
-    assert graph is not None
     sides = (f.key, f.value)
-    apart = any(side.source is side.whole and side.source.constant is None for side in sides)
+    apart = any(side.is_whole for side in sides)
     inputs: list[Value | None] = [_packed_rows(f.query, f.root)]
     inputs += [side.whole if apart else _packed_rows(side, f.root) for side in sides]
     return _make(f, "MultiHeadAttention", [*inputs, *masks_of(f)], {})
@@ -77,19 +78,17 @@ def multi_head_attention(f: Found) -> Node:
 
 def with_past(f: Found, past: Past, context: Context) -> Node:
     """The fused node, which appends the present keys and values to the past ones, and returns both."""
-    graph = f.root.graph
-    assert graph is not None
     whole = [side.whole for side in past.later]
     use = New("MultiHeadAttention", [f.query.source, *whole, None, None, None, *past.earlier], domain=MICROSOFT)
-    apart = any(side.source.rank == 4 for side in past.later) and context.may_make(graph, use)
+    apart = any(side.source.rank == 4 for side in past.later) and context.may_make(f.graph, use)
     inputs: list[Value | None] = [_packed_rows(f.query, f.root)]
     inputs += [side.whole if apart else _packed_rows(side, f.root) for side in past.later]
     types = [join.out.type for join in past.joins]
     node = _make(f, "MultiHeadAttention", [*inputs, *masks_of(f), *past.earlier], {}, types)
     for join, present in zip(past.joins, node.outputs[1:]):
         assert present is not None
-        graph.replace(join.out, present)
-        graph.remove_dead(join)
+        f.graph.replace(join.out, present)
+        f.graph.remove_dead(join)
     return node
 
 
@@ -99,24 +98,19 @@ def masks_of(f: Found) -> list[Value | None]:
 
 
 def attention(f: Found, packed: dict[tuple[Value | None, ...], tuple[Value, Value]]) -> Node:
-    graph = f.root.graph
-    assert graph is not None
     assert f.projections is not None
     key = tuple(v for p in f.projections for v in (p.weight, p.bias))
     if key not in packed:
-        packed[key] = _pack(graph, f.projections)
+        packed[key] = _pack(f.graph, f.projections)
     weight, bias = packed[key]
     source = f.projections[0].x
-    shape = f.query.rows
     if source.rank == 2:
-        assert shape is not None
-        source = _reshaped(source, (*shape[:2], source.dim(1)), f.root)
-    inputs: list[Value | None] = [source, weight, bias]
-    if f.bias is not None or f.padding is not None:
-        inputs += [f.padding.keys if f.padding else None, None, f.bias]
+        assert f.query.rows is not None
+        source = _reshaped(source, (*f.query.rows[:2], source.dim(1)), f.root)
+    _, keys, added = masks_of(f)
     sizes = tuple(p.width for p in f.projections)
     attrs: dict[str, Attribute] = {} if len(set(sizes)) == 1 else {"qkv_hidden_sizes": sizes}
-    return _make(f, "Attention", inputs, attrs)
+    return _make(f, "Attention", [source, weight, bias, keys, None, added], attrs)
 
 
 def _pack(graph: Graph, projections: tuple[Projection, ...]) -> tuple[Value, Value]:
@@ -133,8 +127,7 @@ def _pack(graph: Graph, projections: tuple[Projection, ...]) -> tuple[Value, Val
 def _make(
     f: Found, op: str, inputs: list[Value | None], attrs: dict[str, Attribute], more: Sequence[ValueType | None] = ()
 ) -> Node:
-    graph = f.root.graph
-    assert graph is not None
+    graph = f.graph
     import_operators(graph, MICROSOFT)
     attrs = {"num_heads": f.query.count, "scale": float(np.float32(f.scale))} | attrs
     if f.padding is not None:
@@ -243,27 +236,31 @@ def _swapped(rows: Value, parts: tuple[int, int, int], before: Node) -> Value:
 
 def put(f: Found, fused: Value) -> None:
     """Replace the merged heads by the output of the fused node. A Reshape into rows is removed if there is one."""
-    graph, root = f.root.graph, f.root
-    assert graph is not None
-    reader = alone(root.out)
-    wanted = target(reader) if reader is not None and reader.is_op("Reshape") else None
-    if reader is not None and wanted is not None and reader.inputs[0] is root.out and reader.ep == root.ep:
-        hidden = f.value.count * f.value.copies * f.value.size
-        dims = refined(wanted, reader.out)
-        if _are_rows(dims, f, hidden) or _are_rows(wanted, f, hidden):
-            fused.retype(reader.out.type)
-            graph.replace(reader.out, fused)
-            graph.remove_dead(reader)
-            return
-        if all(isinstance(d, int) for d in dims):
-            numbers: tuple[Dim, ...] = tuple(d for d in dims if isinstance(d, int))
-            graph.replace(reader.out, _reshaped(fused, numbers, root))
-            graph.remove_dead(reader)
-            return
+    graph, root = f.graph, f.root
+    reader = reader_of(root.out, "Reshape")
+    rows = None if reader is None or reader.ep != root.ep else _as_read(f, fused, reader)
+    if reader is not None and rows is not None:
+        graph.replace(reader.out, rows)
+        graph.remove_dead(reader)
+        return
     split = _reshaped(fused, (0, 0, f.value.count * f.value.copies, f.value.size), root)
     split.retype(root.out.type)
     graph.replace(root.out, split)
     graph.remove_dead(root)
+
+
+def _as_read(f: Found, fused: Value, reshape: Node) -> Value | None:
+    """The output of the fused node in the shape that a Reshape gives the merged heads; None if that is not known."""
+    wanted = target(reshape)
+    if wanted is None:
+        return None
+    hidden = f.value.count * f.value.copies * f.value.size
+    dims = refined(wanted, reshape.out)
+    if _are_rows(dims, f, hidden) or _are_rows(wanted, f, hidden):
+        fused.retype(reshape.out.type)
+        return fused
+    shape: tuple[Dim, ...] = tuple(d for d in dims if isinstance(d, int))
+    return _reshaped(fused, shape, f.root) if len(shape) == len(dims) else None
 
 
 def _are_rows(dims: tuple[Element, ...], f: Found, hidden: int) -> bool:

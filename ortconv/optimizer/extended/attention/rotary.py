@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
-from ortconv.ir.tensor import Array, Tensor
+from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, Shape, TensorType
-from ortconv.optimizer.conditions import axes_of, equal_shapes, same_dim
+from ortconv.optimizer.conditions import axes_of, equal_shapes, numbers, producer_of, same_dim
 from ortconv.optimizer.engine import Context, FunctionPass, New, import_operators
-from ortconv.optimizer.extended.split import slice_part
+from ortconv.optimizer.extended.parts import part_of
 
 MICROSOFT = "com.microsoft"
 SLICE_BY_INPUTS = 10
@@ -56,9 +57,9 @@ class Tables:
 
     def _looked_up(self, r: Rotation, cos: Node, sin: Node) -> tuple[Value, Value, Value] | None:
         """Rows that a Gather selects from constant tables with two equal halves of columns."""
-        if sin.op != "Gather" or sin.inputs[1] is not cos.inputs[1] or any(n.attr("axis", 0) for n in (cos, sin)):
+        positions = cos.inputs[1]
+        if sin.op != "Gather" or sin.inputs[1] is not positions or any(n.attr("axis", 0) for n in (cos, sin)):
             return None
-        positions, tables = cos.inputs[1], (cos.inputs[0], sin.inputs[0])
         if (
             positions is None
             or positions.dtype is not DType.INT64
@@ -66,34 +67,30 @@ class Tables:
             or not _fits(positions.shape, r)
         ):
             return None
-        halves = [(table, _half_of_table(table, r.x.dim(-1))) for table in tables if table is not None]
-        if len(halves) < 2 or any(half is None for _, half in halves):
+        if not all(_has_equal_halves(node.inputs[0], r.x.dim(-1)) for node in (cos, sin)):
             return None
-        first, second = (self._constant(table, half) for table, half in halves if half is not None)
-        return positions, first, second
+        return positions, self._first_half(cos.inputs[0]), self._first_half(sin.inputs[0])
 
-    def _constant(self, table: Value, half: Array) -> Value:
+    def _first_half(self, table: Value | None) -> Value:
+        """The first half of a constant's columns."""
+        assert table is not None
+        assert table.constant is not None
         if table not in self.made:
+            half, _ = np.split(table.constant.numpy(), 2, axis=1)
             self.made[table] = self.graph.constant(Tensor.of(np.ascontiguousarray(half)), f"{table.name}_half")
         return self.made[table]
 
     def _computed(self, r: Rotation, cos: Table, sin: Table) -> tuple[Value, Value, Value] | None:
         """Cos and Sin of angles that occur twice in a row. If batches share the angles, the first position suffices."""
-        angles, others = _angles(cos), _angles(sin)
-        if cos.node.op != "Cos" or sin.node.op != "Sin" or angles is None or angles is not others or angles.rank != 3:
+        angles, width = _angles(cos, "Cos"), r.x.dim(-1)
+        if angles is None or angles is not _angles(sin, "Sin") or angles.rank != 3:
             return None
-        width = r.x.dim(-1)
-        dims = tuple(angles.dim(axis) for axis in cos.axes)
-        shared = dims[0] == 1
-        if not isinstance(width, int) or dims[2] != width // 2:
+        batch, rows, columns = (angles.dim(axis) for axis in cos.axes)
+        shared = batch == 1
+        if not isinstance(width, int) or columns != width // 2 or not _fits((r.x.dim(0) if shared else batch, rows), r):
             return None
-        if not _fits((r.x.dim(0) if shared else dims[0], dims[1]), r):
-            return None
-        return (
-            self._ints((0,), angles) if shared else self._positions(angles, cos),
-            self._halved(cos, angles, width // 2),
-            self._halved(sin, angles, width // 2),
-        )
+        positions = self._ints((0,), angles) if shared else self._positions(angles, cos)
+        return positions, self._halved(cos, angles, width // 2), self._halved(sin, angles, width // 2)
 
     def _halved(self, table: Table, angles: Value, width: int) -> Value:
         node = table.node
@@ -203,21 +200,25 @@ def _reshaped(graph: Graph, x: Value, shape: tuple[int, ...], before: Node) -> V
 
 
 def _find(root: Node) -> Rotation | None:
-    products = [None if v is None else v.producer for v in root.inputs]
-    plain, turned = products
-    for first, second in ((plain, turned), (turned, plain)):
-        if first is None or second is None or not first.is_op("Mul") or not second.is_op("Mul"):
+    products = [producer_of(v, "Mul") for v in root.inputs]
+    for plain, turned in (products, products[::-1]):
+        if plain is None or turned is None:
             return None
-        for half, sin in (second.inputs, second.inputs[::-1]):
-            x, nodes = _source_of_halves(half)
-            inner = (first, second, *nodes)
-            cos = None if x is None else _factor(first, x)
-            if x is None or cos is None or sin is None or not all(map(_has_one_reader, inner)):
+        for half, sin in (turned.inputs, turned.inputs[::-1]):
+            found = _source_of_halves(half)
+            cos = None if found is None else _factor(plain, found.x)
+            if found is None or cos is None or sin is None:
                 continue
-            heads = 1 if cos.dim(1) == 1 else 2
-            fits = heads == 1 or all(isinstance(x.dim(i), int) for i in (2, 3))
-            return Rotation(root, x, cos, sin, heads, inner) if fits else None
+            nodes = (plain, turned, *found.nodes)
+            if all(map(_has_one_reader, nodes)):
+                return _rotation(root, found.x, cos, sin, nodes)
     return None
+
+
+def _rotation(root: Node, x: Value, cos: Value, sin: Value, nodes: tuple[Node, ...]) -> Rotation | None:
+    """None if rows come before heads, so that they are rotated as rows, and number or size of the heads are unknown."""
+    heads = 1 if cos.dim(1) == 1 else 2
+    return Rotation(root, x, cos, sin, heads, nodes) if heads == 1 or numbers(x.dim(2), x.dim(3)) else None
 
 
 def _factor(product: Node, x: Value) -> Value | None:
@@ -231,55 +232,63 @@ def _has_one_reader(node: Node) -> bool:
     return len(node.out.uses) == 1 and not node.out.is_output
 
 
-def _source_of_halves(value: Value | None) -> tuple[Value | None, tuple[Node, ...]]:
-    """x and the nodes Concat and Neg, if a value is Concat(-x[..., half:], x[..., :half]); else None and no nodes."""
-    join = None if value is None else value.producer
-    if value is None or join is None or not join.is_op("Concat") or len(join.inputs) != 2:
-        return None, ()
-    rank = value.rank or 0
-    negative = None if join.inputs[0] is None else join.inputs[0].producer
-    if negative is None or not negative.is_op("Neg") or join.attr("axis", 0) not in (-1, rank - 1):
-        return None, ()
+class _Halves(NamedTuple):
+    """Concat(-x[..., half:], x[..., :half]): x, and the nodes Concat and Neg."""
+
+    x: Value
+    nodes: tuple[Node, Node]
+
+
+def _source_of_halves(value: Value | None) -> _Halves | None:
+    """The halves of which a value consists; None if it has another form."""
+    join = producer_of(value, "Concat")
+    if join is None or len(join.inputs) != 2:
+        return None
+    negative, rank = producer_of(join.inputs[0], "Neg"), join.out.rank or 0
+    if negative is None or join.attr("axis", 0) not in (-1, rank - 1):
+        return None
     second, first = _half(negative.inputs[0], rank), _half(join.inputs[1], rank)
     if second is None or first is None or first[0] is not second[0] or (first[1], second[1]) != (0, 1):
-        return None, ()
-    return first[0], (join, negative)
+        return None
+    return _Halves(first[0], (join, negative))
 
 
 def _half(value: Value | None, rank: int) -> tuple[Value, int] | None:
     """The value of which this one is a half along the last axis, and which half (0 or 1)."""
-    node = None if value is None else value.producer
-    x = None if node is None else node.inputs[0]
-    width = None if x is None else x.dim(-1)
-    if value is None or node is None or x is None or not isinstance(width, int) or width % 2 or x.rank != rank:
-        return None
-    if node.is_op("Split") and len(node.outputs) == 2 and node.attr("axis", 0) in (-1, rank - 1):
-        return (x, node.outputs.index(value)) if value.dim(-1) == width // 2 else None
-    part = slice_part(node, x) if node.is_op("Slice") else None
-    if part is None or part.axis != rank - 1:
+    part = None if value is None else part_of(value)
+    width = None if part is None else part.x.dim(-1)
+    if part is None or not isinstance(width, int) or width % 2 or part.x.rank != rank or part.axis != rank - 1:
         return None
     halves = [(0, width // 2), (width // 2, width)]
-    return (x, halves.index((part.start, part.end))) if (part.start, part.end) in halves else None
+    return (part.x, halves.index((part.start, part.end))) if (part.start, part.end) in halves else None
 
 
 def _table(value: Value) -> Table | None:
     """The node that computes the factors in a value of rank 4, the same for all heads; None if there is none."""
+    node, axes = _origin(value)
+    if node is None or node.out.rank != 3 or value.rank != 4 or None not in axes[1:3]:
+        return None
+    heads = axes.index(None)
+    batch, rows, columns = (a for i, a in enumerate(axes) if i != heads)
+    if batch is None or rows is None or columns is None:
+        return None
+    return Table(node, (batch, rows, columns), heads)
+
+
+def _origin(value: Value) -> tuple[Node | None, tuple[int | None, ...]]:
+    """The node whose result other nodes only move to this value of rank 4, and the axis of the result for each axis of
+    the value; None for an axis that is new. No node if one of the moves is unknown.
+    """
     axes: tuple[int | None, ...] = (0, 1, 2, 3)
     node = value.producer
     while node is not None and node.domain == "" and node.op in ("Unsqueeze", "Reshape", "Transpose"):
         inner = node.inputs[0]
         sources = None if inner is None else _sources(node, inner)
         if inner is None or sources is None:
-            return None
+            return None, ()
         axes = tuple(None if a is None else sources[a] for a in axes)
         node = inner.producer
-    if node is None or node.domain != "" or value.rank != 4 or None not in axes[1:3]:
-        return None
-    heads = axes.index(None)
-    batch, rows, columns = (a for i, a in enumerate(axes) if i != heads)
-    if batch is None or rows is None or columns is None or node.out.rank != 3:
-        return None
-    return Table(node, (batch, rows, columns), heads)
+    return (node, axes) if node is not None and node.domain == "" else (None, ())
 
 
 def _sources(node: Node, inner: Value) -> tuple[int | None, ...] | None:
@@ -307,30 +316,24 @@ def _inserted(node: Node, inner: Value) -> tuple[int, ...] | None:
     return None
 
 
-def _half_of_table(table: Value, width: object) -> Array | None:
-    """The first half of a constant's columns, if the second half is equal; else None."""
-    const = table.constant
-    if (
-        const is None
-        or const.rank != 2
-        or const.shape[1] != width
-        or const.dtype is not DType.FLOAT
-        or const.shape[1] % 2
-    ):
-        return None
-    array: Array = const.numpy()
-    first, second = np.split(array, 2, axis=1)
-    return first if np.array_equal(first, second) else None
+def _has_equal_halves(table: Value | None, width: object) -> bool:
+    """True for a float32 matrix, constant, with this width and two equal halves of columns."""
+    const = None if table is None else table.constant
+    if const is None or const.dtype is not DType.FLOAT or const.rank != 2:
+        return False
+    if const.shape[1] != width or const.shape[1] % 2:
+        return False
+    first, second = np.split(const.numpy(), 2, axis=1)
+    return np.array_equal(first, second)
 
 
-def _angles(table: Table) -> Value | None:
+def _angles(table: Table, function: str) -> Value | None:
     """The angles that occur twice, side by side along the columns, in the input of Cos or Sin; None if they do not."""
-    twice = table.node.inputs[0]
-    join = None if twice is None else twice.producer
-    if twice is None or join is None or not join.is_op("Concat") or len(join.inputs) != 2:
+    join = producer_of(table.node.inputs[0], "Concat") if table.node.op == function else None
+    if join is None or len(join.inputs) != 2 or join.inputs[0] is not join.inputs[1]:
         return None
     angles, axis = join.inputs[0], join.attr("axis", 0)
-    doubled = join.inputs[1] is angles and axis in (table.axes[2], table.axes[2] - (twice.rank or 0))
+    doubled = axis in (table.axes[2], table.axes[2] - (join.out.rank or 0))
     return angles if doubled and angles is not None and angles.dtype is DType.FLOAT else None
 
 

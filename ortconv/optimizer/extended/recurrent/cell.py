@@ -11,7 +11,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import wide
-from ortconv.optimizer.extended.recurrent.slices import part_of
+from ortconv.optimizer.extended.parts import part_of
 from ortconv.optimizer.pattern import Match, P, matches
 
 LARGEST = 16

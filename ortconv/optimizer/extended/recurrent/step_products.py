@@ -12,8 +12,8 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.recurrent.maker import Maker
-from ortconv.optimizer.extended.recurrent.slices import slice_of
 
 FEWEST = 4
 """Minimum number of slices for which one product is faster."""
