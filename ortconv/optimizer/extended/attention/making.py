@@ -11,6 +11,7 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
+from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import Context, New, NewInput, import_operators
 from ortconv.optimizer.extended.attention.heads import MICROSOFT, SWAP_HEADS, Heads, length, reader_of
 from ortconv.optimizer.extended.attention.mask import Masks, Padding, whole_type
@@ -132,13 +133,11 @@ def _make(
     attrs = {"num_heads": f.query.count, "scale": float(np.float32(f.scale))} | attrs
     if f.padding is not None:
         attrs["mask_filter_value"] = f.padding.low
-    while inputs[-1] is None:
-        inputs.pop()
     batch, queries = (f.root.out.dim(i) for i in range(2))
     queries = queries if f.key.copies == 1 else None
     type = TensorType(DType.FLOAT, (batch, queries, f.query.count * f.value.size))
     node = graph.add_node(
-        op, inputs, 1 + len(more), attrs, domain=MICROSOFT, name=graph.fresh(f"{f.root.name or f.root.out.name}/{op}"),
+        op, without_absent(inputs), 1 + len(more), attrs, domain=MICROSOFT, name=graph.fresh(f"{f.root.name or f.root.out.name}/{op}"),
         types=[type, *more], before=f.root,
     )  # fmt: skip
     node.ep = f.root.ep

@@ -12,9 +12,9 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.conditions import axes_of, equal_shapes, numbers, producer_of, same_dim
 from ortconv.optimizer.engine import Context, FunctionPass, New, import_operators
-from ortconv.optimizer.extended.parts import part_of
+from ortconv.optimizer.extended.attention.heads import MICROSOFT, alone
+from ortconv.optimizer.extended.parts import Part, part_of
 
-MICROSOFT = "com.microsoft"
 SLICE_BY_INPUTS = 10
 
 
@@ -210,7 +210,7 @@ def _find(root: Node) -> Rotation | None:
             if found is None or cos is None or sin is None:
                 continue
             nodes = (plain, turned, *found.nodes)
-            if all(map(_has_one_reader, nodes)):
+            if all(alone(node.out) is not None for node in nodes):
                 return _rotation(root, found.x, cos, sin, nodes)
     return None
 
@@ -228,10 +228,6 @@ def _factor(product: Node, x: Value) -> Value | None:
     return product.inputs[1 - product.inputs.index(x)]
 
 
-def _has_one_reader(node: Node) -> bool:
-    return len(node.out.uses) == 1 and not node.out.is_output
-
-
 class _Halves(NamedTuple):
     """Concat(-x[..., half:], x[..., :half]): x, and the nodes Concat and Neg."""
 
@@ -247,20 +243,12 @@ def _source_of_halves(value: Value | None) -> _Halves | None:
     negative, rank = producer_of(join.inputs[0], "Neg"), join.out.rank or 0
     if negative is None or join.attr("axis", 0) not in (-1, rank - 1):
         return None
-    second, first = _half(negative.inputs[0], rank), _half(join.inputs[1], rank)
-    if second is None or first is None or first[0] is not second[0] or (first[1], second[1]) != (0, 1):
+    second, first = part_of(negative.inputs[0]), part_of(join.inputs[1])
+    if first is None or second is None:
         return None
-    return _Halves(first[0], (join, negative))
-
-
-def _half(value: Value | None, rank: int) -> tuple[Value, int] | None:
-    """The value of which this one is a half along the last axis, and which half (0 or 1)."""
-    part = None if value is None else part_of(value)
-    width = None if part is None else part.x.dim(-1)
-    if part is None or not isinstance(width, int) or width % 2 or part.x.rank != rank or part.axis != rank - 1:
-        return None
-    halves = [(0, width // 2), (width // 2, width)]
-    return (part.x, halves.index((part.start, part.end))) if (part.start, part.end) in halves else None
+    x, half = first.x, first.end
+    halves = Part(x, rank - 1, 0, half), Part(x, rank - 1, half, 2 * half)
+    return _Halves(x, (join, negative)) if (first, second) == halves and x.dim(-1) == 2 * half else None
 
 
 def _table(value: Value) -> Table | None:
