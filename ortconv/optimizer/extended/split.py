@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
-from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import axes_of, producer_of, scalar, with_shape
 from ortconv.optimizer.engine import Context, FunctionPass, New, Replacement, RulePass, rule
+from ortconv.optimizer.extended.maker import integers
 from ortconv.optimizer.extended.parts import gathered, sliced
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import Element, elements
@@ -87,7 +87,7 @@ def _replace(graph: Graph, x: Value, parts: list[PickedPart], axis: int, whole: 
     attrs: dict[str, Attribute] = {"axis": axis}
     inputs = [x if whole else _sliced(graph, x, axis, parts, before)]
     if graph.opset() >= SPLIT_BY_INPUT:
-        inputs.append(_constant(graph, sizes, x))
+        inputs.append(integers(graph, sizes, x))
     else:
         attrs["split"] = sizes
     name = graph.fresh(f"{first.name or first.out.name}/Split")
@@ -102,7 +102,7 @@ def _replace(graph: Graph, x: Value, parts: list[PickedPart], axis: int, whole: 
 
 def _sliced(graph: Graph, x: Value, axis: int, parts: list[PickedPart], before: Node | None) -> Value:
     start, end = parts[0].start, parts[-1].end
-    bounds = [_constant(graph, (number,), x) for number in (start, end, axis)]
+    bounds = [integers(graph, (number,), x) for number in (start, end, axis)]
     like = parts[0].node
     name = graph.fresh(f"{like.name or like.out.name}/Slice")
     node = graph.add_node("Slice", [x, *bounds], 1, name=name, types=[_with(x, axis, end - start)], before=before)
@@ -118,15 +118,11 @@ def _with(x: Value, axis: int, size: int) -> TensorType | None:
 
 def _squeezed(graph: Graph, value: Value, axis: int, like: Node) -> Value:
     by_input = graph.opset() >= SPLIT_BY_INPUT
-    inputs = [value, _constant(graph, (axis,), value)] if by_input else [value]
+    inputs = [value, integers(graph, (axis,), value)] if by_input else [value]
     attrs: dict[str, Attribute] = {} if by_input else {"axes": Ints((axis,))}
     node = graph.add_node("Squeeze", inputs, 1, attrs, name=like.name, types=[like.out.type], before=like)
     node.ep = like.ep
     return node.out
-
-
-def _constant(graph: Graph, numbers: tuple[int, ...], near: Value) -> Value:
-    return graph.constant(Tensor.of(np.array(numbers, np.int64)), f"{near.name}_const")
 
 
 # ---------------------------------------------------------------------- ranges

@@ -14,6 +14,7 @@ from ortconv.optimizer.conditions import RESHAPES, ints, producer_of
 from ortconv.optimizer.extended.attention.biased import Biased, condition_of, masked_keys
 from ortconv.optimizer.extended.attention.heads import Heads, length, row_sources
 from ortconv.optimizer.extended.attention.past import ROWS, joined
+from ortconv.optimizer.extended.maker import insert, integers
 from ortconv.optimizer.shapes import Element, dim_of, elements
 from ortconv.optimizer.symbols import PLUS, broadcast_dims, stretches_to, times
 
@@ -101,9 +102,9 @@ class Masks:
         """A condition as 0 and 1."""
         if (keys, inverted) not in self.made:
             shape = keys.shape
-            kept = self._node("Not", [keys], {}, TensorType(DType.BOOL, shape), before) if inverted else keys
-            attrs: dict[str, Attribute] = {"to": int(DType.INT32)}
-            self.made[keys, inverted] = self._node("Cast", [kept], attrs, TensorType(DType.INT32, shape), before)
+            kept = insert("Not", [keys], TensorType(DType.BOOL, shape), before) if inverted else keys
+            type = TensorType(DType.INT32, shape)
+            self.made[keys, inverted] = insert("Cast", [kept], type, before, to=int(DType.INT32))
         return self.made[keys, inverted]
 
     def _constant(self, biased: Biased, const: Tensor, scores: Scores) -> Value | None:
@@ -145,7 +146,7 @@ class Masks:
             self.made[name] = self._where(replacing, mask, dims, scores.before)
         elif name not in self.made:
             where = self._where(replacing, None, condition.shape, scores.before)
-            self.made[name] = self._node("Add", [where, mask], {}, TensorType(DType.FLOAT, dims), scores.before)
+            self.made[name] = insert("Add", [where, mask], TensorType(DType.FLOAT, dims), scores.before)
         return self._fitting_made(name, scores)
 
     def _where(self, replacing: Biased, kept: Value | None, shape: Shape | None, before: Node) -> Value:
@@ -156,7 +157,7 @@ class Masks:
             self.graph.constant(Tensor.of(np.float32(n)), f"{condition.name}_bias") for n in (0, replacing.replaced)
         )
         branches = [number, kept or zero] if replacing.inverted else [kept or zero, number]
-        return self._node("Where", [condition, *branches], {}, TensorType(DType.FLOAT, shape), before)
+        return insert("Where", [condition, *branches], TensorType(DType.FLOAT, shape), before)
 
     def _fitting_made(self, name: tuple[object, ...], scores: Scores) -> Value | None:
         """The mask with this name in the form of attention's input. If it does not fit and is unused, it is removed again."""
@@ -183,8 +184,8 @@ class Masks:
             dims.insert(axis, 1)
         type = TensorType(DType.FLOAT, tuple(dims))
         if self.graph.opset() < UNSQUEEZE_BY_INPUT:
-            return self._node("Unsqueeze", [mask], {"axes": Ints(axes)}, type, before)
-        return self._node("Unsqueeze", [mask, self._ints(axes, mask)], {}, type, before)
+            return insert("Unsqueeze", [mask], type, before, axes=Ints(axes))
+        return insert("Unsqueeze", [mask, integers(self.graph, axes, mask)], type, before)
 
     def _expanded(self, mask: Value, scores: Scores) -> Value | None:
         """Expand(mask) to (..., queries, keys), created once for all layers of the same lengths."""
@@ -197,11 +198,11 @@ class Masks:
         height, width = self.size(scores.query, before), self.size(scores.key, before)
         if height is None or width is None:
             return None
-        parts = [self._ints((1, 1), mask), height, width]
-        shape = self._node("Concat", parts, {"axis": 0}, TensorType(DType.INT64, (4,)), before)
+        parts = [integers(self.graph, (1, 1), mask), height, width]
+        shape = insert("Concat", parts, TensorType(DType.INT64, (4,)), before, axis=0)
         outer = ((1,) * (4 - (mask.rank or 0)) + (mask.shape or ()))[:2]
         type = TensorType(DType.FLOAT, (*outer, _dim(rows), _dim(columns)))
-        result = self._node("Expand", [mask, shape], {}, type, before)
+        result = insert("Expand", [mask, shape], type, before)
         self.expanded.setdefault(mask, []).append((result, rows, columns))
         return result
 
@@ -211,11 +212,11 @@ class Masks:
         """
         type = whole_type(bias, query)
         if (query.count, bias) not in self.made:
-            shape = self._ints((1, query.count, 1, 1), bias)
+            shape = integers(self.graph, (1, query.count, 1, 1), bias)
             if type.shape is not None and type.shape[0] != bias.dim(0):
-                parts = [self.extent(earlier, 0, before), self._ints((query.count, 1, 1), bias)]
-                shape = self._node("Concat", parts, {"axis": 0}, TensorType(DType.INT64, (4,)), before)
-            self.made[query.count, bias] = self._node("Expand", [bias, shape], {}, type, before)
+                parts = [self.extent(earlier, 0, before), integers(self.graph, (query.count, 1, 1), bias)]
+                shape = insert("Concat", parts, TensorType(DType.INT64, (4,)), before, axis=0)
+            self.made[query.count, bias] = insert("Expand", [bias, shape], type, before)
         return self.made[query.count, bias]
 
     def by_groups(self, bias: Value, key: Heads, before: Node) -> Value:
@@ -224,13 +225,12 @@ class Masks:
             rows, columns = bias.dim(2), bias.dim(3)
             five = TensorType(DType.FLOAT, (bias.dim(0), 1, rows, key.copies, columns))
             apart = self._unsqueezed(bias, (3,), before)
-            wide = self._node("Expand", [apart, self._ints((1, 1, 1, key.copies, 1), bias)], {}, five, before)
+            wide = insert("Expand", [apart, integers(self.graph, (1, 1, 1, key.copies, 1), bias)], five, before)
             keys = self.extent(bias, 3, before)
-            shape = self._node(
-                "Concat", [self._ints((0, 1, -1), bias), keys], {"axis": 0}, TensorType(DType.INT64, (4,)), before
-            )
+            parts = [integers(self.graph, (0, 1, -1), bias), keys]
+            shape = insert("Concat", parts, TensorType(DType.INT64, (4,)), before, axis=0)
             type = TensorType(DType.FLOAT, (bias.dim(0), 1, times(rows, key.copies), columns))
-            self.made[key.copies, bias] = self._node("Reshape", [wide, shape], {}, type, before)
+            self.made[key.copies, bias] = insert("Reshape", [wide, shape], type, before)
         return self.made[key.copies, bias]
 
     def rows_with_a_key(self, bias: Value, before: Node) -> Value:
@@ -244,12 +244,12 @@ class Masks:
             if self.graph.opset() < REDUCE_BY_INPUT:
                 attrs["axes"] = Ints(axes)
             else:
-                inputs.append(self._ints(axes, bias))
-            best = self._node("ReduceMax", inputs, attrs, TensorType(DType.FLOAT, rows), before)
+                inputs.append(integers(self.graph, axes, bias))
+            best = insert("ReduceMax", inputs, TensorType(DType.FLOAT, rows), before, **attrs)
             never = self.graph.constant(Tensor.of(np.float32(-np.inf)), f"{bias.name}_const")
-            kept = self._node("Greater", [best, never], {}, TensorType(DType.BOOL, rows), before)
+            kept = insert("Greater", [best, never], TensorType(DType.BOOL, rows), before)
             type = TensorType(DType.BOOL, (rows[0], rows[2], 1))
-            self.made["rows", bias] = self._node("Reshape", [kept, self._ints((0, -1, 1), bias)], {}, type, before)
+            self.made["rows", bias] = insert("Reshape", [kept, integers(self.graph, (0, -1, 1), bias)], type, before)
         return self.made["rows", bias]
 
     def size(self, side: Heads, before: Node) -> Value | None:
@@ -257,7 +257,7 @@ class Masks:
         source = side.source
         known = _number(length(side, 1))
         if known is not None:
-            return self._ints((known,), source)
+            return integers(self.graph, (known,), source)
         if source.graph is not self.graph or source.rank not in (3, 4):
             return None
         if source.rank == 3:
@@ -274,22 +274,16 @@ class Masks:
         later = self.size(past.later, before)
         if later is not None:
             parts = [self.extent(past.earlier, ROWS, before), later]
-            total = self._node("Add", parts, {}, TensorType(DType.INT64, (1,)), before)
+            total = insert("Add", parts, TensorType(DType.INT64, (1,)), before)
             self.extents[side.source, ROWS] = total
 
     def extent(self, value: Value, axis: int, before: Node) -> Value:
         """One dimension of a value, as a tensor of one element."""
         if (value, axis) not in self.extents:
-            shape = self._node("Shape", [value], {}, TensorType(DType.INT64, (value.rank,)), before)
-            bounds = [self._ints((i,), value) for i in (axis, axis + 1)]
-            self.extents[value, axis] = self._node("Slice", [shape, *bounds], {}, TensorType(DType.INT64, (1,)), before)
+            shape = insert("Shape", [value], TensorType(DType.INT64, (value.rank,)), before)
+            bounds = [integers(self.graph, (i,), value) for i in (axis, axis + 1)]
+            self.extents[value, axis] = insert("Slice", [shape, *bounds], TensorType(DType.INT64, (1,)), before)
         return self.extents[value, axis]
-
-    def _ints(self, numbers: tuple[int, ...], near: Value) -> Value:
-        return self.graph.constant(Tensor.of(np.array(numbers, np.int64)), f"{near.name}_const")
-
-    def _node(self, op: str, inputs: list[Value], attrs: dict[str, Attribute], type: TensorType, before: Node) -> Value:
-        return self.graph.add_node(op, inputs, 1, attrs, types=[type], before=before).out
 
 
 def whole_type(bias: Value, query: Heads) -> TensorType:

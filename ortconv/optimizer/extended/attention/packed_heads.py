@@ -13,6 +13,7 @@ from ortconv.ir.types import TensorType
 from ortconv.optimizer.conditions import numbers, producer_of
 from ortconv.optimizer.engine import Context, FunctionPass
 from ortconv.optimizer.extended.attention.heads import SPLIT, alone, reader_of
+from ortconv.optimizer.extended.maker import insert
 from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.split import SPLIT_BY_INPUT
 from ortconv.optimizer.shapes import dim_of, refined, target
@@ -105,16 +106,11 @@ def _replace(
     split.ep = transpose.ep
     dims = (reshape.out.dim(0), reshape.out.dim(1))
     wanted = graph.constant(Tensor.of(np.array(shape, np.int64)), f"{x.name}_heads")
+    split_heads = TensorType(x.dtype, (*dims, heads, size))
+    swapped = TensorType(x.dtype, (dims[0], heads, dims[1], size))
     for node, part in picked:
-        third = split.outputs[part]
-        assert third is not None
-        split_heads = TensorType(x.dtype, (*dims, heads, size))
-        rows: list[Value | None] = [third, wanted]
-        cut = graph.add_node("Reshape", rows, 1, types=[split_heads], before=transpose)
-        swapped = TensorType(x.dtype, (dims[0], heads, dims[1], size))
-        turned = graph.add_node("Transpose", [cut.out], 1, {"perm": Ints(SPLIT)}, types=[swapped], before=transpose)
-        cut.ep = turned.ep = transpose.ep
-        graph.replace(node.out, turned.out)
+        cut = insert("Reshape", [split.outputs[part], wanted], split_heads, transpose)
+        graph.replace(node.out, insert("Transpose", [cut], swapped, transpose, perm=Ints(SPLIT)))
     for node, _ in picked:
         graph.remove_dead(node)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.tensor import Tensor
-from ortconv.ir.types import DType, Shape, TensorType
+from ortconv.ir.types import DType, Shape, TensorType, ValueType
 from ortconv.optimizer.conditions import axes_of, equal_shapes, numbers, producer_of, same_dim
 from ortconv.optimizer.engine import Context, FunctionPass, New, import_operators
 from ortconv.optimizer.extended.attention.heads import MICROSOFT, alone
+from ortconv.optimizer.extended.maker import insert, integers, reshaped
 from ortconv.optimizer.extended.parts import Part, part_of
 
 SLICE_BY_INPUTS = 10
@@ -89,18 +91,18 @@ class Tables:
         shared = batch == 1
         if not isinstance(width, int) or columns != width // 2 or not _fits((r.x.dim(0) if shared else batch, rows), r):
             return None
-        positions = self._ints((0,), angles) if shared else self._positions(angles, cos)
+        positions = integers(self.graph, (0,), angles) if shared else self._positions(angles, cos)
         return positions, self._halved(cos, angles, width // 2), self._halved(sin, angles, width // 2)
 
     def _halved(self, table: Table, angles: Value, width: int) -> Value:
         node = table.node
         if (node, table.axes) not in self.made:
-            function = self._node(node.op, [angles], {}, angles.type, node)
+            function = insert(node.op, [angles], angles.type, node)
             if table.axes != (0, 1, 2):
                 type = TensorType(DType.FLOAT, tuple(angles.dim(axis) for axis in table.axes))
-                function = self._node("Transpose", [function], {"perm": Ints(table.axes)}, type, node)
-            shape = self._ints((-1, width), angles)
-            result = self._node("Reshape", [function, shape], {}, TensorType(DType.FLOAT, (None, width)), node)
+                function = insert("Transpose", [function], type, node, perm=Ints(table.axes))
+            shape = integers(self.graph, (-1, width), angles)
+            result = insert("Reshape", [function, shape], TensorType(DType.FLOAT, (None, width)), node)
             self.made[node, table.axes] = result
         return self.made[node, table.axes]
 
@@ -108,26 +110,15 @@ class Tables:
         """Positions 0, 1, ... in the shape (batch, rows) of the angles."""
         batch_and_rows, before = table.axes[:2], table.node
         if (angles, batch_and_rows) not in self.made:
-            shape = self._node("Shape", [angles], {}, TensorType(DType.INT64, (3,)), before)
-            picked = self._ints(batch_and_rows, angles)
-            rows = self._node("Gather", [shape, picked], {"axis": 0}, TensorType(DType.INT64, (2,)), before)
-            count = self._node("ReduceProd", [rows], {"keepdims": 0}, TensorType(DType.INT64, ()), before)
+            shape = insert("Shape", [angles], TensorType(DType.INT64, (3,)), before)
+            picked = integers(self.graph, batch_and_rows, angles)
+            rows = insert("Gather", [shape, picked], TensorType(DType.INT64, (2,)), before, axis=0)
+            count = insert("ReduceProd", [rows], TensorType(DType.INT64, ()), before, keepdims=0)
             zero, one = (self.graph.constant(Tensor.of(np.array(n, np.int64)), f"{angles.name}_const") for n in (0, 1))
-            numbers = self._node("Range", [zero, count, one], {}, TensorType(DType.INT64, (None,)), before)
+            numbers = insert("Range", [zero, count, one], TensorType(DType.INT64, (None,)), before)
             type = TensorType(DType.INT64, tuple(angles.dim(axis) for axis in batch_and_rows))
-            self.made[angles, batch_and_rows] = self._node("Reshape", [numbers, rows], {}, type, before)
+            self.made[angles, batch_and_rows] = insert("Reshape", [numbers, rows], type, before)
         return self.made[angles, batch_and_rows]
-
-    def _ints(self, numbers: tuple[int, ...], near: Value) -> Value:
-        return self.graph.constant(Tensor.of(np.array(numbers, np.int64)), f"{near.name}_const")
-
-    def _node(
-        self, op: str, inputs: list[Value | None] | list[Value], attrs: dict[str, Attribute], type: object, before: Node
-    ) -> Value:
-        assert isinstance(type, TensorType)
-        node = self.graph.add_node(op, inputs, 1, attrs, types=[type], before=before)
-        node.ep = before.ep
-        return node.out
 
 
 def fuse(graph: Graph, context: Context) -> int:
@@ -159,44 +150,30 @@ def _fuse(root: Node, tables: Tables, context: Context) -> bool:
 def _rotated(graph: Graph, r: Rotation, inputs: tuple[Value, Value, Value]) -> Value:
     """The rotated heads. If heads are not the second axis, rows are rotated, and then split into heads."""
     import_operators(graph, MICROSOFT)
-    x, type = r.x, r.root.out.type
-    heads, size = r.x.dim(2), r.x.dim(3)
-    if r.heads == 2:
-        assert isinstance(heads, int)
-        assert isinstance(size, int)
-        x = _reshaped(graph, x, (0, 0, heads * size), r.root)
-        type = TensorType(DType.FLOAT, (*(r.x.shape or ())[:2], heads * size))
-        x.retype(type)
-    node = graph.add_node(
-        "RotaryEmbedding",
-        [x, *inputs],
-        1,
-        {"interleaved": 0},
-        domain=MICROSOFT,
-        name=graph.fresh(f"{r.root.name or r.root.out.name}/RotaryEmbedding"),
-        types=[type],
-        before=r.root,
-    )
-    node.ep = r.root.ep
+    type = r.root.out.type
     if r.heads == 1:
-        return node.out
-    assert isinstance(heads, int)
-    assert isinstance(size, int)
-    split = _reshaped(graph, node.out, (0, 0, heads, size), r.root)
-    split.retype(r.root.out.type)
-    return split
+        return _rotate(graph, r.x, inputs, r.root, type)
+    size = numbers(r.x.dim(2), r.x.dim(3))
+    flat = TensorType(DType.FLOAT, (*(r.x.shape or ())[:2], math.prod(size)))
+    rows = _rows(r.x, flat) or reshaped(r.x, (0, 0, math.prod(size)), r.root, flat)
+    rows.retype(flat)
+    return reshaped(_rotate(graph, rows, inputs, r.root, flat), (0, 0, *size), r.root, type)
 
 
-def _reshaped(graph: Graph, x: Value, shape: tuple[int, ...], before: Node) -> Value:
-    rows = x.producer
-    if len(shape) == 3 and rows is not None and rows.is_op("Reshape") and rows.inputs[0] is not None:
-        source = rows.inputs[0]
-        if source.rank == 3 and equal_shapes(source.shape, (*(x.shape or ())[:2], shape[2])):
-            return source
-    spec = graph.constant(Tensor.of(np.array(shape, np.int64)), f"{x.name}_shape")
-    node = graph.add_node("Reshape", [x, spec], 1, types=[None], before=before)
-    node.ep = before.ep
+def _rotate(graph: Graph, x: Value, inputs: tuple[Value, Value, Value], root: Node, type: ValueType | None) -> Value:
+    name = graph.fresh(f"{root.name or root.out.name}/RotaryEmbedding")
+    node = graph.add_node(
+        "RotaryEmbedding", [x, *inputs], 1, {"interleaved": 0}, domain=MICROSOFT, name=name, types=[type], before=root
+    )
+    node.ep = root.ep
     return node.out
+
+
+def _rows(heads: Value, type: TensorType) -> Value | None:
+    """The rows of this type that a Reshape splits into heads; None if there are none."""
+    split = producer_of(heads, "Reshape")
+    rows = None if split is None else split.inputs[0]
+    return rows if rows is not None and equal_shapes(rows.shape, type.shape) else None
 
 
 def _find(root: Node) -> Rotation | None:

@@ -11,8 +11,8 @@ import numpy as np
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.extended.maker import Maker
 from ortconv.optimizer.extended.parts import slice_of
-from ortconv.optimizer.extended.recurrent.maker import Maker
 from ortconv.optimizer.extended.recurrent.products import weight_product
 
 FEWEST = 4
