@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.operators import Trait, named, traits
+from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.engine import New, NewInput
+
+T = TypeVar("T")
 
 INT32_MAX = 2**31 - 1
 FLOATS = frozenset({DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.DOUBLE})
@@ -141,7 +145,32 @@ def numbers(*dims: object) -> tuple[int, ...]:
     return known if len(known) == len(dims) else ()
 
 
+def channels_of(x: Value) -> int:
+    """The length of axis 1 of a tensor of rank 3 or more; 0 if it is unknown."""
+    shape = x.shape or ()
+    length = shape[1] if len(shape) > 2 else None
+    return length if isinstance(length, int) else 0
+
+
 # ---------------------------------------------------------------------- nodes of any operator set
+
+
+def without_absent(inputs: Sequence[T | None]) -> list[T | None]:
+    """The operands up to the last one that is not absent."""
+    count = max((i + 1 for i, operand in enumerate(inputs) if operand is not None), default=0)
+    return list(inputs[:count])
+
+
+def is_constant(value: Value | None) -> bool:
+    """True for a constant that no caller can override."""
+    return value is not None and value.constant is not None
+
+
+def is_plain_gemm(gemm: Node) -> bool:
+    """True for a Gemm that computes a @ b + c; b may be transposed, and c absent."""
+    if attribute(gemm, "alpha") != 1 or attribute(gemm, "transA"):
+        return False
+    return gemm.input(2) is None or attribute(gemm, "beta") == 1
 
 
 def producer_of(value: Value | None, *ops: str) -> Node | None:

@@ -8,7 +8,7 @@ from ortconv.ir.graph import Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.fold_conv import arithmetic
-from ortconv.optimizer.conditions import rounded
+from ortconv.optimizer.conditions import channels_of, rounded
 from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -22,10 +22,10 @@ def fuse_scale_shift(m: Match) -> Replacement:
     Counterpart: none: beyond ONNX Runtime
     """
     x: Value = m.x
-    rank, channels = x.rank, x.dim(1) if x.rank and x.rank > 2 else None
-    if x.dtype not in (DType.FLOAT, DType.DOUBLE) or rank is None or not isinstance(channels, int):
+    rank, channels = x.rank or 0, channels_of(x)
+    if x.dtype not in (DType.FLOAT, DType.DOUBLE) or not channels or m.graph.opset() < 7:
         return None
-    if m.graph.opset() < 7 or channels < 1 or max(m.k.constant.size, m.b.constant.size) == 1:
+    if max(m.k.constant.size, m.b.constant.size) == 1:
         return None
     scaling, shifting = arithmetic(m.scaling, m.k, rank, channels), arithmetic(m.root, m.b, rank, channels)
     if scaling is None or shifting is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
 from ortconv.optimizer.basic.transpose import permuted
 from ortconv.optimizer.basic.transpose_handlers import inverse
-from ortconv.optimizer.conditions import axes_of, per_channel, same_dim, scalar
+from ortconv.optimizer.conditions import axes_of, channels_of, per_channel, same_dim, scalar
 from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -34,16 +35,14 @@ def fuse_channel_norm(m: Match) -> Replacement:
     Counterpart: none: beyond ONNX Runtime
     """
     x: Value = m.x
-    rank, channels = x.rank, x.dim(1) if x.rank and x.rank > 2 else None
-    if x.dtype is not DType.FLOAT or rank is None or not isinstance(channels, int) or m.scale.constant is None:
+    rank, channels = x.rank or 0, channels_of(x)
+    if x.dtype is not DType.FLOAT or not channels:
         return None
-    reductions = [n for name in ("mean", "mean_of_square", "mean_of_factor", "variance") if (n := m.bound.get(name))]
+    reductions = _bound(m, "mean", "mean_of_square", "mean_of_factor", "variance")
     if any(axes_of(n) not in ((1,), (1 - rank,)) or not n.attr("keepdims", 1) for n in reductions):
         return None
-    constants = tuple(v for name in ("two", "epsilon") if (v := m.bound.get(name)) is not None)
-    scale = per_channel(m.scale, rank, channels)
-    epsilon = float(np.float32(scalar(m.epsilon)))
-    if scale is None or not channels or not basic.keeps_shape(x, constants) or not 0 <= epsilon < math.inf:
+    scale, epsilon = per_channel(m.scale, rank, channels), _epsilon(m)
+    if scale is None or epsilon is None or not basic.keeps_shape(x, tuple(_bound(m, "two", "epsilon"))):
         return None
     last = (0, *range(2, rank), 1)
     moved = (permuted(x.type, last),)
@@ -53,6 +52,17 @@ def fuse_channel_norm(m: Match) -> Replacement:
     return New("Transpose", [norm], {"perm": Ints(inverse(last))}, types=(m.root.out.type,))
 
 
+def _bound(m: Match, *names: str) -> list[Any]:
+    """What the pattern has bound to these names."""
+    return [found for name in names if (found := m.bound.get(name)) is not None]
+
+
+def _epsilon(m: Match) -> float | None:
+    """The epsilon as an attribute; None if the attribute cannot represent it."""
+    epsilon = float(np.float32(scalar(m.epsilon)))
+    return epsilon if 0 <= epsilon < math.inf else None
+
+
 _NORM = P("LayerNormalization", "x", "scale", name="norm")
 
 
@@ -60,8 +70,13 @@ _NORM = P("LayerNormalization", "x", "scale", name="norm")
 def fuse_channel_norm_bias(m: Match) -> Replacement:
     """Transpose(LayerNormalization(x, scale)) + bias per channel  ->  Transpose(LayerNormalization(x, scale, bias))"""
     rank = m.x.rank or 0
-    last, channels = (0, *range(2, rank), 1), m.x.dim(-1) if rank > 2 else None
-    if not isinstance(channels, int) or any(v is not None for v in m.norm.outputs[1:]) or m.norm.attr("axis", -1) != -1:
+    last, channels = (0, *range(2, rank), 1), m.x.dim(-1)
+    if (
+        rank < 3
+        or not isinstance(channels, int)
+        or any(v is not None for v in m.norm.outputs[1:])
+        or m.norm.attr("axis", -1) != -1
+    ):
         return None
     bias = per_channel(m.bias, rank, channels)
     if bias is None or m.bias.dtype is not DType.FLOAT or tuple(m.back.attr("perm", Ints())) != inverse(last):
@@ -104,11 +119,8 @@ def _by_root_mean_square(m: Match, scale: NewInput) -> Replacement:
     rank = x.rank
     if x.dtype is not DType.FLOAT or not rank or x.dim(-1) == 0 or scale is None:
         return None
-    constants = tuple(v for name in ("two", "one", "epsilon") if (v := m.bound.get(name)) is not None)
-    if basic.trailing_axis([m.mean], rank) != rank - 1 or not basic.keeps_shape(x, constants):
-        return None
-    epsilon = float(np.float32(scalar(m.epsilon)))
-    if not 0 <= epsilon < math.inf:
+    epsilon, constants = _epsilon(m), tuple(_bound(m, "two", "one", "epsilon"))
+    if epsilon is None or basic.trailing_axis([m.mean], rank) != rank - 1 or not basic.keeps_shape(x, constants):
         return None
     attrs: dict[str, Attribute] = {"axis": -1, "epsilon": epsilon, "stash_type": int(DType.FLOAT)}
     return New("SimplifiedLayerNormalization", [x, scale], attrs, types=[m.root.out.type])

@@ -8,12 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
-from ortconv.ir.tensor import Tensor
-from ortconv.ir.types import Dim, DType, TensorType
-from ortconv.optimizer.conditions import axes_of, ints, scalar
+from ortconv.ir.types import DType, TensorType
+from ortconv.optimizer.conditions import axes_of, producer_of, scalar, with_shape
 from ortconv.optimizer.engine import Context, FunctionPass, New, Replacement, RulePass, rule
+from ortconv.optimizer.extended.maker import integers
+from ortconv.optimizer.extended.parts import gathered, sliced
 from ortconv.optimizer.pattern import C, Match, P
-from ortconv.optimizer.shapes import elements
+from ortconv.optimizer.shapes import Element, elements
 
 SPLIT_BY_INPUT = 13
 """The opset from which on Split and Squeeze have sizes and axes as inputs."""
@@ -52,16 +53,15 @@ def _fuse(x: Value, context: Context) -> bool:
     if graph is None or x.dtype not in SPLIT_TYPES or x.rank is None:
         return False
     parts = [p for node in x.consumers if node.graph is graph and (p := _part(node, x)) is not None]
-    axes = {p.axis for p in parts}
-    if len(axes) != 1 or not context.may_touch(*(p.node for p in parts)):
+    if len({p.axis for p in parts}) != 1 or not context.may_touch(*(p.node for p in parts)):
         return False
     parts.sort(key=lambda p: (p.start, p.end))
-    (axis,) = axes
+    axis = parts[0].axis
     whole = parts[0].start == 0 and parts[-1].end == x.dim(axis)
     added = 1 + (not whole) + sum(p.drops for p in parts)
-    if any(p.end != following.start for p, following in pairwise(parts)) or len(parts) <= added:
+    if len(parts) <= added or (not whole and graph.opset() < SLICE_BY_INPUTS):
         return False
-    if not whole and graph.opset() < SLICE_BY_INPUTS:
+    if any(p.end != following.start for p, following in pairwise(parts)):
         return False
     label = parts[0].node.label
     _replace(graph, x, parts, axis, whole)
@@ -70,52 +70,24 @@ def _fuse(x: Value, context: Context) -> bool:
 
 
 def _part(node: Node, x: Value) -> PickedPart | None:
-    if node.domain != "" or not node.inputs or node.inputs[0] is not x or len(node.outputs) != 1:
+    if node.inputs[0] is not x or not (node.is_op("Gather") or node.is_op("Slice")):
         return None
-    found = _gather_part(node, x) if node.op == "Gather" else slice_part(node, x) if node.op == "Slice" else None
-    return found if found is not None and found.start < found.end else None
-
-
-def _gather_part(node: Node, x: Value) -> PickedPart | None:
-    index, rank = ints(node.input(1)), x.rank or 0
-    axis = node.attr("axis", 0)
-    size = x.dim(axis)
-    if index is None or len(index) != 1 or not isinstance(size, int) or not -size <= index[0] < size:
+    dropped = gathered(node.out, keeps=False)
+    found = dropped or gathered(node.out, keeps=True) or sliced(node.out)
+    if found is None or found.start >= found.end:
         return None
-    start = index[0] % size
-    indices = node.inputs[1]
-    assert indices is not None
-    return PickedPart(node, axis % rank, start, start + 1, indices.rank == 0)
-
-
-def slice_part(node: Node, x: Value) -> PickedPart | None:
-    rank = x.rank or 0
-    starts: tuple[int, ...] = node.attr("starts", ()) or ints(node.input(1)) or ()
-    ends: tuple[int, ...] = node.attr("ends", ()) or ints(node.input(2)) or ()
-    axes: tuple[int, ...] | None = node.attr("axes", (0,)) if node.input(3) is None else ints(node.input(3))
-    steps = (1,) if node.input(4) is None else ints(node.input(4))
-    if axes is None or not len(starts) == len(ends) == len(axes) == 1 or steps != (1,):
-        return None
-    axis = axes[0]
-    size = x.dim(axis)
-    if not isinstance(size, int):
-        return None
-    start, end, _ = slice(starts[0], ends[0]).indices(size)
-    return PickedPart(node, axis % rank, start, end, False)
+    return PickedPart(node, found.axis, found.start, found.end, dropped is not None)
 
 
 def _replace(graph: Graph, x: Value, parts: list[PickedPart], axis: int, whole: bool) -> None:
     first = parts[0].node
-    producer = x.producer
-    before = producer.next if producer is not None else next(iter(graph))
-    assert x.shape is not None
-    assert x.dtype is not None
+    before = x.producer.next if x.producer is not None else next(iter(graph))
     sizes = Ints(p.end - p.start for p in parts)
-    types = [TensorType(x.dtype, _with(x.shape, axis, size)) for size in sizes]
+    types = [_with(x, axis, size) for size in sizes]
     attrs: dict[str, Attribute] = {"axis": axis}
     inputs = [x if whole else _sliced(graph, x, axis, parts, before)]
     if graph.opset() >= SPLIT_BY_INPUT:
-        inputs.append(_constant(graph, sizes, x))
+        inputs.append(integers(graph, sizes, x))
     else:
         attrs["split"] = sizes
     name = graph.fresh(f"{first.name or first.out.name}/Split")
@@ -130,32 +102,27 @@ def _replace(graph: Graph, x: Value, parts: list[PickedPart], axis: int, whole: 
 
 def _sliced(graph: Graph, x: Value, axis: int, parts: list[PickedPart], before: Node | None) -> Value:
     start, end = parts[0].start, parts[-1].end
-    assert x.shape is not None
-    assert x.dtype is not None
-    bounds = [_constant(graph, (number,), x) for number in (start, end, axis)]
+    bounds = [integers(graph, (number,), x) for number in (start, end, axis)]
     like = parts[0].node
     name = graph.fresh(f"{like.name or like.out.name}/Slice")
-    type = TensorType(x.dtype, _with(x.shape, axis, end - start))
-    node = graph.add_node("Slice", [x, *bounds], 1, name=name, types=[type], before=before)
+    node = graph.add_node("Slice", [x, *bounds], 1, name=name, types=[_with(x, axis, end - start)], before=before)
     node.ep = like.ep
     return node.out
 
 
-def _with(shape: tuple[Dim, ...], axis: int, size: int) -> tuple[Dim, ...]:
-    return (*shape[:axis], size, *shape[axis + 1 :])
+def _with(x: Value, axis: int, size: int) -> TensorType | None:
+    """The type of x with another length of an axis."""
+    shape = x.shape or ()
+    return with_shape(x, (*shape[:axis], size, *shape[axis + 1 :]))
 
 
 def _squeezed(graph: Graph, value: Value, axis: int, like: Node) -> Value:
     by_input = graph.opset() >= SPLIT_BY_INPUT
-    inputs = [value, _constant(graph, (axis,), value)] if by_input else [value]
+    inputs = [value, integers(graph, (axis,), value)] if by_input else [value]
     attrs: dict[str, Attribute] = {} if by_input else {"axes": Ints((axis,))}
     node = graph.add_node("Squeeze", inputs, 1, attrs, name=like.name, types=[like.out.type], before=like)
     node.ep = like.ep
     return node.out
-
-
-def _constant(graph: Graph, numbers: tuple[int, ...], near: Value) -> Value:
-    return graph.constant(Tensor.of(np.array(numbers, np.int64)), f"{near.name}_const")
 
 
 # ---------------------------------------------------------------------- ranges
@@ -171,32 +138,33 @@ def fuse_range(m: Match) -> Replacement:
     Counterpart: GatherToSliceFusion
     Differs: only if no index can be negative, which Slice would count from the end; there for any range.
     """
-    start, step = scalar(m.start), scalar(m.step)
+    start, step, known = scalar(m.start), scalar(m.step), elements(m.limit)
     if m.graph.opset() < SLICE_BY_INPUTS or m.x.rank is None or m.limit.dtype not in (DType.INT64, DType.INT32):
         return None
     if not isinstance(start, int) or not isinstance(step, int) or start < 0 or step <= 0:
         return None
-    known = elements(m.limit)
-    if known is None or len(known) != 1 or known[0] is None or (isinstance(known[0], int) and known[0] < 0):
-        return None
-    dtype = m.limit.dtype.numpy
-    limit = _as_vector(m)
+    limit = None if known is None or not _is_nonnegative(known) else _as_vector(m.limit)
     if limit is None:
         return None
     axis = m.gather.attr("axis", 0) % m.x.rank
-    numbers = [np.array([n], dtype) for n in (start, axis, step)]
+    numbers = [np.array([n], m.limit.dtype.numpy) for n in (start, axis, step)]
     return New("Slice", [m.x, numbers[0], limit, *numbers[1:]], {}, like=m.root, types=[m.root.out.type])
 
 
-def _as_vector(m: Match) -> Value | None:
+def _is_nonnegative(known: tuple[Element, ...]) -> bool:
+    """True for a single element that is a dimension, or a number and not negative."""
+    return len(known) == 1 and known[0] is not None and not (isinstance(known[0], int) and known[0] < 0)
+
+
+def _as_vector(limit: Value) -> Value | None:
     """The limit as a tensor of rank 1, if a Squeeze or Gather computes the scalar from one; else None."""
-    limit: Value = m.limit
-    node = limit.producer
     if limit.rank == 1:
         return limit
-    if node is None or not node.is_op("Squeeze") or node.inputs[0] is None or node.inputs[0].rank != 1:
+    squeeze = producer_of(limit, "Squeeze")
+    vector = None if squeeze is None else squeeze.inputs[0]
+    if squeeze is None or vector is None or vector.rank != 1:
         return None
-    return node.inputs[0] if axes_of(node) in ((), (0,), (-1,)) else None
+    return vector if axes_of(squeeze) in ((), (0,), (-1,)) else None
 
 
 PASSES = (

@@ -23,20 +23,21 @@ def halves(perm: Perm, x: Value) -> tuple[Perm, Perm] | None:
     The kernel is fast if one axis moves past others, and if the last axis is long and stays: then it copies blocks. One
     of the two moves an axis to or from the end, and the other one moves blocks.
     """
-    shape = x.shape
-    if shape is None or len(shape) != len(perm) or x.dtype is DType.STRING or _moves_one_axis(perm):
+    lengths = [d if isinstance(d, int) else 1 for d in x.shape or ()]
+    if len(lengths) != len(perm) or x.dtype is DType.STRING or not _is_slow(perm, lengths):
         return None
-    elements = math.prod(d for d in shape if isinstance(d, int))
-    last = perm[-1]
-    sizes = [d if isinstance(d, int) else 0 for d in (shape[last], shape[-1])]
-    if elements < SMALLEST or last == len(perm) - 1 or max(sizes) < SMALLEST_BLOCK:
-        return None
-    if sizes[0] >= sizes[1]:
-        first = (*(i for i in range(len(perm)) if i != last), last)
-    else:
-        first = (*(i for i in perm if i != len(perm) - 1), len(perm) - 1)
-    second = tuple(first.index(i) for i in perm)
+    end = len(perm) - 1
+    kept, order = (perm[-1], range(end + 1)) if lengths[perm[-1]] >= lengths[-1] else (end, perm)
+    first = (*(axis for axis in order if axis != kept), kept)
+    second = tuple(first.index(axis) for axis in perm)
     return None if first == perm or second == perm else (first, second)
+
+
+def _is_slow(perm: Perm, lengths: list[int]) -> bool:
+    """True if the kernel moves elements one by one, and two others could copy blocks."""
+    if _moves_one_axis(perm) or perm[-1] == len(perm) - 1:
+        return False
+    return math.prod(lengths) >= SMALLEST and max(lengths[perm[-1]], lengths[-1]) >= SMALLEST_BLOCK
 
 
 def _moves_one_axis(perm: Perm) -> bool:

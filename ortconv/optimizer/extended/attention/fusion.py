@@ -10,6 +10,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.types import Dim, DType
 from ortconv.optimizer.conditions import producer_of, scalar
 from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.extended.attention.biased import Biased, leaves_a_key, split_mask
 from ortconv.optimizer.extended.attention.heads import (
     Heads,
     Path,
@@ -18,6 +19,7 @@ from ortconv.optimizer.extended.attention.heads import (
     is_known,
     length,
     perm_of,
+    reader_of,
     split_heads,
     unflattened,
 )
@@ -34,7 +36,7 @@ from ortconv.optimizer.extended.attention.making import (
     with_past,
     with_whole_bias,
 )
-from ortconv.optimizer.extended.attention.mask import Biased, Bounds, Masks, leaves_a_key
+from ortconv.optimizer.extended.attention.mask import Masks, Padding, Scores
 from ortconv.optimizer.extended.attention.measure import measure_parts
 from ortconv.optimizer.extended.attention.past import Past, Pasts, past_of
 from ortconv.optimizer.extended.attention.projection import (
@@ -43,7 +45,7 @@ from ortconv.optimizer.extended.attention.projection import (
     projected_from,
     projection_of,
 )
-from ortconv.optimizer.shapes import refined, target
+from ortconv.optimizer.shapes import output_dims
 
 LONG, LONG_OF_SMALL_HEADS, SMALL_HEAD = 384, 256, 32
 
@@ -61,45 +63,60 @@ def fuse(graph: Graph, context: Context) -> int:
     found = [f for node in graph if node.op == "Softmax" and (f := _find(node, masks, context)) is not None]
     if not found:
         return 0
-    packed: dict[tuple[Value | None, ...], tuple[Value, Value]] = {}
-    owners, pasts = _owners(found), Pasts(graph, ((f.key, f.value) for f in found))
-    done = 0
-    for f in reversed(found):  # so that no match refers to a node that another fusion has removed
-        if context.exhausted:
-            break
-        before, label = len(graph), f.root.label
-        seen = masks.rows_with_a_key(f.bias, f.nodes[2]) if f.blind and f.bias else None
-        past = _past(f, pasts, masks)
-        if past is None and f.key.copies > 1:
-            continue
-        packs = f.projections is not None and _may_pack(f.projections, owners)
-        if past is not None:
-            f = with_whole_bias(by_groups(f, masks), past, masks, context)
-        apart = may_make(f, "MultiHeadAttention", context)
-        if packs and not (apart and _is_long(f)) and may_make(f, "Attention", context):
-            fused = attention(f, packed)
-        elif not apart:
-            continue
-        elif past is not None and context.may_touch(f.root, *past.joins):
-            fused = with_past(f, past, context)
-        else:
-            fused = multi_head_attention(f)
-        put(f, result_of(f, fused, seen))
-        context.record("AttentionFusion", label, before - len(graph) + 1, 1)
-        done += 1
+    fuser = _Fuser(graph, context, masks, found)
+    done = sum(not context.exhausted and fuser.fuse(f) for f in reversed(found))  # first those that read others
     graph.sort()  # keys and values that attention returns may be read before the old position of their product
     return done
 
 
-def _past(f: Found, pasts: Pasts, masks: Masks) -> Past | None:
-    """What keys and values are joined of, where attention may join them; the mask may need the number of keys."""
-    others = (f.query.source, *masks_of(f))
-    past = pasts.find(f.key, f.value, others)
-    if past is None and past_of(f.key, f.value) is not None:
-        for side in (f.key, f.value):
-            measure_parts(side, masks, f.nodes[2])
-        past = pasts.find(f.key, f.value, others)
-    return past
+class _Fuser:
+    """Fuses the attentions of one graph, which share masks and packed weights."""
+
+    def __init__(self, graph: Graph, context: Context, masks: Masks, found: list[Found]) -> None:
+        self.graph = graph
+        self.context = context
+        self.masks = masks
+        self.pasts = Pasts(graph, ((f.key, f.value) for f in found))
+        self.owners = _owners(found)
+        self.packed: dict[tuple[Value | None, ...], tuple[Value, Value]] = {}
+
+    def fuse(self, f: Found) -> bool:
+        """Replace the nodes of one attention. Return False if no operator of the release can."""
+        before, label = len(self.graph), f.root.label
+        seen = self.masks.rows_with_a_key(f.bias, f.nodes[2]) if f.blind and f.bias else None
+        past = self._past(f)
+        if past is not None:
+            f = with_whole_bias(by_groups(f, self.masks), past, self.masks, self.context)
+        elif f.key.copies > 1:
+            return False
+        fused = self._fused(f, past)
+        if fused is None:
+            return False
+        put(f, result_of(f, fused, seen))
+        self.context.record("AttentionFusion", label, before - len(self.graph) + 1, 1)
+        return True
+
+    def _fused(self, f: Found, past: Past | None) -> Node | None:
+        """The fused node; None if the release has none for these operands."""
+        apart = may_make(f, "MultiHeadAttention", self.context)
+        packs = f.projections is not None and _may_pack(f.projections, self.owners)
+        if packs and not (apart and _is_long(f)) and may_make(f, "Attention", self.context):
+            return attention(f, self.packed)
+        if not apart:
+            return None
+        if past is not None and self.context.may_touch(f.root, *past.joins):
+            return with_past(f, past, self.context)
+        return multi_head_attention(f)
+
+    def _past(self, f: Found) -> Past | None:
+        """What keys and values are joined of, where attention may join them; the mask may need the number of keys."""
+        others = (f.query.source, *masks_of(f))
+        past = self.pasts.find(f.key, f.value, others)
+        if past is None and past_of(f.key, f.value) is not None:
+            for side in (f.key, f.value):
+                measure_parts(side, self.masks, f.nodes[2])
+            past = self.pasts.find(f.key, f.value, others)
+        return past
 
 
 # ---------------------------------------------------------------------- finding
@@ -115,33 +132,46 @@ class Sides(NamedTuple):
 
 
 def _find(softmax: Node, masks: Masks, context: Context) -> Found | None:
+    around = _around(softmax)
+    if around is None:
+        return None
+    biased, (heads, multiply, unstack, scale), after = around
+    nodes = (after.root, after.product, softmax, multiply, *(after.guard or ()), *((unstack,) if unstack else ()))
+    if not context.may_touch(*nodes, *(node for side in heads for node in side.nodes), *biased.nodes):
+        return None
+    projections = _projections(*heads)
+    guarded = after.guard is not None and not _keeps_nan(biased, projections)
+    if guarded and not _may_guard_rows(biased, *heads):
+        return None
+    mask = _mask(biased, after.root, heads, masks, guarded)
+    return mask and Found(after.root, *heads, scale, *mask, nodes, projections, guarded)
+
+
+def _around(softmax: Node) -> tuple[Biased, Sides, After] | None:
+    """What a Softmax of scores reads, and the nodes that read it; None if they are not those of attention."""
     total = softmax.inputs[0]
-    if total is None or not _is_of_scores(softmax, total):
+    if total is None or not _is_of_scores(softmax, total) or alone(total) is None:
         return None
     after = _after(softmax)
-    biased = masks.split(flattened(total) or total) if alone(total) is not None else None
-    sides = None if after is None or biased is None else _sides(biased, after)
-    if after is None or biased is None or sides is None:
+    biased = split_mask(flattened(total) or total)
+    if after is None or biased is None:
         return None
-    (query, key, value), multiply, unstack, scale = sides
-    nodes = (after.root, after.product, softmax, multiply, *(after.guard or ()), *(n for n in (unstack,) if n))
-    if not context.may_touch(*nodes, *query.nodes, *key.nodes, *value.nodes, *biased.nodes):
-        return None
-    projections = _projections(query, key, value)
-    guarded = after.guard is not None and not _keeps_nan(biased, projections)
-    if guarded and not _may_guard_rows(biased, query, key, value):
-        return None
-    bias, padding = None, None
-    if biased.mask is not None:
-        before = biased.nodes[0]
-        padding = None if guarded else masks.padding(biased, query, key, before)
-        if padding is None:
-            bias = masks.fitting(biased, query, key, before, bounds=_bounds(after.root, query, key, value))
-        if bias is None and padding is None:
-            return None
-        if guarded and (bias is None or bias.dim(1) != 1):
-            return None
-    return Found(after.root, query, key, value, scale, bias, padding, nodes, projections, guarded)
+    sides = _sides(biased, after)
+    return sides and (biased, sides, after)
+
+
+def _mask(
+    biased: Biased, root: Node, heads: tuple[Heads, Heads, Heads], masks: Masks, guarded: bool
+) -> tuple[Value | None, Padding | None] | None:
+    """The bias or the padding for a mask; None if attention has none for it. With a guard, only a bias for all heads."""
+    if biased.mask is None:
+        return None, None
+    scores = Scores(*heads[:2], biased.nodes[0], *_bounds(root, *heads))
+    padding = None if guarded else masks.padding(biased, scores)
+    if padding is not None:
+        return None, padding
+    bias = masks.fitting(biased, scores)
+    return None if bias is None or (guarded and bias.dim(1) != 1) else (bias, None)
 
 
 def _is_of_scores(softmax: Node, total: Value) -> bool:
@@ -166,9 +196,7 @@ def _sides(biased: Biased, after: After) -> Sides | None:
 
 def _keeps_nan(biased: Biased, projections: tuple[Projection, ...] | None) -> bool:
     """True if NaN reaches the result even without the guard after the Softmax; see `_guard`."""
-    if projections is None or biased.layers is not None or biased.replaced:
-        return False
-    return leaves_a_key(biased.mask)
+    return projections is not None and not biased.replaces and leaves_a_key(biased.mask)
 
 
 def _may_guard_rows(biased: Biased, query: Heads, key: Heads, value: Heads) -> bool:
@@ -178,10 +206,10 @@ def _may_guard_rows(biased: Biased, query: Heads, key: Heads, value: Heads) -> b
     NaN must come from the tensor from which query, key and value are computed, or from the past that the caller
     provides.
     """
-    past, where = past_of(key, value), None if biased.mask is None else biased.mask.producer
-    if past is None or where is None or biased.layers is not None or biased.replaced is not None:
+    past, where = past_of(key, value), producer_of(biased.mask, "Where")
+    if past is None or where is None or biased.replaces:
         return False
-    if not where.is_op("Where") or any((n := scalar(v)) is None or not n <= 0 for v in where.inputs[1:]):
+    if any((n := scalar(v)) is None or not n <= 0 for v in where.inputs[1:]):
         return False
     sources = {projected_from(side.source) for side in (query, *past.later)}
     return len(sources) == 1 and None not in sources
@@ -201,11 +229,11 @@ class After:
 def _after(softmax: Node) -> After | None:
     guard = _guard(softmax)
     weights = softmax.out if guard is None else guard[0].out
-    product = alone(weights)
-    if product is not None and product.is_op("Reshape") and flattened(product.out) is weights:
-        weights = product.out
-        product = alone(weights)
-    if product is None or not product.is_op("MatMul") or product.inputs[0] is not weights:
+    stack = reader_of(weights, "Reshape")
+    if stack is not None and flattened(stack.out) is weights:
+        weights = stack.out
+    product = reader_of(weights, "MatMul")
+    if product is None or product.inputs[0] is not weights:
         return None
     unstack = alone(product.out) if product.out.rank == 3 else None
     root = alone(product.out if unstack is None else unstack.out)
@@ -257,20 +285,22 @@ def _guard(softmax: Node) -> tuple[Node, Node] | None:
     return (where, test) if scalar(where.inputs[1]) == 0 and alone(test.out) is where else None
 
 
-def _bounds(root: Node, query: Heads, key: Heads, value: Heads) -> Bounds:
-    """The dimensions that no mask can have enlarged. The product with the values requires as many columns as there are values."""
-    return Bounds(_is_bounded(root, query, value), bool(length(key, 1) & length(value, 1)))
+def _bounds(root: Node, query: Heads, key: Heads, value: Heads) -> tuple[bool, bool]:
+    """True if no mask can have enlarged the scores, and if none can have enlarged their columns. The product with the
+    values requires as many columns as there are values.
+    """
+    return _is_bounded(root, query, value), bool(length(key, 1) & length(value, 1))
 
 
 def _is_bounded(root: Node, query: Heads, value: Heads) -> bool:
-    """True if the result is known to have as many elements as the queries, so that no mask can have enlarged it."""
-    reader = alone(root.out)
-    wanted = target(reader) if reader is not None and reader.is_op("Reshape") else None
-    if reader is None or wanted is None or len(wanted) != 3:
+    """True if the result is known to have as many elements as the queries."""
+    reader = reader_of(root.out, "Reshape")
+    dims = output_dims(reader)
+    if reader is None or len(dims) != 3:
         return False
-    dims, hidden = refined(wanted, reader.out), query.count * value.size
-    rows = all(length(query, axis) & {wanted[axis], dims[axis]} - {None} for axis in range(2))
-    return rows and (dims[2] == hidden or (wanted[2] == -1 and _columns(reader.out) == hidden))
+    rows = all(length(query, axis) & dims[axis] for axis in range(2))
+    hidden = query.count * value.size
+    return rows and (hidden in dims[2] or (-1 in dims[2] and _columns(reader.out) == hidden))
 
 
 def _columns(rows: Value) -> Dim:
@@ -289,21 +319,22 @@ _PRODUCTS = ("MatMul", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantize
 
 def _heads(multiply: Node, product: Node) -> tuple[Heads, Heads, Heads] | None:
     """Query, key and value, if they have the same batch, heads and head size; else None."""
-    if any(len({v.rank for v in node.inputs if v is not None}) > 1 for node in (multiply, product)):
+    if any(len({v and v.rank for v in node.inputs}) > 1 for node in (multiply, product)):
         return None
     query, key = split_heads(multiply.inputs[0]), split_heads(multiply.inputs[1], transposed=True)
     value = split_heads(product.inputs[1])
-    if query is None or key is None or value is None or value.scale != 1:
+    if query is None or key is None or value is None or value.scale != 1 or not _agree(query, key, value):
         return None
-    if (query.count, query.size) != (key.count * key.copies, key.size) or query.copies != 1:
-        return None
-    if (value.count, value.copies) != (key.count, key.copies):
-        return None
-    apart = [side for side in (key, value) if side.source is side.whole and side.source.constant is None]
-    if apart and (key.whole is None or value.whole is None or key.size != value.size):
-        return None
-    same_batch = length(query, 0) & length(key, 0) and length(query, 0) & length(value, 0)
-    return (query, key, value) if same_batch else None
+    apart = key.is_whole or value.is_whole
+    return None if apart and (None in (key.whole, value.whole) or key.size != value.size) else (query, key, value)
+
+
+def _agree(query: Heads, key: Heads, value: Heads) -> bool:
+    """True if batch, heads and head size are the same; several query heads may share one of keys and values."""
+    if (query.count, query.size, query.copies) != (key.count * key.copies, key.size, 1):
+        return False
+    batch = length(query, 0)
+    return (value.count, value.copies) == (key.count, key.copies) and all(batch & length(s, 0) for s in (key, value))
 
 
 def _projections(*sides: Heads) -> tuple[Projection, Projection, Projection] | None:

@@ -38,6 +38,11 @@ class Heads:
     copies: int = 1
     """Number of query heads that share each of these heads."""
 
+    @property
+    def is_whole(self) -> bool:
+        """True if the source has the form of heads, and is computed."""
+        return self.source is self.whole and self.source.constant is None
+
 
 def alone(value: Value) -> Node | None:
     """The only reader of a value, if it reads the value once and the graph does not return it; else None."""
@@ -45,6 +50,12 @@ def alone(value: Value) -> Node | None:
         return None
     ((node, _),) = value.uses
     return node if node.graph is value.graph else None
+
+
+def reader_of(value: Value, *ops: str) -> Node | None:
+    """The only reader of a value, if it has one of these operators of the default domain; else None."""
+    node = alone(value)
+    return node if node is not None and node.op in ops and node.domain == "" else None
 
 
 def perm_of(node: Node) -> tuple[int, ...]:

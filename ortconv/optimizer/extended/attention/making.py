@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
+from ortconv.ir.types import Dim, DType, TensorType, ValueType
+from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import Context, New, NewInput, import_operators
-from ortconv.optimizer.extended.attention.heads import MICROSOFT, SWAP_HEADS, Heads, alone, length
+from ortconv.optimizer.extended.attention.heads import MICROSOFT, SWAP_HEADS, Heads, length, reader_of
 from ortconv.optimizer.extended.attention.mask import Masks, Padding, whole_type
 from ortconv.optimizer.extended.attention.past import Past
 from ortconv.optimizer.extended.attention.projection import Projection
+from ortconv.optimizer.extended.maker import insert, reshaped
 from ortconv.optimizer.shapes import DimOf, Element, dim_of, refined, target
 
 MERGE = (0, 2, 1, 3)
@@ -38,16 +41,19 @@ class Found(NamedTuple):
     blind: bool
     """True if there may be rows without a key, which a guard after the Softmax sets to zero."""
 
+    @property
+    def graph(self) -> Graph:
+        assert self.root.graph is not None
+        return self.root.graph
+
 
 def may_make(f: Found, op: str, context: Context, bias: NewInput = None) -> bool:
     """True if the release that must run the model supports the operator with the present masks, or with this bias instead."""
     x: NewInput = f.query.source
-    graph = f.root.graph
-    assert graph is not None
     if f.query.rows is not None:
         x = New("Reshape", [x], types=[TensorType(DType.FLOAT, f.query.rows)])
     inputs = [x, x, x if op == "Attention" else None, None, None, bias or f.bias]
-    return context.may_make(graph, New(op, inputs, {"num_heads": f.query.count}, domain=MICROSOFT))
+    return context.may_make(f.graph, New(op, inputs, {"num_heads": f.query.count}, domain=MICROSOFT))
 
 
 def with_whole_bias(f: Found, past: Past, masks: Masks, context: Context) -> Found:
@@ -66,10 +72,8 @@ def with_whole_bias(f: Found, past: Past, masks: Masks, context: Context) -> Fou
 
 
 def multi_head_attention(f: Found) -> Node:
-    graph = f.root.graph
-    assert graph is not None
     sides = (f.key, f.value)
-    apart = any(side.source is side.whole and side.source.constant is None for side in sides)
+    apart = any(side.is_whole for side in sides)
     inputs: list[Value | None] = [_packed_rows(f.query, f.root)]
     inputs += [side.whole if apart else _packed_rows(side, f.root) for side in sides]
     return _make(f, "MultiHeadAttention", [*inputs, *masks_of(f)], {})
@@ -77,19 +81,17 @@ def multi_head_attention(f: Found) -> Node:
 
 def with_past(f: Found, past: Past, context: Context) -> Node:
     """The fused node, which appends the present keys and values to the past ones, and returns both."""
-    graph = f.root.graph
-    assert graph is not None
     whole = [side.whole for side in past.later]
     use = New("MultiHeadAttention", [f.query.source, *whole, None, None, None, *past.earlier], domain=MICROSOFT)
-    apart = any(side.source.rank == 4 for side in past.later) and context.may_make(graph, use)
+    apart = any(side.source.rank == 4 for side in past.later) and context.may_make(f.graph, use)
     inputs: list[Value | None] = [_packed_rows(f.query, f.root)]
     inputs += [side.whole if apart else _packed_rows(side, f.root) for side in past.later]
     types = [join.out.type for join in past.joins]
     node = _make(f, "MultiHeadAttention", [*inputs, *masks_of(f), *past.earlier], {}, types)
     for join, present in zip(past.joins, node.outputs[1:]):
         assert present is not None
-        graph.replace(join.out, present)
-        graph.remove_dead(join)
+        f.graph.replace(join.out, present)
+        f.graph.remove_dead(join)
     return node
 
 
@@ -99,24 +101,19 @@ def masks_of(f: Found) -> list[Value | None]:
 
 
 def attention(f: Found, packed: dict[tuple[Value | None, ...], tuple[Value, Value]]) -> Node:
-    graph = f.root.graph
-    assert graph is not None
     assert f.projections is not None
     key = tuple(v for p in f.projections for v in (p.weight, p.bias))
     if key not in packed:
-        packed[key] = _pack(graph, f.projections)
+        packed[key] = _pack(f.graph, f.projections)
     weight, bias = packed[key]
     source = f.projections[0].x
-    shape = f.query.rows
     if source.rank == 2:
-        assert shape is not None
-        source = _reshaped(source, (*shape[:2], source.dim(1)), f.root)
-    inputs: list[Value | None] = [source, weight, bias]
-    if f.bias is not None or f.padding is not None:
-        inputs += [f.padding.keys if f.padding else None, None, f.bias]
+        assert f.query.rows is not None
+        source = reshaped(source, (*f.query.rows[:2], source.dim(1)), f.root)
+    _, keys, added = masks_of(f)
     sizes = tuple(p.width for p in f.projections)
     attrs: dict[str, Attribute] = {} if len(set(sizes)) == 1 else {"qkv_hidden_sizes": sizes}
-    return _make(f, "Attention", inputs, attrs)
+    return _make(f, "Attention", [source, weight, bias, keys, None, added], attrs)
 
 
 def _pack(graph: Graph, projections: tuple[Projection, ...]) -> tuple[Value, Value]:
@@ -133,21 +130,25 @@ def _pack(graph: Graph, projections: tuple[Projection, ...]) -> tuple[Value, Val
 def _make(
     f: Found, op: str, inputs: list[Value | None], attrs: dict[str, Attribute], more: Sequence[ValueType | None] = ()
 ) -> Node:
-    graph = f.root.graph
-    assert graph is not None
+    graph = f.graph
     import_operators(graph, MICROSOFT)
     attrs = {"num_heads": f.query.count, "scale": float(np.float32(f.scale))} | attrs
     if f.padding is not None:
         attrs["mask_filter_value"] = f.padding.low
-    while inputs[-1] is None:
-        inputs.pop()
     batch, queries = (f.root.out.dim(i) for i in range(2))
     queries = queries if f.key.copies == 1 else None
     type = TensorType(DType.FLOAT, (batch, queries, f.query.count * f.value.size))
+    name = graph.fresh(f"{f.root.name or f.root.out.name}/{op}")
     node = graph.add_node(
-        op, inputs, 1 + len(more), attrs, domain=MICROSOFT, name=graph.fresh(f"{f.root.name or f.root.out.name}/{op}"),
-        types=[type, *more], before=f.root,
-    )  # fmt: skip
+        op,
+        without_absent(inputs),
+        1 + len(more),
+        attrs,
+        domain=MICROSOFT,
+        name=name,
+        types=[type, *more],
+        before=f.root,
+    )
     node.ep = f.root.ep
     return node
 
@@ -166,38 +167,22 @@ def _packed_rows(side: Heads, before: Node) -> Value:
     if source is side.whole:
         return _merged(side, before)
     assert side.rows is not None
-    return _reshaped(source, side.rows, before)
+    return reshaped(source, side.rows, before)
 
 
 def _merged(side: Heads, before: Node) -> Value:
     """Heads in the form of rows."""
-    source, graph = side.source, before.graph
-    assert graph is not None
-    batch, count, rows, size = source.shape or (None,) * 4
-    type = TensorType(DType.FLOAT, (batch, rows, count, size))
-    turned = graph.add_node("Transpose", [source], 1, {"perm": Ints(MERGE)}, types=[type], before=before)
-    turned.ep = before.ep
-    flat = _reshaped(turned.out, (0, 0, side.count * side.size), before)
-    flat.retype(TensorType(DType.FLOAT, (batch, rows, side.count * side.size)))
-    return flat
-
-
-def _reshaped(value: Value, shape: Shape, before: Node) -> Value:
-    graph = before.graph
-    assert graph is not None
-    spec = graph.constant(Tensor.of(np.array(shape, np.int64)), f"{value.name}_shape")
-    node = graph.add_node("Reshape", [value, spec], 1, types=[TensorType(DType.FLOAT, shape)], before=before)
-    node.ep = before.ep
-    return node.out
+    batch, count, rows, size = side.source.shape or (None,) * 4
+    hidden, type = side.count * side.size, TensorType(DType.FLOAT, (batch, rows, count, size))
+    turned = insert("Transpose", [side.source], type, before, perm=Ints(MERGE))
+    return reshaped(turned, (0, 0, hidden), before, TensorType(DType.FLOAT, (batch, rows, hidden)))
 
 
 def _only_rows(result: Value, rows: Value, before: Node) -> Value:
     """The result, with zeros in rows without a key."""
     assert before.graph is not None
     zero = before.graph.constant(Tensor.of(np.float32(0)), f"{rows.name}_const")
-    where = before.graph.add_node("Where", [rows, result, zero], 1, types=[result.type], before=before)
-    where.ep = before.ep
-    return where.out
+    return insert("Where", [rows, result, zero], result.type, before)
 
 
 def by_groups(f: Found, masks: Masks) -> Found:
@@ -208,8 +193,8 @@ def by_groups(f: Found, masks: Masks) -> Found:
         return f
     count, copies, size = f.key.count, f.key.copies, f.query.size
     heads = _swapped(_packed_rows(f.query, f.root), (count, copies, size), f.root)
-    rows = _reshaped(heads, (0, -1, count * size), f.root)
-    rows.retype(TensorType(DType.FLOAT, (heads.dim(0), None, count * size)))
+    type = TensorType(DType.FLOAT, (heads.dim(0), None, count * size))
+    rows = reshaped(heads, (0, -1, count * size), f.root, type)
     query = replace(f.query, source=rows, count=count, rows=None, whole=None)
     return f._replace(query=query, bias=f.bias and masks.by_groups(f.bias, f.key, f.nodes[2]))
 
@@ -219,8 +204,9 @@ def result_of(f: Found, fused: Node, seen: Value | None) -> Value:
     rows, swap = fused.out, f.key.copies > 1
     count, copies, size = f.key.count, f.key.copies, f.query.size
     if swap:
-        rows = _reshaped(rows, (0, -1, count * copies * size), f.root)
-        rows.retype(TensorType(DType.FLOAT, (*(f.root.out.dim(i) for i in range(2)), count * copies * size)))
+        hidden, out = count * copies * size, f.root.out
+        type = TensorType(DType.FLOAT, (out.dim(0), out.dim(1), hidden))
+        rows = reshaped(rows, (0, -1, hidden), f.root, type)
     if seen is not None:
         rows = _only_rows(rows, seen, f.root)
     return _swapped(rows, (copies, count, size), f.root) if swap else rows
@@ -228,42 +214,39 @@ def result_of(f: Found, fused: Node, seen: Value | None) -> Value:
 
 def _swapped(rows: Value, parts: tuple[int, int, int], before: Node) -> Value:
     """Rows that each contain a matrix of heads, with these matrices transposed."""
-    graph, (first, second, size) = before.graph, parts
-    assert graph is not None
-    dims = rows.dim(0), rows.dim(1)
-    split = _reshaped(rows, (0, 0, *parts), before)
-    split.retype(TensorType(DType.FLOAT, (*dims, *parts)))
+    dims, (first, second, size) = (rows.dim(0), rows.dim(1)), parts
+    split = reshaped(rows, (0, 0, *parts), before, TensorType(DType.FLOAT, (*dims, *parts)))
     type = TensorType(DType.FLOAT, (*dims, second, first, size))
-    turned = graph.add_node("Transpose", [split], 1, {"perm": Ints(SWAP_HEADS)}, types=[type], before=before)
-    turned.ep = before.ep
-    flat = _reshaped(turned.out, (0, 0, first * second * size), before)
-    flat.retype(TensorType(DType.FLOAT, (*dims, first * second * size)))
-    return flat
+    turned = insert("Transpose", [split], type, before, perm=Ints(SWAP_HEADS))
+    return reshaped(turned, (0, 0, prod(parts)), before, TensorType(DType.FLOAT, (*dims, prod(parts))))
 
 
 def put(f: Found, fused: Value) -> None:
     """Replace the merged heads by the output of the fused node. A Reshape into rows is removed if there is one."""
-    graph, root = f.root.graph, f.root
-    assert graph is not None
-    reader = alone(root.out)
-    wanted = target(reader) if reader is not None and reader.is_op("Reshape") else None
-    if reader is not None and wanted is not None and reader.inputs[0] is root.out and reader.ep == root.ep:
-        hidden = f.value.count * f.value.copies * f.value.size
-        dims = refined(wanted, reader.out)
-        if _are_rows(dims, f, hidden) or _are_rows(wanted, f, hidden):
-            fused.retype(reader.out.type)
-            graph.replace(reader.out, fused)
-            graph.remove_dead(reader)
-            return
-        if all(isinstance(d, int) for d in dims):
-            numbers: tuple[Dim, ...] = tuple(d for d in dims if isinstance(d, int))
-            graph.replace(reader.out, _reshaped(fused, numbers, root))
-            graph.remove_dead(reader)
-            return
-    split = _reshaped(fused, (0, 0, f.value.count * f.value.copies, f.value.size), root)
-    split.retype(root.out.type)
+    graph, root = f.graph, f.root
+    reader = reader_of(root.out, "Reshape")
+    rows = None if reader is None or reader.ep != root.ep else _as_read(f, fused, reader)
+    if reader is not None and rows is not None:
+        graph.replace(reader.out, rows)
+        graph.remove_dead(reader)
+        return
+    split = reshaped(fused, (0, 0, f.value.count * f.value.copies, f.value.size), root, root.out.type)
     graph.replace(root.out, split)
     graph.remove_dead(root)
+
+
+def _as_read(f: Found, fused: Value, reshape: Node) -> Value | None:
+    """The output of the fused node in the shape that a Reshape gives the merged heads; None if that is not known."""
+    wanted = target(reshape)
+    if wanted is None:
+        return None
+    hidden = f.value.count * f.value.copies * f.value.size
+    dims = refined(wanted, reshape.out)
+    if _are_rows(dims, f, hidden) or _are_rows(wanted, f, hidden):
+        fused.retype(reshape.out.type)
+        return fused
+    shape: tuple[Dim, ...] = tuple(d for d in dims if isinstance(d, int))
+    return reshaped(fused, shape, f.root) if len(shape) == len(dims) else None
 
 
 def _are_rows(dims: tuple[Element, ...], f: Found, hidden: int) -> bool:

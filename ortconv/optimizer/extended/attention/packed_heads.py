@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import prod
+
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import TensorType
-from ortconv.optimizer.conditions import axes_of, ints
+from ortconv.optimizer.conditions import numbers, producer_of
 from ortconv.optimizer.engine import Context, FunctionPass
-from ortconv.optimizer.extended.attention.heads import SPLIT
+from ortconv.optimizer.extended.attention.heads import SPLIT, alone, reader_of
+from ortconv.optimizer.extended.maker import insert
+from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.split import SPLIT_BY_INPUT
 from ortconv.optimizer.shapes import dim_of, refined, target
 
@@ -26,13 +31,12 @@ def fuse(graph: Graph, context: Context) -> int:
 
 
 def _fuse(transpose: Node, context: Context) -> bool:
-    graph = transpose.graph
-    reshape = None if transpose.inputs[0] is None else transpose.inputs[0].producer
-    if graph is None or tuple(transpose.attr("perm", ())) != PACKED or reshape is None or not reshape.is_op("Reshape"):
+    graph, reshape = transpose.graph, producer_of(transpose.inputs[0], "Reshape")
+    if graph is None or reshape is None or tuple(transpose.attr("perm", ())) != PACKED:
         return False
     picked = _picked(transpose)
     spec = _spec(reshape)
-    if picked is None or spec is None or transpose.out.is_output or len(reshape.out.uses) != 1 or reshape.out.is_output:
+    if picked is None or spec is None or transpose.out.is_output or alone(reshape.out) is None:
         return False
     if not context.may_touch(transpose, reshape, *(node for node, _ in picked)):
         return False
@@ -47,26 +51,21 @@ def _picked(transpose: Node) -> list[tuple[Node, int]] | None:
     read the parts.
     """
     found: list[tuple[Node, int]] = []
-    for node in transpose.out.consumers:
-        if node.is_op("Gather") and node.graph is transpose.graph and node.attr("axis", 0) == 0:
-            index = ints(node.inputs[1])
-            if index is None or node.inputs[1] is None or node.inputs[1].rank != 0 or not -PARTS <= index[0] < PARTS:
-                return None
-            found.append((node, index[0] % PARTS))
-        elif node.is_op("Split") and node.attr("axis", 0) == 0 and len(node.outputs) == PARTS:
-            for part, out in enumerate(node.outputs):
-                reader = out.consumers[0] if out is not None and len(out.uses) == 1 and not out.is_output else None
-                if (
-                    reader is None
-                    or not reader.is_op("Squeeze")
-                    or axes_of(reader) != (0,)
-                    or reader.graph is not node.graph
-                ):
-                    return None
-                found.append((reader, part))
-        else:
+    for node in _pickers(transpose.out):
+        part = None if node is None or node.graph is not transpose.graph else slice_of(node.out)
+        if node is None or part is None or part.x is not transpose.out or part.axis != 0:
             return None
+        found.append((node, part.start))
     return found
+
+
+def _pickers(x: Value) -> Iterator[Node | None]:
+    """The readers of x; instead of a Split, the Squeeze that alone reads each of its outputs, or None if there is none."""
+    for node in x.consumers:
+        if node.is_op("Split"):
+            yield from (None if v is None else reader_of(v, "Squeeze") for v in node.outputs)
+        else:
+            yield node
 
 
 def _spec(reshape: Node) -> tuple[int, int, tuple[int, ...]] | None:
@@ -74,17 +73,17 @@ def _spec(reshape: Node) -> tuple[int, int, tuple[int, ...]] | None:
     such parts.
     """
     x, wanted = reshape.inputs[0], target(reshape)
-    if x is None or x.dtype is None or wanted is None or len(wanted) != 5 or x.rank not in (2, 3):
+    if x is None or x.dtype is None or wanted is None or len(wanted) != 5:
         return None
-    batch, rows, parts, heads, size = refined(wanted, reshape.out)
-    if parts != PARTS or not isinstance(heads, int) or not isinstance(size, int) or x.dim(-1) != PARTS * heads * size:
+    dims = refined(wanted, reshape.out)
+    outer, sizes = numbers(*dims[:2]), numbers(*dims[2:])
+    if not sizes or sizes[0] != PARTS or x.dim(-1) != prod(sizes):
         return None
+    _, heads, size = sizes
     if x.rank == 3:
-        kept = all(dim_of(x, i) in (wanted[i], d) for i, d in enumerate((batch, rows)))
+        kept = all(dim_of(x, i) in (wanted[i], dims[i]) for i in range(2))
         return (heads, size, (0, 0, heads, size)) if kept else None
-    if not isinstance(batch, int) or not isinstance(rows, int) or batch * rows != x.dim(0):
-        return None
-    return heads, size, (batch, rows, heads, size)
+    return (heads, size, (*outer, heads, size)) if x.rank == 2 and outer and prod(outer) == x.dim(0) else None
 
 
 def _replace(
@@ -107,16 +106,11 @@ def _replace(
     split.ep = transpose.ep
     dims = (reshape.out.dim(0), reshape.out.dim(1))
     wanted = graph.constant(Tensor.of(np.array(shape, np.int64)), f"{x.name}_heads")
+    split_heads = TensorType(x.dtype, (*dims, heads, size))
+    swapped = TensorType(x.dtype, (dims[0], heads, dims[1], size))
     for node, part in picked:
-        third = split.outputs[part]
-        assert third is not None
-        split_heads = TensorType(x.dtype, (*dims, heads, size))
-        rows: list[Value | None] = [third, wanted]
-        cut = graph.add_node("Reshape", rows, 1, types=[split_heads], before=transpose)
-        swapped = TensorType(x.dtype, (dims[0], heads, dims[1], size))
-        turned = graph.add_node("Transpose", [cut.out], 1, {"perm": Ints(SPLIT)}, types=[swapped], before=transpose)
-        cut.ep = turned.ep = transpose.ep
-        graph.replace(node.out, turned.out)
+        cut = insert("Reshape", [split.outputs[part], wanted], split_heads, transpose)
+        graph.replace(node.out, insert("Transpose", [cut], swapped, transpose, perm=Ints(SPLIT)))
     for node, _ in picked:
         graph.remove_dead(node)
 

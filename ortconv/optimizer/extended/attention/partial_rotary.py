@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Value
 from ortconv.ir.types import TensorType
 from ortconv.optimizer.basic.transpose_handlers import transpose_perm
-from ortconv.optimizer.conditions import equal_shapes, ints
+from ortconv.optimizer.conditions import equal_shapes
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.extended.attention.heads import MICROSOFT, SPLIT
+from ortconv.optimizer.extended.parts import sliced
 from ortconv.optimizer.pattern import Match, P, PatternInput
+from ortconv.optimizer.symbols import times
 
 ATTRIBUTES = ("num_heads", "rotary_embedding_dim", "is_packed_batching")
 """What changes the meaning of RotaryEmbedding's operands, if it is not zero."""
@@ -43,46 +43,22 @@ _ROWS = _rotated(P("Reshape", "part", ..., name="rows"))
 def rotate_rows(m: Match) -> Replacement:
     "Concat(Reshape(RotaryEmbedding(Reshape(first part of x))), second part)  ->  RotaryEmbedding<rotary_embedding_dim>(x)"
     whole, part = _whole(m), m.part.shape
-    if (
-        whole is None
-        or m.rows.out.rank != 3
-        or part is None
-        or not isinstance(part[2], int)
-        or not isinstance(part[3], int)
-    ):
+    hidden = None if part is None else times(*part[2:])
+    if whole is None or part is None or hidden is None:
         return None
-    rows = (part[0], part[1], part[2] * part[3])
+    rows = (*part[:2], hidden)
     return _rotate(m, whole) if equal_shapes(m.rows.out.shape, rows) and equal_shapes(m.back.out.shape, part) else None
 
 
 def _whole(m: Match) -> Value | None:
     """The tensor of rank 4 that the rotated part and the other one are slices of, which the Concat joins again."""
-    first, second = _slice(m.part), _slice(m.rest)
-    if first is None or second is None or first.x is not second.x or m.root.attr("axis", 0) not in (3, -1):
+    first, rest = sliced(m.part), sliced(m.rest)
+    if first is None or rest is None or first.x is not rest.x or first.x.rank != 4:
         return None
-    size = first.x.dim(3)
-    joined = first.start == 0 and first.end == second.start and isinstance(size, int) and first.end < size <= second.end
-    return first.x if joined and not any(m.rotation.attr(name, 0) for name in ATTRIBUTES) else None
-
-
-class _Slice(NamedTuple):
-    """Elements of a tensor of rank 4 from a place along the last axis up to another one."""
-
-    x: Value
-    start: int
-    end: int
-
-
-def _slice(value: Value) -> _Slice | None:
-    node = value.producer
-    x = None if node is None or not node.is_op("Slice") else node.inputs[0]
-    if node is None or x is None or x.rank != 4 or len(node.inputs) < 4:
+    if m.root.attr("axis", 0) not in (3, -1) or any(m.rotation.attr(name, 0) for name in ATTRIBUTES):
         return None
-    start, end, axis = (ints(v) for v in node.inputs[1:4])
-    step = (1,) if node.input(4) is None else ints(node.input(4))
-    if axis not in ((3,), (-1,)) or step != (1,) or start is None or end is None:
-        return None
-    return _Slice(x, start[0], end[0]) if len(start) == len(end) == 1 and start[0] >= 0 else None
+    joined = first.end == rest.start < rest.end == first.x.dim(3)
+    return first.x if joined and (first.axis, rest.axis, first.start) == (3, 3, 0) else None
 
 
 def _rotate(m: Match, x: Value) -> New | None:

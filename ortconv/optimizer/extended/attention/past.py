@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import producer_of
 from ortconv.optimizer.extended.attention.heads import Heads, length, split_heads
 from ortconv.optimizer.shapes import dim_of
 
@@ -33,19 +34,17 @@ class Joined(NamedTuple):
 
 def joined(side: Heads) -> Joined | None:
     """The Concat from which keys or values come, if it appends later ones to earlier ones; else None."""
-    node = side.source.producer
-    if node is None or not node.is_op("Concat") or len(node.inputs) != 2 or side.source is not side.whole:
+    node = producer_of(side.source, "Concat")
+    if node is None or side.source is not side.whole or (len(node.inputs), node.attr("axis", 0) % 4) != (2, ROWS):
         return None
     earlier, later = node.inputs
-    if earlier is None or earlier.rank != 4 or node.attr("axis", 0) not in (ROWS, ROWS - 4):
-        return None
     heads = split_heads(later)
-    if heads is None or heads.whole is None or heads.scale != 1 or earlier.dtype is not DType.FLOAT:
+    if earlier is None or heads is None or heads.whole is None or heads.scale != 1:
         return None
-    size = (side.count, side.size)
-    return (
-        Joined(node, earlier, heads) if (earlier.dim(1), earlier.dim(3)) == size == (heads.count, heads.size) else None
-    )
+    if (earlier.dtype, earlier.rank) != (DType.FLOAT, 4):
+        return None
+    sizes = {(side.count, side.size), (heads.count, heads.size), (earlier.dim(1), earlier.dim(3))}
+    return Joined(node, earlier, heads) if len(sizes) == 1 else None
 
 
 def past_of(key: Heads, value: Heads) -> Past | None:
@@ -78,13 +77,17 @@ class Pasts:
         """True if any of the values depends on an output of one of the nodes."""
         first = min(self.places[node] for node in nodes)
         seen: set[Node] = set()
-        stack = [v.producer for v in values if v is not None]
+        stack = _producers(values)
         while stack:
             node = stack.pop()
-            if node is None or node in seen or self.places.get(node, first) < first:
+            if node in seen or self.places.get(node, first) < first:
                 continue
             if node in nodes:
                 return True
             seen.add(node)
-            stack += [v.producer for v in (*node.inputs, *captures(node)) if v is not None]
+            stack += _producers((*node.inputs, *captures(node)))
         return False
+
+
+def _producers(values: Iterable[Value | None]) -> list[Node]:
+    return [v.producer for v in values if v is not None and v.producer is not None]

@@ -9,6 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
+from ortconv.optimizer.conditions import is_constant, is_plain_gemm, producer_of
 from ortconv.optimizer.extended.attention.heads import Heads, alone
 from ortconv.optimizer.shapes import target
 
@@ -42,18 +43,20 @@ class Projection(NamedTuple):
 
 def projection_of(heads: Heads) -> Projection | None:
     """The projection whose result is split into the heads of one side of attention; None if there is none."""
-    node = heads.source.producer
-    if node is None or node.domain != "" or not heads.nodes:
+    node = producer_of(heads.source, "Gemm", "MatMul", "Add")
+    if node is None or not heads.nodes or node.ep != heads.nodes[-1].ep:
         return None
-    ep, width = heads.nodes[-1].ep, heads.count * heads.size
-    if node.ep != ep or any(alone(value) is None for value in (heads.source, *(n.out for n in heads.nodes))):
+    if any(alone(value) is None for value in (heads.source, *(n.out for n in heads.nodes))):
         return None
-    if node.op == "Gemm":
-        return _from_gemm(node, heads, width)
+    return _from_gemm(node, heads) if node.op == "Gemm" else _from_matmul(node, heads.count * heads.size)
+
+
+def _from_matmul(node: Node, width: int) -> Projection | None:
+    """The projection whose last node is a MatMul, or an Add that adds the bias."""
     product, bias = _without_bias(node, width) if node.op == "Add" else (node, None)
-    if product is None or not product.is_op("MatMul") or product.ep != ep:
+    if product is None or not product.is_op("MatMul") or product.ep != node.ep:
         return None
-    x, weight = (product.input(i) for i in range(2))
+    x, weight = product.inputs
     if x is None or weight is None or x.rank != 3 or not _is_weight(weight, x, 0, width):
         return None
     return Projection(x, product, weight, bias, False, width)
@@ -73,22 +76,28 @@ def _without_bias(node: Node, width: int) -> tuple[Node | None, Value | None]:
 
 def packed_projections(sides: tuple[Heads, ...]) -> list[Projection] | None:
     """The projections of the parts into which one Split divides one product, in this order and equally wide; else None."""
-    split, width = sides[0].source.producer, sides[0].count * sides[0].size
-    if split is None or not split.is_op("Split") or [s.source for s in sides] != list(split.outputs):
+    first = sides[0]
+    split, width = producer_of(first.source, "Split"), first.count * first.size
+    if split is None or not _are_parts(sides, split, width) or any(s.rows != first.rows for s in sides):
         return None
-    packed, first = split.inputs[0], sides[0].source
-    last = attribute(split, "axis") in (-1, (first.rank or 0) - 1)
-    if packed is None or not last or any(s.source.dim(-1) != width or alone(s.source) is None for s in sides):
-        return None
-    rows = first.rank == 2 and sides[0].rows
-    if any(s.rows != sides[0].rows for s in sides):
-        return None
+    packed = split.inputs[0]
+    assert packed is not None
     nodes = tuple(node for s in sides for node in s.nodes)
-    whole = Heads(packed, len(sides) * sides[0].count, sides[0].size, 1.0, nodes, rows or None)
-    found = projection_of(whole)
+    rows = first.rows if first.source.rank == 2 else None
+    found = projection_of(Heads(packed, len(sides) * first.count, first.size, 1.0, nodes, rows))
     if found is None or found.product.ep != split.ep:
         return None
     return [found._replace(width=width, start=i * width) for i in range(len(sides))]
+
+
+def _are_parts(sides: tuple[Heads, ...], split: Node, width: int) -> bool:
+    """True if these are all parts of a Split along the last axis, in this order and with this width, and have no other
+    readers.
+    """
+    sources = [s.source for s in sides]
+    if sources != list(split.outputs) or attribute(split, "axis") not in (-1, (sources[0].rank or 0) - 1):
+        return False
+    return all(part.dim(-1) == width and alone(part) is not None for part in sources)
 
 
 def projected_from(value: Value | None) -> Value | None:
@@ -96,11 +105,11 @@ def projected_from(value: Value | None) -> Value | None:
     while value is not None and (node := value.producer) is not None:
         x, other = node.input(0), node.input(1)
         if node.op in _PRODUCTS:
-            return x if other is not None and other.constant is not None else None
+            return x if is_constant(other) else None
         if node.op not in _KEEPS_NAN:
             return None
-        value, beside = (other, x) if x is not None and x.constant is not None else (x, other)
-        if node.op in _OF_TWO and (beside is None or beside.constant is None):
+        value, beside = (other, x) if is_constant(x) else (x, other)
+        if node.op in _OF_TWO and not is_constant(beside):
             return None
     return None
 
@@ -113,18 +122,16 @@ _KEEPS_NAN = (
 )  # fmt: skip
 
 
-def _from_gemm(node: Node, heads: Heads, width: int) -> Projection | None:
-    x, weight, bias = (node.input(i) for i in range(3))
-    if x is None or weight is None or heads.rows is None or attribute(node, "transA"):
+def _from_gemm(gemm: Node, heads: Heads) -> Projection | None:
+    x, weight, bias = (gemm.input(i) for i in range(3))
+    if x is None or weight is None or heads.rows is None or not is_plain_gemm(gemm):
         return None
-    if attribute(node, "alpha") != 1 or (bias is not None and attribute(node, "beta") != 1):
-        return None
-    transposed = bool(attribute(node, "transB"))
+    width, transposed = heads.count * heads.size, bool(attribute(gemm, "transB"))
     if not _is_weight(weight, x, int(transposed), width):
         return None
     if bias is not None and (bias.constant is None or bias.shape not in ((width,), (1, width))):
         return None
-    return Projection(_rows(x, heads, node.ep), node, weight, bias, transposed, width)
+    return Projection(_rows(x, heads, gemm.ep), gemm, weight, bias, transposed, width)
 
 
 def _is_weight(weight: Value, x: Value, axis: int, width: int) -> bool:

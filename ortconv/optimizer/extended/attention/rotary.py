@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
-from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import DType, Shape, TensorType
-from ortconv.optimizer.conditions import axes_of, equal_shapes, same_dim
+from ortconv.ir.graph import Graph, Ints, Node, Value
+from ortconv.ir.tensor import Tensor
+from ortconv.ir.types import DType, Shape, TensorType, ValueType
+from ortconv.optimizer.conditions import axes_of, equal_shapes, numbers, producer_of, same_dim
 from ortconv.optimizer.engine import Context, FunctionPass, New, import_operators
-from ortconv.optimizer.extended.split import slice_part
+from ortconv.optimizer.extended.attention.heads import MICROSOFT, alone
+from ortconv.optimizer.extended.maker import insert, integers, reshaped
+from ortconv.optimizer.extended.parts import Part, part_of
 
-MICROSOFT = "com.microsoft"
 SLICE_BY_INPUTS = 10
 
 
@@ -56,9 +59,9 @@ class Tables:
 
     def _looked_up(self, r: Rotation, cos: Node, sin: Node) -> tuple[Value, Value, Value] | None:
         """Rows that a Gather selects from constant tables with two equal halves of columns."""
-        if sin.op != "Gather" or sin.inputs[1] is not cos.inputs[1] or any(n.attr("axis", 0) for n in (cos, sin)):
+        positions = cos.inputs[1]
+        if sin.op != "Gather" or sin.inputs[1] is not positions or any(n.attr("axis", 0) for n in (cos, sin)):
             return None
-        positions, tables = cos.inputs[1], (cos.inputs[0], sin.inputs[0])
         if (
             positions is None
             or positions.dtype is not DType.INT64
@@ -66,44 +69,40 @@ class Tables:
             or not _fits(positions.shape, r)
         ):
             return None
-        halves = [(table, _half_of_table(table, r.x.dim(-1))) for table in tables if table is not None]
-        if len(halves) < 2 or any(half is None for _, half in halves):
+        if not all(_has_equal_halves(node.inputs[0], r.x.dim(-1)) for node in (cos, sin)):
             return None
-        first, second = (self._constant(table, half) for table, half in halves if half is not None)
-        return positions, first, second
+        return positions, self._first_half(cos.inputs[0]), self._first_half(sin.inputs[0])
 
-    def _constant(self, table: Value, half: Array) -> Value:
+    def _first_half(self, table: Value | None) -> Value:
+        """The first half of a constant's columns."""
+        assert table is not None
+        assert table.constant is not None
         if table not in self.made:
+            half, _ = np.split(table.constant.numpy(), 2, axis=1)
             self.made[table] = self.graph.constant(Tensor.of(np.ascontiguousarray(half)), f"{table.name}_half")
         return self.made[table]
 
     def _computed(self, r: Rotation, cos: Table, sin: Table) -> tuple[Value, Value, Value] | None:
         """Cos and Sin of angles that occur twice in a row. If batches share the angles, the first position suffices."""
-        angles, others = _angles(cos), _angles(sin)
-        if cos.node.op != "Cos" or sin.node.op != "Sin" or angles is None or angles is not others or angles.rank != 3:
+        angles, width = _angles(cos, "Cos"), r.x.dim(-1)
+        if angles is None or angles is not _angles(sin, "Sin") or angles.rank != 3:
             return None
-        width = r.x.dim(-1)
-        dims = tuple(angles.dim(axis) for axis in cos.axes)
-        shared = dims[0] == 1
-        if not isinstance(width, int) or dims[2] != width // 2:
+        batch, rows, columns = (angles.dim(axis) for axis in cos.axes)
+        shared = batch == 1
+        if not isinstance(width, int) or columns != width // 2 or not _fits((r.x.dim(0) if shared else batch, rows), r):
             return None
-        if not _fits((r.x.dim(0) if shared else dims[0], dims[1]), r):
-            return None
-        return (
-            self._ints((0,), angles) if shared else self._positions(angles, cos),
-            self._halved(cos, angles, width // 2),
-            self._halved(sin, angles, width // 2),
-        )
+        positions = integers(self.graph, (0,), angles) if shared else self._positions(angles, cos)
+        return positions, self._halved(cos, angles, width // 2), self._halved(sin, angles, width // 2)
 
     def _halved(self, table: Table, angles: Value, width: int) -> Value:
         node = table.node
         if (node, table.axes) not in self.made:
-            function = self._node(node.op, [angles], {}, angles.type, node)
+            function = insert(node.op, [angles], angles.type, node)
             if table.axes != (0, 1, 2):
                 type = TensorType(DType.FLOAT, tuple(angles.dim(axis) for axis in table.axes))
-                function = self._node("Transpose", [function], {"perm": Ints(table.axes)}, type, node)
-            shape = self._ints((-1, width), angles)
-            result = self._node("Reshape", [function, shape], {}, TensorType(DType.FLOAT, (None, width)), node)
+                function = insert("Transpose", [function], type, node, perm=Ints(table.axes))
+            shape = integers(self.graph, (-1, width), angles)
+            result = insert("Reshape", [function, shape], TensorType(DType.FLOAT, (None, width)), node)
             self.made[node, table.axes] = result
         return self.made[node, table.axes]
 
@@ -111,26 +110,15 @@ class Tables:
         """Positions 0, 1, ... in the shape (batch, rows) of the angles."""
         batch_and_rows, before = table.axes[:2], table.node
         if (angles, batch_and_rows) not in self.made:
-            shape = self._node("Shape", [angles], {}, TensorType(DType.INT64, (3,)), before)
-            picked = self._ints(batch_and_rows, angles)
-            rows = self._node("Gather", [shape, picked], {"axis": 0}, TensorType(DType.INT64, (2,)), before)
-            count = self._node("ReduceProd", [rows], {"keepdims": 0}, TensorType(DType.INT64, ()), before)
+            shape = insert("Shape", [angles], TensorType(DType.INT64, (3,)), before)
+            picked = integers(self.graph, batch_and_rows, angles)
+            rows = insert("Gather", [shape, picked], TensorType(DType.INT64, (2,)), before, axis=0)
+            count = insert("ReduceProd", [rows], TensorType(DType.INT64, ()), before, keepdims=0)
             zero, one = (self.graph.constant(Tensor.of(np.array(n, np.int64)), f"{angles.name}_const") for n in (0, 1))
-            numbers = self._node("Range", [zero, count, one], {}, TensorType(DType.INT64, (None,)), before)
+            numbers = insert("Range", [zero, count, one], TensorType(DType.INT64, (None,)), before)
             type = TensorType(DType.INT64, tuple(angles.dim(axis) for axis in batch_and_rows))
-            self.made[angles, batch_and_rows] = self._node("Reshape", [numbers, rows], {}, type, before)
+            self.made[angles, batch_and_rows] = insert("Reshape", [numbers, rows], type, before)
         return self.made[angles, batch_and_rows]
-
-    def _ints(self, numbers: tuple[int, ...], near: Value) -> Value:
-        return self.graph.constant(Tensor.of(np.array(numbers, np.int64)), f"{near.name}_const")
-
-    def _node(
-        self, op: str, inputs: list[Value | None] | list[Value], attrs: dict[str, Attribute], type: object, before: Node
-    ) -> Value:
-        assert isinstance(type, TensorType)
-        node = self.graph.add_node(op, inputs, 1, attrs, types=[type], before=before)
-        node.ep = before.ep
-        return node.out
 
 
 def fuse(graph: Graph, context: Context) -> int:
@@ -162,62 +150,52 @@ def _fuse(root: Node, tables: Tables, context: Context) -> bool:
 def _rotated(graph: Graph, r: Rotation, inputs: tuple[Value, Value, Value]) -> Value:
     """The rotated heads. If heads are not the second axis, rows are rotated, and then split into heads."""
     import_operators(graph, MICROSOFT)
-    x, type = r.x, r.root.out.type
-    heads, size = r.x.dim(2), r.x.dim(3)
-    if r.heads == 2:
-        assert isinstance(heads, int)
-        assert isinstance(size, int)
-        x = _reshaped(graph, x, (0, 0, heads * size), r.root)
-        type = TensorType(DType.FLOAT, (*(r.x.shape or ())[:2], heads * size))
-        x.retype(type)
-    node = graph.add_node(
-        "RotaryEmbedding",
-        [x, *inputs],
-        1,
-        {"interleaved": 0},
-        domain=MICROSOFT,
-        name=graph.fresh(f"{r.root.name or r.root.out.name}/RotaryEmbedding"),
-        types=[type],
-        before=r.root,
-    )
-    node.ep = r.root.ep
+    type = r.root.out.type
     if r.heads == 1:
-        return node.out
-    assert isinstance(heads, int)
-    assert isinstance(size, int)
-    split = _reshaped(graph, node.out, (0, 0, heads, size), r.root)
-    split.retype(r.root.out.type)
-    return split
+        return _rotate(graph, r.x, inputs, r.root, type)
+    size = numbers(r.x.dim(2), r.x.dim(3))
+    flat = TensorType(DType.FLOAT, (*(r.x.shape or ())[:2], math.prod(size)))
+    rows = _rows(r.x, flat) or reshaped(r.x, (0, 0, math.prod(size)), r.root, flat)
+    rows.retype(flat)
+    return reshaped(_rotate(graph, rows, inputs, r.root, flat), (0, 0, *size), r.root, type)
 
 
-def _reshaped(graph: Graph, x: Value, shape: tuple[int, ...], before: Node) -> Value:
-    rows = x.producer
-    if len(shape) == 3 and rows is not None and rows.is_op("Reshape") and rows.inputs[0] is not None:
-        source = rows.inputs[0]
-        if source.rank == 3 and equal_shapes(source.shape, (*(x.shape or ())[:2], shape[2])):
-            return source
-    spec = graph.constant(Tensor.of(np.array(shape, np.int64)), f"{x.name}_shape")
-    node = graph.add_node("Reshape", [x, spec], 1, types=[None], before=before)
-    node.ep = before.ep
+def _rotate(graph: Graph, x: Value, inputs: tuple[Value, Value, Value], root: Node, type: ValueType | None) -> Value:
+    name = graph.fresh(f"{root.name or root.out.name}/RotaryEmbedding")
+    node = graph.add_node(
+        "RotaryEmbedding", [x, *inputs], 1, {"interleaved": 0}, domain=MICROSOFT, name=name, types=[type], before=root
+    )
+    node.ep = root.ep
     return node.out
 
 
+def _rows(heads: Value, type: TensorType) -> Value | None:
+    """The rows of this type that a Reshape splits into heads; None if there are none."""
+    split = producer_of(heads, "Reshape")
+    rows = None if split is None else split.inputs[0]
+    return rows if rows is not None and equal_shapes(rows.shape, type.shape) else None
+
+
 def _find(root: Node) -> Rotation | None:
-    products = [None if v is None else v.producer for v in root.inputs]
-    plain, turned = products
-    for first, second in ((plain, turned), (turned, plain)):
-        if first is None or second is None or not first.is_op("Mul") or not second.is_op("Mul"):
+    products = [producer_of(v, "Mul") for v in root.inputs]
+    for plain, turned in (products, products[::-1]):
+        if plain is None or turned is None:
             return None
-        for half, sin in (second.inputs, second.inputs[::-1]):
-            x, nodes = _source_of_halves(half)
-            inner = (first, second, *nodes)
-            cos = None if x is None else _factor(first, x)
-            if x is None or cos is None or sin is None or not all(map(_has_one_reader, inner)):
+        for half, sin in (turned.inputs, turned.inputs[::-1]):
+            found = _source_of_halves(half)
+            cos = None if found is None else _factor(plain, found.x)
+            if found is None or cos is None or sin is None:
                 continue
-            heads = 1 if cos.dim(1) == 1 else 2
-            fits = heads == 1 or all(isinstance(x.dim(i), int) for i in (2, 3))
-            return Rotation(root, x, cos, sin, heads, inner) if fits else None
+            nodes = (plain, turned, *found.nodes)
+            if all(alone(node.out) is not None for node in nodes):
+                return _rotation(root, found.x, cos, sin, nodes)
     return None
+
+
+def _rotation(root: Node, x: Value, cos: Value, sin: Value, nodes: tuple[Node, ...]) -> Rotation | None:
+    """None if rows come before heads, so that they are rotated as rows, and number or size of the heads are unknown."""
+    heads = 1 if cos.dim(1) == 1 else 2
+    return Rotation(root, x, cos, sin, heads, nodes) if heads == 1 or numbers(x.dim(2), x.dim(3)) else None
 
 
 def _factor(product: Node, x: Value) -> Value | None:
@@ -227,59 +205,55 @@ def _factor(product: Node, x: Value) -> Value | None:
     return product.inputs[1 - product.inputs.index(x)]
 
 
-def _has_one_reader(node: Node) -> bool:
-    return len(node.out.uses) == 1 and not node.out.is_output
+class _Halves(NamedTuple):
+    """Concat(-x[..., half:], x[..., :half]): x, and the nodes Concat and Neg."""
+
+    x: Value
+    nodes: tuple[Node, Node]
 
 
-def _source_of_halves(value: Value | None) -> tuple[Value | None, tuple[Node, ...]]:
-    """x and the nodes Concat and Neg, if a value is Concat(-x[..., half:], x[..., :half]); else None and no nodes."""
-    join = None if value is None else value.producer
-    if value is None or join is None or not join.is_op("Concat") or len(join.inputs) != 2:
-        return None, ()
-    rank = value.rank or 0
-    negative = None if join.inputs[0] is None else join.inputs[0].producer
-    if negative is None or not negative.is_op("Neg") or join.attr("axis", 0) not in (-1, rank - 1):
-        return None, ()
-    second, first = _half(negative.inputs[0], rank), _half(join.inputs[1], rank)
-    if second is None or first is None or first[0] is not second[0] or (first[1], second[1]) != (0, 1):
-        return None, ()
-    return first[0], (join, negative)
-
-
-def _half(value: Value | None, rank: int) -> tuple[Value, int] | None:
-    """The value of which this one is a half along the last axis, and which half (0 or 1)."""
-    node = None if value is None else value.producer
-    x = None if node is None else node.inputs[0]
-    width = None if x is None else x.dim(-1)
-    if value is None or node is None or x is None or not isinstance(width, int) or width % 2 or x.rank != rank:
+def _source_of_halves(value: Value | None) -> _Halves | None:
+    """The halves of which a value consists; None if it has another form."""
+    join = producer_of(value, "Concat")
+    if join is None or len(join.inputs) != 2:
         return None
-    if node.is_op("Split") and len(node.outputs) == 2 and node.attr("axis", 0) in (-1, rank - 1):
-        return (x, node.outputs.index(value)) if value.dim(-1) == width // 2 else None
-    part = slice_part(node, x) if node.is_op("Slice") else None
-    if part is None or part.axis != rank - 1:
+    negative, rank = producer_of(join.inputs[0], "Neg"), join.out.rank or 0
+    if negative is None or join.attr("axis", 0) not in (-1, rank - 1):
         return None
-    halves = [(0, width // 2), (width // 2, width)]
-    return (x, halves.index((part.start, part.end))) if (part.start, part.end) in halves else None
+    second, first = part_of(negative.inputs[0]), part_of(join.inputs[1])
+    if first is None or second is None:
+        return None
+    x, half = first.x, first.end
+    halves = Part(x, rank - 1, 0, half), Part(x, rank - 1, half, 2 * half)
+    return _Halves(x, (join, negative)) if (first, second) == halves and x.dim(-1) == 2 * half else None
 
 
 def _table(value: Value) -> Table | None:
     """The node that computes the factors in a value of rank 4, the same for all heads; None if there is none."""
+    node, axes = _origin(value)
+    if node is None or node.out.rank != 3 or value.rank != 4 or None not in axes[1:3]:
+        return None
+    heads = axes.index(None)
+    batch, rows, columns = (a for i, a in enumerate(axes) if i != heads)
+    if batch is None or rows is None or columns is None:
+        return None
+    return Table(node, (batch, rows, columns), heads)
+
+
+def _origin(value: Value) -> tuple[Node | None, tuple[int | None, ...]]:
+    """The node whose result other nodes only move to this value of rank 4, and the axis of the result for each axis of
+    the value; None for an axis that is new. No node if one of the moves is unknown.
+    """
     axes: tuple[int | None, ...] = (0, 1, 2, 3)
     node = value.producer
     while node is not None and node.domain == "" and node.op in ("Unsqueeze", "Reshape", "Transpose"):
         inner = node.inputs[0]
         sources = None if inner is None else _sources(node, inner)
         if inner is None or sources is None:
-            return None
+            return None, ()
         axes = tuple(None if a is None else sources[a] for a in axes)
         node = inner.producer
-    if node is None or node.domain != "" or value.rank != 4 or None not in axes[1:3]:
-        return None
-    heads = axes.index(None)
-    batch, rows, columns = (a for i, a in enumerate(axes) if i != heads)
-    if batch is None or rows is None or columns is None or node.out.rank != 3:
-        return None
-    return Table(node, (batch, rows, columns), heads)
+    return (node, axes) if node is not None and node.domain == "" else (None, ())
 
 
 def _sources(node: Node, inner: Value) -> tuple[int | None, ...] | None:
@@ -307,30 +281,24 @@ def _inserted(node: Node, inner: Value) -> tuple[int, ...] | None:
     return None
 
 
-def _half_of_table(table: Value, width: object) -> Array | None:
-    """The first half of a constant's columns, if the second half is equal; else None."""
-    const = table.constant
-    if (
-        const is None
-        or const.rank != 2
-        or const.shape[1] != width
-        or const.dtype is not DType.FLOAT
-        or const.shape[1] % 2
-    ):
-        return None
-    array: Array = const.numpy()
-    first, second = np.split(array, 2, axis=1)
-    return first if np.array_equal(first, second) else None
+def _has_equal_halves(table: Value | None, width: object) -> bool:
+    """True for a float32 matrix, constant, with this width and two equal halves of columns."""
+    const = None if table is None else table.constant
+    if const is None or const.dtype is not DType.FLOAT or const.rank != 2:
+        return False
+    if const.shape[1] != width or const.shape[1] % 2:
+        return False
+    first, second = np.split(const.numpy(), 2, axis=1)
+    return np.array_equal(first, second)
 
 
-def _angles(table: Table) -> Value | None:
+def _angles(table: Table, function: str) -> Value | None:
     """The angles that occur twice, side by side along the columns, in the input of Cos or Sin; None if they do not."""
-    twice = table.node.inputs[0]
-    join = None if twice is None else twice.producer
-    if twice is None or join is None or not join.is_op("Concat") or len(join.inputs) != 2:
+    join = producer_of(table.node.inputs[0], "Concat") if table.node.op == function else None
+    if join is None or len(join.inputs) != 2 or join.inputs[0] is not join.inputs[1]:
         return None
     angles, axis = join.inputs[0], join.attr("axis", 0)
-    doubled = join.inputs[1] is angles and axis in (table.axes[2], table.axes[2] - (twice.rank or 0))
+    doubled = axis in (table.axes[2], table.axes[2] - (join.out.rank or 0))
     return angles if doubled and angles is not None and angles.dtype is DType.FLOAT else None
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
+from ortconv.optimizer.conditions import numbers, producer_of
 from ortconv.optimizer.engine import Context, FunctionPass
 from ortconv.optimizer.extended.attention.heads import alone
 from ortconv.optimizer.extended.attention.mask import SLICE_BY_INPUTS, Masks
+from ortconv.optimizer.extended.maker import insert, integers
 from ortconv.optimizer.symbols import broadcast_shapes, quotient
 
 
@@ -51,55 +50,53 @@ def fuse(graph: Graph, context: Context) -> int:
 
 
 def _find(softmax: Node) -> Stacked | None:
-    total = softmax.inputs[0]
-    outer = _alone_from(total, "Add")
+    outer = _alone_from(softmax.inputs[0], "Add")
     if outer is None or outer.out.rank != 4 or outer.out.dtype is not DType.FLOAT:
         return None
     for whole, mask in (outer.inputs, outer.inputs[::-1]):
         reshape = _alone_from(whole, "Reshape")
         inner = None if reshape is None else _alone_from(reshape.inputs[0], "Add")
-        if reshape is None or inner is None or mask is None:
-            continue
-        for scores, bias in (inner.inputs, inner.inputs[::-1]):
-            if scores is not None and bias is not None and _fits(scores, bias, reshape):
-                return Stacked(inner, reshape, outer, scores, bias, mask)
+        operands = None if reshape is None or inner is None else _operands(inner, reshape.out)
+        if reshape is not None and inner is not None and mask is not None and operands is not None:
+            return Stacked(inner, reshape, outer, *operands, mask)
     return None
+
+
+def _operands(add: Node, split: Value) -> tuple[Value, Value] | None:
+    """Scores and bias, which an Add combines before a Reshape; None if they are anything else."""
+    a, b = add.inputs
+    assert a is not None
+    assert b is not None
+    return (a, b) if _fits(a, b, split) else (b, a) if _fits(b, a, split) else None
 
 
 def _alone_from(value: Value | None, op: str) -> Node | None:
     """The node of that operator that makes a value for a single reader."""
-    node = None if value is None or alone(value) is None else value.producer
-    return node if node is not None and node.is_op(op) else None
+    node = producer_of(value, op)
+    return node if node is not None and alone(node.out) is not None else None
 
 
-def _fits(scores: Value, bias: Value, reshape: Node) -> bool:
+def _fits(scores: Value, bias: Value, split: Value) -> bool:
     """Whether a Reshape splits (batch * heads, queries, keys) of scores that a bias for all queries is added to."""
-    product, heads = scores.producer, reshape.out.dim(1)
-    if product is None or product.op not in ("MatMul", "FusedMatMul", "Mul", "Div") or not isinstance(heads, int):
+    product, heads = scores.producer, split.dim(1)
+    if product is None or product.op not in ("MatMul", "FusedMatMul", "Mul", "Div") or not numbers(heads):
         return False
-    if scores.rank != 3 or bias.rank != 3 or bias.dim(1) != 1 or reshape.out.rank != 4 or heads < 1:
+    if scores.shape is None or bias.shape is None or len(scores.shape) != 3:
         return False
-    stacks, queries, keys = scores.shape or ()
-    split = (quotient([stacks], [heads]), heads, queries, keys)
-    return None not in split and split == reshape.out.shape and bias.shape == (stacks, 1, keys)
+    stacks, queries, keys = scores.shape
+    dims = (quotient([stacks], [heads]), heads, queries, keys)
+    return None not in dims and dims == split.shape and bias.shape == (stacks, 1, keys)
 
 
 def _sum(found: Stacked, masks: Masks) -> Value:
     """The bias, (batch, heads, 1, keys), and the mask together."""
     outer, bias, mask, graph = found.outer, found.bias, found.mask, masks.graph
     batch, heads = (found.reshape.out.dim(i) for i in range(2))
-
-    def node(op: str, inputs: list[Value], type: TensorType, **attrs: int) -> Value:
-        made = graph.add_node(op, inputs, 1, attrs, types=[type], before=outer)
-        made.ep = outer.ep
-        return made.out
-
-    lead = graph.constant(Tensor.of(np.array([-1, heads, 1], np.int64)), f"{bias.name}_const")
-    parts = [lead, masks.extent(bias, 2, outer)]
-    shape = node("Concat", parts, TensorType(DType.INT64, (4,)), axis=0)
-    apart = node("Reshape", [bias, shape], TensorType(DType.FLOAT, (batch, heads, 1, bias.dim(2))))
+    parts = [integers(graph, (-1, *numbers(heads), 1), bias), masks.extent(bias, 2, outer)]
+    shape = insert("Concat", parts, TensorType(DType.INT64, (4,)), outer, axis=0)
+    apart = insert("Reshape", [bias, shape], TensorType(DType.FLOAT, (batch, heads, 1, bias.dim(2))), outer)
     dims = broadcast_shapes([apart.shape, mask.shape]) or (None,) * 4
-    return node("Add", [apart, mask], TensorType(DType.FLOAT, dims))
+    return insert("Add", [apart, mask], TensorType(DType.FLOAT, dims), outer)
 
 
 PASSES = (FunctionPass("StackedBiasFusion", fuse, operators=(("", "Softmax"),)),)

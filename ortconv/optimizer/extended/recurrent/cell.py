@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import wide
-from ortconv.optimizer.extended.recurrent.slices import part_of
+from ortconv.optimizer.conditions import numbers, wide
+from ortconv.optimizer.extended.parts import part_of
+from ortconv.optimizer.extended.recurrent.products import weight_product
 from ortconv.optimizer.pattern import Match, P, matches
 
 LARGEST = 16
@@ -67,11 +67,16 @@ class LstmCell:
 
     width: int
     nodes: set[Node]
-    h: Value
+    root: Node
+    """The node that computes the state `h`."""
     c: Value
     c_before: Value
     operands: dict[Value, tuple[Columns, ...]]
     biases: tuple[tuple[Columns, ...], ...]
+
+    @property
+    def h(self) -> Value:
+        return self.root.out
 
     def other(self, operand: Value | None) -> Value:
         return next(value for value in self.operands if value is not operand)
@@ -94,25 +99,22 @@ def cell_of(root: Node) -> LstmCell | None:
 
 
 def _cell(m: Match, width: int) -> LstmCell | None:
-    nodes = {m.root, *(node for node, _ in m.nodes)}
-    operands: dict[Value, list[Columns]] = {}
-    biases = []
-    for i, name in enumerate(GATES):
-        found = _sum(m.bound[name], width)
-        if found is None:
-            return None
-        for operand, columns in found.products:
-            gates = operands.setdefault(operand, [])
-            if len(gates) != i or operand.rank != 2:
-                return None
-            gates.append(columns)
-        biases.append(tuple(found.biases))
-        nodes |= found.nodes
-    if len(operands) not in (1, 2) or any(len(gates) != len(GATES) for gates in operands.values()):
+    sums = [found for name in GATES if (found := _sum(m.bound[name], width)) is not None]
+    operands = _operands(sums)
+    nodes = {m.root, *(node for node, _ in m.nodes)}.union(*(gate.nodes for gate in sums))
+    if len(operands) not in (1, 2) or any(node.graph is not m.root.graph for node in nodes):
         return None
-    weights = {value: tuple(gates) for value, gates in operands.items()}
-    cell = LstmCell(width, nodes, m.root.out, m.state.out, m.c, weights, tuple(biases))
-    return cell if all(node.graph is m.root.graph for node in nodes) else None
+    biases = tuple(tuple(gate.biases) for gate in sums)
+    return LstmCell(width, nodes, m.root, m.state.out, m.c, operands, biases)
+
+
+def _operands(sums: list[_Sum]) -> dict[Value, tuple[Columns, ...]]:
+    """The operands of the products, each with its weights for every gate; {} if a gate does not multiply each one once."""
+    weights = [dict(gate.products) for gate in sums]
+    once = all(len(gate.products) == len(its) for gate, its in zip(sums, weights))
+    if len(sums) < len(GATES) or not once or any(its.keys() != weights[0].keys() for its in weights):
+        return {}
+    return {x: tuple(its[x] for its in weights) for x in weights[0]}
 
 
 @dataclass(slots=True)
@@ -128,33 +130,37 @@ def _sum(value: Value, width: int) -> _Sum | None:
     stack = [(value, 0)]
     while stack and len(found.nodes) < LARGEST:
         value, start = stack.pop()
-        if value.constant is not None:
-            if not _is_row(value, start, width):
+        if value.constant is None:
+            terms = _terms(value, start, width, found)
+            if terms is None:
                 return None
+            stack += terms
+        elif _is_row(value, start, width):
             found.biases.append(Columns(value, start))
-            continue
-        node = value.producer
-        if node is None or node.domain != "" or value.rank != 2 or value.dtype is not DType.FLOAT:
-            return None
-        found.nodes.add(node)
-        if node.op in ("Gemm", "MatMul"):
-            product = _product(node, start, width)
-            if product is None:
-                return None
-            found.products.append(product)
-            addend = node.input(2)
-            stack += [] if addend is None else [(addend, start)]
-        elif node.op == "Add":
-            a, b = node.inputs
-            assert a is not None
-            assert b is not None
-            stack += [(b, start), (a, start)]
         else:
-            part = part_of(value)
-            if part is None or part.axis != 1:
-                return None
-            stack.append((part.x, part.start + start))
+            return None
     return None if stack else found
+
+
+def _terms(value: Value, start: int, width: int, found: _Sum) -> list[tuple[Value, int]] | None:
+    """The terms of a value, each with its first column; a product and the nodes are added to `found`. None if the value
+    has another form.
+    """
+    node = value.producer
+    if node is None or node.domain != "" or (value.rank, value.dtype) != (2, DType.FLOAT):
+        return None
+    found.nodes.add(node)
+    if node.op == "Add":
+        return [(v, start) for v in reversed(node.inputs) if v is not None]
+    if node.op in ("Gemm", "MatMul"):
+        product = _product(node, start, width)
+        if product is None:
+            return None
+        found.products.append(product)
+        addend = node.input(2)
+        return [] if addend is None else [(addend, start)]
+    part = part_of(value)
+    return [(part.x, part.start + start)] if part is not None and part.axis == 1 else None
 
 
 def _is_row(value: Value, start: int, width: int) -> bool:
@@ -169,15 +175,11 @@ def _is_row(value: Value, start: int, width: int) -> bool:
 
 
 def _product(node: Node, start: int, width: int) -> tuple[Value, Columns] | None:
-    a, b = node.inputs[:2]
-    transposed = False
-    if node.op == "Gemm":
-        if attribute(node, "alpha") != 1 or attribute(node, "transA"):
-            return None
-        if node.input(2) is not None and attribute(node, "beta") != 1:
-            return None
-        transposed = bool(attribute(node, "transB"))
-    if a is None or b is None or b.constant is None or b.constant.rank != 2 or 0 in b.constant.shape:
+    """The operand that is multiplied by columns of a constant matrix, and these columns; None for any other node."""
+    found = weight_product(node)
+    if found is None or found.x.rank != 2:
         return None
-    columns = b.constant.shape[0 if transposed else 1]
-    return (a, Columns(b, start, transposed)) if start + width <= columns else None
+    sizes = numbers(*(found.weight.shape or ()))
+    if not sizes or start + width > sizes[0 if found.transposed else 1]:
+        return None
+    return found.x, Columns(found.weight, start, found.transposed)

@@ -10,11 +10,11 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, TensorType
-from ortconv.optimizer.conditions import is_filled_with, is_finite, rounded, same_dim
+from ortconv.optimizer.conditions import is_filled_with, is_finite, rounded, same_dim, without_absent
 from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.extended.maker import Maker
+from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.recurrent.cell import LstmCell, cell_of
-from ortconv.optimizer.extended.recurrent.maker import Maker
-from ortconv.optimizer.extended.recurrent.slices import slice_of
 
 AXES_BY_INPUT = 13
 """The opset from which on Squeeze, Unsqueeze and ReduceSum have axes as an input."""
@@ -67,8 +67,7 @@ def fuse(graph: Graph, context: Context) -> int:
                 readers.setdefault(operand, []).append(cell)
         gone, again = _fuse_chains(graph, cells, context)
         again += [cell for value in gone for cell in readers.get(value, ())]
-        found = dict.fromkeys(cell.h.producer for cell in again)
-        roots = [node for node in found if node is not None and node.graph is graph]
+        roots = [node for node in dict.fromkeys(cell.root for cell in again) if node.graph is graph]
     return len(context.trace) - before
 
 
@@ -86,7 +85,11 @@ def _fuse_chains(graph: Graph, cells: Sequence[LstmCell], context: Context) -> t
 
 def _pays(chain: Sequence[Link], context: Context) -> bool:
     shortest = SHORTEST if isinstance(chain[0].batch, int) else GUARDED
-    return len(chain) >= shortest and context.may_touch(*(node for link in chain for node in link.cell.nodes))
+    return len(chain) >= shortest and context.may_touch(*_nodes(chain))
+
+
+def _nodes(chain: Sequence[Link]) -> set[Node]:
+    return {node for link in chain for node in link.cell.nodes}
 
 
 # ---------------------------------------------------------------------- chains
@@ -177,12 +180,10 @@ def _may_start(link: Link) -> bool:
 def _replace(graph: Graph, chain: Sequence[Link], context: Context) -> bool:
     """Replace a chain by one operator. Return False if its weights cannot be combined."""
     weights, end = _weights(chain[-1]), chain[-1].cell
-    roots = [node for link in chain if (node := link.cell.h.producer) is not None]
-    state = [] if end.c.producer is None else [end.c.producer]
     if weights is None:
         return False
-    label, before, made = roots[-1].label, len(graph), _Maker(graph, roots[0])
-    inside = {node for link in chain for node in link.cell.nodes}
+    label, before, made = end.root.label, len(graph), _Maker(graph, chain[0].cell.root)
+    inside, nodes = _nodes(chain), [*(link.cell.root for link in reversed(chain)), end.c.producer]
     read = [link for link in chain if _is_read(link.cell.h, inside)]
     only_last = read == [chain[-1]]
     all_h, h, c = made.lstm(chain, weights, (bool(read) and not only_last, only_last, _is_read(end.c, inside)))
@@ -192,7 +193,7 @@ def _replace(graph: Graph, chain: Sequence[Link], context: Context) -> bool:
         found = h if all_h is None else made.element(all_h, 0, link.index - _low(chain), (all_h.shape or ())[1:])
         assert found is not None
         graph.replace(link.cell.h, found)
-    removed = sum(graph.remove_dead(node) for node in (*reversed(roots), *state))
+    removed = sum(graph.remove_dead(node) for node in nodes if node is not None)
     context.record("UnrolledLstmFusion", label, removed, len(graph) + removed - before)
     return True
 
@@ -262,22 +263,32 @@ class _Maker(Maker):
         """All states (length, batch, width), the last state, and the last cell state; None for each one that is not wanted."""
         first = chain[0]
         x, *states = self.sequence(chain), self.state(first.h_before), self.state(first.cell.c_before)
-        rows = None if isinstance(first.batch, int) else self.rows(x)
-        if rows is not None:
-            pads = self.pads(rows)
-            x, *states = self.padded(x, pads), *(v and self.padded(v, pads) for v in states)
-        backwards = chain[-1].index < first.index
-        attrs: dict[str, Attribute] = {"hidden_size": first.cell.width}
+        if isinstance(first.batch, int):
+            return self.steps(chain, x, states, weights, wanted)
+        rows = self.rows(x)
+        pads = self.pads(rows)
+        states = [v and self.padded(v, pads) for v in states]
+        found = self.steps(chain, self.padded(x, pads), states, weights, wanted)
+        return [v and self.trimmed(v, rows, first.batch) for v in found]
+
+    def steps(
+        self,
+        chain: Sequence[Link],
+        x: Value,
+        states: Sequence[Value | None],
+        weights: Sequence[Array | None],
+        wanted: Sequence[bool],
+    ) -> list[Value | None]:
+        """The same of an input x, (length, batch, size), with at least one row in the batch."""
+        width, backwards = chain[0].cell.width, chain[-1].index < chain[0].index
+        attrs: dict[str, Attribute] = {"hidden_size": width}
         if backwards:
             attrs["direction"] = "reverse"
-        inputs = [x, *(None if w is None else self.constant(w) for w in weights), None, *states]
-        while inputs[-1] is None:
-            inputs.pop()
-        y, *last = self.outputs(inputs, attrs, (len(chain), 1, x.dim(1), first.cell.width), wanted)
+        inputs = without_absent([x, *(None if w is None else self.constant(w) for w in weights), None, *states])
+        y, *last = self.outputs(inputs, attrs, (len(chain), 1, x.dim(1), width), wanted)
         y = y and self.marked(self.squeezed(y, 1), self.running(x, states, backwards))
         total = self.total(x, (0, 2), states) if any(last) else x
-        last = [v and self.squeezed(self.marked(v, total), 0) for v in last]
-        return [v if v is None or rows is None else self.trimmed(v, rows, first.batch) for v in (y, *last)]
+        return [y, *(v and self.squeezed(self.marked(v, total), 0) for v in last)]
 
     def outputs(
         self,
@@ -289,10 +300,10 @@ class _Maker(Maker):
         """The three outputs of an LSTM, the first with this shape; None for each one that is not wanted."""
         base = self.graph.fresh(f"{self.place.name or self.place.out.name}/LSTM")
         names = [self.graph.fresh(f"{base}_{part}") if w else None for part, w in zip(("y", "h", "c"), wanted)]
-        while names[-1] is None:
-            names.pop()
         types = [TensorType(DType.FLOAT, s) for s in (shape, shape[1:], shape[1:])]
-        node = self.graph.add_node("LSTM", inputs, names, attrs, name=base, types=types, before=self.place)
+        node = self.graph.add_node(
+            "LSTM", inputs, without_absent(names), attrs, name=base, types=types, before=self.place
+        )
         node.ep = self.place.ep
         return [node.output(i) for i in range(3)]
 

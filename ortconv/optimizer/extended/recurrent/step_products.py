@@ -9,11 +9,11 @@ from typing import TypeAlias
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import Context, FunctionPass
-from ortconv.optimizer.extended.recurrent.maker import Maker
-from ortconv.optimizer.extended.recurrent.slices import slice_of
+from ortconv.optimizer.extended.maker import Maker
+from ortconv.optimizer.extended.parts import slice_of
+from ortconv.optimizer.extended.recurrent.products import weight_product
 
 FEWEST = 4
 """Minimum number of slices for which one product is faster."""
@@ -45,30 +45,20 @@ def fuse(graph: Graph, context: Context) -> int:
 
 def _product(node: Node) -> tuple[Key, int] | None:
     """The group of a product, and the index of its slice; None for any other node."""
-    a, w = node.inputs[:2]
-    part = None if a is None else slice_of(a)
-    if part is None or a is None or w is None or w.constant is None or w.constant.rank != 2 or a.dtype not in TYPES:
+    found = weight_product(node)
+    part = None if found is None else slice_of(found.x)
+    if found is None or part is None or found.x.dtype not in TYPES or not _may_be_row(found.addend):
         return None
-    rank, shape = part.x.rank or 0, a.static_shape
+    rank, shape = part.x.rank or 0, found.x.static_shape
     if rank < 3 or part.axis == rank - 1 or shape is None or math.prod(shape[:-1]) > ROWS[node.op]:
         return None
-    if node.op == "MatMul":
-        return (part.x, part.axis, w, False, None), part.start
-    bias = node.input(2)
-    if (
-        attribute(node, "alpha") != 1
-        or attribute(node, "transA")
-        or (bias is not None and attribute(node, "beta") != 1)
-    ):
-        return None
-    if bias is not None and not _is_row(bias):
-        return None
-    return (part.x, part.axis, w, bool(attribute(node, "transB")), bias), part.start
+    return (part.x, part.axis, *found[1:]), part.start
 
 
-def _is_row(value: Value) -> bool:
-    const = value.constant
-    return const is not None and const.rank <= 2 and (const.size == 1 or const.size == const.shape[-1])
+def _may_be_row(value: Value | None) -> bool:
+    """True for a constant that adds the same row to every row, or without one."""
+    const = None if value is None else value.constant
+    return value is None or (const is not None and const.rank <= 2 and const.size in (1, const.shape[-1]))
 
 
 def _replace(graph: Graph, key: Key, products: list[tuple[int, Node]], context: Context) -> bool:

@@ -1,4 +1,4 @@
-"""Creates nodes and constants, for rewrites that need many."""
+"""Creates nodes and constants, for rewrites that are not rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,27 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import DType, Shape, TensorType
+from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
+
+
+def insert(op: str, inputs: Sequence[Value | None], type: ValueType | None, before: Node, **attrs: Attribute) -> Value:
+    """The output of a new node, which is inserted before another one and assigned to its provider."""
+    assert before.graph is not None
+    node = before.graph.add_node(op, inputs, 1, attrs, types=[type], before=before)
+    node.ep = before.ep
+    return node.out
+
+
+def integers(graph: Graph, numbers: Sequence[int], near: Value) -> Value:
+    """A constant vector with a name derived from a value."""
+    return graph.constant(Tensor.of(np.array(numbers, np.int64)), f"{near.name}_const")
+
+
+def reshaped(x: Value, spec: Sequence[Dim], before: Node, type: ValueType | None = None) -> Value:
+    """A Reshape of x, float32 by default, before a node."""
+    assert before.graph is not None
+    shape = before.graph.constant(Tensor.of(np.array(spec, np.int64)), f"{x.name}_shape")
+    return insert("Reshape", [x, shape], type or TensorType(DType.FLOAT, tuple(spec)), before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +55,7 @@ class Maker:
     ) -> Value:
         """The only output of a new node. By default, it has the element type of the place."""
         dtype = dtype or self.place.out.dtype
-        types = [None if dtype is None else TensorType(dtype, shape)]
-        node = self.graph.add_node(op, inputs, 1, dict(attrs), types=types, before=self.place)
-        node.ep = self.place.ep
-        return node.out
+        return insert(op, inputs, None if dtype is None else TensorType(dtype, shape), self.place, **attrs)
 
     def element(self, value: Value, axis: int, index: int, shape: Shape | None) -> Value:
         """The slice at an index of an axis, without that axis."""

@@ -1,0 +1,147 @@
+"""Recognizes masks: what is added to the scores of attention before the softmax, or replaces them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.operators import Trait, traits
+from ortconv.optimizer.basic.mask_index import is_true
+from ortconv.optimizer.conditions import producer_of, scalar
+from ortconv.optimizer.extended.attention.heads import alone
+from ortconv.optimizer.shapes import Element, dim_of
+
+LARGEST_BLEND = -1e30
+"""At or below this value, adding any usual score has no effect."""
+
+
+class Biased(NamedTuple):
+    """Scores with the mask that is added to them or replaces elements of them."""
+
+    scores: Value
+    mask: Value | None
+    nodes: tuple[Node, ...]
+    replaced: float | None = None
+    """If `mask` is a condition: the value of scores where it is false, or true if `inverted`."""
+    inverted: bool = False
+    layers: tuple[Biased, Biased] | None = None
+    """If one mask is added and another one replaces scores: both, the one applied last first."""
+
+    @property
+    def replaces(self) -> bool:
+        """True if scores are not only added to."""
+        return self.layers is not None or self.replaced is not None
+
+
+def split_mask(total: Value) -> Biased | None:
+    """Split the softmax's input into scores and mask; None if scores are replaced in a way that no sum can express."""
+    outer = _layer(total)
+    if outer is None or outer.mask is None:
+        return outer
+    inner = _layer(outer.scores)
+    if inner is None or inner.mask is None or (inner.replaced is None) == (outer.replaced is None):
+        return outer
+    return Biased(inner.scores, outer.mask, (*outer.nodes, *inner.nodes), layers=(outer, inner))
+
+
+def _layer(total: Value) -> Biased | None:
+    """The mask that a single node adds to scores or puts in their place."""
+    node = total.producer
+    if node is None or node.domain != "" or alone(total) is None:
+        return None
+    if node.op == "Where":
+        return _replaced(node)
+    return _added(node) if node.op == "Add" else Biased(total, None, ())
+
+
+def _added(add: Node) -> Biased | None:
+    a, b = add.inputs
+    if a is None or b is None:
+        return None
+    scores, mask = (a, b) if _may_be_scores(a) else (b, a)
+    return Biased(scores, mask, (add,)) if alone(scores) is not None else None
+
+
+def _replaced(where: Node) -> Biased | None:
+    condition, a, b = where.inputs
+    if condition is None or a is None or b is None:
+        return None
+    inverted = a.constant is not None
+    scores, other = (b, a) if inverted else (a, b)
+    number = scalar(other)
+    if number is None or not number <= LARGEST_BLEND or alone(scores) is None:
+        return None
+    return Biased(scores, condition, (where,), float(number), inverted)
+
+
+def _may_be_scores(value: Value) -> bool:
+    node = value.producer
+    while node is not None and node.domain == "" and node.op in ("Mul", "Div", "Reshape", "Where"):
+        operands = node.inputs[1:] if node.op == "Where" else node.inputs
+        inner = next((v for v in operands if v is not None and v.constant is None), None)
+        node = None if inner is None else inner.producer
+    return node is not None and node.is_op("MatMul")
+
+
+class Condition(NamedTuple):
+    """The condition of a mask, and the number that replaces scores, or is added, where it is false; or true if `inverted`."""
+
+    value: Value
+    low: float
+    inverted: bool
+
+
+def condition_of(biased: Biased) -> Condition | None:
+    """The condition of a mask that consists of zero and another number; None if there is none."""
+    mask, low, inverted = biased.mask, biased.replaced, biased.inverted
+    where = producer_of(mask, "Where") if low is None else None
+    if where is not None:
+        mask, *branches = where.inputs
+        values = [scalar(v) for v in branches]
+        inverted = values[1] == 0
+        low = values[0 if inverted else 1] if 0 in values else None
+    return None if mask is None or low is None or biased.layers is not None else Condition(mask, float(low), inverted)
+
+
+def masked_keys(condition: Value, batch: set[Element], columns: set[Element]) -> Value | None:
+    """The condition (batch, keys) from which one for scores is computed, if it is the same for every query; else None."""
+    node = producer_of(_before_broadcast(condition), "Reshape", "Unsqueeze")
+    keys = None if node is None else node.inputs[0]
+    if node is None or keys is None or keys.shape is None or len(keys.shape) != 2 or None in keys.shape:
+        return None
+    if node.out.shape != (keys.dim(0), 1, 1, keys.dim(1)):
+        return None
+    return keys if dim_of(keys, 0) in batch and dim_of(keys, 1) in columns else None
+
+
+def _before_broadcast(condition: Value) -> Value | None:
+    """A condition before it is expanded, alone or by And with a constant that is true."""
+    value: Value | None = condition
+    while (node := producer_of(value, "And", "Expand")) is not None:
+        operands = (node.inputs, node.inputs[::-1])
+        value = node.inputs[0] if node.op == "Expand" else next((a for a, b in operands if is_true(b)), None)
+    return value
+
+
+def leaves_a_key(mask: Value | None) -> bool:
+    """True if, after adding the mask, every row of finite scores is still finite for at least one key."""
+    if mask is None or mask.constant is None or not mask.constant.rank:
+        return is_finite(mask)
+    added = mask.constant.numpy()
+    return bool(np.all(added < np.inf) and np.all(np.isfinite(added).any(axis=-1)))
+
+
+def is_finite(mask: Value | None) -> bool:
+    """True if no element of a mask can be infinite or NaN."""
+    if mask is None:
+        return True
+    if mask.constant is not None:
+        return bool(np.all(np.isfinite(mask.constant.numpy())))
+    node = mask.producer
+    if node is None or node.domain != "":
+        return False
+    if node.op == "Where":
+        return is_finite(node.inputs[1]) and is_finite(node.inputs[2])
+    return traits(node).has(Trait.MOVES) and is_finite(node.inputs[0])

@@ -1,0 +1,85 @@
+"""Parts that Gather, Slice and Split select from a tensor along one axis."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.schema import attribute
+from ortconv.optimizer.conditions import axes_of, ints, producer_of
+
+
+class Part(NamedTuple):
+    """[start, end) of a tensor along an axis, counted from the front."""
+
+    x: Value
+    axis: int
+    start: int
+    end: int
+
+
+def part_of(value: Value | None) -> Part | None:
+    """The part that a Split or Slice selects along one axis, if its bounds are known; else None."""
+    split = producer_of(value, "Split")
+    if value is None or split is None:
+        return sliced(value)
+    x = split.inputs[0]
+    if x is None or not x.rank:
+        return None
+    axis = (attribute(split, "axis") or 0) % x.rank
+    sizes = [None if v is None else v.dim(axis) for v in split.outputs[: value.index + 1]]
+    known = [size for size in sizes if isinstance(size, int)]
+    return Part(x, axis, sum(known[:-1]), sum(known)) if len(known) == len(sizes) else None
+
+
+def sliced(value: Value | None) -> Part | None:
+    """The part that a Slice selects along one axis with step 1, if its bounds are known; else None."""
+    node = producer_of(value, "Slice")
+    x = None if node is None else node.inputs[0]
+    if node is None or x is None or not x.rank:
+        return None
+    bounds = [_bound(node, i, name) for i, name in enumerate(("starts", "ends", "axes", "steps"), start=1)]
+    start, end, axis, step = bounds
+    size = None if axis is None else x.dim(axis)
+    if start is None or end is None or axis is None or step != 1 or not isinstance(size, int):
+        return None
+    return Part(x, axis % x.rank, *slice(start, end).indices(size)[:2])
+
+
+def _bound(node: Node, slot: int, name: str) -> int | None:
+    """The only element of an operand of Slice, which is an attribute before opset 10. None if it is unknown."""
+    value = node.input(slot)
+    default: tuple[int, ...] = {"axes": (0,), "steps": (1,)}.get(name, ())
+    found = node.attr(name, default) if value is None else ints(value)
+    return found[0] if found is not None and len(found) == 1 else None
+
+
+def gathered(value: Value | None, *, keeps: bool) -> Part | None:
+    """The part that a Gather with a single index selects, with its axis of length 1 or, unless it `keeps` the axis,
+    without; else None.
+    """
+    node = producer_of(value, "Gather")
+    if node is None:
+        return None
+    x, index = node.inputs
+    assert x is not None
+    assert index is not None
+    found, axis = ints(index), node.attr("axis", 0)
+    size = x.dim(axis)
+    if found is None or len(found) != 1 or index.rank != int(keeps):
+        return None
+    if not x.rank or not isinstance(size, int) or not -size <= found[0] < size:
+        return None
+    start = found[0] % size
+    return Part(x, axis % x.rank, start, start + 1)
+
+
+def slice_of(value: Value | None) -> Part | None:
+    """The position in another tensor of a slice without its axis; None if the value is no such slice."""
+    squeeze = producer_of(value, "Squeeze")
+    if squeeze is None:
+        return gathered(value, keeps=False)
+    part = gathered(squeeze.inputs[0], keeps=True) or part_of(squeeze.inputs[0])
+    if part is None or part.end - part.start != 1:
+        return None
+    return part if axes_of(squeeze) in ((part.axis,), (part.axis - (part.x.rank or 0),)) else None
