@@ -5,7 +5,7 @@ from __future__ import annotations
 from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph
 from ortconv.ir.tensor import Tensor
-from ortconv.onnxio.messages import walk
+from ortconv.onnxio.messages import subgraphs, walk
 from ortconv.onnxlib import GraphProto
 from ortconv.ortformat.layout import LARGEST_FILE, LARGEST_VISITS
 
@@ -43,10 +43,9 @@ def least_tables(graph: GraphProto) -> int:
         needed.update(node.input)
         if node.op_type != "Constant":
             found += 2 + len(node.attribute) + 3 * len(node.output)
-        for attribute in node.attribute:
-            for body in (attribute.g,) if attribute.HasField("g") else attribute.graphs:
-                needed.update(name for inner in walk(body.node) for name in inner.input)
-                found += least_tables(body)
+        for body in subgraphs(node):
+            needed.update(name for inner in walk(body.node) for name in inner.input)
+            found += least_tables(body)
     return found
 
 
@@ -62,14 +61,10 @@ def refuse_many_bytes(graph: Graph) -> None:
 
 def least_bytes(graph: Graph) -> int:
     """Bytes of the constants read by nodes that also read other values. Equal constants count once."""
-    values = {
-        v
-        for node in graph.walk()
-        if any(v is not None and v.constant is None for v in node.inputs)
-        for v in node.inputs
-        if v is not None
-    }
+    reads = ([v for v in node.inputs if v is not None] for node in graph.walk())
+    values = {v for inputs in reads if any(v.constant is None for v in inputs) for v in inputs}
     consts = [v.const for v in values if isinstance(v.const, Tensor)]
-    if sum(const.nbytes for const in consts) <= LARGEST_FILE:
-        return sum(const.nbytes for const in consts)
+    size = sum(const.nbytes for const in consts)
+    if size <= LARGEST_FILE:
+        return size
     return sum({(const.dtype, const.shape, const.digest()): const.nbytes for const in consts}.values())

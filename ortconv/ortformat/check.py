@@ -132,17 +132,20 @@ def _graph_findings(graph: Record, opsets: dict[str, int], seen: dict[str, Schem
         domain = "" if node.domain == "ai.onnx" else node.domain or ""
         found = schema(domain, node.op_type, opsets.get(domain, 0))
         seen[f"{domain}:{node.op_type}:{node.since_version}"] = found
-        for message in _node_findings(node, domain, found, opsets):
+        for message in (*_node_findings(node, domain, found, opsets), *_implicit_findings(node)):
             yield Finding(node_label(node), message)
-        needed = sorted(set().union(*(_free_names(sub) for sub in _subgraphs(node))))
-        if needed != sorted(node.implicit_inputs):
-            stated = sorted(node.implicit_inputs)
-            yield Finding(node_label(node), f"its subgraphs read {needed}, but implicit_inputs lists {stated}")
     yield from _edge_findings(graph)
     for optimizer, record in runtime.records(graph):
         seen.update((op_id, schema_of_id(op_id)) for op_id in record.produced_op_ids or ())
         for message in _saved_findings(optimizer, record, opsets):
             yield Finding("", f"saved optimization '{record.action_id}' of '{optimizer}': {message}")
+
+
+def _implicit_findings(node: Record) -> Iterator[str]:
+    needed = sorted(set().union(*(_free_names(sub) for sub in _subgraphs(node))))
+    stated = sorted(node.implicit_inputs)
+    if needed != stated:
+        yield f"its subgraphs read {needed}, but implicit_inputs lists {stated}"
 
 
 def _saved_findings(optimizer: str, record: Record, opsets: dict[str, int]) -> Iterator[str]:
@@ -213,14 +216,15 @@ def _file_findings(root: Record, seen: dict[str, Schema | None]) -> Iterator[Fin
     if int(root.ort_version) < 5:
         yield Finding("", f"format version {root.ort_version} is refused by minimal builds since 1.13")
         return
-    listed = {
-        entry.op_id: {
-            e.kernel_type_str: [(a.arg_type, a.index) for a in e.args or ()] for e in entry.kernel_type_str_args or ()
-        }
-        for entry in root.kernel_type_str_resolver.op_kernel_type_str_args or ()
-    }
+    entries = root.kernel_type_str_resolver.op_kernel_type_str_args or ()
+    listed = {entry.op_id: _type_arguments(entry) for entry in entries}
     for op_id, found in sorted(seen.items()):
         if op_id not in listed:
             yield Finding("", f"the kernel type strings of '{op_id}' are missing")
         elif found is not None and not type_arguments(found).items() <= listed[op_id].items():
             yield Finding("", f"the kernel type strings of '{op_id}' are wrong")
+
+
+def _type_arguments(entry: Record) -> dict[str, list[tuple[int, int]]]:
+    """The operands of each type string of an operator, as pairs of kind and index."""
+    return {e.kernel_type_str: [(a.arg_type, a.index) for a in e.args or ()] for e in entry.kernel_type_str_args or ()}

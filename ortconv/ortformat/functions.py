@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ortconv.errors import UnsupportedError
-from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.kernels import has_kernel, lacks_kernel, type_text
 from ortconv.ir.model import Model
 from ortconv.ir.operators import MICROSOFT
@@ -139,32 +139,46 @@ def _body(node: Node) -> Graph:
 
 def _inlined(node: Node) -> ModelProto:
     """A model of this node alone, with the node replaced by its function body."""
-    from onnx.inliner import inline_local_functions, inline_selected_functions
-
-    from ortconv.onnxio.proto import attribute_proto, region_proto, value_info
-
-    assert node.graph is not None
-    reads = list(dict.fromkeys(v for v in (*node.inputs, *captures(node)) if v is not None))
-    if node.op == "SequenceMap" and (unknown := next((v for v in reads if v.type is None), None)):
-        raise _refusal(node, f"the type of '{unknown.name}' is not known")  # onnx's inliner would end the process
-    inputs = [v for v in reads if v.constant is None or v.constant.size > SMALL_CONSTANT]
-    outputs = [v for v in node.outputs if v is not None]
-    proto = region_proto(node.graph, [node], inputs, outputs)
-    proto.graph.value_info.extend(value_info(v) for v in reads if v not in inputs)
+    proto = _model_of(node)
     try:
-        (call,) = [n for n in proto.graph.node if n.op_type == node.op and n.domain == node.domain]
-        # The inliner leaves attributes without a value out of the body, too.
-        call.attribute.extend(attribute_proto(name, value) for name, value in default_attributes(node).items())
-        if None in node.inputs:  # whose types the inliner asks for in vain
-            proto.functions.append(_function(call, node))
-            proto = inline_local_functions(proto)
-        else:
-            proto = inline_selected_functions(proto, [(node.domain, node.op)], inline_schema_functions=True)
+        proto = _inline_calls(proto, node)
     except Exception as error:
         raise _refusal(node, str(error).strip().splitlines()[0]) from error
-    if any(n.op_type == node.op and n.domain == node.domain for n in proto.graph.node):
+    if _calls(proto, node):
         raise _refusal(node, "onnx has no function body for this use of it")
     return proto
+
+
+def _model_of(node: Node) -> ModelProto:
+    from ortconv.onnxio.proto import region_proto, value_info
+
+    assert node.graph is not None
+    reads = list(dict.fromkeys(v for v in node.reads if v is not None))
+    unknown = next((v for v in reads if v.type is None), None)
+    if node.op == "SequenceMap" and unknown is not None:  # onnx's inliner would end the process
+        raise _refusal(node, f"the type of '{unknown.name}' is not known")
+    inputs = [v for v in reads if v.constant is None or v.constant.size > SMALL_CONSTANT]
+    proto = region_proto(node.graph, [node], inputs, [v for v in node.outputs if v is not None])
+    proto.graph.value_info.extend(value_info(v) for v in reads if v not in inputs)
+    return proto
+
+
+def _calls(proto: ModelProto, node: Node) -> list[NodeProto]:
+    return [n for n in proto.graph.node if n.op_type == node.op and n.domain == node.domain]
+
+
+def _inline_calls(proto: ModelProto, node: Node) -> ModelProto:
+    from onnx.inliner import inline_local_functions, inline_selected_functions
+
+    from ortconv.onnxio.proto import attribute_proto
+
+    (call,) = _calls(proto, node)
+    # The inliner leaves attributes without a value out of the body, too.
+    call.attribute.extend(attribute_proto(name, value) for name, value in default_attributes(node).items())
+    if None in node.inputs:  # whose types the inliner asks for in vain
+        proto.functions.append(_function(call, node))
+        return inline_local_functions(proto)
+    return inline_selected_functions(proto, [(node.domain, node.op)], inline_schema_functions=True)
 
 
 def _function(call: NodeProto, node: Node) -> FunctionProto:

@@ -135,28 +135,37 @@ class RequiredOperators:
         elif line == ALL_OPS:
             self.all_if_empty = True
         elif line.startswith(f"{ALL_TYPES};"):
-            if self.allowed is not None:
-                raise ValueError(f"{ALL_TYPES} stands twice")
-            self.allowed = {name.strip() for name in line.split(";")[1].split(",")}
-            if unknown := self.allowed - set(CPP_TYPES.values()):
-                raise ValueError(f"{', '.join(sorted(unknown))[:200]} is no type of ONNX Runtime")
+            self._read_types(line)
         elif line and not line.startswith("#"):
-            parts = line.split(";")
-            if len(parts) != 3:
-                raise ValueError(f"{len(parts) - 1} semicolons: DOMAIN;VERSIONS;OPERATORS has 2")
-            domain = parts[0].strip() or "ai.onnx"
-            versions = [_number(version) for version in parts[1].split(",")]
-            for op, types in _entries(parts[2].strip()):
-                for version in versions:
-                    self._operators.setdefault(domain, {}).setdefault(version, set()).add(op)
-                if types is not None:
-                    self._types[domain, op] = types
+            self._read_operators(line)
+
+    def _read_types(self, line: str) -> None:
+        if self.allowed is not None:
+            raise ValueError(f"{ALL_TYPES} stands twice")
+        self.allowed = {name.strip() for name in line.split(";")[1].split(",")}
+        if unknown := self.allowed - set(CPP_TYPES.values()):
+            raise ValueError(f"{', '.join(sorted(unknown))[:200]} is no type of ONNX Runtime")
+
+    def _read_operators(self, line: str) -> None:
+        parts = line.split(";")
+        if len(parts) != 3:
+            raise ValueError(f"{len(parts) - 1} semicolons: DOMAIN;VERSIONS;OPERATORS has 2")
+        domain = parts[0].strip() or "ai.onnx"
+        versions = [_number(version) for version in parts[1].split(",")]
+        for op, types in _entries(parts[2].strip()):
+            for version in versions:
+                self._add(domain, version, op)
+            if types is not None:
+                self._types[domain, op] = types
+
+    def _add(self, domain: str, version: int, op: str) -> None:
+        self._operators.setdefault(domain, {}).setdefault(version, set()).add(op)
 
     def add(self, model: Model) -> None:
         """Add the operators of a model in its present form."""
         for node in model.graph.walk():
             domain = node.domain or "ai.onnx"
-            self._operators.setdefault(domain, {}).setdefault(resolved_schema(node).since, set()).add(node.op)
+            self._add(domain, resolved_schema(node).since, node.op)
             if self._track:
                 for slot, name in _used(domain, node):
                     self._types.setdefault((domain, node.op), {}).setdefault(slot, set()).add(name)
@@ -169,21 +178,23 @@ class RequiredOperators:
                 "one config limits types for all operators, another for each",
                 hint="make both of models: ortconv ops from DIR --types",
             )
+        self._merge_types(other)
+        self.allowed = None if None in limits else (self.allowed or set()) | (other.allowed or set())
+        if self.is_everything or other.is_everything:
+            self._operators, self._types, self.all_if_empty = {}, {}, True
+        else:
+            for domain, version, op in other.versions():
+                self._add(domain, version, op)
+            self.all_if_empty = self.all_if_empty or other.all_if_empty
+        self.labels = list(dict.fromkeys((*self.labels, *other.labels)))
+
+    def _merge_types(self, other: RequiredOperators) -> None:
         kernels, others = self._kernels(), other._kernels()
         for kernel in kernels | others:
             entries = [c._types.get(kernel) for c, has in ((self, kernels), (other, others)) if kernel in has]
             self._types.pop(kernel, None)
             if all(entries):
                 self._types[kernel] = _united([entry for entry in entries if entry])
-        self.allowed = None if None in limits else (self.allowed or set()) | (other.allowed or set())
-        if self.is_everything or other.is_everything:
-            self._operators, self._types, self.all_if_empty = {}, {}, True
-        else:
-            for domain, versions in other._operators.items():
-                for version, ops in versions.items():
-                    self._operators.setdefault(domain, {}).setdefault(version, set()).update(ops)
-            self.all_if_empty = self.all_if_empty or other.all_if_empty
-        self.labels = list(dict.fromkeys((*self.labels, *other.labels)))
 
     @property
     def is_everything(self) -> bool:
@@ -202,30 +213,23 @@ class RequiredOperators:
                 yield from ((domain, version, op) for op in ops)
 
     def _kernels(self) -> set[KernelName]:
-        return {(d, op) for d, versions in self._operators.items() for ops in versions.values() for op in ops}
+        return {(domain, op) for domain, _, op in self.versions()}
 
     def missing(self, needed: RequiredOperators) -> list[Missing]:
         """The needed kernels and types that a build with this config lacks, in the order of a config.
 
         A version selects the kernel that the operator has at that version, even if it is the version of a model's operator set.
         """
-        has = {
-            (domain, _since(domain, op, version), op)
-            for domain, versions in self._operators.items()
-            for version, ops in versions.items()
-            for op in ops
-        }
+        has = {(domain, _since(domain, op, version), op) for domain, version, op in self.versions()}
         found = []
-        for domain, versions in sorted(needed._operators.items()):
-            for version, ops in sorted(versions.items()):
-                for op in sorted(ops):
-                    if (domain, version, op) in has or self.is_everything:
-                        lacks = self._missing_types((domain, op), needed._types.get((domain, op), {}))
-                        found += [Missing(domain, version, op, what) for what in lacks]
-                    else:
-                        others = ", ".join(str(v) for d, v, o in sorted(has) if (d, o) == (domain, op))
-                        what = f"{NOT_LISTED}, but that of {others}" if others else NOT_LISTED
-                        found.append(Missing(domain, version, op, what))
+        for domain, version, op in sorted(needed.versions()):
+            if (domain, version, op) in has or self.is_everything:
+                lacks = self._missing_types((domain, op), needed._types.get((domain, op), {}))
+                found += [Missing(domain, version, op, what) for what in lacks]
+            else:
+                others = ", ".join(str(v) for d, v, o in sorted(has) if (d, o) == (domain, op))
+                what = f"{NOT_LISTED}, but that of {others}" if others else NOT_LISTED
+                found.append(Missing(domain, version, op, what))
         return found
 
     def _missing_types(self, kernel: KernelName, needed: Slots) -> list[str]:

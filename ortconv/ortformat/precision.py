@@ -6,7 +6,7 @@ when ONNX Runtime inserts the Casts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ortconv.ir.casts import add_cast, return_instead
 from ortconv.ir.disjoint import DisjointSets
@@ -47,25 +47,39 @@ def _widen(graph: Graph, release: int | None) -> int:
         if node.is_op("Cast") and node.inputs[0] is not None:
             graph.replace(node.out, node.inputs[0])
             graph.remove(node)
-            continue
-        for slot, value in enumerate(node.inputs):
-            if value is not None and value.dtype is DType.FLOAT16:
-                if value not in wide:
-                    wide[value] = _unrounded(value) or add_cast(graph, value, DType.FLOAT, node)
-                graph.set_input(node, slot, wide[value])
-        for name in TYPE_ATTRIBUTES:
-            if node.attrs.get(name) == DType.FLOAT16:
-                node.attrs[name] = int(DType.FLOAT)
-        for value in node.outputs:
-            if value is not None and value.dtype is DType.FLOAT16:
-                value.retype(TensorType(DType.FLOAT, value.shape))
-                results.append(value)
-    rounded = [value for value in wide if _unrounded(value) is not None]
-    for value in rounded:
-        cast = value.producer
-        if cast is not None and cast.graph is not None and not value.uses and not value.is_output:
-            cast.graph.remove(cast)
-    return len(wide) - len(rounded) + sum(_narrow(graph, value, nodes) for value in results)
+        else:
+            _read_wide(graph, node, wide)
+            results += _return_wide(node)
+    added = len(wide) - sum(map(_remove_rounding, wide))
+    return added + sum(_narrow(graph, value, nodes) for value in results)
+
+
+def _remove_rounding(value: Value) -> bool:
+    """Remove the Cast that makes a value of a float32 constant, if nothing reads it. Return False for other values."""
+    cast = value.producer if _unrounded(value) is not None else None
+    if cast is not None and cast.graph is not None:
+        cast.graph.remove_dead(cast)
+    return cast is not None
+
+
+def _read_wide(graph: Graph, node: Node, wide: dict[Value, Value]) -> None:
+    """Let a node read float32 instead of float16. `wide` holds the values in float32."""
+    for slot, value in enumerate(node.inputs):
+        if value is not None and value.dtype is DType.FLOAT16:
+            if value not in wide:
+                wide[value] = _unrounded(value) or add_cast(graph, value, DType.FLOAT, node)
+            graph.set_input(node, slot, wide[value])
+
+
+def _return_wide(node: Node) -> list[Value]:
+    """Let a node return float32 instead of float16. Return the outputs that change."""
+    for name in TYPE_ATTRIBUTES:
+        if node.attrs.get(name) == DType.FLOAT16:
+            node.attrs[name] = int(DType.FLOAT)
+    changed = list(_float16(node.outputs))
+    for value in changed:
+        value.retype(TensorType(DType.FLOAT, value.shape))
+    return changed
 
 
 def _unrounded(value: Value) -> Value | None:
@@ -78,12 +92,12 @@ def _unrounded(value: Value) -> Value | None:
     return source if source is not None and source.dtype is DType.FLOAT and source.constant is not None else None
 
 
-def _float16_values(node: Node) -> Iterator[Value]:
-    return (v for v in (*node.inputs, *node.outputs) if v is not None and v.dtype is DType.FLOAT16)
+def _float16(values: Iterable[Value | None]) -> Iterator[Value]:
+    return (v for v in values if v is not None and v.dtype is DType.FLOAT16)
 
 
 def _is_float16(node: Node) -> bool:
-    return not node.ep and any(True for _ in _float16_values(node))
+    return not node.ep and any(True for _ in _float16((*node.inputs, *node.outputs)))
 
 
 def _lacks_kernel(node: Node, release: int | None) -> bool:
@@ -95,13 +109,12 @@ def _enclosed(graph: Graph, nodes: set[Node]) -> set[Node]:
     able = [n for n in graph if n not in nodes and _is_float16(n) and not n.subgraphs and _follows(n)]
     regions = DisjointSets(able)
     for node in able:
-        for value in node.outputs:
-            for user in value.consumers if value is not None and value.dtype is DType.FLOAT16 else ():
-                if user in regions:
-                    regions.join(node, user)
-    return {
-        n for region in regions.sets() if all(_is_enclosed(node, nodes, regions) for node in region) for n in region
-    }
+        for user in (user for value in _float16(node.outputs) for user in value.consumers):
+            if user in regions:
+                regions.join(node, user)
+    inside = nodes.union(able)
+    closed = (region for region in regions.sets() if all(_is_enclosed(node, inside) for node in region))
+    return {node for region in closed for node in region}
 
 
 def _follows(node: Node) -> bool:
@@ -109,22 +122,22 @@ def _follows(node: Node) -> bool:
     which round nothing.
     """
     if node.is_op("Cast"):
-        return all(v is not None and v.dtype is DType.FLOAT16 for v in (*node.inputs, *node.outputs))
+        return len(list(_float16((*node.inputs, *node.outputs)))) == 2
     return node.op not in MADE_OF_FLOAT16
 
 
-def _is_enclosed(node: Node, nodes: set[Node], others: DisjointSets[Node]) -> bool:
-    """True if all float16 producers and consumers of a node are in `nodes` or `others`, and no float16 output is a graph output.
+def _is_enclosed(node: Node, inside: set[Node]) -> bool:
+    """True if all float16 producers and consumers of a node are in `inside`, and no float16 output is a graph output.
 
     Constants do not count, nor do inputs of the graph, unless the node reads nothing else.
     """
-    reads = [v for v in node.inputs if v is not None and v.dtype is DType.FLOAT16 and v.constant is None]
-    makes = [v for v in node.outputs if v is not None and v.dtype is DType.FLOAT16]
-    producers = [v.producer for v in reads if v.producer is not None]
-    if any(v.is_output for v in makes) or (reads and not producers):
+    makers = [value.producer for value in _float16(node.inputs) if value.constant is None]
+    if makers and not any(makers):
         return False
-    neighbors = (*producers, *(user for v in makes for user in v.consumers))
-    return all(other in nodes or other in others for other in neighbors)
+    makes = list(_float16(node.outputs))
+    if any(value.is_output or not inside.issuperset(value.consumers) for value in makes):
+        return False
+    return all(maker is None or maker in inside for maker in makers)
 
 
 def _narrow(graph: Graph, value: Value, nodes: set[Node]) -> int:
@@ -133,13 +146,7 @@ def _narrow(graph: Graph, value: Value, nodes: set[Node]) -> int:
     If only Casts read the value, they read float32: ONNX Runtime leaves out the rounding between two Casts that it inserts.
     """
     returned = value.is_output
-    readers = [(user, slot) for user, slot in value.uses if user not in nodes]
-    for user, slot in list(readers):
-        if user.is_op("Cast") and user.attrs.get("to") == DType.FLOAT:
-            readers.remove((user, slot))
-            if user.graph is graph and not (user.out.is_output and value.is_output):
-                graph.replace(user.out, value)
-                graph.remove(user)
+    readers = _skip_casts(graph, value, [(user, slot) for user, slot in value.uses if user not in nodes])
     if not returned and all(user.is_op("Cast") and user.graph is graph for user, _ in readers):
         return 0
     producer = value.producer
@@ -151,3 +158,15 @@ def _narrow(graph: Graph, value: Value, nodes: set[Node]) -> int:
         assert user.graph is not None
         user.graph.set_input(user, slot, narrow)
     return 1
+
+
+def _skip_casts(graph: Graph, value: Value, readers: Sequence[tuple[Node, int]]) -> list[tuple[Node, int]]:
+    """Replace the Casts to float32 among the readers by the value itself. Return the other readers."""
+    others = []
+    for user, slot in readers:
+        if not user.is_op("Cast") or user.attrs.get("to") != DType.FLOAT:
+            others.append((user, slot))
+        elif user.graph is graph and not (user.out.is_output and value.is_output):
+            graph.replace(user.out, value)
+            graph.remove(user)
+    return others

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -87,36 +87,25 @@ class _Reader:
         self.types: dict[str, ValueType] = {}
 
     def fill(self, record: Record) -> None:
-        graph = self.graph
         self.types = _Types().named(record.node_args or ())
         constants: list[tuple[str, Tensor | SparseTensor]] = [(t.name, tensor(t)) for t in record.initializers or ()]
         constants += [(s.values.name, sparse_tensor(s)) for s in record.sparse_initializers or ()]
         hidden = set() if self.overridable else {name for name, _ in constants}
         for name in record.inputs or ():
             if name not in hidden:
-                self.declare(graph.add_input(self.scoped(name), self.types[name]), name)
+                self.declare(self.graph.add_input(self.scoped(name), self.types[name]), name)
         self.constants(constants)
         made = [(self.node(r), r) for r in record.nodes or ()]
-        ordered = self.connect(made)
         for node, r in made:
-            for attribute in r.attributes or ():
-                node.attrs[attribute.name] = self.attribute(attribute, node)
-                ordered = ordered and attribute.g is None
+            self.connect(node, r)
         self.saved += runtime.read(record, {r.index: node for node, r in made})
         self.returns(record.outputs or ())
-        if not ordered:
-            graph.sort()
+        self.graph.sort()
 
-    def connect(self, made: Sequence[tuple[Node, Record]]) -> bool:
-        """Set the inputs of the nodes. Return True if the nodes are in topological order."""
-        ordered, reached = True, set[Node]()
-        for node, r in made:
-            inputs = [self.read(name, node) for name in r.inputs]
-            self.graph.set_inputs(node, inputs)
-            makers = [v.producer for v in inputs if v is not None and v.graph is self.graph]
-            ordered = ordered and all(maker is None or maker in reached for maker in makers)
-            reached.add(node)
-        return ordered
+    def connect(self, node: Node, record: Record) -> None:
+        self.graph.set_inputs(node, [self.read(name, node) for name in record.inputs])
+        for attribute in record.attributes or ():
+            node.attrs[attribute.name] = self.attribute(attribute, node)
 
     # ------------------------------------------------------------------ values
 

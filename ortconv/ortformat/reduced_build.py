@@ -70,22 +70,25 @@ def reduced_build(
     """
     _check(platform, use_nnapi, use_coreml)
     script = r".\build.bat" if platform == "windows" else "./build.sh"
-    command = [script, *BASE, *(text.format(api=android_api) for text in PLATFORMS[platform])]
-    command += ["--use_nnapi"] if use_nnapi else []
-    command += ["--use_coreml"] if use_coreml else []
+    domains = {domain for domain, _, _ in required.versions()}
     extended = use_nnapi or use_coreml or any(model.saved for model in models)
-    custom = sorted({domain for domain, _, _ in required.versions() if domain not in OWN_DOMAINS})
-    command += ["--minimal_build", *(["extended"] if extended else []), *(["custom_ops"] if custom else [])]
-    command += ["--disable_exceptions", f"--include_ops_by_config={config}"]
-    command += ["--enable_reduced_operator_type_support"] if required.has_types else []
-    if not required.is_everything and not any(domain == "ai.onnx.ml" for domain, _, _ in required.versions()):
-        command.append("--disable_ml_ops")
+    custom = sorted(domains.difference(OWN_DOMAINS))
     unused = _unused_types(models)
-    command += ["--disable_types", *unused] if unused else []
+    command = [script, *BASE, *(text.format(api=android_api) for text in PLATFORMS[platform])]
+    command += _asked({"--use_nnapi": use_nnapi, "--use_coreml": use_coreml})
+    command += ["--minimal_build", *_asked({"extended": extended, "custom_ops": bool(custom)})]
+    command += ["--disable_exceptions", f"--include_ops_by_config={config}"]
+    has_no_ml = not required.is_everything and "ai.onnx.ml" not in domains
+    command += _asked({"--enable_reduced_operator_type_support": required.has_types, "--disable_ml_ops": has_no_ml})
+    command += [*_asked({"--disable_types": bool(unused)}), *unused]
     kept, total = _kernels(required)
     return ReducedBuild(
         command, kept, total, releases()[-1], list(_notes(platform, custom, extended, models, required))
     )
+
+
+def _asked(words: dict[str, bool]) -> list[str]:
+    return [word for word, is_asked in words.items() if is_asked]
 
 
 def _check(platform: str, use_nnapi: bool, use_coreml: bool) -> None:

@@ -117,11 +117,14 @@ def _check_nodes(group: Record, known: Collection[int], what: str) -> None:
         raise GraphError(f"{what}: {found} node_indices are not {before}, a target, {behind} and at most one more")
     if group.node_indices[before] == NO_NODE:
         raise GraphError(f"{what}: it has no target")
-    taken = [i for i in group.node_indices if i != NO_NODE]
-    unknown = next((i for i in taken if i not in known), None)
+    _check_indices([i for i in group.node_indices if i != NO_NODE], known, what)
+
+
+def _check_indices(indices: Sequence[int], known: Collection[int], what: str) -> None:
+    unknown = next((i for i in indices if i not in known), None)
     if unknown is not None:
         raise GraphError(f"{what}: node {unknown} does not exist")
-    if len(set(taken)) != len(taken):
+    if len(set(indices)) != len(indices):
         raise GraphError(f"{what}: a node is given twice")
 
 

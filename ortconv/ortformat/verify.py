@@ -42,32 +42,35 @@ def decode(buffer: Any) -> Record:
 
 def _check_graph(graph: Record, outer: frozenset[str], where: str) -> None:
     names = _value_names(graph, where)
+    _check_interface(graph, names, where)
+    nodes: dict[int, Record] = {}
+    for node in graph.nodes or ():
+        if not node.index < graph.max_node_index or node.index in nodes:
+            raise GraphError(
+                f"node index {node.index} is beyond {graph.max_node_index} or given twice", node=node_label(node)
+            )
+        nodes[node.index] = node
+        _check_node(node, names, outer)
+    _check_edges(graph, nodes, where)
+    runtime.check(graph, nodes.keys(), where)
+    visible = outer | names
+    for node in nodes.values():
+        for attribute in node.attributes or ():
+            _check_attribute(attribute, visible, node)
+
+
+def _check_interface(graph: Record, names: frozenset[str], where: str) -> None:
+    """Check that inputs, outputs and constants have types, and that the contents of constants are complete."""
     for field in ("inputs", "outputs"):
         for name in getattr(graph, field) or ():
             if name not in names or not name:
                 raise GraphError(f"{where}: '{name}' in {field} has no ValueInfo")
-    initializers = graph.initializers or ()
-    for tensor in initializers:
+    for tensor in graph.initializers or ():
         check_tensor(tensor, where)
         if not tensor.name or tensor.name not in names:
             raise GraphError(f"{where}: initializer '{tensor.name}' has no ValueInfo")
     for sparse in graph.sparse_initializers or ():
         _check_sparse(sparse, names, where)
-    nodes = graph.nodes or ()
-    seen: dict[int, Record] = {}
-    for node in nodes:
-        if not node.index < graph.max_node_index or node.index in seen:
-            raise GraphError(
-                f"node index {node.index} is beyond {graph.max_node_index} or given twice", node=node_label(node)
-            )
-        seen[node.index] = node
-        _check_node(node, names, outer)
-    _check_edges(graph, seen, where)
-    runtime.check(graph, seen.keys(), where)
-    visible = outer | names
-    for node in nodes:
-        for attribute in node.attributes or ():
-            _check_attribute(attribute, visible, node)
 
 
 def _value_names(graph: Record, where: str) -> frozenset[str]:
@@ -127,17 +130,15 @@ def check_tensor(tensor: Record, where: str) -> None:
         raise UnsupportedError(f"{what} has element type {dtype.name.lower()}")
     if any(d < 0 for d in tensor.dims):
         raise GraphError(f"{what} has a negative dimension: {list(tensor.dims)}")
-    payload = tensor.string_data if dtype is DType.STRING else tensor.raw_data
-    if payload is None:
-        if tensor.external_data_offset >= 0:
-            raise UnsupportedError(f"{what} keeps its data in another file, as only training checkpoints may")
-        if dtype is not DType.STRING or math.prod(tensor.dims):
-            raise FormatError(f"{what} has no data")
-        return
-    needed = math.prod(tensor.dims) * (1 if dtype is DType.STRING else dtype.bits // 8)
-    if len(payload) != needed:
-        unit = "strings" if dtype is DType.STRING else "bytes"
+    is_text = dtype is DType.STRING
+    payload, unit, each = (tensor.string_data, "strings", 1) if is_text else (tensor.raw_data, "bytes", dtype.bits // 8)
+    needed = math.prod(tensor.dims) * each
+    if payload is not None and len(payload) != needed:
         raise GraphError(f"{what} has {len(payload)} {unit} where its shape {list(tensor.dims)} needs {needed}")
+    if payload is None and tensor.external_data_offset >= 0:
+        raise UnsupportedError(f"{what} keeps its data in another file, as only training checkpoints may")
+    if payload is None and not (is_text and needed == 0):
+        raise FormatError(f"{what} has no data")
 
 
 def _check_sparse(sparse: Record, names: frozenset[str], where: str) -> None:
