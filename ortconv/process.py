@@ -173,7 +173,8 @@ def let_mappings_go(mappings: Iterable[tuple[int, int]]) -> None:
 
 @contextmanager
 def memory_limit(allowance: int) -> Iterator[None]:
-    """Make allocations fail, where the system can, once the process has grown by this number of bytes.
+    """Make allocations fail, where the system can, once the process has grown by this number of bytes. Freed memory that it keeps
+    counts as in use.
 
     No limit is set if it would affect other threads of a host.
     """
@@ -196,7 +197,6 @@ def _limits(allowance: int) -> tuple[int, int, int] | None:
     try:
         import resource
 
-        _trim()  # What the C library keeps counts as in use.
         pages = int(Path("/proc/self/statm").read_text().split()[0])
     except (ImportError, OSError):
         return None

@@ -16,15 +16,16 @@ from ortconv.onnxio.build import Symbol, TypeReader, merge
 from ortconv.onnxio.check import inference_error
 from ortconv.onnxio.contrib_types import CONTRIB_TYPES
 from ortconv.onnxio.imports import opset_of
+from ortconv.onnxio.messages import operators
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
 from ortconv.onnxio.scopes import may_clash, rename, rename_clashes
 from ortconv.onnxio.shield import (
     KEEPS_SYMBOLS,
     hide,
     hide_slices,
+    may_be_below_zero,
     may_need_hiding,
     may_shorten,
-    may_slice_below_zero,
     refuse_slices_below_zero,
     reveal,
     slices_of_symbols,
@@ -74,14 +75,15 @@ def _guarded(proto: ModelProto) -> tuple[bytes, Callable[[GraphProto], None]]:
     """Return the serialized model without the parts on which onnx's inference crashes or errs, and
     a function that restores them.
     """
+    used, opset = operators(proto.graph), opset_of(proto)
+    hidden = may_need_hiding(used, opset) and hide(proto.graph, opset)
+    renamed = rename_clashes(proto.graph) if may_clash(used) else {}
     message = proto.SerializeToString()
-    hidden = may_need_hiding(message) and hide(proto.graph, opset_of(proto))
-    renamed = rename_clashes(proto.graph) if may_clash(message) else {}
-    if hidden or renamed:
-        message = proto.SerializeToString()
     if renamed:
         rename(proto.graph, renamed)
-    message, hides_slices = _checked_slices(message, opset_of(proto))
+    hides_slices = False
+    if "Slice" in used and (opset == KEEPS_SYMBOLS or may_shorten(proto.graph, used)):
+        message, hides_slices = _checked_slices(message, opset)
 
     def restore(graph: GraphProto) -> None:
         if hidden or hides_slices:
@@ -97,13 +99,15 @@ def _checked_slices(message: bytes, opset: int) -> tuple[bytes, bool]:
 
     Raises SliceBelowZeroError if onnx would abort the process in a Slice.
     """
-    keeps_symbols = opset == KEEPS_SYMBOLS and b"Slice" in message
-    trial = ModelProto.FromString(message) if keeps_symbols or may_slice_below_zero(message) else None
-    if trial is None or not (keeps_symbols or may_shorten(trial.graph)):
-        return message, False
+    trial = ModelProto.FromString(message)
     hide_slices(trial.graph)
+    inferred = trial.SerializeToString()
     with suppress(InferenceError), memory_limit(_allowance(message)):
-        trial = ModelProto.FromString(infer_shapes(trial.SerializeToString(), data_prop=True))
+        inferred = infer_shapes(inferred, data_prop=True)
+    keeps_symbols = opset == KEEPS_SYMBOLS
+    if not (keeps_symbols or may_be_below_zero(inferred)):
+        return message, False
+    trial = ModelProto.FromString(inferred)
     refuse_slices_below_zero(trial.graph)
     wrong = slices_of_symbols(trial.graph) if keeps_symbols else set()
     if not wrong:

@@ -32,6 +32,11 @@ def walk(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
             yield from walk(sub.node)
 
 
+def operators(graph: GraphProto) -> set[str]:
+    """The names of the operators of the graph and its subgraphs, whatever their domains."""
+    return {str(node.op_type) for node in walk(graph.node)}
+
+
 def domain_of(message: NodeProto) -> str:
     return plain_domain(message.domain)
 

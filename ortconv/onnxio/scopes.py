@@ -6,18 +6,17 @@ of the same name, as in merged decoders, the second branch would get the element
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 
 from ortconv.onnxio.messages import subgraphs
 from ortconv.onnxlib import GraphProto
 
-_WITH_SUBGRAPHS = (b'"\x02If', b'"\x04Loop', b'"\x04Scan', b'"\x0bSequenceMap')
-"""Serialized op types of operators with subgraphs."""
+_WITH_SUBGRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
-def may_clash(message: bytes) -> bool:
-    """False if a serialized model certainly has no subgraphs for which onnx infers types."""
-    return any(op in message for op in _WITH_SUBGRAPHS)
+def may_clash(operators: Set[str]) -> bool:
+    """False if a model with these operators has no subgraphs for which onnx infers types."""
+    return not operators.isdisjoint(_WITH_SUBGRAPHS)
 
 
 def rename_clashes(graph: GraphProto) -> dict[str, str]:

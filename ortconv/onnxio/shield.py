@@ -8,7 +8,7 @@ that no runtime accepts. Nodes for which onnx infers a wrong shape are hidden, t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 
 from ortconv.errors import GraphError
 from ortconv.onnxio.messages import domain_of, graphs, label, walk
@@ -32,9 +32,10 @@ _NAMES = {op for _, op in HIDDEN}
 _SQUEEZES = ("Squeeze", "Unsqueeze")
 
 
-def may_need_hiding(message: bytes) -> bool:
-    """False if a serialized model certainly has no node that `hide` changes or refuses."""
-    return any(op.encode() in message for op in (*_NAMES, *_CHECKS, *_SQUEEZES))
+def may_need_hiding(operators: Collection[str], opset: int) -> bool:
+    """False if a model with these operators has no node that `hide` changes or refuses, or has renamed before."""
+    shown = {op.removeprefix(MARK) for op in operators}
+    return not shown.isdisjoint((*_NAMES, *_CHECKS, *(_SQUEEZES if opset < SIGNED_AXES else ())))
 
 
 def hide(graph: GraphProto, opset: int) -> bool:
@@ -78,14 +79,20 @@ negative.
 """
 
 
-def may_slice_below_zero(message: bytes) -> bool:
-    """False if a serialized model certainly has no Slice of a value with a negative size."""
-    return b"Slice" in message and (b"num_outputs" in message or any(op.encode() in message for op in _SHORTENING))
+def may_shorten(graph: GraphProto, operators: Collection[str]) -> bool:
+    """True if a node of a model with these operators may make a negative size: a window, a Pad, or the last part of a Split."""
+    if any(part in op for op in operators for part in _SHORTENING):
+        return True
+    return "Split" in operators and any(_parts(node) > 2 for node in walk(graph.node))
 
 
-def may_shorten(graph: GraphProto) -> bool:
-    """True if a node may make a negative size: a window, a Pad, or the last part of a Split."""
-    return any(_parts(node) > 2 or any(op in str(node.op_type) for op in _SHORTENING) for node in walk(graph.node))
+_BELOW_ZERO = re.compile(rb"\x0a[^\0]{1,2}\x08[\x80-\xff]{9}\x01")
+"""A serialized dimension of a shape, with a negative number. Other fields seldom look the same."""
+
+
+def may_be_below_zero(message: bytes) -> bool:
+    """False if no value of a serialized model has a negative size."""
+    return _BELOW_ZERO.search(message) is not None
 
 
 def hide_slices(graph: GraphProto, outputs: Container[str] | None = None) -> None:

@@ -1,5 +1,7 @@
 """Reads the protobuf wire format of an ONNX model. Large payloads are cut out; the rest is left for onnx's own parser.
 
+The metadata of large nodes, which nothing reads, is cut out as well: PyTorch's exporter writes a stack trace to each node.
+
 `skeleton` walks only the messages that can contain tensors. A tensor with its payload cut out has `data_location: EXTERNAL` and one
 external_data entry. Its location is a name that no file can have: MARKER and the payload's number.
 """
@@ -39,6 +41,9 @@ _CHILDREN: dict[str, dict[int, str]] = {
     _FUNCTION: {7: _NODE, 11: _ATTRIBUTE},
 }
 """By message type: the fields that can lead to tensors, with their message types."""
+
+_UNREAD = {_NODE: 9}
+"""By message type: the field that is left out, metadata_props."""
 
 _DATA_TYPE, _FLOAT_DATA, _RAW_DATA, _DOUBLE_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 2, 4, 9, 10, 13, 14
 
@@ -81,7 +86,7 @@ class _MessageWalk:
             raise FormatError(f"messages are nested deeper than {MAX_DEPTH} levels", hint=_DAMAGED)
         if kind == _TENSOR:
             return self.tensor(start, end)
-        data, threshold, children = self.data, self.threshold, _CHILDREN[kind]
+        data, threshold, children, unread = self.data, self.threshold, _CHILDREN[kind], _UNREAD.get(kind)
         parts: list[memoryview | bytes] = []
         pos = copied = start
         fields = 0
@@ -100,7 +105,10 @@ class _MessageWalk:
                 length, pos = self.varint(pos - 1, end)
             if length > end - pos:
                 raise _truncated(pos)
-            if length >= threshold and (child := children.get(tag >> 3)) is not None:
+            if tag >> 3 == unread:
+                parts.append(data[copied:at])
+                copied = pos + length
+            elif length >= threshold and (child := children.get(tag >> 3)) is not None:
                 inner = self.message(pos, pos + length, child, depth + 1)
                 if inner is not None:
                     parts.append(data[copied:at])

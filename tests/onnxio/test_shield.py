@@ -5,13 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from onnx import parser
+from onnx import TensorShapeProto, parser
 
 from ortconv.errors import GraphError
 from ortconv.ir.types import TensorType
 from ortconv.onnxio.load import from_proto
+from ortconv.onnxio.shield import may_be_below_zero
 
 RANDOM = Path(__file__).with_name("random_nodes.py")
 
@@ -63,6 +65,32 @@ def test_types_of_operators_that_onnx_does_not_see(name: str) -> None:
     (y,) = model.graph.outputs
     assert str(y.type) == expected
     assert all(not node.op.startswith("\1") for node in model.graph)
+
+
+def test_they_are_found_again_when_types_are_inferred_twice() -> None:
+    """The declared shape of y contradicts the graph, so types are inferred again without it."""
+    model = from_proto(
+        parser.parse_model(
+            '<ir_version: 8, opset_import: ["": 17]> g (float[n, 3] x) => (float[n, 3] z)'
+            " <float[7] y> { e = EyeLike(x)\n y = Relu(x)\n z = Add(e, y) }"
+        )
+    )
+    assert [node.op for node in model.graph] == ["EyeLike", "Relu", "Add"]
+    assert model.warnings
+
+
+@pytest.mark.parametrize(
+    ("dim", "expected"),
+    [
+        ({"dim_value": -3}, True),
+        ({"dim_value": -3, "denotation": "d" * 200}, True),
+        ({"dim_value": 1 << 62}, False),
+        ({"dim_param": "n"}, False),
+    ],
+)
+def test_negative_sizes_are_found_in_a_message(dim: dict[str, Any], expected: bool) -> None:
+    shape = TensorShapeProto(dim=[TensorShapeProto.Dimension(**dim)])
+    assert may_be_below_zero(shape.SerializeToString()) is expected
 
 
 def test_what_stands_behind_them_is_inferred() -> None:

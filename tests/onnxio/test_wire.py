@@ -142,6 +142,18 @@ def test_payloads_are_views_and_nothing_big_is_copied() -> None:
     assert len(skeleton.message) < 200
 
 
+def test_metadata_of_large_nodes_is_left_out() -> None:
+    trace = onnx.StringStringEntryProto(key="pkg.torch.onnx.stack_trace", value="t" * wire.THRESHOLD)
+    node = helper.make_node("Relu", ["x"], ["y"], name="n", doc_string="why", alpha=1)
+    model = helper.make_model(helper.make_graph([node], "g", [], []))
+    plain = model.SerializeToString()
+    model.graph.node[0].metadata_props.append(trace)
+    model.graph.metadata_props.append(trace)
+    message = onnx.ModelProto.FromString(wire.skeleton(memoryview(model.SerializeToString())).message)
+    assert message.graph.node == onnx.ModelProto.FromString(plain).graph.node
+    assert list(message.graph.metadata_props) == [trace]
+
+
 def test_a_model_without_payloads_stays_as_it_is() -> None:
     data = onnx.ModelProto(ir_version=8, producer_name="p" * 5000).SerializeToString()
     assert wire.skeleton(memoryview(data)) == wire.Skeleton(data, [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,9 @@ _INNER = (np.multiply, (np.add, "x", (np.multiply, _CUBE, 0.044715)), math.sqrt(
 _CENTERED = (np.subtract, "x", (row_mean, "x"))
 _SQUARES = ((square, _CENTERED), (np.multiply, _CENTERED, _CENTERED))
 
-_PATTERNS: list[tuple[_Pattern, Callable[..., Callable[..., Any]]]] = [
+_Replaced = tuple[_Pattern, Callable[..., Callable[..., Any]]]
+
+_PATTERNS: list[_Replaced] = [
     ((np.multiply, "x", (sigmoid, "x")), lambda: swish(1)),
     *((p, lambda: gelu_block) for scaled in _BY_ROOT_OF_2 for p in _halves("x", _one_and((erf_block, scaled)))),
     *((p, lambda: gelu_tanh_block) for p in _halves("x", _one_and((np.tanh, _INNER)))),
@@ -59,11 +61,23 @@ _PATTERNS: list[tuple[_Pattern, Callable[..., Callable[..., Any]]]] = [
 """A pattern that one instruction of x replaces, and the maker of its function. It takes the other operands, which are numbers."""
 
 
+def _functions(pattern: _Pattern) -> set[Callable[..., Any]]:
+    return {pattern[0]}.union(*map(_functions, pattern[1:])) if isinstance(pattern, tuple) else set()
+
+
+_NEEDED = [_functions(pattern) for pattern, _ in _PATTERNS]
+"""For each pattern, the functions in it."""
+
+
 def simplified(instructions: Sequence[Instruction]) -> list[Instruction]:
     """Instructions that make the last result of these, float32 elements to rounding."""
+    there = {instruction.function for instruction in instructions}
+    patterns = [pattern for pattern, needed in zip(_PATTERNS, _NEEDED, strict=True) if needed <= there]
+    if not patterns:
+        return list(instructions)
     uses = _Uses(instructions)
     for root in instructions:
-        found = uses.found(root)
+        found = uses.found(root, patterns)
         if found is not None:
             uses = _Uses(found)
     return uses.instructions
@@ -80,9 +94,9 @@ class _Uses:
             for operand in dict.fromkeys(instruction.operands):
                 self._readers[operand].append(instruction)
 
-    def found(self, root: Instruction) -> list[Instruction] | None:
+    def found(self, root: Instruction, patterns: Iterable[_Replaced]) -> list[Instruction] | None:
         """The instructions with one in the place of those that a pattern matches, which ends in the root; else None."""
-        for pattern, make in _PATTERNS:
+        for pattern, make in patterns:
             bound: dict[str, Operand] = {}
             gone: list[Instruction] = []
             if self._makers.get(root.made) is not root or not self._matches(pattern, root.made, bound, gone):
