@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 import ortconv
-from ortconv.compare.feeds import _upper_bound, candidates
+from ortconv.compare.feeds import _upper_bound, candidates, free_problem, make
 from ortconv.onnxio.load import from_proto
 
 CAUSAL_HALF = """<ir_version: 8, opset_import: ["": 17]>
@@ -116,3 +116,16 @@ def test_indices_are_found_behind_operators_that_move_them(between: str) -> None
     table, sizes, _ = from_proto(onnx.parser.parse_model(text)).graph.inputs
     assert _upper_bound(table) == 5
     assert _upper_bound(sizes) == 2
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "int8"])
+@pytest.mark.parametrize("node", ["Div(x, moved)", "Mod(x, moved)"])
+def test_integers_are_not_divided_by_zero(node: str, dtype: str) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        g ({dtype}[64] x, {dtype}[64] d) => ({dtype}[64] y) {{ moved = Identity(d) y = {node} }}"""
+    graph = from_proto(onnx.parser.parse_model(text)).graph
+    problem = free_problem(graph, {}, {})
+    for kind in ("drawn", "negative", "large", "zeros"):
+        feeds = make(problem, problem.fixed, kind=kind)
+        assert np.all(feeds["d"]), kind
+    assert not np.all(feeds["x"])

@@ -32,7 +32,7 @@ class Numpy:
         return self.reference()
 
     def reference(self) -> Numpy:
-        return Numpy(reference=True)
+        return Numpy(reference=True, watch=self._watch)
 
     def available(self) -> str | None:
         return None

@@ -188,7 +188,7 @@ def changed(value: Value, drawn: Any, kind: str) -> Any:
         wide = np.asarray(drawn, np.float64)
         made = -np.abs(wide) if kind == "negative" else wide * LARGE.get(dtype, 1.0)
         return np.asarray(made, dtype.numpy)
-    if kind == "zeros" and (dtype not in MASKS or _upper_bound(value) != 2):
+    if kind == "zeros" and (dtype not in MASKS or _upper_bound(value) != 2) and not _is_divisor(value):
         return np.zeros_like(drawn)
     if kind == "large" and dtype in (DType.UINT8, DType.INT8):
         return np.full_like(drawn, np.iinfo(dtype.numpy).max)
@@ -197,7 +197,7 @@ def changed(value: Value, drawn: Any, kind: str) -> Any:
 
 def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | None = None) -> Any:
     """Random content for one input: floats from the standard normal distribution, indices that are valid for the table
-    that they index, masks of 0 and 1.
+    that they index, integers other than 0 for divisors, masks of 0 and 1.
 
     A mask begins with 1 along its last axis, so that every row of scores keeps an entry, even under a causal mask. The
     softmax of a row without entries would depend only on the rounding of its huge negative numbers.
@@ -223,6 +223,8 @@ def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | N
         return np.full(shape, bool((seed // SEEDS - 1) >> place & 1))
     bound = _upper_bound(value)
     made = _array(rng, type.dtype, shape, bound)
+    if _is_divisor(value):
+        made[made == 0] = 1
     if type.dtype in MASKS and bound == 2 and len(shape) > 1:
         made[..., :1] = 1
     return made
@@ -281,19 +283,30 @@ def _array(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], high:
     return np.asarray(rng.standard_normal(shape)).astype(dtype.numpy)
 
 
-def _upper_bound(value: Value) -> int:
-    """The exclusive upper bound of integers that are safe to feed: 2, or if the value indexes tables, the size of the smallest."""
-    rows, seen, stack = [], {value}, [value]
+def _readers(value: Value) -> Iterator[tuple[Node, int]]:
+    """The nodes that read elements of a value, directly or passed on by other nodes, each with the slot."""
+    seen, stack = {value}, [value]
     while stack:
         for node, slot in stack.pop().uses:
-            indexed = INDEXED.get((node.op, slot))
-            if indexed is not None:
-                rows += [d for d in indexed(node) if isinstance(d, int) and d > 0]
-            elif node.op in PASSED_THROUGH and (slot == 0 or node.op in JOINING):
+            yield node, slot
+            if node.op in PASSED_THROUGH and (slot == 0 or node.op in JOINING):
                 fresh = [v for v in node.outputs if v is not None and v not in seen]
                 seen.update(fresh)
                 stack += fresh
+
+
+def _upper_bound(value: Value) -> int:
+    """The exclusive upper bound of integers that are safe to feed: 2, or if the value indexes tables, the size of the smallest."""
+    readers = ((node, INDEXED.get((node.op, slot))) for node, slot in _readers(value))
+    found = [d for node, indexed in readers if indexed is not None for d in indexed(node)]
+    rows = [d for d in found if isinstance(d, int) and d > 0]
     return min(1 << 16, *rows) if rows else 2
+
+
+def _is_divisor(value: Value) -> bool:
+    """True if integers are divided by the elements of a value: onnxruntime fails for zeros."""
+    is_integer = value.dtype is not None and value.dtype.numpy.kind in "iu"
+    return is_integer and any(node.op in ("Div", "Mod") and slot == 1 for node, slot in _readers(value))
 
 
 def _along(axis: int | None = None, table: int = 0) -> Callable[[Node], list[Dim]]:

@@ -15,7 +15,7 @@ from ortconv.compare.measure import Measure, measure
 from ortconv.compare.tolerance import Allowance
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Array
-from ortconv.runtime.backend import claims, get_backend, reference_of, with_fallbacks
+from ortconv.runtime.backend import Backend, claims, reference_of, with_fallbacks
 from ortconv.runtime.placement import last_uses, observed, pieces, place, reads, split
 from ortconv.runtime.session import check_feeds
 
@@ -92,7 +92,7 @@ def _counterparts(first: Graph, names: Mapping[str, str], made: Collection[str])
 
 def stream(
     graph: Graph,
-    backends: Sequence[str],
+    backends: Sequence[str | Backend],
     feeds: Mapping[str, Any],
     custom_op_library: Path | None = None,
     piece_size: int = PIECE,
@@ -102,7 +102,7 @@ def stream(
     Nodes on numpy run on `numpy:reference`. A group that a backend claims runs as a whole, several times if its values do not fit
     in memory together. A value that the backend never computes, because it fuses operators, is None.
     """
-    found = {b.name: reference_of(b) for b in with_fallbacks(list(map(get_backend, backends)))}
+    found = {b.name: reference_of(b) for b in with_fallbacks(backends)}
     regions = split(graph, place(graph, list(found.values())), custom_op_library=custom_op_library)
     steps = [
         (found[name], piece)

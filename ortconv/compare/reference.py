@@ -291,8 +291,11 @@ class Reference:
             self.tolerances = [replace(t, range=self._range(k)) for k, t in enumerate(self.tolerances)]
 
     def _range(self, k: int) -> float:
-        """The largest finite magnitude of an output over all inputs; 0 if it is not an array of numbers."""
-        found = (outputs[k] for runs in self.outputs.values() for outputs in runs if outputs is not None)
+        """The largest finite magnitude of an output over all inputs; 0 if it is not an array of numbers.
+
+        Only one engine counts: the other one may still run, and the result must not depend on its speed.
+        """
+        found = (outputs[k] for outputs in self.outputs.get(self.backend, ()) if outputs is not None)
         arrays = (np.abs(a[np.isfinite(a)]) for a in found if is_numeric(a))
         return float(max((a.max(initial=0) for a in arrays), default=0.0))
 

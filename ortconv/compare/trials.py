@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, product, zip_longest
@@ -17,6 +16,7 @@ from ortconv.compare.feeds import SEEDS, Feeds, free_problem, from_arrays, is_co
 from ortconv.compare.layers import stream
 from ortconv.compare.sizes import Problem, Sizes, footprint, infer_shapes, is_solved, solve
 from ortconv.errors import BackendError, OrtconvError
+from ortconv.executor.replay.work import Function
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Tensor
 from ortconv.process import memory_limit
@@ -123,18 +123,41 @@ def _observed_choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
 
 
 def _observed(problem: Problem, clock: Clock, sizes: Sizes, inferred: Shapes) -> Shapes:
-    """The shapes of all values before the first node that fails; empty if the sizes need too much memory."""
-    found: dict[Value, Numbers] = {}
+    computed = _computed(problem, clock, sizes, inferred)
+    return {value: shape for value, shape in computed.items() if shape is not None}
+
+
+def _computed(
+    problem: Problem, clock: Clock, sizes: Sizes, inferred: Shapes, seed: int = 0
+) -> dict[Value, Numbers | None]:
+    """The shapes of all values, those of subgraphs too, that a run computes before a node fails; None for a value that is no
+    array. Empty if the sizes need too much memory.
+    """
+    from ortconv.backends.numpy_cpu import Numpy
+
+    found: dict[Value, Numbers | None] = {}
+
+    def watch(node: Node, function: Function) -> Function:
+        def run(*operands: Any) -> Any:
+            results = function(*operands)
+            made = zip(node.outputs, results if type(results) is tuple else (results,))
+            found.update((value, getattr(result, "shape", None)) for value, result in made if value is not None)
+            return results
+
+        return run
+
     if footprint(problem.graph, inferred).bytes > clock.budget.bytes // 4:
         return found
-    with suppress(OrtconvError, MemoryError):
-        found.update((v, result.shape) for v, result in _run_far(problem, clock, sizes) if hasattr(result, "shape"))
+    feeds = make(problem, sizes, seed)
+    try:
+        with memory_limit(_most(clock)):
+            for value, result in stream(problem.graph, [Numpy(watch=watch)], feeds, piece_size=1):
+                found[value] = getattr(result, "shape", None)
+    except TimeLimitError:
+        raise
+    except (OrtconvError, MemoryError):
+        pass
     return found
-
-
-def _run_far(problem: Problem, clock: Clock, sizes: Sizes, seed: int = 0) -> Iterator[tuple[Value, Any]]:
-    with memory_limit(_most(clock)):
-        yield from stream(problem.graph, ["numpy"], make(problem, sizes, seed), piece_size=1)
 
 
 def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:
@@ -156,16 +179,8 @@ def _draws(problem: Problem) -> int:
 
 
 def _reach(problem: Problem, clock: Clock, seed: int, sizes: Sizes) -> Reached:
-    made: set[Value] = set()
-    try:
-        if footprint(problem.graph, infer_shapes(problem, sizes)).bytes <= clock.budget.bytes // 4:
-            made.update(value for value, _ in _run_far(problem, clock, sizes, seed))
-            return Reached(len(made), None)
-    except TimeLimitError:
-        raise
-    except (OrtconvError, MemoryError):
-        pass
-    return Reached(len(made), next((n for n in problem.graph if made.isdisjoint(n.outputs)), None))
+    made = _computed(problem, clock, sizes, infer_shapes(problem, sizes), seed)
+    return Reached(len(made), next((n for n in problem.graph if made.keys().isdisjoint(n.outputs)), None))
 
 
 def _choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:

@@ -174,11 +174,12 @@ def get_backend(name: str) -> Backend:
     return backend
 
 
-def with_fallbacks(backends: Sequence[Backend]) -> tuple[Backend, ...]:
-    """The backends, followed by the fallbacks of those that claim groups."""
-    names = [b.name for b in backends]
-    wanted = dict.fromkeys(b.fallback for b in backends if claims(b) and b.fallback not in names)
-    return (*backends, *map(get_backend, wanted))
+def with_fallbacks(backends: Sequence[str | Backend]) -> tuple[Backend, ...]:
+    """The backends, given by name or as objects, followed by the fallbacks of those that claim groups."""
+    found = [get_backend(b) if isinstance(b, str) else b for b in backends]
+    names = [b.name for b in found]
+    wanted = dict.fromkeys(b.fallback for b in found if claims(b) and b.fallback not in names)
+    return (*found, *map(get_backend, wanted))
 
 
 @cache

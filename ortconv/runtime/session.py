@@ -28,7 +28,6 @@ from ortconv.runtime.backend import (
     Profiled,
     Program,
     Region,
-    get_backend,
     reference_of,
     with_fallbacks,
 )
@@ -83,7 +82,7 @@ class Session:
         self.model = model if isinstance(model, Model) else load(model, only_to_run=True)
         self._file = _named_file(model)
         self._graph = self.model.graph
-        self.backends = with_fallbacks([get_backend(b) if isinstance(b, str) else b for b in backends])
+        self.backends = with_fallbacks(backends)
         if not self.backends:
             raise UsageError("a session needs at least one backend")
         _check_threads(threads)

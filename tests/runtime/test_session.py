@@ -118,7 +118,7 @@ class Halves:
 def test_a_graph_is_split_in_order_of_preference(monkeypatch: pytest.MonkeyPatch) -> None:
     halves = Halves()
     real = backends.get_backend
-    monkeypatch.setattr("ortconv.runtime.session.get_backend", lambda name: halves if name == "halves" else real(name))
+    monkeypatch.setattr(backends, "get_backend", lambda name: halves if name == "halves" else real(name))
     text = """g (float[2] x) => (float[2] y, float[2] a) {
         a = Exp(x) b = Neg(a) c = Neg(b) t = Greater(x, x)  k = ReduceSum<keepdims=0>(c)  l = Greater(k, k)
         d = If(l) <then_branch = p () => (float[2] u) { u = Exp(c) }, else_branch = q () => (float[2] v) { v = Exp(b) }>
@@ -145,7 +145,7 @@ def test_a_graph_is_split_in_order_of_preference(monkeypatch: pytest.MonkeyPatch
 def test_the_onnxruntime_backend_runs_part_of_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     halves = Halves()
     real = backends.get_backend
-    monkeypatch.setattr("ortconv.runtime.session.get_backend", lambda name: halves if name == "halves" else real(name))
+    monkeypatch.setattr(backends, "get_backend", lambda name: halves if name == "halves" else real(name))
     s = session(ADD, backends=["halves", "onnxruntime"])
     assert [name for name, _ in s.regions] == ["onnxruntime", "halves"]
     np.testing.assert_array_equal(s.run(["z"], {"x": np.zeros((1, 2), np.float32)})[0], [[-1, -2]])

@@ -83,6 +83,8 @@ def prepared(op: str) -> Callable[..., Function | None]:
             shape = (len(backwards), x.shape[1], hidden)
             given = (h, c) if op == "LSTM" else (h,)
             states = [np.zeros(shape, x.dtype) if s is None else s for s in given]
+            if any(s.shape != shape for s in states):
+                return None
             outputs = loop.run(work, x, states, backwards)
             return outputs[:n_outputs] if n_outputs > 1 else outputs[0]
 

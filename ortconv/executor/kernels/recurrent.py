@@ -122,16 +122,20 @@ def _layer(
     lengths = np.full(batch, length) if lengths is None else lengths
     y = np.zeros((length, count, batch, hidden), x.dtype)
     last = [np.zeros((count, batch, hidden), x.dtype) for _ in range(cell.states)]
+    initial = [s.swapaxes(0, 1) if layout and s is not None else s for s in initial]
+    for s in initial:
+        if s is not None and s.shape != last[0].shape:
+            raise GraphError(f"an initial state has shape {s.shape}, not (directions, batch, hidden) = {last[0].shape}")
     for d in range(count):
         biases = np.zeros(2 * gates, w.dtype) if b is None else b[d]
         peephole = np.zeros(3 * hidden, w.dtype) if p is None else p[d]
         mine = functions[d * each : (d + 1) * each]
         one = Direction(r[d], biases[gates:], peephole, mine, clip, input_forget, linear_before_reset)
-        state = tuple((zeros if s is None else s.swapaxes(0, 1) if layout else s)[d] for zeros, s in zip(last, initial))
+        state = tuple((zeros if s is None else s)[d] for zeros, s in zip(last, initial))
         products = (x.reshape(length * batch, -1) @ w[d].T + biases[:gates]).reshape(length, batch, gates)
         final = _run(lambda v, s, one=one: cell.step(one, v, s), products, state, lengths, backwards[d], y[:, d])  # type: ignore
         for target, value in zip(last, final):
-            target[d] = value
+            target[d] = np.where(lengths[:, None] > 0, value, 0)  # of an empty sequence, as in onnxruntime
     if layout:
         y, last = np.moveaxis(y, 2, 0), [s.swapaxes(0, 1) for s in last]
     return (y, *last)[:n_outputs] if n_outputs > 1 else y

@@ -3,6 +3,7 @@
 import numpy as np
 import onnx.parser
 import pytest
+from onnx import numpy_helper
 
 from ortconv.errors import OrtconvError, UnsupportedError
 from ortconv.onnxio.load import from_proto
@@ -18,6 +19,7 @@ OPTIONS = [
     {"clip": 0.3},
     {"lengths": [5, 2, 3]},
     {"lengths": [1, 5, 4], "states": True},
+    {"lengths": [0, 5, 2], "states": True},
     {"bias": False},
     {"states": True},
 ]
@@ -122,6 +124,22 @@ def test_an_endless_sequence_of_nothing(op):
     w, r = (np.zeros((1, GATES[op] * HIDDEN, n), np.float32) for n in (INPUT, HIDDEN))
     with pytest.raises(UnsupportedError, match="steps, the limit is"):
         run_kernel(op, [np.zeros((1 << 40, 0, INPUT), np.float32), w, r], {"hidden_size": HIDDEN})
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("op", GATES)
+def test_initial_states_of_another_batch(op, constant, rng):
+    """onnxruntime refuses them, too."""
+    (x, w, r, b, _, h, *_), *_ = layer(rng, op, "forward", {"states": True})
+    constants = {"w": w, "r": r, "b": b} if constant else {}
+    head = "float[t,n,4] x, float[1,k,6] h" + ("" if constant else ", float[1,g,4] w, float[1,g,6] r, float[1,d] b")
+    text = f"""<ir_version: 8, opset_import: ["" : 14]> g ({head}) => (float[t,1,n,6] y)
+        {{ y = {op}<hidden_size = 6{", linear_before_reset = 1" if op == "GRU" else ""}>(x, w, r, b, , h) }}"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    feeds = {"x": x, "h": h[:, :1]} | ({} if constant else {"w": w, "r": r, "b": b})
+    with pytest.raises(OrtconvError, match="an initial state has shape"):
+        Session(from_proto(model), ["numpy"]).run(None, feeds)
 
 
 def test_a_direction_that_does_not_exist() -> None:
