@@ -34,6 +34,11 @@ def ints(value: Value | None) -> tuple[int, ...] | None:
     return tuple(const.numpy().reshape(-1).tolist())
 
 
+def optional_ints(value: Value | None) -> tuple[int, ...] | None:
+    """The same; () for an absent input."""
+    return () if value is None else ints(value)
+
+
 def scalar(value: Value | None) -> float | int | None:
     """The element of a numeric constant that has exactly one, else None."""
     const = None if value is None else value.constant
@@ -113,12 +118,9 @@ def same_shape(a: Shape | None, b: Shape | None) -> bool:
     """
     if a is None or b is None or len(a) != len(b):
         return False
-    differing = sum(not same_dim(x, y) for x, y in zip(a, b))
-    if differing == 0:
-        return True
-    if differing > 1:
-        return False
-    return all((same_dim(x, y) and isinstance(x, int) and x > 0) or not same_dim(x, y) for x, y in zip(a, b))
+    equal = [x for x, y in zip(a, b) if same_dim(x, y)]
+    others = len(a) - len(equal)
+    return others == 0 or (others == 1 and all(isinstance(d, int) and d > 0 for d in equal))
 
 
 def equal_shapes(a: Shape | None, b: Shape | None) -> bool:
@@ -150,6 +152,14 @@ def channels_of(x: Value) -> int:
     shape = x.shape or ()
     length = shape[1] if len(shape) > 2 else None
     return length if isinstance(length, int) else 0
+
+
+def only_use(value: Value) -> tuple[Node, int] | None:
+    """The reader of a value, and its slot, if there is only one, in the same graph, and the value is not returned."""
+    if len(value.uses) != 1 or value.is_output:
+        return None
+    ((reader, slot),) = value.uses
+    return (reader, slot) if reader.graph is value.graph else None
 
 
 # ---------------------------------------------------------------------- nodes of any operator set
@@ -184,10 +194,7 @@ def axes_of(node: Node) -> tuple[int, ...] | None:
 
     () if they are absent; None if they are not constant.
     """
-    if "axes" in node.attrs:
-        return tuple(node.attr("axes", ()))
-    value = node.input(1)
-    return () if value is None else ints(value)
+    return tuple(node.attr("axes", ())) if "axes" in node.attrs else optional_ints(node.input(1))
 
 
 def bound(number: float | int | None, dtype: DType) -> Array | None:
@@ -225,20 +232,22 @@ def clip_bounds(node: Node) -> tuple[float | None, float | None] | None:
     return found[0], found[1]
 
 
+def clip_range(node: Node) -> tuple[float, float]:
+    """The (lower, upper) bound of a Clip, infinite for an absent one; NaN if a bound is not constant."""
+    low, high = clip_bounds(node) or (math.nan, math.nan)
+    return -math.inf if low is None else low, math.inf if high is None else high
+
+
 def is_nonnegative(value: Value) -> bool:
     """True if no element of a value can be negative."""
     node = value.producer
     if node is None:
         const = value.constant
         return const is not None and const.dtype in FLOATS and bool(np.all(const.numpy() >= 0))
-    if node.domain != "":
-        return False
-    if traits(node).has(Trait.NONNEGATIVE):
-        return True
-    if node.op == "Clip":
-        bounds = clip_bounds(node)
-        return bounds is not None and bounds[0] is not None and bounds[0] >= 0 and (bounds[1] is None or bounds[1] >= 0)
-    return False
+    if node.is_op("Clip"):
+        low, high = clip_range(node)
+        return low >= 0 and high >= 0
+    return node.domain == "" and traits(node).has(Trait.NONNEGATIVE)
 
 
 def output_channels(weights: Tensor, node: Node) -> int:
@@ -255,6 +264,21 @@ def spatial_pads(node: Node, rank: int) -> tuple[int, ...] | None:
         return None
     pads = tuple(node.attr("pads", Ints((0,) * (2 * rank))))
     return pads if len(pads) == 2 * rank else None
+
+
+def stated_pads(node: Node, rank: int) -> tuple[int, ...] | None:
+    """The pads of a Pad at the start, then at the end of each axis of a tensor of this rank; None if they are not constant."""
+    pads = tuple(node.attr("pads", Ints())) if "pads" in node.attrs else ints(node.input(1))
+    given = optional_ints(node.input(3))
+    if pads is None or given is None or any(not -rank <= a < rank for a in given):
+        return None
+    axes = [a % rank for a in given] or list(range(rank))
+    if len(pads) != 2 * len(axes) or len(set(axes)) < len(axes):
+        return None
+    full = [0] * (2 * rank)
+    for i, axis in enumerate(axes):
+        full[axis], full[rank + axis] = pads[i], pads[len(axes) + i]
+    return tuple(full)
 
 
 def count(shape: Sequence[int]) -> int:

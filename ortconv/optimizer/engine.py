@@ -15,9 +15,10 @@ an inner value has another reader, is returned or captured, or if nodes are assi
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
 from typing import Any, NamedTuple, Union
 
@@ -26,10 +27,10 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.journal import FEW, Change, Journal
 from ortconv.ir.kernels import UNKNOWN, KernelUse, first_release, type_text
-from ortconv.ir.schema import schema
+from ortconv.ir.schema import Schema, schema
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import TensorType, ValueType
-from ortconv.optimizer.looks import Looks, Operator
+from ortconv.optimizer.looks import Looks, Operator, producers
 from ortconv.optimizer.pattern import Kind, Match, P, kinds, matches, may_fit
 
 
@@ -148,6 +149,11 @@ class Context:
         change = None if self.journal is None else self.journal.take()
         self.trace.append(Rewrite(rule, root, removed, added, change))
 
+    def forget(self) -> None:
+        """Leave the edits since the last rewrite out of the trace."""
+        if self.journal is not None:
+            self.journal.take()
+
     def amend(self) -> None:
         """Add the edits since the last rewrite to that rewrite."""
         if self.journal is not None and self.trace and (change := self.trace[-1].change) is not None:
@@ -172,24 +178,26 @@ class Context:
 
         Nodes without a kernel in any release are allowed: they are expanded or cast later.
         """
-        found = None if self.release is None else schema(new.domain, new.op, max(1, graph.opset(new.domain)))
-        if self.release is None or found is None:
+        if self.release is None:
             return True
-        types = [_type(source) for source in new.inputs]
-        inputs = tuple([None if source is None else type_text(t) for source, t in zip(new.inputs, types)])
-        outputs = tuple([type_text(new.types[i]) if i < len(new.types) else UNKNOWN for i in range(new.outputs)])
-        shapes = [t.shape if isinstance(t, TensorType) else None for t in types]
-        return (first_release(KernelUse(found, inputs, outputs, new.attrs, shapes)) or 0) <= self.release
+        found = schema(new.domain, new.op, max(1, graph.opset(new.domain)))
+        return found is None or (first_release(_use(new, found)) or 0) <= self.release
+
+    def nodes(self, graph: Graph, operators: Collection[Operator]) -> list[Node]:
+        """The nodes of these operators in a graph, in the graph's order."""
+        if self.looks is not None:
+            return self.looks.nodes(graph, operators)
+        return [node for node in graph if (node.domain, node.op) in operators]
 
     @property
     def since(self) -> int:
         """The first run of a pass whose changes are new to the present pass; compared with `Node.touched`."""
         return 0 if self.looks is None else self.looks.since
 
-    def spread(self) -> None:
-        """Make the present changes visible to a pass that has run before."""
+    def spread(self, others: Iterable[Node] = ()) -> None:
+        """Make the present changes, and `others`, visible to a pass that has run before."""
         if self.looks is not None and self.looks.since:
-            self.looks.spread()
+            self.looks.spread(others)
 
     @property
     def exhausted(self) -> bool:
@@ -238,6 +246,15 @@ class FunctionPass(NamedTuple):
         return (self.run.function if isinstance(self.run, Later) else self.run).__doc__ or ""
 
 
+def by_root(rules: Iterable[Rule]) -> dict[Operator, list[Rule]]:
+    """The rules by the operator of their root, in their order."""
+    found: dict[Operator, list[Rule]] = {}
+    for r in rules:
+        for op in r.pattern.ops:
+            found.setdefault((r.pattern.domain, op), []).append(r)
+    return found
+
+
 class RulePass:
     """A pass that is an ordered tuple of rules. A worklist drives it until no rule matches any more."""
 
@@ -246,20 +263,30 @@ class RulePass:
     def __init__(self, name: str, *rules: Iterable[Rule]) -> None:
         self.name = name
         self.once = False
-        self.rules = tuple(r for group in rules for r in group)
-        self._by_root: dict[Operator, list[Rule]] = {}
-        for r in self.rules:
-            for op in r.pattern.ops:
-                self._by_root.setdefault((r.pattern.domain, op), []).append(r)
-        self.operators = tuple(self._by_root)
-        self._widths = {root: max(len(r.pattern.inputs) for r in found) for root, found in self._by_root.items()}
+        self._groups = rules
         self._known: dict[tuple[Operator, tuple[Kind, ...]], tuple[Rule, ...]] = {}
 
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        return tuple(r for group in self._groups for r in group)
+
+    @cached_property
+    def operators(self) -> tuple[Operator, ...]:
+        """Operators without which the pass can change nothing."""
+        return tuple(self._by_root)
+
+    @cached_property
+    def _by_root(self) -> dict[Operator, list[Rule]]:
+        return by_root(self.rules)
+
+    @cached_property
+    def _widths(self) -> dict[Operator, int]:
+        """The number of inputs that the patterns with each root have, at most."""
+        return {root: max(len(r.pattern.inputs) for r in found) for root, found in self._by_root.items()}
+
     def run(self, graph: Graph, context: Context) -> int:
-        by_root, looks = self._by_root, context.looks
         since = context.since
-        found = (n for n in graph if (n.domain, n.op) in by_root) if looks is None else looks.nodes(graph, by_root)
-        queue = deque(found)
+        queue = deque(context.nodes(graph, self._by_root))
         queued = set(queue)
         changes = 0
         while queue and not context.exhausted:
@@ -272,15 +299,17 @@ class RulePass:
                 if touched is None:
                     continue
                 changes += 1
-                if looks is not None and since:
-                    looks.spread(touched)
-                for other in touched:
-                    if other.graph is graph and other not in queued and (other.domain, other.op) in by_root:
-                        queue.append(other)
-                        queued.add(other)
+                context.spread(touched)
+                again = dict.fromkeys(n for n in self._roots(touched, graph) if n not in queued)
+                queue.extend(again)
+                queued.update(again)
                 if node.graph is not graph:
                     break
         return changes
+
+    def _roots(self, nodes: Iterable[Node], graph: Graph) -> Iterator[Node]:
+        """Those of the nodes that are in the graph and at which a rule may match."""
+        return (node for node in nodes if node.graph is graph and (node.domain, node.op) in self._by_root)
 
     def _candidates(self, node: Node) -> tuple[Rule, ...]:
         """The rules that may match at a node, judged by operators alone."""
@@ -302,17 +331,14 @@ class LaterPass(RulePass):
     """
 
     def __init__(self, module: str, name: str, *operators: str, domains: Sequence[str] = ("",)) -> None:
-        self.name = name
-        self.once = False
+        super().__init__(name)
         self.operators = tuple((domain, op) for domain in domains for op in operators)
         self._module = module
 
-    def __getattr__(self, attribute: str) -> Any:
-        if attribute.startswith("__"):
-            raise AttributeError(attribute)
-        found = next(p for p in import_module(self._module).PASSES if p.name == self.name)
-        self.__dict__ = {**vars(found), **self.__dict__}
-        return getattr(self, attribute)
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        found: RulePass = next(p for p in import_module(self._module).PASSES if p.name == self.name)
+        return found.rules
 
 
 MOST_KNOWN = 4096
@@ -364,25 +390,38 @@ def _type(source: NewInput) -> ValueType | None:
     return None if source is None else TensorType(source.dtype, source.shape)
 
 
+def _use(new: New, found: Schema) -> KernelUse:
+    """The kernel that a node about to be created needs."""
+    types = [_type(source) for source in new.inputs]
+    inputs = tuple([None if source is None else type_text(t) for source, t in zip(new.inputs, types)])
+    outputs = tuple([type_text(new.types[i]) if i < len(new.types) else UNKNOWN for i in range(new.outputs)])
+    shapes = [t.shape if isinstance(t, TensorType) else None for t in types]
+    return KernelUse(found, inputs, outputs, new.attrs, shapes)
+
+
 def _rewrite(r: Rule, m: Match, replacement: Replacement, context: Context) -> list[Node]:
-    root = m.root
+    root, graph, label = m.root, m.graph, m.root.label
     parts = replacement if isinstance(replacement, tuple) else (replacement,)
-    graph, label = m.graph, root.label
     added: list[Node] = []
     results = [_materialize(part, root, i, added) for i, part in enumerate(parts)]
     matched = [root, *(node for node, _ in m.nodes)]
-    around = [v.producer for node in matched for v in node.inputs if v is not None and v.producer is not None]
-    around += _replace_outputs(root, results, graph)
+    around = [*producers(matched), *_replace_outputs(root, results, graph)]
     before = len(graph)
     graph.remove_dead(root)
     for node in added:
         if not graph.remove_dead(node) and any(n.name == node.name for n in matched if n.graph is graph):
             node.name = graph.fresh(node.name)
     context.record(r.name, label, before - len(graph), len(added))
-    for v in results:
-        if v is not None:
-            around += [*([v.producer] if v.producer is not None else ()), *(v.consumers if len(v.uses) <= FEW else ())]
-    return added + around
+    return [*added, *around, *_neighbors(results)]
+
+
+def _neighbors(values: Iterable[Value | None]) -> Iterator[Node]:
+    """The producers of values, and their readers unless there are many."""
+    for value in values:
+        if value is not None and value.producer is not None:
+            yield value.producer
+        if value is not None and len(value.uses) <= FEW:
+            yield from value.consumers
 
 
 def _replace_outputs(root: Node, results: Sequence[Value | None], graph: Graph) -> list[Node]:

@@ -99,9 +99,8 @@ def _until_idle(
         for p in passes:
             if (step and p.once) or idle_at.get(p) == total:
                 continue
-            if context.journal is not None:
-                context.journal.take()
-            if any(needed and not looks.any_of(needed) for needed in (p.operators, p.also)):
+            context.forget()
+            if not (looks.has_work(p.operators) and looks.has_work(p.also)):
                 yield p, 0
                 continue
             looks.begin(p)

@@ -45,10 +45,10 @@ class Looks:
         self.since = self._ran.get(p, 0)
         self.run = self._ran[p] = next(_runs)
 
-    def any_of(self, operators: Collection[Operator]) -> bool:
-        """True if the model has a node of one of these operators."""
+    def has_work(self, operators: Collection[Operator]) -> bool:
+        """True if the model has a node of one of these operators, or if none are named."""
         there = self.edits.operators
-        return any(there[operator] > 0 for operator in operators)
+        return not operators or any(there[operator] > 0 for operator in operators)
 
     def nodes(self, graph: Graph, operators: Iterable[Operator]) -> list[Node]:
         """The nodes of these operators in a graph, in the graph's order."""
@@ -64,29 +64,32 @@ class Looks:
 
     def spread(self, others: Iterable[Node] = ()) -> None:
         """Mark the nodes near changes since the last call, and `others`, as touched in the present run."""
-        changed, run = self.edits.changed, self.run
-        for node in others:
-            node.touched = run
-        if len(changed) * MANY > self.edits.operators.total():
-            changed.clear()
-            for node in self._graph.walk():
-                node.touched = run
-            return
-        near = _with_owners(node for node in changed if node.graph is not None)
+        changed = self.edits.changed
+        near = self._graph.walk() if len(changed) * MANY > self.edits.operators.total() else _neighborhood(changed)
+        for node in chain(others, near):
+            node.touched = self.run
         changed.clear()
-        last: Collection[Node] = near
-        for _ in range(BEHIND):
-            last = {p for node in last for v in node.inputs if v is not None and (p := v.producer) is not None} - near
-            near |= last
-        last = near
-        for _ in range(AHEAD):
-            readers = {reader for node in last for v in node.outputs if v is not None for reader, _ in v.uses} - near
-            if not readers:
-                break
-            last = _with_owners(readers)
-            near |= last
-        for node in near:
-            node.touched = run
+
+
+def _neighborhood(changed: Iterable[Node]) -> set[Node]:
+    """The nodes near changed ones that are still in a graph."""
+    near = last = _with_owners(node for node in changed if node.graph is not None)
+    for _ in range(BEHIND):
+        last = set(producers(last)) - near
+        near |= last
+    last = near
+    for _ in range(AHEAD):
+        readers = {reader for node in last for v in node.outputs if v is not None for reader, _ in v.uses} - near
+        if not readers:
+            break
+        last = _with_owners(readers)
+        near |= last
+    return near
+
+
+def producers(nodes: Iterable[Node]) -> Iterator[Node]:
+    """The producers of the nodes' inputs."""
+    return (p for node in nodes for v in node.inputs if v is not None and (p := v.producer) is not None)
 
 
 def _with_owners(nodes: Iterable[Node]) -> set[Node]:

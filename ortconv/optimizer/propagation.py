@@ -8,10 +8,10 @@ from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.schema import schema_of
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.conditions import RESHAPES, ints
+from ortconv.optimizer.conditions import RESHAPES, spatial_pads
 from ortconv.optimizer.engine import Context, FunctionPass
-from ortconv.optimizer.shapes import COMPUTES_SHAPES, Element, elements, target
-from ortconv.optimizer.symbols import at_most, broadcast_shapes, is_anonymous, minus, plus, quotient
+from ortconv.optimizer.shapes import COMPUTES_SHAPES, Element, axis_slices, elements, target
+from ortconv.optimizer.symbols import at_most, broadcast_shapes, is_anonymous, is_vague, minus, plus, quotient
 
 # ---------------------------------------------------------------------- shapes of results
 
@@ -24,7 +24,7 @@ def _reshaped(node: Node) -> Shape | None:
     x, wanted = node.inputs[0], target(node)
     if x is None or wanted is None:
         return None
-    dims: list[Dim] = [d if isinstance(d, str) or (isinstance(d, int) and d >= 0) else None for d in wanted]
+    dims = list(map(_as_dim, wanted))
     if wanted.count(-1) == 1 and dims.count(None) == 1:
         dims[dims.index(None)] = _left_over(x.shape, [d for d in dims if d is not None])
     return tuple(dims)
@@ -49,22 +49,23 @@ def _multiplied(node: Node) -> Shape | None:
 
 def _convolved(node: Node) -> Shape | None:
     """The shape of a Conv's output: batch, channels, and spatial dimensions that the window preserves; others are unknown."""
-    x, w = node.inputs[:2]
-    if x is None or w is None or x.shape is None or w.rank != len(x.shape) or len(x.shape) < 3:
+    x, w = (None if v is None else v.shape for v in node.inputs[:2])
+    if x is None or w is None or len(w) != len(x) or len(x) < 3:
         return None
-    spatial = len(x.shape) - 2
-    pads = node.attr("pads", Ints((0,) * 2 * spatial))
-    strides, dilations = (node.attr(name, Ints((1,) * spatial)) for name in ("strides", "dilations"))
-    auto_pad = node.attr("auto_pad", "NOTSET")
-    if len(pads) != 2 * spatial or len(strides) != spatial or len(dilations) != spatial:
-        return None
-    dims: list[Dim] = [x.shape[0], w.dim(0)]
-    for axis in range(spatial):
-        kernel = w.dim(axis + 2)
-        padded = 0 if auto_pad == "VALID" else pads[axis] + pads[axis + spatial]
-        exact = isinstance(kernel, int) and padded == (kernel - 1) * dilations[axis]
-        dims.append(x.shape[axis + 2] if strides[axis] == 1 and (auto_pad.startswith("SAME") or exact) else None)
-    return tuple(dims)
+    return (x[0], w[0], *(d if same else None for d, same in zip(x[2:], _preserved(node, w[2:]), strict=True)))
+
+
+def _preserved(node: Node, kernel: Shape) -> list[bool]:
+    """For each spatial axis of a Conv, True if its output is known to be as long as its input."""
+    axes = len(kernel)
+    pads = spatial_pads(node, axes)
+    strides, dilations = (node.attr(name, Ints((1,) * axes)) for name in ("strides", "dilations"))
+    if not len(strides) == len(dilations) == axes:
+        return [False] * axes
+    if pads is None:  # SAME_UPPER or SAME_LOWER
+        return [stride == 1 for stride in strides]
+    lost = [(k - 1) * d if isinstance(k, int) else None for k, d in zip(kernel, dilations)]
+    return [s == 1 and begin + end == n for s, begin, end, n in zip(strides, pads, pads[axes:], lost)]
 
 
 def _transposed(node: Node) -> Shape | None:
@@ -76,13 +77,12 @@ def _transposed(node: Node) -> Shape | None:
 
 
 def _joined(node: Node) -> Shape | None:
-    shapes = [None if v is None else v.shape for v in node.inputs]
-    known = [s for s in shapes if s is not None]
-    rank, axis = len(known[0]) if known else 0, node.attr("axis", 0)
-    if len(known) < len(shapes) or not -rank <= axis < rank:
+    shapes = [v.shape for v in node.inputs if v is not None and v.shape is not None]
+    rank, axis = len(shapes[0]) if shapes else 0, node.attr("axis", 0)
+    if len(shapes) < len(node.inputs) or not -rank <= axis < rank:
         return None
-    dims: list[Dim] = [next((d for d in sides if d is not None), None) for sides in zip(*known)]
-    dims[axis] = plus(*(s[axis] for s in known))
+    dims: list[Dim] = [next((d for d in sides if d is not None), None) for sides in zip(*shapes)]
+    dims[axis] = plus(*(s[axis] for s in shapes))
     return tuple(dims)
 
 
@@ -120,16 +120,11 @@ def _counted(node: Node) -> Shape | None:
 
 
 def _sliced(node: Node) -> Shape | None:
-    shape = _same(node)
-    if shape is None or "starts" in node.attrs:
-        return None
-    starts, ends = (elements(node.input(i)) for i in (1, 2))
-    axes = tuple(range(len(starts or ()))) if node.input(3) is None else ints(node.input(3))
-    steps = (1,) * len(axes or ()) if node.input(4) is None else ints(node.input(4))
-    if starts is None or ends is None or axes is None or steps is None:
+    shape, parts = _same(node), axis_slices(node, elements)
+    if shape is None or parts is None or "starts" in node.attrs:
         return None
     dims = list(shape)
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=False):
+    for start, end, axis, step in parts:
         dims[axis] = _part(dims[axis], start, end, step)
     return tuple(dims)
 
@@ -200,7 +195,7 @@ class Equalities:
 
     def apply(self, value: Value) -> bool:
         """Replace known symbols in the type of a value. Return True if it changed."""
-        if not isinstance(value.type, TensorType) or value.type.shape is None:
+        if not self._stands_for or not isinstance(value.type, TensorType) or value.type.shape is None:
             return False
         shape = tuple(map(self.resolve, value.type.shape))
         if shape == value.type.shape:
@@ -209,12 +204,14 @@ class Equalities:
         return True
 
 
-def _follow(node: Node, out: Value, equal: Equalities) -> int:
-    """Set the shape of a node's first output from its rule, or from onnx's inference if it has no rule. Return the
-    number of changes.
+def _follow(node: Node, out: Value | None, equal: Equalities) -> int:
+    """Set the shape of a node's first output, if it is vague, from its rule, or from onnx's inference if it has no rule.
+    Return the number of changes.
     """
     from ortconv.onnxio.infer import update_types
 
+    if out is None or not is_vague(out.shape):
+        return 0
     rule = _SHAPES.get(node.op) if node.domain == "" else None
     shape = rule(node) if rule is not None else None
     if out.shape is not None:
@@ -232,30 +229,30 @@ def propagate(graph: Graph, context: Context) -> int:
     Counterpart: none: ONNX Runtime only infers each operator by itself
     Differs: dimensions of several nodes are related, so symbols that must be equal become one.
     """
-    from ortconv.onnxio.infer import infer_node
-
     equal = Equalities(graph)
     changed, since = 0, context.since
     near: set[Value | None] = set()  # values affected by changes of this run, which `touched` does not show
     for node in graph:
-        before = changed
-        out = node.outputs[0] if node.outputs else None
+        out = node.output(0)
         is_news = node.touched >= since or not near.isdisjoint(node.inputs)
-        if out is not None and (is_news or equal) and _is_vague(out.shape):
-            if is_news:
-                changed += _follow(node, out, equal)
-            if equal:
-                changed += equal.apply(out)
+        found = _follow(node, out, equal) if is_news else 0
+        if out is not None and equal:
+            found += equal.apply(out)
         if is_news and _is_decided(node):
-            for value, type in zip(node.outputs, infer_node(node), strict=False):
-                if value is not None and isinstance(type, TensorType) and type.shape is not None:
-                    changed += _refine(value, type.shape, equal)
-        if since and (changed > before or (is_news and node.op in COMPUTES_SHAPES)):
-            near.update(node.outputs)
-            near.discard(None)
-    if equal:
-        changed += sum(map(equal.apply, _values(graph)))
-    return changed
+            found += _inferred(node, equal)
+        if since and (found or (is_news and node.op in COMPUTES_SHAPES)):
+            near.update(v for v in node.outputs if v is not None)
+        changed += found
+    return changed + (sum(map(equal.apply, _values(graph))) if equal else 0)
+
+
+def _inferred(node: Node, equal: Equalities) -> int:
+    """Refine the outputs of a node by onnx's inference. Return the number of changes."""
+    from ortconv.onnxio.infer import infer_node
+
+    pairs = zip(node.outputs, infer_node(node), strict=False)
+    known = [(v, t.shape) for v, t in pairs if v is not None and isinstance(t, TensorType) and t.shape is not None]
+    return sum(_refine(value, shape, equal) for value, shape in known)
 
 
 def _is_decided(node: Node) -> bool:
@@ -264,12 +261,6 @@ def _is_decided(node: Node) -> bool:
         if v is not None and v.shape is not None and v.static_shape is None:
             return not node.subgraphs and all(v is None or v.static_shape is not None for v in node.inputs)
     return False
-
-
-def _is_vague(shape: Shape | None) -> bool:
-    if shape is None:
-        return True
-    return any(type(d) is not int and (d is None or is_anonymous(d)) for d in shape)
 
 
 def _set_shape(node: Node, out: Value, shape: Shape | None) -> bool:

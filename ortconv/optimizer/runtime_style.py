@@ -17,7 +17,7 @@ from ortconv.ir.model import NODES_MADE, Arity, Model, SavedFusion
 from ortconv.ir.schema import schema
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Shape
-from ortconv.optimizer.engine import Context, New, NewInput, Out, Replacement, Rule, RulePass, apply, find
+from ortconv.optimizer.engine import Context, New, NewInput, Out, Replacement, Rule, RulePass, apply, by_root, find
 from ortconv.optimizer.extended import fuse_conv
 from ortconv.optimizer.extended.qdq import drop, elementwise, nbits, product
 from ortconv.optimizer.extended.qdq.tensors import DOMAINS
@@ -166,13 +166,9 @@ def _fusions(
 ) -> Iterator[tuple[Rule, Node, SavedFusion]]:
     """The fusions to save for one graph, group by group in the order of its nodes, each with its rule and root."""
     taken: set[tuple[str, Node]] = set()
-    for rules in groups:
-        by_root: dict[tuple[str, str], list[Rule]] = {}
-        for r in rules:
-            for op in r.pattern.ops:
-                by_root.setdefault((r.pattern.domain, op), []).append(r)
+    for rules in map(by_root, groups):
         for root in list(graph):
-            for r in by_root.get((root.domain, root.op), ()):
+            for r in rules.get((root.domain, root.op), ()):
                 found = find(r, root, context)
                 saved = None if found is None else _saved(r, *found, context)
                 if saved is not None and (r.name, saved.target) not in taken:
@@ -190,26 +186,25 @@ def _saved(r: Rule, m: Match, replacement: Replacement, context: Context) -> Sav
     before = [_dequantizer(target.input(slot), new) for slot in slots]
     if any(dq is None and slot != BIAS for dq, slot in zip(before, slots, strict=True)):
         return None
-    behind = _behind(target, m.root)
-    clamp = [m.clamp] if "clamp" in m.bound else []
-    if clamp and not any(find(c, m.root, context) for c in drop.CLAMP_RULES):
-        return None
-    name = _known_name(action.name, context)
-    if name is None:
+    behind, name = _behind(target, m.root), _known_name(action.name, context)
+    if name is None or not _drops_clamp(m, context) or not _is_made_of(new, [target, *behind, *before]):
         return None
     made = NODES_MADE[r.name, name]
-    if not _is_made_of(new, [target, *behind, *(dq for dq in before if dq is not None)]):
-        return None
     if made and target.attrs.keys() - new.attrs.keys() - ABSORBED:
         return None
     return SavedFusion(
         r.name,
         name,
-        (*before, target, *behind, *clamp),
+        (*before, target, *behind, *([m.clamp] if "clamp" in m.bound else [])),
         Arity(len(before)) if action.slots is not None else Arity(1, len(before)),
         Arity(len(behind)) if target.op != "Split" else Arity(1, len(behind)),
         (_operator_id(new, m.graph),) * made,
     )
+
+
+def _drops_clamp(m: Match, context: Context) -> bool:
+    """False if a match includes a clamp that onnxruntime would keep."""
+    return "clamp" not in m.bound or any(find(r, m.root, context) for r in drop.CLAMP_RULES)
 
 
 def _known_name(action: str, context: Context) -> str | None:
@@ -245,9 +240,9 @@ def _behind(target: Node, root: Node) -> list[Node]:
     return [] if root is target else [root]
 
 
-def _is_made_of(new: New, nodes: list[Node]) -> bool:
-    """True if all inputs of the new node exist already; zero points that were absent do not count."""
-    there = {value for node in nodes for value in node.inputs if value is not None}
+def _is_made_of(new: New, nodes: list[Node | None]) -> bool:
+    """True if all inputs of the new node are inputs of these nodes; zero points that were absent do not count."""
+    there = {value for node in nodes if node is not None for value in node.inputs if value is not None}
     return all(
         _is_zero_point(source) or source is None or (isinstance(source, Value) and source in there)
         for source in new.inputs

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.conditions import axes_of, ints
-from ortconv.optimizer.symbols import is_anonymous, minus, plus, quotient, times
+from ortconv.optimizer.conditions import axes_of, ints, optional_ints
+from ortconv.optimizer.symbols import is_anonymous, is_vague, minus, plus, quotient, times
 
 
 class DimOf(NamedTuple):
@@ -53,14 +54,14 @@ def elements(value: Value | None) -> tuple[Element, ...] | None:
 
 def static_elements(node: Node) -> tuple[int, ...] | None:
     """The elements of the only output of a shape computation, if all are known; else None."""
-    out = node.output(0)
-    if node.op not in _ELEMENTS or node.domain != "" or len(node.outputs) != 1 or out is None:
+    compute, out = _rule(node), node.output(0)
+    if compute is None or out is None or out.dtype not in (DType.INT64, DType.INT32) or (out.rank or 0) > 1:
         return None
-    if out.dtype not in (DType.INT64, DType.INT32) or (out.rank or 0) > 1:
+    found = compute(node, elements)
+    if found is None:
         return None
-    found = _ELEMENTS[node.op](node, elements)
-    known = tuple(e for e in found or () if isinstance(e, int))
-    return known if found is not None and len(known) == len(found) else None
+    known = tuple(e for e in found if isinstance(e, int))
+    return known if len(known) == len(found) else None
 
 
 Elements = tuple[Element, ...] | None
@@ -73,10 +74,10 @@ def _look_back(value: Value, look: Look) -> Elements:
     if known is not None:
         return known
     node = value.producer
-    if node is not None and node.op in _ELEMENTS and node.domain == "":
-        found = _ELEMENTS[node.op](node, look)
-        if found is not None:
-            return found
+    compute = None if node is None else _rule(node)
+    found = None if node is None or compute is None else compute(node, look)
+    if found is not None:
+        return found
     shape = value.static_shape
     if shape is None or len(shape) > 1 or math.prod(shape) > LONGEST:
         return None
@@ -97,18 +98,23 @@ def _size(node: Node, look: Look) -> Elements:
 
 
 def _gather(node: Node, look: Look) -> Elements:
-    data, index = node.inputs
-    picked = ints(index)
-    if data is None or picked is None:
+    data, picked = node.inputs[0], ints(node.inputs[1])
+    if picked is None:
         return None
-    if data.producer is not None and data.producer.is_op("Shape") and not data.producer.attrs:
-        x = data.producer.inputs[0]
-        if x is not None and x.rank is None and min(picked, default=0) >= 0:
-            return tuple(DimOf(x, i) for i in picked)
+    x = _unranked(data)
+    if x is not None and min(picked, default=0) >= 0:
+        return tuple(DimOf(x, i) for i in picked)
     source = look(data)
     if source is None or not all(-len(source) <= i < len(source) for i in picked):
         return None
     return tuple(source[i] for i in picked)
+
+
+def _unranked(shape: Value | None) -> Value | None:
+    """The value of unknown rank whose whole shape this is; None if there is none."""
+    node = None if shape is None else shape.producer
+    x = node.inputs[0] if node is not None and node.is_op("Shape") and not node.attrs else None
+    return x if x is not None and x.rank is None else None
 
 
 def _same_elements(node: Node, look: Look) -> Elements:
@@ -128,50 +134,77 @@ def _concat(node: Node, look: Look) -> Elements:
 
 
 def _slice(node: Node, look: Look) -> Elements:
-    source = look(node.inputs[0])
-    if source is None:
+    source, parts = look(node.inputs[0]), axis_slices(node, ints)
+    if source is None or parts is None or len(parts) != 1:
         return None
+    start, end, _, step = parts[0]
+    return source[start:end:step] if isinstance(start, int) and isinstance(end, int) and step > 0 else None
+
+
+class AxisSlice(NamedTuple):
+    """The part of an axis that a Slice selects."""
+
+    start: Element
+    end: Element
+    axis: int
+    step: int
+
+
+def axis_slices(node: Node, look: Look) -> list[AxisSlice] | None:
+    """The part that a Slice selects of each of its axes, with starts and ends read by `look`; None if they are unknown."""
+    starts: Elements
+    ends: Elements
+    axes: tuple[int, ...] | None
+    steps: tuple[int, ...] | None
     if "starts" in node.attrs:
-        parts: list[tuple[int, ...] | None] = [node.attr("starts", Ints()), node.attr("ends", Ints()), (1,)]
+        starts, ends, axes = (node.attr(name, Ints()) for name in ("starts", "ends", "axes"))
+        steps = ()
     else:
-        parts = [(1,) if i == 4 and node.input(i) is None else ints(node.input(i)) for i in (1, 2, 4)]
-    bounds = [part[0] for part in parts if part is not None and len(part) == 1]
-    if len(bounds) < 3 or bounds[2] <= 0:
+        starts, ends = look(node.input(1)), look(node.input(2))
+        axes, steps = optional_ints(node.input(3)), optional_ints(node.input(4))
+    if starts is None or ends is None or axes is None or steps is None or len(starts) != len(ends):
         return None
-    return source[slice(*bounds)]
+    size = len(starts)
+    return [AxisSlice(*part) for part in zip(starts, ends, axes or range(size), steps or (1,) * size)]
+
+
+def _side_by_side(parts: Sequence[Elements]) -> Iterable[tuple[Element, ...]] | None:
+    """The elements of values that broadcast to each other, place by place; None if they are unknown or do not broadcast."""
+    known = [p for p in parts if p is not None]
+    sizes = {len(p) for p in known} - {1}
+    if len(known) < len(parts) or len(sizes) > 1:
+        return None
+    size = max(sizes, default=1)
+    return zip(*(p * size if len(p) == 1 else p for p in known))
 
 
 def _arithmetic(node: Node, look: Look) -> Elements:
-    left, right = (look(v) for v in node.inputs)
-    if left is None or right is None or len({len(left), len(right)} - {1}) > 1:
-        return None
-    size = 0 if 0 in (len(left), len(right)) else max(len(left), len(right))
-    pairs = zip(*(e * size if len(e) == 1 else e for e in (left, right)))
-    return tuple(_combine(node.op, a, b) for a, b in pairs)
+    pairs = _side_by_side([look(v) for v in node.inputs])
+    return None if pairs is None else tuple(_combine(node.op, a, b) for a, b in pairs)
+
+
+Arithmetic = tuple[int, Callable[[int, int], int | None], Callable[[Dim, Dim], Dim]]
+"""The neutral second operand of an operator, and its results for numbers and for dimensions; None if unknown."""
+
+_ARITHMETIC: dict[str, Arithmetic] = {
+    "Add": (0, operator.add, plus),
+    "Sub": (0, operator.sub, minus),
+    "Mul": (1, operator.mul, times),
+    "Div": (1, lambda a, b: a // b if a >= 0 and b > 0 else None, lambda a, b: quotient([a], [b])),
+}
 
 
 def _combine(op: str, a: Element, b: Element) -> Element:
+    neutral, of_numbers, of_dims = _ARITHMETIC[op]
     if isinstance(a, int) and isinstance(b, int):
-        if op == "Div":
-            return a // b if a >= 0 and b > 0 else None
-        return a * b if op == "Mul" else a + b if op == "Add" else a - b
-    if b == (1 if op in ("Mul", "Div") else 0):
+        return of_numbers(a, b)
+    if b == neutral:
         return a
-    if op == "Sub" and a is not None and a == b:
-        return 0
-    if op in ("Mul", "Add") and a == (1 if op == "Mul" else 0):
+    if a == neutral and op in ("Mul", "Add"):
         return b
-    if not isinstance(a, (int, str)) or not isinstance(b, (int, str)):
-        return None
-    return _SYMBOLIC[op](a, b)
-
-
-_SYMBOLIC: dict[str, Callable[[Dim, Dim], Dim]] = {
-    "Add": plus,
-    "Sub": minus,
-    "Mul": times,
-    "Div": lambda a, b: quotient([a], [b]),
-}
+    if isinstance(a, DimOf) or isinstance(b, DimOf):
+        return 0 if op == "Sub" and a == b else None
+    return of_dims(a, b)
 
 
 def _where(node: Node, look: Look) -> Elements:
@@ -179,12 +212,8 @@ def _where(node: Node, look: Look) -> Elements:
     test = None if condition is None else condition.producer
     if test is None or not test.is_op("Equal"):
         return None
-    parts = [look(v) for v in (*test.inputs, *values)]
-    known = [p for p in parts if p is not None]
-    size = max(map(len, known), default=0)
-    if len(known) < len(parts) or any(len(p) not in (1, size) for p in known):
-        return None
-    return tuple(_chosen(*(p[i if len(p) > 1 else 0] for p in known)) for i in range(size))
+    cases = _side_by_side([look(v) for v in (*test.inputs, *values)])
+    return None if cases is None else tuple(_chosen(*case) for case in cases)
 
 
 def _chosen(left: Element, right: Element, then: Element, otherwise: Element) -> Element:
@@ -197,7 +226,10 @@ def _chosen(left: Element, right: Element, then: Element, otherwise: Element) ->
     return otherwise if (negative and None not in (left, right)) or then == otherwise else None
 
 
-_ELEMENTS: dict[str, Callable[[Node, Look], Elements]] = {
+Compute = Callable[[Node, Look], Elements]
+"""Returns the elements of a node's output."""
+
+_ELEMENTS: dict[str, Compute] = {
     "Shape": _shape,
     "Size": _size,
     "Gather": _gather,
@@ -217,6 +249,11 @@ _ELEMENTS: dict[str, Callable[[Node, Look], Elements]] = {
 
 COMPUTES_SHAPES = frozenset(_ELEMENTS)
 """Operators that `elements` can follow."""
+
+
+def _rule(node: Node) -> Compute | None:
+    return _ELEMENTS.get(node.op) if node.domain == "" else None
+
 
 # ---------------------------------------------------------------------- what Reshape and its kin return
 
@@ -254,10 +291,9 @@ def _unsqueezed(x: Value, axes: Sequence[int], rank: int) -> tuple[Element, ...]
 
 
 def _squeezed(x: Value, axes: Sequence[int], rank: int) -> tuple[Element, ...] | None:
-    shape = x.shape or ()
-    if not axes and any(not isinstance(d, int) for d in shape):
+    if not axes and x.static_shape is None:
         return None
-    dropped = {a % rank for a in axes} if axes else {i for i, d in enumerate(shape) if d == 1}
+    dropped = {a % rank for a in axes} or {i for i, d in enumerate(x.static_shape or ()) if d == 1}
     return tuple(dim_of(x, i) for i in range(rank) if i not in dropped)
 
 
@@ -294,19 +330,17 @@ def expressed(wanted: Sequence[Element], x: Value) -> tuple[int, ...] | None:
 
     A -1 assumes that x has elements.
     """
-    spec: list[int] = []
-    for i, e in enumerate(wanted):
-        if e is not None and (e == dim_of(x, i) if not isinstance(e, int) else False):
-            spec.append(0)
-        elif isinstance(e, int) and e != 0:
-            spec.append(e)
-        elif e == 0 and x.dim(i) == 0:
-            spec.append(0)
-        elif e == 0 or -1 in spec:
-            return None
-        else:
-            spec.append(-1)
-    return tuple(spec) if -1 not in spec or (spec.count(-1) == 1 and not may_be_empty(x)) else None
+    if any(e == 0 and x.dim(i) != 0 for i, e in enumerate(wanted)):
+        return None
+    spec = tuple(_stated(e, dim_of(x, i)) for i, e in enumerate(wanted))
+    return spec if -1 not in spec or (spec.count(-1) == 1 and not may_be_empty(x)) else None
+
+
+def _stated(wanted: Element, dim: Element) -> int:
+    """A dimension in the shape of a Reshape, in which 0 copies the input's dimension `dim`, and -1 means unknown."""
+    if isinstance(wanted, int):
+        return wanted
+    return 0 if wanted is not None and wanted == dim else -1
 
 
 SOURCES = 32
@@ -318,17 +352,18 @@ def may_be_empty(value: Value) -> bool:
 
     Constants do not count as sources: an empty one may represent an absent input.
     """
+    return any(0 in (v.shape or ()) and (v is value or v.const is None) for v in _sources(value))
+
+
+def _sources(value: Value) -> Iterator[Value]:
+    """A value and, if its shape is vague, the values that it is computed from, with their sources in turn."""
     seen = [value]
     for current in seen:
-        shape, node = current.shape, current.producer
-        if shape is not None and 0 in shape and (current is value or current.const is None):
-            return True
-        is_vague = shape is None or any(d is None or is_anonymous(d) for d in shape)
-        if node is None or not is_vague or len(seen) > SOURCES:
-            continue
-        inner = [v for graph in node.subgraphs for v in graph.outputs] if node.attrs else []
-        seen += dict.fromkeys(v for v in (*node.inputs, *inner) if v is not None and v not in seen)
-    return False
+        yield current
+        node = current.producer
+        if node is not None and is_vague(current.shape) and len(seen) <= SOURCES:
+            inner = [v for graph in node.subgraphs for v in graph.outputs] if node.attrs else []
+            seen += dict.fromkeys(v for v in (*node.inputs, *inner) if v is not None and v not in seen)
 
 
 def keeps_shape(wanted: Sequence[Element], x: Value) -> bool:

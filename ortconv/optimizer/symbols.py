@@ -22,6 +22,11 @@ def is_anonymous(dim: object) -> bool:
     return isinstance(dim, str) and ANONYMOUS.match(dim) is not None
 
 
+def is_vague(shape: Shape | None) -> bool:
+    """True if a shape, or one of its dimensions, is unknown or has no name."""
+    return shape is None or any(type(d) is not int and (d is None or is_anonymous(d)) for d in shape)
+
+
 def times(*dims: Dim) -> Dim:
     """The product of dimensions, as a number or a symbol; None unless all are known."""
     number, symbols = _factors(dims)
@@ -77,16 +82,21 @@ def plus(*dims: Dim) -> Dim:
 
 def minus(whole: Dim, part: Dim) -> Dim:
     """A sum without some of its terms; None if `part` does not consist of its terms."""
-    if part == 0:
-        return whole
-    if whole is None or part is None or "(" in f"{whole}{part}":
-        return 0 if whole == part and whole is not None else None
-    terms, taken = (
-        Counter(d.split(PLUS)) if isinstance(d, str) else Counter([str(d)] * (d != 0)) for d in (whole, part)
-    )
-    if taken - terms:
-        return whole - part if isinstance(whole, int) and isinstance(part, int) and whole >= part else None
-    return plus(*(d if (number := natural(d)) is None else number for d in (terms - taken).elements()))
+    if part == 0 or whole is None or part is None:
+        return whole if part == 0 else None
+    if whole == part:
+        return 0
+    if isinstance(whole, int) and isinstance(part, int):
+        return whole - part if whole > part else None
+    terms, subtracted = _terms(whole), _terms(part)
+    return plus(*(terms - subtracted).elements()) if subtracted <= terms else None
+
+
+def _terms(dim: int | str) -> Counter[Dim]:
+    """The terms of a dimension with their multiplicity. A minimum is one term, even of a sum."""
+    if isinstance(dim, int) or "(" in dim:
+        return Counter([dim])
+    return Counter(d if (number := natural(d)) is None else number for d in dim.split(PLUS))
 
 
 def at_most(limit: Dim, dim: Dim) -> Dim:
@@ -118,15 +128,16 @@ def broadcast_dims(dims: Sequence[Dim]) -> Dim:
     if not others:
         return 1
     for d in others:
-        if all(
-            same_dim(d, e) or (isinstance(e, str) and e.startswith("min(") and e.endswith(f",{d})")) for e in others
-        ):
+        if all(same_dim(d, e) or _is_minimum(e, d) for e in others):
             return d
     return next((d for d in others if isinstance(d, int)), None)
 
 
+def _is_minimum(dim: object, whole: object) -> bool:
+    """True for the minimum of a dimension and a number."""
+    return isinstance(dim, str) and dim.startswith("min(") and dim.endswith(f",{whole})")
+
+
 def stretches_to(dim: object, whole: object) -> bool:
     """True if a dimension that broadcasts to another one equals it. This includes min(whole, number) for a number above 1."""
-    return dim == whole or (
-        isinstance(dim, str) and dim.startswith("min(") and not dim.startswith("min(1,") and dim.endswith(f",{whole})")
-    )
+    return dim == whole or (_is_minimum(dim, whole) and not str(dim).startswith("min(1,"))

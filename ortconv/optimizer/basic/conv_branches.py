@@ -7,8 +7,8 @@ import numpy as np
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.basic.fold_conv import Affine, batch_norm
-from ortconv.optimizer.conditions import rounded, spatial_pads, wide
+from ortconv.optimizer.basic.fold_conv import Affine, batch_norm, with_weights
+from ortconv.optimizer.conditions import spatial_pads, wide
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -25,20 +25,23 @@ def merge_convolutions(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    conv, other, w, v = m.conv, m.other, m.w.constant, m.v.constant
+    w, v = m.w.constant, m.v.constant
     if not _is_convolution(m) or v.rank != w.rank or v.shape[:2] != w.shape[:2] or v.dtype is not w.dtype or not v.size:
         return None
-    axes = w.rank - 2
-    if m.c is not None and m.c.constant.shape != w.shape[:1]:
+    if (m.c is not None and m.c.constant.shape != w.shape[:1]) or not _moves_alike(m.conv, m.other, v.shape[2:]):
         return None
-    if conv.attr("group", 1) != other.attr("group", 1) or _per_axis(conv, "strides", axes) != _per_axis(
-        other, "strides", axes
-    ):
-        return None
-    dilations = zip(_per_axis(conv, "dilations", axes), _per_axis(other, "dilations", axes), v.shape[2:], strict=True)
-    if any(a != b and size != 1 for a, b, size in dilations):
-        return None
-    return _merged(m, wide(m.v), spatial_pads(other, axes), None if m.c is None else wide(m.c))
+    return _merged(m, wide(m.v), spatial_pads(m.other, w.rank - 2), None if m.c is None else wide(m.c))
+
+
+def _moves_alike(conv: Node, other: Node, kernel: tuple[int, ...]) -> bool:
+    """True if two convolutions have the same groups, strides and dilations; the kernel of the second has this size.
+    Dilations do not matter for an axis of size 1.
+    """
+    axes = len(kernel)
+    strides, dilations = ((_per_axis(conv, s, axes), _per_axis(other, s, axes)) for s in ("strides", "dilations"))
+    if conv.attr("group", 1) != other.attr("group", 1) or strides[0] != strides[1]:
+        return False
+    return all(a == b or size == 1 for a, b, size in zip(*dilations, kernel, strict=True))
 
 
 @rule(
@@ -83,13 +86,13 @@ def _merged(m: Match, taps: Array, pads: tuple[int, ...] | None, bias: Array | N
     """The matched Conv with the weights `taps` and the bias of another convolution with these pads added to its own.
     None if the other window does not lie within its own.
     """
-    conv, w = m.conv, wide(m.w)
+    w = wide(m.w)
     axes = w.ndim - 2
-    own = spatial_pads(conv, axes)
+    own = spatial_pads(m.conv, axes)
     if own is None or pads is None:
         return None
     window = [slice(None), slice(None)]
-    for i, dilation in enumerate(_per_axis(conv, "dilations", axes)):
+    for i, dilation in enumerate(_per_axis(m.conv, "dilations", axes)):
         first, offset = divmod(own[i] - pads[i], dilation)
         left = w.shape[2 + i] - taps.shape[2 + i] - first
         if offset or first < 0 or left < 0 or own[axes + i] - pads[axes + i] != left * dilation:
@@ -97,12 +100,7 @@ def _merged(m: Match, taps: Array, pads: tuple[int, ...] | None, bias: Array | N
         window.append(slice(first, first + taps.shape[2 + i]))
     w[tuple(window)] += taps
     total = np.zeros(len(w)) if m.b is None else wide(m.b)
-    dtype = m.w.constant.dtype
-    new_w, new_b = rounded(w, dtype), rounded(total if bias is None else total + bias, dtype)
-    if new_w is None or new_b is None:
-        return None
-    inputs = [m.x, new_w] if m.b is None and not new_b.any() else [m.x, new_w, new_b]
-    return New("Conv", inputs, like=conv, types=(m.root.out.type,))
+    return with_weights(m, w, total if bias is None else total + bias)
 
 
 RULES = (*merge_convolutions, *merge_skip)

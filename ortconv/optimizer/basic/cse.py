@@ -23,7 +23,7 @@ def merge_common(graph: Graph, context: Context) -> int:
     Differs: operands of commutative operators in either order; equal tensors as attributes, which are never equal
         there; DequantizeLinear stays.
     """
-    seen: dict[Hashable, Node | dict[Hashable, Node]] = {}
+    seen: Seen = {}
     merged: dict[Value, Value] = {}
     twins: list[Node] = []
     allowed = math.inf if context.limit is None else context.limit - len(context.trace)
@@ -32,16 +32,7 @@ def merge_common(graph: Graph, context: Context) -> int:
             _read(node, merged)
         if node.domain not in PURE_DOMAINS or node.op == "DequantizeLinear":
             continue
-        inputs: Hashable = node.inputs
-        if len(node.inputs) == 2 and traits(node).has(Trait.COMMUTATIVE):
-            inputs = frozenset(node.inputs)
-        key = (node.op, node.domain, node.ep, inputs)
-        known = seen.setdefault(key, node)
-        if known is node or not is_deterministic(node):
-            continue
-        if isinstance(known, Node):
-            known = seen[key] = {_attributes(known): known}
-        twin = known.setdefault(_attributes(node), node)
+        twin = _first_like(node, seen)
         if twin is node or len(twins) >= allowed or not context.may_touch(twin, node):
             continue
         if _merge(graph, twin, node, merged):
@@ -51,6 +42,24 @@ def merge_common(graph: Graph, context: Context) -> int:
         graph.remove_dead(node)
         context.record("CommonSubexpressionElimination", label)
     return len(twins)
+
+
+Seen = dict[Hashable, Node | dict[Hashable, Node]]
+"""Nodes by operator and inputs: a single node, or several by their attributes."""
+
+
+def _first_like(node: Node, seen: Seen) -> Node:
+    """The first node that computes the same as this one; the node itself, which is then noted, if there is none."""
+    inputs: Hashable = node.inputs
+    if len(node.inputs) == 2 and traits(node).has(Trait.COMMUTATIVE):
+        inputs = frozenset(node.inputs)
+    key = (node.op, node.domain, node.ep, inputs)
+    known = seen.setdefault(key, node)
+    if known is node or not is_deterministic(node):
+        return node
+    if isinstance(known, Node):
+        known = seen[key] = {_attributes(known): known}
+    return known.setdefault(_attributes(node), node)
 
 
 def _read(node: Node, merged: Mapping[Value, Value]) -> None:

@@ -25,7 +25,7 @@ from ortconv.optimizer.conditions import (
 )
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
-from ortconv.optimizer.shapes import Element, dim_of, elements
+from ortconv.optimizer.shapes import AxisSlice, Element, axis_slices, dim_of, elements
 
 
 @rule("EliminateIdentity", P("Identity", "x"))
@@ -41,18 +41,16 @@ def eliminate_identity(m: Match) -> Replacement:
     return x
 
 
-def _covers(start: Element, end: Element, dim: Element, back: Element) -> bool:
+def _covers(part: AxisSlice, dim: Element, back: Element) -> bool:
     """True if a slice with step 1 includes all of a dimension; an unknown dimension may have any length below 2**31.
 
-    The slice begins at `start`, and `back` elements before the end if `back` is not None.
+    If `back` is not None, the slice begins that number of elements before the end.
     """
-    if back is not None and back == dim:
-        start = 0
+    start, end = 0 if back is not None and back == dim else part.start, part.end
     if not isinstance(start, int) or not isinstance(end, int):
         return start == 0 and end is not None and end == dim
-    if isinstance(dim, int):
-        return (start == 0 or start <= -dim) and end >= dim
-    return (start == 0 or start <= -INT32_MAX) and end >= INT32_MAX
+    length = dim if isinstance(dim, int) else INT32_MAX
+    return (start == 0 or start <= -length) and end >= length
 
 
 @rule("EliminateSlice", P("Slice", "x", ...))
@@ -63,24 +61,12 @@ def eliminate_slice(m: Match) -> Replacement:
     Differs: an end equal to the dimension, and a negative start that reaches the first element, count as everything;
         there only 0 to INT64_MAX does. Also computed bounds.
     """
-    x, node = m.x, m.root
-    starts: tuple[Element, ...] | None
-    ends: tuple[Element, ...] | None
-    axes: tuple[int, ...] | None
-    steps: tuple[int, ...] | None
-    if m.graph.opset() < 10:
-        starts, ends, axes = (tuple(node.attr(k, Ints())) for k in ("starts", "ends", "axes"))
-        steps, backs = (), None
-    else:
-        starts, ends = (elements(node.input(i)) for i in (1, 2))
-        backs = _negated(node.input(1))
-        axes, steps = (() if node.input(i) is None else ints(node.input(i)) for i in (3, 4))
-    if starts is None or ends is None or axes is None or steps is None or len(starts) != len(ends):
+    x: Value = m.x
+    parts, backs = axis_slices(m.root, elements), _negated(m.root.input(1))
+    if parts is None or any(part.step != 1 for part in parts):
         return None
-    if any(step != 1 for step in steps):
-        return None
-    dims = (dim_of(x, axis % x.rank) if x.rank else None for axis in (axes or range(len(starts))))
-    return x if all(map(_covers, starts, ends, dims, backs or (None,) * len(starts))) else None
+    dims = (dim_of(x, part.axis % x.rank) if x.rank else None for part in parts)
+    return x if all(map(_covers, parts, dims, backs or (None,) * len(parts))) else None
 
 
 def _negated(value: Value | None) -> tuple[Element, ...] | None:
@@ -212,8 +198,8 @@ def eliminate_trivial(m: Match) -> Replacement:
     """
     node, x = m.root, m.x
     if node.op == "Transpose":
-        perm = tuple(node.attr("perm", Ints()))
-        trivial = perm == tuple(range(len(perm))) if perm else x.rank is not None and x.rank < 2
+        perm = node.attr("perm", Ints(reversed(range(2 if x.rank is None else x.rank))))
+        trivial = tuple(perm) == tuple(range(len(perm)))
     elif node.op == "Pad":
         pads = ints(m.repeats) if m.graph.opset() >= 11 else tuple(node.attr("pads", Ints()))
         trivial = pads is not None and not any(pads)
@@ -275,14 +261,13 @@ def fuse_relu_clip(m: Match) -> Replacement:
     if inner is None or outer is None or dtype is None:
         return None
     low, high = (min(max(b, outer[0]), outer[1]) for b in (min(inner), inner[1]))
-    types = (m.root.out.type,)
     if (low, high) == (0, math.inf) and "Relu" in (m.root.op, m.inner.op):
-        return New("Relu", [m.x], {}, like=m.root, types=types)
+        return New("Relu", [m.x], {}, like=m.root, types=(m.root.out.type,))
+    if m.graph.opset() < 11 and dtype not in FLOATS:
+        return None
     greatest = _greatest(dtype)
     low_bound = bound(None if low == -greatest else low, dtype)
     high_bound = bound(None if high == greatest else high, dtype)
-    if m.graph.opset() < 11 and dtype not in FLOATS:
-        return None
     return clip(m.x, low_bound, high_bound, m.root, m.graph, dtype)
 
 
@@ -311,14 +296,14 @@ def _label_map(node: Node) -> tuple[str, dict[Any, Any], str, Any] | None:
     pairs: list[tuple[Any, Any]] = list(
         zip(node.attr(f"keys_{keys[0]}", ()), node.attr(f"values_{values[0]}", ()), strict=False)
     )
-    if any(isinstance(k, float) and math.isnan(k) for k, _ in pairs):
-        return None
-    mapping: dict[Any, Any] = {}
-    for key, value in pairs:
-        mapping.setdefault(key, value)
-    if len(mapping) != len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs) or any(map(_is_nan, mapping)):
         return None
     return keys[0], mapping, values[0], attribute(node, _DEFAULTS[values[0]])
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 _LISTS: dict[str, Any] = {"int64s": Ints, "strings": Strings, "floats": Floats}
@@ -339,9 +324,7 @@ def fuse_label_encoders(m: Match) -> Replacement:
         return None
     source, inner, _, inner_default = first
     _, outer, target, outer_default = second
-    if isinstance(inner_default, float) and math.isnan(inner_default):
-        return None
-    if any(isinstance(v, float) and math.isnan(v) for v in inner.values()):
+    if any(map(_is_nan, (inner_default, *inner.values()))):
         return None
     attrs: dict[str, Attribute] = {
         f"keys_{source}": _LISTS[source](inner),

@@ -33,27 +33,30 @@ def fold(graph: Graph, context: Context) -> int:
     Also: IfInlining
     """
     changes = 0
-    fresh: set[Value] = set()
+    fresh: set[Value | None] = set()
     since = context.since
     for node in graph:
-        if context.exhausted:
-            break
-        if node.touched < since:
+        if node.touched < since or not context.may_touch(node):
             continue
-        if not context.may_touch(node):
-            continue
-        if fresh and any(v in fresh for v in node.inputs if v is not None) and _update_types(node):
+        if not fresh.isdisjoint(node.inputs) and _update_types(node):
             fresh.update(v for v in node.outputs if v is not None)
-        results = _known(node, context)
-        if results is not None:
-            fresh.update(_replace(node, results, context))
-            context.spread()
-            changes += 1
-        elif node.op == "If" and node.domain == "" and (taken := _decided(node)) is not None:
-            fresh.update(_inline(node, taken, context))
+        made = _folded(node, context)
+        if made is not None:
+            fresh.update(made)
             context.spread()
             changes += 1
     return changes
+
+
+def _folded(node: Node, context: Context) -> list[Value] | None:
+    """Fold a node, or replace it by the branch that it selects. Return the values that replace its outputs; None if
+    neither is possible.
+    """
+    results = _known(node, context)
+    if results is not None:
+        return _replace(node, results, context)
+    branch = _decided(node) if node.is_op("If") else None
+    return None if branch is None else _inline(node, branch, context)
 
 
 FOLD_CONSTANTS = FunctionPass("ConstantFolding", fold)
@@ -72,24 +75,18 @@ def _update_types(node: Node) -> bool:
 
 def _known(node: Node, context: Context) -> list[Tensor | None] | None:
     """The constant outputs of a node; None if they are unknown or should not become constants."""
-    if node.domain != "" and not (node.domain == "com.microsoft" and node.op in ("QuantizeLinear", "DequantizeLinear")):
-        return None
-    if not node.outputs:
+    if (node.domain != "" and (node.domain, node.op) not in _QUANTIZERS) or not node.outputs:
         return None
     if not all(v is None or v.constant is not None for v in node.inputs):
         return _known_shape(node)
-    if node.subgraphs or not is_deterministic(node):
+    if node.subgraphs or not is_deterministic(node) or _is_weight(node):
         return None
-    if node.op == "DequantizeLinear" and not _dequantized_for_nothing(node):
-        return None
-    if node.op == "Identity":
-        value = node.inputs[0]
-        assert value is not None
-        assert value.constant is not None
+    if node.op == "Identity" and (value := node.inputs[0]) is not None and value.constant is not None:
         return [value.constant] if _fits(node, value.constant.nbytes, context) else None
-    if not _fits(node, _static_bytes(node), context):
-        return None
-    return _evaluate(node, context)
+    return _evaluate(node, context) if _fits(node, _static_bytes(node), context) else None
+
+
+_QUANTIZERS = (("com.microsoft", "QuantizeLinear"), ("com.microsoft", "DequantizeLinear"))
 
 
 def _known_shape(node: Node) -> list[Tensor | None] | None:
@@ -105,31 +102,31 @@ def _evaluate(node: Node, context: Context) -> list[Tensor | None] | None:
     from ortconv.executor.kernels.evaluate import evaluate
 
     try:
-        results = evaluate(node)
+        pairs = zip(node.outputs, evaluate(node), strict=False)
+        tensors = [None if value is None else _tensor(result, value.dtype) for value, result in pairs]
     except (OrtconvError, ArithmeticError, ValueError, TypeError, IndexError, MemoryError):
         return None
-    tensors: list[Tensor | None] = []
-    for value, result in zip(node.outputs, results, strict=False):
-        if value is None:
-            tensors.append(None)
-            continue
-        if not isinstance(result, (np.ndarray, np.generic)):
-            return None
-        tensor = Tensor.of(result, value.dtype)
-        if tensor.dtype.bits and tensor.dtype.bits < 8:
-            return None
-        tensors.append(tensor)
     read = [t for v, t in zip(node.outputs, tensors) if v is not None and t is not None and (v.uses or v.is_output)]
     return tensors if _fits(node, sum(t.nbytes for t in read), context) else None
 
 
-def _dequantized_for_nothing(node: Node) -> bool:
-    """True for a constant in DQ -> X -> Q with no other readers: that is a quantized weight stored in an indirect form."""
+def _tensor(result: object, dtype: DType | None) -> Tensor:
+    """A result as a constant. Raises TypeError for sequences and for elements of less than a byte."""
+    tensor = Tensor.of(result, dtype) if isinstance(result, (np.ndarray, np.generic)) else None
+    if tensor is None or 0 < tensor.dtype.bits < 8:
+        raise TypeError("a folded constant is a tensor of whole bytes")
+    return tensor
+
+
+def _is_weight(node: Node) -> bool:
+    """True for a DequantizeLinear, unless DQ -> X -> Q without other readers only stores a quantized weight indirectly."""
+    if node.op != "DequantizeLinear":
+        return False
     users = node.out.consumers
     if node.out.is_output or len(users) != 1 or len(users[0].inputs) != 1 or users[0].op.endswith("QuantizeLinear"):
-        return False
+        return True
     after = users[0].out.consumers
-    return not users[0].out.is_output and len(after) == 1 and after[0].op == "QuantizeLinear"
+    return users[0].out.is_output or len(after) != 1 or after[0].op != "QuantizeLinear"
 
 
 def _static_bytes(node: Node) -> int | None:

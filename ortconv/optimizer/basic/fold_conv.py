@@ -28,17 +28,15 @@ class Affine(NamedTuple):
 
 def batch_norm(node: Node) -> Affine | None:
     """The scale and shift of a BatchNormalization with constant parameters in inference mode; None for any other node."""
-    scale, shift, mean, var = (None if v is None else v.constant for v in (node.input(i) for i in (1, 2, 3, 4)))
-    if scale is None or shift is None or mean is None or var is None:
+    if node.attr("training_mode", 0) or node.attr("spatial", 1) != 1 or any(node.outputs[1:]):
         return None
-    if node.attr("training_mode", 0) or node.attr("spatial", 1) != 1 or any(v is not None for v in node.outputs[1:]):
+    given = [wide(v) for v in node.inputs[1:] if v is not None and v.constant is not None]
+    if len(given) != 4 or {part.shape for part in given} != {(given[0].size,)}:
         return None
-    if scale.rank != 1 or len({scale.shape, shift.shape, mean.shape, var.shape}) != 1:
-        return None
-    gamma, beta, mu, sigma2 = (t.numpy().astype(np.float64) for t in (scale, shift, mean, var))
+    gamma, beta, mean, variance = given
     with np.errstate(all="ignore"):
-        k = gamma / np.sqrt(sigma2 + attribute(node, "epsilon"))
-        return Affine(k, beta - mu * k)
+        k = gamma / np.sqrt(variance + attribute(node, "epsilon"))
+        return Affine(k, beta - mean * k)
 
 
 def arithmetic(node: Node, constant: Value, rank: int, channels: int) -> Affine | None:
@@ -68,18 +66,22 @@ def scaled_weights(weights: Value, scale: Array, node: Node) -> Array:
 
 def folded(m: Match, affine: Affine) -> New | None:
     """The matched Conv(x, w, b) with `affine` applied to its output."""
-    conv, dtype = m.conv, m.w.constant.dtype
     scale, shift = affine
-    plain = bool(np.all(scale == 1))
     with np.errstate(all="ignore"):
-        w = m.w if plain else rounded(scaled_weights(m.w, scale, conv), dtype)
-        b = rounded(shift if m.b is None else wide(m.b) * scale + shift, dtype)
+        w = m.w if np.all(scale == 1) else scaled_weights(m.w, scale, m.conv)
+        return with_weights(m, w, shift if m.b is None else wide(m.b) * scale + shift)
+
+
+def with_weights(m: Match, weights: Value | Array, bias: Array) -> New | None:
+    """The matched Conv(x, w, b) with other weights and another bias, rounded to its type, without a new bias of zeros.
+    None if they cannot be rounded.
+    """
+    conv, dtype = m.conv, m.w.constant.dtype
+    w = weights if isinstance(weights, Value) else rounded(weights, dtype)
+    b = rounded(bias, dtype)
     if w is None or b is None:
         return None
-    if m.b is None and not np.any(b):
-        b = None
-    inputs = [m.x, w] if b is None else [m.x, w, b]
-    return New(conv.op, inputs, like=conv, types=(m.root.out.type,))
+    return New(conv.op, [m.x, w, *([b] if m.b is not None or b.any() else [])], like=conv, types=(m.root.out.type,))
 
 
 def _is_convolution(m: Match) -> bool:
@@ -169,25 +171,18 @@ def fold_batch_norm_conv(m: Match) -> Replacement:
     affine = batch_norm(m.bn)
     if affine is None or not _is_convolution(m):
         return None
-    weights, conv = m.w, m.root
-    w, group = wide(weights), conv.attr("group", 1)
+    w, group = wide(m.w), m.conv.attr("group", 1)
     if w.shape[1] * group != len(affine.scale):
         return None
-    pads = spatial_pads(conv, w.ndim - 2)
+    pads = spatial_pads(m.conv, w.ndim - 2)
     if np.any(affine.shift) and (pads is None or any(pads)):
         return None
     by_input = (group, 1, -1, *[1] * (w.ndim - 2))
     by_group = w.reshape(group, -1, *w.shape[1:])
-    dtype = weights.constant.dtype
     with np.errstate(all="ignore"):
         scaled = (by_group * affine.scale.reshape(by_input)).reshape(w.shape)
         shift = (by_group * affine.shift.reshape(by_input)).reshape(w.shape[0], -1).sum(axis=1)
-        new_w = rounded(scaled, dtype)
-        new_b = rounded(shift if m.b is None else wide(m.b) + shift, dtype)
-    if new_w is None or new_b is None:
-        return None
-    bias = [] if m.b is None and not np.any(new_b) else [new_b]
-    return New("Conv", [m.x, new_w, *bias], like=conv, types=(conv.out.type,))
+        return with_weights(m, scaled, shift if m.b is None else wide(m.b) + shift)
 
 
 _GATES = ("Clip", "Erf", "Tanh")
@@ -198,16 +193,23 @@ _LONGEST_GATE = 4
 def _is_gated(value: Value) -> bool:
     """True for x * gate(x) that a constant factor completes to a Gelu or HardSwish: x * (1 + Erf(x / k)), x * Clip(x + 3, 0, 6)."""
     product = value.producer
-    factors = [] if product is None or not product.is_op("Mul") else [v for v in product.inputs if v is not None]
-    for gate, x in (factors, factors[::-1]) if len(factors) == 2 else ():
-        node, passed = gate.producer, False
-        for _ in range(_LONGEST_GATE):
-            if node is None or node.op not in _WITH_CONSTANTS:
-                break
-            passed = passed or node.op in _GATES
-            if passed and x in node.inputs:
-                return True
-            node = next((v.producer for v in node.inputs if v is not None and v.constant is None), None)
+    if product is None or not product.is_op("Mul"):
+        return False
+    a, b = product.inputs
+    return _is_gate(a, b) or _is_gate(b, a)
+
+
+def _is_gate(gate: Value | None, x: Value | None) -> bool:
+    """True for a value computed from x by a gate, with constants before and after it."""
+    passed = False
+    for _ in range(_LONGEST_GATE):
+        node = None if gate is None else gate.producer
+        if node is None or node.op not in _WITH_CONSTANTS:
+            return False
+        passed = passed or node.op in _GATES
+        if passed and x in node.inputs:
+            return True
+        gate = next((v for v in node.inputs if v is not None and v.constant is None), None)
     return False
 
 

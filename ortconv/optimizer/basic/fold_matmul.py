@@ -9,9 +9,19 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, Shape, TensorType
-from ortconv.optimizer.basic.fold_conv import batch_norm
-from ortconv.optimizer.conditions import FLOATS, RESHAPES, broadcasts_into, count, rounded, same_dim, wide, with_shape
-from ortconv.optimizer.engine import Context, FunctionPass, New, Replacement, apply, rule
+from ortconv.optimizer.basic.fold_conv import Affine, batch_norm
+from ortconv.optimizer.conditions import (
+    FLOATS,
+    RESHAPES,
+    broadcasts_into,
+    count,
+    only_use,
+    rounded,
+    same_dim,
+    wide,
+    with_shape,
+)
+from ortconv.optimizer.engine import Context, FunctionPass, New, NewInput, Replacement, apply, rule
 from ortconv.optimizer.pattern import C, Match, P
 
 # ---------------------------------------------------------------------- Gemm
@@ -27,16 +37,17 @@ def fuse_gemm_sum(m: Match) -> Replacement:
     gemm, k = m.gemm, m.k
     if k is gemm.out or gemm.out.rank != 2 or not broadcasts_into(k.shape, gemm.out.shape):
         return None
+    bias = k if m.c is None or gemm.attr("beta", 1.0) == 0 else _total(m.c, gemm.attr("beta", 1.0), k)
     attrs: dict[str, Attribute] = {**gemm.attrs, "beta": 1.0}
-    types = (m.root.out.type,)
-    if m.c is None or gemm.attr("beta", 1.0) == 0:
-        return New("Gemm", [m.a, m.b, k], attrs, like=gemm, types=types)
-    if m.c.constant is None or k.constant is None or k.dtype not in FLOATS:
+    return None if bias is None else New("Gemm", [m.a, m.b, bias], attrs, like=gemm, types=(m.root.out.type,))
+
+
+def _total(c: Value, beta: float, k: Value) -> Array | None:
+    """beta * c + k for constants; None if it is larger than both, or cannot be rounded."""
+    if c.constant is None or k.constant is None or k.dtype not in FLOATS:
         return None
-    total = rounded(gemm.attr("beta", 1.0) * wide(m.c) + wide(k), k.dtype)
-    if total is None or total.size > max(m.c.constant.size, k.constant.size):
-        return None
-    return New("Gemm", [m.a, m.b, total], attrs, like=gemm, types=types)
+    total = rounded(beta * wide(c) + wide(k), k.constant.dtype)
+    return total if total is not None and total.size <= max(c.constant.size, k.constant.size) else None
 
 
 _TRANSPOSE = P("Transpose", "t", where=lambda node: tuple(node.attr("perm", Ints((1, 0)))) == (1, 0))
@@ -92,21 +103,32 @@ def _normalized(m: Match, each: int = 1) -> New | None:
     affine, product, w = batch_norm(m.root), m.product, m.w.constant
     if affine is None or w.rank != 2 or m.a.rank != 2 or w.dtype not in FLOATS:
         return None
-    gemm = product.op == "Gemm"
-    columns = 0 if gemm and product.attr("transB", 0) else 1
+    columns = 0 if product.attr("transB", 0) else 1
     if w.shape[columns] != each * len(affine.scale):
         return None
     c = m.bound.get("c")
     with np.errstate(all="ignore"):
         scale, shift = (np.repeat(part, each) for part in affine)
-        scaled = rounded(wide(m.w) * (scale if columns else scale[:, None]), w.dtype)
-        if c is not None:
-            shift = shift + product.attr("beta", 1.0) * wide(c) * scale
-        bias = rounded(shift, w.dtype)
-    if scaled is None or bias is None or (c is not None and bias.size > max(c.constant.size, len(scale))):
+        bias = shift if c is None else shift + product.attr("beta", 1.0) * wide(c) * scale
+        parts = _rounded(m, wide(m.w) * (scale if columns else scale[:, None]), bias, len(scale))
+    return None if parts is None else _gemm(product, m.a, *parts)
+
+
+def _rounded(m: Match, weights: Array, bias: Array, columns: int) -> tuple[Array, Array] | None:
+    """New weights and bias of the matched product in the type of its weights. None if they cannot be rounded, or if the
+    bias is a matrix although the present one is not.
+    """
+    dtype, c = m.w.constant.dtype, m.bound.get("c")
+    w, b = rounded(weights, dtype), rounded(bias, dtype)
+    if w is None or b is None or (c is not None and b.size > max(c.constant.size, columns)):
         return None
-    attrs: dict[str, Attribute] = {**product.attrs, "beta": 1.0} if gemm else {}
-    return New("Gemm", [m.a, scaled, bias], attrs, like=product, types=(product.out.type,))
+    return w, b
+
+
+def _gemm(product: Node, a: NewInput, weights: Array, bias: Array) -> New:
+    """The Gemm of a with these weights and this bias, in place of a product."""
+    attrs: dict[str, Attribute] = {**product.attrs, "beta": 1.0} if product.op == "Gemm" else {}
+    return New("Gemm", [a, weights, bias], attrs, like=product, types=(product.out.type,))
 
 
 @rule(
@@ -138,40 +160,34 @@ def fold_batch_norm_product(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    affine, product, w, c = batch_norm(m.bn), m.root, m.w.constant, m.bound.get("c")
-    if affine is None or w.rank != 2 or w.dtype not in FLOATS or product.attr("transA", 0):
+    affine, product, w = batch_norm(m.bn), m.root, m.w.constant
+    if affine is None or w.dtype not in FLOATS or product.attr("transA", 0) or {w.rank, product.out.rank} != {2}:
         return None
-    rows = 1 if product.attr("transB", 0) else 0
-    each, flat = _pixels(m.x.shape or ()), m.bound.get("flat")
-    if each is None or each * len(affine.scale) != w.shape[rows]:
-        return None
-    if (m.x if flat is None else flat.out).rank != 2:
-        return None
-    scaled, bias = _with_affine(product, m.w, c, *(np.repeat(part, each) for part in affine))
-    if scaled is None or bias is None or (c is not None and bias.size > max(c.constant.size, w.shape[1 - rows])):
+    parts, flat = _with_affine(m, affine), m.bound.get("flat")
+    if parts is None:
         return None
     x = m.x if flat is None else New(flat.op, [m.x, *flat.inputs[1:]], like=flat, types=(flat.out.type,))
-    if product.op == "MatMul" and not bias.any():
-        return New("MatMul", [x, scaled], like=product, types=(product.out.type,))
-    attrs: dict[str, Attribute] = {**product.attrs, "beta": 1.0} if product.op == "Gemm" else {}
-    return New("Gemm", [x, scaled, bias], attrs, like=product, types=(product.out.type,))
+    if product.op == "MatMul" and not parts[1].any():
+        return New("MatMul", [x, parts[0]], like=product, types=(product.out.type,))
+    return _gemm(product, x, *parts)
 
 
-def _with_affine(
-    product: Node, weights: Value, c: Value | None, scale: Array, shift: Array
-) -> tuple[Array | None, Array | None]:
-    """The weights and the bias of a product with the operand x * scale + shift; None for those that are not finite."""
-    assert weights.constant is not None
-    w, rows, dtype = wide(weights), product.attr("transB", 0), weights.constant.dtype
+def _with_affine(m: Match, affine: Affine) -> tuple[Array, Array] | None:
+    """The weights and the bias of the matched product with the operand x * scale + shift, as `_rounded` returns them."""
+    w, product, c, each = wide(m.w), m.root, m.bound.get("c"), _pixels(m.x)
+    by_row = product.attr("transB", 0)
+    if each is None or each * len(affine.scale) != w.shape[1 if by_row else 0]:
+        return None
+    scale, shift = (np.repeat(part, each) for part in affine)
     with np.errstate(all="ignore"):
-        scaled = rounded(w * (scale if rows else scale[:, None]), dtype)
-        added = product.attr("alpha", 1.0) * (w @ shift if rows else shift @ w)
-        bias = rounded(added if c is None else added + product.attr("beta", 1.0) * wide(c), dtype)
-    return scaled, bias
+        added = product.attr("alpha", 1.0) * (w @ shift if by_row else shift @ w)
+        bias = added if c is None else added + product.attr("beta", 1.0) * wide(c)
+        return _rounded(m, w * (scale if by_row else scale[:, None]), bias, len(added))
 
 
-def _pixels(shape: Shape) -> int | None:
+def _pixels(value: Value) -> int | None:
     """Number of elements of each channel; None if it is unknown."""
+    shape = value.shape or ()
     sizes = [d for d in shape[2:] if isinstance(d, int)]
     return math.prod(sizes) if len(sizes) == len(shape) - 2 else None
 
@@ -214,10 +230,8 @@ def fold_split_batch_norm(m: Match) -> Replacement:
     Counterpart: none: beyond ONNX Runtime
     """
     move: Node = m.move
-    pixels = [d for d in (move.out.shape or ())[2:] if isinstance(d, int)]
-    if len(pixels) != (move.out.rank or 0) - 2:
-        return None
-    result = _normalized(m, math.prod(pixels))
+    pixels = _pixels(move.out)
+    result = None if pixels is None else _normalized(m, pixels)
     return None if result is None else New("Reshape", [result, *move.inputs[1:]], like=move, types=(move.out.type,))
 
 
@@ -277,13 +291,10 @@ def fuse_stacked_matmul_add(m: Match) -> Replacement:
 
 def _stacked(product: Node, k: Value) -> tuple[tuple[int, ...], tuple[int, int]] | None:
     """The outer dimensions of a stack of matrices, and the shape of the matrix by which it is multiplied."""
-    a, b = product.inputs
-    assert a is not None
-    assert b is not None
-    left, right = a.static_shape, b.static_shape
-    if left is None or right is None or len(right) != 2 or len(left) < 3 or a.dtype not in FLOATS:
+    left, right = (None if v is None else v.static_shape for v in product.inputs)
+    if left is None or right is None or len(right) != 2 or len(left) < 3 or product.out.dtype not in FLOATS:
         return None
-    if 0 in left or 0 in right or left[-1] != right[0] or k.static_shape != (right[1],):
+    if 0 in (*left, *right) or left[-1] != right[0] or k.static_shape != (right[1],):
         return None
     return left[:-1], right
 
@@ -292,13 +303,13 @@ def _candidates(graph: Graph) -> dict[Value, list[Node]]:
     """The Adds that `fuse_stacked_matmul_add` can rewrite, by the stack of matrices that their products read."""
     found: dict[Value, list[Node]] = {}
     for product in graph:
-        if not product.is_op("MatMul") or len(product.out.uses) != 1 or product.out.is_output:
+        use = only_use(product.out) if product.is_op("MatMul") else None
+        if use is None or not use[0].is_op("Add"):
             continue
-        ((add, slot),) = product.out.uses
-        k = add.input(1 - slot) if add.is_op("Add") and add.graph is graph else None
-        if k is not None and _stacked(product, k) is not None:
-            assert product.inputs[0] is not None
-            found.setdefault(product.inputs[0], []).append(add)
+        add, slot = use
+        stack, k = product.inputs[0], add.input(1 - slot)
+        if stack is not None and k is not None and _stacked(product, k) is not None:
+            found.setdefault(stack, []).append(add)
     return found
 
 
@@ -316,14 +327,16 @@ def fuse_stacked(graph: Graph, context: Context) -> int:
     Differs: stacks of matrices are flattened only if the added Reshapes merge with others; ONNX Runtime flattens all,
         which hides attention from its own fusions.
     """
-    changes = 0
-    for stack, adds in _candidates(graph).items():
-        maker, products = stack.producer, len(stack.uses) == len(adds) and not stack.is_output
-        front = products and maker is not None and maker.graph is graph and _merges(maker)
-        behind = any(len(a.out.uses) == 1 and not a.out.is_output and _merges(a.out.consumers[0]) for a in adds)
-        if front or behind:
-            changes += sum(apply(r, add, context) is not None for add in adds for r in fuse_stacked_matmul_add)
-    return changes
+    gaining = (adds for stack, adds in _candidates(graph).items() if _gains(stack, adds, graph))
+    chosen = (add for adds in gaining for add in adds)
+    return sum(apply(r, add, context) is not None for add in chosen for r in fuse_stacked_matmul_add)
+
+
+def _gains(stack: Value, adds: list[Node], graph: Graph) -> bool:
+    """True if the Reshape before the products, or that behind one of them, would merge with another."""
+    behind = [use[0] for add in adds if (use := only_use(add.out)) is not None]
+    owned = len(stack.uses) == len(adds) and not stack.is_output and stack.graph is graph
+    return any(map(_merges, behind)) or (owned and stack.producer is not None and _merges(stack.producer))
 
 
 PASSES = (FunctionPass("MatMulAddFusion", fuse_stacked, operators=(("", "MatMul"),)),)

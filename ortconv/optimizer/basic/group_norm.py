@@ -21,23 +21,25 @@ def fuse_group_norm(m: Match) -> Replacement:
     Counterpart: none: ONNX Runtime runs the function's body, 29 nodes
     """
     x: Value = m.x
-    shape, groups, by_channel = x.shape, m.root.attr("num_groups", 0), since_version(m.root) >= 21
-    if shape is None or len(shape) < 3 or 0 in shape or x.dtype not in FLOATS or m.scale.dtype is not x.dtype:
+    shape, groups, by_channel = x.shape or (), m.root.attr("num_groups", 0), since_version(m.root) >= 21
+    channels = x.dim(1)
+    if not _is_image(x) or not isinstance(channels, int) or groups < 1 or channels % groups:
         return None
-    stash = m.root.attr("stash_type", int(DType.FLOAT)) if by_channel else int(x.dtype)
-    if stash != DType.FLOAT or groups < 1 or not isinstance(shape[1], int) or shape[1] % groups:
+    stash = m.root.attr("stash_type", int(DType.FLOAT)) if by_channel else m.x.dtype
+    each = (channels if by_channel else groups,)
+    if stash != DType.FLOAT or m.scale.dtype is not x.dtype or {m.scale.static_shape, m.bias.static_shape} != {each}:
         return None
-    if {m.scale.static_shape, m.bias.static_shape} != {(shape[1] if by_channel else groups,)}:
-        return None
-    complete = x.dtype is DType.FLOAT and (not by_channel or groups == shape[1])
-    y = _normalized(
-        m, x, (m.scale, m.bias) if complete else (np.ones(groups, np.float32), np.zeros(groups, np.float32))
-    )
-    if complete:
-        return y
+    if x.dtype is DType.FLOAT and each == (groups,):
+        return _normalized(m, x, (m.scale, m.bias))
+    y = _normalized(m, x, (np.ones(groups, np.float32), np.zeros(groups, np.float32)))
     scale, bias = (v.constant.numpy().reshape(-1, *(1,) * (len(shape) - 2)) for v in (m.scale, m.bias))
     types = (m.root.out.type,)
     return New("Add", [New("Mul", [y, scale], {}, types=types), bias], {}, types=types)
+
+
+def _is_image(x: Value) -> bool:
+    """True for floats with channels and spatial axes, none of them empty."""
+    return x.dtype in FLOATS and x.shape is not None and len(x.shape) >= 3 and 0 not in x.shape
 
 
 def _normalized(m: Match, x: Value, parameters: tuple[NewInput, NewInput]) -> New:

@@ -110,22 +110,22 @@ def normalized(m: Match) -> Replacement:
     shape = x.shape
     if shape is None or x.dtype not in (DType.FLOAT, DType.DOUBLE):
         return None
-    reductions = [n for name in ("mean", "mean_of_square", "mean_of_factor", "variance") if (n := m.bound.get(name))]
-    axis = trailing_axis(reductions, len(shape))
-    constants = tuple(v for name in ("two", "epsilon") if (v := m.bound.get(name)) is not None)
-    if axis is None or not keeps_shape(x, constants):
-        return None
-    epsilon = float(scalar(m.epsilon) or 0.0)
-    single = float(np.float32(epsilon))
-    if not (0 <= epsilon < math.inf) or (x.dtype is DType.DOUBLE and single != epsilon):
+    bound = [m.bound.get(name) for name in ("mean", "mean_of_square", "mean_of_factor", "variance", "two", "epsilon")]
+    axis = trailing_axis([n for n in bound if isinstance(n, Node)], len(shape))
+    epsilon = _epsilon(m.epsilon, x.dtype)
+    if axis is None or epsilon is None or not keeps_shape(x, tuple(v for v in bound if isinstance(v, Value))):
         return None
     scale = _affine(m.scale, shape, axis) if "scale" in m.bound else ones(shape[axis:], x.dtype)
-    if scale is None:
-        return None
-    attrs: dict[str, Attribute] = {"axis": axis - len(shape), "epsilon": single}
-    if x.dtype is DType.DOUBLE:
-        attrs["stash_type"] = DOUBLE_STASH
-    return New("LayerNormalization", [x, scale], attrs, types=[m.root.out.type])
+    stash: dict[str, Attribute] = {"stash_type": DOUBLE_STASH} if x.dtype is DType.DOUBLE else {}
+    attrs = {"axis": axis - len(shape), "epsilon": epsilon, **stash}
+    return None if scale is None else New("LayerNormalization", [x, scale], attrs, types=[m.root.out.type])
+
+
+def _epsilon(value: Value, dtype: DType) -> float | None:
+    """A constant as epsilon, which an attribute holds in float32; None if it is not finite, negative or not exact in float64."""
+    epsilon = float(scalar(value) or 0.0)
+    single = float(np.float32(epsilon))
+    return single if 0 <= epsilon < math.inf and (dtype is not DType.DOUBLE or single == epsilon) else None
 
 
 @rule("LayerNormFusion", P("Add", P("LayerNormalization", "x", "scale", name="norm"), "bias", commutative=True))

@@ -7,8 +7,8 @@ import numpy as np
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.conditions import RESHAPES, equal_shapes, same_dim, scalar
+from ortconv.ir.types import DType, Shape
+from ortconv.optimizer.conditions import RESHAPES, equal_shapes, scalar
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.shapes import Element, dim_of, elements, expressed
@@ -59,12 +59,13 @@ def _of_reshape(node: Node, depth: int) -> Strides | None:
     inner = strides(x, depth)
     if x is None or inner is None or x.shape is None or out.shape is None:
         return None
-    longer = [(d, s) for d, s in zip(x.shape, inner) if d != 1]
-    if len(longer) != sum(d != 1 for d in out.shape):
-        return None
-    rest = iter(longer)
-    pairs = [(d, *((1, 0) if d == 1 else next(rest))) for d in out.shape]
-    return tuple(s for _, _, s in pairs) if all(d == e and d is not None for d, e, _ in pairs) else None
+    rest = iter([s for s, d in zip(inner, x.shape) if d != 1])
+    same = equal_shapes(_without_ones(x.shape), _without_ones(out.shape))
+    return tuple(0 if d == 1 else next(rest) for d in out.shape) if same else None
+
+
+def _without_ones(shape: Shape) -> Shape:
+    return tuple(d for d in shape if d != 1)
 
 
 def _of_expand(node: Node, depth: int) -> Strides | None:
@@ -120,15 +121,16 @@ def is_true(value: Value | None, depth: int = DEPTH) -> bool:
     if node.domain != "":
         return False
     if node.op == "GreaterOrEqual":
-        limit, found = scalar(node.inputs[1]), strides(node.inputs[0])
-        return limit is not None and limit <= 0 and found is not None and not any(_may_fall(s) for s in found)
+        limit = scalar(node.inputs[1])
+        return limit is not None and limit <= 0 and _never_falls(node.inputs[0])
     if node.op == "And":
         return all(is_true(v, depth - 1) for v in node.inputs)
     return traits(node).has(Trait.MOVES) and is_true(node.inputs[0], depth - 1)
 
 
-def _may_fall(stride: Element) -> bool:
-    return stride is None or (isinstance(stride, int) and stride < 0)
+def _never_falls(positions: Value | None) -> bool:
+    found = strides(positions)
+    return found is not None and not any(s is None or (isinstance(s, int) and s < 0) for s in found)
 
 
 # ---------------------------------------------------------------------- rules
@@ -144,24 +146,12 @@ def fuse_flat_lookup(m: Match) -> Replacement:
     Counterpart: none: beyond ONNX Runtime
     """
     x: Value = m.x
-    found = strides(m.index)
-    flat = m.flat.out
-    if found is None or x.shape is None or flat.rank is None or not 1 <= flat.rank <= 2:
-        return None
-    if (
-        m.gather.attr("axis", 0) != 0
-        or (flat.rank == 2 and flat.dim(1) != 1)
-        or not same_dim(flat.dim(0), times(*x.shape))
-    ):
+    found, size = strides(m.index), None if x.shape is None else times(*x.shape)
+    if found is None or size is None or m.flat.out.shape not in ((size,), (size, 1)) or m.gather.attr("axis", 0) != 0:
         return None
     dims = m.index.shape or ()
-    taken = [i for i, d in enumerate(dims) if d != 1]
-    in_order = all(same_dim(_dim(found[i]), times(*(dims[j] for j in taken[n + 1 :]))) for n, i in enumerate(taken))
-    return _reshaped(m) if in_order and same_dim(times(*(dims[i] for i in taken)), flat.dim(0)) else None
-
-
-def _dim(element: Element) -> Dim:
-    return element if isinstance(element, (int, str)) else None
+    row_by_row = all(d == 1 or s == times(*dims[i + 1 :]) for i, (s, d) in enumerate(zip(found, dims)))
+    return _reshaped(m) if row_by_row and times(*dims) == size else None
 
 
 @rule("IndexedMaskFusion", P("GatherND", "x", "index", name="gather"))
@@ -173,17 +163,17 @@ def fuse_lookup(m: Match) -> Replacement:
     parts = _components(m.index)
     if parts is None or m.x.rank != len(parts) or m.gather.attr("batch_dims", 0):
         return None
-    dims = (m.index.shape or ())[: len(parts[0])]
-    last = -1
-    for found, dim in zip(parts, m.x.shape or ()):
-        moved = [i for i, s in enumerate(found) if s != 0 and dims[i] != 1]
-        if dim == 1 and not moved:
-            continue
-        if len(moved) != 1 or moved[0] <= last or found[moved[0]] != 1 or not same_dim(dims[moved[0]], dim):
-            return None
-        (last,) = moved
-    used = sum(d != 1 for d in m.x.shape or ())
-    return _reshaped(m) if used == sum(d != 1 for d in dims) else None
+    shape, dims = m.x.shape or (), (m.index.shape or ())[: len(parts[0])]
+    if not equal_shapes(_without_ones(shape), _without_ones(dims)):
+        return None
+    longer = iter([i for i, d in enumerate(dims) if d != 1])
+    along = [None if d == 1 else next(longer) for d in shape]
+    return _reshaped(m) if all(_runs_along(i, found, dims) for i, found in zip(along, parts)) else None
+
+
+def _runs_along(axis: int | None, found: Strides, dims: Shape) -> bool:
+    """True if positions increase by 1 along this axis, and by 0 along the others. Axes of size 1 do not matter."""
+    return all(d == 1 or s == (1 if i == axis else 0) for i, (s, d) in enumerate(zip(found, dims)))
 
 
 @rule("IndexedMaskFusion", P("ScatterND", "x", "index", "updates", name="scatter"))
@@ -199,28 +189,26 @@ def fuse_store(m: Match) -> Replacement:
     dims = (m.index.shape or ())[:-1]
     if not equal_shapes(x.shape, dims) or not equal_shapes(x.shape, m.updates.shape):
         return None
-    every = all(
-        (s == 1 if i == axis else s == 0) or dims[i] == 1
-        for axis, found in enumerate(parts)
-        for i, s in enumerate(found)
-    )
-    return m.updates if every else None
+    return m.updates if all(_runs_along(axis, found, dims) for axis, found in enumerate(parts)) else None
 
 
 def _components(index: Value) -> list[Strides] | None:
     """The strides of each of the indices along the last axis."""
     const, node, rank = index.constant, index.producer, index.rank
+    found: list[Strides | None] = []
     if const is not None and const.rank and 0 < const.size <= LARGEST:
-        array = const.numpy()
-        found = [_of_constant(Tensor.of(np.ascontiguousarray(array[..., i]))) for i in range(array.shape[-1])]
+        columns = np.moveaxis(const.numpy(), -1, 0)
+        found = [_of_constant(Tensor.of(np.ascontiguousarray(column))) for column in columns]
     elif node is not None and node.is_op("Concat") and rank and node.attr("axis", 0) in (-1, rank - 1):
-        parts = [strides(v) for v in node.inputs if v is not None and v.dim(-1) == 1]
-        found = [None if s is None else s[:-1] for s in parts]
-        found += [None] * (len(node.inputs) - len(parts))
-    else:
-        return None
+        found = list(map(_of_column, node.inputs))
     known = [s for s in found if s is not None]
     return known if known and len(known) == len(found) else None
+
+
+def _of_column(index: Value | None) -> Strides | None:
+    """The strides of an index that has one element along the last axis, without that axis."""
+    found = strides(index) if index is not None and index.dim(-1) == 1 else None
+    return None if found is None else found[:-1]
 
 
 def _reshaped(m: Match) -> Replacement:

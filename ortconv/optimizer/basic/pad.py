@@ -8,32 +8,15 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Ints, Node
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import FLOATS, ints, is_nonnegative, scalar, spatial_pads
+from ortconv.optimizer.conditions import FLOATS, is_nonnegative, scalar, spatial_pads, stated_pads
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
 
 
 def constant_pads(node: Node, rank: int) -> tuple[int, ...] | None:
     """The pads of a Pad in constant mode, at the start and end of each axis, none negative; None if they are unknown."""
-    assert node.graph is not None
-    if node.attr("mode", "constant") != "constant":
-        return None
-    if node.graph.opset() < 11:
-        pads: tuple[int, ...] | None = tuple(node.attr("pads", Ints()))
-        axes: tuple[int, ...] | None = ()
-    else:
-        pads = ints(node.input(1))
-        axes = () if node.input(3) is None else ints(node.input(3))
-    if pads is None or axes is None or any(p < 0 for p in pads):
-        return None
-    axes = axes or tuple(range(rank))
-    if len(pads) != 2 * len(axes) or any(not -rank <= a < rank for a in axes):
-        return None
-    full = [0] * (2 * rank)
-    for i, axis in enumerate(axes):
-        full[axis % rank] = pads[i]
-        full[rank + axis % rank] = pads[len(axes) + i]
-    return tuple(full)
+    pads = stated_pads(node, rank) if node.attr("mode", "constant") == "constant" else None
+    return None if pads is None or any(p < 0 for p in pads) else pads
 
 
 def pad_value(node: Node) -> float | None:
@@ -54,11 +37,12 @@ def _lowest(dtype: DType | None) -> float:
     return -math.inf
 
 
-def _rank(node: Node) -> int | None:
+def _rank(node: Node) -> int:
+    """The rank of a Conv's or pooling node's operand; 0 if it is unknown."""
     if node.op != "Conv":
         return len(node.attr("kernel_shape", Ints())) + 2
     weights = node.input(1)
-    return None if weights is None else weights.rank
+    return 0 if weights is None else weights.rank or 0
 
 
 @rule("Pad_Fusion", P(("Conv", "MaxPool", "AveragePool"), P("Pad", "x", ..., name="pad"), ...))
@@ -73,11 +57,8 @@ def fuse_pad(m: Match) -> Replacement:
     """
     node, pad = m.root, m.pad
     rank = _rank(node)
-    pads = None if rank is None or rank < 3 else constant_pads(pad, rank)
-    if rank is None or pads is None or any(pads[i] for i in (0, 1, rank, rank + 1)):
-        return None
-    own = spatial_pads(node, rank - 2)
-    if own is None:
+    pads, own = (constant_pads(pad, rank), spatial_pads(node, rank - 2)) if rank > 2 else (None, None)
+    if pads is None or own is None or any(pads[i] for i in (0, 1, rank, rank + 1)):
         return None
     added = (*pads[2:rank], *pads[rank + 2 :])
     total = tuple(a + b for a, b in zip(own, added, strict=True))
@@ -87,8 +68,7 @@ def fuse_pad(m: Match) -> Replacement:
     attrs: dict[str, Attribute] = {k: v for k, v in node.attrs.items() if k != "auto_pad"} | {"pads": Ints(total)}
     if node.op == "AveragePool":
         attrs["count_include_pad"] = 1
-    types = tuple(None if v is None else v.type for v in node.outputs)
-    return New(node.op, [m.x, *node.inputs[1:]], attrs, outputs=1, like=node, types=types)
+    return New(node.op, [m.x, *node.inputs[1:]], attrs, like=node, types=(node.out.type,))
 
 
 def _pools_the_same(m: Match, value: float | None, own: tuple[int, ...], total: tuple[int, ...]) -> bool:
@@ -104,9 +84,7 @@ def _pools_the_same(m: Match, value: float | None, own: tuple[int, ...], total: 
 
 def _pools_max(m: Match, value: float | None, own: tuple[int, ...]) -> bool:
     node = m.root
-    if len([v for v in node.outputs if v is not None]) > 1 or any(d != 1 for d in node.attr("dilations", Ints())):
-        return False
-    if value is None:
+    if any(node.outputs[1:]) or any(d != 1 for d in node.attr("dilations", Ints())):
         return False
     # A second Pad may make windows of minus infinity alone. For those, onnxruntime's own padding gives the lowest number.
     if m.x.producer is not None and m.x.producer.is_op("Pad"):

@@ -13,6 +13,7 @@ from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.basic.transpose_handlers import transpose_perm
+from ortconv.optimizer.conditions import only_use
 from ortconv.optimizer.engine import Context, FunctionPass, New, Replacement, RulePass, constant, rule
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -43,19 +44,21 @@ class Parameters(NamedTuple):
 def parameters(node: Node) -> Parameters | None:
     """The parameters of a Q or DQ node; None unless quantization reverses dequantization exactly."""
     scale, zero = node.input(1), node.input(2)
-    quantized = node.out if node.op == "QuantizeLinear" else node.input(0)
-    if scale is None or scale.constant is None or scale.dtype is not DType.FLOAT or quantized is None:
-        return None
-    if quantized.dtype not in INTEGERS or (
-        zero is not None and (zero.constant is None or zero.dtype != quantized.dtype)
-    ):
+    quantized = node.out if node.op == "QuantizeLinear" else node.inputs[0]
+    dtype = None if quantized is None else quantized.dtype
+    if dtype not in INTEGERS or (zero is not None and (zero.constant is None or zero.dtype != dtype)):
         return None
     if any(node.attr(name, 0) for name in ("block_size", "output_dtype", "precision")):
         return None
+    return Parameters(scale, zero, dtype) if scale is not None and _is_reversible(scale) else None
+
+
+def _is_reversible(scale: Value) -> bool:
+    """True for constant scales in the supported range."""
+    if scale.constant is None or scale.dtype is not DType.FLOAT:
+        return False
     scales = scale.constant.numpy()
-    if scales.size == 0 or not np.all((scales >= SMALLEST_SCALE) & (scales <= LARGEST_SCALE)):
-        return None
-    return Parameters(scale, zero, quantized.dtype)
+    return bool(scales.size) and bool(np.all((scales >= SMALLEST_SCALE) & (scales <= LARGEST_SCALE)))
 
 
 def _per_tensor(node: Node) -> Parameters | None:
@@ -191,20 +194,24 @@ def _forward(dq: Node, context: Context) -> int:
 def _backward(q: Node, context: Context) -> int:
     """Rewrite other -> op -> Q to other -> Q -> DQ -> op -> Q, through all consecutive operators of this kind."""
     found, changes, value = _per_tensor(q), 0, q.inputs[0]
-    while found is not None and value is not None and value.producer is not None:
-        mover = value.producer
-        if mover.graph is not q.graph or _only_reader(value) is None or not _moves_data(mover):
-            break
+    while found is not None and value is not None and (mover := _mover_before(value, q)) is not None:
         source = mover.inputs[0]
-        if source is None or source.const is not None or source.graph is not q.graph or not context.may_touch(q, mover):
-            break
-        if is_quantizer(source.producer, "DequantizeLinear"):
+        if source is None or not context.may_touch(q, mover) or is_quantizer(source.producer, "DequantizeLinear"):
             break
         _insert_pair(q, found, source, mover)
         context.record("QDQPropagation", mover.label, 0, 2)
         changes += 1
         value = source
     return changes
+
+
+def _mover_before(value: Value, q: Node) -> Node | None:
+    """The producer of a value, if it moves data that is computed in the graph of q, and nothing else reads the value."""
+    mover = value.producer
+    if mover is None or mover.graph is not q.graph or _only_reader(value) is None or not _moves_data(mover):
+        return None
+    source = mover.inputs[0]
+    return mover if source is not None and source.const is None and source.graph is q.graph else None
 
 
 def _moves_data(node: Node) -> bool:
@@ -219,10 +226,8 @@ def _moves_data(node: Node) -> bool:
 
 def _only_reader(value: Value) -> Node | None:
     """The only reader of a value, in one slot; None if there are more, or if the value is returned or captured."""
-    if len(value.uses) != 1 or value.is_output:
-        return None
-    ((reader, _),) = value.uses
-    return reader if reader.graph is value.graph else None
+    use = only_use(value)
+    return None if use is None else use[0]
 
 
 def _insert_pair(like: Node, found: Parameters, value: Value, reader: Node) -> Value:

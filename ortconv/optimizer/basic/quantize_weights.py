@@ -26,31 +26,28 @@ def quantize_weights(m: Match) -> Replacement:
         one scale and a zero point for the whole weight; refused if a bias would not fit int32.
     Opt-in: rounds weights to 8 bits, which changes results by more than rounding.
     """
-    root, source = m.root, m.x.producer
-    if (
-        source is None
-        or not is_quantizer(source, "DequantizeLinear")
-        or not _is_quantized(root)
-        or root.attr("alpha", 1.0) <= 0
-    ):
-        return None
-    data = parameters(source)
-    scale = None if data is None else data.scale.constant
-    if scale is None or scale.size != 1:
+    root, source, alpha = m.root, m.x.producer, m.root.attr("alpha", 1.0)
+    scale = _scale(source)
+    if source is None or scale is None or scale.size != 1 or not _is_quantized(root) or alpha <= 0:
         return None
     weight = _existing(m.w, root) or _quantized(m.w, root, source.domain)
     if weight is None:
         return None
-    w, weight_scales = weight
-    b = m.b
-    if b is not None and b.constant is not None:
-        unit = np.asarray(scale.numpy().reshape(()) * weight_scales * root.attr("alpha", 1.0), np.float32)
-        b = _quantized_bias(b, unit, root, source.domain)
-        if b is None:
-            return None
-    if w is m.w and b is m.b:
+    w, scales = weight
+    bias: list[NewInput] = [] if m.b is None else [m.b]
+    if m.b is not None and m.b.constant is not None:
+        unit = np.asarray(scale.reshape(()) * scales * alpha, np.float32)
+        bias = [_quantized_bias(m.b, unit, root, source.domain)]
+    if None in bias or [w, *bias] in ([m.w], [m.w, m.b]):
         return None
-    return New(root.op, [m.x, w] if b is None else [m.x, w, b], like=root, types=(root.out.type,))
+    return New(root.op, [m.x, w, *bias], like=root, types=(root.out.type,))
+
+
+def _scale(source: Node | None) -> Array | None:
+    """The constant scales of a DequantizeLinear that quantization reverses exactly; None for any other node."""
+    found = parameters(source) if source is not None and is_quantizer(source, "DequantizeLinear") else None
+    const = None if found is None else found.scale.constant
+    return None if const is None else const.numpy()
 
 
 def _is_quantized(node: Node) -> bool:
@@ -65,16 +62,12 @@ def _is_quantized(node: Node) -> bool:
 
 def _existing(w: Value, node: Node) -> tuple[NewInput, Array] | None:
     """A weight that is already quantized, and its scales: one, or one for each output channel of a Conv."""
-    source = w.producer
-    if source is None or not is_quantizer(source, "DequantizeLinear"):
-        return None
-    found = parameters(source)
-    scale = None if found is None else found.scale.constant
-    if scale is None or scale.dtype is not DType.FLOAT:
+    source, scale = w.producer, _scale(w.producer)
+    if source is None or scale is None:
         return None
     if scale.size > 1 and (node.op != "Conv" or source.attr("axis", 1) != 0):
         return None
-    return w, scale.numpy().reshape(-1) if scale.size > 1 else scale.numpy().reshape(())
+    return w, scale.reshape(-1 if scale.size > 1 else ())
 
 
 def _quantized(w: Value, node: Node, domain: str) -> tuple[NewInput, Array] | None:

@@ -170,12 +170,18 @@ def fuse_shape_source(m: Match) -> Replacement:
         return None
     value, axis = found
     last = not shape.out.is_output and all(_source(user, shape) for user in shape.out.consumers)
-    if not last and not any(user.is_op("Shape") and not user.attrs for user in value.consumers):
-        others = (n for n in m.graph if n.is_op("Shape") and n is not shape)
-        if not any(_source(user, n) == found for n in others for user in n.out.consumers):
-            return None
+    if not last and not _is_needed(value, axis, shape):
+        return None
     index = np.full(m.index.constant.shape, axis, np.int64)
     return New("Gather", [New("Shape", [value]), index], {"axis": 0}, types=[m.root.out.type])
+
+
+def _is_needed(value: Value, axis: int, but: Node) -> bool:
+    """True if the shape of an input is computed already, or other Shapes than `but` lead to this dimension, too."""
+    if any(user.is_op("Shape") and not user.attrs for user in value.consumers):
+        return True
+    shapes = (n for n in value.graph or () if n.is_op("Shape") and n is not but)
+    return any(_source(user, n) == (value, axis) for n in shapes for user in n.out.consumers)
 
 
 @rule(

@@ -7,12 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.types import DType
+from ortconv.ir.types import Dim, DType
 from ortconv.optimizer.conditions import INT32_MAX, ints
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.shapes import AxisSlice, Element, axis_slices
 
-BLOCKS = ((0, 0), (0, 1), (1, 0), (1, 1))
+BLOCKS: tuple[tuple[Element, Element], ...] = ((0, 0), (0, 1), (1, 0), (1, 1))
 """(row, column) where each block of SpaceToDepth's output channels starts, in its order."""
 
 
@@ -20,31 +21,26 @@ class StridedSlice(NamedTuple):
     """Every other row and column of x, beginning with the given ones."""
 
     x: Value
-    start: tuple[int, int]
+    start: tuple[Element, Element]
 
 
-def _slices(node: Node) -> dict[int, int] | None:
+def _slices(node: Node) -> dict[int, Element] | None:
     """The start index by axis of a Slice that selects every other element to the end; None for any other node."""
-    x = node.inputs[0]
-    starts, ends, steps = ints(node.input(1)), ints(node.input(2)), ints(node.input(4))
-    axes = ints(node.input(3)) if node.input(3) is not None else None if starts is None else tuple(range(len(starts)))
-    if x is None or starts is None or ends is None or axes is None or steps is None:
+    x, parts = node.inputs[0], axis_slices(node, ints)
+    if x is None or parts is None or not all(_is_every_other(part, x.dim(part.axis)) for part in parts):
         return None
-    if not len(starts) == len(ends) == len(axes) == len(steps):
-        return None
-    found: dict[int, int] = {}
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        size = x.dim(axis)
-        is_end = end >= (size if isinstance(size, int) else INT32_MAX)
-        if step != 2 or start not in (0, 1) or not is_end or axis % 4 in found or not -4 <= axis < 4:
-            return None
-        found[axis % 4] = start
-    return found
+    found = {part.axis % 4: part.start for part in parts if -4 <= part.axis < 4}
+    return found if len(found) == len(parts) else None
+
+
+def _is_every_other(part: AxisSlice, size: Dim) -> bool:
+    last = size if isinstance(size, int) else INT32_MAX
+    return part.step == 2 and part.start in (0, 1) and isinstance(part.end, int) and part.end >= last
 
 
 def _branch(node: Node, depth: int) -> StridedSlice | None:
     """The combined slice of `depth` consecutive Slices, of which `node` is the last, if it is one of the four phases; else None."""
-    starts: dict[int, int] = {}
+    starts: dict[int, Element] = {}
     x: Value | None = node.out
     for _ in range(depth):
         if x is None or x.producer is None:
@@ -70,30 +66,24 @@ def fuse_space_to_depth(m: Match) -> Replacement:
 
     Counterpart: SliceConcatToSpaceToDepthFusion
     """
-    branches = []
-    for i in range(4):
-        node = m.bound[f"slice{i}"]
-        depth = 2 if any(inner is node.inputs[0].producer for inner, _ in m.nodes) else 1
-        branches.append(_branch(node, depth))
-    known = [b for b in branches if b is not None]
-    if len(known) < 4 or len({b.x for b in known}) != 1 or {b.start for b in known} != set(BLOCKS):
+    found = [_branch(m.bound[f"slice{i}"], len(m.nodes) // 4) for i in range(4)]
+    branches = [b for b in found if b is not None]
+    if len({b.x for b in branches}) != 1 or {b.start for b in branches} != set(BLOCKS):
         return None
-    x = known[0].x
-    if x.rank != 4 or x.dtype not in (DType.FLOAT, DType.DOUBLE) or any(_is_odd(x, axis) for axis in (2, 3)):
+    x = branches[0].x
+    if x.rank != 4 or x.dtype not in (DType.FLOAT, DType.DOUBLE) or _is_odd(x.dim(2)) or _is_odd(x.dim(3)):
         return None
-    order = [BLOCKS.index(b.start) for b in known]
+    order, channels = [BLOCKS.index(b.start) for b in branches], x.dim(1)
+    blocks = New("SpaceToDepth", [x], {"blocksize": 2}, types=[m.root.out.type])
     if order == [0, 1, 2, 3]:
-        return New("SpaceToDepth", [x], {"blocksize": 2}, types=[m.root.out.type])
-    channels = x.dim(1)
+        return blocks
     if not isinstance(channels, int):
         return None
-    indices = np.concatenate([np.arange(block * channels, (block + 1) * channels) for block in order]).astype(np.int64)
-    blocks = New("SpaceToDepth", [x], {"blocksize": 2}, types=[m.root.out.type])
+    indices = np.arange(4 * channels, dtype=np.int64).reshape(4, channels)[order].reshape(-1)
     return New("Gather", [blocks, indices], {"axis": 1}, types=[m.root.out.type])
 
 
-def _is_odd(x: Value, axis: int) -> bool:
-    size = x.dim(axis)
+def _is_odd(size: Dim) -> bool:
     return isinstance(size, int) and size % 2 == 1
 
 

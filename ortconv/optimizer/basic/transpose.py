@@ -8,10 +8,12 @@ savings are the Transposes that vanish.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.ir.graph import Graph, Ints, Node, Value
+from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Shape, TensorType, ValueType
 from ortconv.optimizer.basic.transpose_handlers import (
@@ -24,7 +26,7 @@ from ortconv.optimizer.basic.transpose_handlers import (
     push,
     transpose_perm,
 )
-from ortconv.optimizer.conditions import ints, same_dim
+from ortconv.optimizer.conditions import ints, only_use, same_dim
 from ortconv.optimizer.engine import Context, FunctionPass, constant
 
 NAME = "TransposeOptimizer"
@@ -32,6 +34,8 @@ MAX_SWEEPS = 8
 UNKNOWN_RANK = 5
 SMALL = 1024
 """A shared constant of at most this number of bytes may be transposed into a copy."""
+MOST_READERS = 16
+"""A value with more readers is not searched for a Transpose that reads it."""
 
 
 def optimize_transposes(graph: Graph, context: Context) -> int:
@@ -57,6 +61,12 @@ def optimize_transposes(graph: Graph, context: Context) -> int:
     return changes
 
 
+class _Transpose(NamedTuple):
+    node: Node
+    x: Value
+    perm: Perm
+
+
 class _Sweep:
     def __init__(self, graph: Graph, context: Context) -> None:
         self.graph = graph
@@ -73,20 +83,25 @@ class _Sweep:
             self.simplify(node, perm)
             return
         for slot, value in enumerate(node.inputs):
-            if value is None or value.graph is not self.graph:
+            before = self.transpose_before(value)
+            if before is None or not self.context.may_touch(node, before.node):
                 continue
-            before = transpose_perm(value.producer)
-            if before is None or value.producer is None or not self.context.may_touch(node, value.producer):
-                continue
-            if self.drop_before_reshape(node, slot, value.producer, before):
+            if self.drop_before_reshape(node, slot, before):
                 return
             if node.is_op("Shape"):
-                self.push_through_shape(node, value, before)
+                self.push_through_shape(node, before)
                 return
-            found = push(node, slot, before)
-            if found is not None and self.cost(node, found, before) < (0, 0):
-                self.apply(node, found, before)
+            found = push(node, slot, before.perm)
+            if found is not None and self.cost(node, found, before.perm) < (0, 0):
+                self.apply(node, found, before.perm)
                 return
+
+    def transpose_before(self, value: Value | None) -> _Transpose | None:
+        """The Transpose in this graph that produces a value."""
+        node = None if value is None or value.graph is not self.graph else value.producer
+        perm = transpose_perm(node)
+        x = None if node is None or perm is None else node.inputs[0]
+        return None if node is None or perm is None or x is None else _Transpose(node, x, perm)
 
     # ------------------------------------------------------------------ a Transpose by itself
 
@@ -95,11 +110,9 @@ class _Sweep:
         x = node.inputs[0]
         if x is None:
             return
-        first = transpose_perm(x.producer) if x.graph is self.graph else None
-        if first is not None and x.producer is not None and self.context.may_touch(node, x.producer):
-            source = x.producer.inputs[0]
-            assert source is not None
-            self.replace(node, self.transposed(source, compose(first, perm), node), 0)
+        first = self.transpose_before(x)
+        if first is not None and self.context.may_touch(node, first.node):
+            self.replace(node, self.transposed(first.x, compose(first.perm, perm), node), 0)
         elif self.context.may_touch(node) and _does_nothing(x.shape, perm):
             self.replace(node, x, 0)
         else:
@@ -108,42 +121,26 @@ class _Sweep:
     def merge_into_reshape(self, node: Node, perm: Perm) -> None:
         """Transpose(Reshape(x)) that only moves axes of size 1  ->  another Reshape(x)."""
         x = node.inputs[0]
-        reshape = None if x is None else x.producer
-        if x is None or reshape is None or not reshape.is_op("Reshape") or x.graph is not self.graph:
+        reshape = None if x is None or only_use(x) is None else x.producer
+        if x is None or reshape is None or not reshape.is_op("Reshape") or not self.context.may_touch(node, reshape):
             return
         target = ints(reshape.input(1))
-        if target is None or len(target) != len(perm) or x.is_output or len(x.uses) != 1:
-            return
-        if not _moves_only_ones(target, perm) or not self.context.may_touch(node, reshape):
-            return
-        dims = _without_copies(target, x.shape, reshape)
-        if dims is None:
-            return
-        shape = constant(node, np.array([dims[axis] for axis in perm], np.int64))
-        made = self.graph.add_node(
-            "Reshape", [reshape.inputs[0], shape], 1, name=reshape.name, types=[node.out.type], before=node
-        )
-        made.ep = node.ep
-        self.replace(node, made.out, 1)
+        dims = _without_copies(target, x.shape, reshape) if _moves_only_ones(target, perm) else None
+        if dims is not None:
+            shape = constant(node, np.array([dims[axis] for axis in perm], np.int64))
+            inputs = [reshape.inputs[0], shape]
+            self.replace(node, self.add("Reshape", inputs, node, node.out.type, name=reshape.name), 1)
 
-    def drop_before_reshape(self, node: Node, slot: int, transpose: Node, perm: Perm) -> bool:
+    def drop_before_reshape(self, node: Node, slot: int, before: _Transpose) -> bool:
         """Reshape(Transpose(x)) in which only axes of size 1 move  ->  Reshape(x)."""
-        x = transpose.inputs[0]
-        if (
-            not node.is_op("Reshape")
-            or slot != 0
-            or x is None
-            or x.shape is None
-            or not _moves_only_ones(x.shape, perm)
-        ):
+        if not node.is_op("Reshape") or slot != 0 or not _moves_only_ones(before.x.shape, before.perm):
             return False
-        target = ints(node.input(1))
-        dims = None if target is None else _without_copies(target, node.out.shape, node)
+        dims = _without_copies(ints(node.input(1)), node.out.shape, node)
         if dims is None:
             return False
-        shape = node.inputs[1] if dims == target else constant(node, np.array(dims, np.int64))
-        self.graph.set_inputs(node, [x, shape])
-        self.record(node, self.graph.remove_dead(transpose), 0)
+        shape = node.inputs[1] if dims == ints(node.input(1)) else constant(node, np.array(dims, np.int64))
+        self.graph.set_inputs(node, [before.x, shape])
+        self.record(node, self.graph.remove_dead(before.node), 0)
         return True
 
     # ------------------------------------------------------------------ moving
@@ -154,22 +151,23 @@ class _Sweep:
         A Transpose with several readers is saved only by all of them together. An output that leads to a later
         Transpose costs nothing.
         """
-        back = inverse(perm)
-        count = size = 0.0
-        for value in dict.fromkeys(v for slot in found.slots if (v := node.inputs[slot]) is not None):
-            first = transpose_perm(value.producer) if value.graph is self.graph else None
-            moved = _size(value.shape)
-            if value.constant is not None:
-                size += 0 if len(value.uses) == 1 or value.constant.nbytes <= SMALL else moved
-            elif first is not None:
-                if compose(first, back) == identity(len(back)) and self.is_removable(value, first):
-                    count, size = count - 1 / len(value.uses), size - moved / len(value.uses)
-            elif not _is_dequantized_constant(value):
-                count, size = count + 1, size + moved
+        values = dict.fromkeys(v for slot in found.slots if (v := node.inputs[slot]) is not None)
+        costs = [self.cost_of_input(value, inverse(perm)) for value in values]
         for output, after in zip(node.outputs, found.perms, strict=True):
             if output is not None and after is not None and output not in self.leads:
-                count, size = count + 1, size + _size(output.shape)
-        return count, size
+                costs.append((1, _size(output.shape)))
+        return sum(count for count, _ in costs), sum(size for _, size in costs)
+
+    def cost_of_input(self, value: Value, perm: Perm) -> tuple[float, float]:
+        """The cost of transposing an input of a node, negative if this cancels a Transpose."""
+        readers, size = len(value.uses), _size(value.shape)
+        if value.constant is not None:
+            return 0, 0 if readers == 1 or value.constant.nbytes <= SMALL else size
+        first = self.transpose_before(value)
+        if first is None:
+            return (0, 0) if _is_dequantized_constant(value) else (1, size)
+        cancels = compose(first.perm, perm) == identity(len(perm)) and self.is_removable(value, first.perm)
+        return (-1 / readers, -size / readers) if cancels else (0, 0)
 
     def is_removable(self, value: Value, perm: Perm) -> bool:
         """True if every reader of a Transpose's output can read its input instead."""
@@ -184,18 +182,8 @@ class _Sweep:
         return known
 
     def apply(self, node: Node, found: Push, perm: Perm) -> None:
-        back = inverse(perm)
-        inputs = list(node.inputs)
         before = len(self.graph)
-        for slot in found.slots:
-            value = inputs[slot]
-            assert value is not None
-            inputs[slot] = self.transposed(value, back, node)
-        for slot, array in found.constants.items():
-            inputs += [None] * (slot + 1 - len(inputs))
-            inputs[slot] = constant(node, array)
-        for slot, places in found.picks.items():
-            inputs[slot] = self._picked(inputs[slot], places, node)
+        inputs = self.moved_inputs(node, found, inverse(perm))
         types = [
             None if v is None else v.type if p is None else permuted(v.type, inverse(p))
             for v, p in zip(node.outputs, found.perms, strict=True)
@@ -211,61 +199,73 @@ class _Sweep:
         ]
         self.substitute(node, results, len(self.graph) - before)
 
-    def push_through_shape(self, node: Node, value: Value, perm: Perm) -> None:
-        """Shape(Transpose(x))  ->  Shape(x) in another order; Gathers that read it select other elements."""
-        x = value.producer.inputs[0] if value.producer is not None else None
-        if x is None or not self.is_removable(value, perm):
-            return
-        order = perm[slice(node.attr("start", 0), node.attr("end", len(perm)))]
-        readers = list(node.out.uses)
-        picks = [ints(user.input(1)) if self.is_pick(user, slot, node) else None for user, slot in readers]
-        made = self.graph.add_node("Shape", [x], 1, name=node.name, types=[_vector(node, len(perm))], before=node)
-        made.ep = node.ep
-        if not node.out.is_output and all(
-            p is not None and all(-len(order) <= i < len(order) for i in p) for p in picks
-        ):
-            for (user, _), pick in zip(readers, picks, strict=True):
-                index = user.inputs[1]
-                assert index is not None
-                assert index.constant is not None
-                assert pick is not None
-                moved = np.array([order[i] for i in pick], index.constant.dtype.numpy).reshape(index.constant.shape)
-                self.graph.set_inputs(user, [made.out, constant(user, moved)])
-            self.record(node, self.graph.remove_dead(node), 1)
-            return
-        indices = constant(node, np.array(order, np.int64))
-        picked = self.graph.add_node("Gather", [made.out, indices], 1, {"axis": 0}, types=[node.out.type], before=node)
-        picked.ep = node.ep
-        self.replace(node, picked.out, 2)
+    def moved_inputs(self, node: Node, found: Push, back: Perm) -> list[Value | None]:
+        """The inputs of a node with the changes of a move, of which Transpose<back> is the inverse."""
+        inputs = list(node.inputs)
+        for slot in found.slots:
+            value = inputs[slot]
+            assert value is not None
+            inputs[slot] = self.transposed(value, back, node)
+        for slot, array in found.constants.items():
+            inputs += [None] * (slot + 1 - len(inputs))
+            inputs[slot] = constant(node, array)
+        for slot, places in found.picks.items():
+            value = inputs[slot]
+            inputs[slot] = self.add("Gather", [value, constant(node, places)], node, value.type if value else None)
+        return inputs
 
-    def is_pick(self, user: Node, slot: int, shape: Node) -> bool:
-        return (
-            user.is_op("Gather")
-            and user.graph is self.graph
-            and slot == 0
-            and user.attr("axis", 0) in (0, -1)
-            and self.context.may_touch(user, shape)
-        )
+    def push_through_shape(self, node: Node, before: _Transpose) -> None:
+        """Shape(Transpose(x))  ->  Shape(x) in another order; Gathers that read it select other elements."""
+        perm = before.perm
+        if not self.is_removable(before.node.out, perm):
+            return
+        order = np.array(perm[slice(node.attr("start", 0), node.attr("end", len(perm)))], np.int64)
+        picks = self.picks(node, len(order))
+        made = self.add("Shape", [before.x], node, _vector(node, len(perm)), name=node.name)
+        if picks is None:
+            picked = self.add("Gather", [made, constant(node, order)], node, node.out.type, {"axis": 0})
+            self.replace(node, picked, 2)
+            return
+        for user, pick in picks.items():
+            self.graph.set_inputs(user, [made, constant(user, np.asarray(order[pick], pick.dtype))])
+        self.record(node, self.graph.remove_dead(node), 1)
+
+    def picks(self, shape: Node, size: int) -> dict[Node, Array] | None:
+        """The readers of a Shape with `size` elements if all are Gathers of constant indices, with these indices; else None."""
+        found: dict[Node, Array] = {}
+        for user, slot in shape.out.uses:
+            index = _constant_index(user) if slot == 0 and user.graph is self.graph else None
+            if (
+                index is None
+                or not np.all((-size <= index) & (index < size))
+                or not self.context.may_touch(user, shape)
+            ):
+                return None
+            found[user] = index
+        return None if shape.out.is_output else found
 
     def unlock_quantization(self, node: Node) -> None:
         """Move a Transpose from between QuantizeLinear and DequantizeLinear to before the first, so that the pair stays a pair."""
         perm = transpose_perm(node)
-        x = node.inputs[0] if perm is not None else None
-        quantize = None if x is None or x.graph is not self.graph else x.producer
-        if perm is None or x is None or quantize is None or quantize.op != "QuantizeLinear" or x.is_output:
+        quantize = None if perm is None else self.quantizer_before(node)
+        if perm is None or quantize is None:
             return
-        pairs = all(user.op == "DequantizeLinear" and slot == 0 for user, slot in node.out.uses)
-        found = push(quantize, 0, inverse(perm)) if len(x.uses) == 1 and node.out.uses and pairs else None
-        source = quantize.inputs[0]
-        if found is None or source is None or node.out.is_output or not self.context.may_touch(node, quantize):
-            return
-        moved = self.transposed(source, perm, quantize)
-        made = self.graph.add_node(
-            quantize.op, [moved, *quantize.inputs[1:]], 1, found.attrs, domain=quantize.domain, name=quantize.name,
-            types=[node.out.type], before=node,
-        )  # fmt: skip
-        made.ep = node.ep
-        self.replace(node, made.out, 2)
+        source, found = quantize.inputs[0], push(quantize, 0, inverse(perm))
+        if source is not None and found is not None:
+            inputs = [self.transposed(source, perm, quantize), *quantize.inputs[1:]]
+            made = self.add(
+                quantize.op, inputs, node, node.out.type, found.attrs, domain=quantize.domain, name=quantize.name
+            )
+            self.replace(node, made, 2)
+
+    def quantizer_before(self, node: Node) -> Node | None:
+        """The QuantizeLinear before a Transpose, if it has no other reader, and only DequantizeLinear nodes follow."""
+        x, readers = node.inputs[0], node.out.uses
+        quantize = None if x is None or only_use(x) is None else x.producer
+        if quantize is None or quantize.op != "QuantizeLinear" or node.out.is_output or not readers:
+            return None
+        pairs = all(user.op == "DequantizeLinear" and slot == 0 for user, slot in readers)
+        return quantize if pairs and self.context.may_touch(node, quantize) else None
 
     # ------------------------------------------------------------------ values
 
@@ -275,35 +275,32 @@ class _Sweep:
             return value
         if value.constant is not None:
             return self.transposed_constant(value, perm, node)
-        producer = value.producer if value.graph is self.graph else None
-        first = transpose_perm(producer)
-        if producer is not None and first is not None and self.context.may_touch(producer, node):
-            source = producer.inputs[0]
-            assert source is not None
-            return self.transposed(source, compose(first, perm), node)
-        if producer is not None and _is_dequantized_constant(value) and self.context.may_touch(producer, node):
-            found = push(producer, 0, inverse(perm))
-            data = producer.inputs[0]
-            assert data is not None
-            if found is not None:
-                inputs = [self.transposed_constant(data, perm, node), *producer.inputs[1:]]
-                made = self.graph.add_node(
-                    producer.op, inputs, 1, found.attrs, domain=producer.domain,
-                    types=[permuted(value.type, perm)], before=node,
-                )  # fmt: skip
-                made.ep = node.ep
-                return made.out
-        if len(value.uses) <= 16:
-            for user in value.consumers:
-                if (
-                    user.graph is self.graph
-                    and transpose_perm(user) == perm
-                    and user.ep == node.ep
-                    and user is not node
-                ):
-                    self.out_of_order = True
-                    return user.out
-        return self.add_transpose(value, perm, node)
+        first = self.transpose_before(value)
+        if first is not None and self.context.may_touch(first.node, node):
+            return self.transposed(first.x, compose(first.perm, perm), node)
+        return (
+            self.dequantized(value, perm, node)
+            or self.existing(value, perm, node)
+            or self.add_transpose(value, perm, node)
+        )
+
+    def dequantized(self, value: Value, perm: Perm, node: Node) -> Value | None:
+        """A dequantized constant under a permutation: the constant itself is transposed. None for other values."""
+        dq = value.producer if value.graph is self.graph and _is_dequantized_constant(value) else None
+        found = push(dq, 0, inverse(perm)) if dq is not None and self.context.may_touch(dq, node) else None
+        data = None if dq is None else dq.inputs[0]
+        if dq is None or found is None or data is None:
+            return None
+        inputs = [self.transposed_constant(data, perm, node), *dq.inputs[1:]]
+        return self.add(dq.op, inputs, node, permuted(value.type, perm), found.attrs, domain=dq.domain)
+
+    def existing(self, value: Value, perm: Perm, node: Node) -> Value | None:
+        """The output of a Transpose of this value that exists already, unless the value has many readers."""
+        for user in value.consumers if len(value.uses) <= MOST_READERS else ():
+            if user.graph is self.graph and user.ep == node.ep and user is not node and transpose_perm(user) == perm:
+                self.out_of_order = True
+                return user.out
+        return None
 
     def transposed_constant(self, value: Value, perm: Perm, node: Node) -> Value:
         const = value.constant
@@ -318,19 +315,25 @@ class _Sweep:
             self.constants[value, perm] = known
         return known
 
-    def _picked(self, value: Value | None, places: Array, node: Node) -> Value:
-        assert value is not None
-        made = self.graph.add_node("Gather", [value, constant(node, places)], 1, types=[value.type], before=node)
-        made.ep = node.ep
-        return made.out
-
     def add_transpose(self, value: Value, perm: Perm, before: Node) -> Value:
-        made = self.graph.add_node(
-            "Transpose", [value], 1, {"perm": Ints(perm)}, name=self.graph.fresh(f"{value.name}/Transpose"),
-            types=[permuted(value.type, perm)], before=before,
-        )  # fmt: skip
-        made.ep = before.ep
-        return made.out
+        name = self.graph.fresh(f"{value.name}/Transpose")
+        return self.add("Transpose", [value], before, permuted(value.type, perm), {"perm": Ints(perm)}, name=name)
+
+    def add(
+        self,
+        op: str,
+        inputs: Sequence[Value | None],
+        before: Node,
+        type: ValueType | None,
+        attrs: Mapping[str, Attribute] | None = None,
+        *,
+        domain: str = "",
+        name: str = "",
+    ) -> Value:
+        """Insert a node before another one. Return its output."""
+        node = self.graph.add_node(op, inputs, 1, attrs, domain=domain, name=name, types=[type], before=before)
+        node.ep = before.ep
+        return node.out
 
     # ------------------------------------------------------------------ replacing
 
@@ -339,17 +342,15 @@ class _Sweep:
 
     def substitute(self, node: Node, results: list[Value | None], added: int) -> None:
         """Replace a node's outputs by values, which take over the names if they were created for that."""
-        label, names = node.label, [None if v is None else v.name for v in node.outputs]
-        rename = []
-        for old, new, name in zip(node.outputs, results, names, strict=True):
+        label, rename = node.label, []
+        for old, new in zip(node.outputs, results, strict=True):
             if old is None or new is None:
                 continue
             if old in self.leads:
                 self.leads.add(new)
-            fresh = not new.uses and not old.is_output and new.producer is not None and not new.is_output
+            if not new.uses and not old.is_output and new.producer is not None and not new.is_output:
+                rename.append((new, old.name))
             self.graph.replace(old, new)
-            if fresh and name is not None:
-                rename.append((new, name))
         before = len(self.graph)
         self.graph.remove_dead(node)
         for new, name in rename:
@@ -386,27 +387,37 @@ def _is_dequantized_constant(value: Value) -> bool:
     )
 
 
+def _constant_index(gather: Node) -> Array | None:
+    """The index of a Gather if it is a constant number or list; None for any other node."""
+    index = gather.input(1) if gather.is_op("Gather") else None
+    const = None if index is None or ints(index) is None else index.constant
+    return None if const is None else const.numpy()
+
+
 def _size(shape: Shape | None) -> int:
     """Number of axes with more than one element."""
     return UNKNOWN_RANK if shape is None else sum(d != 1 for d in shape)
 
 
-def _moves_only_ones(shape: Shape, perm: Perm) -> bool:
+def _moves_only_ones(shape: Shape | None, perm: Perm) -> bool:
+    """True if the axes that a permutation moves relative to others have one element."""
+    if shape is None or len(shape) != len(perm):
+        return False
     axes = [axis for axis in perm if shape[axis] != 1]
-    return len(shape) == len(perm) and axes == sorted(axes)
+    return axes == sorted(axes)
 
 
 def _does_nothing(shape: Shape | None, perm: Perm) -> bool:
     if perm == identity(len(perm)):
         return True
-    if shape is None or len(shape) != len(perm) or not _moves_only_ones(shape, perm):
+    if shape is None or not _moves_only_ones(shape, perm):
         return False
     return all(same_dim(shape[axis], dim) for axis, dim in zip(perm, shape, strict=True))
 
 
-def _without_copies(target: tuple[int, ...], shape: Shape | None, reshape: Node) -> tuple[int, ...] | None:
+def _without_copies(target: tuple[int, ...] | None, shape: Shape | None, reshape: Node) -> tuple[int, ...] | None:
     """A Reshape's target in which no 0 copies a dimension of the input; None if there is no such target."""
-    if 0 not in target:
+    if target is None or 0 not in target:
         return target
     if reshape.attr("allowzero", 0) or shape is None or len(shape) != len(target):
         return None

@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Ints, Node, Value
 from ortconv.ir.operators import Trait, named
+from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, Shape
 from ortconv.optimizer.conditions import axes_of, ints, same_dim
@@ -60,8 +62,12 @@ def compress(perm: Perm, kept: Sequence[int]) -> Perm | None:
     """The permutation of the kept axes of the transposed tensor; None if it is the identity."""
     axes = [perm[i] for i in kept]
     order = sorted(axes)
-    result = tuple(order.index(axis) for axis in axes)
-    return None if result == identity(len(result)) else result
+    return _needed([order.index(axis) for axis in axes])
+
+
+def _needed(perm: Sequence[int]) -> Perm | None:
+    """The permutation; None for the identity."""
+    return None if tuple(perm) == identity(len(perm)) else tuple(perm)
 
 
 def _normal(axis: int, rank: int) -> int | None:
@@ -130,26 +136,27 @@ def _softmax(node: Node, slot: int, perm: Perm) -> Push | None:
 
 
 def _slice(node: Node, slot: int, perm: Perm) -> Push | None:
-    if slot != 0:
-        return None
-    by_attributes = "starts" in node.attrs
-    starts = node.input(1)
-    if by_attributes:
-        stated: tuple[int, ...] | None = tuple(node.attr("axes", Ints(range(len(node.attr("starts", Ints()))))))
-    elif node.input(3) is not None:
-        stated = ints(node.input(3))
-    else:
-        shape = None if starts is None else starts.static_shape
-        stated = None if shape is None or len(shape) != 1 else identity(shape[0])
+    stated = _sliced_axes(node) if slot == 0 else None
     axes = None if stated is None else _normal_axes(stated, len(perm))
     if axes is None:
         return None
     moved = [perm[a] for a in axes]
-    if by_attributes:
+    if "starts" in node.attrs:
         return Push((0,), (perm,), {**node.attrs, "axes": Ints(moved)})
+    starts = node.input(1)
     if starts is None or starts.dtype is None:
         return None
     return Push((0,), (perm,), node.attrs, {3: np.array(moved, starts.dtype.numpy)})
+
+
+def _sliced_axes(node: Node) -> Sequence[int] | None:
+    """The axes of a Slice, stated or not; None if they are unknown."""
+    if "starts" in node.attrs:
+        return node.attr("axes", Ints(range(len(node.attr("starts", Ints())))))
+    starts = node.input(1)
+    if node.input(3) is not None or starts is None:
+        return ints(node.input(3))
+    return None if starts.static_shape is None else range(math.prod(starts.static_shape))
 
 
 PAD_WITH_AXES = 18
@@ -157,34 +164,36 @@ PAD_WITH_AXES = 18
 
 
 def _pad(node: Node, slot: int, perm: Perm) -> Push | None:
-    assert node.graph is not None
-    rank = len(perm)
     if slot != 0:
         return None
-    if "pads" in node.attrs:
-        pads = node.attr("pads", Ints())
-        return (
-            Push((0,), (perm,), {**node.attrs, "pads": Ints(_moved_pads(pads, perm))})
-            if len(pads) == 2 * rank
-            else None
-        )
-    stated = node.input(3)
-    if stated is not None:
-        found = ints(stated)
-        axes = None if found is None else _normal_axes(found, rank)
-        if axes is None or stated.dtype is None:
-            return None
-        return Push((0,), (perm,), node.attrs, {3: np.array([perm[a] for a in axes], stated.dtype.numpy)})
-    known = ints(node.input(1))
-    if known is not None and len(known) == 2 * rank:
-        return Push((0,), (perm,), node.attrs, {1: np.array(_moved_pads(known, perm), np.int64)})
-    if node.graph.opset() >= PAD_WITH_AXES:
+    if node.input(3) is not None:
+        return _pad_of_axes(node, perm)
+    pads = node.attr("pads", Ints()) if "pads" in node.attrs else ints(node.input(1))
+    if pads is None and since_version(node) >= PAD_WITH_AXES:
         return Push((0,), (perm,), node.attrs, {3: np.array(perm, np.int64)})
-    return Push((0,), (perm,), node.attrs, picks={1: np.array(_moved_pads(range(2 * rank), perm), np.int64)})
+    moved = _moved_pads(range(2 * len(perm)) if pads is None else pads, perm)
+    if moved is None:
+        return None
+    if "pads" in node.attrs:
+        return Push((0,), (perm,), {**node.attrs, "pads": Ints(moved)})
+    places = {1: np.array(moved, np.int64)}
+    return Push((0,), (perm,), node.attrs, picks=places) if pads is None else Push((0,), (perm,), node.attrs, places)
 
 
-def _moved_pads(pads: Sequence[int], perm: Perm) -> list[int]:
+def _pad_of_axes(node: Node, perm: Perm) -> Push | None:
+    stated = node.input(3)
+    found = ints(stated)
+    axes = None if found is None else _normal_axes(found, len(perm))
+    if axes is None or stated is None or stated.dtype is None:
+        return None
+    return Push((0,), (perm,), node.attrs, {3: np.array([perm[a] for a in axes], stated.dtype.numpy)})
+
+
+def _moved_pads(pads: Sequence[int], perm: Perm) -> list[int] | None:
+    """The pads of the axes in their order before Transpose<perm>; None if there are not two for each axis."""
     rank = len(perm)
+    if len(pads) != 2 * rank:
+        return None
     moved = [0] * (2 * rank)
     for i, axis in enumerate(perm):
         moved[axis], moved[axis + rank] = pads[i], pads[i + rank]
@@ -250,7 +259,7 @@ def _unsqueeze(node: Node, slot: int, perm: Perm) -> Push | None:
     out = list(range(rank))
     for i, place in enumerate(places):
         out[place] = places[perm[i]]
-    return Push((0,), (None if out == list(range(rank)) else tuple(out),), node.attrs)
+    return Push((0,), (_needed(out),), node.attrs)
 
 
 def _runs(before: Shape | None, after: Shape | None) -> list[tuple[Dim, ...]] | None:
@@ -284,15 +293,15 @@ def _reshape(node: Node, slot: int, perm: Perm) -> Push | None:
     runs = None if value is None or slot != 0 else _runs(value.shape, node.out.shape)
     if runs is None or len(runs) != len(perm):
         return None
-    back = inverse(perm)
-    moved = [runs[i] for i in back]
+    moved = [runs[i] for i in inverse(perm)]
     spec = [d if isinstance(d, int) else -1 for run in moved for d in run]
     if spec.count(-1) > 1:
         return None
-    starts = [sum(map(len, moved[:axis])) for axis in range(len(perm))]
-    out = tuple(starts[axis] + i for axis, run in zip(perm, runs, strict=True) for i in range(len(run)))
-    attrs = {name: value for name, value in node.attrs.items() if name != "allowzero"}
-    return Push((0,), (None if out == identity(len(out)) else out,), attrs, {1: np.array(spec, np.int64)})
+    ends = list(accumulate(map(len, moved)))
+    out = [i for axis in perm for i in range(ends[axis] - len(moved[axis]), ends[axis])]
+    attrs = dict(node.attrs)
+    attrs.pop("allowzero", None)
+    return Push((0,), (_needed(out),), attrs, {1: np.array(spec, np.int64)})
 
 
 def _tile(node: Node, slot: int, perm: Perm) -> Push | None:

@@ -15,7 +15,7 @@ from ortconv.ir.nchwc import DOMAIN, block_length, filters_to_blocks, padded
 from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
-from ortconv.optimizer.conditions import ints, same_dim
+from ortconv.optimizer.conditions import equal_shapes, only_use, optional_ints, same_dim
 from ortconv.optimizer.engine import Context, FunctionPass, constant, import_operators
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
 
@@ -94,21 +94,16 @@ class BlockedValues:
         assert isinstance(channels, int)
         return (shape[0], padded(channels, self.block), *shape[2:])
 
-    def entering(self, value: Value, node: Node) -> Value | None:
+    def entering(self, value: Value | None, node: Node) -> Value | None:
         """A blocked image. If there is none yet, it is created before the node; None if that is impossible."""
-        if value in self.of:
+        if value is not None and value in self.of:
             return self.of[value].value
-        shape = value.shape
-        if not _is_image(value) or shape is None or not isinstance(shape[1], int) or shape[1] % STEP:
+        shape = None if value is None else value.shape
+        if value is None or shape is None or not _is_image(value) or _channels(value) % STEP:
             return None
-        source, last = value, 0
-        producer = value.producer
-        if producer is not None and producer.is_op("Transpose") and tuple(producer.attr("perm", ())) == TO_FIRST:
-            outer = producer.inputs[0]
-            if outer is not None and producer.graph is self.graph and len(value.uses) == 1 and not value.is_output:
-                source, last = outer, 1
-        attrs: dict[str, Attribute] = {"channels_last": last}
-        made = self.add(node, "ReorderInput", [source], attrs, self.filled(shape), DOMAIN)
+        last = _with_channels_last(value)
+        attrs: dict[str, Attribute] = {"channels_last": int(last is not None)}
+        made = self.add(node, "ReorderInput", [last or value], attrs, self.filled(shape), DOMAIN)
         self.of[value] = Blocked(made, shape)
         return made
 
@@ -120,21 +115,26 @@ class BlockedValues:
         return self.constants[key]
 
 
+def _with_channels_last(value: Value) -> Value | None:
+    """The input of a Transpose that moves the channels to the front, if its output has a single reader; else None."""
+    node = None if only_use(value) is None else value.producer
+    is_moved = node is not None and node.is_op("Transpose") and tuple(node.attr("perm", ())) == TO_FIRST
+    return node.inputs[0] if node is not None and is_moved else None
+
+
 def _is_image(value: Value | None) -> bool:
     """True for float32 images: rank 4, a known number of channels, and not constant."""
-    return (
-        value is not None
-        and value.dtype is DType.FLOAT
-        and value.rank == 4
-        and isinstance(value.dim(1), int)
-        and value.constant is None
-    )
+    return value is not None and value.constant is None and value.dtype is DType.FLOAT and _channels(value) > 0
+
+
+def _channels(image: Value) -> int:
+    """The number of channels of an image; 0 if the value is none, or the number is unknown."""
+    channels = image.dim(1)
+    return channels if image.rank == 4 and isinstance(channels, int) else 0
 
 
 def _makes_images(node: Node) -> bool:
-    return all(
-        v is None or (v.dtype is DType.FLOAT and v.rank == 4 and isinstance(v.dim(1), int)) for v in node.outputs
-    )
+    return all(v is None or (v.dtype is DType.FLOAT and _channels(v)) for v in node.outputs)
 
 
 # ---------------------------------------------------------------------- operators
@@ -146,35 +146,32 @@ class ConvForm(NamedTuple):
     direct: bool
     depthwise: bool
 
+    @property
+    def by_blocks(self) -> bool:
+        return not self.direct and not self.depthwise
+
 
 def _conv(node: Node, blocks: BlockedValues) -> bool:
     x, w, b, z = (node.input(i) for i in range(4))
-    if x is None or w is None or not _fits(node, x, w.constant, b):
+    filters = None if w is None else w.constant
+    if x is None or w is None or filters is None or not _fits(node, x, filters, b):
         return False
-    assert w.constant is not None
-    form = _conv_form(node, x, w.constant.shape, blocks)
-    if form is None or not _takes_summand(z, w.constant.shape[0], blocks):
+    form = _conv_form(node, x, filters.shape, blocks)
+    if form is None or not _takes_summand(z, filters.shape[0], blocks):
         return False
-    image = x if form.direct else blocks.entering(x, node)
-    total = None if z is None else blocks.entering(z, node)
-    if image is None or (z is not None and total is None):
+    image, total = x if form.direct else blocks.entering(x, node), blocks.entering(z, node)
+    if image is None or (total is None) is not (z is None):
         return False
-    weights = _filters(node, w, blocks, inputs=not (form.direct or form.depthwise))
-    bias = None if b is None else _filled_bias(node, b, blocks)
-    attrs = dict(node.attrs)
-    if form.depthwise:
-        attrs["group"] = padded(node.attr("group", 1), blocks.block)
-    inputs = [image, weights, bias, total]
-    used = inputs if z is not None else inputs[: 2 + (b is not None)]
-    blocks.make(node, "Conv", used, attrs)
+    weights = _filters(node, w, blocks, inputs=form.by_blocks)
+    inputs = [image, weights, _filled_bias(node, b, blocks), total]
+    group = {"group": padded(node.attr("group", 1), blocks.block)} if form.depthwise else {}
+    blocks.make(node, "Conv", inputs if z is not None else inputs[: 2 + (b is not None)], {**node.attrs, **group})
     return True
 
 
-def _fits(node: Node, x: Value, filters: Tensor | None, b: Value | None) -> bool:
-    """True if a convolution reads images, and has constant filters and a constant bias that match."""
-    if not _is_image(x) or set(node.attrs) - set(CONV_ATTRIBUTES):
-        return False
-    if filters is None or filters.rank != 4 or not all(filters.shape):
+def _fits(node: Node, x: Value, filters: Tensor, b: Value | None) -> bool:
+    """True if a convolution reads images, and has matching filters and a constant bias that match."""
+    if not _is_image(x) or set(node.attrs) - set(CONV_ATTRIBUTES) or filters.rank != 4 or not all(filters.shape):
         return False
     if b is not None and (b.constant is None or b.constant.shape != filters.shape[:1]):
         return False
@@ -212,9 +209,10 @@ def _filters(node: Node, w: Value, blocks: BlockedValues, *, inputs: bool) -> Va
     )
 
 
-def _filled_bias(node: Node, b: Value, blocks: BlockedValues) -> Value:
-    const = b.constant
-    assert const is not None
+def _filled_bias(node: Node, b: Value | None, blocks: BlockedValues) -> Value | None:
+    const = None if b is None else b.constant
+    if b is None or const is None:
+        return None
     more = padded(const.size, blocks.block) - const.size
     return blocks.constant(node, b, "bias", lambda: np.pad(const.numpy(), (0, more))) if more else b
 
@@ -239,20 +237,21 @@ def _batch_norm(node: Node, blocks: BlockedValues) -> bool:
 
 def _pool(node: Node, blocks: BlockedValues) -> bool:
     x = node.inputs[0]
-    if x is None or not _is_image(x) or any(v is not None for v in node.outputs[1:]):
+    if x is None or not _is_image(x) or any(node.outputs[1:]):
         return False
     if node.op == "AveragePool" and any(d != 1 for d in node.attr("dilations", Ints())):
         return False
-    channels = x.dim(1)
-    if x not in blocks.of and (
-        node.op.startswith("Global")
-        or not isinstance(channels, int)
-        or channels % blocks.block
-        or not any(user.op in ("Conv", "FusedConv") for user in node.out.consumers)
-    ):
+    if x not in blocks.of and not _leads_to_blocks(node, _channels(x), blocks):
         return False
     blocks.make(node, node.op, [blocks.entering(x, node)], dict(node.attrs))
     return True
+
+
+def _leads_to_blocks(pool: Node, channels: int, blocks: BlockedValues) -> bool:
+    """True for a pool of whole blocks before a convolution."""
+    if pool.op.startswith("Global") or channels % blocks.block:
+        return False
+    return any(user.op in ("Conv", "FusedConv") for user in pool.out.consumers)
 
 
 _NOT_FINITE = ("Acos", "Acosh", "Asin", "Atanh", "Cosh", "Exp", "Log", "Reciprocal", "Sinh", "Sqrt", "Tan")
@@ -263,44 +262,31 @@ def _unary(node: Node, blocks: BlockedValues) -> bool:
     x = node.inputs[0]
     if x not in blocks.of or (node.op == "Clip" and any(v is not None and v.constant is None for v in node.inputs[1:])):
         return False
-    source = blocks.of[x].value
-    conv = source.producer
+    source, shape = blocks.of[x]
     attrs = activation_attributes(node) if node.op in ("Clip", *ACTIVATION_PARAMETERS) else None
-    alone = len(x.uses) == 1 and not x.is_output
-    if (
-        attrs is not None
-        and conv is not None
-        and conv.is_op("Conv", DOMAIN)
-        and "activation" not in conv.attrs
-        and alone
-    ):
-        conv.attrs.update(attrs)
-        blocks.graph.attributes_changed(conv)
-        blocks.put(node, source, blocks.of[x].shape)
+    conv = source.producer if len(x.uses) == 1 and not x.is_output else None
+    if attrs is None or conv is None or not conv.is_op("Conv", DOMAIN) or "activation" in conv.attrs:
+        blocks.make(node, node.op, [source, *node.inputs[1:]], dict(node.attrs), node.domain, shape)
         return True
-    blocks.make(node, node.op, [source, *node.inputs[1:]], dict(node.attrs), node.domain, blocks.of[x].shape)
+    conv.attrs.update(attrs)
+    blocks.graph.attributes_changed(conv)
+    blocks.put(node, source, shape)
     return True
 
 
 def _elementwise(node: Node, blocks: BlockedValues) -> bool:
     """Operands may be blocked images of the same shape and scalars, or an image and one number per channel."""
-    values = [v for v in node.inputs if v is not None]
-    shapes = [blocks.of[v].shape for v in values if v in blocks.of]
-    if not shapes or len(values) < len(node.inputs):
-        return False
-    if all(v in blocks.of or _is_number(v) for v in values) and all(_same_shape(s, shapes[0]) for s in shapes):
-        inputs: list[Value | None] = [blocks.of[v].value if v in blocks.of else v for v in values]
+    shapes = [blocks.of[v].shape for v in node.inputs if v in blocks.of]
+    inputs = [blocks.of[v].value if v in blocks.of else v for v in node.inputs]
+    fit = all(v in blocks.of or _is_number(v) for v in node.inputs)
+    if shapes and fit and all(equal_shapes(s, shapes[0]) for s in shapes):
         blocks.make(node, node.op, inputs, dict(node.attrs), node.domain, shapes[0])
         return True
-    return len(values) == 2 and _scaled(node, blocks)
+    return len(node.inputs) == 2 and _scaled(node, blocks)
 
 
-def _same_shape(a: Shape, b: Shape) -> bool:
-    return len(a) == len(b) and all(map(same_dim, a, b))
-
-
-def _is_number(value: Value) -> bool:
-    const = value.constant
+def _is_number(value: Value | None) -> bool:
+    const = None if value is None else value.constant
     return const is not None and const.size == 1 and const.rank <= 4 and bool(np.isfinite(const.numpy()).all())
 
 
@@ -331,35 +317,28 @@ def _whole_blocks(node: Node, values: tuple[Value | None, ...], blocks: BlockedV
 
 
 def _concat(node: Node, blocks: BlockedValues) -> bool:
-    if (
-        not any(v in blocks.of for v in node.inputs)
-        or not _whole_blocks(node, node.inputs, blocks)
-        or node.out.rank != 4
-    ):
+    parts: list[Value | None] = [blocks.of[v].value for v in node.inputs if v in blocks.of]
+    if len(parts) < len(node.inputs) or not parts or not _whole_blocks(node, node.inputs, blocks):
         return False
-    if not all(v in blocks.of for v in node.inputs):
-        return False
-    blocks.make(node, "Concat", [blocks.of[v].value for v in node.inputs if v is not None], {"axis": 1}, "")
+    blocks.make(node, "Concat", parts, {"axis": 1}, "")
     return True
 
 
 def _split(node: Node, blocks: BlockedValues) -> bool:
-    x = node.inputs[0]
-    if x not in blocks.of or not _whole_blocks(node, (x, *node.outputs), blocks) or len(node.inputs) > 2:
+    x, results = node.inputs[0], [v for v in node.outputs if v is not None]
+    if x not in blocks.of or not _whole_blocks(node, (x, *node.outputs), blocks):
         return False
-    if len(node.inputs) == 2 and ints(node.inputs[1]) is None:
+    if len(node.inputs) > 2 or optional_ints(node.input(1)) is None:
         return False
-    types = [TensorType(DType.FLOAT, v.shape) for v in node.outputs if v is not None]
+    types = [TensorType(DType.FLOAT, v.shape) for v in results]
     made = blocks.graph.add_node(
         "Split", [blocks.of[x].value, *node.inputs[1:]], len(types), dict(node.attrs) | {"axis": 1},
         name=blocks.graph.fresh(node.name or "Split"), types=types, before=node,
     )  # fmt: skip
     made.ep = node.ep
-    for old, new in zip(node.outputs, made.outputs, strict=True):
-        assert old is not None
-        assert new is not None
-        assert old.shape is not None
-        blocks.of[old] = Blocked(new, old.shape)
+    for old, new in zip(results, made.outputs, strict=True):
+        if old.shape is not None and new is not None:
+            blocks.of[old] = Blocked(new, old.shape)
     blocks.replaced.append(node)
     return True
 
@@ -393,17 +372,21 @@ def _factors(node: Node, source: Shape, opset: int) -> Ints | None:
     """The whole numbers by which a Resize multiplies the dimensions, with 1 for batch and channels; None if it is
     another Resize.
     """
-    target, scales = node.out.shape, node.input(1 if opset < 11 else 2)
-    factors: list[float] | None = None
+    scales = node.input(1 if opset < 11 else 2)
     if scales is not None and scales.constant is not None and scales.constant.size == 4:
-        factors = [float(f) for f in scales.constant.numpy()]
-    elif target is not None and same_dim(source[0], target[0]):
-        pairs = list(zip(source[1:], target[1:], strict=True))
-        if all(isinstance(s, int) and isinstance(t, int) and s > 0 for s, t in pairs):
-            factors = [1.0, *(t / s for s, t in pairs if isinstance(s, int) and isinstance(t, int))]
-    if factors is None or factors[:2] != [1, 1] or any(f < 1 or f != int(f) for f in factors):
+        factors = scales.constant.numpy().astype(np.float64).tolist()
+    else:
+        factors = _ratios(source, node.out.shape or ())
+    if factors[:2] != [1, 1] or any(f < 1 or f != int(f) for f in factors):
         return None
     return Ints(map(int, factors))
+
+
+def _ratios(source: Shape, target: Shape) -> list[float]:
+    """The factors between two shapes with the same batch; empty if they are unknown."""
+    pairs = zip(source[1:], target[1:])
+    found = [t / s for s, t in pairs if isinstance(s, int) and isinstance(t, int) and s > 0]
+    return [1, *found] if len(found) == 3 and same_dim(source[0], target[0]) else []
 
 
 HANDLERS: dict[tuple[str, str], Callable[[Node, BlockedValues], bool]] = {
@@ -436,31 +419,40 @@ def block_channels(graph: Graph, context: Context) -> int:
         handler = HANDLERS.get((node.domain, node.op))
         if handler is not None and _makes_images(node) and context.may_touch(node) and handler(node, blocks):
             context.record(NAME, node.label, 1, 1)
-    for node in reversed(blocks.replaced):
-        for value in node.outputs:
-            if value is not None and (value.uses or value.is_output):
-                _leave(graph, value, blocks.of[value], blocks)
-        graph.remove_dead(node)
     if blocks.replaced:
+        _leave_all(blocks)
         context.amend()
     return len(blocks.replaced)
 
 
-def _leave(graph: Graph, value: Value, blocked: Blocked, blocks: BlockedValues) -> None:
-    """Convert a blocked value back for the readers that need ONNX's layout."""
-    node = value.producer
-    assert node is not None
+def _leave_all(blocks: BlockedValues) -> None:
+    """Remove the replaced nodes, and convert their outputs back where that is needed."""
+    for node in reversed(blocks.replaced):
+        for value in node.outputs:
+            if value is not None and (value.uses or value.is_output):
+                _leave(node, value, blocks)
+        blocks.graph.remove_dead(node)
+
+
+def _leave(node: Node, value: Value, blocks: BlockedValues) -> None:
+    """Convert a blocked output of a node back for the readers that need ONNX's layout."""
+    graph, blocked, last = blocks.graph, blocks.of[value], _all_to_last(value)
     attrs: dict[str, Attribute] = {"channels": blocked.channels, "channels_last": 0}
-    readers = value.consumers
-    last = [u for u in readers if u.is_op("Transpose") and tuple(u.attr("perm", ())) == TO_LAST and u.graph is graph]
-    if last and len(last) == len(readers) and not value.is_output and blocks.context.may_touch(*last):
-        shape = tuple(blocked.shape[i] for i in TO_LAST)
-        made = blocks.add(node, "ReorderOutput", [blocked.value], attrs | {"channels_last": 1}, shape, DOMAIN)
-        for user in last:
-            graph.replace(user.out, made)
-            graph.remove(user)
+    if not last or not blocks.context.may_touch(*last):
+        graph.replace(value, blocks.add(node, "ReorderOutput", [blocked.value], attrs, blocked.shape, DOMAIN))
         return
-    graph.replace(value, blocks.add(node, "ReorderOutput", [blocked.value], attrs, blocked.shape, DOMAIN))
+    shape = tuple(blocked.shape[i] for i in TO_LAST)
+    made = blocks.add(node, "ReorderOutput", [blocked.value], attrs | {"channels_last": 1}, shape, DOMAIN)
+    for user in last:
+        graph.replace(user.out, made)
+        graph.remove(user)
+
+
+def _all_to_last(value: Value) -> list[Node]:
+    """The readers of a value if all are Transposes in its graph that move the channels to the end; else none."""
+    readers = value.consumers
+    fit = (u.is_op("Transpose") and tuple(u.attr("perm", ())) == TO_LAST and u.graph is value.graph for u in readers)
+    return readers if not value.is_output and all(fit) else []
 
 
 NCHWC = FunctionPass(NAME, block_channels)

@@ -45,6 +45,11 @@ class NhwcForm(NamedTuple):
     gains: bool = False
     vectors: tuple[int, ...] = ()
 
+    @property
+    def types(self) -> tuple[DType, ...]:
+        """The types that the images may have."""
+        return (*BYTES, DType.FLOAT) if self.on_reals else BYTES
+
 
 def _to_last(rank: int) -> Perm:
     """The permutation that moves the channels to the end."""
@@ -125,20 +130,20 @@ def _is_kept(node: Node) -> bool:
 
 def _is_exact(node: Node, given: Array) -> bool:
     """True for a linear Resize of images; for 8-bit images, only if its weights are exact in the kernel's 10 bits."""
-    assert node.inputs[0] is not None
-    before = node.inputs[0].shape
-    if given.dtype.kind == "i":
-        if (
-            before is None
-            or not all(isinstance(d, int) and d > 0 for d in before[2:])
-            or before[:2] != tuple(given[:2])
-        ):
-            return False
-        given = given / np.array(before, np.float64)
-    if tuple(given[:2]) != (1, 1) or node.attr("antialias", 0):
+    scales = given if given.dtype.kind == "f" else _scales(node.inputs[0], given)
+    if scales is None or tuple(scales[:2]) != (1, 1) or node.attr("antialias", 0):
         return False
     halves = node.attr("coordinate_transformation_mode", "half_pixel") in HALVES
-    return node.out.dtype is DType.FLOAT or (halves and all(np.frexp(s)[0] == 0.5 and s <= 512 for s in given[2:]))
+    return node.out.dtype is DType.FLOAT or (halves and all(np.frexp(s)[0] == 0.5 and s <= 512 for s in scales[2:]))
+
+
+def _scales(x: Value | None, sizes: Array) -> Array | None:
+    """The scales with which x gets these sizes; None if they are unknown, or the batch or the channels change."""
+    before = () if x is None else x.shape or ()
+    known = [d for d in before[2:] if isinstance(d, int) and d > 0]
+    if len(known) != 2 or before[:2] != tuple(sizes[:2]):
+        return None
+    return sizes / np.array(before, np.float64)
 
 
 def _is_of_channels(node: Node) -> bool:
@@ -178,32 +183,31 @@ def channels_last(graph: Graph, context: Context, always: bool = False) -> int:
 def _images(node: Node) -> list[Value]:
     """The images, without constants, among the inputs of a node that can take the form; empty if it cannot."""
     form = FORMS.get((node.domain, node.op))
-    if form is None or node.attr("channels_last", 0):
-        return []
-    if not (_is_per_tensor(node) and _is_kept(node) and _is_of_channels(node)):
-        return []
-    types = (*BYTES, DType.FLOAT) if form.on_reals else BYTES
-    rank = node.out.rank
-    if rank is None or rank < FEWEST or not _makes_images(node, rank, types):
+    if form is None or not _takes_form(node) or not _makes_images(node, form.types):
         return []
     images = [node.input(slot) for slot in form.images(node)]
-    if not all(_may_be_image(v, rank, types) for v in images):
+    if not all(_may_be_image(v, node.out.rank, form.types) for v in images):
         return []
     return [v for v in images if v is not None and v.constant is None]
 
 
-def _makes_images(node: Node, rank: int, types: Collection[DType]) -> bool:
+def _takes_form(node: Node) -> bool:
+    """True if the attributes and parameters of a node allow channels last."""
+    return not node.attr("channels_last", 0) and _is_per_tensor(node) and _is_kept(node) and _is_of_channels(node)
+
+
+def _makes_images(node: Node, types: Collection[DType]) -> bool:
     """True if all results that have readers are images."""
     results = _results(node)
     if len(results) < len(node.outputs) and node.op == "Split":
         return False
-    if any(v.rank != rank or v.dtype not in types for v in results):
+    if (node.out.rank or 0) < FEWEST or any(v.rank != node.out.rank or v.dtype not in types for v in results):
         return False
     others = [v for v in node.outputs if v is not None and v not in results]
     return not any(v.uses or v.is_output for v in others)
 
 
-def _may_be_image(value: Value | None, rank: int, types: Collection[DType]) -> bool:
+def _may_be_image(value: Value | None, rank: int | None, types: Collection[DType]) -> bool:
     """True if a value is an image, or a constant used as one."""
     if value is None or value.dtype not in types:
         return False
@@ -243,7 +247,8 @@ def _worthwhile(region: list[Node], always: bool) -> list[Node]:
 
 def _cost(node: Node, chosen: dict[Node, None]) -> int:
     """Number of edges from a node out of the set minus those into it or to a Transpose that vanishes."""
-    outside = 0
+    outside = sum(not result.uses or _leaves(result, chosen) for result in _results(node))
+    outside -= sum(any(_is_inside(user, chosen) for user in result.consumers) for result in _results(node))
     for value in set(_images(node)):
         if value.producer in chosen:
             outside -= 1
@@ -251,22 +256,24 @@ def _cost(node: Node, chosen: dict[Node, None]) -> int:
             outside += 1
         elif len(value.uses) == 1 and not value.is_output:
             outside -= 1
-    for result in _results(node):
-        inner = [user in chosen or _puts_last(user) for user in result.consumers]
-        if inner:
-            outside += (1 if not all(inner) or result.is_output else 0) - (1 if any(inner) else 0)
-        else:
-            outside += 1
     return outside
+
+
+def _is_inside(user: Node, chosen: Collection[Node]) -> bool:
+    """True for a reader that needs no Transpose after the set."""
+    return user in chosen or _puts_last(user)
+
+
+def _leaves(result: Value, chosen: Collection[Node]) -> bool:
+    """True if a value needs a Transpose after the set."""
+    return result.is_output or not all(_is_inside(user, chosen) for user in result.consumers)
 
 
 def _border(chosen: dict[Node, None]) -> int:
     """Number of Transposes around the set, without those that merge with the one before them."""
     entering = {value for node in chosen for value in _images(node) if value.producer not in chosen}
-    entering -= {value for value in entering if _merges(value)}
-    results = [value for node in chosen for value in _results(node)]
-    leaving = [v.is_output or not all(user in chosen or _puts_last(user) for user in v.consumers) for v in results]
-    return len(entering) + sum(leaving)
+    leaving = [value for node in chosen for value in _results(node) if _leaves(value, chosen)]
+    return sum(not _merges(value) for value in entering) + len(leaving)
 
 
 # ---------------------------------------------------------------------- conversion
@@ -276,18 +283,9 @@ def _convert(graph: Graph, chosen: list[Node]) -> None:
     import_operators(graph, MICROSOFT)
     last: dict[Value, Value] = {}
     for node in chosen:
-        form, perm = FORMS[node.domain, node.op], _to_last(node.out.rank or 0)
-        inputs = list(node.inputs)
-        for slot in form.images(node):
-            value = inputs[slot]
-            assert value is not None
-            inputs[slot] = last[value] if value in last else last.setdefault(value, _entering(graph, node, value))
-        for slot in form.vectors:
-            vector = node.input(slot)
-            if vector is not None and vector.constant is not None and vector.constant.size == len(perm):
-                inputs[slot] = constant(node, vector.constant.numpy()[list(perm)])
-        results = _results(node)
-        types = [permuted(value.type, perm) for value in results]
+        form, results = FORMS[node.domain, node.op], _results(node)
+        inputs = _inputs(graph, node, form, last)
+        types = [permuted(value.type, _to_last(node.out.rank or 0)) for value in results]
         made = graph.add_node(form.op, inputs, len(types), form.attrs(node), domain=form.domain, name=node.name,
                               types=types, before=node)  # fmt: skip
         made.ep = node.ep
@@ -296,6 +294,21 @@ def _convert(graph: Graph, chosen: list[Node]) -> None:
         for result in _results(node):
             _leave(graph, node, result, last[result])
         graph.remove_dead(node)
+
+
+def _inputs(graph: Graph, node: Node, form: NhwcForm, last: dict[Value, Value]) -> list[Value | None]:
+    """The inputs of a node in its channels-last form. Images that enter the set are added to `last`."""
+    inputs = list(node.inputs)
+    for slot in form.images(node):
+        value = inputs[slot]
+        assert value is not None
+        inputs[slot] = last[value] if value in last else last.setdefault(value, _entering(graph, node, value))
+    perm = list(_to_last(node.out.rank or 0))
+    for slot in form.vectors:
+        vector = node.input(slot)
+        if vector is not None and vector.constant is not None and vector.constant.size == len(perm):
+            inputs[slot] = constant(node, vector.constant.numpy()[perm])
+    return inputs
 
 
 def _entering(graph: Graph, node: Node, value: Value) -> Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ortconv.ir.schema import attribute
-from ortconv.optimizer.conditions import clip_bounds
+from ortconv.optimizer.conditions import clip_range
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import (
     MICROSOFT,
@@ -69,18 +69,15 @@ def clip(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support Clip
     Opt-in: two nodes instead of one; useful only if an accelerator supports these bounds in no other way.
     """
-    bounds = clip_bounds(m.root)
-    if bounds is None or bounds in CLIP_RANGES or not is_float(m.x):
+    low, high = clip_range(m.root)
+    if not low < math.inf or not high > -math.inf or (low, high) in CLIP_RANGES or not is_float(m.x):
         return None
-    low, high = (None if b is None or math.isinf(b) else b for b in bounds)
-    if any(b is not None and math.isnan(b) for b in (low, high)) or bounds[0] == math.inf or bounds[1] == -math.inf:
-        return None
-    if m.graph.opset() < BROADCASTING_MIN and (low not in (0, None) or high is not None):
+    if m.graph.opset() < BROADCASTING_MIN and (low not in (0, -math.inf) or high < math.inf):
         return None
     y: NewInput = m.x
-    if low is not None:
+    if low > -math.inf:
         y = op("Relu", y) if low == 0 else op("Max", y, number(low))
-    return y if high is None else op("Min", y, number(high))
+    return y if high == math.inf else op("Min", y, number(high))
 
 
 @rule("SoftplusToLog", P("Softplus", "x"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,18 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import INT32_MAX, spatial_pads
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import MICROSOFT, add, integers, is_float, number, op, passes, sliced, with_axes
+from ortconv.optimizer.offload.parts import (
+    MICROSOFT,
+    add,
+    integers,
+    is_float,
+    number,
+    op,
+    passes,
+    shape_of,
+    sliced,
+    with_axes,
+)
 from ortconv.optimizer.pattern import C, Match, P
 
 IMAGE = 2
@@ -101,24 +113,32 @@ class _Axis(NamedTuple):
         """Number of rows to add at the end, in steps of the stride, so that the wanted output lies inside."""
         return max(0, -(-(self.begin + self.out - (self.size + self.taps - 1) * stride) // stride))
 
+    def is_whole(self, stride: int) -> bool:
+        """True if all rows that are computed belong to the output."""
+        return self.begin == 0 and self.out == (self.size + self.taps - 1 + self.missing(stride)) * stride
 
-def _axes(node: Node, stride: int) -> list[_Axis] | None:
-    """The spatial axes; None if a size is unknown."""
-    x, w = node.inputs[:2]
-    source, result = None if x is None else x.static_shape, node.out.static_shape
-    if source is None or result is None or w is None or w.static_shape is None:
+
+def _axes(node: Node, weights: Array, stride: int) -> list[_Axis] | None:
+    """The spatial axes of a ConvTranspose of float32 images; None if a size is unknown."""
+    source, result = shape_of(node.inputs[0]), shape_of(node.out)
+    if source is None or result is None or len(source) != IMAGE + 2:
         return None
-    explicit = spatial_pads(node, IMAGE) if "output_shape" not in node.attrs else None
     dilations, extra = (node.attr(name, Ints((d, d))) for name, d in (("dilations", 1), ("output_padding", 0)))
     found = []
     for i in range(IMAGE):
-        kernel = (w.static_shape[2 + i] - 1) * dilations[i] + 1
+        kernel = (weights.shape[2 + i] - 1) * dilations[i] + 1
         size, out = source[2 + i], result[2 + i]
-        total = stride * (size - 1) + extra[i] + kernel - out
-        upper = node.attr("auto_pad", "NOTSET") == "SAME_UPPER"
-        begin = explicit[i] if explicit is not None else total // 2 if upper else total - total // 2
+        begin = _begin(node, i, stride * (size - 1) + extra[i] + kernel - out)
         found.append(_Axis(size, out, kernel, begin, -(-kernel // stride)))
-    return None if any(a.begin < 0 or 0 in (a.size, a.out) for a in found) else found
+    return None if any(a.begin < 0 for a in found) else found
+
+
+def _begin(node: Node, axis: int, total: int) -> int:
+    """The padding at the start of an axis: that of the attribute, or the first half of the total."""
+    pads = spatial_pads(node, IMAGE) if "output_shape" not in node.attrs else None
+    if pads is not None:
+        return pads[axis]
+    return total // 2 if node.attr("auto_pad", "NOTSET") == "SAME_UPPER" else total - total // 2
 
 
 def _phases(weights: Array, axes: list[_Axis], stride: int, dilations: tuple[int, ...]) -> Array:
@@ -144,28 +164,20 @@ def conv_transpose(m: Match) -> Replacement:
     """
     node, weights = m.root, m.w.constant.numpy()
     strides, dilations = (node.attr(name, Ints((1, 1))) for name in ("strides", "dilations"))
-    if (
-        not is_float(m.x)
-        or m.x.rank != 4
-        or node.attr("group", 1) != 1
-        or strides[0] != strides[1]
-        or m.graph.opset() < 10
-    ):
-        return None
     stride = strides[0]
-    axes = _axes(node, stride)
-    if axes is None or 0 in weights.shape:
+    axes = _axes(node, weights, stride) if strides[0] == strides[1] else None
+    if axes is None or node.attr("group", 1) != 1 or m.graph.opset() < 10:
         return None
-    ends = [a.taps - 1 + a.missing(stride) for a in axes]
-    pads = Ints((*(a.taps - 1 for a in axes), *ends))
-    inputs: list[NewInput] = [m.x, np.ascontiguousarray(_phases(weights, axes, stride, tuple(dilations)))]
-    if m.b is not None:
-        inputs.append(np.tile(m.b.constant.numpy(), stride * stride))
-    y = New("Conv", inputs, {"kernel_shape": Ints(a.taps for a in axes), "pads": pads}, like=node)
+    pads = Ints((*(a.taps - 1 for a in axes), *(a.taps - 1 + a.missing(stride) for a in axes)))
+    filters = np.ascontiguousarray(_phases(weights, axes, stride, tuple(dilations)))
+    bias = [] if m.b is None else [np.tile(m.b.constant.numpy(), stride * stride)]
+    y = New("Conv", [m.x, filters, *bias], {"kernel_shape": Ints(filters.shape[2:]), "pads": pads}, like=node)
     if stride > 1:
         y = op("DepthToSpace", y, blocksize=stride)
-    if all(a.begin == 0 and a.out == (a.size + end) * stride for a, end in zip(axes, ends)):
-        return y
+    return y if all(a.is_whole(stride) for a in axes) else _cropped(y, axes)
+
+
+def _cropped(y: NewInput, axes: list[_Axis]) -> New:
     return sliced(y, [a.begin for a in axes], [a.begin + a.out for a in axes], (2, 3))
 
 
@@ -235,16 +247,11 @@ def plain_pool(m: Match) -> Replacement:
     node = m.root
     unneeded = {k for k in ("ceil_mode", "count_include_pad", "storage_order") if node.attr(k, 0)}
     kernel, pads = node.attr("kernel_shape", ()), spatial_pads(node, IMAGE)
-    source, result = m.x.static_shape, node.out.static_shape
-    if not unneeded or not is_float(m.x) or len(node.outputs) != 1 or len(kernel) != IMAGE or pads is None:
+    if not unneeded or len(node.outputs) != 1 or len(kernel) != IMAGE or pads is None:
         return None
-    if source is None or result is None or 0 in (*source, *result):
+    ends = _ends(m, kernel, pads)
+    if ends is None:
         return None
-    strides, dilations = (node.attr(name, Ints((1, 1))) for name in ("strides", "dilations"))
-    ends = []
-    for i in range(IMAGE):
-        last = (result[2 + i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1
-        ends.append(max(pads[2 + i], last - source[2 + i] - pads[i]))
     attrs = {k: v for k, v in node.attrs.items() if k not in (*unneeded, "auto_pad", "pads")}
     x: NewInput = m.x
     padded = (*pads[:IMAGE], *ends)
@@ -254,6 +261,19 @@ def plain_pool(m: Match) -> Replacement:
         x = op("Pad", x, integers((0, 0, *pads[:IMAGE], 0, 0, *ends)), number(0))
         padded = (0,) * len(padded)
     return New(node.op, [x], {**attrs, "pads": Ints(padded)}, like=node)
+
+
+def _ends(m: Match, kernel: Sequence[int], pads: Sequence[int]) -> list[int] | None:
+    """The padding at the end of both axes up to which windows reach; None if a size is unknown."""
+    source, result = shape_of(m.x), shape_of(m.root.out)
+    if source is None or result is None:
+        return None
+    strides, dilations = (m.root.attr(name, Ints((1, 1))) for name in ("strides", "dilations"))
+    ends = []
+    for i in range(IMAGE):
+        last = (result[2 + i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1
+        ends.append(max(pads[2 + i], last - source[2 + i] - pads[i]))
+    return ends
 
 
 # ---------------------------------------------------------------------- fused convolutions

@@ -8,7 +8,7 @@ import numpy as np
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import attribute
-from ortconv.optimizer.conditions import broadcasts_into, rounded, wide
+from ortconv.optimizer.conditions import broadcasts_into, only_use, rounded, wide
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import (
     MICROSOFT,
@@ -19,6 +19,7 @@ from ortconv.optimizer.offload.parts import (
     op,
     passes,
     reshape,
+    shape_of,
     summand,
     transpose,
 )
@@ -27,15 +28,10 @@ from ortconv.optimizer.pattern import C, Match, P
 # ---------------------------------------------------------------------- MatMul
 
 
-def _stack_by_matrix(product: Node) -> tuple[tuple[int, ...], tuple[int, int]] | None:
-    """The shapes of a stack of matrices and of the single matrix by which it is multiplied, without leading 1s."""
-    a, b = product.inputs
-    if a is None or b is None or not is_float(a, b):
-        return None
-    left, right = a.static_shape, b.static_shape
-    if left is None or right is None or len(left) < 3 or len(right) < 2 or 0 in (*left, *right):
-        return None
-    if any(d != 1 for d in right[:-2]) or len(right) > len(left):
+def _by_matrix(m: Match) -> tuple[tuple[int, ...], tuple[int, int]] | None:
+    """The shapes of a matrix or stack of matrices, and of the single matrix by which it is multiplied, without leading 1s."""
+    left, right = shape_of(m.a), shape_of(m.b)
+    if left is None or right is None or not 2 <= len(right) <= len(left) or any(d != 1 for d in right[:-2]):
         return None
     return left, (right[-2], right[-1])
 
@@ -48,10 +44,8 @@ def _matrix(b: Value, shape: tuple[int, int]) -> NewInput:
 
 def _has_bias(product: Node) -> bool:
     """True if the only reader adds a constant per column, which then becomes the bias."""
-    if len(product.out.uses) != 1 or product.out.is_output:
-        return False
-    ((reader, slot),) = product.out.uses
-    k = reader.input(1 - slot) if reader.is_op("Add") and reader.graph is product.graph else None
+    use = only_use(product.out)
+    k = use[0].input(1 - use[1]) if use is not None and use[0].is_op("Add") else None
     return k is not None and k.constant is not None and broadcasts_into(k.shape, (product.out.dim(-1),))
 
 
@@ -67,8 +61,8 @@ def by_rows(m: Match) -> Replacement:
     Opt-in: two more nodes, which hide attention from its fusions; useful only if an accelerator supports only matrices.
     """
     product: Node = m.bound.get("product", m.root)
-    shapes = _stack_by_matrix(product)
-    if shapes is None or m.b.constant is None or (product is m.root and _has_bias(product)):
+    shapes = _by_matrix(m)
+    if shapes is None or len(shapes[0]) < 3 or m.b.constant is None or (product is m.root and _has_bias(product)):
         return None
     left, (inner, columns) = shapes
     rows = reshape(m.a, (math.prod(left[:-1]), inner))
@@ -89,24 +83,14 @@ def by_gemm(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support MatMul
     Opt-in: more nodes; useful only if an accelerator supports computed weights only in the form of Gemm.
     """
-    if m.b.constant is not None:
+    shapes = _by_matrix(m)
+    if shapes is None or m.b.constant is not None:
         return None
-    left, right = m.a.static_shape, m.b.static_shape
-    if (
-        not is_float(m.a, m.b)
-        or left is None
-        or right is None
-        or len(left) < 2
-        or len(right) < 2
-        or 0 in (*left, *right)
-    ):
-        return None
-    if any(d != 1 for d in right[:-2]) or len(right) > len(left):
-        return None
-    b = _matrix(m.b, (right[-2], right[-1]))
-    a = m.a if len(left) == 2 else reshape(m.a, (math.prod(left[:-1]), left[-1]))
-    product = op("Gemm", a, transpose(b, (1, 0)), *summand(None, right[-1], m.graph), transB=1)
-    return product if len(left) == 2 else reshape(product, (*left[:-1], right[-1]))
+    left, (inner, columns) = shapes
+    b = transpose(_matrix(m.b, (inner, columns)), (1, 0))
+    a = m.a if len(left) == 2 else reshape(m.a, (math.prod(left[:-1]), inner))
+    product = op("Gemm", a, b, *summand(None, columns, m.graph), transB=1)
+    return product if len(left) == 2 else reshape(product, (*left[:-1], columns))
 
 
 @rule("MatMulToEqualRanks", P("MatMul", "a", "b"))
@@ -118,10 +102,10 @@ def equal_ranks(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support MatMul
     Opt-in: more nodes and constants; useful only if an accelerator needs stacks of equal size.
     """
-    left, right = m.a.static_shape, m.b.static_shape
-    if not is_float(m.a, m.b) or not left or not right or 0 in (*left, *right):
+    left, right = shape_of(m.a), shape_of(m.b)
+    if not left or not right:
         return None
-    if len(left) == 1 or len(right) == 1:
+    if 1 in (len(left), len(right)):
         return _by_vectors(m, left, right)
     rank = max(len(left), len(right))
     batch = np.broadcast_shapes(left[:-2], right[:-2])
@@ -174,47 +158,44 @@ def plain_gemm(m: Match) -> Replacement:
     Opt-in: more nodes; useful only if an accelerator has only the plain form.
     """
     node, out = m.root, m.root.out.static_shape
-    if not is_float(m.a, m.b, m.c) or out is None or m.a.rank != 2:
-        return None
     alpha, beta = float(attribute(node, "alpha")), float(attribute(node, "beta"))
-    b, c = m.b, m.c if beta != 0 else None
-    transposed = bool(node.attr("transB", 0))
-    computed = b.constant is None and not transposed
-    kept = c if beta == 1 and _is_row(c, out[1]) else None
-    if not computed and _is_plain(node, alpha) and m.c is kept:
+    if not is_float(m.a, m.b, m.c) or out is None or m.a.rank != 2 or (alpha == 1 and _is_plain(m, beta, out[1])):
         return None
-    a = transpose(m.a, (1, 0)) if node.attr("transA", 0) else m.a
-    scales_later = alpha != 1 and b.constant is None
-    bias = _folded(c, beta, out[1], kept)
-    inside = bias is not None and not scales_later
-    attrs = {"transB": 1} if computed or transposed else {}
-    inputs = [a, _weights(b, alpha, computed), *summand(bias if inside else None, out[1], m.graph)]
-    result = New("Gemm", inputs, attrs, like=node)
-    if scales_later:
-        result = mul(result, number(alpha))
-    return result if c is None or inside else add(result, _scaled(c, beta, bias))
+    c = m.c if beta != 0 else None
+    bias = _folded(c, beta, out[1])
+    if alpha == 1 or m.b.constant is not None:
+        result = _product(m, alpha, summand(bias, out[1], m.graph))
+        return result if c is None or bias is not None else add(result, _scaled(c, beta, bias))
+    result = mul(_product(m, 1, summand(None, out[1], m.graph)), number(alpha))
+    return result if c is None else add(result, _scaled(c, beta, bias))
 
 
-def _is_plain(node: Node, alpha: float) -> bool:
-    return alpha == 1 and not node.attr("transA", 0)
+def _product(m: Match, alpha: float, bias: list[NewInput]) -> New:
+    """The matched Gemm without transA and alpha. A constant b is multiplied by alpha, a computed b is transposed."""
+    a = transpose(m.a, (1, 0)) if m.root.attr("transA", 0) else m.a
+    b, transposed = m.b, bool(m.root.attr("transB", 0))
+    if b.constant is not None:
+        b = b if alpha == 1 else rounded(alpha * wide(b), b.constant.dtype)
+    elif not transposed:
+        b, transposed = transpose(b, (1, 0)), True
+    return New("Gemm", [a, b, *bias], {"transB": 1} if transposed else {}, like=m.root)
 
 
-def _is_row(c: Value | None, width: int) -> bool:
-    """True if a value has one number per column."""
-    return c is not None and c.static_shape in ((width,), (1, width))
+def _is_plain(m: Match, beta: float, width: int) -> bool:
+    """True for a Gemm in the plain form, apart from alpha."""
+    known = m.b.constant is not None or m.root.attr("transB", 0)
+    return bool(known) and not m.root.attr("transA", 0) and _is_row(m.c, beta, width)
 
 
-def _weights(b: Value, alpha: float, computed: bool) -> NewInput:
-    """The second operand: scaled if it is constant, transposed if it is computed."""
-    if computed:
-        return transpose(b, (1, 0))
-    return b if alpha == 1 or b.constant is None else rounded(alpha * wide(b), b.constant.dtype)
+def _is_row(c: Value | None, beta: float, width: int) -> bool:
+    """True if a Gemm adds one number per column, or nothing."""
+    return c is None or (beta == 1 and c.static_shape in ((width,), (1, width)))
 
 
-def _folded(c: Value | None, beta: float, width: int, kept: Value | None) -> NewInput:
-    """A constant summand multiplied by beta, as one number per column; for any other summand, `kept`."""
+def _folded(c: Value | None, beta: float, width: int) -> NewInput:
+    """A constant summand multiplied by beta, as one number per column; another one if it has that form, else None."""
     if c is None or c.constant is None or not broadcasts_into(c.shape, (width,)):
-        return kept
+        return c if _is_row(c, beta, width) else None
     return np.broadcast_to(rounded(beta * wide(c), c.constant.dtype), (width,))  # type: ignore[arg-type]
 
 

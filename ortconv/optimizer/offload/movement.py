@@ -10,9 +10,20 @@ import numpy as np
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.conditions import RESHAPES, ints, scalar
+from ortconv.optimizer.conditions import RESHAPES, ints, scalar, stated_pads
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import integers, is_float, mul, number, op, passes, reshape, sliced, transpose
+from ortconv.optimizer.offload.parts import (
+    integers,
+    is_float,
+    mul,
+    number,
+    op,
+    passes,
+    reshape,
+    shape_of,
+    sliced,
+    transpose,
+)
 from ortconv.optimizer.pattern import C, Match, P
 
 MOST_AXES = 4
@@ -49,13 +60,9 @@ def lower_transpose(m: Match) -> Replacement:
     Opt-in: useful only for an accelerator that supports only up to rank 4.
     """
     move: Node = m.move
-    between = move.inputs[0]
-    shape = None if between is None else between.static_shape
-    out = m.root.out.static_shape
-    if not is_float(m.x) or shape is None or len(shape) <= MOST_AXES or out is None or 0 in shape:
+    shape, out = shape_of(move.inputs[0]), m.root.out.static_shape
+    if shape is None or len(shape) <= MOST_AXES or out is None or (move is m.root and _is_before_reshape(move)):
         return None
-    if move is m.root and not move.out.is_output and [r.op in RESHAPES for r in move.out.consumers] == [True]:
-        return None  # this Reshape is the root of the other pattern
     merged, perm = _merged(shape, tuple(move.attr("perm", Ints(reversed(range(len(shape)))))))
     if len(merged) > MOST_AXES or m.x.rank is None or m.x.rank > MOST_AXES:
         return None
@@ -63,6 +70,11 @@ def lower_transpose(m: Match) -> Replacement:
     if perm == tuple(range(len(perm))):
         return reshape(m.x, out)
     return reshape(New("Transpose", [before], {"perm": Ints(perm)}, like=move), out)
+
+
+def _is_before_reshape(move: Node) -> bool:
+    """True for a node whose only reader is the root of the pattern with a Reshape after it."""
+    return not move.out.is_output and [reader.op in RESHAPES for reader in move.out.consumers] == [True]
 
 
 @rule("ConcatToRank4", P(RESHAPES, P("Concat", ..., name="concat"), ...))
@@ -74,15 +86,14 @@ def lower_concat(m: Match) -> Replacement:
     Opt-in: useful only for an accelerator that supports only up to rank 4.
     """
     concat: Node = m.concat
-    whole, out = concat.out.static_shape, m.root.out.static_shape
-    if whole is None or out is None or len(whole) <= MOST_AXES or 0 in whole:
+    whole, out = shape_of(concat.out), m.root.out.static_shape
+    if whole is None or out is None or len(whole) <= MOST_AXES:
         return None
     axis = concat.attr("axis", 0) % len(whole)
     parts: list[NewInput] = []
     for value in concat.inputs:
-        shape = None if value is None else value.static_shape
-        source = _source(value)
-        if shape is None or source is None or not is_float(value):
+        shape, source = shape_of(value), _source(value)
+        if shape is None or source is None:
             return None
         merged = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
         parts.append(
@@ -117,8 +128,8 @@ def expand(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support Expand
     Opt-in: multiplies by 1; useful only if an accelerator supports Mul but not Expand.
     """
-    source, out = m.x.static_shape, m.root.out.static_shape
-    if not is_float(m.x) or source is None or out is None or 0 in out:
+    source, out = shape_of(m.x), shape_of(m.root.out)
+    if source is None or out is None:
         return None
     known = (1,) * (len(out) - len(source)) + source
     ones = [d if d != s else 1 for d, s in zip(out, known)]
@@ -199,23 +210,9 @@ def slices(m: Match) -> Replacement:
 
 def _padding(m: Match) -> tuple[tuple[int, ...], list[tuple[int, int]]] | None:
     """The shape of x, and the padding at the start and end of each axis; None if they are unknown."""
-    node, x = m.root, m.root.inputs[0]
-    shape = None if x is None else x.static_shape
-    stated = tuple(node.attr("pads", ())) if m.graph.opset() < 11 else ints(node.input(1))
-    if x is None or not is_float(x) or not shape or stated is None or 0 in shape:
-        return None
-    axes = tuple(range(len(shape)))
-    if node.input(3) is not None:
-        given = ints(node.input(3))
-        if given is None:
-            return None
-        axes = tuple(a % len(shape) for a in given)
-    if len(stated) != 2 * len(axes) or len(set(axes)) != len(axes):
-        return None
-    pads = [(0, 0)] * len(shape)
-    for i, a in enumerate(axes):
-        pads[a] = (stated[i], stated[i + len(axes)])
-    return shape, pads
+    shape = shape_of(m.x)
+    pads = stated_pads(m.root, len(shape)) if shape else None
+    return None if shape is None or pads is None else (shape, list(zip(pads, pads[len(shape) :])))
 
 
 def _mode(node: Node) -> str:
@@ -262,19 +259,21 @@ def plain_pad(m: Match) -> Replacement:
     node, found, value = m.root, _padding(m), _filling(m)
     if found is None or value is None or _mode(node) != "constant" or m.graph.opset() < 11:
         return None
-    shape, pads = found
-    negative = any(p < 0 for pair in pads for p in pair)
-    if not negative and len(node.inputs) < 4 and not (len(node.inputs) == 3 and node.inputs[2] is None):
+    x = _cropped(m.x, *found)
+    is_plain = len(node.inputs) < 4 and None not in node.inputs[2:]
+    if x is None or (x is m.x and is_plain):
         return None
-    x: NewInput = m.x
-    if negative:
-        cut = [a for a, pair in enumerate(pads) if min(pair) < 0]
-        ends = [shape[a] + min(0, pads[a][1]) for a in cut]
-        if any(end <= max(0, -pads[a][0]) for a, end in zip(cut, ends)):
-            return None
-        x = sliced(x, [max(0, -pads[a][0]) for a in cut], ends, cut)
-    whole = (*(max(0, b) for b, _ in pads), *(max(0, e) for _, e in pads))
-    return New("Pad", [x, integers(whole), number(value)], like=node)
+    return New("Pad", [x, integers(np.maximum(found[1], 0).T.reshape(-1)), number(value)], like=node)
+
+
+def _cropped(x: Value, shape: tuple[int, ...], pads: list[tuple[int, int]]) -> NewInput:
+    """x without what negative pads remove; None if nothing remains."""
+    cut = [a for a, pair in enumerate(pads) if min(pair) < 0]
+    starts = [max(0, -pads[a][0]) for a in cut]
+    ends = [shape[a] + min(0, pads[a][1]) for a in cut]
+    if any(end <= start for start, end in zip(starts, ends)):
+        return None
+    return sliced(x, starts, ends, cut) if cut else x
 
 
 LARGEST_FILLING = 1 << 20

@@ -21,6 +21,7 @@ from ortconv.optimizer.offload.parts import (
     op,
     passes,
     reshape,
+    shape_of,
     sub,
     trailing,
     transpose,
@@ -100,9 +101,8 @@ def group_norm(m: Match) -> Replacement:
     Counterpart: none: ONNX Runtime runs GroupNormalization as a function
     Opt-in: more nodes; useful only if an accelerator supports them but not GroupNormalization.
     """
-    shape = m.x.static_shape
-    groups = m.root.attr("num_groups", 0)
-    if not is_float(m.x) or shape is None or len(shape) < 3 or 0 in shape or groups < 1 or shape[1] % groups:
+    shape, groups = shape_of(m.x), m.root.attr("num_groups", 0)
+    if shape is None or len(shape) < 3 or groups < 1 or shape[1] % groups:
         return None
     each = 1 if since_version(m.root) >= 21 else shape[1] // groups
     scale, bias = (_per_channel(v, each, len(shape)) for v in (m.scale, m.bias))
@@ -124,10 +124,8 @@ def _per_channel(value: Value, repeats: int, rank: int) -> NewInput:
 
 def _reduced(m: Match) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """The shape and the sorted axes of a reduction if both are known and not empty; else None."""
-    x: Value | None = m.root.inputs[0]
-    shape = None if x is None else x.static_shape
-    axes = axes_of(m.root)
-    if x is None or not is_float(x) or not shape or 0 in shape or axes is None:
+    shape, axes = shape_of(m.x), axes_of(m.root)
+    if not shape or axes is None:
         return None
     if not axes:
         return None if m.root.attr("noop_with_empty_axes", 0) else (shape, tuple(range(len(shape))))
@@ -180,19 +178,18 @@ def reduced_max(m: Match) -> Replacement:
         return None
     shape, axes = found
     kept = [a for a in range(len(shape)) if a not in axes]
+    rest = [shape[a] for a in kept]
     x: NewInput = m.x
     if (order := [*kept, *axes]) != sorted(order):
         x = transpose(x, order)
-    negative = m.root.op == "ReduceMin"
-    if negative:
-        x = mul(x, number(-1))
-    y: New = _largest(x, math.prod(shape[a] for a in kept), math.prod(shape[a] for a in axes))
-    if negative:
-        y = mul(y, number(-1))
-    dims = [1 if a in axes else d for a, d in enumerate(shape)]
-    if not m.root.attr("keepdims", 1):
-        dims = [shape[a] for a in kept]
-    return reshape(y, dims)
+    rows = math.prod(rest)
+    size = rows, math.prod(shape) // rows
+    y = _largest(x, *size) if m.root.op == "ReduceMax" else _negative(_largest(_negative(x), *size))
+    return reshape(y, [1 if a in axes else d for a, d in enumerate(shape)] if m.root.attr("keepdims", 1) else rest)
+
+
+def _negative(x: NewInput) -> New:
+    return mul(x, number(-1))
 
 
 # ---------------------------------------------------------------------- softmax
@@ -202,8 +199,8 @@ def _rows(m: Match) -> tuple[tuple[int, ...], int, int] | None:
     """The shape of x, and the number of rows and columns of a softmax over it; None if other axes lie on both sides of
     the softmax axis.
     """
-    shape = m.x.static_shape
-    if not is_float(m.x) or not shape or 0 in shape:
+    shape = shape_of(m.x)
+    if not shape:
         return None
     axis = attribute(m.root, "axis") % len(shape)
     behind = math.prod(shape[axis + 1 :])

@@ -32,6 +32,12 @@ def is_float(*values: Value | None) -> bool:
     return all(v is None or v.dtype is DType.FLOAT for v in values)
 
 
+def shape_of(value: Value | None) -> tuple[int, ...] | None:
+    """The shape of a float32 value with elements; None for other values, or if a dimension is unknown."""
+    shape = None if value is None or not is_float(value) else value.static_shape
+    return None if shape is None or 0 in shape else shape
+
+
 def number(value: float) -> Array:
     return np.array(value, np.float32)
 

@@ -53,21 +53,24 @@ def _scales(node: Node) -> list[float] | None:
     shape, out = None if x is None else x.static_shape, node.out.static_shape
     if shape is None or out is None or 0 in shape or 0 in out:
         return None
-    if node.op == "Upsample" and "scales" in node.attrs:
+    if "scales" in node.attrs:
         return list(node.attr("scales", ()))
     slot = 2 if node.op == "Resize" and _version(node) >= 11 else 1
-    axes = [a % len(shape) for a in node.attr("axes", Ints())] or list(range(len(shape)))
-    whole = [1.0] * len(shape)
     if not _is_empty(node, slot):
-        found = _floats(node, slot)
-        if found is None or len(found) != len(axes):
-            return None
-        for a, scale in zip(axes, found):
-            whole[a] = scale
-        return whole
+        return _stated_scales(node, slot, len(shape))
     if slot == 1 or node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
         return None
     return [k / n for n, k in zip(shape, out)]
+
+
+def _stated_scales(node: Node, slot: int, rank: int) -> list[float] | None:
+    """The scales at an input of a Resize, with 1 for the axes that it leaves out; None if they are not constant."""
+    axes = [a % rank for a in node.attr("axes", Ints())] or list(range(rank))
+    found = _floats(node, slot)
+    if found is None or len(found) != len(axes):
+        return None
+    stated = dict(zip(axes, found))
+    return [stated.get(a, 1.0) for a in range(rank)]
 
 
 def _version(node: Node) -> int:

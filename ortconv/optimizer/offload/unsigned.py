@@ -45,17 +45,23 @@ def _edges(node: Node) -> list[Edge] | None:
         value = node.out if node.op == "QuantizeLinear" else node.inputs[0]
         return None if value is None or node.attr("output_dtype", 0) else [Edge(value, 2)]
     if node.op in PASSING and node.domain == "":
-        data = node.inputs if node.op == "Concat" else node.inputs[:1]
-        return None if None in data or (len(node.outputs) > 1 and node.op == "MaxPool") else [
-            Edge(v, None) for v in (*data, *node.outputs) if v is not None
-        ]  # fmt: skip
-    count = traits(node).quantized
-    if not count:
+        return _passing_edges(node)
+    return _quantized_edges(node, traits(node).quantized) or None
+
+
+def _passing_edges(node: Node) -> list[Edge] | None:
+    data = node.inputs if node.op == "Concat" else node.inputs[:1]
+    if None in data or (len(node.outputs) > 1 and node.op == "MaxPool"):
         return None
+    return [Edge(v, None) for v in (*data, *node.outputs) if v is not None]
+
+
+def _quantized_edges(node: Node, count: int) -> list[Edge]:
+    """The result and the `count` operands of an operator with scales and zero points; none for other operators."""
     read = [Edge(v, 3 * i + 2) for i in range(count) if (v := node.inputs[3 * i]) is not None]
     if node.op in ("QLinearConv", "QLinearMatMul") and read[-1].value.const is not None:
         del read[-1]  # weights may be signed although the activations are unsigned
-    return [*read, Edge(node.out, 3 * count + 1)]
+    return [*read, Edge(node.out, 3 * count + 1)] if count else []
 
 
 def _is_signed(value: Value) -> bool:
@@ -71,32 +77,36 @@ def _neighbors(value: Value, graph: Graph) -> Iterator[Node | None]:
         yield None
 
 
+def _edges_around(value: Value, graph: Graph) -> list[tuple[Node, Edge]] | None:
+    """The edges of the nodes at both ends of a tensor; None if one of these does not support the change."""
+    found: list[tuple[Node, Edge]] = []
+    for node in _neighbors(value, graph):
+        edges = None if node is None else _edges(node)
+        if node is None or edges is None or all(e.value is not value for e in edges):
+            return None
+        found += [(node, edge) for edge in edges]
+    return found if value.const is None else None
+
+
 def _component(start: Value, graph: Graph) -> tuple[list[Value], dict[tuple[Node, int], Value]] | None:
     """The tensors that must change together with `start`, and their zero points; None if a node around them does not
     support the change.
     """
     values, zeros, stack = {start: None}, dict[tuple[Node, int], Value](), [start]
-    fits = True
     while stack:
-        value = stack.pop()
-        fits = fits and value.const is None
-        for node in _neighbors(value, graph):
-            edges = None if node is None else _edges(node)
-            if node is None or edges is None or all(e.value is not value for e in edges):
-                fits = False
-                continue
-            for edge in edges:
-                zero = None if edge.zero is None else node.input(edge.zero)
-                if edge.zero is not None and (zero is None or zero.constant is None or zero.dtype is not DType.INT8):
-                    fits = False
-                elif zero is not None and edge.zero is not None:
-                    zeros[node, edge.zero] = zero
-                if not _is_signed(edge.value):
-                    fits = False
-                elif edge.value not in values:
-                    values[edge.value] = None
-                    stack.append(edge.value)
-    return (list(values), zeros) if fits else None
+        around = _edges_around(stack.pop(), graph)
+        if around is None or not all(_is_signed(edge.value) for _, edge in around):
+            return None
+        for node, (value, slot) in around:
+            if value not in values:
+                values[value] = None
+                stack.append(value)
+            zero = None if slot is None else node.input(slot)
+            if slot is not None and (zero is None or zero.constant is None or not _is_signed(zero)):
+                return None
+            if slot is not None and zero is not None:
+                zeros[node, slot] = zero
+    return list(values), zeros
 
 
 def shift(graph: Graph) -> list[Edit]:
