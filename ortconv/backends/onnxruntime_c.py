@@ -261,7 +261,7 @@ def _ending_in_time(api: _Api) -> Iterator[Any]:
         yield options
     except RuntimeError as error:
         if late:
-            raise TimeLimitError("the run takes longer than it may", backend="onnxruntime") from error
+            raise TimeLimitError("the run exceeds its time limit", backend="onnxruntime") from error
         raise BackendError(str(error), backend="onnxruntime") from error
     finally:
         timer.cancel()

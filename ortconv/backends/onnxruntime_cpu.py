@@ -20,8 +20,8 @@ from typing import Any
 from ortconv.errors import BackendError, UsageError
 from ortconv.files import is_draft
 from ortconv.ir.graph import Node
-from ortconv.ir.schema import schema_of
-from ortconv.ir.types import DType, TensorType
+from ortconv.ir.schema import Schema, schema_of
+from ortconv.ir.types import DType
 from ortconv.process import disable_telemetry, kept_out, let_mappings_go, private_mappings
 from ortconv.runtime.backend import Event, Program, Region
 from ortconv.runtime.deadline import TimeLimitError, seconds_left
@@ -77,25 +77,30 @@ class OnnxRuntime:
 
 def _objection(node: Node) -> str | None:
     """The reason why no kernel supports the node. Domains unknown to onnxruntime are left to custom operator libraries."""
-    kernels = _kernels()
-    schema = schema_of(node)
-    if schema is None or node.domain not in {domain for domain, _ in kernels}:
-        return None
-    if schema.has_function:
+    kernels, schema = _kernels(), schema_of(node)
+    if schema is None or schema.has_function or node.domain not in {domain for domain, _ in kernels}:
         return None
     name = f"{node.domain + ':' if node.domain else ''}{node.op} version {schema.since}"
-    fitting = [types for low, high, types in kernels.get((node.domain, node.op), ()) if low <= schema.since <= high]
+    rows = kernels.get((node.domain, node.op), ())
+    fitting = [types for low, high, types in rows if low <= schema.since <= high]
     if not fitting:
         return f"no kernel for {name}"
-    formals = [schema.formal_input(slot) for slot in range(len(node.inputs))]
-    for formal, value in zip((*formals, *schema.outputs), (*node.inputs, *node.outputs)):
-        if value is None or formal is None or not isinstance(value.type, TensorType) or value.dtype is DType.FLOAT16:
-            continue  # onnxruntime casts float16 to float32 if it has no float16 kernel
-        type = f"tensor({_type_name(value.type.dtype)})"
-        fitting = [types for types in fitting if formal.type not in types or type in types[formal.type]]
+    for formal, type in _tensor_types(node, schema):
+        fitting = [types for types in fitting if formal not in types or type in types[formal]]
         if not fitting:
             return f"no kernel for {name} on {type}"
     return None
+
+
+def _tensor_types(node: Node, schema: Schema) -> Iterator[tuple[str, str]]:
+    """The formal type and the type of each tensor that a node reads or makes. float16 is left out, since onnxruntime casts it to
+    float32 if it has no float16 kernel.
+    """
+    formals = [schema.formal_input(slot) for slot in range(len(node.inputs))]
+    for formal, value in zip((*formals, *schema.outputs), (*node.inputs, *node.outputs)):
+        dtype = None if value is None else value.dtype
+        if formal is not None and dtype is not None and dtype is not DType.FLOAT16:
+            yield formal.type, f"tensor({_type_name(dtype)})"
 
 
 def _type_name(dtype: DType) -> str:
@@ -185,7 +190,7 @@ def _run(session: Any, names: Sequence[str] | None, feeds: Mapping[str, Any]) ->
         results = session.run(names, feeds, options)
     except Exception as error:
         if options.terminate:
-            raise TimeLimitError("the run takes longer than it may", backend="onnxruntime") from error
+            raise TimeLimitError("the run exceeds its time limit", backend="onnxruntime") from error
         raise BackendError(_first_line(error), backend="onnxruntime") from error
     finally:
         if timer is not None:
@@ -255,11 +260,9 @@ def _name(model: str | bytes, default: bool) -> str:
 
 def _events(records: list[dict[str, Any]], start: float) -> Iterator[Event]:
     """The profiled nodes of the last run, without those in subgraphs; times are relative to `start`."""
-    began = max(r["ts"] for r in records if r["name"] == "model_run")
-    end = began
-    for r in sorted(
-        (r for r in records if r["cat"] == "Node" and r["ts"] >= began), key=lambda r: (r["ts"], -r["dur"])
-    ):
+    began = end = max(r["ts"] for r in records if r["name"] == "model_run")
+    nodes = [r for r in records if r["cat"] == "Node" and r["ts"] >= began]
+    for r in sorted(nodes, key=lambda r: (r["ts"], -r["dur"])):
         if r["ts"] < end:
             continue
         end = r["ts"] + r["dur"]

@@ -27,9 +27,8 @@ def _output_types(node: Node, options: Any) -> list[ValueType | None]:
 
     onnxruntime = runtime()
     assert node.graph is not None
-    outputs = [v for v in node.outputs if v is not None]
-    reads = list(dict.fromkeys(v for v in node.inputs if v is not None))
-    proto = region_proto(node.graph, [node], reads, outputs)
+    reads = list(dict.fromkeys(node.present_inputs))
+    proto = region_proto(node.graph, [node], reads, node.present_outputs)
     for info in proto.graph.output:
         info.ClearField("type")
     try:

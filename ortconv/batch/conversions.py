@@ -112,17 +112,7 @@ def convert_all(
     options.recipe()
     root, paths = _found(sources)
     folder = root if output_dir is None else location(output_dir)
-    targets: dict[str, Location] = {}
-    for path in paths:
-        inner = PurePosixPath(
-            path.relative_to(root).as_posix() if isinstance(path, Path) else path[len(str(root)) + 1 :]
-        )
-        target = str(inner.with_name(ort_name(inner, options.optimization_level, options.optimization_style)))
-        if target in targets:
-            raise UsageError(
-                f"{targets[target]} and {path} would both become {below(folder, target)}", hint="rename one"
-            )
-        targets[target] = path
+    targets = _targets(paths, root, folder, options)
     with ExitStack() as resources:
         isolated = not (observer is not None or (len(paths) == 1 and jobs is timeout is memory is None))
         check_reach((folder, *paths), in_process=isinstance(executor, Executor) or not isolated)
@@ -134,6 +124,21 @@ def convert_all(
             resources.callback(kept.close)
         engine = Engine(partial(convert_one, observer=observer), crew)
         return Conversions(targets, folder, options, engine, kept, resume is True, resources.pop_all())
+
+
+def _targets(paths: Iterable[Location], root: Location, folder: Location, options: Options) -> dict[str, Location]:
+    """The sources by the paths of their results below the folder. UsageError if two have the same."""
+    targets: dict[str, Location] = {}
+    for path in paths:
+        inner = PurePosixPath(
+            path.relative_to(root).as_posix() if isinstance(path, Path) else path[len(str(root)) + 1 :]
+        )
+        target = str(inner.with_name(ort_name(inner, options.optimization_level, options.optimization_style)))
+        if target in targets:
+            message = f"{targets[target]} and {path} would both become {below(folder, target)}"
+            raise UsageError(message, hint="rename one")
+        targets[target] = path
+    return targets
 
 
 class Conversions(Iterator[Result | Failure]):
@@ -236,27 +241,27 @@ def _operators(config: str) -> str:
 def check_names(fix_dims: Iterable[str], stop_ops: Iterable[str], paths: Sequence[Location], crew: Crew) -> None:
     """UsageError for a dimension to fix, or a stop operator, that occurs in no model. Models are read until each name is found."""
     dims, ops = set(fix_dims), unknown_operators(stop_ops)
-    if not dims and not ops:
-        return
+    known_dims, known_ops = _names(paths, crew, dims, ops) if dims or ops else (set(), set())
+    for name in sorted(dims - known_dims):
+        every = f"symbolic dimensions of the inputs: {', '.join(sorted(known_dims)) or 'none'}"
+        hint = nearest(name, known_dims) or every
+        raise UsageError(f"--fix-dim {name}: no input of any model has a dimension of that name", hint=hint)
+    for name in sorted(ops - known_ops):
+        hints = {*known_ops, *operators("")}
+        raise UsageError(f"there is no operator '{name}' to stop at", hint=nearest(name, hints))
+
+
+def _names(paths: Sequence[Location], crew: Crew, dims: set[str], ops: set[str]) -> tuple[set[str], set[str]]:
+    """The symbolic dimensions and operators of the models, read until all of `dims` and `ops` are found."""
     known_dims: set[str] = set()
     known_ops: set[str] = set()
     for _, names in Engine(_names_at, crew).run(paths):
-        if isinstance(names, OrtconvError):
-            continue
-        known_dims |= names[0]
-        known_ops |= names[1]
-        dims -= names[0]
-        ops -= names[1]
-        if not dims and not ops:
-            return
-    for name in sorted(dims):
-        near = (
-            nearest(name, known_dims) or f"symbolic dimensions of the inputs: {', '.join(sorted(known_dims)) or 'none'}"
-        )
-        raise UsageError(f"--fix-dim {name}: no input of any model has a dimension of that name", hint=near)
-    for name in sorted(ops):
-        known_ops |= set(operators(""))
-        raise UsageError(f"there is no operator '{name}' to stop at", hint=nearest(name, known_ops))
+        if not isinstance(names, OrtconvError):
+            known_dims |= names[0]
+            known_ops |= names[1]
+            if dims <= known_dims and ops <= known_ops:
+                break
+    return known_dims, known_ops
 
 
 def _names_at(place: Location) -> tuple[set[str], set[str]]:

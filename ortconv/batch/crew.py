@@ -57,19 +57,17 @@ def crew_of(
             raise UsageError("an executor of your own knows no limits", hint=hint)
         yield Crew(executor, jobs or getattr(executor, "_max_workers", None) or usable_cores(), False)
         return
-    jobs = jobs or usable_cores()
+    jobs, timeout = jobs or usable_cores(), TIMEOUT if timeout is None else timeout
     if executor is not None:
         from ortconv.batch.cluster import cluster
 
-        with cluster(executor, TIMEOUT if timeout is None else timeout, memory, warm) as (far, many):
+        with cluster(executor, timeout, memory, warm) as (far, many):
             yield Crew(far, many, False)
         return
     if not isolated:
         yield Crew(Here(), 1, True)
         return
-    pool = LocalPool(
-        jobs, Limits(TIMEOUT if timeout is None else timeout, memory or memory_share(jobs)), warm, fresh=fresh
-    )
+    pool = LocalPool(jobs, Limits(timeout, memory or memory_share(jobs)), warm, fresh=fresh)
     try:
         yield Crew(pool, jobs, True)
     finally:

@@ -21,6 +21,7 @@ from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import renamed
 from ortconv.onnxio.external import components
 from ortconv.onnxio.load import names_in
+from ortconv.pipeline.result import Result
 
 Location = Path | str
 
@@ -91,22 +92,28 @@ def convert_far(item: Conversion) -> Outcome:
         try:
             if isinstance(item.source, str):
                 _fetch_model(item.source, source)
-            near = folder / "out" if isinstance(item.folder, str) else item.folder
             if isinstance(item.folder, str):
+                near = folder / "out"
                 _fetch_results(item.known, item.folder, near)
-            result, record = convert_one(replace(item, source=source, folder=near))
-            if isinstance(item.folder, str):
-                paths = [Path(file).relative_to(near).as_posix() for file in result.files]
-                if not result.unchanged:
-                    for path in reversed(paths):
-                        _send(near / path, f"{item.folder}/{path}")
-                result.files = [f"{item.folder}/{path}" for path in paths]
+                result, record = convert_one(replace(item, source=source, folder=near))
+                _send_results(result, near, item.folder)
+            else:
+                result, record = convert_one(replace(item, source=source))
         except OrtconvError as error:
             raise renamed(error.at(file=source), source, str(item.source)) from error.__cause__
         except OSError as error:
             raise UsageError(f"cannot copy: {error}", file=str(item.source)) from error
         result.source = str(item.source)
         return result, None if record is None else replace(record, source=str(item.source))
+
+
+def _send_results(result: Result, near: Path, folder: str) -> None:
+    """Upload the files of a result, the .ort file last, and list them at their URLs."""
+    paths = [Path(file).relative_to(near).as_posix() for file in result.files]
+    if not result.unchanged:
+        for path in reversed(paths):
+            _send(near / path, f"{folder}/{path}")
+    result.files = [f"{folder}/{path}" for path in paths]
 
 
 def _fetch_model(url: str, target: Path) -> None:

@@ -142,10 +142,11 @@ def check(
         if not update:
             _check_target(baseline, now, old.facts)
             stored = _stored(baseline, old, found)
-            if stored is not None and old.model.sha256 == digest(model) and not external:
-                _add_same(values, found)
-            elif stored is not None:
-                _run_both(model, stored, values, found, runs or RunSettings())
+            if stored is not None:
+                if old.model.sha256 == digest(model) and not external:
+                    _add_same(values, found)
+                else:
+                    _run_both(model, stored, values, found, runs or RunSettings())
             _judge(found, values, conditions)
         found.metrics = _rows(values)
     elif not update:

@@ -104,18 +104,22 @@ def _show(view: Any, event: Event) -> None:
         view.show(convert_line(done), {}, unchanged=done.unchanged)
 
 
-def sections(build: Build) -> Iterator[Section]:
-    """The results of a build as tables: the artifacts, then the changed metrics of failed gates."""
-    from ortconv.cli.check import sections as of_check
+def _verdict(build: Build) -> str:
     from ortconv.project.build import GATE
-    from ortconv.report.sections import Section
 
     failed = len(build.failed_gates)
     broken = sum(bool(a.error) and a.error_kind != GATE for a in build.artifacts)
     verdicts = [f"{broken} failed"] if broken else []
     verdicts += [f"{failed} {'gate fails' if failed == 1 else 'gates fail'}"] if failed else []
-    count = counted(len(build.artifacts), "artifact")
-    title = f"{count} of {build.project}: {', '.join(verdicts) or 'everything is fine'}"
+    return ", ".join(verdicts) or "everything is fine"
+
+
+def sections(build: Build) -> Iterator[Section]:
+    """The results of a build as tables: the artifacts, then the changed metrics of failed gates."""
+    from ortconv.cli.check import sections as of_check
+    from ortconv.report.sections import Section
+
+    title = f"{counted(len(build.artifacts), 'artifact')} of {build.project}: {_verdict(build)}"
     header = ("artifact", "file", ">size", ">nodes", ">loads in", "accelerator", "gates")
     yield Section(
         title, [f"operator config {build.config}"] if build.config else [], header, list(map(_row, build.artifacts))

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 @click.option(
     "--inputs",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Inputs by name as .npz. Without it, inputs are made up.",
+    help="Inputs by name as .npz. Without it, inputs are generated.",
 )
 @click.option(
     "--strip-weights",
     is_flag=True,
-    help="Replace weights by made-up ones with the same range, mean and deviation. With --check, the result must be the same.",
+    help="Replace weights by random ones with the same range, mean and deviation. With --check, the result must be the same.",
 )
 @click.option("--expect-exit", type=int, metavar="CODE", help="Exit code that the command must have.")
 @click.option(

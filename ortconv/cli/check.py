@@ -83,22 +83,24 @@ def command(
     found.refuse()
 
 
+def _verdict(found: Check) -> str:
+    total, failed = len(found.conditions), len(found.failed)
+    return f"{failed} of {total} gates {'fails' if failed == 1 else 'fail'}" if failed else f"all {total} gates pass"
+
+
 def sections(found: Check) -> Iterator[Section]:
     """The result of a check, as tables."""
     from ortconv.report.sections import Section
 
-    total, failed = len(found.conditions), len(found.failed)
-    verdict = f"{failed} of {total} gates {'fails' if failed == 1 else 'fail'}" if failed else f"all {total} gates pass"
-    title = f"{found.model}: {verdict}" if found.conditions else found.model
+    title = f"{found.model}: {_verdict(found)}" if found.conditions else found.model
     lines = [one.message for one in found.failed] + found.notes
     lines += [f"{found.baseline} was written: the model is accepted"] if found.updated else []
-    yield Section(title, lines, is_good=not failed if found.conditions else None)
-    moved = [m for m in found.metrics if m.moved]
-    rows = [(m.name, m.shown_baseline, m.shown, _change(m.value, m.baseline), m.note) for m in moved]
-    yield Section("What moved", (), ("metric", ">baseline", ">now", ">change", ""), rows)
-    same = [f"{m.name} {m.shown}" for m in found.metrics if not m.moved]
+    yield Section(title, lines, is_good=not found.failed if found.conditions else None)
+    rows = [(m.name, m.shown_baseline, m.shown, _change(m.value, m.baseline), m.note) for m in found.metrics if m.moved]
+    yield Section("Changed", (), ("metric", ">baseline", ">now", ">change", ""), rows)
+    same = ", ".join(f"{m.name} {m.shown}" for m in found.metrics if not m.moved)
     if same:
-        yield Section("Unchanged", [", ".join(same)])
+        yield Section("Unchanged", [same])
 
 
 def _change(value: float | None, baseline: float | None) -> str:

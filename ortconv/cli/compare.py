@@ -13,7 +13,7 @@ from ortconv.cli import completion, print_json
 from ortconv.cli import inputs as given
 from ortconv.cli.again import add_reduce_line, options_given
 from ortconv.cli.options import BACKENDS, TIME_AND_MEMORY, add, fail_on
-from ortconv.errors import GateError, MismatchError, UsageError
+from ortconv.errors import GateError, MismatchError, OrtconvError, UsageError
 
 if TYPE_CHECKING:
     from ortconv.compare.models import Comparison, Subject
@@ -88,11 +88,18 @@ def command(
         check_gates(conditions, metrics(found))
         _refuse(found, bool(conditions))
     except (GateError, MismatchError) as error:
-        commands = _again(subjects, models)
-        if flags["layers"] and commands and subjects[0].file is not None:
-            kinds = (o.found.mismatch for one in found for o in one.outputs if o.found.mismatch)
-            add_reduce_line(error, subjects[0].file, *commands, output=next(kinds, None))
+        if flags["layers"]:
+            _add_reduce_line(error, subjects, models, found)
         raise
+
+
+def _add_reduce_line(
+    error: OrtconvError, subjects: Sequence[Subject], models: Sequence[str], found: Sequence[Comparison]
+) -> None:
+    commands = _again(subjects, models)
+    if commands and subjects[0].file is not None:
+        kinds = (o.found.mismatch for one in found for o in one.outputs if o.found.mismatch)
+        add_reduce_line(error, subjects[0].file, *commands, output=next(kinds, None))
 
 
 def _again(subjects: Sequence[Subject], models: Sequence[str]) -> list[list[str]]:
@@ -103,9 +110,8 @@ def _again(subjects: Sequence[Subject], models: Sequence[str]) -> list[list[str]
         return []
     named = [text.replace(str(file), files[file], 1) for text, file in zip(models, (first, *others), strict=True)]
     comparison = ["compare", *named, *options_given()]
-    return (
-        [["convert", "{}", "-o", "{}.ort", "--no-validate", "--quiet"], comparison] if len(files) > 1 else [comparison]
-    )
+    conversion = ["convert", "{}", "-o", "{}.ort", "--no-validate", "--quiet"]
+    return [conversion, comparison] if len(files) > 1 else [comparison]
 
 
 def _converted(source: Subject, level: str) -> Subject:

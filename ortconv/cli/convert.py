@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -34,7 +34,6 @@ from ortconv.errors import MismatchError, UsageError
 from ortconv.process import usable_cores
 
 if TYPE_CHECKING:
-    from ortconv.cli.batch_view import BatchView
     from ortconv.ir.model import Model
     from ortconv.pipeline import Observer, Options, Result
 
@@ -46,7 +45,7 @@ OF_BATCHES = ("allow_conversion_failures", "cluster", "github", "jobs", "memory"
 
 
 class ManyStyles(click.Command):
-    """Lets --optimization-style take several values in a row, as ONNX Runtime's converter does."""
+    """Lets --optimization-style accept several values in a row, as ONNX Runtime's converter does."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         spread: list[str] = []
@@ -167,53 +166,67 @@ class ManyStyles(click.Command):
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @click.option("-v", "--verbose", is_flag=True, help="List every pass and rewrite with nodes, bytes and time.")
 def command(
-    model: Path | str,
-    output: Path | None,
-    output_dir: Path | str | None,
-    html: Path | None,
-    as_json: bool,
-    markdown: bool,
-    quiet: bool,
-    verbose: bool,
-    **flags: Any,
+    model: Path | str, output: Path | None, output_dir: Path | str | None, styles: tuple[str, ...], **flags: Any
 ) -> None:
     """Convert MODEL, an .onnx file or a directory of them, to ORT format. Both may be URLs of fsspec, such as s3://bucket/models.
 
     Writes x.ort (x.LEVEL.ort below level all, x.with_runtime_opt.ort in Runtime style) and the operator config for minimal builds.
     Files are put in place only if the result computes the same as the source.
     """
-    styles = tuple(dict.fromkeys(flags.pop("styles")))
+    view = View(*(flags.pop(name) for name in View._fields))
+    styles = tuple(dict.fromkeys(styles))
     place = _place(model, output, output_dir, styles)
-    details = verbose or as_json or html is not None
     if isinstance(model, str) or isinstance(place, str) or model.is_dir():
-        if markdown:
-            raise UsageError("--markdown shows one model", hint="--summary FILE.md is for directories")
-        if html is not None:
-            raise UsageError("--html shows one model", hint="give a model, not a directory")
-        from ortconv.cli.batch_view import BatchView
+        _convert_all(view, model, place, styles, flags)
+    else:
+        _convert_single(view, model, place, styles, flags)
 
-        view = BatchView("converted", 0, as_json, quiet)
-        _convert_all(view, model, place, [_options(flags, style, details=details) for style in styles], flags, verbose)
-        return
+
+class View(NamedTuple):
+    """The options that select how results are shown."""
+
+    html: Path | None
+    as_json: bool
+    markdown: bool
+    quiet: bool
+    verbose: bool
+
+    @property
+    def has_details(self) -> bool:
+        """True if a result must list its rewrites."""
+        return self.verbose or self.as_json or self.html is not None
+
+    @property
+    def has_summary(self) -> bool:
+        return not (self.as_json or self.quiet or self.markdown)
+
+
+def _convert_single(
+    view: View, model: Path, place: Path | None, styles: Sequence[str], flags: Mapping[str, Any]
+) -> None:
     _refuse_options_of_batches(flags)
-    if html is not None and len(styles) > 1:
+    if view.html is not None and len(styles) > 1:
         raise UsageError("--html shows one conversion", hint="name one style")
-    results = []
-    for style in styles:
-        options = _options(flags, style, details=details)
-        results.append(_convert(model, place, options, _narrate if verbose else None, shown=not (quiet or verbose)))
-        if html is not None:
-            from ortconv.cli.pages import write_conversion
-
-            write_conversion(html, model, results[-1], options)
-        _show(results[-1], summary=not (as_json or quiet or markdown), trace=verbose)
-    if as_json:
+    results = [_converted(view, model, place, _options(flags, style, details=view.has_details)) for style in styles]
+    if view.as_json:
         print_json({"version": 1, "models": [result.to_dict() for result in results], "failures": []})
-    elif markdown and not quiet:
+    elif view.markdown and not view.quiet:
         from ortconv.cli.render import convert_sections
         from ortconv.cli.tables import show
 
         show([section for result in results for section in convert_sections(result)], markdown=True)
+
+
+def _converted(view: View, model: Path, place: Path | None, options: Options) -> Result:
+    """Convert a model in one style, and show the result."""
+    observer = _narrate if view.verbose else None
+    result = _convert(model, place, options, observer, shown=not (view.quiet or view.verbose))
+    if view.html is not None:
+        from ortconv.cli.pages import write_conversion
+
+        write_conversion(view.html, model, result, options)
+    _show(result, summary=view.has_summary, trace=view.verbose)
+    return result
 
 
 def _refuse_options_of_batches(flags: Mapping[str, Any]) -> None:
@@ -224,18 +237,20 @@ def _refuse_options_of_batches(flags: Mapping[str, Any]) -> None:
 
 
 def _convert_all(
-    view: BatchView,
-    model: Path | str,
-    place: Path | str | None,
-    options: Sequence[Options],
-    flags: dict[str, Any],
-    verbose: bool,
+    view: View, model: Path | str, place: Path | str | None, styles: Sequence[str], flags: Mapping[str, Any]
 ) -> None:
-    """Convert a directory, once with each of these options."""
+    """Convert a directory, once in each style."""
     from ortconv.batch import Failure, convert_all
+    from ortconv.cli.batch_view import BatchView
     from ortconv.cli.github import check_github
     from ortconv.cli.render import convert_line, convert_summary
 
+    if view.markdown:
+        raise UsageError("--markdown shows one model", hint="--summary FILE.md is for directories")
+    if view.html is not None:
+        raise UsageError("--html shows one model", hint="give a model, not a directory")
+    options = [_options(flags, style, details=view.has_details) for style in styles]
+    progress = BatchView("converted", 0, view.as_json, view.quiet)
     check_github(flags["github"])
     for chosen in options:
         batch = convert_all(
@@ -248,21 +263,21 @@ def _convert_all(
             memory=flags["memory"],
             resume=flags["resume"],
         )
-        view.total = len(options) * batch.total
-        with view.shown(batch, live=not verbose):
+        progress.total = len(options) * batch.total
+        with progress.shown(batch, live=not view.verbose):
             for done in batch:
                 if isinstance(done, Failure):
-                    view.fail(done)
+                    progress.fail(done)
                     continue
-                is_long = verbose and not done.unchanged
+                is_long = view.verbose and not done.unchanged
                 _show(done, summary=False, trace=is_long)
                 text = convert_summary(done) if is_long else convert_line(done)
-                view.show(text, done.to_dict() if view.as_json else {}, unchanged=done.unchanged)
+                progress.show(text, done.to_dict() if view.as_json else {}, unchanged=done.unchanged)
         if batch.config is not None:
-            view.written.append(f"operator config {batch.config}")
-    view.end(flags["summary"], flags["github"])
+            progress.written.append(f"operator config {batch.config}")
+    progress.end(flags["summary"], flags["github"])
     if not flags["allow_conversion_failures"]:
-        view.refuse(model)
+        progress.refuse(model)
 
 
 def _place(
@@ -326,7 +341,7 @@ def _narrate(stage: str, model: Model) -> None:
     click.echo(f"{Path(model.path).name}: {stage}: {sum(1 for _ in model.graph.walk())} nodes", err=True)
 
 
-def _options(flags: dict[str, Any], style: str, **settings: Any) -> Options:
+def _options(flags: Mapping[str, Any], style: str, **settings: Any) -> Options:
     from ortconv.pipeline import Options
 
     given = dict(flags)
@@ -375,7 +390,7 @@ def dims(texts: tuple[str, ...]) -> dict[str, int]:
         name, _, number = text.rpartition("=")
         size = natural(number)
         if not name or not size:
-            raise UsageError(f"--fix-dim takes NAME=N with a positive number, got '{text[:80]}'")
+            raise UsageError(f"--fix-dim '{text[:80]}' is not NAME=N with a positive number")
         fixed[name] = size
     return fixed
 

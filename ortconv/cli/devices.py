@@ -89,9 +89,20 @@ def _figures(figures: dict[str, float] | None) -> str:
     return "never" if figures is None else f"{figures['exec_time']:g} / {figures['power_usage']:g}"
 
 
-def _details(d: dict[str, Any]) -> str:
+def _simulated(d: dict[str, Any]) -> dict[str, str]:
+    """The facts that only a simulated device has."""
     from ortconv.nnapi.device import NO_WORK
 
+    speed = d["costs"]["copy_gb_per_s"]
+    return {
+        "work": "where its figure is below the CPU's 1" if d["gets_work"] else NO_WORK,
+        "relaxed float32": "computed in float16" if d["fp16"] else "computed in float32",
+        "costs": f"{d['costs']['launch_us']:g} us to launch, {f'{speed:g} GB/s to copy' if speed else 'nothing to copy'}",
+        "faults": ", ".join(f"{key} {value}" for key, value in d["faults"].items()) or "none",
+    }
+
+
+def _details(d: dict[str, Any]) -> str:
     facts = {
         "profile": d["profile"] or "built in",
         "type": d["type"],
@@ -101,13 +112,7 @@ def _details(d: dict[str, Any]) -> str:
         "memory": f"aligned to {d['memory']['alignment']} bytes, padded to {d['memory']['padding']}",
     }
     if "fp16" in d:
-        speed = d["costs"]["copy_gb_per_s"]
-        facts |= {
-            "work": "where its figure is below the CPU's 1" if d["gets_work"] else NO_WORK,
-            "relaxed float32": "computed in float16" if d["fp16"] else "computed in float32",
-            "costs": f"{d['costs']['launch_us']:g} us to launch, {f'{speed:g} GB/s to copy' if speed else 'nothing to copy'}",
-            "faults": ", ".join(f"{key} {value}" for key, value in d["faults"].items()) or "none",
-        }
+        facts |= _simulated(d)
     lines = [f"  {name:16}{printable(str(value))}" for name, value in facts.items()]
     performance = _grouped({name: _figures(figures) for name, figures in d["performance"].items()})
     operations = _grouped(

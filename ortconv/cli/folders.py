@@ -43,7 +43,7 @@ def data_sets(folder: Path) -> Iterator[tuple[Path, Path]]:
     """The models below a folder, each with the test_data_set folders next to it. UsageError if there are none."""
     found = [(m, d) for m in models_in(folder) for d in sorted(m.parent.glob("test_data_set_*")) if d.is_dir()]
     if not found:
-        raise UsageError(f"no model below {folder} has a folder test_data_set_0 beside it")
+        raise UsageError(f"no model below {folder} has a folder test_data_set_0 next to it")
     yield from found
 
 

@@ -46,14 +46,10 @@ def as_input(pixels: Array, type: TensorType, low: float | None = None, high: fl
     If `low` and `high` are given, 0..255 is mapped to that range. UsageError if the sizes do not agree: nothing is resized.
     """
     for shape, channels, first in _layouts(type.shape, pixels.shape[2]):
-        made = pixels
-        if channels == 1 and pixels.shape[2] == 3:
-            made = np.rint(pixels @ np.array(LUMA)).astype(np.uint8)[:, :, None]
-        elif channels == 3 and pixels.shape[2] == 1:
-            made = np.repeat(pixels, 3, axis=2)
+        made = _with_channels(pixels, channels)
         made = made.transpose(2, 0, 1) if first else made
         made = made.reshape((1,) * (len(shape) - 3) + made.shape) if len(shape) > 2 else made[:, :, 0]
-        if len(made.shape) == len(shape) and all(not isinstance(d, int) or d == n for d, n in zip(shape, made.shape)):
+        if _has_shape(made, shape):
             scaled = made if low is None or high is None else made.astype(np.float64) / 255 * (high - low) + low
             return np.ascontiguousarray(scaled.astype(type.dtype.numpy))
     height, width, count = pixels.shape
@@ -61,6 +57,18 @@ def as_input(pixels: Array, type: TensorType, low: float | None = None, high: fl
         f"an image of {width}x{height} pixels and {count} channel{'s' * (count > 1)} does not fit {type}",
         hint="resize it first; images are not resized here",
     )
+
+
+def _with_channels(pixels: Array, channels: int) -> Array:
+    """The image in gray for 1 channel, and with equal colors for 3 channels of a gray one."""
+    if channels == 1 and pixels.shape[2] == 3:
+        gray: Array = np.rint(pixels @ np.array(LUMA)).astype(np.uint8)
+        return gray[:, :, None]
+    return np.repeat(pixels, 3, axis=2) if channels == 3 and pixels.shape[2] == 1 else pixels
+
+
+def _has_shape(array: Array, shape: Shape) -> bool:
+    return array.ndim == len(shape) and all(d == n for d, n in zip(shape, array.shape) if isinstance(d, int))
 
 
 def _layouts(shape: Shape | None, channels: int) -> list[tuple[Shape, int, bool]]:

@@ -28,17 +28,17 @@ OPTIONS = (
         type=click.Path(exists=True, path_type=Path),
         metavar="FILE",
         help="Inputs by name as .npz, a test_data_set folder of onnx, or the file of a model's only input. "
-        "Without it, inputs are made up.",
+        "Without it, inputs are generated.",
     ),
     click.option(
         "--input",
         "texts",
         multiple=True,
         metavar="SPEC",
-        help="One input: NAME=FILE (.npy, .pb or an image; NAME=FILE:LOW..HIGH scales the pixels), or its made-up form: "
+        help="One input: NAME=FILE (.npy, .pb or an image; NAME=FILE:LOW..HIGH scales the pixels), or the form of a generated one: "
         "NAME:SHAPE, NAME:LOW..HIGH, NAME:SHAPE:LOW..HIGH, with a shape such as 1x3x224x224. May be repeated.",
     ),
-    click.option("--seed", type=click.IntRange(0), default=0, help="Seed of made-up inputs."),
+    click.option("--seed", type=click.IntRange(0), default=0, help="Seed of generated inputs."),
 )
 
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?"
@@ -198,26 +198,34 @@ def _is_image(path: Path) -> bool:
 def _draw(text: str, value: Value) -> Draw:
     from ortconv.compare.feeds import Draw
 
-    forms = (_RANGED, _SHAPED) if text else ()
-    match = next((found for form in forms if (found := re.fullmatch(form, text, re.IGNORECASE))), None)
-    if text and match is None:
+    if not text:
+        return Draw(None, None, None)
+    match = re.fullmatch(_RANGED, text, re.IGNORECASE) or re.fullmatch(_SHAPED, text, re.IGNORECASE)
+    if match is None:
         hint = "write NAME:SHAPE:LOW..HIGH, such as x:1x3x224x224:0..1, or one number for a constant input"
         raise UsageError(f"--input {value.name}: '{text}' is no shape or range", hint=hint)
-    parts = {} if match is None else match.groupdict()
-    shape = parts.get("shape")
-    low = None if parts.get("low") is None else _finite(parts["low"], value)
-    high = low if parts.get("high") is None else _finite(parts["high"], value)
-    if low is not None and high is not None and low > high:
-        raise UsageError(f"--input {value.name}: {low:g} is above {high:g}")
-    dims = (
-        None if shape is None else () if shape.lower() == "scalar" else tuple(map(int, re.split("[x,]", shape.lower())))
-    )
-    if dims is not None:
-        _check_shape(dims, value)
-    whole = value.dtype is not None and not value.dtype.is_float
-    if whole and low is not None and high is not None and not -(2**63) <= low <= high < 2**63:
-        raise UsageError(f"--input {value.name}: {low:g}..{high:g} are no 64-bit integers")
+    parts = match.groupdict()
+    dims = None if parts.get("shape") is None else _dims(parts["shape"].lower(), value)
+    if parts["low"] is None:
+        return Draw(dims, None, None)
+    low = _finite(parts["low"], value)
+    high = low if parts["high"] is None else _finite(parts["high"], value)
+    _check_range(low, high, value)
     return Draw(dims, low, high)
+
+
+def _dims(text: str, value: Value) -> tuple[int, ...]:
+    dims = () if text == "scalar" else tuple(map(int, re.split("[x,]", text)))
+    _check_shape(dims, value)
+    return dims
+
+
+def _check_range(low: float, high: float, value: Value) -> None:
+    if low > high:
+        raise UsageError(f"--input {value.name}: {low:g} is above {high:g}")
+    is_integer = value.dtype is not None and not value.dtype.is_float
+    if is_integer and not -(2**63) <= low <= high < 2**63:
+        raise UsageError(f"--input {value.name}: {low:g}..{high:g} are no 64-bit integers")
 
 
 LARGEST = 1e300

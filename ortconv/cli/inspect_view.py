@@ -117,13 +117,13 @@ def _lint(found: Inspection, everything: bool) -> Iterator[Section]:
     lines = []
     for target in ("NNAPI", "CoreML"):
         own = [v for v in found.lint if v.target == target]
-        lines.append(f"{target} takes {sum(v.taken for v in own)} of {len(own)} groups")
+        lines.append(f"{target} supports {sum(v.taken for v in own)} of {len(own)} groups")
     rows = _reasons(found.lint)
     shown = _first(rows, MOST_REASONS, everything)
     yield Section("Lint of the quantization", lines)
     for target, rule, operators, nodes, message, advice in shown:
         what = f"{target}, {rule}: {nodes} x {', '.join(operators)}"
-        yield Section(what, [f"such as {message}", *([f"what helps: {advice}"] if advice else [])])
+        yield Section(what, [f"such as {message}", *([f"advice: {advice}"] if advice else [])])
     if len(rows) > len(shown):
         yield Section(f"and {len(rows) - len(shown)} more reasons; -v lists them", [""])
 

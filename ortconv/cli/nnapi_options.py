@@ -52,13 +52,11 @@ def configured(backends: Sequence[str], flags: dict[str, Any], repeat: int = 1) 
 
     UsageError for flags of a backend that is not named.
     """
-    names = [name.strip() for group in backends for name in group.split(",") if name.strip()]
-    given = [key for key in CHOICES if flags[key]]
-    if "nnapi" not in names:
-        if given:
-            raise UsageError("flags of NNAPI are given, but not the backend nnapi", hint="add --backend nnapi")
-        return list(names)
-    if not given and repeat == 1:
+    names = [name for group in backends for name in map(str.strip, group.split(",")) if name]
+    is_given = any(flags[key] for key in CHOICES)
+    if is_given and "nnapi" not in names:
+        raise UsageError("flags of NNAPI are given, but not the backend nnapi", hint="add --backend nnapi")
+    if "nnapi" not in names or (repeat == 1 and not is_given):
         return list(names)
     from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, flags_of
 

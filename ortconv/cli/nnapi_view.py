@@ -8,10 +8,25 @@ import click
 
 from ortconv.cli import printable
 from ortconv.cli.render import columns
+from ortconv.compare.benchmark import BenchmarkRow
 from ortconv.nnapi import timing
 from ortconv.report.benchmark import BenchmarkComparison, accuracy, operations, title
 
-NOTHING = "NNAPI takes no node of this model; ortconv partition says why, --fix-dim gives symbolic dimensions numbers"
+NOTHING = (
+    "NNAPI supports no node of this model; ortconv partition says why, --fix-dim gives symbolic dimensions numbers"
+)
+
+
+def _cells(row: BenchmarkRow, base: BenchmarkRow) -> tuple[str, ...]:
+    return (
+        title(row),
+        f"{row.nodes}/{row.total}" if row.contender.options else "",
+        operations(row),
+        f"{statistics.median(row.times) * 1e3:.3f}",
+        f"{row.latency * 1e3:.3f}" if row.simulated else "",
+        f"{row.latency / base.latency:.2f}",
+        accuracy(row),
+    )
 
 
 def show(found: BenchmarkComparison) -> str:
@@ -19,18 +34,7 @@ def show(found: BenchmarkComparison) -> str:
     good = [row for row in found.rows if row.error is None]
     ratio = f">ratio to {title(good[0])}" if good else "ratio"
     header = ("", ">nodes", "operations", ">ms here", ">ms simulated", ratio, f"off from {found.expected_by} by")
-    rows = [
-        (
-            title(row),
-            f"{row.nodes}/{row.total}" if row.contender.options else "",
-            operations(row),
-            f"{statistics.median(row.times) * 1e3:.3f}",
-            f"{row.latency * 1e3:.3f}" if row.simulated else "",
-            f"{row.latency / good[0].latency:.2f}",
-            accuracy(row),
-        )
-        for row in good
-    ]
+    rows = [_cells(row, good[0]) for row in good]
     runs = f"median of {found.repeat} runs" if found.repeat > 1 else "one run"
     lines = [f"{click.style(printable(found.model), bold=True)}, {runs} of each, taking turns", columns(header, rows)]
     lines += [printable(f"{title(row)} fails: {row.error}") for row in found.rows if row.error is not None]

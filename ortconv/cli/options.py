@@ -251,7 +251,7 @@ VALIDATION = (
         "--validate-with",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         multiple=True,
-        help="Inputs for validation by name, as .npz; may be repeated. Without it, inputs are made up.",
+        help="Inputs for validation by name, as .npz; may be repeated. Without it, inputs are generated.",
     ),
     click.option(
         "--validate-budget",

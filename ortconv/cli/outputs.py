@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +21,29 @@ def check_outputs(ctx: click.Context) -> None:
 
     An output is an option with a path that need not exist. An option that may be a directory is convert's output, which is a model.
     """
-    outputs = [(p, path) for p in ctx.command.params if _is_output(p) for path in _paths(ctx.params.get(p.name or ""))]
+    written = [p for p in ctx.command.params if _is_output(p)]
+    outputs = [(p, path) for p in written for path in _paths(ctx.params.get(p.name or ""))]
     if not outputs:
         return
-    inputs = [(p, path) for p in ctx.command.params if not _is_output(p) for path in _read_by(p, ctx)]
+    inputs = [(p, path) for p in ctx.command.params if p not in written for path in _read_by(p, ctx)]
     seen: dict[str, str] = {}
     for param, path in outputs:
-        if path.is_dir():
-            continue
-        name = f"{param.opts[0]} {path}"
-        for other, source in inputs:
-            if _is_same(path, source) and other.name not in IN_PLACE:
-                raise UsageError(f"{name} is {_title(other)} of this command", hint="choose another name for it")
-        if not _may_be_folder(param) and path.suffix.lower() in MODELS:
-            raise UsageError(f"{name} is the name of a model, which it would not hold", hint="choose another suffix")
-        twin = seen.setdefault(os.path.realpath(path), name)
-        if twin != name:
-            raise UsageError(f"{name} and {twin} are the same file")
+        if not path.is_dir():
+            _check_output(param, path, inputs)
+            name = f"{param.opts[0]} {path}"
+            twin = seen.setdefault(os.path.realpath(path), name)
+            if twin != name:
+                raise UsageError(f"{name} and {twin} are the same file")
+
+
+def _check_output(param: click.Parameter, path: Path, inputs: Sequence[tuple[click.Parameter, Path]]) -> None:
+    """UsageError for an output that is one of the inputs, or has a model's suffix."""
+    name = f"{param.opts[0]} {path}"
+    for other, source in inputs:
+        if _is_same(path, source) and other.name not in IN_PLACE:
+            raise UsageError(f"{name} is {_title(other)} of this command", hint="choose another name for it")
+    if not _may_be_folder(param) and path.suffix.lower() in MODELS:
+        raise UsageError(f"{name} is the name of a model, which it would not hold", hint="choose another suffix")
 
 
 def _is_output(param: click.Parameter) -> bool:

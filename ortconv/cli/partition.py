@@ -68,7 +68,7 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
         _show_all(model, flags)
         return
     from ortconv.report.gates import check_gates, parse_gates
-    from ortconv.report.partitions import divided, document, metrics
+    from ortconv.report.partitions import document, metrics
 
     conditions = parse_gates(flags["fail_on"], "partition")
     analysis_at = _analyzer(model, flags)
@@ -79,18 +79,25 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     _draw(found, advice, rows, model, flags)
     if as_json:
         described = document(str(model), found.level, found.partitioning, found.estimate, advice)
-        more: dict[str, Any] = {"levels": rows} if rows else {}
-        if found.partitioning.target.takes_subgraphs:
-            more["subgraphs"] = [{"graph": i.label, **divided(i.partitioning, i.estimate)} for i in found.inside]
-        if found.gain is not None:
-            more["offload"] = found.gain.to_dict()
-        print_json(described | more)
+        print_json(described | ({"levels": rows} if rows else {}) | _more(found))
     elif not quiet:
         from ortconv.cli.partition_view import sections
         from ortconv.cli.tables import show
 
         show(sections(found, advice, rows, model), markdown=flags["markdown"])
     check_gates(conditions, numbers)
+
+
+def _more(found: Analysis) -> dict[str, Any]:
+    """The parts of the document that only some analyses have."""
+    from ortconv.report.partitions import divided
+
+    more: dict[str, Any] = {}
+    if found.partitioning.target.takes_subgraphs:
+        more["subgraphs"] = [{"graph": i.label, **divided(i.partitioning, i.estimate)} for i in found.inside]
+    if found.gain is not None:
+        more["offload"] = found.gain.to_dict()
+    return more
 
 
 def _show_all(folder: Path, flags: dict[str, Any]) -> None:
@@ -118,7 +125,7 @@ def target_of(flags: Mapping[str, Any]) -> Target:
 
     stop_ops = names(flags["nnapi_partitioning_stop_ops"])
     if flags["ep"] == "coreml" and (stop_ops is not None or flags["use_nchw"]):
-        raise UsageError("stop ops and --use-nchw are options of NNAPI", hint="leave them out, or take --target nnapi")
+        raise UsageError("stop ops and --use-nchw are options of NNAPI", hint="leave them out, or give --target nnapi")
     return Target(
         flags["ep"],
         flags["nnapi_feature_level"],

@@ -56,7 +56,7 @@ def _named(level: str, analysis: Analysis) -> str:
 
 
 def _levels(rows: Sequence[dict[str, Any]], analysis: Analysis) -> Section:
-    header = ("level", ">nodes", ">partitions", ">taken", ">coverage", ">largest", ">CPU", ">divided")
+    header = ("level", ">nodes", ">partitions", ">assigned", ">coverage", ">largest", ">CPU", ">divided")
     cells = [
         (
             _named(r["level"], analysis), r["nodes"], r["partitions"], r["nodes_taken"], f"{r['coverage_percent']:.1f} %",
@@ -84,7 +84,7 @@ def _partitions(analysis: Analysis, wide: bool) -> Section:
 
 
 def _inside(analysis: Analysis) -> Section:
-    header = ("graph", ">nodes", ">partitions", ">taken", ">coverage", ">CPU", ">divided")
+    header = ("graph", ">nodes", ">partitions", ">assigned", ">coverage", ">CPU", ">divided")
     rows = [
         (i.label, p.total, len(p.partitions), p.taken, f"{p.coverage:.1f} %", _ms(e.cpu_seconds), _ms(e.seconds))
         for i, p, e in ((i, i.partitioning, i.estimate) for i in analysis.inside)
@@ -98,9 +98,9 @@ def _reasons(analysis: Analysis) -> Section:
     cut = f", the first {MOST_REASONS} of {len(rows)} reasons" if len(rows) > MOST_REASONS else ""
     lines = []
     for row in rows[:MOST_REASONS]:
-        more = f" (and {len(row.advice) - 1} others)" if len(row.advice) > 1 else ""
+        more = f" (and {counted(len(row.advice) - 1, 'other')})" if len(row.advice) > 1 else ""
         lines.append(f"{row.nodes} {row.op} by {row.rule}, for example {row.example}: {row.message}")
-        lines += [f"  what helps: {row.advice[0]}{more}"] if row.advice else []
+        lines += [f"  advice: {row.advice[0]}{more}"] if row.advice else []
     return Section(f"Left to the CPU{cut}", lines)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ortconv.optimizer.catalog import Entry
     from ortconv.optimizer.pattern import PatternInput
+    from ortconv.optimizer.recipe import Recipe
 
 
 @click.group()
@@ -41,7 +42,6 @@ def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | Non
     Passes that run only on request are marked opt-in.
     """
     from ortconv.optimizer import recipe
-    from ortconv.optimizer.catalog import entries
 
     limit: dict[str, Any] = {} if fold_limit is None else {"fold_limit": fold_limit}
     chosen = recipe.make(
@@ -55,9 +55,7 @@ def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | Non
     if as_text:
         click.echo(recipe.text(chosen), nl=False)
         return
-    running = {name for passes in chosen.stages.values() for p in passes for name in recipe.names_of(p)}
-    every = not any(names.values())
-    shown = [e for e in entries() if level in (None, "all", e.level) and (every or e.name in running)]
+    shown = _entries(level, chosen if any(names.values()) else None)
     if as_json:
         print_json({"version": 1, "passes": [entry._asdict() for entry in shown]})
         return
@@ -66,6 +64,18 @@ def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | Non
         mark = click.style("opt-in ", fg="yellow") if entry.opt_in else ""
         name = click.style(f"{entry.name:{width}}", bold=True)
         click.echo(f"{entry.level:9} {name}  {mark}{entry.doc[0]}", color=color())
+
+
+def _entries(level: str | None, chosen: Recipe | None) -> list[Entry]:
+    """The passes of a level; with a recipe, those that it runs."""
+    from ortconv.optimizer.catalog import entries
+    from ortconv.optimizer.recipe import names_of
+
+    found = [entry for entry in entries() if level in (None, "all", entry.level)]
+    if chosen is None:
+        return found
+    running = {name for passes in chosen.stages.values() for p in passes for name in names_of(p)}
+    return [entry for entry in found if entry.name in running]
 
 
 @command.command()

@@ -53,7 +53,8 @@ def _facts(result: Result) -> Iterator[Fact]:
         yield "saved", f"{result.saved_fusions} fusions for onnxruntime to make when it loads the model"
     if result.float16 is not None:
         yield from _float16(result.float16)
-    yield from _taken(result)
+    yield from _offloaded(result)
+    yield from _refused(result)
     if result.oldest_onnxruntime:
         release, reason = (printable(result.oldest_onnxruntime[key]) for key in ("release", "reason"))
         yield "loads in", f"onnxruntime {release} and later{reason and f' ({reason})'}"
@@ -62,7 +63,7 @@ def _facts(result: Result) -> Iterator[Fact]:
         yield "", f"larger since {_why_larger(result)}"
     yield from proof(result.validation)
     if len(result.files) > 1:
-        yield "beside it", ", ".join(result.files[1:])
+        yield "also wrote", ", ".join(result.files[1:])
     yield "time", ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.seconds.items())
 
 
@@ -93,15 +94,16 @@ def _float16(found: Float16) -> Iterator[Fact]:
         yield "", printable(found.advice)
 
 
-def _taken(result: Result) -> Iterator[Fact]:
+def _offloaded(result: Result) -> Iterator[Fact]:
     """Facts about the nodes on accelerators, if the conversion was for any."""
     if result.partitions is None:
         return
-    for provider in dict.fromkeys(p["provider"] for p in result.partitions):
-        own = [len(p["nodes"]) for p in result.partitions if p["provider"] == provider]
-        what = "partition" if len(own) == 1 else "partitions"
+    sizes: dict[str, list[int]] = {}
+    for p in result.partitions:
+        sizes.setdefault(p["provider"], []).append(len(p["nodes"]))
+    for provider, own in sizes.items():
         share = f"{sum(own)} of {result.nodes_divided} nodes"
-        yield provider, f"{len(own)} {what}, {share} before the fusions for the CPU"
+        yield provider, f"{counted(len(own), 'partition')}, {share} before the fusions for the CPU"
     if not result.partitions:
         yield "partition", f"none, 0 of {result.nodes_divided} nodes"
     if result.without_fallback:
@@ -109,6 +111,10 @@ def _taken(result: Result) -> Iterator[Fact]:
         yield "", f"{count}: the file loads only with their providers"
     for i, text in enumerate(gained(result.offload) if result.offload is not None else ()):
         yield "" if i else "offload", printable(text)
+
+
+def _refused(result: Result) -> Iterator[Fact]:
+    """Facts about the nodes that accelerators do not support."""
     if result.refusals:
         counts = ", ".join(f"{row['nodes']} by {row['rule']}" for row in result.refusals)
         yield "", f"{sum(row['nodes'] for row in result.refusals)} left to the CPU: {counts}"
@@ -120,21 +126,28 @@ def _taken(result: Result) -> Iterator[Fact]:
 def proof(check: Validation | None) -> list[Fact]:
     """The result of validation."""
     if check is None:
-        return [("numbers", click.style("not checked", fg="yellow"))]
-    loads = [f"loads in {e.name} {e.version}" for e in check.engines if e.name != "numpy" and e.loads]
+        return _numbers(click.style("not checked", fg="yellow"), ())
     if check.skipped:
-        text = click.style(f"not checked: {check.skipped}", fg="yellow")
-    elif check.max_abs == 0:
-        text = "; ".join([*loads, click.style("numbers equal", fg="green") + f" on {check.backend}"])
-    else:
-        tone = "green" if check.scaled <= check.limit else "yellow"
-        numbers = f"max abs {check.max_abs:.1e}, scaled {check.scaled:.1e} of {check.limit:.1e} allowed"
-        excuse = f", with {', '.join(check.excused)} asked for" if check.excused else ""
-        text = "; ".join([*loads, click.style(numbers, fg=tone) + f" on {check.backend}{excuse}"])
-    own = max((e.own for e in check.engines if e.own is not None), default=0.0)
+        return _numbers(click.style(f"not checked: {check.skipped}", fg="yellow"), check.notes)
+    loads = [f"loads in {e.name} {e.version}" for e in check.engines if e.name != "numpy" and e.loads]
+    own = max((e.own or 0.0 for e in check.engines), default=0.0)
     more = [f"onnxruntime's own result differs by {own:.1e}"] if own and check.max_abs else []
-    more += [e.skipped for e in check.engines if e.skipped is not None and not check.skipped]
-    return [("numbers", text), *(("", printable(line)) for line in (*more, *check.notes))]
+    more += [e.skipped for e in check.engines if e.skipped is not None]
+    return _numbers("; ".join([*loads, _compared(check)]), (*more, *check.notes))
+
+
+def _numbers(text: str, notes: Iterable[str]) -> list[Fact]:
+    return [("numbers", text), *(("", printable(note)) for note in notes)]
+
+
+def _compared(check: Validation) -> str:
+    """The difference between the outputs of source and result."""
+    if check.max_abs == 0:
+        return click.style("numbers equal", fg="green") + f" on {check.backend}"
+    tone = "green" if check.scaled <= check.limit else "yellow"
+    numbers = f"max abs {check.max_abs:.1e}, scaled {check.scaled:.1e} of {check.limit:.1e} allowed"
+    excuse = f", expected with {', '.join(check.excused)}" if check.excused else ""
+    return click.style(numbers, fg=tone) + f" on {check.backend}{excuse}"
 
 
 def gained(offload: dict[str, Any]) -> list[str]:
@@ -144,7 +157,7 @@ def gained(offload: dict[str, Any]) -> list[str]:
         saved = before["refused"] - after["refused"]
         what = f"{saved} nodes fewer on the CPU by {tally(offload['rewrites'])}"
     else:
-        what = "no rewrite helps"
+        what = "no rewrite adds nodes"
     counts = [f"{counted(n['partitions'], 'partition')} of {n['taken']} of {n['nodes']} nodes"
               for n in (before, after)]  # fmt: skip
     lines = [f"{' -> '.join(counts if offload['rewrites'] else counts[:1])}: {what}"]
@@ -204,8 +217,7 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[object]], width: int | N
     right = [name.startswith(">") for name in header]
     widths = [max(map(len, column)) for column in zip(names, *texts, strict=True)]
 
-    def needed(start: int) -> int:
-        return sum(n + 2 for n in widths[start:])
+    leading = _leading(widths, right, width)
 
     def line(cells: Sequence[str], start: int, end: int) -> str:
         padded = ((c.rjust(w) if r else c.ljust(w)) for c, w, r in zip(cells, widths, right, strict=True))
@@ -215,8 +227,13 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[object]], width: int | N
         rest = line(cells, leading, len(names))
         return [line(cells, 0, leading), *([f"  {rest}"] if rest else [])] if leading else [rest]
 
-    leading = 0
-    if width is not None and needed(0) - 2 > width:
-        last = next((i for i, r in enumerate(right) if r), len(names) - 1)
-        leading = next((i for i in range(1, last) if needed(i) <= width), last)
     return lines(names), [text for row in texts for text in lines(row)]
+
+
+def _leading(widths: Sequence[int], right: Sequence[bool], width: int | None) -> int:
+    """How many leading columns a table has on lines of their own: none if all columns fit into `width`."""
+    if width is None or sum(widths) + 2 * len(widths) - 2 <= width:
+        return 0
+    last = right.index(True) if True in right else len(widths) - 1
+    needed = (sum(n + 2 for n in widths[start:]) for start in range(1, last))
+    return next((start for start, room in enumerate(needed, 1) if room <= width), last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,44 +116,61 @@ def command(
     )
     loaded = time.perf_counter() - start
     expected = None if flags["check"] is None else given.read_expected(flags["check"], session.model.graph.outputs)
-    names = _names(session, flags["outputs"], expected)
+    names = _names(session, flags["outputs"], expected or {})
     note_stage("run")
-    feeds, document, results = _measured(session, names, flags)
-    profile = None if flags["profile"] is None else _profile(session, feeds, flags["profile"])
-    summary = None if trace is None else _summary(session, trace)
-    if flags["save"] is not None:
-        from ortconv.compare.arrays import write_npz
-
-        write_npz(flags["save"], results)
-    wrong = _differences(expected, results, flags) if expected is not None else {}
-    parts = {
-        "timing": summary if flags["timing"] else None,
-        "top": None if flags["top"] is None else _tops(results, flags["top"]),
-        "profile": profile,
-        "plan": _plan(session) if flags["plan"] else None,
-        "check": None if expected is None else {"expected": sorted(expected), "differences": wrong},
-    }
+    feeds, measured, results = _measured(session, names, flags)
     document = {
         "version": 1,
         "model": str(model),
         "backends": [name for name, _ in session.regions],
         "load_seconds": round(loaded, 6),
-        **document,
+        **measured,
         "inputs": {name: _describe(value) for name, value in feeds.items()},
         "outputs": {name: _describe(value) for name, value in results.items()},
-        **{name: part for name, part in parts.items() if part is not None},
+        **_requested(session, trace, feeds, results, flags),
     }
+    if expected is not None:
+        document["check"] = {"expected": sorted(expected), "differences": _differences(expected, results, flags)}
+    if flags["save"] is not None:
+        from ortconv.compare.arrays import write_npz
+
+        write_npz(flags["save"], results)
     if as_json:
         print_json(document)
     elif not quiet:
         from ortconv.cli.run_view import show
 
         show(document)
-    if wrong:
-        name, text = next(iter(wrong.items()))
-        more = f"; so do {len(wrong) - 1} more of {len(expected or ())} outputs" if len(wrong) > 1 else ""
-        raise MismatchError(f"'{name}' differs: {text}{more}", file=model, hint="--rtol and --atol allow for rounding")
+    if expected is not None:
+        _refuse(document["check"]["differences"], len(expected), model)
     check_gates(conditions, _metrics(document))
+
+
+def _requested(
+    session: Session,
+    trace: Trace | None,
+    feeds: Mapping[str, Any],
+    results: Mapping[str, Any],
+    flags: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The parts of the document that options request. With a trace, this closes the session."""
+    profile = None if flags["profile"] is None else _profile(session, feeds, flags["profile"])
+    timing = None if trace is None else _summary(session, trace)
+    parts = {
+        "timing": timing if flags["timing"] else None,
+        "top": None if flags["top"] is None else _tops(results, flags["top"]),
+        "profile": profile,
+        "plan": _plan(session) if flags["plan"] else None,
+    }
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def _refuse(differences: Mapping[str, str], count: int, model: Path) -> None:
+    """MismatchError if one of `count` outputs differs from the expected one."""
+    if differences:
+        name, text = next(iter(differences.items()))
+        more = f"; so do {len(differences) - 1} more of {count} outputs" if len(differences) > 1 else ""
+        raise MismatchError(f"'{name}' differs: {text}{more}", file=model, hint="--rtol and --atol allow for rounding")
 
 
 def _metrics(document: Mapping[str, Any]) -> dict[str, float]:
@@ -186,18 +203,18 @@ def _checked(document: dict[str, Any]) -> str:
     return f"{len(document['check']['expected'])} outputs as expected, {1e3 * document['median_seconds']:.2f} ms"
 
 
-def _names(session: Session, outputs: str | None, expected: Mapping[str, Any] | None) -> list[str]:
+def _names(session: Session, outputs: str | None, expected: Iterable[str]) -> list[str]:
     """The names to run for: requested outputs, kept values, and outputs to check."""
-    names = [a.name for a in session.get_outputs()]
+    names = every = [a.name for a in session.get_outputs()]
     if outputs is not None:
-        names = [outputs] if outputs in names else [name.strip() for name in outputs.split(",")]
-    names += [v.name for v in session.kept]
-    known = {a.name for a in session.get_outputs()} | set(names)
-    unknown = [name for name in expected or () if name not in known]
+        names = [outputs] if outputs in every else [name.strip() for name in outputs.split(",")]
+    names = [*names, *(v.name for v in session.kept)]
+    known = {*every, *names}
+    unknown = [name for name in expected if name not in known]
     if unknown:
         hint = f"there are {', '.join(sorted(known))}; --nodes NAME adds values inside the graph"
-        raise UsageError(f"--check expects '{unknown[0]}', which does not come out", hint=hint)
-    return list(dict.fromkeys((*names, *(expected or ()))))
+        raise UsageError(f"--check expects '{unknown[0]}', which is no result of this run", hint=hint)
+    return list(dict.fromkeys((*names, *expected)))
 
 
 def _tops(results: Mapping[str, Any], count: int) -> dict[str, Any]:

@@ -22,10 +22,11 @@ def show(document: dict[str, Any]) -> None:
     console = stdout()
     on = ", ".join(dict.fromkeys(document["backends"])) or "no backend"
     console.print(Text.assemble((printable(document["model"]), "bold"), f" on {on}"))
-    for kind in ("inputs", "outputs"):
-        for name, about in document[kind].items():
-            note = " (made up)" if kind == "inputs" and name in document["made_up"] else ""
-            console.print(Text(f"  {kind[:-1]:7} {printable(name)}  {_about(about)}{note}"))
+    for name, about in document["inputs"].items():
+        note = " (generated)" if name in document["made_up"] else ""
+        console.print(Text(f"  input   {printable(name)}  {_about(about)}{note}"))
+    for name, about in document["outputs"].items():
+        console.print(Text(f"  output  {printable(name)}  {_about(about)}"))
     console.print(Text(_time(document)))
     if "check" in document and not document["check"]["differences"]:
         console.print(Text(f"  check   {len(document['check']['expected'])} as expected", style="green"))

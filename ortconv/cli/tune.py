@@ -14,7 +14,7 @@ from ortconv.cli.progress import stage_line
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
-    from ortconv.tuning.result import Tuning
+    from ortconv.tuning.result import Choice, Tuning
     from ortconv.tuning.workshop import Progress
 
 SHARED = ("device", "fix_dims", "validate_with", "validate_budget", "custom_op_library")
@@ -128,14 +128,20 @@ def command(model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bo
         from ortconv.cli.tune_view import sections
 
         show(sections(found, everything=verbose), markdown=markdown)
-    if flags["snippet"] is not None and found.recommended is not None and not as_json:
-        from ortconv.tuning.snippets import snippet
-
-        text = snippet(flags["snippet"], found.recommended)
-        click.echo(f"\n```{flags['snippet']}\n{text}\n```" if markdown else f"\n{text}")
+    if not as_json:
+        _show_snippet(flags["snippet"], found.recommended, markdown=markdown)
     if found.is_interrupted:
         raise KeyboardInterrupt
     check_gates(conditions, found.metrics(), found.base_metrics(), file=model)
+
+
+def _show_snippet(language: str | None, choice: Choice | None, *, markdown: bool) -> None:
+    """Print code that opens the recommended file, if a language is chosen and a file recommended."""
+    if language is not None and choice is not None:
+        from ortconv.tuning.snippets import snippet
+
+        text = snippet(language, choice)
+        click.echo(f"\n```{language}\n{text}\n```" if markdown else f"\n{text}")
 
 
 def chosen_values(texts: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

@@ -128,7 +128,7 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: tuple[str, ..
         return Engine("onnxruntime", skipped=f"onnxruntime cannot be imported: {error}")
     except BackendError as error:
         if needs_provider:
-            return Engine("onnxruntime", skipped="onnxruntime: some nodes run only where a provider takes them")
+            return Engine("onnxruntime", skipped="onnxruntime: some nodes run only where a provider accepts them")
         if about_source is not None and "onnxruntime" not in expected.outputs:
             raise UnsupportedError(
                 about_source, hint="the result has the same fault: mend the model, or --allow-unchecked"

@@ -13,7 +13,6 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Floats, Ints, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import TensorType
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, RulePass, rule
 from ortconv.optimizer.extended.fuse_matmul import operand_perm
 from ortconv.optimizer.pattern import Match, P
@@ -131,12 +130,14 @@ def fused_matmul(m: Match) -> Replacement:
     "FusedMatMul(a, b)  ->  alpha * MatMul(Transpose(a), Transpose(b))"
     node: Node = m.root
     operands: list[NewInput] = []
-    for value, side in zip(node.inputs, "AB", strict=True):
+    for value, side in zip(node.present_inputs, "AB", strict=True):
         transposed, batch = (int(node.attr(f"{name}{side}", 0)) for name in ("trans", "transBatch"))
-        rank = None if value is None else value.rank
-        if (transposed or batch) and (rank is None or rank < 2):
+        if not transposed and not batch:
+            operands.append(value)
+            continue
+        if value.rank is None or value.rank < 2:
             return None
-        perm = operand_perm(rank, transposed, batch) if rank and (transposed or batch) else ()
+        perm = operand_perm(value.rank, transposed, batch)
         operands.append(New("Transpose", [value], {"perm": Ints(perm)}) if perm else value)
     made = New("MatMul", operands, {}, like=node)
     alpha = node.attr("alpha", 1.0)
@@ -364,15 +365,11 @@ def quantize_linear(m: Match) -> Replacement:
     node: Node = m.root
     integers = node.out if node.op == "QuantizeLinear" else node.input(0)
     opset, scale = m.graph.opset(), node.input(1)
-    type = None if integers is None else integers.type
-    if (
-        scale is None
-        or not isinstance(type, TensorType)
-        or opset < 10
-        or (type.dtype.bits not in (8, 32) and opset < WIDE_INTEGERS)
-    ):
+    dtype = None if integers is None else integers.dtype
+    if scale is None or dtype is None:
         return None
-    if not _is_single(scale) and opset < AXIS_OF_SCALES:
+    needed = 10 if dtype.bits in (8, 32) else WIDE_INTEGERS
+    if opset < (needed if _is_single(scale) else max(needed, AXIS_OF_SCALES)):
         return None
     attrs = {"axis": node.attr("axis", 1)} if opset >= AXIS_OF_SCALES else {}
     return New(node.op, [node.input(0), *map(_one, node.inputs[1:])], attrs)

@@ -82,7 +82,7 @@ class Inspection:
     saved_fusions: int
     notes: list[Note] = field(default_factory=list)
     lint: list[GroupVerdict] | None = None
-    """Whether NNAPI and CoreML take each QDQ group, if that was asked for."""
+    """Whether NNAPI and CoreML support each QDQ group, on request."""
 
     def metrics(self) -> dict[str, float]:
         """The metrics that conditions can name."""
@@ -111,7 +111,7 @@ def inspect(
     """Inspect an .onnx or .ort model.
 
     `fix_dims` gives numbers for symbolic dimensions, which otherwise count as 1 in costs. With `lint`, the result lists whether
-    NNAPI and CoreML take each QDQ group after the rewrites of level basic.
+    NNAPI and CoreML support each QDQ group after the rewrites of level basic.
     """
     if lint not in (None, "quantization"):
         raise UsageError(f"there is no lint '{lint}'", hint="quantization is the only one")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ortconv.errors import GraphError
@@ -20,6 +20,15 @@ def is_topological(graph: Graph) -> bool:
             return False
         seen.add(node)
     return True
+
+
+def readers_of(needs: Sequence[Iterable[int]]) -> list[list[int]]:
+    """For each index, the indices that need it: the edges of `needs`, reversed."""
+    readers: list[list[int]] = [[] for _ in needs]
+    for i, needed in enumerate(needs):
+        for p in needed:
+            readers[p].append(i)
+    return readers
 
 
 def topological(graph: Graph) -> list[Node]:

@@ -264,7 +264,7 @@ def _begin(operation: ModelOperation, limits: RunLimits) -> float:
 
 def _known(value: OperandValue) -> Tensor:
     if value is None:
-        raise op_failed("an operand without a value is asked for as a result")
+        raise op_failed("an operand without a value is a result")
     return value
 
 

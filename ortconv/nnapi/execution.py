@@ -295,7 +295,7 @@ class Execution(Handle):
             raise bad_data(f"argument {index}: {kind.type.name} holds {dtype}, not {array.dtype}")
         fits = array.nbytes == size or (self._padding and array.nbytes > size)
         if not fits and kind.is_known:
-            raise bad_data(f"argument {index}: {kind} takes {size} bytes, not {array.nbytes}")
+            raise bad_data(f"argument {index}: {kind} has {size} bytes, not {array.nbytes}")
 
     def _set_device_memory(
         self, is_output: bool, index: int, memory: Memory, offset: int, length: int, kind: OperandType | None
@@ -308,10 +308,7 @@ class Execution(Handle):
             raise bad_data("a memory of a device and an image are used as a whole: offset and length 0")
         known = declared if kind is None else refined(declared, kind)
         if isinstance(memory, DeviceMemory):
-            if (self.compilation, is_output, index) not in memory.roles:
-                raise bad_data("the memory was not declared for this argument")
-            if not compatible(known, memory.declared):
-                raise bad_data(f"the argument is {known}, the memory {memory.declared}")
+            memory.check_role(self.compilation, is_output, index, known)
         if kind is not None and not is_output and known.type.is_tensor and not known.is_known:
             raise bad_data(f"{known} is not fully specified", operand=self.model.inputs[index])
         arguments = self._outputs if is_output else self._inputs

@@ -272,6 +272,13 @@ class DeviceMemory(Memory):
         self.array: Array | None = None
         self._closed = False
 
+    def check_role(self, compilation: Compilation, is_output: bool, index: int, kind: OperandType) -> None:
+        """Raise BAD_DATA unless the memory may hold this argument."""
+        if (compilation, is_output, index) not in self.roles:
+            raise bad_data("the memory was not declared for this argument")
+        if not compatible(kind, self.declared):
+            raise bad_data(f"the argument is {kind}, the memory {self.declared}")
+
     def _allocated(self, device: Device) -> bool:
         """True if the device has allocated the memory. A driver that fails has not."""
         try:

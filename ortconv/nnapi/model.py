@@ -201,7 +201,7 @@ class Model(Handle):
         self.operations = [self._trimmed(operation) for operation in self.operations]
         limit = properties().feature_level
         if self.level > limit:
-            raise bad_data(f"the model takes feature level {self.level}, the runtime has {limit}")
+            raise bad_data(f"the model needs feature level {self.level}, the runtime has {limit}")
         self.valid = True
         vlog.message(vlog.MODEL, "ModelBuilder", "ModelBuilder::finish: {} operations", len(self.operations))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import FeatureLevel, Operand
@@ -27,8 +28,8 @@ class ModelPart:
         are in this order: inputs of the whole, temporaries, outputs of the whole. Outputs: outputs of the whole, then
         temporaries.
         """
-        made = dict.fromkeys(index for one in self.operations for index in one.outputs)
-        read = dict.fromkeys(index for one in self.operations for index in one.inputs)
+        made = dict.fromkeys(chain.from_iterable(one.outputs for one in self.operations))
+        read = dict.fromkeys(chain.from_iterable(one.inputs for one in self.operations))
         mine = set(map(id, self.operations))
         others = {index for one in self.whole.operations if id(one) not in mine for index in one.inputs}
         fed = self._lives(read, Lifetime.INPUT, Lifetime.TEMPORARY, Lifetime.OUTPUT)

@@ -237,13 +237,14 @@ def _runs(lines: list[Line], notified: list[tuple[int, float]]) -> list[Run]:
     threads = _threads(lines, processes)
     spans = sorted((span for one in threads for span in one.spans), key=attrgetter("start"))
     waits = [(processes[one.thread], one.end) for one in spans if one.name == WAIT]
-    for name, ends in ((STARTED, waits), (SERVED, notified)):
-        _join([one for one in spans if name.fullmatch(one.name)], ends, spans, processes)
-    open_marks = [one.start for thread in threads for one in thread.around]
-    return [
-        Run(name, Trace([s for s in spans if start <= s.start < end]), sum(start <= at < end for at in open_marks))
-        for name, start, end in _programs(lines)
-    ]
+    for kind, ends in ((STARTED, waits), (SERVED, notified)):
+        _join([one for one in spans if kind.fullmatch(one.name)], ends, spans, processes)
+    unfinished = [mark for thread in threads for mark in thread.around]
+    runs = []
+    for name, start, end in _programs(lines):
+        trace = Trace([span for span in spans if start <= span.start < end])
+        runs.append(Run(name, trace, sum(start <= mark.start < end for mark in unfinished)))
+    return runs
 
 
 def _threads(lines: list[Line], processes: Mapping[int, int]) -> list[_Thread]:

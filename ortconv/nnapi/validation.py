@@ -76,7 +76,7 @@ def as_elements(data: Array, kind: OperandType, index: int | None) -> Array:
     if data.dtype != dtype and data.dtype != np.uint8:
         raise bad_data(f"{kind.type.name} holds {dtype}, not {data.dtype}", operand=index)
     if data.nbytes != kind.nbytes:
-        raise bad_data(f"{kind} takes {kind.nbytes} bytes, not {data.nbytes}", operand=index)
+        raise bad_data(f"{kind} has {kind.nbytes} bytes, not {data.nbytes}", operand=index)
     return np.ascontiguousarray(data).reshape(-1).view(dtype).reshape(kind.dims)
 
 

@@ -58,9 +58,18 @@ class Merge:
             effect = f"the number of partitions stays {self.partitions_after}"
         else:
             effect = f"{counted(self.partitions_before, 'partition')} become {self.partitions_after}"
-        gained = self.taken_after - self.taken_before
         steps = ", ".join(f"{verb} {_counted(nodes)}" for verb, nodes in self.steps)
-        return f"{steps} ({', '.join(self.rules)}): {effect}, {counted(gained, 'node')} more taken"
+        return f"{steps} ({', '.join(self.rules)}): {effect}, {counted(self.gained, 'more node')} in partitions"
+
+    @property
+    def saved(self) -> int:
+        """By how many the number of partitions falls."""
+        return self.partitions_before - self.partitions_after
+
+    @property
+    def gained(self) -> int:
+        """The number of nodes that the target then supports in addition."""
+        return self.taken_after - self.taken_before
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -98,13 +107,11 @@ def advise(graph: Graph, target: Target | None = None, most: int = SHOWN) -> lis
     if not search.work.against:
         return []
     sets = [*(search.smallest() if search.is_small else ()), *search.candidates()]
-    found = [search.merge(units) for units in dict.fromkeys(sets)]
-    found = [m for m in found if m.taken_after > m.taken_before]
+    found = [m for m in map(search.merge, dict.fromkeys(sets)) if m.gained > 0]
     if search.now[0] == 0:
-        return sorted(found, key=lambda m: m.taken_before - m.taken_after)[:1]
-    merging = _undominated([m for m in found if m.partitions_after < m.partitions_before])
-    extending = [m for m in found if m.partitions_after == m.partitions_before]
-    return sorted(merging or extending, key=_worth)[:most]
+        return sorted(found, key=lambda m: -m.gained)[:1]
+    merging = _undominated([m for m in found if m.saved > 0])
+    return sorted(merging or [m for m in found if m.saved == 0], key=_worth)[:most]
 
 
 def _undominated(merges: list[Merge]) -> list[Merge]:
@@ -120,9 +127,7 @@ def _undominated(merges: list[Merge]) -> list[Merge]:
 
 def _worth(merge: Merge) -> tuple[float, int, int]:
     """Sort key: first the partitions saved per changed node, then the nodes gained."""
-    saved = merge.partitions_before - merge.partitions_after
-    gained = merge.taken_after - merge.taken_before
-    return (-saved / len(merge.nodes), -gained, len(merge.nodes))
+    return (-merge.saved / len(merge.nodes), -merge.gained, len(merge.nodes))
 
 
 Outcome = tuple[int, int]

@@ -109,7 +109,7 @@ def rank(low: int, high: int, *slots: int, fewer: str | None = None, more: str |
                     advice = f"add dimensions of 1 with a Reshape before and remove them after it, to {low} at least"
                     advice = advice if more is None else more
                 yield Objection(
-                    "rank", f"{role(unit, slot)} has rank {found}: {target.name} takes {wanted} here", advice
+                    "rank", f"{role(unit, slot)} has rank {found}: {target.name} accepts {wanted} here", advice
                 )
 
     return check
@@ -135,7 +135,7 @@ TYPE_ADVICE: dict[str, dict[DType | None, str]] = {
         DType.BOOL: "write masks as float32 factors or summands",
     },
     "coreml": {
-        DType.FLOAT16: "take the format that has it: --coreml-format MLProgram",
+        DType.FLOAT16: "choose the format that has it: --coreml-format MLProgram",
         DType.DOUBLE: "export the model in float32",
         DType.UINT8: "leave the operator unquantized: CoreML computes in floats",
         DType.INT8: "leave the operator unquantized: CoreML computes in floats",
@@ -160,7 +160,7 @@ def dtype(*allowed: DType, slots: tuple[int, ...] = (0,)) -> Check:
         for slot in slots:
             if unit.dtype(slot) not in allowed:
                 found = unit.dtype(slot)
-                message = f"{role(unit, slot)} is {type_name(found)}: {target.name} takes {wanted} here"
+                message = f"{role(unit, slot)} is {type_name(found)}: {target.name} accepts {wanted} here"
                 advice = _type_advice(unit, found, target) if DType.FLOAT in allowed else ""
                 yield Objection("dtype", message, advice)
 
@@ -176,6 +176,14 @@ def constant(*slots: int) -> Check:
                 yield not_constant(unit, slot, target)
 
     return check
+
+
+def numbers(unit: NodeUnit, slot: int, absent: list[int] | None = None) -> list[int] | None:
+    """The elements of a constant input; `absent` if there is no such input, None if it is not constant."""
+    const = unit.constant(slot)
+    if const is None:
+        return absent if unit.input(slot) is None else None
+    return const.numpy().ravel().tolist()
 
 
 def not_constant(unit: NodeUnit, slot: int, target: Target) -> Objection:
@@ -204,7 +212,7 @@ def attribute_is(name: str, *allowed: Any, since: int = 1, instead: str | None =
         if unit.since >= since:
             value = attribute(unit.target, name)
             if value is not None and value not in allowed:
-                yield Objection("attribute", f"{name} is {value}: {target.name} takes {wanted}", advice)
+                yield Objection("attribute", f"{name} is {value}: {target.name} accepts {wanted}", advice)
 
     return check
 
@@ -215,7 +223,7 @@ def ones(name: str) -> Check:
     def check(unit: NodeUnit, target: Target) -> Objections:
         values: tuple[int, ...] = unit.target.attr(name, ())
         if any(v != 1 for v in values):
-            yield Objection("attribute", f"{name} is {list(values)}: {target.name} takes 1 here")
+            yield Objection("attribute", f"{name} is {list(values)}: {target.name} accepts 1 here")
 
     return check
 

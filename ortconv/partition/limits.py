@@ -28,7 +28,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         if self.min_nodes < 1 or (self.max_partitions is not None and self.max_partitions < 0):
-            raise UsageError(f"{self.max_partitions} partitions of at least {self.min_nodes} nodes cannot be asked for")
+            raise UsageError(f"limits cannot be {self.max_partitions} partitions of at least {self.min_nodes} nodes")
 
     def __bool__(self) -> bool:
         return self.only_worthwhile or self.min_nodes > 1 or self.max_partitions is not None

@@ -210,16 +210,18 @@ class Grouping:
     def _across(self, u: int, inside: Collection[int]) -> Iterator[Value]:
         """Values that cross the border of the group at unit `u`: from or to other units, graph inputs and graph outputs."""
         for node in self.units[u].nodes:
-            for value in node.inputs:
-                if value is not None and not _is_fixed(value):
-                    maker = None if value.producer is None else self.number.get(value.producer)
-                    if maker is None or maker not in inside:
-                        yield value
-            for value in node.outputs:
-                if value is not None and (
-                    value.is_output or any(self.number.get(user) not in inside for user, _ in value.uses)
-                ):
+            for value in node.present_inputs:
+                if self._is_fed(value, inside):
                     yield value
+            for value in node.present_outputs:
+                if value.is_output or any(self.number.get(user) not in inside for user, _ in value.uses):
+                    yield value
+
+    def _is_fed(self, value: Value, inside: Collection[int]) -> bool:
+        """True if a value that a group reads is neither a constant nor made in the group."""
+        if _is_fixed(value):
+            return False
+        return value.producer is None or self.number.get(value.producer) not in inside
 
     def groups(self, supposed: Collection[int] = ()) -> list[list[int]]:
         """The groups of units, those too small for a partition included. `supposed` units count as supported despite their
@@ -244,11 +246,7 @@ class Grouping:
             return False
         inside = set(group)
         return not provider.reads_constants or any(
-            not _is_fixed(value) and (value.producer is None or self.number.get(value.producer) not in inside)
-            for u in group
-            for node in self.units[u].nodes
-            for value in ((*node.inputs, *captures(node)) if node.subgraphs else node.inputs)
-            if value is not None
+            self._is_fed(value, inside) for node in self.nodes(group) for value in _reads(node)
         )
 
     def members(self, group: Iterable[int]) -> tuple[NodeUnit, ...]:
@@ -286,17 +284,17 @@ class Grouping:
         return not reasons
 
 
+def _reads(node: Node) -> list[Value]:
+    """The values that a node and its subgraphs read."""
+    return [*node.present_inputs, *captures(node)] if node.subgraphs else node.present_inputs
+
+
 def _producers(unit: NodeUnit, number: Mapping[Node, int]) -> list[int]:
     """The producing unit of each edge into a unit."""
-    found = []
     own = number[unit.target]
-    for node in unit.nodes:
-        for value in (*node.inputs, *captures(node)) if node.subgraphs else node.inputs:
-            if value is not None and value.producer is not None:
-                p = number.get(value.producer, own)
-                if p != own:
-                    found.append(p)
-    return found
+    makers = (value.producer for node in unit.nodes for value in _reads(node))
+    found = (number.get(maker, own) for maker in makers if maker is not None)
+    return [p for p in found if p != own]
 
 
 def is_operator(op: str) -> bool:

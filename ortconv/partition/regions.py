@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.order import readers_of
 
 Edges = Sequence[Sequence[int]]
 
@@ -40,10 +41,7 @@ def group_by_wave(producers: Edges, eligible: Eligible) -> tuple[list[int], list
 
 def group_by_queue(producers: Edges, eligible: Eligible) -> list[list[int]]:
     """The same groups, grown one unit at a time as ONNX Runtime does. Units are in the order in which they join."""
-    consumers: list[list[int]] = [[] for _ in producers]
-    for u, before in enumerate(producers):
-        for p in before:
-            consumers[p].append(u)
+    consumers = readers_of(producers)
     missing = [len(before) for before in producers]
     ready = deque(u for u, n in enumerate(missing) if n == 0)
     postponed: deque[int] = deque()

@@ -176,9 +176,7 @@ def _group(target: Node, selector: Selector) -> NodeUnit | None:
     assert graph is not None
     by_slot = _dequantizers(target, graph)
     dqs = list(by_slot.values())
-    if not _fits(target, selector, dqs):
-        return None
-    if any(dq.out.is_output or len(_readers(dq.out, graph)) != 1 for dq in dqs):
+    if not _fits(target, selector, dqs) or any(_only_edge(dq.out, graph) is None for dq in dqs):
         return None
     outputs = _quantized_outputs(target, selector, graph)
     if outputs is None:
@@ -204,7 +202,7 @@ def _dequantizers(target: Node, graph: Graph) -> dict[int, Node]:
 
 def _fits(target: Node, selector: Selector, dqs: Members) -> bool:
     """True if the selector matches the target's version and the number of its DQ nodes."""
-    expected = selector.dq or (sum(v is not None for v in target.inputs),)
+    expected = selector.dq or (len(target.present_inputs),)
     if not dqs or len(dqs) not in expected:
         return False
     return not selector.since or since_version(target) in selector.since
@@ -212,50 +210,60 @@ def _fits(target: Node, selector: Selector, dqs: Members) -> bool:
 
 def _quantized_outputs(target: Node, selector: Selector, graph: Graph) -> tuple[list[Node], list[Node]] | None:
     """The redundant Clip or Relu after the target, if any, and the Q nodes; None if the outputs do not fit the selector."""
-    watched = [v for v in target.outputs if v is not None]
+    watched = target.present_outputs
     if selector.q == "none":
         return None if any(_feeds_quantizer(v, graph) for v in watched) else ([], [])
     if selector.q == "first":
         watched = watched[:1]
-    edges = [_readers(v, graph) for v in watched]
-    clip = _redundant_clip(edges[0][0][0], graph) if _has_one_reader(watched, edges) else None
+    clip = _redundant_clip(watched[0], graph) if len(watched) == 1 else None
     if clip is not None:
         return [clip[0]], [clip[1]]
-    to_q = [[_quantizes(user, slot, graph) for user, slot in e] for e in edges]
-    if selector.q == "optional" and not any(map(any, to_q)):
+    if selector.q == "optional" and not any(_quantizers(v, graph) for v in watched):
         return [], []
-    if any(v.is_output for v in watched) or any(flags != [True] for flags in to_q):
-        return None
-    return [], [e[0][0] for e in edges]
+    qs = [_only_quantizer(v, graph) for v in watched]
+    return None if None in qs else ([], list(filter(None, qs)))
 
 
-def _has_one_reader(values: Sequence[Value], edges: Sequence[Sequence[tuple[Node, int]]]) -> bool:
-    """True if there is one value, with one outgoing edge, that is not a graph output."""
-    return len(edges) == 1 and len(edges[0]) == 1 and not values[0].is_output
-
-
-def _quantizes(user: Node, slot: int, graph: Graph) -> bool:
-    return slot == 0 and _is_quantizer(user, "QuantizeLinear", graph)
+def _quantizers(value: Value, graph: Graph) -> list[Node]:
+    """The Q nodes that quantize a value."""
+    return [n for n, slot in _readers(value, graph) if slot == 0 and _is_quantizer(n, "QuantizeLinear", graph)]
 
 
 def _feeds_quantizer(value: Value, graph: Graph) -> bool:
     return any(_is_quantizer(user, "QuantizeLinear", graph) for user, _ in value.uses)
 
 
-def _redundant_clip(node: Node, graph: Graph) -> tuple[Node, Node] | None:
-    """A Clip or Relu and the Q node that is its only reader, if saturation in the Q node makes the bounds redundant; else None."""
-    if node.op not in ("Clip", "Relu") or node.domain != "" or node.out.is_output:
+def _only_edge(value: Value, graph: Graph) -> tuple[Node, int] | None:
+    """The reader of a value and the slot where it reads it; None if there are several, or the graph returns the value."""
+    edges = [] if value.is_output else _readers(value, graph)
+    return edges[0] if len(edges) == 1 else None
+
+
+def _only_quantizer(value: Value, graph: Graph) -> Node | None:
+    """The only reader of a value if it is a Q node."""
+    found = _quantizers(value, graph)
+    return found[0] if found and _only_edge(value, graph) is not None else None
+
+
+def _redundant_clip(value: Value, graph: Graph) -> tuple[Node, Node] | None:
+    """The Clip or Relu that alone reads a value, and the Q node that alone reads its result, if saturation in the Q node makes the
+    bounds redundant; else None.
+    """
+    edge = _only_edge(value, graph)
+    if edge is None or edge[0].op not in ("Clip", "Relu") or edge[0].domain != "":
         return None
-    edges = _readers(node.out, graph)
-    if len(edges) != 1 or edges[0][1] != 0 or not _is_quantizer(edges[0][0], "QuantizeLinear", graph):
-        return None
-    q = edges[0][0]
-    low, high = clip_limits(node)
-    span = _real_range(q)
+    node = edge[0]
+    q = _only_quantizer(node.out, graph)
+    return (node, q) if q is not None and _covers(clip_limits(node), _real_range(q)) else None
+
+
+def _covers(bounds: tuple[float | None, float | None], span: tuple[float, float] | None) -> bool:
+    """True if bounds are known, and no narrower than the range of a Q node by more than rounding."""
+    low, high = bounds
+    if span is None or low is None or high is None:
+        return False
     epsilon = float(np.finfo(np.float32).eps)
-    if span is None or low is None or high is None or low - span[0] > epsilon or span[1] - high > epsilon:
-        return None
-    return node, q
+    return low - span[0] <= epsilon and span[1] - high <= epsilon
 
 
 def clip_limits(node: Node) -> tuple[float | None, float | None]:
@@ -277,18 +285,13 @@ def _bound(node: Node, slot: int, default: float) -> float | None:
 
 def _real_range(q: Node) -> tuple[float, float] | None:
     """The smallest and largest real number that a per-tensor Q node can represent; None if it is not per tensor with constants."""
-    scale = None if q.inputs[1] is None else q.inputs[1].constant
-    zero = q.input(2)
-    dtype = q.out.dtype
-    if scale is None or scale.size != 1 or dtype not in _INTEGER_LIMITS or (zero is not None and zero.constant is None):
+    if q.out.dtype not in _INTEGER_LIMITS:
         return None
-    offset = 0
-    if zero is not None and zero.constant is not None:
-        if zero.constant.size != 1:
-            return None
-        offset = int(zero.constant.item())
-    low, high = _INTEGER_LIMITS[dtype]
-    step = np.float32(scale.item())
+    scale, offset = _bound(q, 1, 0.0), _bound(q, 2, 0.0)
+    if scale is None or offset is None:
+        return None
+    low, high = _INTEGER_LIMITS[q.out.dtype]
+    step = np.float32(scale)
     return float(np.float32(low - offset) * step), float(np.float32(high - offset) * step)
 
 

@@ -172,7 +172,7 @@ def _narrows(options: Options, recipe: Recipe) -> bool:
 def _doubts(options: Options) -> list[str]:
     """Warnings about options that conflict with each other."""
     if options.float16 and options.use_nnapi:
-        return ["NNAPI takes no float16 tensors: keep the model in float32, and set NNAPI_FLAG_USE_FP16 in the app"]
+        return ["NNAPI accepts no float16 tensors: keep the model in float32, and set NNAPI_FLAG_USE_FP16 in the app"]
     return []
 
 

@@ -50,7 +50,7 @@ class Result:
     A node counts once, under its first objection.
     """
     without_fallback: int = 0
-    """Number of nodes in partitions without a CPU kernel. With any, the file loads only if a provider takes them."""
+    """Number of nodes in partitions without a CPU kernel. With any, the file loads only if a provider accepts them."""
     oldest_onnxruntime: dict[str, str] = field(default_factory=dict)
     """The oldest release that loads the file, and the reason: the feature that older releases lack."""
     seconds: dict[str, float] = field(default_factory=dict)

@@ -81,7 +81,7 @@ def _section(name: str, model: Path, folder: Path) -> str:
         lines.append(f"# cannot be read: {' '.join(error.message.split())}")
     if dims:
         sizes = ", ".join(_text(f"{dim}={1 if 'batch' in dim.lower() else 'N'}") for dim in dims)
-        lines.append(f"# fix-dim = [{sizes}]   # accelerators take static shapes only")
+        lines.append(f"# fix-dim = [{sizes}]   # accelerators need static shapes")
     return "\n".join([*lines, ""])
 
 

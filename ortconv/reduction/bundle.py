@@ -67,9 +67,9 @@ def bundle(
     """Write a folder, or an archive if `output` ends with .zip, with a model and all that a bug report needs.
 
     Descriptions and metadata of the model are left out, and absolute paths of what the command prints. With `strip_weights`, the
-    larger constants are replaced by made-up ones of the same statistics. `inputs` are arrays by name; without them, made-up ones
-    go in if the model takes such. A `command` runs on the whole model and on the bundled one. UsageError if it ends otherwise
-    there, or with another exit code than `expect_exit`; or if `output` exists.
+    larger constants are replaced by random ones of the same statistics. `inputs` are arrays by name; without them, generated ones
+    are included if the model accepts such. A `command` runs on the whole model and on the bundled one. UsageError if it ends
+    otherwise there, or with another exit code than `expect_exit`; or if `output` exists.
     """
     target = Path(output)
     if target.exists():
@@ -207,7 +207,7 @@ def _report(found: Bundle, model: str, files: Mapping[str, bytes]) -> str:
     if found.stripped:
         lines += [
             "",
-            f"{found.stripped} constants of the model are made up, with the same ranges, means and deviations.",
+            f"{found.stripped} constants of the model are random, with the same ranges, means and deviations.",
         ]
     lines += ["", *(f"* {note}" for note in found.notes)] if found.notes else []
     lines += ["", "## Versions", "", "| name | version |", "|---|---|"]

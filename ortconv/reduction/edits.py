@@ -68,13 +68,8 @@ def _with_owners(node: Node) -> list[Node]:
 def _return_what_is_left(graph: Graph, removed: Collection[Node]) -> None:
     """Let the graph return its former outputs that still exist, and the values that only removed nodes read."""
     outputs = [v for v in graph.outputs if v.producer is not None and v.producer not in removed]
-    for node in graph:
-        if node in removed:
-            continue
-        for value in node.outputs:
-            if value is not None and value.uses and not value.is_output:
-                outputs += [value] if all(reader in removed for reader, _ in value.uses) else []
-    graph.set_outputs(outputs)
+    made = (v for node in graph if node not in removed for v in node.present_outputs)
+    graph.set_outputs([*outputs, *(v for v in made if v.uses and _is_unread(v, removed))])
 
 
 def _is_unread(value: Value, removed: Collection[Node]) -> bool:
@@ -235,10 +230,10 @@ def zeros_for_input(place: int) -> Edit:
 
 def sizes(model: Model) -> list[int | str]:
     """The sizes of axes of inputs and constants, the largest first, then the symbols."""
-    shapes = [v.shape or () for graph in model.graph.graphs() for v in (*graph.inputs, *graph.initializers.values())]
-    found = {d for shape in shapes for d in shape if isinstance(d, int) and d > 1}
-    symbols = {d for shape in shapes for d in shape if isinstance(d, str)}
-    return [*sorted(symbols), *sorted(found, reverse=True)]
+    values = [v for graph in model.graph.graphs() for v in (*graph.inputs, *graph.initializers.values())]
+    dims = {d for value in values for d in value.shape or ()}
+    numbers = sorted(d for d in dims if isinstance(d, int) and d > 1)
+    return [*sorted(d for d in dims if isinstance(d, str)), *reversed(numbers)]
 
 
 def resize(old: int | str, new: int) -> Edit:

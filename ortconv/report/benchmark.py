@@ -63,7 +63,7 @@ def title(row: BenchmarkRow) -> str:
 def operations(row: BenchmarkRow) -> str:
     """Number of operations by device."""
     if row.contender.options is not None and not row.partitions:
-        return "none: NNAPI takes no node"
+        return "none: NNAPI supports no node"
     return clean(", ".join(f"{name} {count}" for name, count in row.operations.items()))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ortconv.nnapi.conformance.run import Conformance, OperationCount
+from collections.abc import Sequence
+
+from ortconv.nnapi.conformance.run import Conformance, Failure, OperationCount
 from ortconv.report.page import about, page
 from ortconv.report.sections import Section
 
@@ -25,14 +27,17 @@ def sections(found: Conformance) -> list[Section]:
     names = dict.fromkeys(name for name, _ in cells)
     header = (f">{'experimental' if level is None else f'level {level}'}" for level in levels)
     rows = [(name, *(cells.get((name, level), "") for level in levels)) for name in names]
-    shown = found.failures[:SHOWN_FAILURES]
-    failures = [(one.spec, one.record, one.mode, one.reason) for one in shown]
-    more = len(found.failures) - len(shown)
     return [
         Section("Modes", header=("mode", ">passed", ">failed", ">skipped"), rows=modes),
         Section("Operations", [EXPLANATION], ("operation", *header), rows),
-        Section("Failures", [f"{more} more are in the JSON document"] if more else [], FAILURES, failures),
+        _failures(found.failures),
     ]
+
+
+def _failures(failures: Sequence[Failure]) -> Section:
+    rows = [(one.spec, one.record, one.mode, one.reason) for one in failures[:SHOWN_FAILURES]]
+    more = len(failures) - len(rows)
+    return Section("Failures", [f"{more} more are in the JSON document"] if more else [], FAILURES, rows)
 
 
 EXPLANATION = (

@@ -168,13 +168,12 @@ def scoped(scopes: Sequence[tuple[str, ...]], least: int) -> list[tuple[int, int
     A scope that contains nearly all nodes divides nothing.
     """
     for depth in range(1, max(map(len, scopes), default=0) + 1):
-        rows = [(key, len(list(row))) for key, row in groupby(s[:depth] for s in scopes)]
-        ends = list(accumulate(length for _, length in rows))
-        found = [
-            (end - length, end, key)
-            for (key, length), end in zip(rows, ends, strict=True)
-            if least <= length and len(key) == depth
-        ]
+        found = []
+        end = 0
+        for key, row in groupby(s[:depth] for s in scopes):
+            start, end = end, end + len(list(row))
+            if end - start >= least and len(key) == depth:
+                found.append((start, end, key))
         if found and max(end - start for start, end, _ in found) <= NEARLY_ALL * len(scopes):
             return found
     return []

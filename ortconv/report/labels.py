@@ -31,10 +31,11 @@ def operators(nodes: Iterable[Node], most: int = 3) -> str:
 
 def block_name(nodes: Sequence[Node]) -> str:
     """A name for a block without scopes: its operators, or the one that most of its products come from."""
-    quantized = "quantized " if any(n.op in QUANTIZING for n in nodes) else ""
-    runs = ((op, len(list(run))) for op, run in groupby(n.op for n in nodes if n.op not in QUANTIZING))
+    ops = [n.op for n in nodes if n.op not in QUANTIZING]
+    quantized = "quantized " if len(ops) < len(nodes) else ""
+    runs = ((op, len(list(run))) for op, run in groupby(ops))
     chain = " + ".join(f"{op} ×{count}" if count > 1 else op for op, count in runs)
-    if chain and len(chain) <= LONGEST:
+    if 0 < len(chain) <= LONGEST:
         return quantized + chain
     products = Counter(n.op for n in nodes if traits(n).has(Trait.SUMS)).most_common(1)
     leading = f"{short(products[0][0])} " if products else ""

@@ -8,7 +8,7 @@ Time is linear in nodes and in layers that nets pass, but for sorting.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 Point = tuple[float, float]
@@ -94,15 +94,13 @@ class _Work:
         self.boxes = len(self.sizes)
         self.layer_of = assign_layers(self.boxes, self.nets, self.first, self.last)
         self.layers = [[] for _ in range(max(self.layer_of, default=-1) + 1)]
-        fixed = set(self.first) | set(self.last)
         for i, layer in enumerate(self.layer_of):
-            if i not in fixed:
-                self.layers[layer].append(i)
-        for group, layer in ((self.first, 0), (self.last, -1)):
+            self.layers[layer].append(i)
+        self.frozen = set()
+        for group, layer in ((self.first, 0), (self.last, len(self.layers) - 1)):
             if group:
                 self.layers[layer] = list(group)
-        self.frozen = {0} if self.first else set()
-        self.frozen |= {len(self.layers) - 1} if self.last else set()
+                self.frozen.add(layer)
         self.up = [[] for _ in self.sizes]
         self.down = [[] for _ in self.sizes]
         for net in self.nets:
@@ -276,20 +274,7 @@ class _Work:
         return tops, heights
 
     def _routes(self, tops: list[float], heights: list[float]) -> list[Route]:
-        place = self._places()
-        leaving: dict[int, list[int]] = {}
-        arriving: dict[int, list[tuple[int, int]]] = {}
-        for n, net in enumerate(self.nets):
-            leaving.setdefault(net.source, []).append(n)
-            for target in dict.fromkeys(net.targets):
-                arriving.setdefault(target, []).append((place[self._above(net, self.passing[n], target)], n))
-        starts, ends = {}, {}
-        for nets in leaving.values():
-            nets.sort(key=lambda n: (place[self.passing[n][0] if self.passing[n] else self.nets[n].targets[0]], n))
-            starts.update({n: (i + 1) / (len(nets) + 1) for i, n in enumerate(nets)})
-        for target, found in arriving.items():
-            for i, (_, n) in enumerate(sorted(found)):
-                ends[n, target] = (i + 1) / (len(found) + 1)
+        starts, ends = self._shares()
         routes = []
         for n, net in enumerate(self.nets):
             start = self.layer_of[net.source]
@@ -303,6 +288,26 @@ class _Work:
                 points.append((arrives, tops[self.layer_of[target]]))
                 routes.append(Route(n, net.source, target, starts[n], ends[n, target], tuple(points)))
         return routes
+
+    def _shares(self) -> tuple[dict[int, float], dict[tuple[int, int], float]]:
+        """Where nets leave their sources, and where they arrive at their targets, as shares of the widths of the boxes."""
+        place = self._places()
+        leaving: dict[int, list[tuple[int, int]]] = {}
+        arriving: dict[int, list[tuple[int, int]]] = {}
+        for n, net in enumerate(self.nets):
+            below = self.passing[n][0] if self.passing[n] else net.targets[0]
+            leaving.setdefault(net.source, []).append((place[below], n))
+            for target in dict.fromkeys(net.targets):
+                arriving.setdefault(target, []).append((place[self._above(net, self.passing[n], target)], n))
+        starts = {n: share for nets in leaving.values() for n, share in _spread(nets)}
+        ends = {(n, target): share for target, nets in arriving.items() for n, share in _spread(nets)}
+        return starts, ends
+
+
+def _spread(nets: list[tuple[int, int]]) -> Iterator[tuple[int, float]]:
+    """The nets of a box, given as (place, net), with positions at equal distances."""
+    for i, (_, n) in enumerate(sorted(nets), 1):
+        yield n, i / (len(nets) + 1)
 
 
 def _above(ends: list[int], value: int) -> int:
@@ -324,14 +329,14 @@ def assign_layers(
             sources[target].append(net.source)
             targets[net.source].append(target)
     top, bottom = set(first), set(last)
-    base = 1 if top else 0
     layer = [0] * count
-    for i in range(count):
-        layer[i] = 0 if i in top else max((layer[s] + 1 for s in sources[i]), default=base)
-    for i in reversed(range(count)):
-        if i not in top and targets[i] and len(targets[i]) > len(sources[i]):
+    others = [i for i in range(count) if i not in top]
+    for i in others:
+        layer[i] = max((layer[s] + 1 for s in sources[i]), default=1 if top else 0)
+    for i in reversed(others):
+        if len(targets[i]) > len(sources[i]):
             layer[i] = min(layer[t] for t in targets[i]) - 1
-    deepest = max((layer[i] for i in range(count) if i not in bottom), default=-1)
+    lowest = max((layer[i] for i in range(count) if i not in bottom), default=-1) + 1
     for i in bottom:
-        layer[i] = deepest + 1
+        layer[i] = lowest
     return layer

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Graph, Graphs, Node, Value, captures
 from ortconv.partition import Partitioning
 from ortconv.partition.cost import Estimate
+from ortconv.partition.partitioner import Verdict
 from ortconv.report.folding import Repeat, cohesion, repeats, scope, scoped, sections
 from ortconv.report.labels import (
     FONT,
@@ -92,8 +94,8 @@ def outline(graph: Graph | None, partitioning: Partitioning | None = None, estim
 
 def reads(node: Node) -> list[Value]:
     """The values that a node and its subgraphs read, without constants."""
-    values = (*node.inputs, *captures(node)) if node.subgraphs else node.inputs
-    return [v for v in values if v is not None and (v.producer is not None or v.is_input)]
+    values = [*node.present_inputs, *captures(node)] if node.subgraphs else node.present_inputs
+    return [v for v in values if v.producer is not None or v.is_input]
 
 
 def bodies(node: Node) -> Iterator[tuple[str, Graph]]:
@@ -107,11 +109,12 @@ def stages(partitioning: Partitioning) -> list[list[Node]]:
     """Partitions, and the CPU's nodes between them in connected groups, in topological order."""
     stage: dict[Node, int] = {}
     for node, verdict in partitioning.verdicts.items():
-        before = [stage[v.producer] for v in reads(node) if v.producer in stage]
         # Even stages are the CPU's, 2k + 1 is partition k.
-        stage[node] = (
-            2 * verdict.partition + 1 if verdict.partition is not None else max((s + s % 2 for s in before), default=0)
-        )
+        if verdict.partition is not None:
+            stage[node] = 2 * verdict.partition + 1
+        else:
+            before = (stage[v.producer] for v in reads(node) if v.producer in stage)
+            stage[node] = max((s + s % 2 for s in before), default=0)
     connected = DisjointSets(stage)
     anchor: dict[int, Node] = {}
     for node, s in stage.items():
@@ -148,18 +151,15 @@ class _Drawer:
 
     def node(self, node: Node) -> Part:
         """A node's box: its operator, its shape, and its constants or the rules that refuse it."""
-        made = next((v for v in node.outputs if v is not None), None)
-        title = [node.label, *(f"out: {v.name}: {v.type}" for v in node.outputs if v is not None)]
-        title += [f"constant: {v.name}: {v.type}" for v in node.inputs if v is not None and v.constant is not None]
+        title = [node.label, *(f"out: {v.name}: {v.type}" for v in node.present_outputs)]
+        title += [f"constant: {v.name}: {v.type}" for v in node.present_inputs if v.constant is not None]
         third, kind = constants(node), PLAIN
         verdict = None if self.partitioning is None else self.partitioning.verdicts.get(node)
         if verdict is not None:
             title += [f"{o.rule}: {o}" for o in verdict.objections]
-            rules = list(dict.fromkeys(o.rule for o in verdict.objections))
-            more = f" +{len(rules) - 2}" if len(rules) > 2 else ""
-            third = third if verdict.taken else ", ".join(rules[:2]) + more
+            third = third if verdict.taken else _rules(verdict)
             kind = ACCELERATOR if verdict.taken else CPU
-        lines = (short(node.op), short(shape(made)), third)
+        lines = (short(node.op), short(shape(next(iter(node.present_outputs), None))), third)
         box = Box(kind, tuple(filter(None, lines)), "\n".join(title))
         inner = tuple(self.graph(sub, short(f"{name}: {sub.name}"), self.nodes(sub)) for name, sub in bodies(node))
         return Part(box, (node,), inner, node=node)
@@ -291,22 +291,22 @@ def _symbols(parts: Sequence[Part]) -> list[int]:
     return [known.setdefault((p.box.kind, *((n.op, n.domain) for n in p.nodes)), len(known)) for p in parts]
 
 
+def _rules(verdict: Verdict) -> str:
+    """The first two rules that refuse a node, and the number of the others."""
+    rules = list(dict.fromkeys(o.rule for o in verdict.objections))
+    return ", ".join(rules[:2]) + (f" +{len(rules) - 2}" if len(rules) > 2 else "")
+
+
 def _crossings(parts: Sequence[Part]) -> list[int]:
     """The values that cross each gap between parts, including the gaps before the first and after the last one."""
-    maker = {v: i for i, part in enumerate(parts) for n in part.nodes for v in n.outputs if v is not None}
-    last: dict[Value, int] = {}
-    for i, part in enumerate(parts):
-        for node in part.nodes:
-            last.update((v, i) for v in reads(node) if v in maker)
+    at = [(i, node) for i, part in enumerate(parts) for node in part.nodes]
+    maker = {v: i for i, node in at for v in node.present_outputs}
+    last = {v: i for i, node in at for v in reads(node) if v in maker}
     change = [0] * (len(parts) + 2)
     for value, reader in last.items():
         change[maker[value] + 1] += 1
         change[reader + 1] -= 1
-    found, now = [], 0
-    for step in change[: len(parts) + 1]:
-        now += step
-        found.append(now)
-    return found
+    return list(accumulate(change[: len(parts) + 1]))
 
 
 def _together(parts: Sequence[Part]) -> Callable[[int, int], float]:
@@ -318,11 +318,13 @@ def _block_names(blocks: Sequence[Sequence[Node]]) -> tuple[str, list[str]]:
     scopes = [scope([n.name for n in nodes]) for nodes in blocks]
     counted = [str(i) for i in range(1, len(blocks) + 1)]
     varying = next((i for i, (a, b) in enumerate(zip(*scopes[:2], strict=False)) if a != b), None)
-    if varying is not None:
-        numbers = [s[varying] if varying < len(s) else "" for s in scopes]
-        if name := _words([w for w in scopes[0][: varying + 1] if not w.isdecimal()]):
-            return name, numbers if all(map(str.isdecimal, numbers)) else counted
-    return block_name(blocks[0]), counted
+    if varying is None:
+        return block_name(blocks[0]), counted
+    name = _words([w for w in scopes[0][: varying + 1] if not w.isdecimal()])
+    numbers = ["".join(s[varying : varying + 1]) for s in scopes]
+    if not name:
+        return block_name(blocks[0]), counted
+    return name, numbers if all(map(str.isdecimal, numbers)) else counted
 
 
 def _words(scopes: Sequence[str]) -> str:

@@ -96,15 +96,13 @@ def table_html(header: Sequence[str], rows: Sequence[Sequence[object]], label: s
     names = [name.removeprefix(">") for name in header]
     right = [' class="n"' if name.startswith(">") else "" for name in header]
     is_wide = len(header) >= WIDE
-    labels = [f' data-label="{text(name)}"' if is_wide else "" for name in names]
+    cells = [f'<td{r} data-label="{text(n)}">' if is_wide else f"<td{r}>" for n, r in zip(names, right, strict=True)]
     head = "".join(
         f'<th scope="col"{r}><button>{text(name)}</button></th>' if name else "<td></td>"
         for name, r in zip(names, right, strict=True)
     )
-    body = "".join(
-        f"<tr>{''.join(f'<td{r}{d}>{text(c)}</td>' for c, r, d in zip(row, right, labels, strict=True))}</tr>"
-        for row in rows[:MOST_ROWS]
-    )
+    lines = ("".join(f"{td}{text(c)}</td>" for c, td in zip(row, cells, strict=True)) for row in rows[:MOST_ROWS])
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
     left = f'<p class="note">the first {MOST_ROWS} of {len(rows)} rows</p>' if len(rows) > MOST_ROWS else ""
     frame = f'<div class="frame" role="region" tabindex="0" aria-label="{text(label)}">'
     kind = ' class="wide"' if is_wide else ""

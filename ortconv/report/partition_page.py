@@ -46,9 +46,14 @@ def _sections(analysis: Analysis, advice: Sequence[Merge], levels: Sequence[Mapp
     header = ("partition", ">nodes", ">CPU ms", f">{target} ms", ">copies ms", ">gain ms")
     yield Section("Partitions", (), header, list(_partitions(analysis)))
     yield Section(
-        "Levels", (), ("level", ">nodes", ">partitions", ">taken", ">largest", ">estimate"), list(map(_level, levels))
+        "Levels",
+        (),
+        ("level", ">nodes", ">partitions", ">assigned", ">largest", ">estimate"),
+        list(map(_level, levels)),
     )
-    yield Section("Graphs inside of nodes", (), ("graph", ">nodes", ">taken", ">partitions"), list(_inside(analysis)))
+    yield Section(
+        "Graphs inside of nodes", (), ("graph", ">nodes", ">assigned", ">partitions"), list(_inside(analysis))
+    )
     yield Section("Assumptions of the estimate", ASSUMPTIONS)
 
 
@@ -71,8 +76,8 @@ def _totals(analysis: Analysis) -> list[str]:
 
 def _reasons(analysis: Analysis) -> Iterator[tuple[object, ...]]:
     for row in refusals(analysis.partitioning):
-        helps = f"What helps: {row.advice[0]}" if row.advice else ""
-        yield (Link(f"{row.op}: {row.rule}", f"{row.op} {row.rule}:"), row.message, helps), row.nodes
+        advice = f"Advice: {row.advice[0]}" if row.advice else ""
+        yield (Link(f"{row.op}: {row.rule}", f"{row.op} {row.rule}:"), row.message, advice), row.nodes
 
 
 def _partitions(analysis: Analysis) -> Iterator[tuple[object, ...]]:

@@ -25,7 +25,7 @@ KEYS = {
     CPU: "left to the CPU",
     MIXED: "some of both",
     INPUT: "input or output",
-    "cost": "time on the CPU, beside its neighbors",
+    "cost": "time on the CPU, relative to its neighbors",
     "copy": "copied between CPU and accelerator",
 }
 """The legend, by class of its signs."""

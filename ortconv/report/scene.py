@@ -98,17 +98,23 @@ def _ports(part: Part, ins: Ports, outs: Ports) -> tuple[Ports, Ports]:
 def _inside(part: Part, ins: Ports, outs: Ports, in_partition: bool, known: Known) -> Inside:
     values_in, values_out = [v for _, v in ins], [v for _, v in outs]
     maker: dict[Value, int] = {v: p for p, v in enumerate(values_in)}
+    read: list[tuple[int, Value]] = []
     for p, inner in enumerate(part.parts, len(ins)):
-        if inner.value is not None and not inner.nodes:
-            maker.setdefault(inner.value, p)
-        maker.update((v, p) for n in inner.nodes for v in n.outputs if v is not None)
-    read = [(p, v) for p, inner in enumerate(part.parts, len(ins)) for v in _read_by(inner)]
+        for v in _made_by(inner):
+            maker.setdefault(v, p)
+        read += [(p, v) for v in _read_by(inner)]
     read += enumerate(values_out, len(ins) + len(part.parts))
     nets, values = between(maker, read)
     boxes = (*map(port, values_in), *(p.box for p in part.parts), *map(port, values_out))
     layout = _layout([b.size for b in boxes], nets, len(ins), len(outs), known)
     shares = tuple(at for at, _ in ins), tuple(at for at, _ in outs)
     return Inside(boxes, part.parts, tuple(nets), tuple(values), *shares, layout, in_partition)
+
+
+def _made_by(part: Part) -> Iterable[Value]:
+    if not part.nodes and part.value is not None:
+        return (part.value,)
+    return (v for n in part.nodes for v in n.present_outputs)
 
 
 def _read_by(part: Part) -> Iterable[Value]:

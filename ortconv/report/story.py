@@ -73,14 +73,19 @@ def step_data(before: Sequence[Node], after: Sequence[Node], steps: Iterable[Rew
         earlier = sorted({maker.pop(label) for label in step.removed if label in maker})
         taken = [sources.pop(label) for label in step.removed if label in sources]
         maker.update((label, number) for label in step.made)
-        sides = [list(map(clean, labels[:SHOWN_NODES])) for labels in (step.removed, step.made)]
-        more = [max(len(labels) - SHOWN_NODES, 0) for labels in (step.removed, step.made)]
-        texts = {"rule": step.rule, "root": clean(step.root), "removed": sides[0], "made": sides[1], "more": more}
-        found.append({**texts, "note": clean(step.note), "from": taken, "to": [], "after": earlier})
+        found.append({**_step_texts(step), "from": taken, "to": [], "after": earlier})
     for i, node in enumerate(after):
         if node.label in maker:
             found[maker[node.label]]["to"].append(i)
     return found
+
+
+def _step_texts(step: RewriteStep) -> dict[str, Any]:
+    sides = step.removed, step.made
+    removed, made = (list(map(clean, labels[:SHOWN_NODES])) for labels in sides)
+    more = [max(len(labels) - SHOWN_NODES, 0) for labels in sides]
+    texts = {"rule": step.rule, "root": clean(step.root), "removed": removed, "made": made, "more": more}
+    return {**texts, "note": clean(step.note)}
 
 
 def _numbers(nodes: Sequence[Node], labels: Iterable[str]) -> list[int]:

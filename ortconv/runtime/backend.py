@@ -166,7 +166,7 @@ def get_backend(name: str) -> Backend:
     backend = _load(base)
     if settings:
         if not isinstance(backend, Configurable):
-            raise UsageError(f"the backend '{base}' takes no settings, such as '{settings}'")
+            raise UsageError(f"the backend '{base}' has no settings, such as '{settings}'")
         backend = backend.configured(settings)
     reason = backend.available()
     if reason is not None:

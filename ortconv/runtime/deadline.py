@@ -60,4 +60,4 @@ def _watched(steps: Iterable[T], ends: float, backend: str) -> Iterator[T]:
 
 def check(ends: float, backend: str) -> None:
     if time.monotonic() > ends:
-        raise TimeLimitError("the run takes longer than it may", backend=backend)
+        raise TimeLimitError("the run exceeds its time limit", backend=backend)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.order import readers_of
 from ortconv.ir.units import NodeUnit
 from ortconv.runtime.backend import Backend, Claiming, Region, claims
 
@@ -87,21 +88,24 @@ def split(
 
     `keep` lists additional values that regions must return.
     """
-    if len({p.backend for p in placements}) == 1 and all(p.claim is None for p in placements):
-        region = make_region(graph, [p.node for p in placements], keep, None if keep else file)
-        return [(placements[0].backend, replace(region, custom_op_library=custom_op_library, threads=threads))]
-    units, needs = _units(placements)
-    firsts = [placements[unit[0]] for unit in units]
-    keys = [p.backend if p.claim is None else f"{p.backend} {p.claim}" for p in firsts]
-    runs = [list(range(len(keys)))] if len(set(keys)) == 1 else group(keys, needs)
+    runs = _runs(placements)
     whole = file if len(runs) == 1 and not keep else None
     found = []
     for run in runs:
-        region = make_region(graph, [placements[i].node for u in run for i in units[u]], keep, whole)
-        first = firsts[run[0]]
-        region = replace(region, custom_op_library=custom_op_library, units=first.units, threads=threads)
-        found.append((first.backend, region))
+        region = make_region(graph, [p.node for p in run], keep, whole)
+        region = replace(region, custom_op_library=custom_op_library, units=run[0].units, threads=threads)
+        found.append((run[0].backend, region))
     return found
+
+
+def _runs(placements: Sequence[Placement]) -> list[list[Placement]]:
+    """The placements of each region, in an order in which the regions can run."""
+    if len({(p.backend, p.claim) for p in placements}) == 1:
+        return [list(placements)]
+    units, needs = _units(placements)
+    firsts = (placements[unit[0]] for unit in units)
+    keys = [p.backend if p.claim is None else f"{p.backend} {p.claim}" for p in firsts]
+    return [[placements[i] for u in run for i in units[u]] for run in group(keys, needs)]
 
 
 def _units(placements: Sequence[Placement]) -> tuple[list[list[int]], list[list[int]]]:
@@ -109,20 +113,13 @@ def _units(placements: Sequence[Placement]) -> tuple[list[list[int]], list[list[
     depends on.
     """
     needs = _edges([p.node for p in placements])
-    groups: dict[tuple[str, int], list[int]] = {}
-    for i, p in enumerate(placements):
-        if p.claim is not None:
-            groups.setdefault((p.backend, p.claim), []).append(i)
-    if not groups:
-        return [[i] for i in range(len(placements))], needs
-    first = list(range(len(placements)))
-    for members in groups.values():
-        for i in members:
-            first[i] = members[0]
+    first = _firsts(placements)
     units: dict[int, list[int]] = {}
     for i, f in enumerate(first):
         units.setdefault(f, []).append(i)
-    before = {u: {first[p] for i in units[u] for p in needs[i]} - {u} for u in sorted(units)}
+    if len(units) == len(placements):
+        return list(units.values()), needs
+    before = {u: {first[p] for i in members for p in needs[i]} - {u} for u, members in units.items()}
     order = list(TopologicalSorter(before).static_order())
     number = {u: n for n, u in enumerate(order)}
     return [units[u] for u in order], [sorted(number[p] for p in before[u]) for u in order]
@@ -134,6 +131,12 @@ def _edges(nodes: Sequence[Node]) -> list[list[int]]:
     return [[number[v.producer] for v in reads(node) if v.producer in number] for node in nodes]
 
 
+def _firsts(placements: Sequence[Placement]) -> list[int]:
+    """For each node, the index of the first one of its claimed group; its own without a group."""
+    firsts: dict[tuple[str, int], int] = {}
+    return [i if p.claim is None else firsts.setdefault((p.backend, p.claim), i) for i, p in enumerate(placements)]
+
+
 def group(backends: Sequence[str], needs: Sequence[Sequence[int]]) -> list[list[int]]:
     """Group node indices by backend; every group comes after those that it depends on.
 
@@ -141,13 +144,8 @@ def group(backends: Sequence[str], needs: Sequence[Sequence[int]]) -> list[list[
     graph. The next backend is the one with the node that has the most backend changes still ahead. For two backends, no order has
     fewer groups.
     """
-    readers: list[list[int]] = [[] for _ in needs]
-    for i, before in enumerate(needs):
-        for p in before:
-            readers[p].append(i)
-    ahead = [0] * len(needs)
-    for i in reversed(range(len(needs))):
-        ahead[i] = max((ahead[r] + (backends[r] != backends[i]) for r in readers[i]), default=0)
+    readers = readers_of(needs)
+    ahead = _changes_ahead(backends, readers)
     waiting = [len(before) for before in needs]
     ready: dict[str, deque[int]] = {name: deque() for name in backends}
     for i, count in enumerate(waiting):
@@ -166,6 +164,14 @@ def group(backends: Sequence[str], needs: Sequence[Sequence[int]]) -> list[list[
                     ready[backends[r]].append(r)
         groups.append(sorted(run))
     return groups
+
+
+def _changes_ahead(backends: Sequence[str], readers: Sequence[Sequence[int]]) -> list[int]:
+    """For each node, the most changes of backend on a path from it."""
+    ahead = [0] * len(backends)
+    for i in reversed(range(len(backends))):
+        ahead[i] = max((ahead[r] + (backends[r] != backends[i]) for r in readers[i]), default=0)
+    return ahead
 
 
 def make_region(graph: Graph, nodes: Sequence[Node], keep: Collection[Value] = (), file: Path | None = None) -> Region:
@@ -241,7 +247,7 @@ def last_uses(regions: Sequence[Region], keep: Iterable[Value] = ()) -> list[tup
 
 def reads(node: Node) -> list[Value]:
     """The values that a node reads, including those that its subgraphs capture."""
-    return [v for v in (*node.inputs, *(captures(node) if node.subgraphs else ())) if v is not None]
+    return [*node.present_inputs, *captures(node)] if node.subgraphs else node.present_inputs
 
 
 def _owner_in(graph: Graph, node: Node) -> Node:

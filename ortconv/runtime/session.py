@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ortconv.errors import BackendError, UsageError
+from ortconv.errors import BackendError, UsageError, nearest
 from ortconv.executor.guard import SMALLER
 from ortconv.executor.replay.numerics import kernel_settings
 from ortconv.ir.graph import Graph, Value
@@ -75,8 +75,6 @@ class Session:
         custom_op_library: str | Path | None = None,
         threads: int = 1,
     ) -> None:
-        backends = (backends,) if isinstance(backends, str) or not isinstance(backends, Sequence) else backends
-        keep = (keep,) if isinstance(keep, str) else keep
         library = None if custom_op_library is None else Path(custom_op_library)
         self._closed = False
         self.model = model if isinstance(model, Model) else load(model, only_to_run=True)
@@ -86,7 +84,8 @@ class Session:
         if not self.backends:
             raise UsageError("a session needs at least one backend")
         _check_threads(threads)
-        self.kept = tuple(dict.fromkeys(v for name in keep for v in _named(self._graph, name)))
+        names = (keep,) if isinstance(keep, str) else keep
+        self.kept = tuple(dict.fromkeys(v for name in names for v in _named(self._graph, name)))
         self.plan = place(self._graph, self.backends)
         self.regions = tuple(split(self._graph, self.plan, (), self._file, library, threads))
         self._main = _Sequence(self._graph, self.regions, self.backends, self.kept)
@@ -305,21 +304,15 @@ def _named(graph: Graph, name: str) -> list[Value]:
     """
     if name in graph.initializers:
         return [graph.initializers[name]]
-    made = [v for node in graph for v in node.outputs if v is not None]
-    named = [v for v in made if v.name == name]
-    if named:
-        return named
+    values = {v.name: v for node in graph for v in node.present_outputs}
+    if name in values:
+        return [values[name]]
     for node in graph:
         if node.name == name:
-            return [v for v in node.outputs if v is not None]
-    if any(v.name == name for n in graph.walk() for v in n.outputs if v is not None):
+            return node.present_outputs
+    if any(v.name == name for n in graph.walk() for v in n.present_outputs):
         raise UsageError(f"'{name}' lies inside a subgraph", hint="keep an output of the node that holds the subgraph")
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, [v.name for v in made], 3)
-    raise UsageError(
-        f"no node makes a value '{name}', nor has that name", hint=f"did you mean {', '.join(near)}?" if near else None
-    )
+    raise UsageError(f"no node makes a value '{name}', nor has that name", hint=nearest(name, values))
 
 
 def _default(value: Value) -> Any:

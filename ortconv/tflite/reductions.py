@@ -69,6 +69,6 @@ def l2_normalization(t: Translation, u: Use) -> None:
 @translated("LOCAL_RESPONSE_NORMALIZATION", types="F H")
 def lrn(t: Translation, u: Use) -> None:
     if len(t.dims(u.x)) != 4:
-        raise RefusedOperationError("it takes tensors of four dimensions alone")
+        raise RefusedOperationError("it supports only tensors of four dimensions")
     numbers = {"bias": float(u.bias), "alpha": float(u.alpha), "beta": float(u.beta)}
     along_last(t, u, "LOCAL_RESPONSE_NORMALIZATION", radius=u.radius, **numbers)

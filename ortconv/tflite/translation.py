@@ -14,7 +14,7 @@ from ortconv.nnapi.model import ModelOperand, ModelOperation
 from ortconv.nnapi.operand import Lifetime
 from ortconv.tflite.layout import ElementType
 from ortconv.tflite.model import Operator, Option, Quantization, Tensor, TfliteModel
-from ortconv.tflite.table import TRANSLATIONS, RefusedOperationError, Use
+from ortconv.tflite.table import TRANSLATIONS, RefusedOperationError, TranslationRow, Use
 from ortconv.tflite.versions import version_of
 
 TYPES = {
@@ -71,13 +71,9 @@ class Translation:
         if row is None:
             raise RefusedOperationError(MISSING.get(operation.code, "it has no such operator"))
         use = Use(operation.code, operation.use.main, self._arguments(operation), operation.outputs)
-        if use.main is not None and use.main not in row.types:
-            raise RefusedOperationError(f"it has no {operation.code.name} of {use.main.name}")
-        if use.get("nchw"):
-            raise RefusedOperationError("its images are NHWC")
-        kinds = [self.kind(i) for i in operation.inputs if i >= 0]
-        self.signed = any(k.type is CHANNELS for k in kinds) and any(k.type is UNSIGNED for k in kinds)
-        self.signed = self.signed or (row.either_sign and self._only_signed(operation.inputs))
+        _check_supported(row, use)
+        types = {self.kind(i).type for i in operation.inputs if i >= 0}
+        self.signed = {CHANNELS, UNSIGNED} <= types or (row.either_sign and self._only_signed(operation.inputs))
         row.translate(self, use)
         for wide, index in self._halves:
             made = self._tensors[index, False] = self._new(index)
@@ -229,7 +225,7 @@ SHARED_BYTES = 128
 """Constants up to this size in bytes are one shared tensor. Larger ones share only their bytes in the file."""
 
 MISSING: dict[Operation, str] = {
-    Operation.TOPK_V2: "of equal elements it takes the first ones, NNAPI the last",
+    Operation.TOPK_V2: "of equal elements it returns the first ones, NNAPI the last",
     Operation.INSTANCE_NORMALIZATION: "it has no such operator; MEAN, SUB, MUL, RSQRT and ADD compute the same",
     Operation.RANDOM_MULTINOMIAL: "it draws other numbers",
     Operation.RANK: "its rank is a tensor, NNAPI's a number",
@@ -244,6 +240,13 @@ MISSING: dict[Operation, str] = {
     "it keeps the state in variables of the model, NNAPI in inputs and outputs",
 )  # fmt: skip
 """The reasons why some operations cannot be translated."""
+
+
+def _check_supported(row: TranslationRow, use: Use) -> None:
+    if use.main is not None and use.main not in row.types:
+        raise RefusedOperationError(f"it has no {use.code.name} of {use.main.name}")
+    if use.get("nchw"):
+        raise RefusedOperationError("its images are NHWC")
 
 
 def _quantization(kind: OperandType, eased: bool) -> Quantization | None:

@@ -290,15 +290,13 @@ class Tuner:
         rest = [*(c.row for c in every if c.row.rank is None), *self._failed]
         if self.is_done and not order:
             raise self._nothing_measured(rest)
-        device = self._shared.device or DeviceProfile()
-        late = self._workshop.is_late() or any(row.error == LATE for row in rest)
         return Tuning(
             model=self._label,
             goal=self._plan.goal_name,
             target=self._plan.target,
             base=None if self._contest is None else self._contest.described(),
             machine=_machine(),
-            device=device.name,
+            device=(self._shared.device or DeviceProfile()).name,
             assumptions=list(ASSUMPTIONS),
             rows=[*order, *rest],
             recommended=self._choice(best[0]) if best else None,
@@ -306,10 +304,13 @@ class Tuner:
             files=len(self._files),
             seconds=self._workshop.elapsed,
             stages=dict(self._workshop.stages),
-            is_complete=self.is_done and not late and not self._notes,
+            is_complete=self.is_done and not self._is_late(rest) and not self._notes,
             is_interrupted=not self.is_done,
             notes=list(self._notes),
         )
+
+    def _is_late(self, rows: Sequence[Row]) -> bool:
+        return self._workshop.is_late() or any(row.error == LATE for row in rows)
 
     def _nothing_measured(self, rows: Sequence[Row]) -> UnsupportedError:
         if any(c.logs for c in (*self._files, *self._variants)):

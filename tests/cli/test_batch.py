@@ -257,7 +257,7 @@ def test_check_the_models_of_a_folder(capsys: pytest.CaptureFixture[str]) -> Non
         (["--backend", "nmpy"], "did you mean numpy?"),
         (["--save", "x.npz"], "--save is for one model"),
         (["--check", "other"], "--check is that directory"),
-        ([], "has a folder test_data_set_0 beside it"),
+        ([], "has a folder test_data_set_0 next to it"),
     ],
 )
 def test_what_is_wrong_with_a_folder_is_said_once(

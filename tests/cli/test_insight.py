@@ -140,7 +140,7 @@ def test_an_approximation_that_was_asked_for_is_no_mismatch(tmp_path: Path, caps
     assert check["excused"] == ["GeluApproximation"]
     assert check["limit"] < check["scaled"] < 1e-2  # Gelu of negative inputs is small
     convert(source, tmp_path / "m.ort", "--enable_pass", "GeluApproximation")
-    assert "with GeluApproximation asked for" in capsys.readouterr().out
+    assert "expected with GeluApproximation" in capsys.readouterr().out
 
 
 def test_what_did_not_fire_excuses_nothing(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,7 @@ def test_an_ort_file(mnist: Path, tmp_path: Path, printed: Printed) -> None:
 def test_a_model_that_nnapi_takes_nothing_of(mnist: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:
     stop = "Conv,Gemm,MaxPool,Reshape,Relu,Add,MatMul"
     assert main(["nnapi", "dump", str(mnist), "--stop-ops", stop]) == 0
-    assert "NNAPI takes no node" in capsys.readouterr().out
+    assert "NNAPI supports no node" in capsys.readouterr().out
     assert printed("nnapi", "dump", mnist, "--stop-ops", stop)["partitions"] == []
 
 

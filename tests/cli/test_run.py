@@ -374,7 +374,7 @@ def test_check(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], pr
     message = refused(capsys, *arguments, "--check", out, code=4)
     assert "'y' differs: float64[1, 10] expected, float32[1, 10] found; so do 1 more of 2 outputs" in message
     np.savez(out, q=wrong["y"])
-    assert "--check expects 'q', which does not come out" in refused(capsys, *arguments, "--check", out)
+    assert "--check expects 'q', which is no result of this run" in refused(capsys, *arguments, "--check", out)
 
 
 def test_classes(net: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:

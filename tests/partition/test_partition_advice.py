@@ -33,7 +33,7 @@ def test_nothing_to_advise():
 def test_two_nodes_join_three_partitions():
     (one, both) = sorted(advise(chain("Relu Erf Relu Erf Relu")), key=lambda m: len(m.nodes))
     assert (one.partitions_after, both.partitions_after) == (2, 1)
-    assert str(both) == "rewrite 2 Erf nodes (operator): 3 partitions become 1, 2 nodes more taken"
+    assert str(both) == "rewrite 2 Erf nodes (operator): 3 partitions become 1, 2 more nodes in partitions"
     assert both.to_dict()["nodes"] == ["v1", "v3"]
 
 
@@ -64,7 +64,9 @@ def test_qdq_groups_go_by_their_operator():
            q = QuantizeLinear (t, s, z)  d = DequantizeLinear (q, s, z)  y = Add (b, d)""", "y",
     )  # fmt: skip
     (merge,) = advise(graph)
-    assert str(merge).startswith("rewrite 1 Tanh node (qdq): the number of partitions stays 1, 3 nodes more taken")
+    assert str(merge).startswith(
+        "rewrite 1 Tanh node (qdq): the number of partitions stays 1, 3 more nodes in partitions"
+    )
 
 
 def random_net(rng: random.Random) -> Graph:

@@ -25,7 +25,7 @@ from tests.conftest import NAMES, SAMPLES, SMALL
 SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "models"
 LARGE = ("stress_redundant_27k_op13", "stress_unrolled_lstm_ts13")
 FIXED = {"batch": 1, "sequence": 16, "height": 64, "width": 64, "frames": 32, "time": 8, "unk__1": 1}
-"""Numbers for the symbolic dimensions of the models, without which NNAPI takes nothing."""
+"""Numbers for the symbolic dimensions of the models, without which NNAPI supports no node."""
 FOUND = sorted(SHARED.glob("*.onnx")) if SHARED.is_dir() else []
 MODELS = [SAMPLES / f"{name}.onnx" for name in NAMES] + FOUND
 
@@ -117,7 +117,7 @@ def test_taken_nodes_are_unchanged_in_the_file(path, level, tmp_path):
 
 @pytest.mark.parametrize(("path", "level"), CASES + SLOW_CASES)
 def test_the_rest_is_what_the_extended_level_makes(path, level):
-    # The same by other means: what NNAPI takes is of a domain that no rule knows while the level runs.
+    # The same by other means: what NNAPI accepts is of a domain that no rule knows while the level runs.
     target = Target(feature_level=level)
     aware = load(path, fixed(path))
     optimize(aware, "extended", target)

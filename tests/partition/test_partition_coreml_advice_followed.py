@@ -93,7 +93,7 @@ CASES = [
     ("export with half_pixel coordinates", MLP, X,
      'y = Resize <mode = "linear", coordinate_transformation_mode = "pytorch_half_pixel"> (x, , , n)',
      'y = Resize <mode = "linear"> (x, , , n)', {"n": i64(1, 4, 1, 8)}),
-    ("take another format", NN, X, f"y = Resize <{FLOOR}> (x, , k)", f"y = Resize <{FLOOR}> (x, , k)",
+    ("choose another format", NN, X, f"y = Resize <{FLOOR}> (x, , k)", f"y = Resize <{FLOOR}> (x, , k)",
      {"k": F([1, 1, 0.5, 0.5]), "after": {"k": F([1, 1, 0.5, 0.5]), "form": MLP}}),
     # moves and indices
     ("have all of them read the Cast", NN, V, "a = ArgMax (x)  y = Cast <to = 6> (a)  z = Identity (a)",
@@ -110,7 +110,7 @@ CASES = [
     ("state the value 0", NN, X, "y = Pad (x, p)", "y = Pad (x, p, v)", {"p": i64(0, 0, 1, 1, 0, 0, 1, 1), "v": F(0)}),
     ("use Slice behind it", NN, V, "y = Shape <end = 1> (x)", "a = Shape (x)  y = Slice (a, zero, one)",
      {"opset": 15, "zero": i64(0), "one": i64(1)}),
-    ("take another format", NN, X, "y = Concat <axis = 2> (x, x)", "y = Concat <axis = 2> (x, x)", {"after": {"form": MLP}}),
+    ("choose another format", NN, X, "y = Concat <axis = 2> (x, x)", "y = Concat <axis = 2> (x, x)", {"after": {"form": MLP}}),
     ("leave the node out", NN, V, "a = ReduceSum <noop_with_empty_axes = 1> (x)  y = Relu (a)", "y = Relu (x)", {}),
     ("let CoreML have the nodes inside", NN, "bool c, float[2] x",
      "y = If (c) <then_branch = p () => (float[2] u) { u = Relu (x) }, else_branch = q () => (float[2] v) { v = Tanh (x) }>",

@@ -102,7 +102,7 @@ def test_input_0_must_be_float32(op, dtype):
         value.type = TensorType(dtype, value.shape)
     kind = "float64" if dtype is DType.DOUBLE else "float16"
     wanted = "float32 or uint8" if op in ("Concat", "MaxPool", "Resize", "Transpose") else "float32"
-    expected = [f"dtype: input {i} 'x' is {kind}: NNAPI takes {wanted} here" for i in range(2 if op == "Pow" else 1)]
+    expected = [f"dtype: input {i} 'x' is {kind}: NNAPI accepts {wanted} here" for i in range(2 if op == "Pow" else 1)]
     assert messages(graph, op) == expected
 
 
@@ -112,9 +112,9 @@ def lin(transform: str = "asymmetric", mode: str = "linear", more: str = "") -> 
 
 X = "float[1,4,8,8] x"
 R5 = "float[1,1,1,1,2] x"
-RANK4 = "rank: input 0 'x' has rank 5: NNAPI takes 1 to 4 here"
-AT_MOST_4 = "rank: input 0 'x' has rank 5: NNAPI takes at most 4 here"
-EXACTLY_4 = "rank: input 0 'x' has rank 3: NNAPI takes 4 here"
+RANK4 = "rank: input 0 'x' has rank 5: NNAPI accepts 1 to 4 here"
+AT_MOST_4 = "rank: input 0 'x' has rank 5: NNAPI accepts at most 4 here"
+EXACTLY_4 = "rank: input 0 'x' has rank 3: NNAPI accepts 4 here"
 CONST = "is computed or fed: NNAPI needs a constant"
 BELOW = "below feature level 29 (the target has 28)"
 F = np.float32
@@ -123,19 +123,19 @@ F = np.float32
 FLOAT_CASES = [
     ("float[1,N] x", "y = Relu (x)", {}, ["static-shape: 'x' has shape [1,N]: NNAPI needs every dimension"]),
     ("float x", "y = Add (x, x)", {}, []),
-    (R5, "y = Add (x, x)", {}, [AT_MOST_4, "rank: input 1 'x' has rank 5: NNAPI takes at most 4 here"]),
-    (R5, "y = Add (k, x)", {"k": F(1)}, ["rank: input 1 'x' has rank 5: NNAPI takes at most 4 here"]),
+    (R5, "y = Add (x, x)", {}, [AT_MOST_4, "rank: input 1 'x' has rank 5: NNAPI accepts at most 4 here"]),
+    (R5, "y = Add (k, x)", {"k": F(1)}, ["rank: input 1 'x' has rank 5: NNAPI accepts at most 4 here"]),
     (R5, "y = Abs (x)", {}, []),
     ("float[2] x", "y = Erf (x)", {}, ["operator: NNAPI has no operation for Erf"]),
     ("float[2] x", "y = com.microsoft.Gelu (x)", {}, ["operator: NNAPI has no operation for com.microsoft:Gelu"]),
     ("float[2] x", "y = Add (x, x)", {"opset": 6, "use_nchw": True},
-     ["since-version: Add has version 6: NNAPI takes 7 to 27"]),
+     ["since-version: Add has version 6: NNAPI accepts 7 to 27"]),
     (X, "y = Slice <starts = [0], ends = [1]> (x)", {"opset": 9},
-     ["since-version: Slice has version 1: NNAPI takes 10 to 27"]),
-    (X, "y, y2 = Split <axis = 1> (x)", {"opset": 11}, ["since-version: Split has version 11: NNAPI takes 13 to 27"]),
+     ["since-version: Slice has version 1: NNAPI accepts 10 to 27"]),
+    (X, "y, y2 = Split <axis = 1> (x)", {"opset": 11}, ["since-version: Split has version 11: NNAPI accepts 13 to 27"]),
     # activations
     (R5, "y = Sigmoid (x)", {}, [RANK4]),
-    ("float x", "y = Sigmoid (x)", {}, ["rank: input 0 'x' has rank 0: NNAPI takes 1 to 4 here"]),
+    ("float x", "y = Sigmoid (x)", {}, ["rank: input 0 'x' has rank 0: NNAPI accepts 1 to 4 here"]),
     (R5, "y = LeakyRelu (x)", {}, [RANK4]),
     ("float[2] x", "y = Clip (x, lo, hi)", {"lo": F(-1), "hi": F(1)}, []),
     ("float[2] x", "y = Clip (x, lo, hi)", {"lo": F(0), "hi": F(5)},
@@ -145,13 +145,13 @@ FLOAT_CASES = [
     ("float[2] x", "y = Clip <min = 0.0, max = 6.0> (x)", {"opset": 10}, []),
     ("float[2] x", "y = Clip <min = 0.0> (x)", {"opset": 6, "use_nchw": True},
      ["attribute: the bounds are 0 and inf: NNAPI has 0 and 6, -1 and 1"]),
-    ("float[2] x", "y = Max (x, x, x)", {}, ["inputs: the node has 3 inputs: NNAPI takes 2"]),
-    ("float[2] x", "y = Min (x)", {}, ["inputs: the node has 1 inputs: NNAPI takes 2"]),
+    ("float[2] x", "y = Max (x, x, x)", {}, ["inputs: the node has 3 inputs: NNAPI accepts 2"]),
+    ("float[2] x", "y = Min (x)", {}, ["inputs: the node has 1 inputs: NNAPI accepts 2"]),
     ("float[2] x", "y = Cast <to = 7> (x)", {}, ["attribute: to is int64: NNAPI casts to float32 or int32"]),
     ("float[2] x", "y = Cast <to = 1> (x)", {}, []),
-    ("int64[2] x", "y = Cast <to = 1> (x)", {}, ["dtype: input 0 'x' is int64: NNAPI takes float32 here"]),
+    ("int64[2] x", "y = Cast <to = 1> (x)", {}, ["dtype: input 0 'x' is int64: NNAPI accepts float32 here"]),
     # convolution
-    ("float[1,4,8] x", "y = Conv (x, w)", {"w": f32(2, 4, 3)}, ["rank: input 1 'w' has rank 3: NNAPI takes 4 here"]),
+    ("float[1,4,8] x", "y = Conv (x, w)", {"w": f32(2, 4, 3)}, ["rank: input 1 'w' has rank 3: NNAPI accepts 4 here"]),
     (f"{X}, float[2,4,3,3] w", "y = Conv (x, w)", {}, [f"constant: input 1 'w' {CONST}"]),
     (f"{X}, float[2] b", "y = Conv (x, w, b)", {"w": f32(2, 4, 3, 3)}, []),
     (X, "y = Conv <dilations = [2, 2]> (x, w)", {"w": f32(2, 4, 3, 3)}, []),
@@ -163,9 +163,9 @@ FLOAT_CASES = [
       "NNAPI dilates convolutions of 1 group, or of 1 channel per group"]),
     (X, "y = Conv <group = 2> (x, w)", {"w": f32(4, 2, 3, 3)}, []),
     # matrix products
-    ("float[2,4] x", "y = Gemm <transA = 1> (x, b)", {"b": f32(2, 3)}, ["attribute: transA is 1: NNAPI takes 0"]),
+    ("float[2,4] x", "y = Gemm <transA = 1> (x, b)", {"b": f32(2, 3)}, ["attribute: transA is 1: NNAPI accepts 0"]),
     ("float[2,4] x", "y = Gemm <alpha = 2.0, beta = 0.5> (x, b)", {"b": f32(4, 3)},
-     ["attribute: alpha is 2.0: NNAPI takes 1.0", "attribute: beta is 0.5: NNAPI takes 1.0"]),
+     ["attribute: alpha is 2.0: NNAPI accepts 1.0", "attribute: beta is 0.5: NNAPI accepts 1.0"]),
     ("float[2,4] x, float[4,3] b", "y = Gemm (x, b)", {}, [f"constant: input 1 'b' {CONST}"]),
     ("float[2,4] x, float[3,4] b", "y = Gemm <transB = 1> (x, b)", {}, []),
     ("float[2,4] x, float[3] c", "y = Gemm (x, b, c)", {"b": f32(4, 3)}, []),
@@ -173,9 +173,9 @@ FLOAT_CASES = [
     ("float[2,4] x", "y = Gemm (x, b, c)", {"b": f32(4, 3), "c": f32(1, 3), "feature_level": 27},
      ["feature-level: a bias of rank 2 needs feature level 28: the target has 27"]),
     ("float[2,4] x", "y = Gemm (x, b, c)", {"b": f32(4, 3), "c": f32(2, 3)},
-     ["shape: input 2 'c' has shape [2, 3]: NNAPI takes [3] or [1,3]"]),
+     ["shape: input 2 'c' has shape [2, 3]: NNAPI accepts [3] or [1,3]"]),
     ("float[2,4] x", "y = Gemm (x, b, c)", {"b": f32(4, 3), "c": F(1)},
-     ["shape: input 2 'c' has shape []: NNAPI takes [3] or [1,3]"]),
+     ["shape: input 2 'c' has shape []: NNAPI accepts [3] or [1,3]"]),
     ("float[2,4] x, float[4,3] b", "y = MatMul (x, b)", {}, [f"constant: input 1 'b' {CONST}"]),
     ("float[5,2,4] x, float[5,4,3] b", "y = MatMul (x, b)", {}, []),
     ("float[5,2,4] x, float[5,4,3] b", "y = MatMul (x, b)", {"feature_level": 28},
@@ -183,18 +183,18 @@ FLOAT_CASES = [
     ("float[5,2,4] x", "y = MatMul (x, b)", {"b": f32(1, 4, 3)},
      ["shape: the batches are [5] and [1]: NNAPI needs them equal"]),
     ("float[5,2,4] x", "y = MatMul (x, b)", {"b": f32(4, 3)},
-     ["rank: the inputs have ranks 3 and 2: NNAPI takes 2 and 2, or equal ones from 3"]),
+     ["rank: the inputs have ranks 3 and 2: NNAPI accepts 2 and 2, or equal ones from 3"]),
     ("float[4] x", "y = MatMul (x, b)", {"b": f32(4)},
-     ["rank: the inputs have ranks 1 and 1: NNAPI takes 2 and 2, or equal ones from 3"]),
+     ["rank: the inputs have ranks 1 and 1: NNAPI accepts 2 and 2, or equal ones from 3"]),
     # pooling
     ("float[1,4,8] x", "y = AveragePool <kernel_shape = [2]> (x)", {},
      [EXACTLY_4, "attribute: kernel_shape is [2]: NNAPI pools over 2 dimensions"]),
     (X, "y = AveragePool <kernel_shape = [2, 2], ceil_mode = 1, count_include_pad = 1> (x)", {},
-     ["attribute: ceil_mode is 1: NNAPI takes 0", "attribute: count_include_pad is 1: NNAPI takes 0"]),
+     ["attribute: ceil_mode is 1: NNAPI accepts 0", "attribute: count_include_pad is 1: NNAPI accepts 0"]),
     (X, "y = AveragePool <kernel_shape = [2, 2], dilations = [1, 2]> (x)", {"opset": 19},
-     ["attribute: dilations is [1, 2]: NNAPI takes 1 here"]),
+     ["attribute: dilations is [1, 2]: NNAPI accepts 1 here"]),
     (X, "y, i = MaxPool <kernel_shape = [2, 2], storage_order = 1> (x)", {},
-     ["attribute: storage_order is 1: NNAPI takes 0", "outputs: the node has 2 outputs: NNAPI makes 1"]),
+     ["attribute: storage_order is 1: NNAPI accepts 0", "outputs: the node has 2 outputs: NNAPI makes 1"]),
     ("float[1,4,8] x", "y = GlobalAveragePool (x)", {}, [EXACTLY_4]),
     ("float[1,4,8] x", "y = GlobalMaxPool (x)", {}, [EXACTLY_4]),
     # normalization
@@ -202,17 +202,17 @@ FLOAT_CASES = [
      [f"constant: input 1 'k' {CONST}"]),
     ("float[1,4,1,1,1] x", "y = BatchNormalization (x, k, k, k, k)", {"k": f32(4)}, [AT_MOST_4]),
     ("float[2,4,3] x", "y = BatchNormalization <spatial = 0> (x, k, k, k, k)", {"k": f32(4, 3), "opset": 8},
-     ["attribute: spatial is 0: NNAPI takes 1"]),
+     ["attribute: spatial is 0: NNAPI accepts 1"]),
     (X, "y, m, v = BatchNormalization <training_mode = 1> (x, k, k, k, k)", {"k": f32(4), "opset": 15},
-     ["outputs: the node has 3 outputs: NNAPI makes 1", "attribute: training_mode is 1: NNAPI takes 0"]),
+     ["outputs: the node has 3 outputs: NNAPI makes 1", "attribute: training_mode is 1: NNAPI accepts 0"]),
     ("float[1,4,8] x", "y = LRN <size = 3> (x)", {}, [EXACTLY_4]),
     (R5, "y = Softmax (x)", {}, [AT_MOST_4]),
     ("float[2,3,4] x", "y = Softmax <axis = 0> (x)", {"opset": 12, "feature_level": 28}, []),
     (X, "y = Softmax <axis = 2> (x)", {"opset": 11, "feature_level": 28}, []),
     ("float[2,3] x", "y = Softmax (x)", {"feature_level": 28}, []),
     ("float[2,3,4] x", "y = Softmax <axis = -1> (x)", {"feature_level": 28},
-     [f"rank: input 0 'x' has rank 3: NNAPI takes 2 or 4 {BELOW}"]),
-    (X, "y = Softmax (x)", {"feature_level": 28}, [f"attribute: axis is 1: NNAPI takes 3, the last, {BELOW}"]),
+     [f"rank: input 0 'x' has rank 3: NNAPI accepts 2 or 4 {BELOW}"]),
+    (X, "y = Softmax (x)", {"feature_level": 28}, [f"attribute: axis is 1: NNAPI accepts 3, the last, {BELOW}"]),
     (X, "y = Softmax <axis = -1> (x)", {"feature_level": 28}, []),
     (f"{X}, int64[1] a", "y = ReduceMean (x, a)", {"opset": 18}, [f"constant: input 1 'a' {CONST}"]),
     (X, "y = ReduceMean (x)", {"opset": 18}, []),
@@ -251,8 +251,8 @@ FLOAT_CASES = [
      ["shape: dimension 6 is split into 4 parts: NNAPI needs them equal"]),
     ("float[2,3] x, int64[4] p", "y = Pad (x, p)", {}, [f"constant: input 1 'p' {CONST}"]),
     ("float[2,3] x", 'y = Pad <mode = "reflect"> (x, p)', {"p": i64(0, 1, 0, 1)},
-     ["attribute: mode is reflect: NNAPI takes constant"]),
-    ("float[2,3] x", "y = Pad (x, p)", {"p": i64(0, -1, 0, 1)}, ["attribute: pads are [0, -1, 0, 1]: NNAPI takes none below 0"]),
+     ["attribute: mode is reflect: NNAPI accepts constant"]),
+    ("float[2,3] x", "y = Pad (x, p)", {"p": i64(0, -1, 0, 1)}, ["attribute: pads are [0, -1, 0, 1]: NNAPI accepts none below 0"]),
     ("float[2,3] x, float v", "y = Pad (x, p, v)", {"p": i64(0, 1, 0, 1)}, [f"constant: input 2 'v' {CONST}"]),
     ("float[2,3] x", "y = Pad (x, p, , a)", {"p": i64(1, 1), "a": i64(1), "opset": 18},
      ["constant: constant_value is listed with an empty name: NNAPI needs a constant",
@@ -260,32 +260,32 @@ FLOAT_CASES = [
     ("float[2,3] x", "y = Pad (x, p, v, a)", {"p": i64(1, 1, 0, 0), "v": F(0), "a": i64(0, 1), "opset": 18}, []),
     ("float[0,3] x", "y = Pad (x, p)", {"p": i64(0, 1, 0, 1)},
      ["empty: input 0 'x' has shape [0, 3]: no dimension may be 0"]),
-    (X, 'y = DepthToSpace <blocksize = 2, mode = "CRD"> (x)', {}, ["attribute: mode is CRD: NNAPI takes DCR"]),
+    (X, 'y = DepthToSpace <blocksize = 2, mode = "CRD"> (x)', {}, ["attribute: mode is CRD: NNAPI accepts DCR"]),
     # resize
     ("float[1,4,8] x", f"y = Resize {lin()} (x, , k)", {"k": f32(3) + 2}, [EXACTLY_4]),
     (X, f"y = Resize {lin(mode='cubic')} (x, , , n)", {"n": i64(1, 4, 4, 4)},
-     ["attribute: mode is cubic: NNAPI takes linear or nearest"]),
+     ["attribute: mode is cubic: NNAPI accepts linear or nearest"]),
     (X, f"y = Resize {lin('half_pixel')} (x, , , n)", {"n": i64(1, 4, 4, 4), "feature_level": 29},
      ["feature-level: coordinate_transformation_mode half_pixel needs feature level 30: the target has 29"]),
     (X, f"y = Resize {lin('align_corners')} (x, , , n)", {"n": i64(1, 4, 4, 4), "feature_level": 30}, []),
     (X, f"y = Resize {lin('pytorch_half_pixel')} (x, , , n)", {"n": i64(1, 4, 4, 4)},
-     ["attribute: coordinate_transformation_mode is pytorch_half_pixel: NNAPI takes asymmetric, half_pixel or align_corners"]),
+     ["attribute: coordinate_transformation_mode is pytorch_half_pixel: NNAPI accepts asymmetric, half_pixel or align_corners"]),
     (X, "y = Resize (x, , , n)", {"n": i64(1, 4, 4, 4)},
      ["attribute: mode nearest has coordinate_transformation_mode half_pixel and nearest_mode round_prefer_floor: "
-      "NNAPI takes asymmetric and floor"]),
+      "NNAPI accepts asymmetric and floor"]),
     (X, f"""y = Resize {lin(mode='nearest', more=', nearest_mode = "floor"')} (x, , , n)""", {"n": i64(1, 4, 4, 4)}, []),
     (X, f"y = Resize {lin(more=', exclude_outside = 1')} (x, , , n)", {"n": i64(1, 4, 4, 4)},
-     ["attribute: exclude_outside is 1: NNAPI takes 0"]),
+     ["attribute: exclude_outside is 1: NNAPI accepts 0"]),
     (X, f"y = Resize {lin(more=', antialias = 1')} (x, , , n)", {"n": i64(1, 4, 4, 4), "opset": 18},
-     ["attribute: antialias is 1: NNAPI takes 0"]),
+     ["attribute: antialias is 1: NNAPI accepts 0"]),
     (X, f"""y = Resize {lin(more=', keep_aspect_ratio_policy = "not_larger"')} (x, , , n)""",
-     {"n": i64(1, 4, 4, 4), "opset": 18}, ["attribute: keep_aspect_ratio_policy is not_larger: NNAPI takes stretch"]),
+     {"n": i64(1, 4, 4, 4), "opset": 18}, ["attribute: keep_aspect_ratio_policy is not_larger: NNAPI accepts stretch"]),
     (X, f"y = Resize {lin(more=', axes = [0, 1, 2, 3]')} (x, , , n)", {"n": i64(1, 4, 4, 4), "opset": 18},
-     ["attribute: axes are [0, 1, 2, 3]: NNAPI takes none"]),
+     ["attribute: axes are [0, 1, 2, 3]: NNAPI accepts none"]),
     (X, f"y = Resize {lin()} (x, , , n)", {"n": i64(2, 4, 4, 4)},
-     ["shape: sizes[0] is 2: NNAPI takes 1, only height and width may change"]),
+     ["shape: sizes[0] is 2: NNAPI accepts 1, only height and width may change"]),
     (X, f"y = Resize {lin()} (x, , k)", {"k": np.array([1, 2, 2, 3], F)},
-     ["shape: scales[3] is 3: NNAPI takes 1, only height and width may change"]),
+     ["shape: scales[3] is 3: NNAPI accepts 1, only height and width may change"]),
     (X, f"y = Resize {lin()} (x, , k)", {"k": np.array([1, 1, 0.5, 0.25], F)}, []),
     (X, f"y = Resize {lin()} (x, , k)", {"k": np.array([1, 1, 0.5, 0.4], F)},
      ["shape: dimension 3 of size 8 is scaled by 0.4: NNAPI needs a multiple of 1/0.4"]),
@@ -327,12 +327,12 @@ QUANTIZED_CASES = [
      ["feature-level: per-channel quantization needs feature level 29: the target has 28"]),
     (Q8, CONV, S8 | {"sw": f32(3)},
      ["quantization: the scale of input 1 'w' has 3 elements: dimension 0 of the weights is 2"]),
-    (Q8, CONV, S8 | {"zw": np.int8(-5)}, ["quantization: the zero point of int8 input 1 'w' is -5: NNAPI takes 0"]),
+    (Q8, CONV, S8 | {"zw": np.int8(-5)}, ["quantization: the zero point of int8 input 1 'w' is -5: NNAPI accepts 0"]),
     (Q8, CONV, S8 | {"zw": np.zeros(3, np.int8)},
      ["quantization: the zero point of input 1 'w' has 3 elements, not 1 or 2"]),
-    (Q8, CONV, GOOD | {"sw": f32(2)}, ["quantization: the scale of input 1 'w' has 2 elements: NNAPI takes 1 here"]),
+    (Q8, CONV, GOOD | {"sw": f32(2)}, ["quantization: the scale of input 1 'w' has 2 elements: NNAPI accepts 1 here"]),
     (Q8, CONV, GOOD | {"zo": np.zeros(2, np.uint8)},
-     ["quantization: the zero point of output 'y' has 2 elements: NNAPI takes 1 here"]),
+     ["quantization: the zero point of output 'y' has 2 elements: NNAPI accepts 1 here"]),
     (f"{Q8}, float s", CONV, GOOD | {"s": None},
      ["quantization: the scale of input 0 'x' is computed or fed: NNAPI needs a constant"]),
     (f"{Q8}, uint8 z", CONV, GOOD | {"z": None},
@@ -342,7 +342,7 @@ QUANTIZED_CASES = [
     (f"{Q8}, int8 zw", CONV, S8 | {"zw": None},
      ["quantization: the zero point of input 1 'w' is computed or fed: NNAPI needs a constant"]),
     ("int8[1,4,8,8] x", CONV, S8 | {"z": np.int8(0), "zo": np.int8(0)},
-     ["quantization: input 0 'x' is int8: NNAPI takes uint8", "quantization: output 'y' is int8: NNAPI takes uint8"]),
+     ["quantization: input 0 'x' is int8: NNAPI accepts uint8", "quantization: output 'y' is int8: NNAPI accepts uint8"]),
     (f"{Q8}, uint8[2,4,3,3] w", CONV, GOOD | {"w": None}, ["constant: input 1 'w' is computed or fed: NNAPI needs a constant"]),
     (f"{Q8}, int32[2] b", CONV.replace("zo)", "zo, b)"), GOOD,
      ["constant: input 2 'b' is computed or fed: NNAPI needs a constant"]),
@@ -354,28 +354,28 @@ QUANTIZED_CASES = [
     ("uint8[2,4] x", MM, GOOD | {"w": u8(4, 3)}, []),
     ("uint8[2,4] x", MM, S8 | {"w": i8(4, 3)}, []),
     ("uint8[2,4] x", MM, S8 | {"w": i8(4, 3), "sw": f32(3), "zw": np.zeros(3, np.int8)},
-     ["quantization: the scale of input 1 'w' has 3 elements: NNAPI takes 1 here",
+     ["quantization: the scale of input 1 'w' has 3 elements: NNAPI accepts 1 here",
       "quantization: the scale of input 1 'w' has 3 elements: dimension 0 of the weights is 4",
       "quantization: the zero point of input 1 'w' has 3 elements, not 1 or 4"]),
     ("uint8[5,2,4] x, uint8[5,4,3] w", MM, GOOD | {"w": None},
-     ["rank: input 0 'x' has rank 3: NNAPI takes 2 here", "rank: input 1 'w' has rank 3: NNAPI takes 2 here",
+     ["rank: input 0 'x' has rank 3: NNAPI accepts 2 here", "rank: input 1 'w' has rank 3: NNAPI accepts 2 here",
       "constant: input 1 'w' is computed or fed: NNAPI needs a constant"]),
     ("uint8[1,1,1,1,2] x", "y = com.microsoft.QLinearMul (x, s, z, x, s, z, s, z)", {},
-     [AT_MOST_4, "rank: input 1 'x' has rank 5: NNAPI takes at most 4 here"]),
+     [AT_MOST_4, "rank: input 1 'x' has rank 5: NNAPI accepts at most 4 here"]),
     ("uint8[2,3] x", "y = com.microsoft.QLinearSigmoid (x, s, z, so, zo)", {"so": F(0.25), "zo": np.uint8(1)},
      ["quantization: the output has scale 0.25 and zero point 1: NNAPI has scale 0.00390625 and 0"]),
     (Q8, "y = com.microsoft.QLinearAveragePool <kernel_shape = [2, 2], channels_last = 1> (x, s, z, so, zo)",
      {"so": F(0.25), "zo": np.uint8(3)},
      ["quantization: input 0 'x' has scale 0.5 and zero point 3, the output 0.25 and 3: NNAPI needs them equal",
-      "attribute: channels_last is 1: NNAPI takes 0"]),
+      "attribute: channels_last is 1: NNAPI accepts 0"]),
     ("int8[2] x", "y = DequantizeLinear (x, s, z)", {"z": np.int8(0)},
-     ["quantization: input 0 'x' is int8: NNAPI takes uint8"]),
+     ["quantization: input 0 'x' is int8: NNAPI accepts uint8"]),
     ("uint8[2,3] x", "y = DequantizeLinear <axis = 0> (x, s2, z2)", {"s2": f32(2), "z2": np.zeros(2, np.uint8)},
-     ["quantization: the scale of input 0 'x' has 2 elements: NNAPI takes 1 here",
-      "quantization: the zero point of input 0 'x' has 2 elements: NNAPI takes 1 here"]),
+     ["quantization: the scale of input 0 'x' has 2 elements: NNAPI accepts 1 here",
+      "quantization: the zero point of input 0 'x' has 2 elements: NNAPI accepts 1 here"]),
     ("float[2] x", "y = QuantizeLinear (x, s, z)", {"z": np.int8(0)},
-     ["quantization: output 'y' is int8: NNAPI takes uint8"]),
-    ("int32[2] x", "y = QuantizeLinear (x, s, z)", {}, ["dtype: input 0 'x' is int32: NNAPI takes float32 here"]),
+     ["quantization: output 'y' is int8: NNAPI accepts uint8"]),
+    ("int32[2] x", "y = QuantizeLinear (x, s, z)", {}, ["dtype: input 0 'x' is int32: NNAPI accepts float32 here"]),
     ("uint8[2] x", "y = DequantizeLinear (x, s)", {}, []),
 ]  # fmt: skip
 
@@ -413,7 +413,7 @@ GROUP_CASES = [
      ["quantization: the output has scale 0.5 and zero point 3: NNAPI has scale 0.00390625 and 0"]),
     ("int8[2,4] x", "a = DequantizeLinear (x, s, z)  t = Transpose (a)  y = QuantizeLinear (t, s, z)", "Transpose",
      {"z": np.int8(0)},
-     ["quantization: input 0 'x' is int8: NNAPI takes uint8", "quantization: output 'y' is int8: NNAPI takes uint8"]),
+     ["quantization: input 0 'x' is int8: NNAPI accepts uint8", "quantization: output 'y' is int8: NNAPI accepts uint8"]),
 ]  # fmt: skip
 
 
@@ -442,7 +442,7 @@ def test_overridable_initializers_are_no_constants():
 def test_newer_versions_of_operators_are_refused(monkeypatch):
     monkeypatch.setattr(units, "since_version", lambda node: 28)
     found = objections("float[2] x", "y = Relu (x)", {})
-    assert found == ["since-version: Relu has version 28: NNAPI takes 1 to 27"]
+    assert found == ["since-version: Relu has version 28: NNAPI accepts 1 to 27"]
 
 
 def test_advice_names_what_there_is():

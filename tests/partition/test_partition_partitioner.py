@@ -83,7 +83,7 @@ def test_all_objections_are_collected():
     graph = make("float[1,1,1,1,2] x", "y = Tanh (x)  w = LeakyRelu (y)  u = Elu (w)", "u")
     assert messages(graph, "LeakyRelu", stop_ops=("Tanh",)) == [
         "stop-op: the node is downstream of the stop op Tanh 'y'",
-        "rank: input 0 'y' has rank 5: NNAPI takes 1 to 4 here",
+        "rank: input 0 'y' has rank 5: NNAPI accepts 1 to 4 here",
     ]
 
 

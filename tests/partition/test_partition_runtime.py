@@ -17,7 +17,7 @@ from tests.batches import batched
 F = np.float32
 X = "float[1,4,8,8] x"
 R5 = "float[1,1,1,1,2] x"
-RANK5 = "input 0 'x' has rank 5: NNAPI takes at most 4 here"
+RANK5 = "input 0 'x' has rank 5: NNAPI accepts at most 4 here"
 Q, P = "uint8[2,4] x", {"t": F(0.25), "so": F(0.25)}
 W = {"w": f32(4, 4, 3, 3)}
 
@@ -30,28 +30,28 @@ CASES = [
     (R5, "a = Abs (x)  y = Identity (a)", {}, []),
     (R5, "a = Abs (x)  y = Identity (x)", {}, ["'y' is 'x' of rank 5 under another name: NNAPI copies rank 4 at most"]),
     ("float[1,1,1,2,3] x", "y = MatMul (x, k)", {"k": f32(1, 1, 1, 3, 2)},
-     [RANK5, "input 1 'k' has rank 5: NNAPI takes at most 4 here"]),
+     [RANK5, "input 1 'k' has rank 5: NNAPI accepts at most 4 here"]),
     ("float[2,3] x", "y = PRelu (x, k)", {"k": f32(1, 2, 3)},
-     ["input 1 'k' has rank 3: NNAPI takes at most 2 here, the rank of the first input"]),
+     ["input 1 'k' has rank 3: NNAPI accepts at most 2 here, the rank of the first input"]),
     ("float[2,3] x", "y = LeakyRelu (x)", {"feature_level": 28},
      ["LeakyRelu by LESS and SELECT needs feature level 29: the target has 28"]),
     (X, "y = Conv <group = 2> (x, w)", {"w": f32(4, 2, 3, 3), "feature_level": 28},
      ["a convolution of 2 groups of 2 channels needs feature level 29: the target has 28"]),
     (X, "y = Conv <group = 4> (x, w)", {"w": f32(4, 1, 3, 3), "feature_level": 28}, []),
     (X, "y = Conv <pads = [3, 0, 0, 0]> (x, w)", W,
-     ["pads are [3, 0, 0, 0] around a window of [3, 3]: NNAPI takes padding smaller than the window"]),
+     ["pads are [3, 0, 0, 0] around a window of [3, 3]: NNAPI accepts padding smaller than the window"]),
     (X, "y = Conv <pads = [3, 0, 0, 0], dilations = [2, 1]> (x, w)", W, []),
     (X, "y = MaxPool <kernel_shape = [9, 9]> (x)", {},
      ["a window of [9, 9] does not fit into an image of [8, 8] with its padding"]),
     (X, 'y = MaxPool <kernel_shape = [9, 9], auto_pad = "SAME_UPPER"> (x)', {}, []),
-    ("float[2,6] x", "y = Gather <axis = 1> (x, i)", {"i": i64(0, -2)}, ["input 1 'i' holds -2: NNAPI takes indices from 0"]),
+    ("float[2,6] x", "y = Gather <axis = 1> (x, i)", {"i": i64(0, -2)}, ["input 1 'i' holds -2: NNAPI accepts indices from 0"]),
     ("float[0,2] x", "y = Add (x, x)", {}, ["'x' has shape [0,2]: the runtime cannot be fed such a tensor"]),
     ("float[0,2] x", "y = Add (x, x)", {"feature_level": 28},
      [f"'{v}' has shape [0,2]: the runtime has such tensors from feature level 29: the target has 28" for v in "xy"]),
     ("float[2,2] x", "e = Slice (x, i, i)  y = Add (e, k)", {"i": i64(1), "k": f32(0, 2)},
      ["a constant has no elements: NNAPI has no such constants"]),
     ("float[2,2] x", "e = Slice (x, i, i)  y = Neg (e)", {"i": i64(1)},
-     ["'e' has shape [0,2]: the operations of Neg take no such tensor"]),
+     ["'e' has shape [0,2]: the operations of Neg support no such tensor"]),
     ("float[2,2] x", "e = Slice (x, i, i)  y = Relu (e)", {"i": i64(1)}, []),
     (Q, "y = com.microsoft.QLinearMul (x, s, z, x, s, z, so, z)", P,
      ["the output has scale 0.25, the inputs 0.5 and 0.5: NNAPI needs a scale above 0.25"]),
@@ -83,7 +83,7 @@ LINEAR = '<mode = "linear", coordinate_transformation_mode = "asymmetric">'
 @pytest.mark.parametrize(("scale", "end"), [(1.5, "to 10: NNAPI scales it by 10/7"), (2.0, None)])
 def test_other_numbers(scale, end):
     graph = make("float[1,1,7,7] x", f"y = Resize {LINEAR} (x, , k)", k=np.array([1, 1, 1, scale], F))
-    said = f"numbers: dimension 3 of size 7 is scaled by {scale:g} {end}; ONNX Runtime's provider takes the node all the same"
+    said = f"numbers: dimension 3 of size 7 is scaled by {scale:g} {end}; ONNX Runtime's provider accepts the node all the same"
     assert messages(graph, "Resize") == ([said] if end else [])
 
 

@@ -92,7 +92,7 @@ def test_ports_are_the_tensors_that_cross_the_border():
 
 
 def layers(count: int) -> Graph:
-    """Layers whose nodes NNAPI takes but for one, named as exporters do."""
+    """Layers whose nodes NNAPI accepts but for one, named as exporters do."""
     body, value = "", "x"
     for i in range(count):
         body += f" a{i} = Relu ({value}) b{i} = Erf (a{i}) c{i} = Add (a{i}, b{i}) d{i} = Tanh (c{i})"

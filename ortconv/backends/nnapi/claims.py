@@ -61,17 +61,23 @@ def refusals(region: Region, level: int, nchw: bool, refuse: Refuse | None = Non
     if empty:
         return empty
     draft = Draft(region, level, nchw)
-    refused = draft.refused
-    if not refused:
+    refused = {node: f"NNAPI cannot be given it: {one.reason}" for one in _refused(draft) for node in one.nodes}
+    if refused:
+        return refused
+    found = list(draft.without_elements())
+    if not found and refuse is not None:
+        found = list(draft.refused_by(refuse))
+    return {node: reason for unit, reason in found for node in unit.nodes}
+
+
+def _refused(draft: Draft) -> Sequence[RefusedError]:
+    """The errors of the units of a draft, or of the model as a whole."""
+    if not draft.refused:
         try:
             draft.finished(to_run=False)
         except RefusedError as error:
-            refused = [error]
-    found = {node: f"NNAPI cannot be given it: {one.reason}" for one in refused for node in one.nodes}
-    found = found or {node: reason for unit, reason in draft.without_elements() for node in unit.nodes}
-    if not found and refuse is not None:
-        found = {node: reason for unit, reason in draft.refused_by(refuse) for node in unit.nodes}
-    return found
+            return [error]
+    return draft.refused
 
 
 def _cannot_be_empty(region: Region, level: int) -> Iterator[tuple[Node, str]]:
@@ -82,12 +88,14 @@ def _cannot_be_empty(region: Region, level: int) -> Iterator[tuple[Node, str]]:
     why = f"knows no such tensors below level {OLDEST_WITH_EMPTY}" if is_old else "cannot be fed it"
     fed = set(region.inputs)
     for unit in region.units:
-        values = (
-            v for node in unit.nodes for v in (*node.inputs, *node.outputs) if v is not None and v.constant is None
-        )
-        empty = next((v for v in values if 0 in (v.shape or ()) and (is_old or v in fed)), None)
-        if empty is not None:
-            yield from dict.fromkeys(unit.nodes, f"'{empty.name}' has no elements, and NNAPI {why}").items()
+        values = (v for node in unit.nodes for v in (*node.present_inputs, *node.present_outputs))
+        empty = [v.name for v in values if _is_empty(v) and (is_old or v in fed)]
+        if empty:
+            yield from dict.fromkeys(unit.nodes, f"'{empty[0]}' has no elements, and NNAPI {why}").items()
+
+
+def _is_empty(value: Value) -> bool:
+    return 0 in (value.shape or ()) and value.constant is None
 
 
 def _regrouped(members: Sequence[NodeUnit], refused: Collection[Node]) -> list[tuple[NodeUnit, ...]]:

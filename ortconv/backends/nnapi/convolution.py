@@ -54,8 +54,8 @@ def padding(
     """The operands for padding: an implicit padding code if it is equivalent, else left, right, top and bottom."""
     mode = unit.target.attr("auto_pad", "NOTSET")
     pads = tuple(unit.target.attr("pads", (0, 0, 0, 0)))
-    same = [_same(n, k, by, d) for n, k, by, d in zip(size, window, strides, dilations, strict=True)]
-    upper = (*(total // 2 for total in same), *(total - total // 2 for total in same))
+    rows, columns = (_same(n, k, by, d) for n, k, by, d in zip(size, window, strides, dilations, strict=True))
+    upper = (rows // 2, columns // 2, rows - rows // 2, columns - columns // 2)
     if mode == "VALID":
         return [b.int32(PaddingCode.VALID)]
     if mode == "SAME_UPPER" or (mode == "NOTSET" and dilations == (1, 1) and pads == upper):

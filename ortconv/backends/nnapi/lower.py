@@ -140,7 +140,7 @@ class Draft:
             empty = [i for i in operation.inputs if (k := model.operands[i].kind).type.is_tensor and k.size == 0]
             if empty and not row_of(operation.code).zero_sized:
                 name = self._builder.names.get(empty[0], unit.target.out.name)
-                yield unit, f"'{name}' has no elements, and {operation.code.name} takes no such tensor"
+                yield unit, f"'{name}' has no elements, and {operation.code.name} supports no such tensor"
 
     def refused_by(
         self, refuse: Callable[[nnapi.Model], Iterable[tuple[ModelOperation, str]]]
@@ -194,15 +194,19 @@ class Draft:
         found = []
         for value in self.region.inputs:
             readers = [u for u in self._members if any(o is not None and o.value is value for o in u.inputs)]
-            if value not in read or not readers:
-                continue
-            try:
-                self._builder.make(value)
+            if value in read and readers and self._is_made(value, readers):
                 found.append(value)
-            except (NnapiError, BackendError) as error:
-                for unit in readers:
-                    self._refuse(unit, error)
         return tuple(found)
+
+    def _is_made(self, value: Value, readers: Sequence[NodeUnit]) -> bool:
+        """Add the operand of an input. If that fails, the readers are refused."""
+        try:
+            self._builder.make(value)
+        except (NnapiError, BackendError) as error:
+            for unit in readers:
+                self._refuse(unit, error)
+            return False
+        return True
 
     def _quantization(self) -> dict[Value, Quantization]:
         """Scale and zero point of the quantized tensors. Units that state other parameters for a tensor that is not constant are
@@ -229,14 +233,12 @@ def _disagreement(operand: UnitOperand, one: Quantization, other: Quantization) 
 
 def _fused(members: Sequence[NodeUnit], outputs: Sequence[Value]) -> dict[Value, tuple[FuseCode, Value]]:
     """Activations fused into the operation before them: by input value, the fuse code and the output."""
-    makers = {unit.target.out: unit for unit in members if _makes_one(unit)}
+    fusing = {u.target.out for u in members if u.op in FUSING and _makes_one(u) and len(u.target.out.uses) == 1}
+    fusing.difference_update(outputs)
     found: dict[Value, tuple[FuseCode, Value]] = {}
     for unit in members:
         value = unit.input(0)
-        if unit.op not in ("Relu", "Clip") or unit.is_group or value is None or value in outputs:
-            continue
-        maker = makers.get(value)
-        if maker is not None and maker.op in FUSING and len(value.uses) == 1:
+        if unit.op in ("Relu", "Clip") and not unit.is_group and value is not None and value in fusing:
             found[value] = (elementwise.fuse_code(unit), unit.target.out)
     return found
 

@@ -40,7 +40,7 @@ def quantized_sum(c: OperationCall, sign: int) -> Array:
 def activated(c: OperationCall, function: Callable[..., Array]) -> Array:
     """A function of both operands, with the fused activation. Integers have none."""
     if c.main is Operand.TENSOR_INT32 and c.activation != FuseCode.NONE:
-        raise op_failed(f"TENSOR_INT32 takes no fused activation, not {c.activation}")
+        raise op_failed(f"TENSOR_INT32 has no fused activations, here {c.activation}")
     return activate(elementwise(c, function, c.a.array, c.b.array), c.activation, c.work)
 
 

@@ -95,7 +95,7 @@ def transpose(c: OperationCall) -> Array:
 
 def some(c: OperationCall) -> Iterator[str | FeatureLevel]:
     if not c.inputs:
-        yield "takes at least one tensor"
+        yield "needs at least one tensor"
 
 
 def mixed_quantization(c: OperationCall) -> Iterator[str | FeatureLevel]:

@@ -282,7 +282,7 @@ class OperationRow:
 
     def _match(self, inputs: Sequence[OperandType], outputs: Sequence[OperandType]) -> OperationUse:
         """The first form that the operand types match."""
-        reason = f"takes {' or '.join(self.counts)} inputs, not {len(inputs)}"
+        reason = f"has {' or '.join(self.counts)} inputs, not {len(inputs)}"
         for form in self.forms:
             found = form.slots(len(inputs))
             if found is None:

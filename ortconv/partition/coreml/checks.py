@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ortconv.ir.types import DType
+from ortconv.ir.graph import Value
+from ortconv.ir.types import DType, Shape
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import Check, dtype, dynamic, role
 from ortconv.partition.policy import Target
@@ -13,7 +14,7 @@ MAX_DIM = 16384
 
 MAX_RANK = 5
 
-OTHER_FORMAT = "take another format: --coreml-format MLProgram"
+OTHER_FORMAT = "choose another format: --coreml-format MLProgram"
 
 SYSTEMS = {5: "iOS 15 or macOS 12", 6: "iOS 16 or macOS 13", 7: "iOS 17 or macOS 14"}
 
@@ -41,21 +42,24 @@ def readable(unit: NodeUnit, target: Target, empty: bool) -> Objections:
     elements.
     """
     for value in dict.fromkeys(operand.value for operand in unit.inputs if operand is not None):
-        shape = value.shape
-        if shape is None:
+        if value.shape is None:
             yield dynamic(value, target.name, "the rank")
             continue
         if target.coreml_static_inputs and value.static_shape is None:
             yield dynamic(value, target.name, "every dimension here")
-        longest = max((d for d in shape if isinstance(d, int)), default=0)
-        if longest > MAX_DIM:
-            message = f"'{value.name}' has a dimension of {longest}: {target.name} takes {MAX_DIM} at most"
-            yield Objection("dimension", message, "part it into several dimensions, or into several tensors")
-        if len(shape) > MAX_RANK:
-            message = f"'{value.name}' has rank {len(shape)}: {target.name} takes {MAX_RANK} at most"
-            yield Objection("rank", message, f"merge dimensions, to {MAX_RANK} at most")
-        if 0 in shape and not empty:
-            yield Objection("empty", f"'{value.name}' has shape {list(shape)}: no dimension may be 0")
+        yield from _sizes_within_limits(value, value.shape, target)
+        if 0 in value.shape and not empty:
+            yield Objection("empty", f"'{value.name}' has shape {list(value.shape)}: no dimension may be 0")
+
+
+def _sizes_within_limits(value: Value, shape: Shape, target: Target) -> Objections:
+    longest = max((d for d in shape if isinstance(d, int)), default=0)
+    if longest > MAX_DIM:
+        message = f"'{value.name}' has a dimension of {longest}: {target.name} accepts {MAX_DIM} at most"
+        yield Objection("dimension", message, "part it into several dimensions, or into several tensors")
+    if len(shape) > MAX_RANK:
+        message = f"'{value.name}' has rank {len(shape)}: {target.name} accepts {MAX_RANK} at most"
+        yield Objection("rank", message, f"merge dimensions, to {MAX_RANK} at most")
 
 
 def static(unit: NodeUnit, target: Target) -> Objections:
@@ -68,12 +72,12 @@ def static(unit: NodeUnit, target: Target) -> Objections:
 def result_rank(unit: NodeUnit, found: int | None, target: Target) -> Objections:
     """Require that the rank `found` of the output is within CoreML's limit."""
     if found is not None and found > MAX_RANK:
-        message = f"the result has rank {found}: {target.name} takes {MAX_RANK} at most"
+        message = f"the result has rank {found}: {target.name} accepts {MAX_RANK} at most"
         yield Objection("rank", message, f"merge dimensions, to {MAX_RANK} at most")
 
 
 def typed(*allowed: DType, slots: tuple[int, ...] = (0,)) -> Check:
-    """Require one of these element types for the inputs `slots`; MLProgram takes float16 as well."""
+    """Require one of these element types for the inputs `slots`; MLProgram accepts float16 as well."""
     return by_format(dtype(*allowed, slots=slots), dtype(*allowed, DType.FLOAT16, slots=slots))
 
 

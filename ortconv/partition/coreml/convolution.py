@@ -35,10 +35,10 @@ def transposed(unit: NodeUnit, target: Target) -> Objections:
         yield Objection("attribute", message, "pad equally and crop with Slice")
     extra: tuple[int, ...] = node.attr("output_padding", ())
     if any(extra):
-        message = f"output_padding is {list(extra)}: CoreML takes 0"
+        message = f"output_padding is {list(extra)}: CoreML accepts 0"
         yield Objection("attribute", message, "pad the result with Pad")
     if "output_shape" in node.attrs:
-        message = f"output_shape is {list(node.attr('output_shape', ()))}: CoreML takes none"
+        message = f"output_shape is {list(node.attr('output_shape', ()))}: CoreML accepts none"
         yield Objection("attribute", message, "state pads instead")
 
 

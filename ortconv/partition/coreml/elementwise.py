@@ -22,10 +22,10 @@ def slope(unit: NodeUnit, target: Target) -> Objections:
         count *= d
     if count == 1:
         if shape is not None and shape.dim(-3) == 1:
-            message = f"{role(unit, 1)} has 1 value for 1 channel: CoreML takes 1 value for several channels only"
+            message = f"{role(unit, 1)} has 1 value for 1 channel: CoreML accepts 1 value for several channels only"
             yield Objection("shape", message, "write it as LeakyRelu")
     elif len(found) != 3 or found[1:] != (1, 1):
-        message = f"{role(unit, 1)} has shape {list(found)}: CoreML takes [C,1,1] or 1 value"
+        message = f"{role(unit, 1)} has shape {list(found)}: CoreML accepts [C,1,1] or 1 value"
         yield Objection("shape", message, "reshape the slope to [C,1,1]")
 
 
@@ -33,7 +33,7 @@ def same_types(unit: NodeUnit, target: Target) -> Objections:
     yield from floats(unit, target)
     if unit.dtype(1) is not unit.dtype(0):
         base, exponent = map(type_name, (unit.dtype(0), unit.dtype(1)))
-        message = f"{role(unit, 1)} is {exponent} and the base {base}: {target.name} takes equal types"
+        message = f"{role(unit, 1)} is {exponent} and the base {base}: {target.name} accepts equal types"
         yield Objection("dtype", message, "cast the exponent to the type of the base")
 
 

@@ -34,7 +34,7 @@ WINDOW = all_of(
 def reflection(unit: NodeUnit, target: Target) -> Objections:
     padding = attribute(unit.target, "padding_mode")
     if padding == "reflection" and not attribute(unit.target, "align_corners"):
-        message = f"padding_mode is reflection with align_corners 0: {target.name} takes that with align_corners 1"
+        message = f"padding_mode is reflection with align_corners 0: {target.name} accepts that with align_corners 1"
         yield Objection("attribute", message, f"export with align_corners 1 or padding_mode zeros, {CHANGED}")
 
 

@@ -39,7 +39,7 @@ def after_argmax(unit: NodeUnit, target: Target) -> Objections:
     to = DType(unit.target.attr("to", 0))
     value = unit.input(0)
     maker = None if value is None else value.producer
-    advice = "take the format that has it: --coreml-format MLProgram"
+    advice = "choose the format that has it: --coreml-format MLProgram"
     if maker is None or not maker.is_op("ArgMax"):
         yield Objection("operator", f"{target.name} casts only the result of ArgMax", advice)
     elif any(judge(ARGMAX, plain_unit(maker), target)):
@@ -65,7 +65,7 @@ def gather(unit: NodeUnit, target: Target) -> Objections:
         if data.static_shape is None and not target.coreml_static_inputs:
             yield dynamic(data, target.name, "every dimension here")
         if data.rank == 5:
-            message = f"'{data.name}' has rank 5 and the index is a scalar: {target.name} takes rank 4 at most then"
+            message = f"'{data.name}' has rank 5 and the index is a scalar: {target.name} accepts rank 4 at most then"
             yield Objection("rank", message, "index with a list of 1 and Squeeze")
 
 

@@ -18,7 +18,7 @@ def gemm_bias(unit: NodeUnit, target: Target) -> Objections:
         return
     columns = weights[0 if unit.target.attr("transB", 0) else 1]
     if shape not in ((), (1,), (columns,), (1, columns)):
-        message = f"{role(unit, 2)} has shape {list(shape)}: CoreML takes 1 value, [{columns}] or [1,{columns}]"
+        message = f"{role(unit, 2)} has shape {list(shape)}: CoreML accepts 1 value, [{columns}] or [1,{columns}]"
         yield Objection("shape", message, "add it with Add")
 
 

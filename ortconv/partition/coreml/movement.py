@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ortconv.ir.schema import attribute
-from ortconv.ir.types import DType
+from ortconv.ir.types import Dim, DType
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import all_of, attribute_is, constant, dtype, dynamic, no_objection, rank, role
+from ortconv.partition.checks import all_of, attribute_is, constant, dtype, dynamic, no_objection, numbers, rank, role
 from ortconv.partition.coreml.checks import (
     MAX_RANK,
     OTHER_FORMAT,
@@ -18,12 +18,6 @@ from ortconv.partition.coreml.checks import (
 from ortconv.partition.coreml.row import ML_PROGRAM, NEURAL_NETWORK, CoremlRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-
-
-def numbers(unit: NodeUnit, slot: int) -> list[int] | None:
-    """The elements of a constant input; None if it is not constant."""
-    const = unit.constant(slot)
-    return None if const is None else const.numpy().ravel().tolist()
 
 
 def reshape(unit: NodeUnit, target: Target) -> Objections:
@@ -44,14 +38,10 @@ def unsqueeze(unit: NodeUnit, target: Target) -> Objections:
 
 def kept(unit: NodeUnit, target: Target) -> Objections:
     """Require that the slice is not empty."""
-    shape = unit.shape(0)
-    starts, ends, axes, steps = (numbers(unit, slot) for slot in (1, 2, 3, 4))
+    shape, starts, ends = unit.shape(0), numbers(unit, 1), numbers(unit, 2)
     if shape is None or starts is None or ends is None:
         return
-    if unit.input(3) is None:
-        axes = list(range(len(starts)))
-    if unit.input(4) is None:
-        steps = [1] * len(starts)
+    axes, steps = numbers(unit, 3, absent=list(range(len(starts)))), numbers(unit, 4, absent=[1] * len(starts))
     for axis, start, end, step in zip(axes or (), starts, ends, steps or (), strict=False):
         if -len(shape) <= axis < len(shape) and not range(*slice(start, end, step).indices(shape[axis])):
             message = f"nothing is left of dimension {axis} of size {shape[axis]} from {start} to {end} by {step}"
@@ -60,15 +50,17 @@ def kept(unit: NodeUnit, target: Target) -> Objections:
 
 def split(unit: NodeUnit, target: Target) -> Objections:
     """Require at least two outputs, and parts that are not empty and add up to the dimension; without sizes, equal parts."""
-    count = sum(v is not None for v in unit.target.outputs)
-    axis, value = unit.target.attr("axis", 0), unit.input(0)
+    count, value = len(unit.target.present_outputs), unit.input(0)
     if count < 2:
         yield Objection("outputs", f"the node has {count} output: {target.name} splits into 2 at least", "leave it out")
-    size = None if value is None else value.dim(axis)
-    if value is not None and value.shape is not None and not isinstance(size, int):
-        if not target.coreml_static_inputs:
-            yield dynamic(value, target.name, "every dimension here")
-        return
+    size = None if value is None else value.dim(unit.target.attr("axis", 0))
+    if value is None or value.shape is None or isinstance(size, int):
+        yield from _parts(unit, size, count, target)
+    elif not target.coreml_static_inputs:
+        yield dynamic(value, target.name, "every dimension here")
+
+
+def _parts(unit: NodeUnit, size: Dim, count: int, target: Target) -> Objections:
     parts = numbers(unit, 1)
     if parts is not None and (0 in parts or sum(parts) != size):
         yield Objection("shape", f"the parts of dimension {size} are {parts}: {target.name} needs all of it, no part 0")
@@ -78,26 +70,35 @@ def split(unit: NodeUnit, target: Target) -> Objections:
 
 def pad_amounts(unit: NodeUnit, target: Target) -> Objections:
     """Require amounts of at least 0. In NeuralNetwork format, and in mode reflect, only the last two axes may be padded."""
-    pads, axes, found = numbers(unit, 1), numbers(unit, 3), unit.rank(0)
-    if pads is None or found is None or (unit.input(3) is not None and axes is None):
+    pads, found, amounts = numbers(unit, 1), unit.rank(0), _amounts(unit)
+    if pads is None or found is None or amounts is None:
         return
-    if any(p < 0 for p in pads):
-        yield Objection("attribute", f"pads are {pads}: {target.name} takes none below 0", "crop with Slice")
-    on = list(range(found)) if axes is None else [a % found for a in axes] if found else []
-    begins, ends = pads[: len(on)], pads[len(on) :]
-    padded = sorted(axis for axis, *both in zip(on, begins, ends, strict=False) if any(both))
-    reflects = unit.target.attr("mode", "constant") == "reflect"
-    if (reflects or not target.is_mlprogram) and padded and padded[0] < found - 2:
-        what = "when reflecting" if reflects and target.is_mlprogram else "here"
-        message = f"axis {padded[0]} of {found} is padded: {target.name} pads the last 2 {what}"
+    if min(pads, default=0) < 0:
+        yield Objection("attribute", f"pads are {pads}: {target.name} accepts none below 0", "crop with Slice")
+    if target.is_mlprogram and attribute(unit.target, "mode") != "reflect":
+        return
+    first = min((axis for axis, both in amounts.items() if any(both)), default=found)
+    if first < found - 2:
+        when = "when reflecting" if target.is_mlprogram else "here"
+        message = f"axis {first} of {found} is padded: {target.name} pads the last 2 {when}"
         yield Objection("attribute", message, "move the axis to the end with Transpose")
+
+
+def _amounts(unit: NodeUnit) -> dict[int, tuple[int, int]] | None:
+    """By axis, the number of elements before and after; None if an input with them is not constant or the rank is unknown."""
+    pads, found = numbers(unit, 1), unit.rank(0)
+    axes = None if found is None else numbers(unit, 3, absent=list(range(found)))
+    if pads is None or axes is None:
+        return None
+    ends = zip(pads[: len(axes)], pads[len(axes) :], strict=False)
+    return {axis % found: both for axis, both in zip(axes, ends, strict=False)} if found else {}
 
 
 def pad_form(unit: NodeUnit, target: Target) -> Objections:
     """Require rank 2 or more and an explicit constant_value in NeuralNetwork format. In mode reflect, amounts must be less than the
     dimension.
     """
-    shape, pads = unit.shape(0), numbers(unit, 1)
+    shape, amounts = unit.shape(0), _amounts(unit)
     if not target.is_mlprogram:
         yield from rank(2, MAX_RANK)(unit, target)
         if unit.input(2) is None and attribute(unit.target, "mode") == "constant":
@@ -105,11 +106,10 @@ def pad_form(unit: NodeUnit, target: Target) -> Objections:
             yield Objection("inputs", message, f"state the value 0, or {OTHER_FORMAT}")
     elif unit.rank(0) == 0:
         yield from rank(1, MAX_RANK)(unit, target)
-    if shape is not None and pads is not None and attribute(unit.target, "mode") == "reflect":
-        axes = [a % len(shape) for a in numbers(unit, 3) or range(len(shape))]
-        for axis, *amounts in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=False):
-            if max(amounts) >= shape[axis]:
-                message = f"axis {axis} of size {shape[axis]} is padded by {max(amounts)}"
+    if shape is not None and amounts is not None and attribute(unit.target, "mode") == "reflect":
+        for axis, both in amounts.items():
+            if max(both) >= shape[axis]:
+                message = f"axis {axis} of size {shape[axis]} is padded by {max(both)}"
                 yield Objection("shape", f"{message}: {target.name} reflects fewer elements than there are")
 
 
@@ -129,7 +129,7 @@ def whole_shape(unit: NodeUnit, target: Target) -> Objections:
     yield from attribute_is("start", 0)(unit, target)
     if "end" in unit.target.attrs:
         yield Objection(
-            "attribute", f"end is {unit.target.attrs['end']}: {target.name} takes none", "use Slice behind it"
+            "attribute", f"end is {unit.target.attrs['end']}: {target.name} accepts none", "use Slice behind it"
         )
 
 
@@ -139,7 +139,7 @@ def images_by_channel(unit: NodeUnit, target: Target) -> Objections:
     yield from rank(4, 4)(unit, target)
     axis = unit.target.attr("axis", 1)
     if found == 4 and axis % 4 != 1:
-        yield Objection("attribute", f"axis is {axis}: {target.name} takes 1 of 4, the channels", OTHER_FORMAT)
+        yield Objection("attribute", f"axis is {axis}: {target.name} accepts 1 of 4, the channels", OTHER_FORMAT)
 
 
 def several(unit: NodeUnit, target: Target) -> Objections:

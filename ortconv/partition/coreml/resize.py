@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import floor
 
 from ortconv.ir.schema import attribute
+from ortconv.ir.types import Shape
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import CHANGED, all_of, attribute_is, constant, dynamic, rank, role
 from ortconv.partition.coreml.checks import OTHER_FORMAT, by_format
@@ -23,22 +24,24 @@ def coordinates(unit: NodeUnit, target: Target) -> Objections:
         rounding = attribute(unit.target, "nearest_mode")
         if transform != "asymmetric" or rounding != "floor":
             message = f"mode nearest has coordinate_transformation_mode {transform} and nearest_mode {rounding}"
-            yield Objection("attribute", f"{message}: {target.name} takes asymmetric and floor", advice)
+            yield Objection("attribute", f"{message}: {target.name} accepts asymmetric and floor", advice)
     elif mode != "linear":
         yield Objection(
-            "attribute", f"mode is {mode}: {target.name} takes linear or nearest", f"resize with mode linear, {CHANGED}"
+            "attribute",
+            f"mode is {mode}: {target.name} accepts linear or nearest",
+            f"resize with mode linear, {CHANGED}",
         )
     elif not target.is_mlprogram:
         if transform != "asymmetric":
-            message = f"coordinate_transformation_mode is {transform}: {target.name} takes asymmetric"
+            message = f"coordinate_transformation_mode is {transform}: {target.name} accepts asymmetric"
             yield Objection("attribute", message, f"{OTHER_FORMAT}, or {advice}")
     elif transform == "asymmetric":
         if given_by(unit) == 2:
-            message = "mode linear has asymmetric coordinates and scales: CoreML MLProgram takes them with sizes"
+            message = "mode linear has asymmetric coordinates and scales: CoreML MLProgram accepts them with sizes"
             yield Objection("attribute", message, "state sizes instead of scales")
     elif transform not in ("half_pixel", "align_corners", "pytorch_half_pixel"):
         wanted = "half_pixel, align_corners, pytorch_half_pixel or asymmetric"
-        yield Objection("attribute", f"coordinate_transformation_mode is {transform}: {target.name} takes {wanted}")
+        yield Objection("attribute", f"coordinate_transformation_mode is {transform}: {target.name} accepts {wanted}")
 
 
 def given_by(unit: NodeUnit) -> int:
@@ -56,23 +59,26 @@ def extent(unit: NodeUnit, target: Target) -> Objections:
     yield from constant(slot)(unit, target)
     if value is None or value.shape is None or const is None or len(value.shape) < 3:
         return
-    shape, given = value.shape, const.numpy().ravel().tolist()
+    given, rank_of_value = const.numpy().ravel().tolist(), len(value.shape)
     stated: tuple[int, ...] = unit.target.attr("axes", ())
-    axes = [axis % len(shape) for axis in stated] or list(range(len(shape)))
+    axes = [axis % rank_of_value for axis in stated] or list(range(rank_of_value))
     if len(given) != len(axes):
         yield Objection("shape", f"{role(unit, slot)} has {len(given)} elements for {len(axes)} axes")
-        return
-    if not all(isinstance(d, int) for d in shape[-2:]):
-        if not target.coreml_static_inputs:
-            yield dynamic(value, target.name, "every dimension here")
-        return
-    wanted_of = list(zip(axes, given, strict=True))
-    if slot == 2 and target.is_mlprogram:
-        yield from _one_direction([scale for axis, scale in wanted_of if axis >= len(shape) - 2], target)
-    for axis, wanted in wanted_of:
+    elif all(isinstance(d, int) for d in value.shape[-2:]):
+        yield from _resized(unit, value.shape, dict(zip(axes, given, strict=True)), target)
+    elif not target.coreml_static_inputs:
+        yield dynamic(value, target.name, "every dimension here")
+
+
+def _resized(unit: NodeUnit, shape: Shape, wanted_of: Mapping[int, float], target: Target) -> Objections:
+    """Objections to the scales or sizes of axes."""
+    by_scale, first = given_by(unit) == 2, len(shape) - 2
+    if by_scale and target.is_mlprogram:
+        yield from _one_direction([scale for axis, scale in wanted_of.items() if axis >= first], target)
+    for axis, wanted in wanted_of.items():
         size = shape[axis]
-        if axis < len(shape) - 2:
-            yield from _unchanged(axis, wanted, 1 if slot == 2 else size, target)
+        if axis < first:
+            yield from _unchanged(axis, wanted, 1 if by_scale else size, target)
         elif isinstance(size, int):
             yield from _changed(unit, axis, wanted, size, target)
 
@@ -106,9 +112,9 @@ def _scaled(axis: int, scale: float, size: int, target: Target) -> Objections:
     """Require a scale that is a whole number; MLProgram also takes 1/n if n divides the size."""
     message = f"axis {axis} of size {size} is scaled by {scale:g}"
     if scale > 1 and scale != round(scale):
-        yield Objection("shape", f"{message}: {target.name} takes whole numbers", "state sizes instead of scales")
+        yield Objection("shape", f"{message}: {target.name} accepts whole numbers", "state sizes instead of scales")
     elif scale < 1 and not target.is_mlprogram:
-        yield Objection("shape", f"{message}: {target.name} takes whole numbers", OTHER_FORMAT)
+        yield Objection("shape", f"{message}: {target.name} accepts whole numbers", OTHER_FORMAT)
     elif scale < 1 and (scale <= 0 or abs(1 / scale - round(1 / scale)) > 1e-4 or size % round(1 / scale)):
         yield Objection("shape", f"{message}: {target.name} needs 1 over a divisor of the size")
 
@@ -123,7 +129,7 @@ def _half_pixel(unit: NodeUnit, axis: int, result: int, target: Target) -> Objec
     """Require, for pytorch_half_pixel, a result of more than one element along the axis: there it equals half_pixel."""
     transform = attribute(unit.target, "coordinate_transformation_mode")
     if transform == "pytorch_half_pixel" and target.is_mlprogram and result <= 1:
-        message = f"axis {axis} becomes {result}: {target.name} takes pytorch_half_pixel for more than 1"
+        message = f"axis {axis} becomes {result}: {target.name} accepts pytorch_half_pixel for more than 1"
         yield Objection("attribute", message, f"export with half_pixel coordinates, {CHANGED}")
 
 

@@ -39,7 +39,7 @@ def judge(row: CoremlRow, unit: NodeUnit, target: Target) -> Objections:
     wanted = "MLProgram" if target.is_mlprogram else "NeuralNetwork"
     if wanted not in row.formats:
         other = row.formats[0]
-        advice = f"take the format that has it: --coreml-format {other}"
+        advice = f"choose the format that has it: --coreml-format {other}"
         if target.coreml_format == other:
             advice = "ask for iOS 15 or macOS 12 at least: --coreml-version 5"
         yield Objection("format", f"{target.name} has no operation for {unit.op}: {other} has", advice)
@@ -47,7 +47,7 @@ def judge(row: CoremlRow, unit: NodeUnit, target: Target) -> Objections:
     if not row.since <= unit.since <= MAX_SINCE_VERSION:
         yield Objection(
             "since-version",
-            f"{unit.op} has version {unit.since}: CoreML takes {row.since} to {MAX_SINCE_VERSION}",
+            f"{unit.op} has version {unit.since}: CoreML accepts {row.since} to {MAX_SINCE_VERSION}",
             f"convert the model to opset {row.since} or newer" if unit.since < row.since else "use an older opset",
         )
     yield from readable(unit, target, row.empty)

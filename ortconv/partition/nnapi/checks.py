@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit, UnitOperand
 from ortconv.partition.checks import CHANGED, Check, dtype, dynamic, role, type_name
@@ -58,10 +59,10 @@ def window(unit: NodeUnit, size: Sequence[int]) -> Objections:
         return
     dilations: tuple[int, ...] = unit.target.attr("dilations", (1,) * len(size))
     spans = [(cells - 1) * by + 1 for cells, by in zip(size, dilations, strict=True)]
-    pads: tuple[int, ...] = unit.target.attr("pads", ()) if mode == "NOTSET" else ()
-    pads = pads or (0,) * (2 * len(size))
+    stated: tuple[int, ...] = () if mode == "VALID" else unit.target.attr("pads", ())
+    pads = stated or (0,) * (2 * len(size))
     if any(pad >= span for pad, span in zip(pads, spans * 2, strict=True)):
-        message = f"pads are {list(pads)} around a window of {spans}: NNAPI takes padding smaller than the window"
+        message = f"pads are {list(pads)} around a window of {spans}: NNAPI accepts padding smaller than the window"
         yield Objection("attribute", message, "pad with Pad before")
     padded = [n + a + b for n, a, b in zip(shape[2:], pads[: len(size)], pads[len(size) :], strict=True)]
     if any(0 < n < span for n, span in zip(padded, spans, strict=True)):
@@ -110,7 +111,7 @@ def _activation(operand: UnitOperand | None, what: str) -> Objections:
         found = type_name(operand.value.dtype)
         yield Objection(
             "quantization",
-            f"{what} is {found}: NNAPI takes uint8",
+            f"{what} is {found}: NNAPI accepts uint8",
             "quantize activations to uint8, with zero points greater by 128",
         )
     yield from _per_tensor(operand, what)
@@ -126,7 +127,7 @@ def _per_tensor(operand: UnitOperand, what: str) -> Objections:
         elif const.size != 1:
             yield Objection(
                 "quantization",
-                f"the {name} of {what} has {const.size} elements: NNAPI takes 1 here",
+                f"the {name} of {what} has {const.size} elements: NNAPI accepts 1 here",
                 f"quantize per tensor, {CHANGED}",
             )
 
@@ -139,46 +140,45 @@ def _weights(unit: NodeUnit, slot: int, target: Target) -> Objections:
     elif operand.value.dtype is not DType.INT8:
         found = type_name(operand.value.dtype)
         yield Objection(
-            "quantization", f"{what} is {found}: NNAPI takes uint8 or int8", f"quantize weights to int8, {CHANGED}"
+            "quantization", f"{what} is {found}: NNAPI accepts uint8 or int8", f"quantize weights to int8, {CHANGED}"
         )
     else:
         yield from _int8_weights(unit, operand, what, target)
 
 
 def _int8_weights(unit: NodeUnit, operand: UnitOperand, what: str, target: Target) -> Objections:
-    shape = operand.value.static_shape
-    channels = shape[0] if shape else 1
-    scale, zero = operand.scale, operand.zero_point
-    if scale is not None and scale.constant is None:
+    channels = operand.value.static_shape[0] if operand.value.static_shape else 1
+    if operand.scale is not None:
+        yield from _int8_scale(unit, operand.scale.constant, channels, what, target)
+    if operand.zero_point is not None:
+        yield from _int8_zero_point(operand.zero_point.constant, channels, what)
+
+
+def _int8_scale(unit: NodeUnit, scale: Tensor | None, channels: int, what: str, target: Target) -> Objections:
+    if scale is None:
         yield Objection("quantization", f"the scale of {what} is computed or fed: NNAPI needs a constant")
-    elif scale is not None and scale.constant is not None and (count := scale.constant.size) != 1:
-        if unit.op in ("MatMul", "QLinearMatMul"):
-            yield Objection(
-                "quantization",
-                f"the scale of {what} has {count} elements: NNAPI takes 1 here",
-                f"quantize per tensor, {CHANGED}",
-            )
-        else:
-            yield from needs_level("per-channel quantization", 29, target)
-        if count != channels:
-            yield Objection(
-                "quantization", f"the scale of {what} has {count} elements: dimension 0 of the weights is {channels}"
-            )
-    if zero is None:
         return
-    const = zero.constant
-    if const is None:
+    if scale.size == 1:
+        return
+    has = f"the scale of {what} has {scale.size} elements"
+    if unit.op in ("MatMul", "QLinearMatMul"):
+        yield Objection("quantization", f"{has}: NNAPI accepts 1 here", f"quantize per tensor, {CHANGED}")
+    else:
+        yield from needs_level("per-channel quantization", 29, target)
+    if scale.size != channels:
+        yield Objection("quantization", f"{has}: dimension 0 of the weights is {channels}")
+
+
+def _int8_zero_point(zero: Tensor | None, channels: int, what: str) -> Objections:
+    if zero is None:
         yield Objection("quantization", f"the zero point of {what} is computed or fed: NNAPI needs a constant")
         return
-    if const.size not in (1, channels):
-        yield Objection("quantization", f"the zero point of {what} has {const.size} elements, not 1 or {channels}")
-    worst = max(const.numpy().ravel().tolist(), key=abs, default=0)
+    if zero.size not in (1, channels):
+        yield Objection("quantization", f"the zero point of {what} has {zero.size} elements, not 1 or {channels}")
+    worst = max(zero.numpy().ravel().tolist(), key=abs, default=0)
     if worst != 0:
-        yield Objection(
-            "quantization",
-            f"the zero point of int8 {what} is {worst}: NNAPI takes 0",
-            f"quantize the weights symmetrically, {CHANGED}",
-        )
+        message = f"the zero point of int8 {what} is {worst}: NNAPI accepts 0"
+        yield Objection("quantization", message, f"quantize the weights symmetrically, {CHANGED}")
 
 
 def parameters(operand: UnitOperand | None) -> tuple[float, int] | None:

@@ -29,14 +29,14 @@ def clip(unit: NodeUnit, target: Target) -> Objections:
 def two_inputs(unit: NodeUnit, target: Target) -> Objections:
     if len(unit.inputs) != 2:
         advice = "chain nodes of two inputs" if len(unit.inputs) > 2 else "leave the node out"
-        yield Objection("inputs", f"the node has {len(unit.inputs)} inputs: NNAPI takes 2", advice)
+        yield Objection("inputs", f"the node has {len(unit.inputs)} inputs: NNAPI accepts 2", advice)
 
 
 def slope(unit: NodeUnit, target: Target) -> Objections:
     """Require that broadcasting with the slope does not increase the rank."""
     own, found = unit.rank(0), unit.rank(1)
     if own is not None and found is not None and found > own:
-        message = f"{role(unit, 1)} has rank {found}: NNAPI takes at most {own} here, the rank of the first input"
+        message = f"{role(unit, 1)} has rank {found}: NNAPI accepts at most {own} here, the rank of the first input"
         yield Objection("rank", message, "drop leading dimensions of 1 from the slope")
 
 

@@ -33,7 +33,7 @@ def gemm_bias(unit: NodeUnit, target: Target) -> Objections:
     if not shape or shape[-1] != columns or any(d != 1 for d in shape[:-1]):
         yield Objection(
             "shape",
-            f"{role(unit, 2)} has shape {list(shape)}: NNAPI takes [{columns}] or [1,{columns}]",
+            f"{role(unit, 2)} has shape {list(shape)}: NNAPI accepts [{columns}] or [1,{columns}]",
             "add it with Add behind the Gemm",
         )
     elif len(shape) != 1:
@@ -55,7 +55,7 @@ def matmul(unit: NodeUnit, target: Target) -> Objections:
     elif len(a) != len(b) or len(a) < 3:
         yield Objection(
             "rank",
-            f"the inputs have ranks {len(a)} and {len(b)}: NNAPI takes 2 and 2, or equal ones from 3",
+            f"the inputs have ranks {len(a)} and {len(b)}: NNAPI accepts 2 and 2, or equal ones from 3",
             _same_rank(unit, len(a), len(b)),
         )
     else:

@@ -6,7 +6,7 @@ import math
 
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import all_of, attribute_is, constant, not_constant, not_empty, rank, role
+from ortconv.partition.checks import all_of, attribute_is, constant, not_constant, not_empty, numbers, rank, role
 from ortconv.partition.nnapi.checks import EVERY, float32_or_uint8, images, keeps_parameters, nchw_level, quantized
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Target
@@ -58,7 +58,7 @@ def no_negative_indices(unit: NodeUnit, target: Target) -> Objections:
     if least < 0:
         yield Objection(
             "constant",
-            f"{role(unit, 1)} holds {least}: NNAPI takes indices from 0",
+            f"{role(unit, 1)} holds {least}: NNAPI accepts indices from 0",
             "add the size of the dimension to the indices below 0",
         )
 
@@ -72,9 +72,8 @@ def split(unit: NodeUnit, target: Target) -> Objections:
     if not shape or not -len(shape) <= axis < len(shape):
         return
     size = shape[axis]
-    const = unit.constant(1)
-    if const is not None:
-        parts = const.numpy().ravel().tolist()
+    parts = numbers(unit, 1)
+    if parts is not None:
         if len(set(parts)) > 1 or sum(parts) != size:
             message = f"the parts of dimension {size} are {parts}: NNAPI needs them equal"
             yield Objection("shape", message, "write it as Slice nodes")
@@ -94,17 +93,15 @@ def pad(unit: NodeUnit, target: Target) -> Objections:
             "constant_value is listed with an empty name: NNAPI needs a constant",
             "state the value, or end the inputs before it",
         )
-    const, axes, source = unit.constant(1), unit.constant(3), unit.rank(0)
-    if const is None:
+    pads, source = numbers(unit, 1), unit.rank(0)
+    if pads is None:
         return
-    pads = const.numpy().ravel().tolist()
-    if any(p < 0 for p in pads):
-        yield Objection("attribute", f"pads are {pads}: NNAPI takes none below 0", "crop with Slice")
-    all_axes = unit.input(3) is None or (axes is not None and axes.numpy().ravel().tolist() == list(range(source or 0)))
-    if source is not None and not all_axes:
-        yield Objection(
-            "attribute", f"pads are {pads} on some axes: NNAPI needs {2 * source} pads", "pad the other axes by 0"
-        )
+    if min(pads, default=0) < 0:
+        yield Objection("attribute", f"pads are {pads}: NNAPI accepts none below 0", "crop with Slice")
+    all_axes = list(range(source or 0))
+    if source is not None and numbers(unit, 3, absent=all_axes) != all_axes:
+        message = f"pads are {pads} on some axes: NNAPI needs {2 * source} pads"
+        yield Objection("attribute", message, "pad the other axes by 0")
 
 
 SHAPED = rank(1, 4)

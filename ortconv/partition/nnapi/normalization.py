@@ -25,17 +25,17 @@ def softmax(unit: NodeUnit, target: Target) -> Objections:
     below = f"below feature level 29 (the target has {target.feature_level})"
     if found not in (2, 4):
         yield Objection(
-            "rank", f"{role(unit, 0)} has rank {found}: NNAPI takes 2 or 4 {below}", "reshape it to a matrix and back"
+            "rank", f"{role(unit, 0)} has rank {found}: NNAPI accepts 2 or 4 {below}", "reshape it to a matrix and back"
         )
     # The default of 1 holds here in every version: the execution provider does not know that of version 13.
     axis = unit.target.attr("axis", 1)
     if axis not in (-1, found - 1):
         yield Objection(
             "attribute",
-            f"axis is {axis}: NNAPI takes {found - 1}, the last, {below}",
+            f"axis is {axis}: NNAPI accepts {found - 1}, the last, {below}",
             "transpose the axis to the end and back"
             if "axis" in unit.target.attrs
-            else f"state the axis, {found - 1}: ONNX Runtime's provider takes 1 for the default",
+            else f"state the axis, {found - 1}: ONNX Runtime's provider accepts 1 for the default",
         )
 
 

@@ -28,26 +28,28 @@ def coordinates(unit: NodeUnit, target: Target) -> Objections:
             yield from needs_level(f"coordinate_transformation_mode {transform}", 30, target)
         elif transform != "asymmetric":
             wanted = "asymmetric, half_pixel or align_corners"
-            yield Objection("attribute", f"coordinate_transformation_mode is {transform}: NNAPI takes {wanted}", advice)
+            yield Objection(
+                "attribute", f"coordinate_transformation_mode is {transform}: NNAPI accepts {wanted}", advice
+            )
     elif mode == "nearest":
         rounding = attribute(unit.target, "nearest_mode")
         if transform != "asymmetric" or rounding != "floor":
             yield Objection(
                 "attribute",
                 f"mode nearest has coordinate_transformation_mode {transform} and nearest_mode {rounding}: "
-                "NNAPI takes asymmetric and floor",
+                "NNAPI accepts asymmetric and floor",
                 f"export with asymmetric coordinates and nearest_mode floor, {CHANGED}",
             )
     else:
         yield Objection(
-            "attribute", f"mode is {mode}: NNAPI takes linear or nearest", f"resize with mode linear, {CHANGED}"
+            "attribute", f"mode is {mode}: NNAPI accepts linear or nearest", f"resize with mode linear, {CHANGED}"
         )
 
 
 def no_axes(unit: NodeUnit, target: Target) -> Objections:
     axes = unit.target.attr("axes", ())
     if axes:
-        yield Objection("attribute", f"axes are {list(axes)}: NNAPI takes none", "state the scales of all axes")
+        yield Objection("attribute", f"axes are {list(axes)}: NNAPI accepts none", "state the scales of all axes")
 
 
 def extent(unit: NodeUnit, target: Target) -> Objections:
@@ -79,7 +81,7 @@ def _layout(shape: tuple[int, ...], values: list[float], slot: int, target: Targ
         if values[axis] != kept[axis]:
             yield Objection(
                 "shape",
-                f"{name}[{axis}] is {values[axis]:g}: NNAPI takes {kept[axis]}, only height and width may change",
+                f"{name}[{axis}] is {values[axis]:g}: NNAPI accepts {kept[axis]}, only height and width may change",
             )
     if nchw:
         yield from needs_level("Resize in NCHW layout", 29, target)

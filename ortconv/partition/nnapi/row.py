@@ -19,7 +19,7 @@ class NnapiRow:
 
     `since` is the least since_version, and `level` the least feature level, or a function of the unit. `types` checks
     the element types of a single node, `qdq` those of a QDQ group (None refuses groups), and `check` everything else.
-    `runtime` checks for uses that NNAPI itself refuses although ONNX Runtime's execution provider takes the node.
+    `runtime` checks for uses that NNAPI itself refuses although ONNX Runtime's execution provider accepts the node.
     """
 
     op: str

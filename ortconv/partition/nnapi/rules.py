@@ -96,7 +96,7 @@ def _provider(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[
     if not row.since <= unit.since <= MAX_SINCE_VERSION:
         yield Objection(
             "since-version",
-            f"{unit.op} has version {unit.since}: NNAPI takes {row.since} to {MAX_SINCE_VERSION}",
+            f"{unit.op} has version {unit.since}: NNAPI accepts {row.since} to {MAX_SINCE_VERSION}",
             f"convert the model to opset {row.since} or newer" if unit.since < row.since else "use an older opset",
         )
     if not unit.is_group:

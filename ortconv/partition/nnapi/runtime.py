@@ -16,8 +16,8 @@ from ortconv.partition.units import single_unit
 
 RULE = "runtime"
 NUMBERS = "numbers"
-COMPUTES = "; ONNX Runtime's provider takes the node all the same"
-FAILS = "; ONNX Runtime's provider takes the node all the same, and its session or run fails"
+COMPUTES = "; ONNX Runtime's provider accepts the node all the same"
+FAILS = "; ONNX Runtime's provider accepts the node all the same, and its session or run fails"
 
 INTERNAL_UINT8 = frozenset({"Transpose", "Resize", "Concat", "MaxPool"})
 """Operators that accept raw uint8 tensors only from their own partition, which knows scale and zero point."""
@@ -53,23 +53,25 @@ def _empty(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) ->
     """Objections to tensors without elements. NNAPI reads a dimension of 0 as unknown until an operation of the model writes the
     tensor.
     """
-    read = _empty_values(unit.inputs)
-    if any(value.constant is not None for value in read) and unit.op != "Resize":
+    inputs = _empty_values(unit.inputs)
+    if any(value.constant is not None for value in inputs) and unit.op != "Resize":
         yield Objection(RULE, "a constant has no elements: NNAPI has no such constants", "leave the node out")
-    read = [value for value in read if value.constant is None]
-    made = _empty_values(unit.outputs)
+    read = [value for value in inputs if value.constant is None]
     takes = unit.op in TAKES_EMPTY and (unit.op != "Softmax" or unit.since >= 13)
-    for value in dict.fromkeys((*read, *made)):
-        why = ""
-        if target.feature_level < 29:
-            why = f"the runtime has such tensors from feature level 29: the target has {target.feature_level}"
-        elif value in read and not in_group(value):
-            why = "the runtime cannot be fed such a tensor"
-        elif value in read and not takes:
-            why = f"the operations of {unit.op} take no such tensor"
-        if why:
-            dims = ",".join(map(str, value.static_shape or ()))
-            yield Objection(RULE, f"'{value.name}' has shape [{dims}]: {why}")
+    if target.feature_level < 29:
+        why = f"the runtime has such tensors from feature level 29: the target has {target.feature_level}"
+        yield from (_has_shape(value, why) for value in dict.fromkeys((*read, *_empty_values(unit.outputs))))
+        return
+    for value in dict.fromkeys(read):
+        if not in_group(value):
+            yield _has_shape(value, "the runtime cannot be fed such a tensor")
+        elif not takes:
+            yield _has_shape(value, f"the operations of {unit.op} support no such tensor")
+
+
+def _has_shape(value: Value, why: str) -> Objection:
+    dims = ",".join(map(str, value.static_shape or ()))
+    return Objection(RULE, f"'{value.name}' has shape [{dims}]: {why}")
 
 
 def _copied(unit: NodeUnit, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
@@ -93,18 +95,22 @@ def _is_empty(value: Value) -> bool:
 
 def _one_quantization(unit: NodeUnit) -> Iterator[Objection]:
     """Require one scale and zero point per tensor: those of its producer, else of the first node that reads it as quantized."""
+    operands = [operand for operand in unit.inputs if operand is not None]
     if unit.op == "Concat" and not unit.is_group and unit.dtype(0) is DType.UINT8:
-        found = [(operand.value, _made_with(operand.value)) for operand in unit.inputs if operand is not None]
-        for value, other in found[1:]:
-            if other != found[0][1]:
-                yield _differs(value, other, found[0][1])
-    for operand in unit.inputs:
+        found = [(operand.value, _made_with(operand.value)) for operand in operands]
+        for value, made in found[1:]:
+            if made != found[0][1]:
+                yield _differs(value, made, found[0][1])
+    for operand in operands:
         stated = parameters(operand)
-        if operand is None or stated is None or operand.value.constant is not None:
-            continue
-        known = _made_with(operand.value) or _read_with(operand.value)
+        known = None if stated is None else _known_elsewhere(operand.value)
         if known is not None and known != stated:
             yield _differs(operand.value, stated, known)
+
+
+def _known_elsewhere(value: Value) -> tuple[float, int] | None:
+    """The scale and zero point of a value that is no constant, from its producer or its first quantized reader."""
+    return _made_with(value) or _read_with(value) if value.constant is None else None
 
 
 def _differs(value: Value, stated: tuple[float, int] | None, known: tuple[float, int] | None) -> Objection:

@@ -40,7 +40,7 @@ function ofNode(picture, id, part) {
   const where = partition === null ? side(picture, part.kind) : [element("p", { class: "side" },
     element("span", { class: "key accelerator" }), `runs on ${picture.data.target}, partition ${partition}`)];
   const why = reasons.map((r) => picture.reason(r)).map(([rule, message, advice]) => element("li", {},
-    element("b", {}, rule), `: ${message}`, ...(advice ? [element("p", { class: "advice" }, `What helps: ${advice}`)] : []),
+    element("b", {}, rule), `: ${message}`, ...(advice ? [element("p", { class: "advice" }, `Advice: ${advice}`)] : []),
     link(`all nodes with this rule`, () => search(`${rule}:`))));
   const cost = [["multiply-adds", count(macs)], ["on the CPU", time(cpu)]];
   if (picture.data.target) cost.push([`on ${picture.data.target}`, time(accelerator)]);
