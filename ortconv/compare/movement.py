@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -76,23 +76,21 @@ class Movements:
                     made.append(self._run(Direction(n), {k: nudged(v, Direction(n)) for k, v in feeds.items()}))
                 yield made[n]
 
-    def explain(
-        self, found: Gap, i: int, feeds: Mapping[str, Any], want: Outputs, k: int, others: Sequence[Outputs] = ()
-    ) -> bool:
-        """True if the gap of a result at output `k` is explained by the movement of that output.
 
-        `others` are the source's outputs on other engines: the elements that differ there are among those that may move.
-        """
-        elsewhere = [outputs[k] for outputs in others]
-        runs: list[Any] = []
-        for moved in self.of(i, feeds):
-            runs.append(moved[k])
-            widest = gap_of_all(want[k], runs, elsewhere)
-            if found.explained_by(widest):
-                return True
-            if len(runs) == FIRST and not found.explained_by(widest, NEAR * TIMES):
-                return False
-        return False
+def explains(found: Gap, want: Any, moved: Iterable[Any], others: Sequence[Any] = ()) -> bool:
+    """True if the gap of a result to the source's output is explained by the movement of this output.
+
+    `others` are the source's outputs on other engines: the elements that differ there are among those that may move.
+    """
+    runs: list[Any] = []
+    for one in moved:
+        runs.append(one)
+        widest = gap_of_all(want, runs, others)
+        if found.explained_by(widest):
+            return True
+        if len(runs) == FIRST and not found.explained_by(widest, NEAR * TIMES):
+            return False
+    return False
 
 
 def nudged(value: Any, direction: Direction) -> Any:
@@ -106,7 +104,8 @@ def nudged(value: Any, direction: Direction) -> Any:
         return value
     exact = value.astype(np.float64)
     with np.errstate(all="ignore"):
-        return (exact + unit * direction.signs(exact.shape) * (np.abs(exact) + 2.0**-3)).astype(value.dtype)
+        errors = unit * direction.signs(exact.shape) * (np.abs(exact) + 2.0**-3)
+        return np.where(exact == 0, exact, exact + errors).astype(value.dtype)
 
 
 def nudge(graph: Graph, direction: Direction, fixed_point: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,34 +15,23 @@ import numpy as np
 from ortconv.compare.budget import Budget, Clock
 from ortconv.compare.consumer import Opened, message_of, open_file, run_of, runtime_name
 from ortconv.compare.feeds import Feeds
-from ortconv.compare.movement import Direction, Movements, nudge, swinging
+from ortconv.compare.reasons import Deviation, Reasons
 from ortconv.compare.shrink import can_shrink, shrink
 from ortconv.compare.tolerance import Difference
 from ortconv.compare.trials import CannotTryError, Run, TooLargeError, Trial, trials
-from ortconv.compare.unsettled import settle
 from ortconv.compare.verdict import (
-    Gap,
-    Tolerance,
     accepts,
-    apart,
-    fits,
     gap,
     has_no_rows,
     has_same_form,
-    is_finite,
-    is_nearer,
     is_numeric,
     random_outputs,
-    stray,
     tolerances,
-    widest,
 )
-from ortconv.compare.widen import NARROW, SINGLE, is_narrow, narrow, wide, widen
+from ortconv.compare.widen import is_narrow
 from ortconv.errors import BackendError, MismatchError, OrtconvError
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
-from ortconv.ir.tensor import Array
-from ortconv.ir.types import DType
 from ortconv.models import load
 from ortconv.runtime.deadline import within
 from ortconv.runtime.session import Session
@@ -86,8 +75,7 @@ class Reference:
         self.limit = max((t.limit for t in self.tolerances), default=0.0)
         self.random = random_outputs(graph)
         self.stacked = {k for k, v in enumerate(graph.outputs) if v.producer is not None and v.producer.is_op("Loop")}
-        self.unstable: set[int] = set()
-        """Indices of outputs accepted because rounding alone moves the source's own outputs as far."""
+        self._reasons = Reasons(self)
         self.is_narrow = is_narrow(graph)
         self.trials: list[Trial] = []
         self.outputs: dict[str, list[Outputs | None]] = {}
@@ -95,14 +83,10 @@ class Reference:
         self.notes: list[str] = []
         self.is_shrunk = self._too_large = False
         self._late: Future[None] | None = None
-        self._wide: dict[int, Outputs | None] = {}
-        self._rounded: dict[int, Outputs | None] = {}
-        self._settled: dict[int, Outputs | None] = {}
-        self._movements = Movements(self._run_moved)
         self._own: dict[int, Outputs | None] = {}
         self._opened: Opened | None = None
         self._own_file: Opened | None = None
-        self._is_heavy = heavy = model.file_bytes > HEAVY
+        self.is_heavy = heavy = model.file_bytes > HEAVY
         external = [source.parent / name for name in model.external]
         self.open_file = partial(
             open_file, custom_op_library=settings.custom_op_library, light=heavy, external=external
@@ -126,6 +110,11 @@ class Reference:
     @property
     def feeds(self) -> Feeds:
         return self.trials[0].feeds
+
+    @property
+    def unstable(self) -> set[int]:
+        """Indices of outputs accepted because rounding alone moves the source's own outputs as far."""
+        return self._reasons.unstable
 
     @property
     def skipped(self) -> str | None:
@@ -176,7 +165,7 @@ class Reference:
         """Run the source on smaller inputs than it declares. onnxruntime would refuse these."""
         declared = self.reasons[self.settings.numpy]
         self.is_shrunk = True
-        model = self._loaded()
+        model = self.loaded()
         session = Session(model, [self.settings.numpy])
         self._collect("numpy", model.graph, lambda feeds: session.run(None, feeds))
         self.is_shrunk = bool(self.trials)
@@ -230,7 +219,7 @@ class Reference:
                 if self._own_file is None:
                     self._own_file = self.open_file(self.source, True)
                 self._own[i] = self._own_file.run(self.trials[i].feeds)
-                if self._is_heavy:
+                if self.is_heavy:
                     self._own_file = None
         return self._own[i]
 
@@ -241,36 +230,31 @@ class Reference:
         difference is more than rounding.
         """
         worst = Difference()
-        self._widen_tolerances()
-        for i, (trial, want, got) in enumerate(zip(self.trials, self.outputs[engine], results, strict=True)):
-            if want is None or got is None:
-                continue
-            for k, name in enumerate(self.names):
-                found = gap(want[k], got[k])
-                difference = self._difference(k, found)
-                if self._is_open(k, want[k], got[k]):
-                    continue
-                fine = accepts(self.tolerances[k], found) or (excused and difference.mismatch is None)
-                if not fine and not self._is_explained(engine, i, k, got[k], found):
-                    raise self._mismatch(engine, trial, name, difference, self.tolerances[k], (i, k), where, hint)
-                worst = worst.worse(difference if difference.mismatch is None else Difference())
+        for found in (found for i, outputs in enumerate(results) for found in self._compared(engine, i, outputs)):
+            difference = self._difference(found)
+            is_excused = excused and difference.mismatch is None
+            if not (accepts(found.tolerance, found.gap) or is_excused or self._reasons.explain(found)):
+                raise self._mismatch(found, difference, where, hint)
+            worst = worst.worse(difference if difference.mismatch is None else Difference())
         return worst
 
     def is_within_budget(self, i: int, results: Outputs, share: float) -> tuple[bool, float]:
         """(True if numpy's outputs for set `i` of inputs use at most `share` of the error budget, their largest error)."""
-        self._widen_tolerances()
-        want = self.outputs["numpy"][i]
         fits, error = True, 0.0
-        for k, got in enumerate(results if want is not None else ()):
-            assert want is not None
-            found = gap(want[k], got)
-            if self._is_open(k, want[k], got):
-                continue
-            difference = self._difference(k, found)
+        for found in self._compared("numpy", i, results):
+            difference = self._difference(found)
             error = max(error, np.inf if difference.mismatch is not None else difference.scaled)
-            tolerance = replace(self.tolerances[k], limit=share * self.tolerances[k].limit)
-            fits = fits and accepts(tolerance, found)
+            fits = fits and accepts(replace(found.tolerance, limit=share * found.tolerance.limit), found.gap)
         return fits, error
+
+    def _compared(self, engine: str, i: int, results: Outputs | None) -> Iterator[Deviation]:
+        """The outputs of a result beside those of the source. Outputs that the model leaves open are omitted."""
+        self._widen_tolerances()
+        wanted = self.outputs[engine][i]
+        for k, want in enumerate(wanted or () if results is not None else ()):
+            assert results is not None
+            if not self._is_open(k, want, results[k]):
+                yield Deviation(engine, i, k, want, results[k], gap(want, results[k]), self.tolerances[k])
 
     def _is_open(self, k: int, want: Any, got: Any) -> bool:
         """True if an output contains random numbers, or is a Loop output of zero iterations, whose shape the model leaves open."""
@@ -278,12 +262,12 @@ class Reference:
             return has_same_form(want, got)
         return k in self.stacked and has_no_rows(want) and has_no_rows(got) and want.dtype == got.dtype
 
-    def _difference(self, k: int, found: Gap) -> Difference:
+    def _difference(self, found: Deviation) -> Difference:
         """A gap as a difference; its scaled value is relative to the range of the output if the tolerance is."""
-        difference, size = found.difference(), max(found.magnitude, self.tolerances[k].range)
+        difference, size = found.gap.difference(), max(found.gap.magnitude, found.tolerance.range)
         if difference.mismatch is not None or not size:
             return difference
-        return replace(difference, scaled=found.largest / size)
+        return replace(difference, scaled=found.gap.largest / size)
 
     def _widen_tolerances(self) -> None:
         """With an error budget, make limits relative to the range of each output over all inputs."""
@@ -299,195 +283,20 @@ class Reference:
         arrays = (np.abs(a[np.isfinite(a)]) for a in found if is_numeric(a))
         return float(max((a.max(initial=0) for a in arrays), default=0.0))
 
-    def _is_explained(self, engine: str, i: int, k: int, got: Any, found: Gap) -> bool:
-        if found.mismatch is not None and "elements" not in found.mismatch:
-            return False
-        if found.strays:
-            found = replace(found, strays=self._strays(engine, i, k, got, found))
-            if accepts(self.tolerances[k], found):
-                return True
-        return (
-            self._is_like_own(i, k, got, found)
-            or (self.is_narrow and self._is_nearer_to_wide(engine, i, k, got))
-            or (self.is_narrow and self._is_as_rounded(i, k, got))
-            or self._is_within_errors(engine, i, k, got)
-            or (engine == "onnxruntime" and self._is_near_to_numpy(i, k, got))
-            or self._explains_by_movement(i, k, found)
-            or self._is_nearer_to_double(engine, i, k, got)
-        )
-
-    def _strays(self, engine: str, i: int, k: int, got: Any, found: Gap) -> int:
-        """Number of elements that are infinite or NaN in only one of the two outputs, without those that rounding explains.
-
-        If the source itself overflows on large inputs, on some engine, the overflow depends on the order of operations. The same
-        holds for an element that rounding moves through the whole range.
-        """
-        want = self.outputs[engine][i]
-        if want is None or not is_numeric(want[k]) or not is_numeric(got):
-            return found.strays
-        if self.trials[i].is_large and not all(is_finite(outputs[k]) for outputs in self._ran(i)):
-            return 0
-        moved = self._movements.of(i, self.trials[i].feeds)
-        runs = [outputs[k] for outputs in (want, *self._ran(i), *moved)]
-        same = [a for a in runs if has_same_form(want[k], a)]
-        return int(np.count_nonzero(stray(want[k], got) & ~swinging(same)))
-
-    def _is_like_own(self, i: int, k: int, got: Any, found: Gap) -> bool:
-        """True if onnxruntime's own result of the source matches, or has as large a gap and the output is quantized."""
-        if "onnxruntime" not in self.outputs:
-            return False
-        want, own = self.outputs["onnxruntime"][i], self.own_outputs(i)
-        if own is None or want is None:
-            return False
-        theirs = gap(want[k], own[k])
-        as_far = self.tolerances[k].quantized and found.explained_by(theirs)
-        return accepts(self.tolerances[k], gap(own[k], got)) or as_far
-
-    def _is_nearer_to_wide(self, engine: str, i: int, k: int, got: Any) -> bool:
-        """True if a result is as near to the computation in float32 as the source on some engine, or within the limit."""
-        want, exact = self.outputs[engine][i], self._widened(i)
-        if exact is None or want is None:
-            return False
-        truth = narrow(exact[k], want[k])
-        ours, theirs = gap(truth, got), widest([gap(truth, outputs[k]) for outputs in self._ran(i)])
-        if ours.mismatch is not None or theirs.mismatch is not None or ours.strays > theirs.strays:
-            return False
-        room = self.tolerances[k].limit * ours.magnitude + self.tolerances[k].floor
-        return accepts(self.tolerances[k], ours) or (
-            ours.largest <= theirs.largest + room and ours.rms <= theirs.rms + self.tolerances[k].limit * ours.average
-        )
-
-    def _is_as_rounded(self, i: int, k: int, got: Any) -> bool:
-        """True if a result matches the computation that rounds each value to its type, as the model says.
-
-        Engines round fewer values. An integer that is made of a value just below it shows the difference.
-        """
-        if i not in self._rounded:
-            self._rounded[i] = None
-            with suppress(OrtconvError, MemoryError), within(self.clock.left / 2):
-                self._rounded[i] = Session(self._loaded(), ["numpy:reference"]).run(None, self.trials[i].feeds)
-        rounded = self._rounded[i]
-        return rounded is not None and accepts(self.tolerances[k], gap(rounded[k], got))
-
-    def _is_nearer_to_double(self, engine: str, i: int, k: int, got: Any) -> bool:
-        """True if a float32 result is as near to the computation in float64 as the source on some engine."""
-        want, ran = self.outputs[engine][i], [outputs[k] for outputs in self._ran(i)]
-        is_plain = self.tolerances[k].dtype is DType.FLOAT and not (self.is_narrow or self.tolerances[k].quantized)
-        exact = self._widened(i) if is_plain and not self._is_heavy else None
-        if exact is None or want is None or not is_nearer(narrow(exact[k], want[k]), want[k], got, ran):
-            return False
-        self.unstable.add(k)
-        return True
-
-    def _is_near_to_numpy(self, i: int, k: int, got: Any) -> bool:
-        """True if onnxruntime's result is as near to numpy's outputs of the source as onnxruntime's outputs of the source are.
-
-        onnxruntime's approximations differ between kernels: a fused sigmoid of large negative numbers is computed differently.
-        """
-        runs, others = (self.outputs.get(name) for name in ("numpy", "onnxruntime"))
-        exact, want = runs[i] if runs else None, others[i] if others else None
-        if exact is None or want is None:
-            return False
-        return gap(exact[k], got).explained_by(gap(exact[k], want[k]))
-
-    def _is_within_errors(self, engine: str, i: int, k: int, got: Any) -> bool:
-        """True if each element is as near to the truth as the source on some engine, or is undefined by the model.
-
-        The truth is the computation in float32 for narrow types, else the source's own output. If the source returns NaN, infinity
-        is accepted: which of the two results depends on the order of operations.
-        """
-        ran = [outputs[k] for outputs in self._ran(i)]
-        want = self.outputs[engine][i]
-        if want is None or not all(is_numeric(a) and a.shape == want[k].shape for a in (*ran, got)):
-            return False
-        exact = self._widened(i) if self.is_narrow else None
-        truth = want[k] if exact is None else narrow(exact[k], want[k])
-        is_open = self._left_open(i, k) | (np.isnan(want[k]) & np.isinf(got))
-        if truth.shape != got.shape or (exact is None and not is_open.any()):
-            return False
-        errors = np.asarray(np.max([apart(truth, a) for a in (ran if exact is not None else [truth])], axis=0))
-        errors[np.broadcast_to(is_open, errors.shape)] = np.inf
-        return fits(self.tolerances[k], truth, got, errors)
-
-    def _ran(self, i: int) -> list[Outputs]:
-        """The source's outputs for set `i` of inputs, on each engine that runs it."""
-        return [outputs for outputs in (runs[i] for runs in self.outputs.values()) if outputs is not None]
-
-    def _left_open(self, i: int, k: int) -> Array:
-        """Mask of an output's elements that depend on undefined results; a single False if there are none."""
-        runs, none = self.outputs.get("numpy"), np.zeros((), bool)
-        plain = None if runs is None else runs[i]
-        if i not in self._settled:
-            self._settled[i] = None
-            with suppress(OrtconvError), within(self.clock.left / 2):
-                model = self._loaded()
-                if plain is not None and settle(model.graph):
-                    self._settled[i] = Session(model, ["numpy"]).run(None, self.trials[i].feeds)
-        settled = self._settled[i]
-        if plain is None or settled is None or not is_numeric(settled[k]) or settled[k].shape != plain[k].shape:
-            return none
-        far = apart(plain[k], settled[k])
-        rounding = far <= self.tolerances[k].limit * np.abs(
-            np.nan_to_num(plain[k].astype(np.float64), posinf=0, neginf=0)
-        )
-        found: Array = ~rounding
-        return found
-
-    def _widened(self, i: int) -> Outputs | None:
-        if i not in self._wide:
-            try:
-                model = self._loaded()
-                wider = NARROW if self.is_narrow else SINGLE
-                widen(model.graph, wider)
-                with within(self.clock.left / 2):
-                    feeds = {name: wide(value, wider) for name, value in self.trials[i].feeds.items()}
-                    self._wide[i] = Session(model, [self.settings.numpy]).run(None, feeds)
-            except (OrtconvError, MemoryError):
-                self._wide[i] = None
-        return self._wide[i]
-
-    def _explains_by_movement(self, i: int, k: int, found: Gap) -> bool:
-        """True if the source's own output moves as far under rounding errors in its inputs and constants."""
-        want = self.outputs[self.backend][i]
-        if want is None or not self._movements.explain(found, i, self.trials[i].feeds, want, k, self._ran(i)):
-            return False
-        self.unstable.add(k)
-        return True
-
-    def _run_moved(self, direction: Direction, feeds: Feeds) -> Outputs:
-        """The source's outputs for moved inputs; on numpy, constants have rounding errors as well."""
-        if "numpy" not in self.outputs:
-            run = self.open_file(self.source, False).run
-        else:
-            model = self._loaded()
-            nudge(model.graph, direction, self.settings.fixed_point)
-            run = partial(Session(model, [self.settings.numpy]).run, None)
-        with within(self.clock.left / 2):
-            return run(feeds)
-
-    def _loaded(self) -> Model:
+    def loaded(self) -> Model:
+        """The source, read again."""
         model = load(self.source, self.settings.fix_dims, only_to_run=True)
         if self.is_shrunk:
             shrink(model.graph)
         return model
 
-    def _mismatch(
-        self,
-        engine: str,
-        trial: Trial,
-        name: str,
-        found: Difference,
-        tolerance: Tolerance,
-        place: tuple[int, int],
-        where: str,
-        hint: str,
-    ) -> MismatchError:
-        text = found.mismatch or f"max abs {found.max_abs:.3g}, scaled {found.scaled:.3g}"
-        own = self.own_difference(*place) if engine == "onnxruntime" else None
+    def _mismatch(self, found: Deviation, difference: Difference, where: str, hint: str) -> MismatchError:
+        text = difference.mismatch or f"max abs {difference.max_abs:.3g}, scaled {difference.scaled:.3g}"
+        own = self.own_difference(found.i, found.k) if found.engine == "onnxruntime" else None
         beside = "" if own is None else f"; onnxruntime's own result differs by {own.mismatch or f'{own.scaled:.3g}'}"
-        allowed = f"allowed {tolerance.limit:.1e}"
+        what = f"the source's on {found.engine}, {self.trials[found.i].what}"
         return MismatchError(
-            f"{where}output '{name}' differs from the source's on {engine}, {trial.what}: {text}, {allowed}{beside}",
+            f"{where}output '{self.names[found.k]}' differs from {what}: {text}, allowed {found.tolerance.limit:.1e}{beside}",
             hint=hint,
         )
 

@@ -216,6 +216,15 @@ def gap_of_all(want: Any, results: Sequence[Any], others: Sequence[Any] = ()) ->
         return replace(found, count=int(np.count_nonzero(np.any([np.abs(want - one) > limit for one in each], axis=0))))
 
 
+def beyond_last_bits(want: Array, got: Array) -> Array:
+    """The absolute differences of elements, 0 for those that differ by no more than the last bits."""
+    a = want.astype(np.float64)
+    limit = LAST_BITS * np.abs(a[np.isfinite(a)]).max(initial=0) if want.dtype.kind == "f" else 0.0
+    error = apart(want, got)
+    error[error <= limit] = 0
+    return error
+
+
 def apart(truth: Array, result: Array) -> Array:
     """Absolute difference of each element from the truth; infinite if only one of the two is NaN or infinite."""
     a, b = truth.astype(np.float64), result.astype(np.float64)

@@ -181,20 +181,16 @@ class Alignment:
 
     def _pair_neighbors(self, ours: Node | None, level: Level) -> None:
         """Pair consumers and producers of the values of a pair of nodes; for None, of the graphs' inputs and outputs."""
-        if ours is None:
-            for value, other in self.inputs.items():
-                self._pair_readers(value, other, level)
-            for value, other in self.outputs.items():
-                if value.index == other.index:
-                    self._pair_producers(value.producer, other.producer, level)
-            return
-        theirs = self.pairs[ours]
-        for made, twin in zip(ours.outputs, theirs.outputs, strict=False):
-            if made is not None and twin is not None:
-                self._pair_readers(made, twin, level)
-        for read, twin in zip(ours.inputs, theirs.inputs, strict=False):
-            if read is not None and twin is not None and read.index == twin.index:
-                self._pair_producers(read.producer, twin.producer, level)
+        made: Iterable[tuple[Value, Value]] = self.inputs.items()
+        read: Iterable[tuple[Value, Value]] = self.outputs.items()
+        if ours is not None:
+            theirs = self.pairs[ours]
+            made, read = _both(ours.outputs, theirs.outputs), _both(ours.inputs, theirs.inputs)
+        for value, twin in made:
+            self._pair_readers(value, twin, level)
+        for value, twin in read:
+            if value.index == twin.index:
+                self._pair_producers(value.producer, twin.producer, level)
 
     def _pair_producers(self, ours: Node | None, theirs: Node | None, level: Level) -> None:
         if ours is None or theirs is None or ours.graph is not self.a or theirs.graph is not self.b:
@@ -237,6 +233,11 @@ class Alignment:
             return ours is theirs
         found = {self.pairs.get(node) for node, _ in readers(self.a, ours)}
         return found == {node for node, _ in readers(self.b, theirs)} and ours.is_output == theirs.is_output
+
+
+def _both(ours: Sequence[Value | None], theirs: Sequence[Value | None]) -> Iterable[tuple[Value, Value]]:
+    """The pairs of values, without those in which one is absent."""
+    return ((a, b) for a, b in zip(ours, theirs, strict=False) if a is not None and b is not None)
 
 
 def _groups(of_a: Mapping[Node, int], of_b: Mapping[Node, int]) -> list[tuple[list[Node], list[Node]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from ortconv.ir.model import Model, SavedFusion
 from ortconv.ir.schema import schema_of
 from ortconv.ir.tensor import SparseTensor, Tensor, dense
 from ortconv.ir.text import attribute_text, tensor_text
-from ortconv.ir.types import TensorType, ValueType
+from ortconv.ir.types import Dim, TensorType, ValueType
 
 Kind = Literal[
     "node added", "node removed", "operator", "attribute", "rewired", "provider", "constant", "type",
@@ -220,16 +221,13 @@ class Comparison:
         """
         gone = ours is not None and self.alignment.is_gone(ours)
         new = theirs is not None and self.alignment.is_new(theirs)
-        if ours is None or theirs is None or (gone and new):
+        if ours is None or theirs is None or gone == new:
             return gone or new
         if gone:
-            return theirs.constant is not None or any(
-                self.alignment.same(v, theirs) for v in _behind(ours, self.alignment.is_gone)
-            )
-        return new and (
-            ours.constant is not None
-            or any(self.alignment.same(ours, v) for v in _behind(theirs, self.alignment.is_new))
-        )
+            beginnings = ((value, theirs) for value in _behind(ours, self.alignment.is_gone))
+        else:
+            beginnings = ((ours, value) for value in _behind(theirs, self.alignment.is_new))
+        return (theirs if gone else ours).constant is not None or any(starmap(self.alignment.same, beginnings))
 
     def _of_constants(self, ours: Value, theirs: Value) -> Change:
         assert ours.const is not None
@@ -354,13 +352,12 @@ def _agree(ours: Value | None, theirs: Value | None) -> bool:
 
 
 def _types_agree(ours: ValueType, theirs: ValueType) -> bool:
-    if not (isinstance(ours, TensorType) and isinstance(theirs, TensorType)):
+    if not isinstance(ours, TensorType) or not isinstance(theirs, TensorType):
         return type(ours) is type(theirs)
-    if ours.dtype is not theirs.dtype:
-        return False
-    if ours.shape is None or theirs.shape is None:
-        return True
-    numbers = [
-        (m, n) for m, n in zip(ours.shape, theirs.shape, strict=False) if isinstance(m, int) and isinstance(n, int)
-    ]
-    return len(ours.shape) == len(theirs.shape) and all(m == n for m, n in numbers)
+    if ours.dtype is not theirs.dtype or ours.shape is None or theirs.shape is None:
+        return ours.dtype is theirs.dtype
+    return len(ours.shape) == len(theirs.shape) and all(map(_dims_agree, ours.shape, theirs.shape))
+
+
+def _dims_agree(ours: Dim, theirs: Dim) -> bool:
+    return ours == theirs or not (isinstance(ours, int) and isinstance(theirs, int))

@@ -52,15 +52,12 @@ def replayed(path: Path, source: Model, target: Model, options: Options | None) 
     """The conversion of a source to a target. Without options, those that the target records, or the likeliest ones."""
     recorded = _recorded(target.metadata.pop(STAMP, None))
     choices = _likely(source, target) if options is None and recorded is None else [options or recorded or Options()]
-    best: Replay | None = None
+    found: list[Replay] = []
     for chosen in choices:
-        found = _replayed(path, target, chosen)
-        if best is None or best.failure is not None or len(found.left) < len(best.left):
-            best = found
-        if best.ends_at_b:
+        found.append(_replayed(path, target, chosen))
+        if found[-1].ends_at_b:
             break
-    assert best is not None
-    return best
+    return min(found, key=lambda replay: (replay.failure is not None, len(replay.left)))
 
 
 def _recorded(stamp: str | None) -> Options | None:

@@ -80,22 +80,14 @@ def analyze(
     `level` is one of STUDIED. None means basic for an .onnx file, and disable for an .ort file, which has no other level.
     """
     source = Path(source)
-    ready = source.suffix.lower() == ".ort"
-    level = level or ("disable" if ready else "basic")
-    if level not in STUDIED or (ready and level != "disable"):
-        raise UsageError(f"level {level} is not one of {', '.join(STUDIED[:1] if ready else STUDIED)}", file=source)
-    if maximize and level not in REWRITABLE_LEVELS:
-        raise UsageError(
-            f"level {level} cannot be rewritten for a target", hint=f"choose {' or '.join(REWRITABLE_LEVELS)}"
-        )
+    level = _checked_level(source, level, maximize)
     model = load(source, fix_dims)
-    offload = Offload.WHERE_IT_HELPS if maximize else Offload.NONE
-    aware = level == "aware"
+    is_aware = level == "aware"
     optimized = optimize(
         model,
-        "extended" if aware else level,
-        target if aware or maximize else None,
-        offload=offload,
+        "extended" if is_aware else level,
+        target if is_aware or maximize else None,
+        offload=Offload.WHERE_IT_HELPS if maximize else Offload.NONE,
         limits=limits,
     )
     for node in model.graph.walk():
@@ -105,6 +97,19 @@ def analyze(
     subgraphs = [graph for graph in model.graph.graphs() if graph is not model.graph] if target.takes_subgraphs else []
     inside = tuple(Inside(graph, *_divided(graph, target, limits, device, maximize)) for graph in subgraphs)
     return Analysis(model, level, *main, optimized.gain, inside)
+
+
+def _checked_level(source: Path, level: str | None, maximize: bool) -> str:
+    """The level, or the one that a source has by default. Raises UsageError if the source or `maximize` excludes it."""
+    known = STUDIED[:1] if source.suffix.lower() == ".ort" else STUDIED
+    level = level or ("basic" if "basic" in known else known[0])
+    if level not in known:
+        raise UsageError(f"level {level} is not one of {', '.join(known)}", file=source)
+    if maximize and level not in REWRITABLE_LEVELS:
+        raise UsageError(
+            f"level {level} cannot be rewritten for a target", hint=f"choose {' or '.join(REWRITABLE_LEVELS)}"
+        )
+    return level
 
 
 def _divided(

@@ -14,6 +14,7 @@ from ortconv.files import renamed, replacing, write_bytes, write_text
 from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
 from ortconv.models import ModelSource, as_file, load
+from ortconv.optimizer.engine import Context
 from ortconv.optimizer.levels import inexact
 from ortconv.optimizer.recipe import Recipe
 from ortconv.ortformat.capacity import refuse_many_bytes, refuse_many_tables
@@ -22,7 +23,7 @@ from ortconv.ortformat.layout import LARGEST_FILE
 from ortconv.ortformat.releases import target_release
 from ortconv.pipeline.config import STAMP, beside, config_beside, ort_name, require
 from ortconv.pipeline.options import Options
-from ortconv.pipeline.result import Result, constant_bytes
+from ortconv.pipeline.result import Result
 from ortconv.pipeline.settings import Settings
 from ortconv.pipeline.stages import (
     Observer,
@@ -37,7 +38,6 @@ from ortconv.watch import left_out
 
 if TYPE_CHECKING:
     from ortconv.compare.reference import Reference
-    from ortconv.compare.validate import Validation
     from ortconv.pipeline.float16 import Float16
 
 
@@ -97,25 +97,13 @@ def _convert(
     from ortconv.ortformat.opconfig import RequiredOperators
     from ortconv.ortformat.writer import write
 
-    if source.suffix.lower() == ".ort" or (output.exists() and output.samefile(source)):
-        raise UsageError(
-            "convert reads .onnx models and never writes over its source", hint="convert the .onnx that it came from"
-        )
-    if output.suffix.lower() == ".onnx":
-        raise UsageError("convert writes .ort files, not .onnx", file=output, hint=f"name it {output.stem}.ort")
+    _check_paths(source, output)
     recipe = options.recipe()
     with result.timed("load"):
-        check = partial(refuse_many_tables, optimized=any(recipe.stages.values()))
-        model = load(source, options.fix_dims, check=check)
-        if options.custom_op_library is not None:
-            from ortconv.backends.onnxruntime_custom import infer_types
-
-            infer_types(model.graph, options.custom_op_library)
+        model = _load(source, options, recipe)
         notify(observer, "load", model)
     result.warnings = [*model.warnings, *left_out(), *_doubts(options)]
-    result.nodes_before = sum(1 for _ in model.graph.walk())
-    result.bytes_before, result.external = model.file_bytes, model.external
-    result.constants_before = constant_bytes(model)
+    result.record_source(model)
     if result.constants_before > LARGEST_FILE and not _narrows(options, recipe):
         refuse_many_bytes(model.graph)
     expected: Reference | None = None
@@ -124,6 +112,59 @@ def _convert(
 
         with result.timed("validate"):
             expected = Reference(model, source, options.validation())
+    context = _optimize(model, source, options, recipe, expected, observer, result)
+    _stamp(model, source, options)
+    with replacing(output, ".ort") as draft:
+        with result.timed("write"), guarded(model.graph, "writing"):
+            write(model, draft)
+        if options.validate:
+            _validate(expected, draft, options, result, excused(context, recipe))
+            if not options.allow_unchecked:
+                refuse_without_kernel(model.graph)
+        result.bytes_after = draft.stat().st_size
+        required = RequiredOperators(types=options.enable_type_reduction)
+        with result.timed("config"):
+            require(required, model, options, expected)
+        result.required = required.text([str(output)])
+        if options.fail_on:
+            check_gates(parse_gates(options.fail_on, "convert"), result.metrics(), result.source_metrics())
+        _save_beside(model, source, output, draft, options, result)
+        if placing is not None:
+            placing(result, draft)
+    if options.write_config:
+        write_text(config := config_beside(output, options), result.required)
+        result.files.insert(1, str(config))
+
+
+def _check_paths(source: Path, output: Path) -> None:
+    if source.suffix.lower() == ".ort" or (output.exists() and output.samefile(source)):
+        raise UsageError(
+            "convert reads .onnx models and never writes over its source", hint="convert the .onnx that it came from"
+        )
+    if output.suffix.lower() == ".onnx":
+        raise UsageError("convert writes .ort files, not .onnx", file=output, hint=f"name it {output.stem}.ort")
+
+
+def _load(source: Path, options: Options, recipe: Recipe) -> Model:
+    check = partial(refuse_many_tables, optimized=any(recipe.stages.values()))
+    model = load(source, options.fix_dims, check=check)
+    if options.custom_op_library is not None:
+        from ortconv.backends.onnxruntime_custom import infer_types
+
+        infer_types(model.graph, options.custom_op_library)
+    return model
+
+
+def _optimize(
+    model: Model,
+    source: Path,
+    options: Options,
+    recipe: Recipe,
+    expected: Reference | None,
+    observer: Observer | None,
+    result: Result,
+) -> Context:
+    """Optimize and partition the model, and record the results."""
     with result.timed("optimize"):
         context = context_of(options, recipe)
         context.release = target_release(model, options.target_ort)
@@ -135,32 +176,7 @@ def _convert(
             context.journal.close()
             result.values = context.journal.names() if options.manifest else {}
     result.record(model, context, optimized)
-    _stamp(model, source, options)
-    with replacing(output, ".ort") as draft:
-        with result.timed("write"), guarded(model.graph, "writing"):
-            write(model, draft)
-        if expected is not None and options.validate:
-            with result.timed("validate"):
-                result.validation = _validated(expected, draft, options, result, excused(context, recipe))
-        if options.validate and not options.allow_unchecked:
-            refuse_without_kernel(model.graph)
-        result.bytes_after = draft.stat().st_size
-        required = RequiredOperators(types=options.enable_type_reduction)
-        with result.timed("config"):
-            require(required, model, options, expected)
-        result.required = required.text([str(output)])
-        if options.fail_on:
-            check_gates(parse_gates(options.fail_on, "convert"), result.metrics(), result.source_metrics())
-        result.files.append(str(output))
-        if options.save_optimized_onnx_model:
-            result.files.append(str(_save_onnx(model, output)))
-        if options.manifest:
-            result.files.append(str(_save_manifest(result, source, output, draft, options)))
-        if placing is not None:
-            placing(result, draft)
-    if options.write_config:
-        write_text(config := config_beside(output, options), result.required)
-        result.files.insert(1, str(config))
+    return context
 
 
 def _narrows(options: Options, recipe: Recipe) -> bool:
@@ -185,24 +201,26 @@ def _narrowing(expected: Reference | None, options: Options) -> Callable[[Model]
     return partial(narrow, expected=expected, options=options)
 
 
-def _validated(
-    expected: Reference, draft: Path, options: Options, result: Result, excused: tuple[str, ...]
-) -> Validation:
-    """The result of validation. Raises UnsupportedError if nothing could be compared, unless `allow_unchecked` is set."""
+def _validate(
+    expected: Reference | None, draft: Path, options: Options, result: Result, excused: tuple[str, ...]
+) -> None:
+    """Validate the draft. Raises UnsupportedError if nothing could be compared, unless `allow_unchecked` is set."""
     from ortconv.compare.validate import Validation, validate
 
-    try:
-        found = validate(expected, draft, excused, needs_provider=result.without_fallback > 0)
-    except UnsupportedError as error:
-        if not options.allow_unchecked:
-            raise
-        found = Validation(skipped=error.message)
+    assert expected is not None
+    with result.timed("validate"):
+        try:
+            found = validate(expected, draft, excused, needs_provider=result.without_fallback > 0)
+        except UnsupportedError as error:
+            if not options.allow_unchecked:
+                raise
+            found = Validation(skipped=error.message)
     if found.skipped is not None and not options.allow_unchecked:
         hint = (
             "--allow-unchecked writes the file all the same, --validate-with gives inputs, --validate-budget more room"
         )
         raise UnsupportedError(f"the result could not be checked: {found.skipped}", hint=hint)
-    return found
+    result.validation = found
 
 
 def _stamp(model: Model, source: Path, options: Options) -> None:
@@ -212,6 +230,15 @@ def _stamp(model: Model, source: Path, options: Options) -> None:
         from ortconv.pipeline.manifest import stamp
 
         model.metadata[STAMP] = stamp(source, options)
+
+
+def _save_beside(model: Model, source: Path, output: Path, draft: Path, options: Options, result: Result) -> None:
+    """Write the requested files beside the output, and list them."""
+    result.files.append(str(output))
+    if options.save_optimized_onnx_model:
+        result.files.append(str(_save_onnx(model, output)))
+    if options.manifest:
+        result.files.append(str(_save_manifest(result, source, output, draft, options)))
 
 
 def _save_manifest(result: Result, source: Path, output: Path, draft: Path, options: Options) -> Path:

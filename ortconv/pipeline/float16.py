@@ -182,6 +182,15 @@ def _simulation(model: Model, expected: Reference, rounding: _Rounding) -> Run:
     return run
 
 
+def _least_size(most: int, fits: Callable[[int], bool]) -> int:
+    """The least size that fits, by bisection. The greatest fits."""
+    least = 0
+    while most - least > 1:
+        middle = (least + most) // 2
+        least, most = (least, middle) if fits(middle) else (middle, most)
+    return most
+
+
 def _search(rounding: _Rounding, reasons: dict[Node, str], run: Run, expected: Reference) -> float:
     """Add to `reasons` a small set of nodes that must stay float32 to meet the budget. Return the remaining error.
 
@@ -204,13 +213,9 @@ def _search(rounding: _Rounding, reasons: dict[Node, str], run: Run, expected: R
     alone = {key: tried(set(everything).difference(nodes), 1) for key, nodes in classes.items()}
     ranked = sorted(classes, key=lambda key: (alone[key][0], -alone[key][1]))
     order = [n for key in ranked for n in sorted(classes[key], key=lambda n: -rounding.errors.get(n, 0.0))]
-    least, most = 0, len(order)
-    while most - least > 1:
-        middle = (least + most) // 2
-        fits, _ = tried(order[:middle], count)
-        least, most = (least, middle) if fits else (middle, most)
-    reasons.update((node, BUDGET) for node in order[:most])
-    return tried(order[:most], count)[1]
+    kept = order[: _least_size(len(order), lambda size: tried(order[:size], count)[0])]
+    reasons.update((node, BUDGET) for node in kept)
+    return tried(kept, count)[1]
 
 
 def _class(node: Node) -> Hashable:

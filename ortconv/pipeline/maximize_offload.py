@@ -244,22 +244,25 @@ class RewriteTrial:
         self.matched = _in_order({m.root, *(n for n, _ in m.nodes)})
         self.graph = Graph()
         self.graph.opsets = m.graph.opsets
-        copies: dict[Value, Value] = {}
+        self._copies: dict[Value, Value] = {}
         for node in self.matched:
-            made = self.graph.add_node(
-                node.op,
-                [copies.get(v, v) if v is not None else None for v in node.inputs],
-                [None if v is None else v.name for v in node.outputs],
-                node.attrs,
-                domain=node.domain,
-                name=node.name,
-                types=[None if v is None else v.type for v in node.outputs],
-            )
-            made.ep = node.ep
-            copies |= {a: b for a, b in zip(node.outputs, made.outputs) if a is not None and b is not None}
-        self.copy = made
+            self.copy = self._add_copy(node)
         self.returned = [v for v in m.root.outputs if v is not None]
-        self.graph.set_outputs([copies[v] for v in self.returned])
+        self.graph.set_outputs([self._copies[v] for v in self.returned])
+
+    def _add_copy(self, node: Node) -> Node:
+        made = self.graph.add_node(
+            node.op,
+            [self._copies.get(v, v) if v is not None else None for v in node.inputs],
+            [None if v is None else v.name for v in node.outputs],
+            node.attrs,
+            domain=node.domain,
+            name=node.name,
+            types=[None if v is None else v.type for v in node.outputs],
+        )
+        made.ep = node.ep
+        self._copies |= {a: b for a, b in zip(node.outputs, made.outputs) if a is not None and b is not None}
+        return made
 
     def discard(self) -> None:
         """Remove all reads of values of the real graph."""

@@ -124,36 +124,43 @@ class Result:
         finally:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
 
+    def record_source(self, model: Model) -> None:
+        """Record the sizes of the model before it is optimized."""
+        self.nodes_before = sum(1 for _ in model.graph.walk())
+        self.bytes_before, self.external = model.file_bytes, model.external
+        self.constants_before = constant_bytes(model)
+
     def record(self, model: Model, context: Context, optimized: Optimized) -> None:
         """Record the results of the optimizer and the partitioner."""
-        from ortconv.ortformat.precision import needs_provider
         from ortconv.ortformat.releases import oldest_release
 
-        gain, partitionings = optimized.gain, optimized.partitionings
-        self.offload = None if gain is None else gain.to_dict()
+        self.offload = None if optimized.gain is None else optimized.gain.to_dict()
         self.float16 = optimized.float16
         self.rewrites = optimized.counts()
         self.trace = optimized.trace
         self.constants_after = constant_bytes(model)
         self.folded_bytes = context.grown
         self.folds = [{"node": node, "bytes": size} for size, node in sorted(context.folds, reverse=True)[:SHOWN_FOLDS]]
-        if partitionings:
-            from ortconv.pipeline.maximize_offload import hinted
-
-            self.partitions = [
-                {"provider": found.target.provider.name, **p.to_dict()}
-                for found in partitionings
-                for p in found.partitions
-            ]
-            self.nodes_divided = len({node for found in partitionings for node in found.verdicts})
-            can_maximize = gain is None and len({found.target.ep for found in partitionings}) == 1
-            self.refusals = _refusals([hinted(p) for p in partitionings] if can_maximize else partitionings)
-            self.without_fallback = sum(map(needs_provider, model.graph.walk()))
+        if optimized.partitionings:
+            self._record_partitions(model, optimized)
         self.operators = operator_counts(model)
         self.nodes_after = sum(self.operators.values())
         self.saved_fusions = len(model.saved)
         oldest = oldest_release(model)
         self.oldest_onnxruntime = {"release": oldest.name, "reason": oldest.reason}
+
+    def _record_partitions(self, model: Model, optimized: Optimized) -> None:
+        from ortconv.ortformat.precision import needs_provider
+        from ortconv.pipeline.maximize_offload import hinted
+
+        partitionings = optimized.partitionings
+        self.partitions = [
+            {"provider": found.target.provider.name, **p.to_dict()} for found in partitionings for p in found.partitions
+        ]
+        self.nodes_divided = len({node for found in partitionings for node in found.verdicts})
+        can_maximize = optimized.gain is None and len({found.target.ep for found in partitionings}) == 1
+        self.refusals = _refusals([hinted(p) for p in partitionings] if can_maximize else partitionings)
+        self.without_fallback = sum(map(needs_provider, model.graph.walk()))
 
 
 def operator_counts(model: Model) -> dict[str, int]:

@@ -37,7 +37,7 @@ class Case(NamedTuple):
 
 CASES = {
     "a quantized value at a tie": Case(
-        QUANTIZED, [0.5, 3, 4, 5], [3, 9, 12, 15], ([7, 9, 12, 15], [3, 12, 15, 15], [0, 9, 12, INF])
+        QUANTIZED, [0.5, 3, 4, 5], [3, 9, 12, 15], ([7, 9, 12, 15], [3, 12, 15, 15], [0, 12, 12, 15], [0, 9, 12, INF])
     ),
     "the pole of a function": Case(
         "y = Tan(x)", [np.pi / 2, 1, 0.5, 0.25], [-INF, 1.558, 0.5464, 0.2554],
@@ -50,6 +50,14 @@ CASES = {
     ),
     "the tail of a sigmoid": Case(
         "s = Sigmoid(x) y = Mul(x, s)", LARGE, TAILS + LARGE * 1e-7, (TAILS + LARGE * 1e-6, TAILS[::-1])
+    ),
+    "zeros that the caller gives": Case("y = Sign(x)", [0, 2, -3, 0], [0, 1, -1, 0], ([1, 1, -1, 0], [-1, 1, -1, 1])),
+    "the sign of a zero that the caller gives": Case(
+        "y = Reciprocal(x)", [0, 2, 4, 8], [INF, 0.5, 0.25, 0.125], ([-INF, 0.5, 0.25, 0.125],)
+    ),
+    "the sign of a zero that a node makes": Case(
+        "n = Neg(x) r = Reciprocal(n) y = HardSigmoid(r)", [0, 1, 2, 4], [1, 0.3, 0.4, 0.45],
+        ([1.1, 0.3, 0.4, 0.45], [1, 0.33, 0.4, 0.45])
     ),
 }  # fmt: skip
 
