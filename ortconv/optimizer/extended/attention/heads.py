@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
+from typing import NamedTuple
 
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.types import Dim, DType, Shape
@@ -68,8 +69,7 @@ def is_known(scale: float) -> bool:
     return math.isfinite(scale) and scale != 0
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Path:
+class Path(NamedTuple):
     """A way back from an operand of a product."""
 
     value: Value
