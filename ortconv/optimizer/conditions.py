@@ -26,9 +26,14 @@ RESHAPES = named(Trait.ORDERED, but=("Identity",))
 # ---------------------------------------------------------------------- constants
 
 
+def constant_of(value: Value | None) -> Tensor | None:
+    """The constant that a value always has; None if it has none, or is absent."""
+    return None if value is None else value.constant
+
+
 def ints(value: Value | None) -> tuple[int, ...] | None:
     """The elements of an integer constant of rank 0 or 1, else None."""
-    const = None if value is None else value.constant
+    const = constant_of(value)
     if const is None or const.rank > 1 or const.dtype not in (DType.INT64, DType.INT32):
         return None
     return tuple(const.numpy().reshape(-1).tolist())
@@ -41,7 +46,7 @@ def optional_ints(value: Value | None) -> tuple[int, ...] | None:
 
 def scalar(value: Value | None) -> float | int | None:
     """The element of a numeric constant that has exactly one, else None."""
-    const = None if value is None else value.constant
+    const = constant_of(value)
     if const is None or const.size != 1 or const.dtype in (DType.STRING, DType.COMPLEX64, DType.COMPLEX128):
         return None
     number = const.item()
@@ -165,15 +170,10 @@ def only_use(value: Value) -> tuple[Node, int] | None:
 # ---------------------------------------------------------------------- nodes of any operator set
 
 
-def without_absent(inputs: Sequence[T | None]) -> list[T | None]:
+def without_absent(inputs: Sequence[T]) -> list[T]:
     """The operands up to the last one that is not absent."""
     count = max((i + 1 for i, operand in enumerate(inputs) if operand is not None), default=0)
     return list(inputs[:count])
-
-
-def is_constant(value: Value | None) -> bool:
-    """True for a constant that no caller can override."""
-    return value is not None and value.constant is not None
 
 
 def is_plain_gemm(gemm: Node) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import DType, Shape, TensorType
+from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.conditions import ints, same_dim, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
@@ -60,27 +60,21 @@ def multiply_by_weights(m: Match) -> Replacement:
     Counterpart: none: its Einsum kernel transposes and reshapes at every run
     """
     found, x, w = labels(m.einsum), m.a, m.w.constant
-    if found is None or not _is_float(x, m.w) or x.shape is None or len(x.shape) != len(found.left):
+    if found is None or not _is_float(x, m.w) or (x.rank, w.rank) != (len(found.left), len(found.right)):
         return None
     summed, rest = found.summed, found.only(found.left)
     columns = found.out[len(rest) :]
-    if (
-        not rest
-        or not columns
-        or found.left != rest + summed
-        or found.out != rest + columns
-        or w.rank != len(found.right)
-    ):
+    if not rest or not columns or (found.left, found.out) != (rest + summed, rest + columns):
         return None
     weights = w.numpy().transpose([found.right.index(c) for c in summed + columns])
-    sizes = weights.shape[len(summed) :]
-    if not all(map(same_dim, x.shape[len(rest) :], weights.shape)) or 0 in w.shape:
+    if 0 in w.shape or not all(map(same_dim, x.shape[len(rest) :], weights.shape)):
         return None
+    outer, sizes = x.shape[: len(rest)], weights.shape[len(summed) :]
     inner, width = math.prod(weights.shape[: len(summed)]), math.prod(sizes)
     rows: NewInput = x
     if len(summed) > 1:
-        rows = New("Reshape", [x, _spec(rest, inner)], {}, types=[with_shape(x, (*x.shape[: len(rest)], inner))])
-    flat = with_shape(x, (*x.shape[: len(rest)], width))
+        rows = New("Reshape", [x, _spec(rest, inner)], {}, types=[with_shape(x, (*outer, inner))])
+    flat = with_shape(x, (*outer, width))
     product = New("MatMul", [rows, weights.reshape(inner, width)], {}, like=m.root, types=[flat])
     return product if len(sizes) == 1 else New("Reshape", [product, _spec(rest, *sizes)], types=[m.root.out.type])
 
@@ -100,7 +94,7 @@ def multiply_stacks(m: Match) -> Replacement:
     if found is None or not _is_float(m.a, m.b) or (m.a.rank, m.b.rank) != (len(found.left), len(found.right)):
         return None
     summed, rows, columns = found.summed, found.only(found.left), found.only(found.right)
-    if len(summed) != 1 or len(rows) != 1 or len(columns) != 1:
+    if (len(summed), len(rows), len(columns)) != (1, 1, 1):
         return None
     if not same_dim(m.a.dim(found.left.index(summed)), m.b.dim(found.right.index(summed))):
         return None
@@ -110,21 +104,26 @@ def multiply_stacks(m: Match) -> Replacement:
     left = _turned(first, terms[0], found.batch + rows + summed)
     right = _turned(second, terms[1], found.batch + summed + columns)
     order = found.batch + rows + columns
-    type = m.root.out.type
-    shape = type.shape if isinstance(type, TensorType) else None
-    dims = None if shape is None else tuple(shape[found.out.index(c)] for c in order)
-    product = New("MatMul", [left, right], {}, like=m.root, types=[with_shape(m.a, dims) if dims else None])
+    shape = m.root.out.shape
+    type = None if shape is None else with_shape(m.a, _turned_shape(shape, found.out, order))
+    product = New("MatMul", [left, right], {}, like=m.root, types=[type])
     if order == found.out:
         return product
-    return New("Transpose", [product], {"perm": Ints(order.index(c) for c in found.out)}, types=[type])
+    return New("Transpose", [product], {"perm": Ints(order.index(c) for c in found.out)}, types=[m.root.out.type])
 
 
 def _turned(value: Value, term: str, wanted: str) -> NewInput:
     if term == wanted:
         return value
     perm = Ints(term.index(c) for c in wanted)
-    shape: Shape = value.shape or ()
-    return New("Transpose", [value], {"perm": perm}, types=[with_shape(value, tuple(shape[i] for i in perm))])
+    return New(
+        "Transpose", [value], {"perm": perm}, types=[with_shape(value, _turned_shape(value.shape or (), term, wanted))]
+    )
+
+
+def _turned_shape(shape: Shape, term: str, wanted: str) -> Shape:
+    """The shape of a tensor with axes `term`, in the order `wanted`."""
+    return tuple(shape[term.index(c)] for c in wanted)
 
 
 def _is_float(*values: Value) -> bool:
@@ -143,12 +142,11 @@ _SPLIT = P("Reshape", "x", C("shape"), name="reshape")
 def compute_before_split(m: Match) -> Replacement:
     """Reshape(x) + k, with the last axis split in two  ->  Reshape(x + k), so that a projection keeps its bias"""
     x, const, wanted, out = m.x.shape, m.k.constant, ints(m.shape), m.root.out.shape
-    if x is None or out is None or wanted is None or len(wanted) != len(x) + 1 or len(out) != len(wanted):
+    if x is None or out is None or wanted is None or not len(x) + 1 == len(wanted) == len(out):
         return None
-    pair = out[-2:]
-    if wanted[: len(x) - 1] != (0,) * (len(x) - 1) or m.reshape.attr("allowzero", 0) or const.size == 0:
+    if any(wanted[:-2]) or m.reshape.attr("allowzero", 0) or const.size == 0:
         return None
-    if const.shape == pair:
+    if const.shape == out[-2:]:
         operand = const.numpy().reshape(-1)
     elif const.size == 1 and const.rank <= len(x):
         operand = const.numpy()

@@ -6,8 +6,8 @@ import numpy as np
 
 from ortconv.ir.graph import Value
 from ortconv.ir.schema import attribute
-from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import same_dim
+from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import is_plain_gemm, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import dim_of, refined, target
@@ -24,33 +24,30 @@ def fuse_rows(m: Match) -> Replacement:
     Counterpart: none: ONNX Runtime does the reverse (MatMulAddFusion), which results in more nodes and is not faster
     """
     x: Value = m.x
-    weight = m.weight.constant
-    rank, plain = x.rank, attribute(m.gemm, "alpha") == 1 and not attribute(m.gemm, "transA")
-    if x.dtype is not DType.FLOAT or rank is None or rank < 3 or not plain or weight.rank != 2:
+    weight, transposed = m.weight.constant, bool(attribute(m.gemm, "transB"))
+    if x.dtype is not DType.FLOAT or weight.rank != 2 or not is_plain_gemm(m.gemm):
         return None
-    transposed = bool(attribute(m.gemm, "transB"))
     columns, width = weight.shape[::-1] if transposed else weight.shape
-    if x.dim(-1) != columns or m.flat.out.rank != 2 or not same_dim(m.flat.out.dim(1), columns):
+    flat = m.flat.out
+    if x.dim(-1) != columns or flat.rank != 2 or flat.dim(1) != columns or not _restores(m, x, width):
         return None
-    if not _restores(m, x, rank, width):
+    if m.bias is not None and m.bias.shape not in ((width,), (1, width)):
         return None
     matrix: NewInput = m.weight if not transposed else np.ascontiguousarray(weight.numpy().T)
-    assert x.shape is not None
-    assert x.dtype is not None
-    types = [TensorType(x.dtype, (*x.shape[:-1], width))]
+    types = [with_shape(x, (*(x.shape or ())[:-1], width))]
     product = New("MatMul", [x, matrix], types=types, like=m.gemm, attrs={})
-    if m.bias is None:
-        return product
-    if attribute(m.gemm, "beta") != 1 or m.bias.shape not in ((width,), (1, width)):
-        return None
-    vector: NewInput = m.bias if m.bias.rank == 1 else m.bias.constant.numpy().reshape(-1)
-    return New("Add", [product, vector], types=types)
+    return product if m.bias is None else New("Add", [product, _vector(m.bias)], types=types)
 
 
-def _restores(m: Match, x: Value, rank: int, width: int) -> bool:
-    """True if the second Reshape restores the leading dimensions of x; one may be -1."""
-    wanted = target(m.whole)
-    if wanted is None or len(wanted) != rank or wanted.count(-1) > 1 or any(x.dim(i) == 0 for i in range(rank)):
+def _vector(bias: Value) -> NewInput:
+    """A constant bias (width,) or (1, width) as the former."""
+    return bias if bias.rank == 1 or bias.constant is None else bias.constant.numpy().reshape(-1)
+
+
+def _restores(m: Match, x: Value, width: int) -> bool:
+    """True if the second Reshape restores the leading dimensions of x, at least two; one may be -1."""
+    wanted, shape = target(m.whole), x.shape or ()
+    if wanted is None or not 3 <= len(wanted) == len(shape) or wanted.count(-1) > 1 or 0 in shape:
         return False
     dims = refined(wanted, m.root.out)
     leading = all(w == -1 or dim_of(x, i) in (w, d) for i, (w, d) in enumerate(zip(wanted[:-1], dims)))

@@ -7,7 +7,7 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import equal_shapes, is_filled_with
+from ortconv.optimizer.conditions import constant_of, equal_shapes, is_filled_with, without_absent
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -68,13 +68,7 @@ def _operand(m: Match) -> Array | None:
     """The constant behind a normalization as its kernel takes it; None where that does not fit, or there is a bias already."""
     norm: Node = m.norm
     const, own = _constant(m.k), m.scale.static_shape
-    if (
-        const is None
-        or any(v is not None for v in norm.outputs[1:])
-        or {norm.out.dtype, m.root.out.dtype} != {DType.FLOAT}
-    ):
-        return None
-    if "narrow" in m.bound and m.narrow.out.dtype is not DType.FLOAT16:
+    if const is None or not _is_float(m) or without_absent(norm.outputs) != [norm.out]:
         return None
     if m.bias is not None and not is_filled_with(m.bias, 0):
         return None
@@ -84,11 +78,17 @@ def _operand(m: Match) -> Array | None:
     return const.reshape(own).astype(np.float32)
 
 
+def _is_float(m: Match) -> bool:
+    """True for float32; a Cast between must be to float16."""
+    narrow = m.bound.get("narrow")
+    return m.norm.out.dtype is m.root.out.dtype is DType.FLOAT and (narrow is None or narrow.out.dtype is DType.FLOAT16)
+
+
 def _constant(value: Value) -> Array | None:
     """The elements of a constant, also of one that is widened from float16."""
     node = value.producer
     inner = node.inputs[0] if node is not None and node.is_op("Cast") else value
-    const = None if inner is None else inner.constant
+    const = constant_of(inner)
     return const.numpy() if const is not None and const.dtype in (DType.FLOAT, DType.FLOAT16) else None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.schema import attribute
 from ortconv.optimizer.conditions import axes_of, ints, producer_of
 
 
@@ -26,7 +25,7 @@ def part_of(value: Value | None) -> Part | None:
     x = split.inputs[0]
     if x is None or not x.rank:
         return None
-    axis = (attribute(split, "axis") or 0) % x.rank
+    axis = split.attr("axis", 0) % x.rank
     sizes = [None if v is None else v.dim(axis) for v in split.outputs[: value.index + 1]]
     known = [size for size in sizes if isinstance(size, int)]
     return Part(x, axis, sum(known[:-1]), sum(known)) if len(known) == len(sizes) else None
@@ -38,12 +37,13 @@ def sliced(value: Value | None) -> Part | None:
     x = None if node is None else node.inputs[0]
     if node is None or x is None or not x.rank:
         return None
-    bounds = [_bound(node, i, name) for i, name in enumerate(("starts", "ends", "axes", "steps"), start=1)]
-    start, end, axis, step = bounds
-    size = None if axis is None else x.dim(axis)
-    if start is None or end is None or axis is None or step != 1 or not isinstance(size, int):
+    names = enumerate(("starts", "ends", "axes", "steps"), start=1)
+    known = [bound for slot, name in names if (bound := _bound(node, slot, name)) is not None]
+    if len(known) < 4 or known[3] != 1:
         return None
-    return Part(x, axis % x.rank, *slice(start, end).indices(size)[:2])
+    start, end, axis, _ = known
+    size = x.dim(axis)
+    return Part(x, axis % x.rank, *slice(start, end).indices(size)[:2]) if isinstance(size, int) else None
 
 
 def _bound(node: Node, slot: int, name: str) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import equal_shapes
+from ortconv.optimizer.conditions import constant_of, equal_shapes, producer_of, without_absent
 from ortconv.optimizer.engine import Context, FunctionPass, import_operators
 
 MICROSOFT = "com.microsoft"
@@ -27,47 +27,41 @@ def fuse(graph: Graph, context: Context) -> int:
 
 def _fuse(norm: Node, context: Context) -> bool:
     total = norm.inputs[0]
-    add = None if total is None else total.producer
-    if total is None or add is None or not add.is_op("Add") or add.graph is not norm.graph:
+    add = producer_of(total, "Add")
+    if total is None or add is None or add.graph is not norm.graph or not context.may_touch(norm, add):
         return False
     x, skip = add.inputs
-    scale, shift = norm.input(1), norm.input(2)
-    if x is None or skip is None or scale is None or not context.may_touch(norm, add):
+    if x is None or skip is None or not _is_supported(norm, total) or not equal_shapes(x.shape, skip.shape):
         return False
-    if not _is_supported(norm, total) or not equal_shapes(x.shape, skip.shape):
-        return False
-    width = x.dim(-1)
-    if any(v is not None and (v.shape != (width,) or v.producer is not None) for v in (scale, shift)):
-        return False
-    operands = _with_bias(add, x, skip) or _with_bias(add, skip, x)
-    inner, x, skip, bias = operands or (None, x, skip, None)
-    _replace(norm, add, [x, skip, scale, shift, bias], context, inner)
+    inner, x, skip, bias = _with_bias(add, x, skip) or _with_bias(add, skip, x) or (None, x, skip, None)
+    _replace(norm, add, [x, skip, norm.input(1), norm.input(2), bias], context, inner)
     return True
 
 
 def _is_supported(norm: Node, total: Value) -> bool:
     """True if SkipLayerNormalization supports this normalization: of float rows along the last of 2 or 3 axes."""
-    rank = total.rank
+    shape, parameters = total.shape or (), [v for v in norm.inputs[1:] if v is not None]
     return (
-        rank in (2, 3)
-        and attribute(norm, "axis") in (-1, rank - 1)
+        len(shape) in (2, 3)
+        and attribute(norm, "axis") in (-1, len(shape) - 1)
         and attribute(norm, "stash_type") == DType.FLOAT
-        and all(v is None or v.dtype is DType.FLOAT for v in (total, *norm.inputs[1:]))
-        and all(v is None for v in norm.outputs[1:])
+        and all(v.dtype is DType.FLOAT for v in (total, *parameters))
+        and all(v.shape == shape[-1:] and v.producer is None for v in parameters)
+        and without_absent(norm.outputs) == [norm.out]
     )
 
 
 def _with_bias(add: Node, x: Value, skip: Value) -> tuple[Node, Value, Value, Value] | None:
     """The addition of a bias that computes x, then x without it, skip and the bias; None if x is no such sum."""
-    inner = x.producer
-    if inner is None or not inner.is_op("Add") or x is skip or x.is_output or x.consumers != [add]:
+    inner = producer_of(x, "Add")
+    if inner is None or x is skip or x.is_output or x.consumers != [add]:
         return None
     if inner.graph is not add.graph or inner.ep != add.ep:
         return None
-    for value, bias in (inner.inputs, inner.inputs[::-1]):
-        if value is not None and bias is not None and bias.constant is not None and bias.shape == (x.dim(-1),):
-            return (inner, value, skip, bias) if equal_shapes(value.shape, skip.shape) else None
-    return None
+    value, bias = inner.inputs if constant_of(inner.inputs[1]) is not None else inner.inputs[::-1]
+    if value is None or bias is None or bias.constant is None or bias.shape != (x.dim(-1),):
+        return None
+    return (inner, value, skip, bias) if equal_shapes(value.shape, skip.shape) else None
 
 
 def _replace(norm: Node, add: Node, inputs: list[Value | None], context: Context, inner: Node | None) -> None:
@@ -78,11 +72,9 @@ def _replace(norm: Node, add: Node, inputs: list[Value | None], context: Context
     outputs: list[str | None] = [graph.fresh(f"{norm.out.name}_out")]
     outputs += [None, None, graph.fresh(f"{add.out.name}_out")] if shared else []
     attrs: dict[str, Attribute] = {"epsilon": attribute(norm, "epsilon")}
-    while inputs[-1] is None:
-        inputs.pop()
     fused = graph.add_node(
         "SkipLayerNormalization",
-        inputs,
+        without_absent(inputs),
         outputs,
         attrs,
         domain=MICROSOFT,

@@ -49,24 +49,28 @@ def fuse(graph: Graph, context: Context) -> int:
 
 
 def _fuse(x: Value, context: Context) -> bool:
-    graph = x.graph
-    if graph is None or x.dtype not in SPLIT_TYPES or x.rank is None:
+    graph, parts = x.graph, _parts(x)
+    if graph is None or not parts or not context.may_touch(*(p.node for p in parts)):
         return False
-    parts = [p for node in x.consumers if node.graph is graph and (p := _part(node, x)) is not None]
-    if len({p.axis for p in parts}) != 1 or not context.may_touch(*(p.node for p in parts)):
-        return False
-    parts.sort(key=lambda p: (p.start, p.end))
     axis = parts[0].axis
     whole = parts[0].start == 0 and parts[-1].end == x.dim(axis)
     added = 1 + (not whole) + sum(p.drops for p in parts)
     if len(parts) <= added or (not whole and graph.opset() < SLICE_BY_INPUTS):
         return False
-    if any(p.end != following.start for p, following in pairwise(parts)):
-        return False
     label = parts[0].node.label
     _replace(graph, x, parts, axis, whole)
     context.record("GatherSliceToSplitFusion", label, len(parts), added)
     return True
+
+
+def _parts(x: Value) -> list[PickedPart]:
+    """The parts of x that nodes select along one axis, if each ends where the next one begins; else []."""
+    if x.dtype not in SPLIT_TYPES or x.rank is None:
+        return []
+    found = [p for node in x.consumers if node.graph is x.graph and (p := _part(node, x)) is not None]
+    found.sort(key=lambda p: (p.start, p.end))
+    adjacent = all((p.axis, p.end) == (following.axis, following.start) for p, following in pairwise(found))
+    return found if adjacent else []
 
 
 def _part(node: Node, x: Value) -> PickedPart | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ortconv.ir.graph import Graph, Node, Value
@@ -215,8 +214,7 @@ def _may_guard_rows(biased: Biased, query: Heads, key: Heads, value: Heads) -> b
     return len(sources) == 1 and None not in sources
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class After:
+class After(NamedTuple):
     """The nodes after a Softmax: the product with the values, and the Transpose that merges heads."""
 
     product: Node

@@ -13,6 +13,7 @@ from ortconv.optimizer.basic.transpose_handlers import transpose_perm
 from ortconv.optimizer.conditions import equal_shapes, ints
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.extended.attention.heads import MICROSOFT, SPLIT, SWAP_HEADS
+from ortconv.optimizer.extended.attention.partial_rotary import is_plain
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
 
 
@@ -33,7 +34,7 @@ def rotate_rows(m: Match) -> Replacement:
     x, dims, width = m.x.shape, m.split.out.shape, m.cos.dim(1)
     if x is None or dims is None or len(x) != 3 or len(dims) != 4 or transpose_perm(m.turn) != SPLIT:
         return None
-    if any(m.root.attr(name, 0) for name in ("num_heads", "rotary_embedding_dim", "is_packed_batching")):
+    if not is_plain(m.root):
         return None
     if not isinstance(width, int) or dims[3] != 2 * width or not equal_shapes(x[:2], dims[:2]):
         return None
@@ -100,8 +101,7 @@ def swap_bias(m: Match) -> Replacement:
 def swap_before_rotation(m: Match) -> Replacement:
     "Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(RotaryEmbedding(x))))  ->  Reshape(RotaryEmbedding(Reshape(Transpose(Reshape(x)))))"
     width = m.cos.dim(1)
-    whole = not any(m.rotation.attr(name, 0) for name in ("num_heads", "rotary_embedding_dim", "is_packed_batching"))
-    if _order(m, m.x) is None or not whole or not isinstance(width, int) or _parts(m)[2] != 2 * width:
+    if _order(m, m.x) is None or not is_plain(m.rotation) or not isinstance(width, int) or _parts(m)[2] != 2 * width:
         return None
     inputs = [_swap(m, m.x.type), m.positions, m.cos, m.sin]
     return _reshaped(m, New("RotaryEmbedding", inputs, like=m.rotation, domain=MICROSOFT, types=[m.x.type]), m.root)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
+from typing import NamedTuple
 
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.types import Dim, DType, Shape
@@ -68,8 +69,7 @@ def is_known(scale: float) -> bool:
     return math.isfinite(scale) and scale != 0
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Path:
+class Path(NamedTuple):
     """A way back from an operand of a product."""
 
     value: Value
@@ -265,11 +265,13 @@ def length(heads: Heads, axis: int) -> set[Element]:
         return {dim_of(value, axis) for value in row_sources(heads.source)}
     axis *= 2
     join = producer_of(heads.source, "Concat")
-    parts = [] if join is None else [v for v in join.inputs if v is not None]
-    if join is not None and join.attr("axis", 0) % 4 == axis:
-        whole = plus(*(v.dim(axis) for v in parts))  # the declared shape of a graph output may be wrong
-        return {dim_of(heads.source, axis) if whole is None else whole}
-    return {dim_of(value, axis) for value in (heads.source, *parts)}
+    if join is None:
+        return {dim_of(heads.source, axis)}
+    parts = [v for v in join.inputs if v is not None]
+    if join.attr("axis", 0) % 4 != axis:
+        return {dim_of(value, axis) for value in (heads.source, *parts)}
+    whole = plus(*(v.dim(axis) for v in parts))  # the declared shape of a graph output may be wrong
+    return {dim_of(heads.source, axis) if whole is None else whole}
 
 
 def row_sources(value: Value | None) -> Iterator[Value]:
@@ -281,9 +283,11 @@ def row_sources(value: Value | None) -> Iterator[Value]:
 
 def _rows_before(node: Node | None) -> Value | None:
     """The input of a node that computes each row from the same row of this input; None for any other node."""
-    if node is not None and node.op == "RotaryEmbedding":
+    if node is None:
+        return None
+    if node.op == "RotaryEmbedding":
         return node.inputs[0]
-    if node is None or node.domain != "" or node.op not in _BESIDE_ROWS:
+    if node.domain != "" or node.op not in _BESIDE_ROWS:
         return None
     a, b = node.inputs
     if b is not None and b.rank == _BESIDE_ROWS[node.op]:

@@ -19,10 +19,16 @@ def measure_parts(joined: Heads, masks: Masks, before: Node) -> None:
     """
     repeated = [n for n in joined.source.consumers if n.is_op("Gather") and n.attr("axis", 0) == 1]
     for value in (joined.source, *(node.out for node in repeated)):
-        for shape in [n for n in value.consumers if n.is_op("Shape") and not n.attrs and n.graph is masks.graph]:
-            for pick in list(shape.out.consumers):
-                if _picks_rows(pick, masks) and (size := masks.size(joined, before)) is not None:
-                    _put(pick, size)
+        for pick in _row_counts(value, masks):
+            size = masks.size(joined, before)
+            if size is not None:
+                _put(pick, size)
+
+
+def _row_counts(value: Value, masks: Masks) -> list[Node]:
+    """The nodes Gather(Shape(value), rows)."""
+    shapes = [n for n in value.consumers if n.is_op("Shape") and not n.attrs and n.graph is masks.graph]
+    return [pick for shape in shapes for pick in shape.out.consumers if _picks_rows(pick, masks)]
 
 
 def _picks_rows(pick: Node, masks: Masks) -> bool:

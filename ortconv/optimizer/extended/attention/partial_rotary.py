@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Value
+from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.types import TensorType
 from ortconv.optimizer.basic.transpose_handlers import transpose_perm
 from ortconv.optimizer.conditions import equal_shapes
@@ -14,8 +14,10 @@ from ortconv.optimizer.extended.parts import sliced
 from ortconv.optimizer.pattern import Match, P, PatternInput
 from ortconv.optimizer.symbols import times
 
-ATTRIBUTES = ("num_heads", "rotary_embedding_dim", "is_packed_batching")
-"""What changes the meaning of RotaryEmbedding's operands, if it is not zero."""
+
+def is_plain(rotation: Node) -> bool:
+    """True for a RotaryEmbedding without attributes that change the meaning of its operands."""
+    return not any(rotation.attr(name, 0) for name in ("num_heads", "rotary_embedding_dim", "is_packed_batching"))
 
 
 def _rotated(part: PatternInput) -> P:
@@ -55,7 +57,7 @@ def _whole(m: Match) -> Value | None:
     first, rest = sliced(m.part), sliced(m.rest)
     if first is None or rest is None or first.x is not rest.x or first.x.rank != 4:
         return None
-    if m.root.attr("axis", 0) not in (3, -1) or any(m.rotation.attr(name, 0) for name in ATTRIBUTES):
+    if m.root.attr("axis", 0) not in (3, -1) or not is_plain(m.rotation):
         return None
     joined = first.end == rest.start < rest.end == first.x.dim(3)
     return first.x if joined and (first.axis, rest.axis, first.start) == (3, 3, 0) else None

@@ -9,7 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.conditions import is_constant, is_plain_gemm, producer_of
+from ortconv.optimizer.conditions import constant_of, is_plain_gemm, producer_of
 from ortconv.optimizer.extended.attention.heads import Heads, alone
 from ortconv.optimizer.shapes import target
 
@@ -105,11 +105,11 @@ def projected_from(value: Value | None) -> Value | None:
     while value is not None and (node := value.producer) is not None:
         x, other = node.input(0), node.input(1)
         if node.op in _PRODUCTS:
-            return x if is_constant(other) else None
+            return x if constant_of(other) is not None else None
         if node.op not in _KEEPS_NAN:
             return None
-        value, beside = (other, x) if is_constant(x) else (x, other)
-        if node.op in _OF_TWO and not is_constant(beside):
+        value, beside = (other, x) if constant_of(x) is not None else (x, other)
+        if node.op in _OF_TWO and constant_of(beside) is None:
             return None
     return None
 

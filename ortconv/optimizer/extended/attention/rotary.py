@@ -11,7 +11,7 @@ import numpy as np
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, Shape, TensorType, ValueType
-from ortconv.optimizer.conditions import axes_of, equal_shapes, numbers, producer_of, same_dim
+from ortconv.optimizer.conditions import axes_of, constant_of, equal_shapes, numbers, producer_of, same_dim
 from ortconv.optimizer.engine import Context, FunctionPass, New, import_operators
 from ortconv.optimizer.extended.attention.heads import MICROSOFT, alone
 from ortconv.optimizer.extended.maker import insert, integers, reshaped
@@ -62,12 +62,7 @@ class Tables:
         positions = cos.inputs[1]
         if sin.op != "Gather" or sin.inputs[1] is not positions or any(n.attr("axis", 0) for n in (cos, sin)):
             return None
-        if (
-            positions is None
-            or positions.dtype is not DType.INT64
-            or positions.rank != 2
-            or not _fits(positions.shape, r)
-        ):
+        if positions is None or (positions.dtype, positions.rank) != (DType.INT64, 2) or not _fits(positions.shape, r):
             return None
         if not all(_has_equal_halves(node.inputs[0], r.x.dim(-1)) for node in (cos, sin)):
             return None
@@ -283,7 +278,7 @@ def _inserted(node: Node, inner: Value) -> tuple[int, ...] | None:
 
 def _has_equal_halves(table: Value | None, width: object) -> bool:
     """True for a float32 matrix, constant, with this width and two equal halves of columns."""
-    const = None if table is None else table.constant
+    const = constant_of(table)
     if const is None or const.dtype is not DType.FLOAT or const.rank != 2:
         return False
     if const.shape[1] != width or const.shape[1] % 2:

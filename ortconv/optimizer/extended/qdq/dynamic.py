@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ortconv.ir.graph import Value
 from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import Replacement, RulePass, rule
 from ortconv.optimizer.extended.qdq.tensors import MICROSOFT, microsoft
 from ortconv.optimizer.pattern import C, Match, P
@@ -33,21 +34,19 @@ def fuse_scales(m: Match) -> Replacement:
 
     Counterpart: MatMulIntegerToFloatFusion
     """
-    if m.cast.attr("to", 0) != DType.FLOAT or m.s.dtype is not DType.FLOAT or m.t.dtype is not DType.FLOAT:
+    if {m.cast.attr("to", 0), m.s.dtype, m.t.dtype} != {DType.FLOAT}:
         return None
     if min(m.a.rank or 0, m.b.rank or 0) < 2 or (m.a.dtype is DType.INT8 and m.b.dtype is not DType.INT8):
         return None
     quantize = m.a.producer
     if quantize is not None and m.t in quantize.outputs:
         return None
-    if not _is_single(m.s) or not _is_single_or_columns(m.t, m.b):
+    if not (_is_single(m.s) and _is_single(m.a_zero)):
         return None
-    if not _is_single(m.a_zero) or not _is_single_or_columns(m.b_zero, m.b):
+    if not all(_is_single_or_columns(v, m.b) for v in (m.t, m.b_zero)):
         return None
     inputs = [m.a, m.b, m.s, m.t, m.a_zero, m.b_zero]
-    while inputs[-1] is None:
-        inputs.pop()
-    return microsoft("MatMulIntegerToFloat", inputs, m.product)
+    return microsoft("MatMulIntegerToFloat", without_absent(inputs), m.product)
 
 
 @rule("MatMulIntegerToFloatFusion", P("Add", _SCALED, C("bias"), commutative=True))
@@ -75,9 +74,7 @@ def fuse_quantization(m: Match) -> Replacement:
     if (m.a_scale, m.a_zero) != tuple(m.quantize.outputs[1:3]):
         return None
     inputs = [m.x, m.b, m.b_scale, m.b_zero, m.bias]
-    while inputs[-1] is None:
-        inputs.pop()
-    return microsoft("DynamicQuantizeMatMul", inputs, m.root)
+    return microsoft("DynamicQuantizeMatMul", without_absent(inputs), m.root)
 
 
 PASSES = (

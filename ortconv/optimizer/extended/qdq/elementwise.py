@@ -12,7 +12,7 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import attribute, since_version
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import scalar
+from ortconv.optimizer.conditions import numbers, scalar
 from ortconv.optimizer.engine import NewInput, Replacement, constant, rule
 from ortconv.optimizer.extended.qdq.tensors import (
     BYTES,
@@ -36,18 +36,24 @@ def _operands(m: Match, slots: range, *, retype: bool = False) -> tuple[list[Qua
 
     With `retype`, int8 constants next to uint8 become uint8: for operators whose integer kernel is exact.
     """
-    y = quantizer(m.root)
-    found = [dequantized(m.target.input(slot), m.root) for slot in slots]
-    inputs = [x for x in found if x is not None]
-    if y is None or y.dtype not in BYTES or len(inputs) != len(found):
+    y = _byte_result(m.root)
+    inputs = [x for slot in slots if (x := dequantized(m.target.input(slot), m.root)) is not None]
+    if y is None or len(inputs) != len(slots) or not all(_has_type(x, y, retype) for x in inputs):
         return None
-    if not all(q.is_per_tensor for q in (*inputs, y)):
-        return None
-    if all(x.dtype is y.dtype for x in inputs):
-        return inputs, y
-    if retype and y.dtype is DType.UINT8 and all(x.dtype is DType.UINT8 or is_signed_constant(x) for x in inputs):
-        return [x if x.dtype is DType.UINT8 else as_unsigned(x, m.root) for x in inputs], y
-    return None
+    return [x if x.dtype is y.dtype else as_unsigned(x, m.root) for x in inputs], y
+
+
+def _byte_result(root: Node) -> Quantized | None:
+    """The result that a QuantizeLinear returns, if it has 8 bits and is quantized per tensor; else None."""
+    y = quantizer(root)
+    return y if y is not None and y.dtype in BYTES and y.is_per_tensor else None
+
+
+def _has_type(x: Quantized, y: Quantized, retype: bool) -> bool:
+    """True for an input per tensor with the type of the result, or with `retype` one that can be given this type."""
+    if x.dtype is y.dtype:
+        return x.is_per_tensor
+    return retype and y.dtype is DType.UINT8 and is_signed_constant(x)
 
 
 HEADROOM = 128
@@ -76,18 +82,23 @@ def _softmax_fits(node: Node, y: Quantized) -> bool:
     1 / scale must be a whole number, because the kernel truncates it. The kernel also returns nothing if there are no
     elements; and before ONNX Runtime 1.32, int8 results above 127 wrap around.
     """
-    shape, step, zero = node.out.shape, elements(y.scale), zero_points(y)
-    axis = attribute(node, "axis")
-    if shape is None or 0 in shape or step is None or zero is None or not -len(shape) <= axis < len(shape):
+    step, zero = elements(y.scale), zero_points(y)
+    if step is None or zero is None:
         return False
-    if y.dtype is DType.INT8 and not 1 / step[0] + zero[0] <= LIMITS[DType.INT8][1] + 1:
+    levels = 1 / step[0]
+    if y.dtype is DType.INT8 and not levels + zero[0] <= LIMITS[DType.INT8][1] + 1:
         return False
-    if abs(1 / step[0] - round(1 / step[0])) > WHOLE:
-        return False
+    return bool(abs(levels - round(levels)) <= WHOLE and levels <= HEADROOM * _summed(node))
+
+
+def _summed(softmax: Node) -> int:
+    """Number of elements in each sum of a Softmax; 0 if it is unknown, or if there are no elements at all."""
+    shape, axis = softmax.out.shape or (), attribute(softmax, "axis")
+    if 0 in shape or not -len(shape) <= axis < len(shape):
+        return 0
     axis %= len(shape)
-    summed = shape[axis:] if since_version(node) < 13 else shape[axis : axis + 1]
-    lengths = [d for d in summed if isinstance(d, int)]
-    return len(lengths) == len(summed) and step[0] > 0 and 1 / step[0] <= HEADROOM * prod(lengths)
+    lengths = numbers(*(shape[axis:] if since_version(softmax) < 13 else shape[axis : axis + 1]))
+    return prod(lengths) if lengths else 0
 
 
 def _any(node: Node, y: Quantized) -> bool:
@@ -167,16 +178,19 @@ def fuse_where_number(m: Match) -> Replacement:
     Counterpart: WhereDummyDq
     Differs: directly to QLinearWhere, and the integer represents the number exactly.
     """
-    y = quantizer(m.root)
-    if y is None or y.dtype not in BYTES or not (y.is_per_tensor and y.is_constant):
+    y = _byte_result(m.root)
+    if y is None or not y.is_constant or all(v.constant is not None for v in (m.a, m.b)):
         return None
-    branches = [dequantized(v, m.root) or _exactly(v, y, m.root) for v in (m.a, m.b)]
-    if any(x is None or x.dtype is not y.dtype or not (x.is_per_tensor and x.is_constant) for x in branches):
+    a, b = (_branch(v, y, m.root) for v in (m.a, m.b))
+    if a is None or b is None:
         return None
-    if all(v.constant is not None for v in (m.a, m.b)):
-        return None
-    operands: list[NewInput] = [part for x in branches if x is not None for part in x.operand]
-    return microsoft("QLinearWhere", [m.condition, *operands, *y.parameters], m.target)
+    return microsoft("QLinearWhere", [m.condition, *a.operand, *b.operand, *y.parameters], m.target)
+
+
+def _branch(value: Value, y: Quantized, root: Node) -> Quantized | None:
+    """A branch of Where as integers of the type of y with constant parameters per tensor; None if it has none."""
+    x = dequantized(value, root) or _exactly(value, y, root)
+    return x if x is not None and x.dtype is y.dtype and x.is_per_tensor and x.is_constant else None
 
 
 def _exactly(value: Value, like: Quantized, near: Node) -> Quantized | None:

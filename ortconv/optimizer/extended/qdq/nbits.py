@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.tensor import Array
+from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import constant_of, without_absent
 from ortconv.optimizer.engine import NewInput, Replacement, rule
 from ortconv.optimizer.extended.qdq.tensors import DOMAINS, LIMITS, microsoft
 from ortconv.optimizer.pattern import C, Match, P
@@ -37,18 +38,28 @@ class WeightBlocks(NamedTuple):
     attrs: dict[str, object]
 
 
-def _blocks(dq: Node) -> WeightBlocks | None:
-    weight, scale, zero = (None if v is None else v.constant for v in (dq.input(0), dq.input(1), dq.input(2)))
+def _constants(dq: Node) -> tuple[Tensor, Array, Array] | None:
+    """The 4-bit weight of rank 2 of a DequantizeLinear, its float32 scales, and the zero points; None if they are not
+    constant.
+    """
+    weight, scale, zero = (constant_of(dq.input(i)) for i in range(3))
     if weight is None or scale is None or (zero is None and dq.input(2) is not None):
         return None
     if weight.dtype not in (DType.INT4, DType.UINT4) or weight.rank != 2 or not weight.size:
         return None
-    if scale.dtype is not DType.FLOAT or dq.out.dtype is not DType.FLOAT:
+    if {scale.dtype, dq.out.dtype} != {DType.FLOAT}:
         return None
+    return weight, scale.numpy(), np.zeros(scale.shape, np.int8) if zero is None else zero.numpy().astype(np.int8)
+
+
+def _blocks(dq: Node) -> WeightBlocks | None:
+    constants = _constants(dq)
+    if constants is None:
+        return None
+    weight, scale, zeros = constants
     rows, columns = weight.shape
     size, (low, _) = int(dq.attr("block_size", 0)), LIMITS[weight.dtype]
-    zeros = np.zeros(scale.shape, np.int8) if zero is None else zero.numpy().astype(np.int8)
-    scales = _by_block(scale.numpy(), dq, rows, columns, size)
+    scales = _by_block(scale, dq, rows, columns, size)
     offsets = _by_block((zeros - low).astype(np.uint8), dq, rows, columns, size)
     size = size or UNBLOCKED
     if scales is None or offsets is None or not SMALLEST_BLOCK <= size <= LARGEST_BLOCK or size & (size - 1):
@@ -108,9 +119,7 @@ def _fused(m: Match, bias: Value | None) -> Replacement:
     if blocks is None:
         return None
     inputs: list[NewInput] = [m.a, blocks.codes, blocks.scales, blocks.zero_points, None, bias]
-    while inputs[-1] is None:
-        inputs.pop()
-    return microsoft("MatMulNBits", inputs, m.root, blocks.attrs)
+    return microsoft("MatMulNBits", without_absent(inputs), m.root, blocks.attrs)
 
 
 @rule(

@@ -9,6 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import New, NewInput, Replacement, Rule, rule
 from ortconv.optimizer.extended.qdq.tensors import (
     BYTES,
@@ -74,29 +75,31 @@ def _bias(value: Value | None, reader: Node, unit: Array | None, y: Quantized | 
     """
     if value is None:
         return None
-    q = dequantized(value, reader)
     if unit is None:
         raise _RefusedError
-    if q is not None:
-        if q.dtype is DType.INT32 and _is_in(q, unit):
-            return q.value
+    q = dequantized(value, reader)
+    integers = _rounded(value, unit, y) if q is None else q.value if _is_in(q, unit) else None
+    if integers is None:
         raise _RefusedError
-    const, step = value.constant, None if y is None else elements(y.scale)
+    return integers
+
+
+def _rounded(bias: Value, unit: Array, y: Quantized | None) -> Array | None:
+    """A float32 constant of rank 1 as int32; None if the scale is not fine enough."""
+    const, step = bias.constant, None if y is None else elements(y.scale)
     if const is None or const.dtype is not DType.FLOAT or const.rank != 1 or step is None:
-        raise _RefusedError
+        return None
     reals = const.numpy().astype(np.float64)
     if not np.all(unit <= step[0] * FINE) or unit.size not in (1, reals.size):
-        raise _RefusedError
+        return None
     codes = np.rint(reals / unit)
-    if not np.all(np.abs(codes) < 2**31 - 1):
-        raise _RefusedError
-    return codes.astype(np.int32)
+    return codes.astype(np.int32) if np.all(np.abs(codes) < 2**31 - 1) else None
 
 
 def _is_in(q: Quantized, unit: Array) -> bool:
-    """True if a bias has zero point 0 and, up to rounding, this scale."""
+    """True if a bias is int32 and has zero point 0 and, up to rounding, this scale."""
     scale, zero = elements(q.scale), zero_points(q)
-    if scale is None or zero is None or zero.any():
+    if q.dtype is not DType.INT32 or scale is None or zero is None or zero.any():
         return False
     length = q.value.dim(-1) if q.value.rank else 1
     if scale.size not in (1, length) or unit.size not in (1, length):
@@ -161,8 +164,7 @@ def _gemm(target: Node, reader: Node, signed: bool) -> Replacement:
         return None
     attrs: dict[str, object] = {"alpha": float(alpha), "transA": trans_a, "transB": trans_b}
     parameters = [] if y is None else y.parameters
-    tail = [bias, *parameters] if bias is not None or parameters else []
-    return microsoft("QGemm", [*a.operand, *b.operand, *tail], target, attrs)
+    return microsoft("QGemm", [*a.operand, *b.operand, *without_absent([bias, *parameters])], target, attrs)
 
 
 @rule("QDQSelectorActionTransformer", P("Gemm", ...))

@@ -10,7 +10,7 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.engine import Context, FunctionPass, RulePass, constant
 from ortconv.optimizer.extended.qdq import product
-from ortconv.optimizer.extended.qdq.tensors import DOMAINS, dequantized, elements, quantizer, zero_points
+from ortconv.optimizer.extended.qdq.tensors import DOMAINS, Quantized, dequantized, elements, quantizer, zero_points
 
 
 def shift_activations(graph: Graph, context: Context) -> int:
@@ -54,32 +54,28 @@ def _readers(node: Node) -> list[Node]:
     """The DequantizeLinear nodes after an int8 QuantizeLinear, if they are its only readers and have its parameters;
     else an empty list.
     """
-    if not _is_int8(node):
-        return []
-    y = quantizer(node)
-    zero = None if y is None else zero_points(y)
-    if y is None or zero is None or not y.is_constant or not y.is_per_tensor:
+    y = _int8_result(node)
+    if y is None:
         return []
     readers = [reader for reader, slot in node.out.uses if slot == 0 and reader.op == "DequantizeLinear"]
-    if len(readers) != len(node.out.uses) or any(r.graph is not node.graph for r in readers):
-        return []
-    return readers if all(_has_zero(reader, node, zero[0]) for reader in readers) else []
+    return readers if len(readers) == len(node.out.uses) and all(_has_zero(r, node, y) for r in readers) else []
 
 
-def _is_int8(node: Node) -> bool:
-    """True if a node quantizes to int8, and the graph does not return the result."""
-    if node.op != "QuantizeLinear" or node.domain not in DOMAINS:
-        return False
-    return node.out.dtype is DType.INT8 and not node.out.is_output
+def _int8_result(node: Node) -> Quantized | None:
+    """The int8 result of a QuantizeLinear with constant parameters per tensor, unless the graph returns it; else None."""
+    if node.op != "QuantizeLinear" or node.domain not in DOMAINS or node.out.dtype is not DType.INT8:
+        return None
+    y = None if node.out.is_output else quantizer(node)
+    return y if y is not None and y.is_constant and y.is_per_tensor else None
 
 
-def _has_zero(reader: Node, node: Node, zero: object) -> bool:
-    """True if a reader of a QuantizeLinear has constant parameters per tensor, with this zero point."""
+def _has_zero(reader: Node, node: Node, y: Quantized) -> bool:
+    """True if a reader of a QuantizeLinear, in its graph, has constant parameters per tensor, with the zero point of y."""
     x = dequantized(reader.out, node)
     if x is None or not x.is_per_tensor or elements(x.scale) is None:
         return False
-    other = zero_points(x)
-    return other is not None and other[0] == zero
+    zero, other = zero_points(y), zero_points(x)
+    return zero is not None and other is not None and bool(zero[0] == other[0])
 
 
 def _shift(node: Node, readers: list[Node], shared: dict[tuple[int, Shape], Value]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import constant_of
 from ortconv.optimizer.engine import New, NewInput, constant
 from ortconv.optimizer.pattern import P
 
@@ -106,7 +107,7 @@ def _quantized(node: Node, integers: Value | None, reals: Value | None) -> Quant
 
 def elements(value: Value | None) -> Array | None:
     """A constant's elements as a vector of float64; None if it is not constant."""
-    const = None if value is None else value.constant
+    const = constant_of(value)
     return None if const is None else const.numpy().reshape(-1).astype(np.float64)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import constant_of
 from ortconv.optimizer.engine import Context, FunctionPass
 from ortconv.optimizer.extended.maker import Maker
 from ortconv.optimizer.extended.parts import slice_of
@@ -57,7 +57,7 @@ def _product(node: Node) -> tuple[Key, int] | None:
 
 def _may_be_row(value: Value | None) -> bool:
     """True for a constant that adds the same row to every row, or without one."""
-    const = None if value is None else value.constant
+    const = constant_of(value)
     return value is None or (const is not None and const.rank <= 2 and const.size in (1, const.shape[-1]))
 
 
@@ -65,7 +65,7 @@ def _replace(graph: Graph, key: Key, products: list[tuple[int, Node]], context: 
     x, axis, w, transposed, bias = key
     nodes = [node for _, node in products]
     indices = sorted({index for index, _ in products})
-    if len(indices) < FEWEST or any(after - before != 1 for before, after in pairwise(indices)):
+    if len(indices) < FEWEST or indices != list(range(indices[0], indices[-1] + 1)):
         return False
     if not context.may_touch(*nodes) or (len(indices) != x.dim(axis) and graph.opset() < SLICE_BY_INPUTS):
         return False
