@@ -6,10 +6,9 @@ import os
 import reprlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -39,8 +38,7 @@ _Run = Callable[[Program, list[Any]], Sequence[Any]]
 """Runs a program on its inputs."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeArg:
+class NodeArg(NamedTuple):
     """An input or output: its name, its type in ONNX's notation ("tensor(float)"), and its shape, with None or a symbol for a
     variable dimension.
     """
