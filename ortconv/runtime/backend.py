@@ -7,10 +7,9 @@ entry point group, "ortconv.backends": name = "module:Class". The class is calle
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 from ortconv.errors import BackendError, UsageError, nearest
 from ortconv.ir.graph import Graph, Node, Value
@@ -29,8 +28,7 @@ small model.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(NamedTuple):
     """Nodes of one graph, in topological order, that one backend runs as a unit.
 
     `inputs` are the values fed to it, without constants; `outputs` are those that others read. `file` is the model file if the
@@ -61,8 +59,7 @@ class Program(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """A step of a run: name, operator, backend, start time (seconds of time.perf_counter), duration
     in seconds, and output shapes.
     """
@@ -110,8 +107,7 @@ class Backend(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """The groups of units that a backend takes from a graph, each to run as one region, and the reason against each other node."""
 
     groups: tuple[tuple[NodeUnit, ...], ...]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
 from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph, Node, Value, captures
@@ -16,8 +16,7 @@ from ortconv.ir.units import NodeUnit
 from ortconv.runtime.backend import Backend, Claiming, Region, claims
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """The backend of a node, and the reasons of backends before it in order of preference, by backend name.
 
     Nodes of the same backend with the same `claim` form one region, without other nodes; `units` are those of the region.
@@ -25,9 +24,9 @@ class Placement:
 
     node: Node
     backend: str
-    refused: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, str]
     claim: int | None = None
-    units: tuple[NodeUnit, ...] = field(default=(), repr=False, compare=False)
+    units: tuple[NodeUnit, ...] = ()
 
 
 def place(graph: Graph, backends: Sequence[Backend]) -> list[Placement]:
@@ -93,7 +92,7 @@ def split(
     found = []
     for run in runs:
         region = make_region(graph, [p.node for p in run], keep, whole)
-        region = replace(region, custom_op_library=custom_op_library, units=run[0].units, threads=threads)
+        region = region._replace(custom_op_library=custom_op_library, units=run[0].units, threads=threads)
         found.append((run[0].backend, region))
     return found
 
@@ -206,7 +205,7 @@ def pieces(region: Region, most: int) -> Iterator[Region]:
     for start in range(0, len(region.nodes), most):
         nodes = region.nodes[start : start + most]
         piece = make_region(region.graph, nodes, {v for n in nodes for v in n.outputs if v is not None})
-        yield replace(piece, custom_op_library=region.custom_op_library, threads=region.threads)
+        yield piece._replace(custom_op_library=region.custom_op_library, threads=region.threads)
 
 
 def observed(region: Region, most: int) -> Iterator[Region]:
@@ -219,11 +218,11 @@ def observed(region: Region, most: int) -> Iterator[Region]:
     for value in make_region(region.graph, region.nodes, inner).outputs:
         size = _bytes(value)
         if outputs and held + size > most:
-            yield replace(region, outputs=tuple(outputs), file=None)
+            yield region._replace(outputs=tuple(outputs), file=None)
             outputs, held = [], 0
         outputs.append(value)
         held += size
-    yield replace(region, outputs=tuple(outputs), file=None)
+    yield region._replace(outputs=tuple(outputs), file=None)
 
 
 def _bytes(value: Value) -> int:

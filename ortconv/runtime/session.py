@@ -6,10 +6,9 @@ import os
 import reprlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -39,8 +38,7 @@ _Run = Callable[[Program, list[Any]], Sequence[Any]]
 """Runs a program on its inputs."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeArg:
+class NodeArg(NamedTuple):
     """An input or output: its name, its type in ONNX's notation ("tensor(float)"), and its shape, with None or a symbol for a
     variable dimension.
     """
@@ -80,6 +78,7 @@ class Session:
         self.model = model if isinstance(model, Model) else load(model, only_to_run=True)
         self._file = _named_file(model)
         self._graph = self.model.graph
+        backends = (backends,) if isinstance(backends, str) or not isinstance(backends, Sequence) else backends
         self.backends = with_fallbacks(backends)
         if not self.backends:
             raise UsageError("a session needs at least one backend")

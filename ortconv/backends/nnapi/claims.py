@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from ortconv.backends.nnapi.lower import Draft, RefusedError
 from ortconv.ir.graph import Graph, Node, Value
@@ -49,7 +48,7 @@ def claim(graph: Graph, target: Target, refuse: Refuse | None = None) -> Claim:
 
 def region_of(graph: Graph, units: Sequence[NodeUnit]) -> Region:
     """The region of some units."""
-    return replace(make_region(graph, nodes_of(units)), units=tuple(units))
+    return make_region(graph, nodes_of(units))._replace(units=tuple(units))
 
 
 @mark("LA", "PP", "draft")
