@@ -358,6 +358,7 @@ CONTRIB_TYPES: dict[tuple[str, str], TypeRule] = {
     ("", "SimplifiedLayerNormalization"): _layer_norm,
     ("", "LayerNormalization"): _layer_norm,
     **{("", op): like(0) for op in _OLD},
+    **{("", op): _same_rank for op in ("Crop", "DynamicSlice")},
     **STANDARD_TYPES,
 }
 """Rules for the output types of a node, by (domain, operator)."""

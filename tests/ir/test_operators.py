@@ -32,6 +32,7 @@ from ortconv.partition.units import SELECTORS
 RNG = np.random.default_rng(5)
 SETTINGS: dict[str, dict[str, Any]] = {
     "BitCast": {"to": onnx.TensorProto.INT32}, "Cast": {"to": onnx.TensorProto.DOUBLE}, "RegexFullMatch": {"pattern": "[ab]+"},
+    "ParametricSoftplus": {"alpha": 0.5, "beta": 2.0}, "ScaledTanh": {"alpha": 0.5, "beta": 2.0},
 }  # fmt: skip
 LEFT = {"BitShift": {"direction": "LEFT"}}
 

@@ -1,13 +1,17 @@
-"""Operators before opset 7: they broadcast only on request, and BatchNormalization trains unless is_test is set."""
+"""Operators before opset 7: they broadcast only on request, and BatchNormalization trains unless is_test is set. Also operators
+that ONNX has removed: ONNX Runtime computes them up to opset 9.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels import activation, matmul, normalization
+from ortconv.executor.algorithms.half_precision import in_float32
+from ortconv.executor.kernels import activation, matmul, movement, normalization
 from ortconv.executor.kernels.registry import Function, kernel, lookup, table
 from ortconv.ir.tensor import Array
 
@@ -86,3 +90,47 @@ def batch_normalization_1(
         (old * momentum + new * (1 - momentum)).astype(old.dtype) for old, new in ((mean, saved_mean), (var, saved_var))
     )
     return (y, *running, saved_mean, saved_var)[:n_outputs]
+
+
+@kernel("Affine")
+def affine(x: Array, *, alpha: float = 1.0, beta: float = 0.0) -> Any:
+    return x * x.dtype.type(alpha) + x.dtype.type(beta)
+
+
+@kernel("Crop")
+def crop(x: Array, *, border: Sequence[int], scale: Sequence[int] | None = None) -> Any:
+    """`border` is left, top, right, bottom; `scale`, the height and width of the result, replaces right and bottom."""
+    left, top, right, bottom = border
+    height, width = scale or (x.shape[2] - top - bottom, x.shape[3] - left - right)
+    found = x[:, :, top : top + height, left : left + width]
+    if min(height, width) < 0 or found.shape[2:] != (height, width):
+        raise GraphError(f"border {list(border)} leaves no {height} x {width} pixels of {list(x.shape[2:])}")
+    return found
+
+
+@kernel("DynamicSlice")
+def dynamic_slice(x: Array, starts: Array, ends: Array, axes: Array | None = None) -> Any:
+    return movement.slice_(x, starts, ends, axes)
+
+
+@kernel("ImageScaler")
+def image_scaler(x: Array, *, bias: Sequence[float], scale: float = 1.0) -> Any:
+    """The bias is one for each channel."""
+    return x * x.dtype.type(scale) + np.array(bias, x.dtype).reshape(-1, 1, 1)
+
+
+@kernel("ParametricSoftplus")
+@in_float32
+def parametric_softplus(x: Array, *, alpha: float, beta: float) -> Any:
+    return x.dtype.type(alpha) * np.logaddexp(x * x.dtype.type(beta), x.dtype.type(0))
+
+
+@kernel("Scale")
+def scale(x: Array, *, scale: float = 1.0) -> Any:
+    return x * x.dtype.type(scale)
+
+
+@kernel("ScaledTanh")
+@in_float32
+def scaled_tanh(x: Array, *, alpha: float, beta: float) -> Any:
+    return x.dtype.type(alpha) * np.tanh(x.dtype.type(beta) * x)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.half_precision import in_float32, widen
+from ortconv.executor.algorithms.sums import precise_sum
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -19,7 +20,7 @@ Axes = tuple[int, ...]
 
 def _mean(x: Array, axes: Axes) -> Array:
     """Mean over axes, which are kept with size 1. The mean of no elements is 0."""
-    return np.asarray(x.sum(axis=axes, keepdims=True) / x.dtype.type(max(prod(x.shape[a] for a in axes), 1)))
+    return np.asarray(precise_sum(x, axes) / x.dtype.type(max(prod(x.shape[a] for a in axes), 1)))
 
 
 def _inverse_deviation(centered: Array, axes: Axes, epsilon: float) -> Array:
@@ -248,10 +249,10 @@ def mean_variance_normalization(
 ) -> Array:
     if across_channels is not None:
         axes = (0, 1, 2, 3) if across_channels else (0, 2, 3)
-    centered = x - x.mean(axis=tuple(axes), keepdims=True)
+    centered = x - _mean(x, tuple(axes))
     if not normalize_variance:
         return np.asarray(centered)
-    deviation = np.sqrt(np.square(centered).mean(axis=tuple(axes), keepdims=True))
+    deviation = np.sqrt(_mean(np.square(centered), tuple(axes)))
     return np.asarray(centered / (deviation + x.dtype.type(1e-9)))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ortconv.executor.algorithms.half_precision import in_float32, widen
 from ortconv.executor.algorithms.pooling import mean_of_channels
+from ortconv.executor.algorithms.sums import precise_sum
 from ortconv.executor.kernels.elementwise import truncated_quotient
 from ortconv.executor.kernels.movement import integers
 from ortconv.executor.kernels.registry import kernel
@@ -20,7 +21,7 @@ Reduction = Callable[[Array, Axes, bool], Any]
 
 
 def _sum(x: Array, axes: Axes, keepdims: bool) -> Any:
-    return x.sum(axis=axes, keepdims=keepdims, dtype=x.dtype)
+    return precise_sum(x, axes, keepdims)
 
 
 def _mean(x: Array, axes: Axes, keepdims: bool) -> Any:

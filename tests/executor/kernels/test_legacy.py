@@ -200,3 +200,30 @@ def test_conversion_refuses_old_operators(tmp_path):
     with pytest.raises(UnsupportedError, match="opset 6"):
         load(path)
     assert load(path, only_to_run=True).graph.opset("") == 6
+
+
+REMOVED = [
+    ("Affine", [(2, 3)], {"alpha": 0.5, "beta": 2.0}),
+    ("Affine", [()], {}),
+    ("Crop", [(1, 2, 6, 7)], {"border": [1, 2, 3, 0]}),
+    ("Crop", [(1, 2, 6, 7)], {"border": [1, 2, 0, 0], "scale": [3, 4]}),
+    ("DynamicSlice", [(4, 5, 6), [1, -3], [3, 9]], {}),
+    ("DynamicSlice", [(4, 5, 6), [0, -3], [9, -1], [2, 0]], {}),
+    ("ImageScaler", [(2, 3, 4, 5)], {"scale": 0.5, "bias": [1.0, -2.0, 3.0]}),
+    ("ParametricSoftplus", [(3, 4)], {"alpha": 0.7, "beta": -90.0}),
+    ("Scale", [(3, 4)], {"scale": 0.25}),
+    ("ScaledTanh", [(3, 4)], {"alpha": 1.5, "beta": 0.3}),
+]
+
+
+@pytest.mark.parametrize(("op", "inputs", "attributes"), REMOVED)
+def test_removed_operators(rng, op, inputs, attributes):
+    arrays = [random(rng, x) if isinstance(x, tuple) else np.array(x, np.int64) for x in inputs]
+    proto = model(op, 8, arrays, attributes)
+    feeds = {f"x{i}": x for i, x in enumerate(arrays)}
+    assert_same(Session(proto).run(None, feeds)[0], run_model(proto, feeds)[0])
+
+
+def test_a_border_beyond_the_image():
+    with pytest.raises(OrtconvError, match="leaves no"):
+        run_kernel("Crop", [np.zeros((1, 1, 3, 3), np.float32)], {"border": [2, 2, 2, 2]}, opset=8)

@@ -1,0 +1,47 @@
+"""Sums over images whose channels are innermost in memory, where numpy does not add pairwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ortconv.executor.algorithms.sums import precise_sum
+from ortconv.executor.kernels.registry import lookup
+
+AXES = np.array([2, 3])
+ONES, ZEROS = np.ones(4, np.float32), np.zeros(4, np.float32)
+
+
+def standardized(x: Any) -> Any:
+    return (x - x.mean((2, 3), keepdims=True)) / np.sqrt(x.var((2, 3), keepdims=True) + 1e-5)
+
+
+CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], Callable[[Any], Any]]] = {
+    "InstanceNormalization": ((ONES, ZEROS), {}, standardized),
+    "MeanVarianceNormalization": ((), {"axes": [2, 3]}, standardized),
+    "ReduceSum": ((AXES,), {}, lambda x: x.sum((2, 3), keepdims=True)),
+    "ReduceL2": ((AXES,), {}, lambda x: np.sqrt((x * x).sum((2, 3), keepdims=True))),
+}
+
+
+@pytest.mark.parametrize("op", CASES)
+def test_channels_that_are_innermost(op: str) -> None:
+    others, attributes, exact = CASES[op]
+    rng = np.random.default_rng(3)
+    x = np.moveaxis(rng.normal(100, 1, (1, 800, 900, 4)).astype(np.float32), 3, 1)
+    kernel = lookup("", op, 22)
+    assert kernel is not None
+    want = exact(x.astype(np.float64))
+    assert np.abs(kernel.reference(x, *others, **attributes) - want).max() < 1e-5 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("keepdims", [True, False])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_sums_have_the_type_of_the_elements(dtype: type, keepdims: bool) -> None:
+    x = np.moveaxis(np.arange(60 * 60 * 2, dtype=dtype).reshape(60, 60, 2), 2, 0)
+    found = precise_sum(x, (-2, -1), keepdims)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, x.sum((1, 2), keepdims=keepdims), rtol=1e-6)
