@@ -81,9 +81,14 @@ def _joined(node: Node) -> Shape | None:
     rank, axis = len(shapes[0]) if shapes else 0, node.attr("axis", 0)
     if len(shapes) < len(node.inputs) or not -rank <= axis < rank:
         return None
-    dims: list[Dim] = [next((d for d in sides if d is not None), None) for sides in zip(*shapes)]
+    dims: list[Dim] = [min(sides, key=_vagueness) for sides in zip(*shapes)]
     dims[axis] = plus(*(s[axis] for s in shapes))
     return tuple(dims)
+
+
+def _vagueness(dim: Dim) -> int:
+    """Orders equal dimensions: numbers first, then symbols of the model, then invented ones, unknown ones last."""
+    return 0 if isinstance(dim, int) else 3 if dim is None else 2 if is_anonymous(dim) else 1
 
 
 def _gathered(node: Node) -> Shape | None:

@@ -228,6 +228,14 @@ def test_heads_that_do_not_fill_tiles(mask: str, rows: int | str, monkeypatch: p
     assert ("com.microsoft.MultiHeadAttention" in found) == ("Softmax" not in found)
 
 
+def test_masks_that_are_made_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes that would give a mask the form for a fused node are removed if there is none."""
+    monkeypatch.setattr(attention, "FEW_MASKED_COLUMNS", HIDDEN - 1)
+    found = fused(Builder(mask="row", rows="r"))
+    assert "Softmax" in found
+    assert "Expand" not in found
+
+
 @pytest.mark.parametrize("rows", [5, "r"])
 @pytest.mark.parametrize("batch", [2, "b"])
 @pytest.mark.parametrize("mask", ["row", "plane"])

@@ -117,6 +117,7 @@ def test_the_lesser_of_two_dimensions() -> None:
         ("y = Gather<axis = -1>(x, zero)", ("N", 4)),
         ("y = Concat<axis = 0>(x, x)", ("N+N", 4, 6)),
         ("y = Concat<axis = 1>(x, x)", ("N", 8, 6)),
+        ("p = Slice(x, start, end, axis) y = Concat<axis = 1>(p, x)", ("N", 8, 6)),
         ("s1 = Shape(x) y = Expand(one, s1)", ("N", 4, 6)),
         ("s1 = Shape(x) e = Equal(s1, minus) w = Where(e, one, s1) y = Expand(one, w)", ("N", 4, 6)),
         ("s1 = Shape(x) e = Equal(s1, two) w = Where(e, one, s1) y = Expand(one, w)", (None, 4, 6)),

@@ -68,11 +68,11 @@ def fuse(graph: Graph, context: Context) -> int:
     """
     masks = Masks(graph)
     found = [f for node in graph if node.op == "Softmax" and (f := _find(node, masks, context)) is not None]
-    if not found:
-        return 0
     fuser = _Fuser(graph, context, masks, found)
     done = sum(not context.exhausted and fuser.fuse(f) for f in reversed(found))  # first those that read others
-    graph.sort()  # keys and values that attention returns may be read before the old position of their product
+    masks.remove_unused()
+    if done:
+        graph.sort()  # keys and values that attention returns may be read before the old position of their product
     return done
 
 
