@@ -6,6 +6,7 @@ import numpy as np
 
 from ortconv.ir.graph import Value
 from ortconv.ir.tensor import Array
+from ortconv.optimizer.basic.fold_conv import batch_norm
 from ortconv.optimizer.conditions import FLOATS, rounded, wide
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
@@ -52,6 +53,34 @@ def fold_residual_mul(m: Match) -> Replacement:
     return New("Add", [product, residual], like=m.root, types=[m.root.out.type])
 
 
+@rule(
+    "MatMul_BatchNormalization_Fusion",
+    *(
+        P(
+            "BatchNormalization",
+            P(("Flatten", "Reshape"), product, ..., name="flat"),
+            *map(C, ("s", "d", "mean", "var")),
+        )
+        for product in (_PRODUCT, _SUM)
+    ),
+)
+def fold_flattened_batch_norm(m: Match) -> Replacement:
+    """BatchNormalization(Flatten(MatMul(x, w)))  ->  Flatten(MatMul(x, w') + b'), for a stack of matrices x whose rows
+    are flattened
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    affine, flat = batch_norm(m.root), m.flat
+    if affine is None or m.w.constant.rank != 2 or (m.x.rank or 0) < 3 or m.w.dtype not in FLOATS:
+        return None
+    if flat.out.rank != 2 or not len(affine.scale) == flat.out.dim(1) == m.w.constant.shape[1]:
+        return None
+    product = _scaled(m, affine.scale, affine.shift)
+    if product is None:
+        return None
+    return New(flat.op, [product, *flat.inputs[1:]], like=flat, types=[flat.out.type])
+
+
 @rule("ConstantSumFusion", P("Add", P("Add", "x", C("b"), commutative=True), C("c"), commutative=True))
 def fold_constant_sum(m: Match) -> Replacement:
     """(x + b) + c  ->  x + (b + c), for constants of one shape
@@ -77,7 +106,7 @@ def _scaled(m: Match, scale: Array, shift: Array | None = None) -> New | None:
     """The product, with its weights and bias scaled, and another bias added; None if other nodes read the weights, or if a
     number would not be finite.
     """
-    bias = _per_column(m, m.b) if "b" in m.bound else np.zeros_like(scale)
+    bias = _per_column(m, m.b) if "b" in m.bound else np.zeros(len(scale))
     if bias is None or len(m.w.uses) > 1 or m.w.is_output:
         return None
     with np.errstate(all="ignore"):
@@ -87,7 +116,9 @@ def _scaled(m: Match, scale: Array, shift: Array | None = None) -> New | None:
         return None
     types = [m.product.out.type]
     product = New("MatMul", [m.x, weights], like=m.product, types=types)
-    return New("Add", [product, added], like=m.sum, types=types) if "b" in m.bound else product
+    if not added.any() and "b" not in m.bound:
+        return product
+    return New("Add", [product, added], {}, like=m.bound.get("sum", m.root), types=types)
 
 
-RULES = (*fold_product_mul, *fold_residual_mul, *fold_constant_sum)
+RULES = (*fold_product_mul, *fold_residual_mul, *fold_flattened_batch_norm, *fold_constant_sum)
