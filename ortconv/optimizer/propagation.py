@@ -162,9 +162,11 @@ UNLIMITED = 2**31 - 1
 """An end of a Slice of at least this value means the end of the axis."""
 
 
+_KEEPING = named(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE)
+
 _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
     **dict.fromkeys(named(Trait.BROADCASTS), _broadcast),
-    **dict.fromkeys(named(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE), _same),
+    **dict.fromkeys(_KEEPING, _same),
     **dict.fromkeys(("MatMul", "MatMulInteger"), _multiplied),
     **dict.fromkeys(RESHAPES, _reshaped),
     "Concat": _joined,
@@ -267,9 +269,15 @@ def propagate(graph: Graph, context: Context) -> int:
 
 
 def _complete(node: Node, equal: Equalities) -> int:
-    """Refine the shapes of all outputs that follow from the operands. Return the number of changes."""
+    """Refine the shapes of all outputs that follow from the operands, or an operand that has the shape of the result.
+    Return the number of changes.
+    """
     from ortconv.onnxio.infer import infer_node
 
+    x, out = node.input(0), node.output(0)
+    if x is not None and out is not None and None in (x.shape or ()) and node.op in _KEEPING and node.domain == "":
+        # the declared shape of a graph output may be wrong
+        return 0 if out.shape is None or out.is_output else _refine(x, out.shape, equal)
     shapes: list[Shape | None] = [*_parts(node)] if node.is_op("Split") else []
     if not shapes and _is_decided(node):
         shapes = [type.shape if isinstance(type, TensorType) else None for type in infer_node(node)]

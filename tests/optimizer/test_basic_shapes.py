@@ -151,6 +151,14 @@ def test_parts_of_unknown_sizes(body: str, shape: tuple[Dim, ...], other: tuple[
     assert (value(g, "y").shape, value(g, "b").shape) == (shape, other)
 
 
+def test_an_operand_of_the_shape_of_the_result() -> None:
+    g = graph("m = Slice(x, start, end, axis) r = Relu(m) y = Neg(r)", "float[N,4,6] x")
+    value(g, "m").type = TensorType(DType.FLOAT, (None, None, None))
+    value(g, "r").type = TensorType(DType.FLOAT, ("A", 4, 6))
+    propagate(g, Context())
+    assert value(g, "m").shape == ("A", 4, 6)
+
+
 def test_what_is_left_of_a_product() -> None:
     body = "r = Reshape(x, flat) t = Reshape(r, last) u = Reshape(x, first) y = Add(t, x)"
     g = graph(body, "float[N,24] x", "float[N,24] y")
