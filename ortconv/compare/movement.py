@@ -128,9 +128,12 @@ def nudge(graph: Graph, direction: Direction, fixed_point: bool = False) -> None
 
 
 def _moved(const: Tensor, direction: Direction) -> Tensor:
+    """The constant with its errors. The largest numbers, which masks consist of, do not become infinite."""
     exact = const.numpy().astype(np.float64)
     factor = 1 + UNITS[const.dtype] * direction.factors(exact.shape)
-    return Tensor.of((exact * factor).astype(const.dtype.numpy))
+    with np.errstate(over="ignore"):
+        moved = (exact * factor).astype(const.dtype.numpy)
+    return Tensor.of(np.where(np.isinf(moved), const.numpy(), moved))
 
 
 def _nudge_filled(graph: Graph, node: Node, direction: Direction) -> None:

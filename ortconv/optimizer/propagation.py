@@ -81,9 +81,14 @@ def _joined(node: Node) -> Shape | None:
     rank, axis = len(shapes[0]) if shapes else 0, node.attr("axis", 0)
     if len(shapes) < len(node.inputs) or not -rank <= axis < rank:
         return None
-    dims: list[Dim] = [next((d for d in sides if d is not None), None) for sides in zip(*shapes)]
+    dims: list[Dim] = [min(sides, key=_vagueness) for sides in zip(*shapes)]
     dims[axis] = plus(*(s[axis] for s in shapes))
     return tuple(dims)
+
+
+def _vagueness(dim: Dim) -> int:
+    """Orders equal dimensions: numbers first, then symbols of the model, then invented ones, unknown ones last."""
+    return 0 if isinstance(dim, int) else 3 if dim is None else 2 if is_anonymous(dim) else 1
 
 
 def _gathered(node: Node) -> Shape | None:
@@ -138,13 +143,30 @@ def _part(dim: Dim, start: Element, end: Element, step: int) -> Dim:
     return dim if isinstance(end, int) and end >= UNLIMITED else at_most(_as_dim(end), dim)
 
 
+def _parts(node: Node) -> Iterator[Shape]:
+    """The shapes of the parts of a Split, if their sizes are known."""
+    shape, count, axis = _same(node), len(node.outputs), node.attr("axis", 0)
+    if shape is None or not -len(shape) <= axis < len(shape):
+        return
+    whole = shape[axis]
+    sizes = node.attr("split", ints(node.input(1)))
+    if sizes is None and isinstance(whole, int) and whole % count == 0:
+        sizes = (whole // count,) * count
+    for size in sizes or ():
+        dims = list(shape)
+        dims[axis] = size
+        yield tuple(dims)
+
+
 UNLIMITED = 2**31 - 1
 """An end of a Slice of at least this value means the end of the axis."""
 
 
+_KEEPING = named(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE)
+
 _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
     **dict.fromkeys(named(Trait.BROADCASTS), _broadcast),
-    **dict.fromkeys(named(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE), _same),
+    **dict.fromkeys(_KEEPING, _same),
     **dict.fromkeys(("MatMul", "MatMulInteger"), _multiplied),
     **dict.fromkeys(RESHAPES, _reshaped),
     "Concat": _joined,
@@ -238,21 +260,29 @@ def propagate(graph: Graph, context: Context) -> int:
         found = _follow(node, out, equal) if is_news else 0
         if out is not None and equal:
             found += equal.apply(out)
-        if is_news and _is_decided(node):
-            found += _inferred(node, equal)
+        if is_news:
+            found += _complete(node, equal)
         if since and (found or (is_news and node.op in COMPUTES_SHAPES)):
             near.update(v for v in node.outputs if v is not None)
         changed += found
     return changed + (sum(map(equal.apply, _values(graph))) if equal else 0)
 
 
-def _inferred(node: Node, equal: Equalities) -> int:
-    """Refine the outputs of a node by onnx's inference. Return the number of changes."""
+def _complete(node: Node, equal: Equalities) -> int:
+    """Refine the shapes of all outputs that follow from the operands, or an operand that has the shape of the result.
+    Return the number of changes.
+    """
     from ortconv.onnxio.infer import infer_node
 
-    pairs = zip(node.outputs, infer_node(node), strict=False)
-    known = [(v, t.shape) for v, t in pairs if v is not None and isinstance(t, TensorType) and t.shape is not None]
-    return sum(_refine(value, shape, equal) for value, shape in known)
+    x, out = node.input(0), node.output(0)
+    if x is not None and out is not None and None in (x.shape or ()) and node.op in _KEEPING and node.domain == "":
+        # the declared shape of a graph output may be wrong
+        return 0 if out.shape is None or out.is_output else _refine(x, out.shape, equal)
+    shapes: list[Shape | None] = [*_parts(node)] if node.is_op("Split") else []
+    if not shapes and _is_decided(node):
+        shapes = [type.shape if isinstance(type, TensorType) else None for type in infer_node(node)]
+    pairs = zip(node.outputs, shapes, strict=False)
+    return sum(_refine(v, shape, equal) for v, shape in pairs if v is not None and shape is not None)
 
 
 def _is_decided(node: Node) -> bool:

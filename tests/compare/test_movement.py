@@ -20,6 +20,7 @@ from ortconv.models import load
 from ortconv.onnxio.load import from_proto
 
 INF = np.inf
+LARGEST = np.finfo(np.float32).max
 LARGE = np.array([-8.2, -9.1, -10.3, -12.7])
 TAILS = LARGE / (1 + np.exp(-LARGE))
 QUANTIZED = "q = QuantizeLinear(x, one, zero) d = DequantizeLinear(q, one, zero) y = Mul(d, three)"
@@ -229,3 +230,13 @@ def test_filled_weights_move() -> None:
     assert weights == pytest.approx(0.5, rel=1e-5)
     assert graph.outputs[1].producer is not None
     assert graph.outputs[1].producer.op == "ConstantOfShape"
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_largest_number_stays_finite() -> None:
+    text = f"g (float[4] x) => (float[4] y) <float low = {{-{LARGEST}}}> {{ y = Add(x, low) }}"
+    graph = from_proto(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')).graph
+    for seed in range(4):
+        nudge(graph, Direction(seed))
+    (low,) = (v.constant for v in graph.initializers.values() if v.constant is not None)
+    assert np.isfinite(low.numpy())

@@ -217,6 +217,26 @@ def test_masks(mask: str, memory: bool) -> None:
 
 
 @pytest.mark.parametrize("rows", [5, "r"])
+@pytest.mark.parametrize("mask", ["", "full", "condition"])
+def test_heads_that_do_not_fill_tiles(mask: str, rows: int | str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are no Attention. With a mask that is only added, and many rows, their parts are faster than any fused node."""
+    monkeypatch.setattr(attention, "FEW_COLUMNS", HIDDEN - 1)
+    monkeypatch.setattr(attention, "FEW_MASKED_COLUMNS", HIDDEN - 1)
+    found = fused(Builder(mask=mask, rows=rows))
+    assert "com.microsoft.Attention" not in found
+    assert ("Softmax" in found) == (mask == "full" and rows == "r")
+    assert ("com.microsoft.MultiHeadAttention" in found) == ("Softmax" not in found)
+
+
+def test_masks_that_are_made_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes that would give a mask the form for a fused node are removed if there is none."""
+    monkeypatch.setattr(attention, "FEW_MASKED_COLUMNS", HIDDEN - 1)
+    found = fused(Builder(mask="row", rows="r"))
+    assert "Softmax" in found
+    assert "Expand" not in found
+
+
+@pytest.mark.parametrize("rows", [5, "r"])
 @pytest.mark.parametrize("batch", [2, "b"])
 @pytest.mark.parametrize("mask", ["row", "plane"])
 def test_masks_that_are_expanded(rows: int | str, batch: int | str, mask: str) -> None:

@@ -17,7 +17,8 @@ from tests.batches import batched
 CONSTANTS = (
     "int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] axis = {0}, int64[1] start = {1}, "
     "int64[1] end = {3}, int64[1] step = {2}, int64[2] both = {0, 1}, int64[1] seven = {7}, "
-    "int64[3] copied = {0, -1, 3}, int64[2] last = {-1, 24}, int64[2] first = {-1, 5}, int64[1] flat = {-1}, int64 minus = {-1}"
+    "int64[2] two_four = {2, 4}, int64[3] copied = {0, -1, 3}, "
+    "int64[2] last = {-1, 24}, int64[2] first = {-1, 5}, int64[1] flat = {-1}, int64 minus = {-1}"
 )
 
 
@@ -117,6 +118,7 @@ def test_the_lesser_of_two_dimensions() -> None:
         ("y = Gather<axis = -1>(x, zero)", ("N", 4)),
         ("y = Concat<axis = 0>(x, x)", ("N+N", 4, 6)),
         ("y = Concat<axis = 1>(x, x)", ("N", 8, 6)),
+        ("p = Slice(x, start, end, axis) y = Concat<axis = 1>(p, x)", ("N", 8, 6)),
         ("s1 = Shape(x) y = Expand(one, s1)", ("N", 4, 6)),
         ("s1 = Shape(x) e = Equal(s1, minus) w = Where(e, one, s1) y = Expand(one, w)", ("N", 4, 6)),
         ("s1 = Shape(x) e = Equal(s1, two) w = Where(e, one, s1) y = Expand(one, w)", (None, 4, 6)),
@@ -131,6 +133,30 @@ def test_shapes_of_results(body: str, shape: tuple[Dim, ...]) -> None:
     value(g, "y").type = TensorType(DType.INT64 if "Range" in body else DType.FLOAT, None)
     propagate(g, Context())
     assert value(g, "y").shape == shape
+
+
+@pytest.mark.parametrize(
+    ("body", "shape", "other"),
+    [
+        ("y, b = Split<axis = -1>(x, two_four)", ("N", 4, 2), ("N", 4, 4)),
+        ("y, b = Split<axis = 1>(x)", ("N", 2, 6), ("N", 2, 6)),
+        ("y, b = Split<axis = 0>(x)", ("?1", "?2", "?3"), ("?1", "?2", "?3")),
+    ],
+)
+def test_parts_of_unknown_sizes(body: str, shape: tuple[Dim, ...], other: tuple[Dim, ...]) -> None:
+    g = graph(body, "float[N,4,6] x")
+    for name in ("y", "b"):
+        value(g, name).type = TensorType(DType.FLOAT, ("?1", "?2", "?3"))
+    propagate(g, Context())
+    assert (value(g, "y").shape, value(g, "b").shape) == (shape, other)
+
+
+def test_an_operand_of_the_shape_of_the_result() -> None:
+    g = graph("m = Slice(x, start, end, axis) r = Relu(m) y = Neg(r)", "float[N,4,6] x")
+    value(g, "m").type = TensorType(DType.FLOAT, (None, None, None))
+    value(g, "r").type = TensorType(DType.FLOAT, ("A", 4, 6))
+    propagate(g, Context())
+    assert value(g, "m").shape == ("A", 4, 6)
 
 
 def test_what_is_left_of_a_product() -> None:

@@ -101,9 +101,9 @@ def test_llama(past: bool, kv_heads: int, fixed: bool) -> None:
     assert found["SimplifiedLayerNormalization"] == 5
     assert found["com.microsoft.QuickGelu"] == 2
     assert found["com.microsoft.RotaryEmbedding"] == 4
-    if kv_heads < 4 and not past:
+    if not past and (kv_heads < 4 or not fixed):
         assert "Expand" not in found
-        assert found["Softmax"] == 2
+        assert found["Softmax"] == 2, "with a mask and many rows, the parts are faster"
     else:
         assert found[MULTI] == 2
     if kv_heads == 4 and past:

@@ -32,6 +32,7 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     LaterPass(f"{__name__}.gelu", "FastGeluFusion", "Tanh"),
     LaterPass(f"{__name__}.gelu", "QuickGeluFusion", "Sigmoid"),
     LaterPass(f"{__name__}.gelu", "BiasGeluFusion", "Gelu", "FastGelu", domains=("", MICROSOFT)),
+    LaterPass(f"{__name__}.pointwise", "PointwiseConvFusion", "Transpose"),
     LaterPass(f"{__name__}.layer_norm", "LayerNormFusion", "ReduceMean", "LayerNormalization"),
     LaterPass(f"{__name__}.layer_norm", "ChannelNormFusion", "ReduceMean", "LayerNormalization"),
     LaterPass(f"{__name__}.layer_norm", "SimplifiedLayerNormFusion", "ReduceMean"),

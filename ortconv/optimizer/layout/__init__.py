@@ -7,6 +7,7 @@ from ortconv.optimizer.layout import conv_add, nchwc
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     FunctionPass("NhwcTransformer", Later(f"{__name__}.nhwc"), operators=(("", "QLinearConv"),)),
+    LaterPass(f"{__name__}.resize", "LinearResizeOfBytes", "Resize"),
     LaterPass(f"{__name__}.prelu", "PReluFusion", "PRelu"),
     *conv_add.PASSES,
     *nchwc.PASSES,

@@ -48,6 +48,14 @@ from ortconv.optimizer.shapes import output_dims
 
 LONG, LONG_OF_SMALL_HEADS, SMALL_HEAD = 384, 256, 32
 
+TILE, FEW_COLUMNS, FEW_MASKED_COLUMNS = 16, 96, 48
+"""Attention has one product for each head; ONNX Runtime computes as many columns as fill whole tiles. If heads do not fill
+tiles, and have more columns than these together, this costs more than it saves.
+"""
+
+FEW_ROWS = 16
+"""With more rows of queries, MultiHeadAttention with a mask is slower than its parts."""
+
 
 def fuse(graph: Graph, context: Context) -> int:
     """Softmax(q k^T * scale + bias) v over heads  ->  Attention or MultiHeadAttention
@@ -60,11 +68,11 @@ def fuse(graph: Graph, context: Context) -> int:
     """
     masks = Masks(graph)
     found = [f for node in graph if node.op == "Softmax" and (f := _find(node, masks, context)) is not None]
-    if not found:
-        return 0
     fuser = _Fuser(graph, context, masks, found)
     done = sum(not context.exhausted and fuser.fuse(f) for f in reversed(found))  # first those that read others
-    graph.sort()  # keys and values that attention returns may be read before the old position of their product
+    masks.remove_unused()
+    if done:
+        graph.sort()  # keys and values that attention returns may be read before the old position of their product
     return done
 
 
@@ -96,12 +104,12 @@ class _Fuser:
         return True
 
     def _fused(self, f: Found, past: Past | None) -> Node | None:
-        """The fused node; None if the release has none for these operands."""
+        """The fused node; None if the release has none for these operands, or if their parts are faster."""
         apart = may_make(f, "MultiHeadAttention", self.context)
         packs = f.projections is not None and _may_pack(f.projections, self.owners)
-        if packs and not (apart and _is_long(f)) and may_make(f, "Attention", self.context):
+        if packs and _fills_tiles(f) and not (apart and _is_long(f)) and may_make(f, "Attention", self.context):
             return attention(f, self.packed)
-        if not apart:
+        if not apart or (past is None and _is_faster_in_parts(f)):
             return None
         if past is not None and self.context.may_touch(f.root, *past.joins):
             return with_past(f, past, self.context)
@@ -143,7 +151,8 @@ def _find(softmax: Node, masks: Masks, context: Context) -> Found | None:
     if guarded and not _may_guard_rows(biased, *heads):
         return None
     mask = _mask(biased, after.root, heads, masks, guarded)
-    return mask and Found(after.root, *heads, scale, *mask, nodes, projections, guarded)
+    added = biased.mask is not None and not biased.replaces and after.guard is None
+    return mask and Found(after.root, *heads, scale, *mask, nodes, projections, guarded, added)
 
 
 def _around(softmax: Node) -> tuple[Biased, Sides, After] | None:
@@ -363,6 +372,19 @@ def _is_long(f: Found) -> bool:
     sides = (length(f.query, 1), length(f.key, 1))
     masked = f.bias is not None or f.padding is not None
     return not masked and all(any(isinstance(d, int) and d >= limit for d in known) for known in sides)
+
+
+def _fills_tiles(f: Found) -> bool:
+    """True if Attention wastes no columns of its products, or few. See docs/encoders.md for measurements."""
+    most = FEW_COLUMNS if f.bias is None and f.padding is None else FEW_MASKED_COLUMNS
+    return f.query.size % TILE == 0 or f.query.count * f.query.size <= most
+
+
+def _is_faster_in_parts(f: Found) -> bool:
+    """True if one Add is all that the mask costs outside of MultiHeadAttention, which copies it for each head and row."""
+    few = any(isinstance(d, int) and d <= FEW_ROWS for d in length(f.query, 1))
+    apart = any(side.source is side.whole for side in (f.key, f.value))
+    return f.added and not few and not apart
 
 
 PASSES = (FunctionPass("AttentionFusion", fuse, operators=(("", "Softmax"),), also=(("", "MatMul"),)),)

@@ -40,6 +40,8 @@ class Found(NamedTuple):
     """The projections from one tensor to query, key and value, if there are such."""
     blind: bool
     """True if there may be rows without a key, which a guard after the Softmax sets to zero."""
+    added: bool
+    """True if there is a mask, and all that it needs is to be added to the scores."""
 
     @property
     def graph(self) -> Graph:

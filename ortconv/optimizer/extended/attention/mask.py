@@ -285,6 +285,13 @@ class Masks:
             self.extents[value, axis] = insert("Slice", [shape, *bounds], TensorType(DType.INT64, (1,)), before)
         return self.extents[value, axis]
 
+    def remove_unused(self) -> None:
+        """Remove the nodes that were made for a mask and that no fused node reads."""
+        expanded = [value for masks in self.expanded.values() for value, *_ in masks]
+        for value in (*expanded, *self.made.values(), *self.extents.values()):
+            if value.producer is not None:
+                self.graph.remove_dead(value.producer)
+
 
 def whole_type(bias: Value, query: Heads) -> TensorType:
     """The type of a four-dimensional bias expanded to all batches and query heads."""

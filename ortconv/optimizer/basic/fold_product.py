@@ -1,0 +1,124 @@
+"""Rules for constants that follow a product with weights: one scale per column, and biases."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ortconv.ir.graph import Value
+from ortconv.ir.tensor import Array
+from ortconv.optimizer.basic.fold_conv import batch_norm
+from ortconv.optimizer.conditions import FLOATS, rounded, wide
+from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.pattern import C, Match, P
+
+_PRODUCT = P("MatMul", "x", C("w"), name="product")
+_SUM = P("Add", _PRODUCT, C("b"), commutative=True, name="sum")
+
+
+@rule(
+    "MatMulMulFusion",
+    *(P("Mul", product, C("k"), commutative=True) for product in (_PRODUCT, _SUM)),
+    *(P("Div", product, C("k")) for product in (_PRODUCT, _SUM)),
+)
+def fold_product_mul(m: Match) -> Replacement:
+    """(MatMul(x, w) + b) * k  ->  MatMul(x, w * k) + b * k, for one k per column; also / k
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    scale = _per_column(m, m.k)
+    if scale is None:
+        return None
+    with np.errstate(all="ignore"):
+        return _scaled(m, 1 / scale if m.root.op == "Div" else scale)
+
+
+@rule(
+    "MatMulMulFusion",
+    P(
+        "Add",
+        P("Mul", P("Add", _SUM, "z", commutative=True), C("k"), commutative=True, name="scaled"),
+        C("c"),
+        commutative=True,
+    ),
+)
+def fold_residual_mul(m: Match) -> Replacement:
+    """(MatMul(x, w) + b + z) * k + c  ->  MatMul(x, w * k) + (b * k + c) + z * k, for one k and one c per column"""
+    scale, shift = _per_column(m, m.k), _per_column(m, m.c)
+    if scale is None or shift is None:
+        return None
+    product = _scaled(m, scale, shift)
+    if product is None:
+        return None
+    residual = New("Mul", [m.z, m.k], like=m.scaled)
+    return New("Add", [product, residual], like=m.root, types=[m.root.out.type])
+
+
+@rule(
+    "MatMul_BatchNormalization_Fusion",
+    *(
+        P(
+            "BatchNormalization",
+            P(("Flatten", "Reshape"), product, ..., name="flat"),
+            *map(C, ("s", "d", "mean", "var")),
+        )
+        for product in (_PRODUCT, _SUM)
+    ),
+)
+def fold_flattened_batch_norm(m: Match) -> Replacement:
+    """BatchNormalization(Flatten(MatMul(x, w)))  ->  Flatten(MatMul(x, w') + b'), for a stack of matrices x whose rows
+    are flattened
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    affine, flat = batch_norm(m.root), m.flat
+    if affine is None or m.w.constant.rank != 2 or (m.x.rank or 0) < 3 or m.w.dtype not in FLOATS:
+        return None
+    if flat.out.rank != 2 or not len(affine.scale) == flat.out.dim(1) == m.w.constant.shape[1]:
+        return None
+    product = _scaled(m, affine.scale, affine.shift)
+    if product is None:
+        return None
+    return New(flat.op, [product, *flat.inputs[1:]], like=flat, types=[flat.out.type])
+
+
+@rule("ConstantSumFusion", P("Add", P("Add", "x", C("b"), commutative=True), C("c"), commutative=True))
+def fold_constant_sum(m: Match) -> Replacement:
+    """(x + b) + c  ->  x + (b + c), for constants of one shape
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    if m.b.dtype not in FLOATS or m.b.shape != m.c.shape:
+        return None
+    total = rounded(wide(m.b) + wide(m.c), m.b.dtype)
+    return None if total is None else New("Add", [m.x, total], like=m.root, types=[m.root.out.type])
+
+
+def _per_column(m: Match, constant: Value) -> Array | None:
+    """A constant with one element for each of several columns of the product, (columns,) in float64; None for any other."""
+    weights, shape = m.w.constant, constant.shape or ()
+    if weights.rank != 2 or weights.dtype not in FLOATS or (m.x.rank or 0) < len(shape) or not shape:
+        return None
+    columns = weights.shape[1]
+    return wide(constant).reshape(-1) if columns > 1 and shape == (1,) * (len(shape) - 1) + (columns,) else None
+
+
+def _scaled(m: Match, scale: Array, shift: Array | None = None) -> New | None:
+    """The product, with its weights and bias scaled, and another bias added; None if other nodes read the weights, or if a
+    number would not be finite.
+    """
+    bias = _per_column(m, m.b) if "b" in m.bound else np.zeros(len(scale))
+    if bias is None or len(m.w.uses) > 1 or m.w.is_output:
+        return None
+    with np.errstate(all="ignore"):
+        weights = rounded(wide(m.w) * scale, m.w.dtype)
+        added = rounded(bias * scale + (0 if shift is None else shift), m.w.dtype)
+    if weights is None or added is None:
+        return None
+    types = [m.product.out.type]
+    product = New("MatMul", [m.x, weights], like=m.product, types=types)
+    if not added.any() and "b" not in m.bound:
+        return product
+    return New("Add", [product, added], {}, like=m.bound.get("sum", m.root), types=types)
+
+
+RULES = (*fold_product_mul, *fold_residual_mul, *fold_flattened_batch_norm, *fold_constant_sum)

@@ -1,0 +1,155 @@
+"""Products with weights between channels last and channels first become Convs of one point, with fewer or smaller Transposes."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.operators import MICROSOFT
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
+from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.extended.split_transpose import merge_transposes
+from ortconv.optimizer.pattern import C, Match, P, PatternInput
+
+FEWEST_POINTS = 64
+"""With fewer points, the product is as fast as the Conv."""
+
+NARROW = 16
+"""With fewer channels, MatMul and the Add of a bias are slow."""
+
+WIDER = 2
+"""The Transpose moves to the side with fewer channels if the other side has at least this many times as many."""
+
+SOFTMAX_BY_AXIS = 13
+"""The opset from which on Softmax is over one axis."""
+
+_ACTIVATIONS = {
+    "": ("Relu", "Gelu", "LeakyRelu", "HardSigmoid", "HardSwish", "Sigmoid", "Tanh", "Erf", "Softmax"),
+    MICROSOFT: ("Gelu", "QuickGelu"),
+}
+_TURNED = P("Transpose", "x", name="turn")
+
+
+def _products(x: PatternInput) -> tuple[P, P]:
+    """The pattern of a product of x with constant weights, without and with a bias."""
+    product = P("MatMul", x, C("w"), name="product")
+    return product, P("Add", product, C("bias"), commutative=True)
+
+
+@rule("PointwiseConvFusion", *(P("Transpose", product) for product in _products("x")))
+def turn_wide_product(m: Match) -> Replacement:
+    """Transpose(MatMul(x, w) + b) to channels first  ->  Conv(Transpose(x), w', b), if x has fewer channels
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    x: Value = m.x
+    sizes = _sizes(m, x.rank, x.shape and x.shape[1:-1])
+    if sizes is None or _perm(m.root) != _to_first(x.rank or 0):
+        return None
+    inner, outer = sizes
+    if outer < WIDER * inner and max(sizes) >= NARROW:
+        return None
+    assert x.shape is not None
+    shape = (x.shape[0], inner, *x.shape[1:-1])
+    turned = New("Transpose", [x], like=m.root, types=[TensorType(DType.FLOAT, shape)])
+    return _conv(m, turned, [m.root.out.type])
+
+
+@rule(
+    "PointwiseConvFusion",
+    *_products(_TURNED),
+    *(p for domain, ops in _ACTIVATIONS.items() for p in _products(P(ops, _TURNED, domain=domain, name="act"))),
+)
+def turn_narrow_product(m: Match) -> Replacement:
+    """MatMul(Transpose(x), w) + b, from channels first  ->  Transpose(Conv(x, w', b)), if the result has fewer channels
+    or is transposed back; also with an activation before the product
+    """
+    x: Value = m.x
+    rank = x.rank or 0
+    sizes = _sizes(m, rank, x.shape and x.shape[2:])
+    if sizes is None or _perm(m.turn) != _to_last(rank):
+        return None
+    inner, outer = sizes
+    if inner < WIDER * outer and max(sizes) >= NARROW and not _is_turned_back(m.root, rank):
+        return None
+    act = m.bound.get("act")
+    source = x if act is None else _moved(act, x)
+    if source is None:
+        return None
+    assert x.shape is not None
+    conv = _conv(m, source, [TensorType(DType.FLOAT, (x.shape[0], outer, *x.shape[2:]))])
+    return New("Transpose", [conv], like=m.turn, types=[m.root.out.type])
+
+
+def _sizes(m: Match, rank: int | None, points: Shape | None) -> tuple[int, int] | None:
+    """The numbers of channels before and after the product; None if it is no product for each of many points."""
+    weights, bias = m.w.constant, m.bound.get("bias")
+    if rank not in (3, 4) or weights.rank != 2 or m.x.dtype is not DType.FLOAT or not _are_many(points or ()):
+        return None
+    inner, outer = weights.shape
+    if 0 in weights.shape or (_is_added_later(m.product, outer) if bias is None else bias.shape != (outer,)):
+        return None
+    return inner, outer
+
+
+def _is_added_later(product: Node, width: int) -> bool:
+    """True if a bias is added to the product: then the rule applies to both."""
+    readers = [r for r in product.out.consumers if r.is_op("Add")]
+    return any(v is not None and v.constant is not None and v.shape == (width,) for r in readers for v in r.inputs)
+
+
+def _are_many(points: tuple[Dim, ...]) -> bool:
+    return (
+        any(isinstance(d, str) for d in points)
+        or prod(d or 0 for d in points if not isinstance(d, str)) >= FEWEST_POINTS
+    )
+
+
+def _conv(m: Match, x: Value | New, types: list[ValueType | None]) -> New:
+    weights: Array = m.w.constant.numpy().T
+    ones = (1,) * (m.x.rank - 2)
+    filters = np.ascontiguousarray(weights).reshape(*weights.shape, *ones)
+    bias = m.bound.get("bias")
+    return New(
+        "Conv",
+        [x, filters, *([] if bias is None else [bias])],
+        {"kernel_shape": Ints(ones)},
+        types=types,
+        like=m.product,
+    )
+
+
+def _moved(act: Node, x: Value) -> New | None:
+    """The activation of x before it is transposed to channels last; None for a Softmax over the channels."""
+    attrs = dict(act.attrs)
+    if act.op == "Softmax":
+        assert act.graph is not None
+        rank = x.rank or 0
+        axis = act.attr("axis", -1) % rank
+        if axis in (0, rank - 1) or act.graph.opset() < SOFTMAX_BY_AXIS:
+            return None
+        attrs["axis"] = axis + 1
+    return New(act.op, [x], attrs, domain=act.domain, types=[x.type], like=act)
+
+
+def _is_turned_back(product: Node, rank: int) -> bool:
+    readers = product.out.consumers
+    return len(readers) == 1 and readers[0].is_op("Transpose") and _perm(readers[0]) == _to_first(rank)
+
+
+def _perm(transpose: Node) -> tuple[int, ...]:
+    return tuple(transpose.attr("perm", ()))
+
+
+def _to_first(rank: int) -> tuple[int, ...]:
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+def _to_last(rank: int) -> tuple[int, ...]:
+    return (0, *range(2, rank), 1)
+
+
+PASSES = (RulePass("PointwiseConvFusion", turn_wide_product, turn_narrow_product, merge_transposes),)
