@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
-from ortconv.ir.types import Dim, DType, TensorType
+from ortconv.ir.types import DType, TensorType
+from ortconv.optimizer.conditions import keeps_rank, numbers
 from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -51,28 +53,26 @@ def fuse_transpose_b(m: Match) -> Replacement:
 
 
 def _without_transpose(m: Match, side: str) -> Replacement:
-    rank, other = m.transpose.out.rank, m.other.rank
-    if not _is_supported(m.matmul) or rank is None or other is None or min(rank, other) < 2:
-        return None
-    if not _is_never_empty(m, side):
+    rank, other = m.transpose.out.rank or 0, m.other.rank or 0
+    if not _is_supported(m.matmul) or min(rank, other) < 2 or not _is_never_empty(m, side):
         return None
     perm: Perm = tuple(m.transpose.attr("perm", tuple(reversed(range(rank)))))
     attrs = dict(m.matmul.attrs)
     done = operand_perm(rank, attrs.get(f"trans{side}", 0), attrs.get(f"transBatch{side}", 0))
     wanted = tuple(perm[axis] for axis in done)
-    for batch in (0, 1) if rank == other and rank > 2 else (0,):
-        for transposed in (0, 1):
-            if operand_perm(rank, transposed, batch) == wanted:
-                attrs |= {f"trans{side}": transposed, f"transBatch{side}": batch}
-                inner = New("Cast", [m.inner], like=m.cast, types=[_with_type(m)]) if "cast" in m.bound else m.inner
-                operands = (inner, m.other) if side == "A" else (m.other, inner)
-                return _fused(m, operands, attrs)
+    for batch, transposed in product((0, 1) if rank == other > 2 else (0,), (0, 1)):
+        if operand_perm(rank, transposed, batch) == wanted:
+            attrs |= {f"trans{side}": transposed, f"transBatch{side}": batch}
+            inner = _inner(m)
+            return _fused(m, (inner, m.other) if side == "A" else (m.other, inner), attrs)
     return None
 
 
-def _with_type(m: Match) -> TensorType:
-    """The type of the transposed tensor after the Cast."""
-    return TensorType(m.cast.out.dtype, m.inner.shape)
+def _inner(m: Match) -> NewInput:
+    """The tensor before it is transposed, with the type that it has after a Cast, if there is one."""
+    if "cast" not in m.bound:
+        return m.inner  # type: ignore[no-any-return]
+    return New("Cast", [m.inner], like=m.cast, types=[TensorType(m.cast.out.dtype, m.inner.shape)])
 
 
 def _is_never_empty(m: Match, side: str) -> bool:
@@ -85,14 +85,10 @@ def _is_never_empty(m: Match, side: str) -> bool:
     assert left is not None
     assert right is not None
     summed = (left.dim(-2 if m.matmul.attr("transA", 0) else -1), right.dim(-1 if m.matmul.attr("transB", 0) else -2))
-    if not any(map(_is_positive, summed)):
+    if not any(numbers(dim) for dim in summed):
         return False
     stacked = side == "A" and left.rank != 2 and right.rank == 2
-    return not stacked or all(map(_is_positive, left.shape or (None,)))
-
-
-def _is_positive(dim: Dim) -> bool:
-    return isinstance(dim, int) and dim > 0
+    return not stacked or bool(numbers(*(left.shape or (None,))))
 
 
 _SCALE = C("scale", one=True)
@@ -130,8 +126,8 @@ def fuse_scaled_b(m: Match) -> Replacement:
 
 @rule(
     "MatMulScaleFusion",
-    *(P("Mul", product, _SCALE, commutative=True, name="scaling") for product in (_PLAIN, _FUSED)),
-    *(P("Div", product, _SCALE, name="scaling") for product in (_PLAIN, _FUSED)),
+    *(P("Mul", inner, _SCALE, commutative=True, name="scaling") for inner in (_PLAIN, _FUSED)),
+    *(P("Div", inner, _SCALE, name="scaling") for inner in (_PLAIN, _FUSED)),
 )
 def fuse_scaled_product(m: Match) -> Replacement:
     "MatMul(a, b) * k  ->  FusedMatMul<alpha = k>(a, b)"
@@ -139,7 +135,7 @@ def fuse_scaled_product(m: Match) -> Replacement:
 
 
 def _with_alpha(m: Match, operands: tuple[Value, Value], scaled: Value) -> Replacement:
-    if not _is_supported(m.matmul) or not _keeps_rank(scaled, m.scale):
+    if not _is_supported(m.matmul) or not keeps_rank(scaled, m.scale):
         return None
     factor = float(m.scale.constant.item())
     if factor == 0 or not math.isfinite(factor):
@@ -151,11 +147,6 @@ def _with_alpha(m: Match, operands: tuple[Value, Value], scaled: Value) -> Repla
     if not exact or not math.isfinite(single) or abs(single) < np.finfo(np.float32).tiny:
         return None
     return _fused(m, operands, {**m.matmul.attrs, "alpha": single})
-
-
-def _keeps_rank(value: Value, scale: Value) -> bool:
-    assert scale.constant is not None
-    return scale.constant.rank == 0 or (value.rank is not None and scale.constant.rank <= value.rank)
 
 
 def _is_supported(matmul: Node) -> bool:

@@ -10,6 +10,8 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
+from ortconv.optimizer.conditions import MICROSOFT, without_absent
+from ortconv.optimizer.engine import import_operators
 
 
 def insert(op: str, inputs: Sequence[Value | None], type: ValueType | None, before: Node, **attrs: Attribute) -> Value:
@@ -18,6 +20,19 @@ def insert(op: str, inputs: Sequence[Value | None], type: ValueType | None, befo
     node = before.graph.add_node(op, inputs, 1, attrs, types=[type], before=before)
     node.ep = before.ep
     return node.out
+
+
+def insert_fused(
+    op: str, inputs: Sequence[Value | None], types: Sequence[ValueType | None], before: Node, **attrs: Attribute
+) -> Node:
+    """A new node of ONNX Runtime's own domain with outputs of these types, which is named after the node behind it."""
+    graph = before.graph
+    assert graph is not None
+    import_operators(graph, MICROSOFT)
+    name, inputs = graph.fresh(f"{before.name or before.out.name}/{op}"), without_absent(inputs)
+    node = graph.add_node(op, inputs, len(types), attrs, domain=MICROSOFT, name=name, types=types, before=before)
+    node.ep = before.ep
+    return node
 
 
 def integers(graph: Graph, numbers: Sequence[int], near: Value) -> Value:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import constant_of, equal_shapes, producer_of, without_absent
+from ortconv.optimizer.conditions import MICROSOFT, constant_of, equal_shapes, producer_of, without_absent
 from ortconv.optimizer.engine import Context, FunctionPass, import_operators
 
-MICROSOFT = "com.microsoft"
 SUM_OUTPUT = 3
 """The output in which SkipLayerNormalization also returns the sum."""
 
@@ -26,12 +25,11 @@ def fuse(graph: Graph, context: Context) -> int:
 
 
 def _fuse(norm: Node, context: Context) -> bool:
-    total = norm.inputs[0]
-    add = producer_of(total, "Add")
-    if total is None or add is None or add.graph is not norm.graph or not context.may_touch(norm, add):
+    add = producer_of(norm.inputs[0], "Add")
+    if add is None or add.graph is not norm.graph or not context.may_touch(norm, add):
         return False
     x, skip = add.inputs
-    if x is None or skip is None or not _is_supported(norm, total) or not equal_shapes(x.shape, skip.shape):
+    if x is None or skip is None or not _is_supported(norm, add.out) or not equal_shapes(x.shape, skip.shape):
         return False
     inner, x, skip, bias = _with_bias(add, x, skip) or _with_bias(add, skip, x) or (None, x, skip, None)
     _replace(norm, add, [x, skip, norm.input(1), norm.input(2), bias], context, inner)

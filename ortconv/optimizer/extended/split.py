@@ -9,7 +9,7 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import axes_of, producer_of, scalar, with_shape
+from ortconv.optimizer.conditions import SLICE_BY_INPUTS, axes_of, producer_of, scalar, with_shape
 from ortconv.optimizer.engine import Context, FunctionPass, New, Replacement, RulePass, rule
 from ortconv.optimizer.extended.maker import integers
 from ortconv.optimizer.extended.parts import gathered, sliced
@@ -18,8 +18,6 @@ from ortconv.optimizer.shapes import Element, elements
 
 SPLIT_BY_INPUT = 13
 """The opset from which on Split and Squeeze have sizes and axes as inputs."""
-
-SLICE_BY_INPUTS = 10
 
 SPLIT_TYPES = frozenset({DType.FLOAT, DType.INT32, DType.INT64, DType.UINT8})
 """Element types that the CPU kernel supports in all releases."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import Dim, DType
+from ortconv.optimizer.basic.transpose_handlers import transpose_perm
 from ortconv.optimizer.conditions import producer_of, scalar
 from ortconv.optimizer.engine import Context, FunctionPass
 from ortconv.optimizer.extended.attention.biased import Biased, leaves_a_key, split_mask
@@ -17,7 +18,6 @@ from ortconv.optimizer.extended.attention.heads import (
     flattened,
     is_known,
     length,
-    perm_of,
     reader_of,
     split_heads,
     unflattened,
@@ -36,7 +36,6 @@ from ortconv.optimizer.extended.attention.making import (
     with_whole_bias,
 )
 from ortconv.optimizer.extended.attention.mask import Masks, Padding, Scores
-from ortconv.optimizer.extended.attention.measure import measure_parts
 from ortconv.optimizer.extended.attention.past import Past, Pasts, past_of
 from ortconv.optimizer.extended.attention.projection import (
     Projection,
@@ -121,7 +120,7 @@ class _Fuser:
         past = self.pasts.find(f.key, f.value, others)
         if past is None and past_of(f.key, f.value) is not None:
             for side in (f.key, f.value):
-                measure_parts(side, self.masks, f.nodes[2])
+                self.masks.measure(side, f.nodes[2])
             past = self.pasts.find(f.key, f.value, others)
         return past
 
@@ -174,7 +173,8 @@ def _mask(
     """The bias or the padding for a mask; None if attention has none for it. With a guard, only a bias for all heads."""
     if biased.mask is None:
         return None, None
-    scores = Scores(*heads[:2], biased.nodes[0], *_bounds(root, *heads))
+    rows, columns = (length(side, 1) for side in heads[:2])
+    scores = Scores(*heads[:2], rows, columns, biased.nodes[0], *_bounds(root, *heads))
     padding = None if guarded else masks.padding(biased, scores)
     if padding is not None:
         return None, padding
@@ -244,7 +244,7 @@ def _after(softmax: Node) -> After | None:
         return None
     unstack = alone(product.out) if product.out.rank == 3 else None
     root = alone(product.out if unstack is None else unstack.out)
-    return After(product, root, guard, unstack) if root is not None and perm_of(root) == MERGE else None
+    return After(product, root, guard, unstack) if root is not None and transpose_perm(root) == MERGE else None
 
 
 def _scores(value: Value) -> tuple[Path, Node | None] | None:

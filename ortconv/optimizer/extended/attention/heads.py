@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
 
-from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.graph import Node, Value
 from ortconv.ir.types import Dim, DType, Shape
+from ortconv.optimizer.basic.transpose_handlers import transpose_perm
 from ortconv.optimizer.conditions import ints, keeps_rank, numbers, producer_of, scalar
 from ortconv.optimizer.shapes import Element, dim_of, output_dims, refined, target
 from ortconv.optimizer.symbols import plus, times
 
-MICROSOFT = "com.microsoft"
 SPLIT = (0, 2, 1, 3)
 SWAP_HEADS = (0, 1, 3, 2, 4)
 SPLIT_TRANSPOSED = (0, 2, 3, 1)
@@ -57,11 +57,6 @@ def reader_of(value: Value, *ops: str) -> Node | None:
     """The only reader of a value, if it has one of these operators of the default domain; else None."""
     node = alone(value)
     return node if node is not None and node.op in ops and node.domain == "" else None
-
-
-def perm_of(node: Node) -> tuple[int, ...]:
-    """The permutation of a Transpose of rank 4; () for any other node."""
-    return tuple(node.attr("perm", Ints((3, 2, 1, 0)))) if node.is_op("Transpose") else ()
 
 
 def is_known(scale: float) -> bool:
@@ -149,8 +144,7 @@ def repeats(gather: Node) -> int | None:
 
 def _is_swapped(heads: Value) -> bool:
     """True for the output of a Transpose that swaps rows and columns, with or without a common axis for batch and heads."""
-    node = producer_of(heads, "Transpose")
-    return node is not None and (perm_of(node) == SWAP or tuple(node.attr("perm", Ints())) == FLAT_SWAP)
+    return transpose_perm(heads.producer) in (SWAP, FLAT_SWAP)
 
 
 def flattened(value: Value) -> Value | None:
@@ -181,8 +175,8 @@ def unflattened(node: Node, dims: tuple[set[Element], int, set[Element], set[Ele
 
 def _from_rows(path: Path, perm: tuple[int, ...]) -> Heads | None:
     """Heads that a Reshape splits from rows, and a Transpose with this permutation moves before the rows."""
-    turn = producer_of(path.value, "Transpose")
-    if turn is None or perm_of(turn) != perm:
+    turn = path.value.producer
+    if turn is None or transpose_perm(turn) != perm:
         return None
     reshape = producer_of(turn.inputs[0], "Reshape")
     split = None if reshape is None else _split_of(reshape)

@@ -12,13 +12,13 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, TensorType, ValueType
-from ortconv.optimizer.conditions import without_absent
-from ortconv.optimizer.engine import Context, New, NewInput, import_operators
-from ortconv.optimizer.extended.attention.heads import MICROSOFT, SWAP_HEADS, Heads, length, reader_of
+from ortconv.optimizer.conditions import MICROSOFT
+from ortconv.optimizer.engine import Context, New, NewInput
+from ortconv.optimizer.extended.attention.heads import SWAP_HEADS, Heads, length, reader_of
 from ortconv.optimizer.extended.attention.mask import Masks, Padding, whole_type
 from ortconv.optimizer.extended.attention.past import Past
 from ortconv.optimizer.extended.attention.projection import Projection
-from ortconv.optimizer.extended.maker import insert, reshaped
+from ortconv.optimizer.extended.maker import insert, insert_fused, reshaped
 from ortconv.optimizer.shapes import DimOf, Element, dim_of, refined, target
 
 MERGE = (0, 2, 1, 3)
@@ -75,10 +75,7 @@ def with_whole_bias(f: Found, past: Past, masks: Masks, context: Context) -> Fou
 
 def multi_head_attention(f: Found) -> Node:
     sides = (f.key, f.value)
-    apart = any(side.is_whole for side in sides)
-    inputs: list[Value | None] = [_packed_rows(f.query, f.root)]
-    inputs += [side.whole if apart else _packed_rows(side, f.root) for side in sides]
-    return _make(f, "MultiHeadAttention", [*inputs, *masks_of(f)], {})
+    return _make(f, "MultiHeadAttention", _operands(f, sides, any(side.is_whole for side in sides)), {})
 
 
 def with_past(f: Found, past: Past, context: Context) -> Node:
@@ -86,15 +83,19 @@ def with_past(f: Found, past: Past, context: Context) -> Node:
     whole = [side.whole for side in past.later]
     use = New("MultiHeadAttention", [f.query.source, *whole, None, None, None, *past.earlier], domain=MICROSOFT)
     apart = any(side.source.rank == 4 for side in past.later) and context.may_make(f.graph, use)
-    inputs: list[Value | None] = [_packed_rows(f.query, f.root)]
-    inputs += [side.whole if apart else _packed_rows(side, f.root) for side in past.later]
     types = [join.out.type for join in past.joins]
-    node = _make(f, "MultiHeadAttention", [*inputs, *masks_of(f), *past.earlier], {}, types)
+    node = _make(f, "MultiHeadAttention", [*_operands(f, past.later, apart), *past.earlier], {}, types)
     for join, present in zip(past.joins, node.outputs[1:]):
         assert present is not None
         f.graph.replace(join.out, present)
         f.graph.remove_dead(join)
     return node
+
+
+def _operands(f: Found, sides: tuple[Heads, Heads], apart: bool) -> list[Value | None]:
+    """Query, keys, values and masks as inputs of MultiHeadAttention; keys and values as heads if `apart`."""
+    query = _packed_rows(f.query, f.root)
+    return [query, *(side.whole if apart else _packed_rows(side, f.root) for side in sides), *masks_of(f)]
 
 
 def masks_of(f: Found) -> list[Value | None]:
@@ -132,27 +133,13 @@ def _pack(graph: Graph, projections: tuple[Projection, ...]) -> tuple[Value, Val
 def _make(
     f: Found, op: str, inputs: list[Value | None], attrs: dict[str, Attribute], more: Sequence[ValueType | None] = ()
 ) -> Node:
-    graph = f.graph
-    import_operators(graph, MICROSOFT)
     attrs = {"num_heads": f.query.count, "scale": float(np.float32(f.scale))} | attrs
     if f.padding is not None:
         attrs["mask_filter_value"] = f.padding.low
     batch, queries = (f.root.out.dim(i) for i in range(2))
     queries = queries if f.key.copies == 1 else None
     type = TensorType(DType.FLOAT, (batch, queries, f.query.count * f.value.size))
-    name = graph.fresh(f"{f.root.name or f.root.out.name}/{op}")
-    node = graph.add_node(
-        op,
-        without_absent(inputs),
-        1 + len(more),
-        attrs,
-        domain=MICROSOFT,
-        name=name,
-        types=[type, *more],
-        before=f.root,
-    )
-    node.ep = f.root.ep
-    return node
+    return insert_fused(op, inputs, [type, *more], f.root, **attrs)
 
 
 def _packed_rows(side: Heads, before: Node) -> Value:

@@ -10,7 +10,7 @@ from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.basic.mask_index import UNSQUEEZE_BY_INPUT
-from ortconv.optimizer.conditions import RESHAPES, ints, producer_of
+from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS, ints, producer_of
 from ortconv.optimizer.extended.attention.biased import Biased, condition_of, masked_keys
 from ortconv.optimizer.extended.attention.heads import Heads, length, row_sources
 from ortconv.optimizer.extended.attention.past import ROWS, joined
@@ -20,9 +20,6 @@ from ortconv.optimizer.symbols import PLUS, broadcast_dims, stretches_to, times
 
 REDUCE_BY_INPUT = 18
 """The opset from which on ReduceMax has its axes as an input."""
-
-SLICE_BY_INPUTS = 10
-"""The opset from which on Slice has its bounds as inputs."""
 
 
 class Padding(NamedTuple):
@@ -37,21 +34,14 @@ class Scores(NamedTuple):
 
     query: Heads
     key: Heads
+    rows: set[Element]
+    columns: set[Element]
+    """All elements known to equal the number of rows, or of columns."""
     before: Node
     is_bounded: bool
     """True if a mask certainly does not enlarge them."""
     has_all_columns: bool
     """True if a mask certainly adds no columns to them."""
-
-    @property
-    def rows(self) -> set[Element]:
-        """All elements known to equal the number of rows."""
-        return length(self.query, 1)
-
-    @property
-    def columns(self) -> set[Element]:
-        """All elements known to equal the number of columns."""
-        return length(self.key, 1)
 
 
 class Masks:
@@ -292,6 +282,37 @@ class Masks:
             if value.producer is not None:
                 self.graph.remove_dead(value.producer)
 
+    def measure(self, side: Heads, before: Node) -> None:
+        """Give Gather(Shape(join), rows), also of heads that were repeated, the sum of the numbers of earlier and later rows.
+
+        A mask that is cut to the number of keys would need them joined, while the attention that joins them needs the mask.
+        """
+        repeated = [n for n in side.source.consumers if n.is_op("Gather") and n.attr("axis", 0) == 1]
+        for value in (side.source, *(node.out for node in repeated)):
+            for pick in self._row_counts(value):
+                size = self.size(side, before)
+                if size is not None:
+                    _put(pick, size)
+
+    def _row_counts(self, value: Value) -> list[Node]:
+        """The nodes Gather(Shape(value), rows)."""
+        shapes = [n for n in value.consumers if n.is_op("Shape") and not n.attrs and n.graph is self.graph]
+        return [n for shape in shapes for n in shape.out.consumers if n.graph is self.graph and _picks_rows(n)]
+
+
+def _picks_rows(node: Node) -> bool:
+    return node.is_op("Gather") and node.attr("axis", 0) == 0 and ints(node.inputs[1]) in ((ROWS,), (ROWS - 4,))
+
+
+def _put(pick: Node, size: Value) -> None:
+    """Replace the Gather by a tensor of one element, as a scalar where that is what it returns."""
+    graph = pick.graph
+    assert graph is not None
+    graph.replace(
+        pick.out, insert("Squeeze", [size], TensorType(DType.INT64, ()), pick) if pick.out.rank == 0 else size
+    )
+    graph.remove_dead(pick)
+
 
 def whole_type(bias: Value, query: Heads) -> TensorType:
     """The type of a four-dimensional bias expanded to all batches and query heads."""
@@ -376,7 +397,7 @@ def _square_part(mask: Value) -> tuple[_Cut, _Cut] | None:
 def _unconditional(mask: Value) -> Value | None:
     """The condition that selects the elements of a mask, before its casts."""
     value: Value | None = mask
-    while value is not None and (node := value.producer) is not None and (node.is_op("Where") or node.is_op("Cast")):
+    while (node := producer_of(value, "Where", "Cast")) is not None:
         value = node.inputs[0]
     return value
 
@@ -411,13 +432,10 @@ def _is_difference(value: Value | None, keys: str, queries: str) -> bool:
     """True if a tensor of one element is the number of keys, some of which are those of the queries, minus that of queries."""
     if queries not in keys.split(PLUS):
         return False
-    while value is not None and (node := value.producer) is not None and node.domain == "":
-        if node.op == "Sub":
-            return [elements(v) for v in node.inputs] == [(keys,), (queries,)]
-        if node.op not in (*RESHAPES, "Cast"):
-            return False
+    while (node := producer_of(value, *RESHAPES, "Cast")) is not None:
         value = node.inputs[0]
-    return False
+    difference = producer_of(value, "Sub")
+    return difference is not None and [elements(v) for v in difference.inputs] == [(keys,), (queries,)]
 
 
 def _is_one_of(dim: Element, known: set[Element]) -> bool:

@@ -7,9 +7,9 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.types import TensorType
 from ortconv.optimizer.basic.transpose_handlers import transpose_perm
-from ortconv.optimizer.conditions import equal_shapes
+from ortconv.optimizer.conditions import MICROSOFT, equal_shapes
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
-from ortconv.optimizer.extended.attention.heads import MICROSOFT, SPLIT
+from ortconv.optimizer.extended.attention.heads import SPLIT
 from ortconv.optimizer.extended.parts import sliced
 from ortconv.optimizer.pattern import Match, P, PatternInput
 from ortconv.optimizer.symbols import times

@@ -112,15 +112,13 @@ def multiply_groups(m: Match) -> Replacement:
     return New("Reshape", [products, _shape(a[1], a[2])], {}, types=[m.root.out.type])
 
 
+_SPLIT_PRODUCT = P("Reshape", P("MatMul", "a", "b", name="matmul"), "shape", name="reshape")
+
+
 @rule(
     "GroupedMatMulFusion",
-    P(
-        "Mul",
-        P("Reshape", P("MatMul", "a", "b", name="matmul"), "shape", name="reshape"),
-        C("k", one=True),
-        commutative=True,
-    ),
-    P("Div", P("Reshape", P("MatMul", "a", "b", name="matmul"), "shape", name="reshape"), C("k", one=True)),
+    P("Mul", _SPLIT_PRODUCT, C("k", one=True), commutative=True),
+    P("Div", _SPLIT_PRODUCT, C("k", one=True)),
 )
 def scale_before_reshape(m: Match) -> Replacement:
     """Reshape(MatMul(a, b)) * k  ->  Reshape(MatMul(a, b) * k), so that the factor can be fused into the product"""

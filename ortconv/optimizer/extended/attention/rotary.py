@@ -10,14 +10,21 @@ import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.tensor import Tensor
-from ortconv.ir.types import DType, Shape, TensorType, ValueType
-from ortconv.optimizer.conditions import axes_of, constant_of, equal_shapes, numbers, producer_of, same_dim
-from ortconv.optimizer.engine import Context, FunctionPass, New, import_operators
-from ortconv.optimizer.extended.attention.heads import MICROSOFT, alone
-from ortconv.optimizer.extended.maker import insert, integers, reshaped
+from ortconv.ir.types import DType, Shape, TensorType
+from ortconv.optimizer.conditions import (
+    MICROSOFT,
+    SLICE_BY_INPUTS,
+    axes_of,
+    constant_of,
+    equal_shapes,
+    numbers,
+    producer_of,
+    same_dim,
+)
+from ortconv.optimizer.engine import Context, FunctionPass, New
+from ortconv.optimizer.extended.attention.heads import alone
+from ortconv.optimizer.extended.maker import insert, insert_fused, integers, reshaped
 from ortconv.optimizer.extended.parts import Part, part_of
-
-SLICE_BY_INPUTS = 10
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -136,32 +143,23 @@ def _fuse(root: Node, tables: Tables, context: Context) -> bool:
     if inputs is None:
         return False
     before, label = len(graph), root.label
-    graph.replace(root.out, _rotated(graph, found, inputs))
+    graph.replace(root.out, _rotated(found, inputs))
     graph.remove_dead(root)
     context.record("RotaryEmbeddingFusion", label, before - len(graph) + 1, 1)
     return True
 
 
-def _rotated(graph: Graph, r: Rotation, inputs: tuple[Value, Value, Value]) -> Value:
+def _rotated(r: Rotation, inputs: tuple[Value, Value, Value]) -> Value:
     """The rotated heads. If heads are not the second axis, rows are rotated, and then split into heads."""
-    import_operators(graph, MICROSOFT)
     type = r.root.out.type
     if r.heads == 1:
-        return _rotate(graph, r.x, inputs, r.root, type)
+        return insert_fused("RotaryEmbedding", [r.x, *inputs], [type], r.root, interleaved=0).out
     size = numbers(r.x.dim(2), r.x.dim(3))
     flat = TensorType(DType.FLOAT, (*(r.x.shape or ())[:2], math.prod(size)))
     rows = _rows(r.x, flat) or reshaped(r.x, (0, 0, math.prod(size)), r.root, flat)
     rows.retype(flat)
-    return reshaped(_rotate(graph, rows, inputs, r.root, flat), (0, 0, *size), r.root, type)
-
-
-def _rotate(graph: Graph, x: Value, inputs: tuple[Value, Value, Value], root: Node, type: ValueType | None) -> Value:
-    name = graph.fresh(f"{root.name or root.out.name}/RotaryEmbedding")
-    node = graph.add_node(
-        "RotaryEmbedding", [x, *inputs], 1, {"interleaved": 0}, domain=MICROSOFT, name=name, types=[type], before=root
-    )
-    node.ep = root.ep
-    return node.out
+    rotated = insert_fused("RotaryEmbedding", [rows, *inputs], [flat], r.root, interleaved=0).out
+    return reshaped(rotated, (0, 0, *size), r.root, type)
 
 
 def _rows(heads: Value, type: TensorType) -> Value | None:

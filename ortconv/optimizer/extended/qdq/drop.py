@@ -131,7 +131,7 @@ def _saturates(q: Node, number: float | None, *, low: bool) -> bool:
     if number is None or number == (-np.inf if low else np.inf):
         return True
     scale, zero = elements(y.scale), zero_points(y)
-    if scale is None or zero is None or np.isnan(number) or not np.all(scale > 0):
+    if scale is None or zero is None or np.isnan(number):
         return False
     bottom, top = LIMITS[y.dtype]
     with np.errstate(over="ignore"):

@@ -12,7 +12,7 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import constant_of, without_absent
+from ortconv.optimizer.conditions import constant_of, numbers, without_absent
 from ortconv.optimizer.engine import NewInput, Replacement, rule
 from ortconv.optimizer.extended.qdq.tensors import DOMAINS, LIMITS, microsoft
 from ortconv.optimizer.pattern import C, Match, P
@@ -39,13 +39,11 @@ class WeightBlocks(NamedTuple):
 
 
 def _constants(dq: Node) -> tuple[Tensor, Array, Array] | None:
-    """The 4-bit weight of rank 2 of a DequantizeLinear, its float32 scales, and the zero points; None if they are not
-    constant.
-    """
+    """The 4-bit weight matrix of a DequantizeLinear, its float32 scales, and its zero points, if all are constant; else None."""
     weight, scale, zero = (constant_of(dq.input(i)) for i in range(3))
     if weight is None or scale is None or (zero is None and dq.input(2) is not None):
         return None
-    if weight.dtype not in (DType.INT4, DType.UINT4) or weight.rank != 2 or not weight.size:
+    if weight.dtype not in (DType.INT4, DType.UINT4) or len(numbers(*weight.shape)) != 2:
         return None
     if {scale.dtype, dq.out.dtype} != {DType.FLOAT}:
         return None

@@ -26,6 +26,9 @@ SHORTEST, GUARDED = 3, 4
 """Minimum number of steps for which one node is faster, without and with a guard against an empty batch."""
 
 
+Operands = Sequence[Value | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """A cell of a chain: the previous state, unless it is zero, and its input, x[index] or x[:, index] of a tensor of rank 3."""
@@ -272,12 +275,7 @@ class _Maker(Maker):
         return [v and self.trimmed(v, rows, first.batch) for v in found]
 
     def steps(
-        self,
-        chain: Sequence[Link],
-        x: Value,
-        states: Sequence[Value | None],
-        weights: Sequence[Array | None],
-        wanted: Sequence[bool],
+        self, chain: Sequence[Link], x: Value, states: Operands, weights: Sequence[Array | None], wanted: Sequence[bool]
     ) -> list[Value | None]:
         """The same of an input x, (length, batch, size), with at least one row in the batch."""
         width, backwards = chain[0].cell.width, chain[-1].index < chain[0].index
@@ -291,11 +289,7 @@ class _Maker(Maker):
         return [y, *(v and self.squeezed(self.marked(v, total), 0) for v in last)]
 
     def outputs(
-        self,
-        inputs: Sequence[Value | None],
-        attrs: dict[str, Attribute],
-        shape: tuple[Dim, ...],
-        wanted: Sequence[bool],
+        self, inputs: Operands, attrs: dict[str, Attribute], shape: tuple[Dim, ...], wanted: Sequence[bool]
     ) -> list[Value | None]:
         """The three outputs of an LSTM, the first with this shape; None for each one that is not wanted."""
         base = self.graph.fresh(f"{self.place.name or self.place.out.name}/LSTM")
@@ -315,7 +309,7 @@ class _Maker(Maker):
         ones = self.node("Cast", [is_nan], {"to": int(DType.FLOAT)}, value.shape)
         return self.with_axes("ReduceSum", ones, axes, tuple(1 if i in axes else value.dim(i) for i in range(3)))
 
-    def total(self, x: Value, axes: Sequence[int], states: Sequence[Value | None]) -> Value:
+    def total(self, x: Value, axes: Sequence[int], states: Operands) -> Value:
         """Number of NaN elements along axes of (length, batch, size), and in the states."""
         found = self.strays(x, axes)
         for state in states:
@@ -323,7 +317,7 @@ class _Maker(Maker):
                 found = self.node("Add", [found, self.strays(state, (0, 2))], {}, found.shape)
         return found
 
-    def running(self, x: Value, states: Sequence[Value | None], backwards: bool) -> Value:
+    def running(self, x: Value, states: Operands, backwards: bool) -> Value:
         """Number of NaN elements up to each step."""
         counts = self.total(x, (2,), states)
         axis = self.constant(np.array(0, np.int64))

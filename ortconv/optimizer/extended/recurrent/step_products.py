@@ -9,7 +9,7 @@ import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import constant_of
+from ortconv.optimizer.conditions import SLICE_BY_INPUTS, constant_of
 from ortconv.optimizer.engine import Context, FunctionPass
 from ortconv.optimizer.extended.maker import Maker
 from ortconv.optimizer.extended.parts import slice_of
@@ -22,8 +22,6 @@ ROWS = {"MatMul": 8, "Gemm": 1}
 """Maximum number of rows of a slice for which it is. A Gemm also adds its bias, which one product cannot do."""
 
 TYPES = (DType.FLOAT, DType.DOUBLE)
-
-SLICE_BY_INPUTS = 10
 
 Key: TypeAlias = "tuple[Value, int, Value, bool, Value | None]"
 """A tensor, an axis of it, the matrix by which its slices are multiplied, True if that is transposed, and the addend."""
