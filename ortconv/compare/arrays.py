@@ -87,17 +87,7 @@ def _array(stream: IO[bytes], length: int, name: str, check: ArrayCheck | None) 
     """Read an array in .npy format from a stream of at most `length` bytes."""
     import numpy as np
 
-    version = np.lib.format.read_magic(stream)
-    if version not in ((1, 0), (2, 0)):
-        raise FormatError(f"'{name}' has version {version[0]}.{version[1]} of the format; 1.0 and 2.0 can be read")
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, by_columns, dtype = read_header(stream)
-    if dtype.hasobject:
-        raise UnsafeInputError("holds pickled objects, which can run code when they are read")
-    if dtype.fields is not None or dtype.subdtype is not None:
-        raise FormatError(f"'{name}' has the type {dtype}, which is no type of elements")
-    if not all(type(n) is int and n >= 0 for n in shape) or len(shape) > MOST_AXES:
-        raise FormatError(f"'{name}' has the shape {str(shape)[:80]}")
+    shape, by_columns, dtype = _header(stream, name)
     count = math.prod(shape)
     if check is not None:
         check(name, dtype, shape)
@@ -110,6 +100,24 @@ def _array(stream: IO[bytes], length: int, name: str, check: ArrayCheck | None) 
     _check_text(array, name)
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     return array.reshape(shape[::-1]).T if by_columns else array.reshape(shape)
+
+
+def _header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, Any]:
+    """The shape of an array, True if its elements are stored by columns, and its type."""
+    import numpy as np
+
+    version = np.lib.format.read_magic(stream)
+    if version not in ((1, 0), (2, 0)):
+        raise FormatError(f"'{name}' has version {version[0]}.{version[1]} of the format; 1.0 and 2.0 can be read")
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, by_columns, dtype = read_header(stream)
+    if dtype.hasobject:
+        raise UnsafeInputError("holds pickled objects, which can run code when they are read")
+    if dtype.fields is not None or dtype.subdtype is not None:
+        raise FormatError(f"'{name}' has the type {dtype}, which is no type of elements")
+    if not all(type(n) is int and n >= 0 for n in shape) or len(shape) > MOST_AXES:
+        raise FormatError(f"'{name}' has the shape {str(shape)[:80]}")
+    return shape, by_columns, dtype
 
 
 def _fill(view: memoryview, stream: IO[bytes], name: str) -> None:

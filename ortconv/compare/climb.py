@@ -93,17 +93,18 @@ def _groups(free: list[str], others: list[str], sizes: Sizes) -> Iterator[list[s
 
 def _candidates(problem: Problem) -> list[int]:
     """Usual sizes, dimensions of constants, and the numbers in integer constants with their divisors."""
-    found = dict.fromkeys(USUAL)
-    divided: dict[int, None] = {}
-    for graph in problem.graph.graphs():
-        for value in graph.initializers.values():
-            const = value.const
-            if not isinstance(const, Tensor):
-                continue
-            found.update(dict.fromkeys(const.shape))
-            if const.dtype.numpy.kind == "i" and const.size <= LARGEST_LIST:
-                numbers = [int(n) for n in const.numpy().reshape(-1) if 1 < n <= LARGEST_TRIED]
-                divided.update(dict.fromkeys([*numbers, min(math.prod(numbers), LARGEST_TRIED + 1)]))
-    for number in divided:
-        found.update(dict.fromkeys(d for d in range(1, number + 1) if number <= LARGEST_TRIED and number % d == 0))
-    return [n for n in found if 0 < n <= LARGEST_TRIED][:MOST_CANDIDATES]
+    values = (value for graph in problem.graph.graphs() for value in graph.initializers.values())
+    consts = [value.const for value in values if isinstance(value.const, Tensor)]
+    dims = (dim for const in consts for dim in const.shape)
+    listed = dict.fromkeys(number for const in consts for number in _listed(const))
+    divisors = (d for number in listed for d in range(1, number + 1) if number % d == 0)
+    return [n for n in dict.fromkeys((*USUAL, *dims, *divisors)) if 0 < n <= LARGEST_TRIED][:MOST_CANDIDATES]
+
+
+def _listed(const: Tensor) -> list[int]:
+    """The numbers that may be sizes in a short list of integers, and their product."""
+    if const.dtype.numpy.kind != "i" or const.size > LARGEST_LIST:
+        return []
+    numbers = [int(n) for n in const.numpy().reshape(-1) if 1 < n <= LARGEST_TRIED]
+    product = math.prod(numbers)
+    return [*numbers, product] if product <= LARGEST_TRIED else numbers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
@@ -32,42 +33,43 @@ def open_file(
 ) -> Opened:
     """A file opened with the session options of an app, or without optimizations.
 
-    `light`: without copies of its constants if that is possible; `external` are the files they are in. Raises BackendError with
+    `light`: without copies of its constants if it loads and runs so; `external` are the files they are in. Raises BackendError with
     onnxruntime's message if it does not load.
     """
     from ortconv.backends.onnxruntime_cpu import ModelFile
     from ortconv.runtime.backend import get_backend
 
     get_backend("onnxruntime")
-    if light:
-        return _Light(file, default, custom_op_library, external)
-    return ModelFile(file, default=default, custom_op_library=custom_op_library)
+    with_copies = partial(ModelFile, file, default=default, custom_op_library=custom_op_library)
+    if not light:
+        return with_copies()
+    return _FirstThatRuns(partial(_without_copies, file, default, custom_op_library, external), with_copies)
 
 
-class _Light:
-    """A file opened without copies of its constants. If it does not load or run so, it is opened again, with copies."""
+class _FirstThatRuns:
+    """A file that can be opened in several ways. The first way in which it loads is used until a run fails, then the next one."""
 
-    def __init__(self, file: Path, default: bool, library: Path | None, external: Collection[Path]) -> None:
-        self._copies = partial(open_file, file, default, library)
-        self._opened: Opened | None = None
-        with suppress(BackendError):
-            self._opened = _without_copies(file, default, library, external)
-        self._is_light = self._opened is not None
-        if self._opened is None:
-            self._opened = self._copies()
+    def __init__(self, *ways: Callable[[], Opened]) -> None:
+        self._ways = deque(ways)
+        self._opened = self._open()
+
+    def _open(self) -> Opened:
+        while len(self._ways) > 1:
+            with suppress(BackendError):
+                return self._ways.popleft()()
+        return self._ways.popleft()()
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
-        assert self._opened is not None
         try:
             return self._opened.run(feeds)
         except TimeLimitError:
             raise
         except BackendError:
-            if not self._is_light:
+            if not self._ways:
                 raise
-        self._opened, self._is_light = None, False
-        self._opened = self._copies()
-        return self._opened.run(feeds)
+        del self._opened  # its memory is free before the file is opened again
+        self._opened = self._open()
+        return self.run(feeds)
 
 
 def _without_copies(file: Path, default: bool, library: Path | None, external: Collection[Path]) -> Opened:

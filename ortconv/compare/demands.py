@@ -92,15 +92,18 @@ def _broadcast(a: Value | None, b: Value | None, shapes: Shapes, skip: int = 0) 
     if x is None or y is None or a is None or b is None:
         return
     for axis in range(-min(len(x), len(y)), -skip):
-        p, q = x[axis], y[axis]
-        if p is None or q is None:
-            continue
-        first, second = Extent(a, axis), Extent(b, axis)
-        if 1 in (p, q) and not (
-            (_may_grow(first, p) and b.const is not None) or (_may_grow(second, q) and a.const is not None)
-        ):
-            continue
-        yield Demand(second, q, p, partner=first) if a.const is not None else Demand(first, p, q, partner=second)
+        p, q, first, second = x[axis], y[axis], Extent(a, axis), Extent(b, axis)
+        if p is not None and q is not None and not _stretches(first, p, second, q):
+            yield Demand(second, q, p, partner=first) if a.const is not None else Demand(first, p, q, partner=second)
+
+
+def _stretches(first: Extent, p: int, second: Extent, q: int) -> bool:
+    """True if one of two sizes is 1, and the model means it to broadcast. If the model allows others beside a constant, it does
+    not.
+    """
+    if _may_grow(first, p) and second.value.const is not None:
+        return False
+    return 1 in (p, q) and not (_may_grow(second, q) and first.value.const is not None)
 
 
 def _may_grow(place: Extent, size: int) -> bool:
@@ -241,17 +244,23 @@ def _reshape(node: Node, shapes: Shapes) -> Iterator[Demand]:
 
 
 def _reshape_to(node: Node, target: Sequence[int], shapes: Shapes) -> Iterator[Demand]:
-    value, shape = node.input(0), _shape(node, 0, shapes)
-    if value is None or shape is None or any(d is None for d in shape):
+    value, numbers = node.input(0), _static(_shape(node, 0, shapes))
+    if value is None or numbers is None:
         return
-    numbers = [d for d in shape if d is not None]
     if not node.attr("allowzero", 0):
-        target = [numbers[i] if n == 0 and i < len(numbers) else n for i, n in enumerate(target)]
+        kept = (*numbers, *[0] * len(target))
+        target = [n or size for n, size in zip(target, kept, strict=False)]
     known, open_count = math.prod(n for n in target if n != -1), target.count(-1)
     if open_count > 1:
         yield Demand(Extent(value), open_count, 1)
     elif known > 0:
         yield Demand(Extent(value), math.prod(numbers), known, "multiple" if open_count else "equal")
+
+
+def _static(shape: Numbers | None) -> list[int] | None:
+    """The dimensions; None unless all are known."""
+    known = [d for d in shape or () if d is not None]
+    return None if shape is None or len(known) < len(shape) else known
 
 
 def _split(node: Node, shapes: Shapes) -> Iterator[Demand]:
@@ -302,6 +311,11 @@ def _attention(node: Node, shapes: Shapes) -> Iterator[Demand]:
     hidden = sizes[1] if sizes else (_dim(node, 1, 1, shapes) or 0) // 3
     for axis, want in ((0, 2), (2, heads), (4, hidden // heads or 1)):
         yield from _wanted(node, 4, axis, want, shapes)
+    yield from _attention_mask(node, shapes)
+
+
+def _attention_mask(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    """A mask of rank 2 covers the past and the present keys."""
     length, past = _dim(node, 0, 1, shapes), _dim(node, 4, 3, shapes) if node.input(4) is not None else 0
     if length is not None and past is not None and len(_shape(node, 3, shapes) or ()) == 2:
         yield from _same(node, (3, 0), (0, 0), shapes)

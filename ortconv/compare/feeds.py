@@ -124,16 +124,19 @@ def free_problem(graph: Graph, arrays: Mapping[str, Any], draws: Mapping[str, Dr
     """
     if arrays:
         from_arrays(graph, arrays, draws)
-    made = [v for v in graph.inputs if v.name not in arrays and (v.const is None or v.name in draws)]
-    fixed: Sizes = {}
-    for value in graph.inputs:
-        draw = draws.get(value.name)
-        given = np.shape(arrays[value.name]) if value.name in arrays else None if draw is None else draw.shape
-        if given is not None and value.shape is not None:
-            fixed.update((d, n) for d, n in zip(value.shape, given) if isinstance(d, str))
-    shaped = [v for v in made if v.name not in draws or draws[v.name].shape is None]
-    defaults = frozenset(v for v in graph.inputs if v not in made and v.name not in arrays)
-    return Problem(graph, shaped, fixed, tuple(v for v in made if v not in shaped), defaults)
+    given = {name: draw.shape for name, draw in draws.items() if draw.shape is not None}
+    given |= {name: np.shape(array) for name, array in arrays.items()}
+    others = [v for v in graph.inputs if v.name not in arrays]
+    made = [v for v in others if v.const is None or v.name in draws]
+    shaped = tuple(v for v in made if v.name in given)
+    defaults = frozenset(others).difference(made)
+    return Problem(graph, [v for v in made if v not in shaped], _fixed(graph, given), shaped, defaults)
+
+
+def _fixed(graph: Graph, given: Mapping[str, tuple[int, ...]]) -> Sizes:
+    """The sizes of symbols that given shapes fix."""
+    pairs = (pair for v in graph.inputs if v.name in given for pair in zip(v.shape or (), given[v.name]))
+    return {dim: size for dim, size in pairs if isinstance(dim, str)}
 
 
 def sizes_to_try(problem: Problem, batch: int, *, keep_batch: bool = False) -> Iterator[tuple[Sizes, int]]:
@@ -178,21 +181,26 @@ def make(
 def changed(value: Value, drawn: Any, kind: str) -> Any:
     """Change the content drawn for an input to zeros, negative or large numbers. Indices and masks stay valid."""
     dtype = value.dtype
-    if parameter(value, np.shape(drawn)) is not None:
+    if (
+        dtype is None
+        or dtype is DType.STRING
+        or dtype.numpy.kind == "c"
+        or parameter(value, np.shape(drawn)) is not None
+    ):
         return drawn
-    if isinstance(drawn, list) or dtype is None or dtype is DType.STRING or dtype.numpy.kind == "c":
-        return drawn
+    if kind == "zeros":
+        return drawn if not dtype.is_float and _needs_ones(value) else np.zeros_like(drawn)
     if dtype.is_float:
-        if kind == "zeros":
-            return np.zeros_like(drawn)
         wide = np.asarray(drawn, np.float64)
         made = -np.abs(wide) if kind == "negative" else wide * LARGE.get(dtype, 1.0)
         return np.asarray(made, dtype.numpy)
-    if kind == "zeros" and (dtype not in MASKS or _upper_bound(value) != 2) and not _is_divisor(value):
-        return np.zeros_like(drawn)
-    if kind == "large" and dtype in (DType.UINT8, DType.INT8):
-        return np.full_like(drawn, np.iinfo(dtype.numpy).max)
-    return drawn
+    is_byte = kind == "large" and dtype in (DType.UINT8, DType.INT8)
+    return np.full_like(drawn, np.iinfo(dtype.numpy).max) if is_byte else drawn
+
+
+def _needs_ones(value: Value) -> bool:
+    """True for masks and divisors."""
+    return _is_divisor(value) or (value.dtype in MASKS and _upper_bound(value) == 2)
 
 
 def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | None = None) -> Any:
@@ -202,7 +210,7 @@ def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | N
     A mask begins with 1 along its last axis, so that every row of scores keeps an entry, even under a causal mask. The
     softmax of a row without entries would depend only on the rounding of its huge negative numbers.
     """
-    type = value.type
+    type, draw = value.type, draw or Draw()
     rng = np.random.default_rng([seed, zlib.crc32(value.name.encode("utf-8", "surrogateescape"))])
     if isinstance(type, SequenceType) and isinstance(type.element, TensorType):
         return [_array(rng, type.element.dtype, (2,), 2)]
@@ -210,24 +218,34 @@ def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | N
         raise UsageError(
             f"cannot make up a value for input '{value.name}' of type {type}", hint="give inputs of your own"
         )
-    if draw is not None and draw.shape is not None:
-        shape = draw.shape
+    shape = shape if draw.shape is None else draw.shape
     _check_possible(value, type.dtype, shape)
-    if draw is not None and draw.low is not None and draw.high is not None:
+    if draw.low is not None and draw.high is not None:
         return _between(rng, value, type.dtype, shape, draw.low, draw.high)
     meant = parameter(value, shape)
     if meant is not None:
         return meant
-    if seed >= SEEDS and is_condition(value) and value.graph is not None:
-        place = [v for v in value.graph.inputs if is_condition(v)].index(value)
-        return np.full(shape, bool((seed // SEEDS - 1) >> place & 1))
+    if seed >= SEEDS and is_condition(value):
+        return np.full(shape, _condition(value, seed))
+    return _fitting(rng, value, type.dtype, shape)
+
+
+def _fitting(rng: np.random.Generator, value: Value, dtype: DType, shape: tuple[int, ...]) -> Array:
+    """Content for an input that is no parameter: indices, divisors, masks, or numbers."""
     bound = _upper_bound(value)
-    made = _array(rng, type.dtype, shape, bound)
+    made = _array(rng, dtype, shape, bound)
     if _is_divisor(value):
         made[made == 0] = 1
-    if type.dtype in MASKS and bound == 2 and len(shape) > 1:
+    if dtype in MASKS and bound == 2 and len(shape) > 1:
         made[..., :1] = 1
     return made
+
+
+def _condition(value: Value, seed: int) -> bool:
+    """The value of a condition. The seeds from SEEDS on count through all combinations of the graph's conditions."""
+    assert value.graph is not None
+    place = [v for v in value.graph.inputs if is_condition(v)].index(value)
+    return bool((seed // SEEDS - 1) >> place & 1)
 
 
 def is_condition(value: Value) -> bool:

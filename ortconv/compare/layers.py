@@ -57,7 +57,7 @@ def compare_layers(
     Left out are unused values, values that a backend never computes, and values whose shape or type differs from their counterpart,
     since these mean something else. Outputs are always compared.
     """
-    made = {v.name for node in second for v in node.outputs if v is not None and (v.uses or v.is_output)}
+    made = _used(second)
     names = names if names is not None else {name: name for name in made}
     counterparts = _counterparts(first, names, made)
     wanted = {name for group in counterparts.values() for name in group}
@@ -71,13 +71,25 @@ def compare_layers(
                 counted.add(node)
                 allowance.add(node)
             for name in counterparts.get(value.name, ()):
-                want = source.take(name)
-                if want is None or got is None:
-                    continue
-                found = measure(want, got)
-                if found.mismatch is None or value.is_output or not _differ_in_kind(want, got):
-                    permuted = not found.within(allowance.limit) and _is_permuted(want, got)
-                    yield ComparedLayer(name, value.name, node, found, allowance.limit, permuted)
+                layer = _compared(name, source.take(name), value, got, node, allowance.limit)
+                if layer is not None:
+                    yield layer
+
+
+def _used(graph: Graph) -> set[str]:
+    """The values that nodes make and that are read or returned."""
+    return {v.name for node in graph for v in node.outputs if v is not None and (v.uses or v.is_output)}
+
+
+def _compared(name: str, want: Any, value: Value, got: Any, node: Node, limit: float) -> ComparedLayer | None:
+    """The comparison of a value with its counterpart; None if one is unknown, or if they mean something else."""
+    if want is None or got is None:
+        return None
+    found = measure(want, got)
+    if found.mismatch is not None and not value.is_output and _differ_in_kind(want, got):
+        return None
+    permuted = not found.within(limit) and _is_permuted(want, got)
+    return ComparedLayer(name, value.name, node, found, limit, permuted)
 
 
 def _counterparts(first: Graph, names: Mapping[str, str], made: Collection[str]) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import DType, TensorType
+from ortconv.ir.types import DType
 
 Content = Callable[[Node, tuple[int, ...]], Array | None]
 
@@ -106,17 +106,23 @@ def _image(node: Node, shape: tuple[int, ...]) -> Array | None:
 def _block(node: Node, shape: tuple[int, ...]) -> Array | None:
     """The block shape of Col2Im for which the columns fill the declared image."""
     source, made, rank = node.inputs[0], node.out.static_shape, math.prod(shape)
-    columns = None if source is None or not isinstance(source.type, TensorType) else source.type.static_shape
+    columns = None if source is None else source.static_shape
     if columns is None or made is None or rank > 3 or len(made) != 2 + rank:
         return None
     pads, ones = node.attr("pads", ()) or (0,) * 2 * rank, (1,) * rank
     strides, dilations = node.attr("strides", ()) or ones, node.attr("dilations", ()) or ones
     room = [made[2 + i] + pads[i] + pads[i + rank] for i in range(rank)]
     for block in product(*(range(1, min(r, 64) + 1) for r in room)):
-        steps = [(room[i] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1 for i in range(rank)]
-        if min(steps) > 0 and math.prod(steps) == columns[2] and math.prod(block) * made[1] == columns[1]:
-            return np.array(block)
+        if math.prod(block) * made[1] == columns[1]:
+            steps = [_count(*window) for window in zip(room, block, strides, dilations, strict=True)]
+            if min(steps) > 0 and math.prod(steps) == columns[2]:
+                return np.array(block)
     return None
+
+
+def _count(size: int, block: int, stride: int, dilation: int) -> int:
+    """Number of places of a block along an axis."""
+    return (size - dilation * (block - 1) - 1) // stride + 1
 
 
 ROWS: dict[tuple[str, int], Content] = {

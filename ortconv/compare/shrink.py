@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ortconv.ir.graph import Graph
-from ortconv.ir.types import TensorType
+from ortconv.ir.graph import Graph, Value
+from ortconv.ir.types import Dim, TensorType
 
 LONG = 64
 """Input dimensions above this size are made free."""
@@ -17,12 +17,15 @@ def can_shrink(graph: Graph) -> bool:
 def shrink(graph: Graph) -> None:
     """Make long input dimensions free, in place. Declared dimensions of inner values are removed."""
     for value in graph.inputs:
-        type = value.type
-        if isinstance(type, TensorType) and type.shape is not None and value.const is None:
-            dims = (f"{value.name}[{i}]" if isinstance(d, int) and d > LONG else d for i, d in enumerate(type.shape))
-            value.type = TensorType(type.dtype, tuple(dims))
-    for part in graph.graphs():
-        for node in part:
-            for output in node.outputs:
-                if output is not None and isinstance(output.type, TensorType) and output.type.shape is not None:
-                    output.type = TensorType(output.type.dtype, (None,) * len(output.type.shape))
+        if isinstance(value.type, TensorType) and value.type.shape is not None and value.const is None:
+            value.type = TensorType(
+                value.type.dtype, tuple(_free_if_long(value, i) for i in range(len(value.type.shape)))
+            )
+    for value in (v for node in graph.walk() for v in node.outputs if v is not None):
+        if isinstance(value.type, TensorType) and value.type.shape is not None:
+            value.type = TensorType(value.type.dtype, (None,) * len(value.type.shape))
+
+
+def _free_if_long(value: Value, axis: int) -> Dim:
+    dim = value.dim(axis)
+    return f"{value.name}[{axis}]" if isinstance(dim, int) and dim > LONG else dim

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +15,12 @@ from ortconv.compare import targets
 from ortconv.compare.demands import Demand, Extent, Numbers, demands, size_of
 from ortconv.compare.ranks import LARGEST_RANK, rank_of
 from ortconv.errors import BackendError, GraphError
-from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import MICROSOFT, Trait, traits
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import TensorType
 from ortconv.onnxio.infer import LARGEST_SHAPE_DATA, infer_model
+from ortconv.onnxio.messages import subgraphs
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
 from ortconv.onnxio.shield import SliceBelowZeroError
 from ortconv.onnxlib import IR_VERSION, AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto
@@ -67,9 +70,8 @@ class Problem:
         self.shapes = {v: dimensions(v) for v in self.made if isinstance(v.type, TensorType)}
         self.targets = self._targets()
         self._named = {out: tuple(self.targets[v]) for out, v in targets.outputs(self.targets).items()}
-        names = dict.fromkeys(d for shape in self.shapes.values() for d in shape if isinstance(d, str))
-        names |= dict.fromkeys(name for found in self.targets.values() for name in found)
-        self.free = [name for name in names if name not in self.fixed]
+        names = chain(chain.from_iterable(self.shapes.values()), chain.from_iterable(self.targets.values()))
+        self.free = [n for n in dict.fromkeys(names) if isinstance(n, str) and n not in self.fixed]
         self.batches = {s[0] for s in self.shapes.values() if len(s) > 1 and isinstance(s[0], str)}
 
     def _targets(self) -> dict[Value, Sizes]:
@@ -163,14 +165,18 @@ def _all_demands(
         for i, demand in enumerate(demands(node, shapes, held)):
             yield (node, i), demand
         for out, value in enumerate(node.outputs):
-            shape = None if value is None else shapes.get(value)
-            if value is None or shape is None or value.shape is None or len(shape) != len(value.shape):
-                continue
-            for axis, (have, want) in enumerate(zip(shape, value.shape, strict=True)):
-                if isinstance(want, int) and have is not None:
-                    yield (node, -1 - axis - 64 * out), Demand(Extent(value, axis), have, want)
-                elif have is not None:
-                    yield (node, -1 - axis - 64 * out), Demand(Extent(value, axis), have, 1, "at least")
+            if value is not None and value in shapes:
+                for axis, demand in _declared_demands(value, shapes[value]):
+                    yield (node, -1 - axis - 64 * out), demand
+
+
+def _declared_demands(value: Value, shape: Numbers) -> Iterator[tuple[int, Demand]]:
+    """For each known dimension: that it equals the declared one, or else is not empty."""
+    declared = value.shape if value.shape is not None and len(value.shape) == len(shape) else ()
+    for axis, (have, want) in enumerate(zip(shape, declared, strict=False)):
+        if have is not None:
+            place = Extent(value, axis)
+            yield axis, Demand(place, have, want) if isinstance(want, int) else Demand(place, have, 1, "at least")
 
 
 def symbol(problem: Problem, place: Extent | None) -> str | None:
@@ -240,20 +246,17 @@ def is_solved(problem: Problem, sizes: Sizes) -> bool:
 
 def behind(problem: Problem, node: Node) -> list[str]:
     """The free dimensions of the inputs that a node depends on, the nearest first."""
-    seen: set[Value] = set()
-    nodes, near = {node}, [node]
-    found: dict[str, None] = {}
+    nodes = {node: None}
+    found: dict[str | int, None] = {}
+    near = [node]
     for current in near:
-        for value in (*current.inputs, *(captures(current) if current.attrs and current.subgraphs else ())):
-            if value is None or value in seen:
-                continue
-            seen.add(value)
-            found.update(dict.fromkeys(d for d in problem.shapes.get(value, ()) if isinstance(d, str)))
-            found.update(dict.fromkeys(problem.targets.get(value, ())))
-            if value.producer is not None and value.producer not in nodes:
-                nodes.add(value.producer)
-                near.append(value.producer)
-    return [name for name in found if name in problem.free]
+        values = [value for value in current.reads if value is not None]
+        for value in values:
+            found |= dict.fromkeys((*problem.shapes.get(value, ()), *problem.targets.get(value, ())))
+        fresh = dict.fromkeys(v.producer for v in values if v.producer is not None and v.producer not in nodes)
+        nodes |= fresh
+        near += fresh
+    return [name for name in found if isinstance(name, str) and name in problem.free]
 
 
 def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numbers]:
@@ -263,6 +266,17 @@ def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numb
     fed = {v: problem.shape(v, sizes) for v in problem.made if v in problem.shapes}
     if not sizes:
         return {**_known(graph), **fed}
+    found: dict[Value, Numbers] = {**_constants(graph), **fed}
+    with suppress(GraphError, BackendError), risky(f"onnx inferring shapes for {dict(sizes)}"):
+        _read(_inferred(_message(problem, sizes, fed)), graph, found)
+    if problem.observe is not None:
+        found.update(problem.observe(dict(sizes), found))
+    return found
+
+
+def _message(problem: Problem, sizes: Mapping[str, int], fed: Mapping[Value, Numbers]) -> ModelProto:
+    """The model with these sizes, without its large constants, and without declared shapes where inference finds them."""
+    graph = problem.graph
     message = ModelProto(ir_version=IR_VERSION)
     for domain, version in graph.opsets.items():
         message.opset_import.add(domain=domain, version=version)
@@ -272,22 +286,19 @@ def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numb
     for value in graph.inputs:
         if value not in held:
             _declare(message.graph.input.add(), value, fed.get(value) or _substituted(value, sizes))
-    for value in graph.initializers.values():
-        if value not in held and not value.is_input:
-            message.graph.input.append(value_info(value))
-    for node in graph:
-        message.graph.node.append(_undeclared(_as_cast(node) or node_proto(node)))
-        if node.domain not in ("", "ai.onnx.ml"):
-            for output in node.outputs:
-                if output is not None and output.type is not None:
-                    _declare(message.graph.value_info.add(), output, _substituted(output, sizes))
+    large = (v for v in graph.initializers.values() if v not in held and not v.is_input)
+    message.graph.input.extend(map(value_info, large))
+    message.graph.node.extend(_undeclared(_as_cast(node) or node_proto(node)) for node in graph)
+    for made in _unknown_to_onnx(graph):
+        _declare(message.graph.value_info.add(), made, _substituted(made, sizes))
     message.graph.output.extend(value_info(v) for v in graph.outputs if v.producer is None)
-    found: dict[Value, Numbers] = {**_constants(graph), **fed}
-    with suppress(GraphError, BackendError), risky(f"onnx inferring shapes for {dict(sizes)}"):
-        _read(_inferred(message), graph, found)
-    if problem.observe is not None:
-        found.update(problem.observe(dict(sizes), found))
-    return found
+    return message
+
+
+def _unknown_to_onnx(graph: Graph) -> Iterator[Value]:
+    """The values of known types that nodes make for which onnx infers none."""
+    made = (value for node in graph if node.domain not in ("", "ai.onnx.ml") for value in node.outputs)
+    return (value for value in made if value is not None and value.type is not None)
 
 
 def _held(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Tensor]:
@@ -322,14 +333,13 @@ def _as_cast(node: Node) -> NodeProto | None:
 
 def _undeclared(message: NodeProto) -> NodeProto:
     """The node without the output shapes that its subgraphs declare."""
-    for attribute in message.attribute:
-        for graph in (attribute.g,) if attribute.HasField("g") else attribute.graphs:
-            del graph.value_info[:]
-            for output in graph.output:
-                if output.type.HasField("tensor_type"):
-                    output.type.tensor_type.ClearField("shape")
-            for node in graph.node:
-                _undeclared(node)
+    for graph in subgraphs(message):
+        del graph.value_info[:]
+        for output in graph.output:
+            if output.type.HasField("tensor_type"):
+                output.type.tensor_type.ClearField("shape")
+        for node in graph.node:
+            _undeclared(node)
     return message
 
 
@@ -370,19 +380,18 @@ def _declare(info: object, value: Value, shape: Numbers | None) -> None:
 
 def _read(message: GraphProto, graph: Graph, found: dict[Value, Numbers]) -> None:
     """Note the shapes in the message of a graph, including its subgraphs."""
-    types = {
-        v.name: v.type.tensor_type for v in (*message.value_info, *message.output) if v.type.HasField("tensor_type")
-    }
+    infos = (info for info in (*message.value_info, *message.output) if info.type.tensor_type.HasField("shape"))
+    shapes = {info.name: tuple(map(_size, info.type.tensor_type.shape.dim)) for info in infos}
     for value in (*graph.inputs, *_made_by(graph)):
-        type = types.get(value.name)
-        if type is not None and type.HasField("shape"):
-            dims = (d.dim_value if d.HasField("dim_value") else None for d in type.shape.dim)
-            found[value] = tuple(None if d is None or d < 0 else d for d in dims)
+        if value.name in shapes:
+            found[value] = shapes[value.name]
     for node, proto in zip(graph, message.node, strict=True):
-        if node.attrs and node.subgraphs:
-            attributes = [g for a in proto.attribute for g in ((a.g,) if a.HasField("g") else a.graphs)]
-            for sub, inner in zip(node.subgraphs, attributes, strict=True):
-                _read(inner, sub, found)
+        for sub, inner in zip(node.subgraphs, subgraphs(proto), strict=True):
+            _read(inner, sub, found)
+
+
+def _size(dim: Any) -> int | None:
+    return dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,28 +404,20 @@ class Footprint:
 
 def footprint(graph: Graph, shapes: Mapping[Value, Numbers]) -> Footprint:
     """The memory of a run, without constants and values of unknown shape."""
-    nodes = list(graph)
-    reads = [_read_by(node) for node in nodes]
-    last = {v: i for i, values in enumerate(reads) for v in values}
-    last |= dict.fromkeys(graph.outputs, len(nodes))
-
-    def total(values: Iterable[Value | None]) -> int:
-        """Total bytes of the values with a known shape."""
-        return sum(size_of(v, shapes[v]) for v in values if v is not None and v in shapes)
-
-    live = total(v for v in graph.inputs if v.const is None)
+    last = {value: i for i, node in enumerate(graph) for value in node.reads}
+    last |= dict.fromkeys(graph.outputs, len(graph))
+    live = _total((v for v in graph.inputs if v.const is None), shapes)
     most = Footprint(live, graph.inputs[0].name if graph.inputs else "")
-    for i, node in enumerate(nodes):
-        inner = max((footprint(sub, shapes).bytes for sub in node.subgraphs), default=0) if node.attrs else 0
-        live += total(node.outputs)
+    for i, node in enumerate(graph):
+        inner = max((footprint(sub, shapes).bytes for sub in node.subgraphs), default=0)
+        live += _total(node.outputs, shapes)
         if live + inner > most.bytes:
             most = Footprint(live + inner, node.label)
-        dead = {v for v in (*reads[i], *node.outputs) if v is not None and last.get(v, -1) <= i}
-        live -= total(v for v in dead if v.const is None and v.graph is graph)
+        dead = {v for v in (*node.reads, *node.outputs) if last.get(v, -1) <= i}
+        live -= _total((v for v in dead if v is not None and v.const is None and v.graph is graph), shapes)
     return most
 
 
-def _read_by(node: Node) -> set[Value]:
-    """The values that a node and its subgraphs read."""
-    inner = captures(node) if node.attrs and node.subgraphs else ()
-    return {v for v in (*node.inputs, *inner) if v is not None}
+def _total(values: Iterable[Value | None], shapes: Mapping[Value, Numbers]) -> int:
+    """Total bytes of the values with a known shape."""
+    return sum(size_of(v, shapes[v]) for v in values if v is not None and v in shapes)

@@ -44,23 +44,37 @@ def difference(want: Any, got: Any) -> Difference:
     """The difference of two outputs: arrays, or lists of arrays. NaN equals NaN, an infinity equals
     itself; integers must be equal.
     """
-    if want is None or got is None or isinstance(want, list) or isinstance(got, list):
+    if any(value is None or isinstance(value, list) for value in (want, got)):
         return _of_sequences(want, got)
     a, b = np.asarray(want), np.asarray(got)
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return Difference(mismatch=f"{a.dtype}{list(a.shape)} became {b.dtype}{list(b.shape)}")
-    if a.dtype == object or a.dtype.kind in "US" or a.dtype.kind in "iub":
-        wrong = int(np.count_nonzero(a != b))
-        return Difference(mismatch=f"{wrong} of {a.size} elements differ") if wrong else Difference()
+    mismatch = changed_form(a, b)
+    if mismatch is None and a.dtype.kind in "OUSiub":
+        mismatch = unequal(a, b)
+    elif mismatch is None:
+        return _of_floats(a, b)
+    return Difference(mismatch=mismatch)
+
+
+def changed_form(a: Array, b: Array) -> str | None:
+    """The types and shapes of two arrays, if they differ."""
+    same = a.shape == b.shape and a.dtype == b.dtype
+    return None if same else f"{a.dtype}{list(a.shape)} became {b.dtype}{list(b.shape)}"
+
+
+def unequal(a: Array, b: Array) -> str | None:
+    """The number of elements that differ; None if there are none."""
+    wrong = int(np.count_nonzero(a != b))
+    return f"{wrong} of {a.size} elements differ" if wrong else None
+
+
+def _of_floats(a: Array, b: Array) -> Difference:
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
     x, y = a.astype(wide), b.astype(wide)
     finite = np.isfinite(x)
     if not np.array_equal(x[~finite], y[~finite], equal_nan=True) or not np.isfinite(y[finite]).all():
         return Difference(mismatch="NaN or infinity in other places")
-    if not finite.any():
-        return Difference()
-    largest = float(np.abs(x[finite] - y[finite]).max())
-    magnitude = float(np.abs(x[finite]).max())
+    largest = float(np.abs(x[finite] - y[finite]).max(initial=0))
+    magnitude = float(np.abs(x[finite]).max(initial=0))
     return Difference(largest, largest / magnitude if magnitude else (0.0 if largest == 0 else math.inf))
 
 
@@ -93,18 +107,25 @@ def beyond(want: Any, got: Any, rtol: float, atol: float) -> str | None:
         return next((f"element {i}: {text}" for i, text in enumerate(parts) if text is not None), None)
     if any(value is None or isinstance(value, list) for value in (want, got)):
         return _of_sequences(want, got).mismatch
-    a, b = np.asarray(want), np.asarray(got)
-    if a.dtype.kind in "OUST" and b.dtype.kind in "OUST":
-        a, b = a.astype(object), b.astype(object)
+    a, b = comparable(want, got)
     if a.shape != b.shape or a.dtype != b.dtype:
         return f"{a.dtype}{list(a.shape)} expected, {b.dtype}{list(b.shape)} found"
     wrong = _unequal(a, b, rtol, atol)
-    count = int(np.count_nonzero(wrong))
-    if not count:
-        return None
+    return _first_of(wrong, a, b) if wrong.any() else None
+
+
+def _first_of(wrong: Array, a: Array, b: Array) -> str:
+    """Describe the number of wrong elements, and the first one."""
     first = tuple(int(i[0]) for i in np.nonzero(wrong)) if a.ndim else ()
     at = f" at {list(first)}" if first else ""
+    count = np.count_nonzero(wrong)
     return f"{count} of {a.size} elements differ, first{at}: {a[first]} expected, {b[first]} found"
+
+
+def comparable(want: Any, got: Any) -> tuple[Array, Array]:
+    """Both as arrays. Strings become objects, since numpy's types of strings have lengths."""
+    a, b = np.asarray(want), np.asarray(got)
+    return (a.astype(object), b.astype(object)) if a.dtype.kind in "OUST" and b.dtype.kind in "OUST" else (a, b)
 
 
 def worst(differences: Iterable[Difference]) -> Difference:

@@ -18,7 +18,6 @@ from ortconv.compare.sizes import Problem, Sizes, footprint, infer_shapes, is_so
 from ortconv.errors import BackendError, OrtconvError
 from ortconv.executor.replay.work import Function
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.tensor import Tensor
 from ortconv.process import memory_limit
 from ortconv.runtime.deadline import TimeLimitError, within
 
@@ -268,15 +267,17 @@ def _refuse_endless(graph: Graph) -> None:
 
 def _is_endless(node: Node) -> bool:
     """True if a Loop has a constant number of turns that counts as endless, and no condition that ends it earlier."""
-    count, going = node.input(0), node.input(1)
+    count, going, body = node.input(0), node.input(1), node.subgraphs[0]
     turns = None if count is None else count.constant
-    if not isinstance(turns, Tensor) or turns.size != 1 or int(turns.numpy().reshape(())) < MOST_TURNS:
+    if turns is None or turns.size != 1 or int(turns.numpy().reshape(())) < MOST_TURNS:
         return False
-    if going is not None and (going.constant is None or not bool(going.constant.numpy().reshape(()))):
+    if going is not None and not _is_true(going):
         return False
-    body = node.subgraphs[0]
     value = body.outputs[0]
     while value.producer is not None and value.producer.op == "Identity" and value.producer.inputs[0] is not None:
         value = value.producer.inputs[0]
-    stays = len(body.inputs) > 1 and value is body.inputs[1]
-    return stays or (value.constant is not None and bool(value.constant.numpy().reshape(())))
+    return value in body.inputs[1:2] or _is_true(value)
+
+
+def _is_true(value: Value) -> bool:
+    return value.constant is not None and bool(value.constant.numpy().reshape(()))

@@ -64,13 +64,13 @@ def validate(
             if name in expected.settings.engines
         ][::-1]
     compared = [e for e in found if e.skipped is None]
-    reasons = [e.skipped for e in found if e.skipped is not None]
+    reasons = dict.fromkeys(e.skipped for e in found if e.skipped is not None)
     return Validation(
         " and ".join(e.name for e in compared),
         max((e.max_abs for e in compared), default=0.0),
         max((e.scaled for e in compared), default=0.0),
         expected.limit,
-        None if compared else "; ".join(dict.fromkeys(reasons)) or "no engine was asked",
+        None if compared else "; ".join(reasons) or "no engine was asked",
         tuple(excused),
         tuple(found),
         tuple(t.what for t in expected.trials),

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare.tolerance import QUANTIZED_LIMIT, Difference, limit, quantizes
-from ortconv.ir.graph import Graph, Value, captures
+from ortconv.compare.tolerance import QUANTIZED_LIMIT, Difference, changed_form, comparable, limit, quantizes, unequal
+from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.schema import draws
 from ortconv.ir.tensor import Array
@@ -48,6 +48,11 @@ class Tolerance:
     range: float = 0.0
 
     @property
+    def is_float(self) -> bool:
+        """True if elements are floats or complex numbers, or if their type is not known."""
+        return self.dtype is None or self.dtype.is_float or self.dtype.name.startswith("COMPLEX")
+
+    @property
     def floor(self) -> float:
         return 0.0 if self.dtype is None else FLOORS.get(self.dtype, 0.0)
 
@@ -61,23 +66,26 @@ def tolerances(graph: Graph, error_budget: float | None = None) -> list[Toleranc
 
 def _step(value: Value | None) -> float | None:
     """The distance between neighboring quantized values in an output; None if it has no quantized values."""
-    for _ in range(64):
-        node = None if value is None else value.producer
-        if node is None:
-            return None
-        if node.op not in MOVES or (value is not node.outputs[0] and traits(node).has(Trait.PICKS)):
-            break
-        value = node.input(0)
-    else:
+    node = _maker(value)
+    if node is None:
         return None
     if quantizes(node) and node.op != "DynamicQuantizeLinear":
         return 1.0
-    if node.op != "DequantizeLinear":
+    scale = node.input(1)
+    const = None if scale is None or node.op != "DequantizeLinear" else scale.constant
+    if const is None or _step(node.input(0)) is None:
         return None
-    scale, inner = node.input(1), node.input(0)
-    const = None if scale is None else scale.constant
-    made_by = None if inner is None else _step(inner)
-    return None if const is None or made_by is None else float(np.abs(const.numpy().astype(np.float64)).max(initial=0))
+    return float(np.abs(const.numpy().astype(np.float64)).max(initial=0))
+
+
+def _maker(value: Value | None) -> Node | None:
+    """The node that computes the elements of a value, behind at most 64 nodes that only move them; None if there is none."""
+    for _ in range(64):
+        node = None if value is None else value.producer
+        if node is None or node.op not in MOVES or (value is not node.outputs[0] and traits(node).has(Trait.PICKS)):
+            return node
+        value = node.input(0)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,25 +126,25 @@ class Gap:
 
 def gap(want: Any, got: Any) -> Gap:
     """The gap between two outputs: arrays, None, or lists of arrays, of which the widest gap counts."""
-    if want is None or got is None or isinstance(want, list) or isinstance(got, list):
-        if want is None and got is None:
-            return Gap()
-        if not isinstance(want, list) or not isinstance(got, list) or len(want) != len(got):
-            return Gap(mismatch="one is a sequence or empty, the other is not of that form")
-        each = [gap(a, b) for a, b in zip(want, got, strict=True)]
-        return max(each, key=lambda g: (g.mismatch is not None, g.strays, g.largest), default=Gap())
+    if any(value is None or isinstance(value, list) for value in (want, got)):
+        return _gap_of_sequences(want, got)
     if isinstance(want, dict) or isinstance(got, dict):
         return Gap() if want == got else Gap(mismatch="maps differ")
-    a, b = np.asarray(want), np.asarray(got)
-    if a.dtype.kind in "OUST" and b.dtype.kind in "OUST":
-        a, b = a.astype(object), b.astype(object)
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return Gap(mismatch=f"{a.dtype}{list(a.shape)} became {b.dtype}{list(b.shape)}")
-    if a.dtype == object:
-        wrong = int(np.count_nonzero(a != b))
-        return Gap(mismatch=f"{wrong} of {a.size} elements differ" if wrong else None)
-    with np.errstate(all="ignore"):
-        return _numeric(a, b)
+    a, b = comparable(want, got)
+    mismatch = changed_form(a, b)
+    if mismatch is None and a.dtype != object:
+        with np.errstate(all="ignore"):
+            return _numeric(a, b)
+    return Gap(mismatch=mismatch or unequal(a, b))
+
+
+def _gap_of_sequences(want: Any, got: Any) -> Gap:
+    if want is None and got is None:
+        return Gap()
+    if not isinstance(want, list) or not isinstance(got, list) or len(want) != len(got):
+        return Gap(mismatch="one is a sequence or empty, the other is not of that form")
+    each = [gap(a, b) for a, b in zip(want, got, strict=True)]
+    return max(each, key=lambda g: (g.mismatch is not None, g.strays, g.largest), default=Gap())
 
 
 def _numeric(a: Array, b: Array) -> Gap:
@@ -177,8 +185,7 @@ def accepts(tolerance: Tolerance, found: Gap) -> bool:
         return False
     if not found.largest:
         return True
-    is_float = tolerance.dtype is None or tolerance.dtype.is_float or tolerance.dtype.name.startswith("COMPLEX")
-    if not is_float:
+    if not tolerance.is_float:
         return tolerance.step is not None and found.largest <= 1 and found.count <= few(found.size)
     if not tolerance.quantized:
         return found.largest <= tolerance.limit * max(found.magnitude, tolerance.range) + tolerance.floor
@@ -263,12 +270,11 @@ def is_nearer(truth: Any, want: Any, got: Any, results: Sequence[Any]) -> bool:
 
 def random_outputs(graph: Graph) -> set[int]:
     """Indices of outputs that depend on random numbers."""
-    drawn: set[Value] = set()
+    drawn: set[Value | None] = set()
     for node in graph:
-        reads = [*node.inputs, *(captures(node) if node.attrs and node.subgraphs else ())]
-        inner = (n for sub in (node.subgraphs if node.attrs else ()) for n in sub.walk())
-        if any(map(draws, (node, *inner))) or not drawn.isdisjoint(v for v in reads if v is not None):
-            drawn.update(v for v in node.outputs if v is not None)
+        inner = (n for sub in node.subgraphs for n in sub.walk())
+        if any(map(draws, (node, *inner))) or any(v in drawn for v in node.reads if v is not None):
+            drawn.update(node.outputs)
     return {k for k, v in enumerate(graph.outputs) if v in drawn}
 
 

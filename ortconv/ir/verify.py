@@ -62,7 +62,7 @@ def _verify_interface(graph: Graph) -> None:
     for value in graph.inputs:
         if not value.is_input or value.producer is not None:
             raise GraphError(f"graph input '{value.name}' is not marked as one, or has a producer")
-    if len(set(graph.inputs)) != len(graph.inputs) or len(set(graph.outputs)) != len(graph.outputs):
+    if any(len(set(values)) != len(values) for values in (graph.inputs, graph.outputs)):
         raise GraphError("a graph input or output is listed twice")
     linked = sum(1 for _ in graph)
     if linked != len(graph):

@@ -154,9 +154,9 @@ def _model_of(node: Node) -> ModelProto:
 
     assert node.graph is not None
     reads = list(dict.fromkeys(v for v in node.reads if v is not None))
-    unknown = next((v for v in reads if v.type is None), None)
-    if node.op == "SequenceMap" and unknown is not None:  # onnx's inliner would end the process
-        raise _refusal(node, f"the type of '{unknown.name}' is not known")
+    unknown = [v.name for v in reads if v.type is None] if node.op == "SequenceMap" else []
+    if unknown:  # onnx's inliner would end the process
+        raise _refusal(node, f"the type of '{unknown[0]}' is not known")
     inputs = [v for v in reads if v.constant is None or v.constant.size > SMALL_CONSTANT]
     proto = region_proto(node.graph, [node], inputs, [v for v in node.outputs if v is not None])
     proto.graph.value_info.extend(value_info(v) for v in reads if v not in inputs)

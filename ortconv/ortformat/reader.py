@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +88,9 @@ class _Reader:
 
     def fill(self, record: Record) -> None:
         self.types = _Types().named(record.node_args or ())
-        constants: list[tuple[str, Tensor | SparseTensor]] = [(t.name, tensor(t)) for t in record.initializers or ()]
-        constants += [(s.values.name, sparse_tensor(s)) for s in record.sparse_initializers or ()]
-        hidden = set() if self.overridable else {name for name, _ in constants}
+        constants = _constants(record)
         for name in record.inputs or ():
-            if name not in hidden:
+            if self.overridable or name not in constants:
                 self.declare(self.graph.add_input(self.scoped(name), self.types[name]), name)
         self.constants(constants)
         made = [(self.node(r), r) for r in record.nodes or ()]
@@ -118,9 +116,9 @@ class _Reader:
             raise GraphError(f"'{name}' is defined twice", node=value.producer.label if value.producer else None)
         self.own[name] = value
 
-    def constants(self, constants: Iterable[tuple[str, Tensor | SparseTensor]]) -> None:
+    def constants(self, constants: Mapping[str, Tensor | SparseTensor]) -> None:
         inputs = dict(self.own)
-        for name, const in dict(constants).items():
+        for name, const in constants.items():
             if name in inputs:
                 inputs[name].const = const
                 self.graph.initializers[inputs[name].name] = inputs[name]
@@ -173,6 +171,11 @@ class _Reader:
             _Reader(sub, {**self.outer, **self.own}, self.saved, overridable=True).fill(record.g)
             return sub
         return _ATTRIBUTES[kind](record)
+
+
+def _constants(record: Record) -> dict[str, Tensor | SparseTensor]:
+    found: dict[str, Tensor | SparseTensor] = {t.name: tensor(t) for t in record.initializers or ()}
+    return found | {s.values.name: sparse_tensor(s) for s in record.sparse_initializers or ()}
 
 
 _ATTRIBUTES: dict[int, Callable[[Record], Attribute]] = {

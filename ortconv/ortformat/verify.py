@@ -43,6 +43,7 @@ def decode(buffer: Any) -> Record:
 def _check_graph(graph: Record, outer: frozenset[str], where: str) -> None:
     names = _value_names(graph, where)
     _check_interface(graph, names, where)
+    _check_constants(graph, names, where)
     nodes: dict[int, Record] = {}
     for node in graph.nodes or ():
         if not node.index < graph.max_node_index or node.index in nodes:
@@ -60,11 +61,13 @@ def _check_graph(graph: Record, outer: frozenset[str], where: str) -> None:
 
 
 def _check_interface(graph: Record, names: frozenset[str], where: str) -> None:
-    """Check that inputs, outputs and constants have types, and that the contents of constants are complete."""
     for field in ("inputs", "outputs"):
         for name in getattr(graph, field) or ():
             if name not in names or not name:
                 raise GraphError(f"{where}: '{name}' in {field} has no ValueInfo")
+
+
+def _check_constants(graph: Record, names: frozenset[str], where: str) -> None:
     for tensor in graph.initializers or ():
         check_tensor(tensor, where)
         if not tensor.name or tensor.name not in names:
