@@ -12,20 +12,17 @@ from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES, TARGET_ORT, natu
 from ortconv.cli import color, print_json
 from ortconv.cli.options import (
     BATCH,
-    COREML,
-    FIX_DIM,
-    FLOAT16,
-    LIMITS,
-    MAXIMIZE,
-    NNAPI,
+    JSON_LINES,
     PAGE,
-    PASS_CHOICE,
+    PASSES_AND_SIZES,
+    QUIET,
     TIME_AND_MEMORY,
     VALIDATION,
     Folder,
     Library,
     Size,
     Source,
+    accelerators,
     add,
     fail_on,
 )
@@ -82,15 +79,12 @@ class ManyStyles(click.Command):
     help="Fixed makes all fusions. Runtime saves those above level basic; onnxruntime makes them on the device if the app sets "
     "session.enable_saved_runtime_optimizations to 1. Both styles write one file each.",
 )
-@click.option("--use-nnapi", is_flag=True, help="Leave nodes that NNAPI supports unfused; fuse only nodes for the CPU.")
-@add(NNAPI)
-@click.option(
-    "--use-coreml", is_flag=True, help="Leave nodes that CoreML supports unfused; fuse only nodes for the CPU."
+@add(
+    accelerators(
+        "Leave nodes that NNAPI supports unfused; fuse only nodes for the CPU.",
+        "Leave nodes that CoreML supports unfused; fuse only nodes for the CPU.",
+    )
 )
-@add(COREML)
-@add(LIMITS)
-@add(MAXIMIZE)
-@add(FLOAT16)
 @click.option("--enable-type-reduction", is_flag=True, help="Also list the types of operators in the operator config.")
 @click.option("--save-optimized-onnx-model", is_flag=True, help="Also write the optimized graph as .onnx.")
 @click.option("--allow-conversion-failures", is_flag=True, help="Exit 0 even if some models of a directory fail.")
@@ -109,8 +103,7 @@ class ManyStyles(click.Command):
     metavar="VERSION",
     help=f"Oldest release of onnxruntime that must load the file.  [default: {TARGET_ORT}, or later if MODEL needs it]",
 )
-@add(FIX_DIM)
-@add(PASS_CHOICE)
+@add(PASSES_AND_SIZES)
 @click.option(
     "--pipeline",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -156,14 +149,9 @@ class ManyStyles(click.Command):
 )
 @add(TIME_AND_MEMORY)
 @add(PAGE)
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON document; with a directory, one line for each model and one for all.",
-)
+@JSON_LINES
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request. See --summary for directories.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@QUIET
 @click.option("-v", "--verbose", is_flag=True, help="List every pass and rewrite with nodes, bytes and time.")
 def command(
     model: Path | str, output: Path | None, output_dir: Path | str | None, styles: tuple[str, ...], **flags: Any

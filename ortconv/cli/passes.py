@@ -8,7 +8,7 @@ import click
 
 from ortconv.choices import LEVELS
 from ortconv.cli import color, completion, print_json
-from ortconv.cli.options import PASS_CHOICE, Size, add
+from ortconv.cli.options import JSON, PASS_CHOICE, Size, add
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -35,7 +35,7 @@ def command() -> None:
 @click.option("--as-text", is_flag=True, help="Print the pipeline as text, for convert's --pipeline.")
 @add(PASS_CHOICE)
 @click.option("--fold-limit", type=Size(), metavar="SIZE", help="Limit on constant folding to write with --as-text.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@JSON
 def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | None, **names: Any) -> None:
     """List all passes in the order in which they run.
 
@@ -80,7 +80,7 @@ def _entries(level: str | None, chosen: Recipe | None) -> list[Entry]:
 
 @command.command()
 @click.argument("name", shell_complete=completion.passes)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@JSON
 def explain(name: str, as_json: bool) -> None:
     """Explain the pass NAME: its patterns, and how it differs from ONNX Runtime's."""
     from ortconv.optimizer.catalog import find, patterns_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from ortconv.ir.disjoint import DisjointSets
-from ortconv.ir.graph import Graph, Graphs, Node, Value, captures
+from ortconv.ir.graph import Graph, Graphs, Node, Value
 from ortconv.partition import Partitioning
 from ortconv.partition.cost import Estimate
 from ortconv.partition.partitioner import Verdict
@@ -94,8 +94,7 @@ def outline(graph: Graph | None, partitioning: Partitioning | None = None, estim
 
 def reads(node: Node) -> list[Value]:
     """The values that a node and its subgraphs read, without constants."""
-    values = [*node.present_inputs, *captures(node)] if node.subgraphs else node.present_inputs
-    return [v for v in values if v.producer is not None or v.is_input]
+    return [v for v in node.reads if v is not None and (v.producer is not None or v.is_input)]
 
 
 def bodies(node: Node) -> Iterator[tuple[str, Graph]]:

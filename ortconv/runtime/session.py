@@ -73,6 +73,7 @@ class Session:
         custom_op_library: str | Path | None = None,
         threads: int = 1,
     ) -> None:
+        backends = (backends,) if isinstance(backends, str) or not isinstance(backends, Sequence) else backends
         library = None if custom_op_library is None else Path(custom_op_library)
         self._closed = False
         self.model = model if isinstance(model, Model) else load(model, only_to_run=True)
