@@ -25,12 +25,14 @@ from ortconv.cli.options import (
     accelerators,
     add,
     fail_on,
+    names_in,
 )
 from ortconv.cli.progress import stage_line
 from ortconv.errors import MismatchError, UsageError
 from ortconv.process import usable_cores
 
 if TYPE_CHECKING:
+    from ortconv.cli.batch_view import BatchView
     from ortconv.ir.model import Model
     from ortconv.pipeline import Observer, Options, Result
 
@@ -231,7 +233,6 @@ def _convert_all(
     from ortconv.batch import Failure, convert_all
     from ortconv.cli.batch_view import BatchView
     from ortconv.cli.github import check_github
-    from ortconv.cli.render import convert_line, convert_summary
 
     if view.markdown:
         raise UsageError("--markdown shows one model", hint="--summary FILE.md is for directories")
@@ -256,16 +257,22 @@ def _convert_all(
             for done in batch:
                 if isinstance(done, Failure):
                     progress.fail(done)
-                    continue
-                is_long = view.verbose and not done.unchanged
-                _show(done, summary=False, trace=is_long)
-                text = convert_summary(done) if is_long else convert_line(done)
-                progress.show(text, done.to_dict() if view.as_json else {}, unchanged=done.unchanged)
+                else:
+                    _show_of_batch(view, progress, done)
         if batch.config is not None:
             progress.written.append(f"operator config {batch.config}")
     progress.end(flags["summary"], flags["github"])
     if not flags["allow_conversion_failures"]:
         progress.refuse(model)
+
+
+def _show_of_batch(view: View, progress: BatchView, result: Result) -> None:
+    from ortconv.cli.render import convert_line, convert_summary
+
+    is_long = view.verbose and not result.unchanged
+    _show(result, summary=False, trace=is_long)
+    text = convert_summary(result) if is_long else convert_line(result)
+    progress.show(text, result.to_dict() if view.as_json else {}, unchanged=result.unchanged)
 
 
 def _place(
@@ -368,7 +375,7 @@ def _pipeline(path: Path | None) -> str | None:
 
 def names(text: str | None) -> tuple[str, ...] | None:
     """The operators of a comma separated list."""
-    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+    return None if text is None else names_in(text)
 
 
 def dims(texts: tuple[str, ...]) -> dict[str, int]:

@@ -82,6 +82,11 @@ class Folder(click.Path):
         return value if _is_url(value) else super().convert(_without_scheme(value), param, ctx)
 
 
+def names_in(text: str) -> tuple[str, ...]:
+    """The names of a comma separated list."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def _is_url(value: Any) -> bool:
     return isinstance(value, str) and "://" in value and not value.startswith("file://")
 

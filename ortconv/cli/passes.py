@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -58,7 +59,11 @@ def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | Non
     shown = _entries(level, chosen if any(names.values()) else None)
     if as_json:
         print_json({"version": 1, "passes": [entry._asdict() for entry in shown]})
-        return
+    else:
+        _show_entries(shown)
+
+
+def _show_entries(shown: Sequence[Entry]) -> None:
     width = max((len(entry.name) for entry in shown), default=0)
     for entry in shown:
         mark = click.style("opt-in ", fg="yellow") if entry.opt_in else ""

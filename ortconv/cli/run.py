@@ -120,8 +120,8 @@ def command(
         "backends": [name for name, _ in session.regions],
         "load_seconds": round(loaded, 6),
         **measured,
-        "inputs": {name: _describe(value) for name, value in feeds.items()},
-        "outputs": {name: _describe(value) for name, value in results.items()},
+        "inputs": _described(feeds),
+        "outputs": _described(results),
         **_requested(session, trace, feeds, results, flags),
     }
     if expected is not None:
@@ -298,6 +298,10 @@ def _differences(expected: Mapping[str, Any], results: Mapping[str, Any], flags:
 
     found = {name: beyond(want, results[name], flags["rtol"], flags["atol"]) for name, want in expected.items()}
     return {name: text for name, text in found.items() if text is not None}
+
+
+def _described(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: _describe(value) for name, value in values.items()}
 
 
 def _describe(value: Any) -> dict[str, Any]:

@@ -259,8 +259,9 @@ class _Drawer:
         kind = kinds.pop() if len(kinds) == 1 else MIXED
         lines = [short(label, 2 * LONGEST), operators([n for part in shown or parts for n in part.nodes])]
         if kind == MIXED and self.partitioning is not None:
-            taken = sum(self.partitioning.verdicts[n].taken for n in nodes if n in self.partitioning.verdicts)
-            lines.append(f"{taken} of {len(nodes)} nodes on {self.partitioning.target.provider.name}")
+            verdicts = map(self.partitioning.verdicts.get, nodes)
+            assigned = sum(verdict is not None and verdict.taken for verdict in verdicts)
+            lines.append(f"{assigned} of {len(nodes)} nodes on {self.partitioning.target.provider.name}")
         title = "\n".join([label, f"{len(nodes)} nodes", f"operators: {operators(nodes, 99)}"])
         return Part(Box(kind, tuple(lines), title), nodes, inner)
 
