@@ -66,6 +66,9 @@ def _lines(found: Export) -> list[str]:
         lines.append(labeled("not ONNX", printable(tally(found.own_operators))))
     if found.providers:
         lines.append(
-            labeled("lost", f"which nodes are for {', '.join(map(printable, found.providers))}: convert for them again")
+            labeled(
+                "lost",
+                f"the assignment of nodes to {', '.join(map(printable, found.providers))}: convert for them again",
+            )
         )
     return lines

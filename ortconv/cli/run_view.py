@@ -78,7 +78,7 @@ def _timing(summary: Mapping[str, Mapping[str, float | None]]) -> Text:
 
 
 def _plan(plan: Sequence[dict[str, Any]]) -> Rows:
-    made = table("node", "backend", "not on a backend before it, since")
+    made = table("node", "backend", "why not on an earlier backend")
     fill(made, [(p["node"], _where(p), "; ".join(f"{b}: {r}" for b, r in p["refused"].items())) for p in plan])
     return made
 
