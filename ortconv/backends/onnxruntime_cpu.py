@@ -77,11 +77,11 @@ class OnnxRuntime:
 
 def _objection(node: Node) -> str | None:
     """The reason why no kernel supports the node. Domains unknown to onnxruntime are left to custom operator libraries."""
-    kernels, schema = _kernels(), schema_of(node)
-    if schema is None or schema.has_function or node.domain not in {domain for domain, _ in kernels}:
+    schema = schema_of(node)
+    if schema is None or schema.has_function or node.domain not in _domains():
         return None
     name = f"{node.domain + ':' if node.domain else ''}{node.op} version {schema.since}"
-    rows = kernels.get((node.domain, node.op), ())
+    rows = _kernels().get((node.domain, node.op), ())
     fitting = [types for low, high, types in rows if low <= schema.since <= high]
     if not fitting:
         return f"no kernel for {name}"
@@ -118,6 +118,12 @@ def _kernels() -> dict[tuple[str, str], list[tuple[int, int, dict[str, list[str]
         if k.provider == "CPUExecutionProvider":
             found.setdefault((k.domain, k.op_name), []).append((*k.version_range, k.type_constraints))
     return found
+
+
+@cache
+def _domains() -> set[str]:
+    """The domains of the CPU provider's kernels."""
+    return {domain for domain, _ in _kernels()}
 
 
 class ModelFile:

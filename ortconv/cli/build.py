@@ -10,7 +10,7 @@ import click
 
 from ortconv.cli import print_json
 from ortconv.cli.github import annotate, append_summary, check_github, set_output
-from ortconv.cli.options import TIME_AND_MEMORY, add
+from ortconv.cli.options import JSON_AND_QUIET, TIME_AND_MEMORY, add
 from ortconv.cli.render import convert_line, size
 from ortconv.process import usable_cores
 from ortconv.wording import counted
@@ -49,8 +49,7 @@ if TYPE_CHECKING:
 @click.option(
     "--github", is_flag=True, help="Append the same to the summary of a step of GitHub Actions, and annotate failures."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@add(JSON_AND_QUIET)
 def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Build the project of ortconv.toml: convert models that are out of date, and check the gates of each artifact.
 

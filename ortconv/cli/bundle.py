@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ortconv.cli import color, print_json, printable
-from ortconv.cli.options import CHECK_MEMORY
+from ortconv.cli.options import CHECK_MEMORY, JSON_AND_QUIET, add
 
 if TYPE_CHECKING:
     from ortconv.reduction.bundle import Bundle
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     "--check-timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Limit on the command."
 )
 @CHECK_MEMORY
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@add(JSON_AND_QUIET)
 def command(
     model: Path,
     check: str | None,

@@ -11,7 +11,7 @@ import click
 from ortconv.cli import inputs as given
 from ortconv.cli import print_json
 from ortconv.cli.github import annotate, append_summary, check_github
-from ortconv.cli.options import COREML, NNAPI, TIME_AND_MEMORY, Library, add, fail_on
+from ortconv.cli.options import COREML, JSON_AND_QUIET, MARKDOWN, NNAPI, TIME_AND_MEMORY, Library, add, fail_on
 from ortconv.cli.partition import TARGET, USE_NCHW, target_of
 
 if TYPE_CHECKING:
@@ -49,9 +49,8 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Append the result to the summary of a step of GitHub Actions, and annotate gates that fail.",
 )
-@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@MARKDOWN
+@add(JSON_AND_QUIET)
 def command(
     model: Path, baseline: Path, markdown: bool, as_json: bool, quiet: bool, measure: bool, **flags: Any
 ) -> None:

@@ -12,7 +12,7 @@ from ortconv.choices import LEVELS
 from ortconv.cli import completion, print_json
 from ortconv.cli import inputs as given
 from ortconv.cli.again import add_reduce_line, options_given
-from ortconv.cli.options import BACKENDS, TIME_AND_MEMORY, add, fail_on
+from ortconv.cli.options import BACKENDS, JSON, MARKDOWN, QUIET, TIME_AND_MEMORY, add, fail_on
 from ortconv.errors import GateError, MismatchError, OrtconvError, UsageError
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 )
 @add([fail_on("compare", "max_abs>1e-3,cosine<0.999", "The limits for rounding then do not apply.")])
 @add(TIME_AND_MEMORY)
-@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@MARKDOWN
+@JSON
 @click.option("-v", "--verbose", is_flag=True, help="With --layers, show all values, not only those that differ.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@QUIET
 def command(
     models: tuple[str, ...],
     backends: tuple[str, ...],

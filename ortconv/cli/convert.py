@@ -12,28 +12,27 @@ from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES, TARGET_ORT, natu
 from ortconv.cli import color, print_json
 from ortconv.cli.options import (
     BATCH,
-    COREML,
-    FIX_DIM,
-    FLOAT16,
-    LIMITS,
-    MAXIMIZE,
-    NNAPI,
+    JSON_LINES,
     PAGE,
-    PASS_CHOICE,
+    PASSES_AND_SIZES,
+    QUIET,
     TIME_AND_MEMORY,
     VALIDATION,
     Folder,
     Library,
     Size,
     Source,
+    accelerators,
     add,
     fail_on,
+    names_in,
 )
 from ortconv.cli.progress import stage_line
 from ortconv.errors import MismatchError, UsageError
 from ortconv.process import usable_cores
 
 if TYPE_CHECKING:
+    from ortconv.cli.batch_view import BatchView
     from ortconv.ir.model import Model
     from ortconv.pipeline import Observer, Options, Result
 
@@ -82,15 +81,12 @@ class ManyStyles(click.Command):
     help="Fixed makes all fusions. Runtime saves those above level basic; onnxruntime makes them on the device if the app sets "
     "session.enable_saved_runtime_optimizations to 1. Both styles write one file each.",
 )
-@click.option("--use-nnapi", is_flag=True, help="Leave nodes that NNAPI supports unfused; fuse only nodes for the CPU.")
-@add(NNAPI)
-@click.option(
-    "--use-coreml", is_flag=True, help="Leave nodes that CoreML supports unfused; fuse only nodes for the CPU."
+@add(
+    accelerators(
+        "Leave nodes that NNAPI supports unfused; fuse only nodes for the CPU.",
+        "Leave nodes that CoreML supports unfused; fuse only nodes for the CPU.",
+    )
 )
-@add(COREML)
-@add(LIMITS)
-@add(MAXIMIZE)
-@add(FLOAT16)
 @click.option("--enable-type-reduction", is_flag=True, help="Also list the types of operators in the operator config.")
 @click.option("--save-optimized-onnx-model", is_flag=True, help="Also write the optimized graph as .onnx.")
 @click.option("--allow-conversion-failures", is_flag=True, help="Exit 0 even if some models of a directory fail.")
@@ -109,8 +105,7 @@ class ManyStyles(click.Command):
     metavar="VERSION",
     help=f"Oldest release of onnxruntime that must load the file.  [default: {TARGET_ORT}, or later if MODEL needs it]",
 )
-@add(FIX_DIM)
-@add(PASS_CHOICE)
+@add(PASSES_AND_SIZES)
 @click.option(
     "--pipeline",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -156,14 +151,9 @@ class ManyStyles(click.Command):
 )
 @add(TIME_AND_MEMORY)
 @add(PAGE)
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON document; with a directory, one line for each model and one for all.",
-)
+@JSON_LINES
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request. See --summary for directories.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@QUIET
 @click.option("-v", "--verbose", is_flag=True, help="List every pass and rewrite with nodes, bytes and time.")
 def command(
     model: Path | str, output: Path | None, output_dir: Path | str | None, styles: tuple[str, ...], **flags: Any
@@ -243,7 +233,6 @@ def _convert_all(
     from ortconv.batch import Failure, convert_all
     from ortconv.cli.batch_view import BatchView
     from ortconv.cli.github import check_github
-    from ortconv.cli.render import convert_line, convert_summary
 
     if view.markdown:
         raise UsageError("--markdown shows one model", hint="--summary FILE.md is for directories")
@@ -268,16 +257,22 @@ def _convert_all(
             for done in batch:
                 if isinstance(done, Failure):
                     progress.fail(done)
-                    continue
-                is_long = view.verbose and not done.unchanged
-                _show(done, summary=False, trace=is_long)
-                text = convert_summary(done) if is_long else convert_line(done)
-                progress.show(text, done.to_dict() if view.as_json else {}, unchanged=done.unchanged)
+                else:
+                    _show_of_batch(view, progress, done)
         if batch.config is not None:
             progress.written.append(f"operator config {batch.config}")
     progress.end(flags["summary"], flags["github"])
     if not flags["allow_conversion_failures"]:
         progress.refuse(model)
+
+
+def _show_of_batch(view: View, progress: BatchView, result: Result) -> None:
+    from ortconv.cli.render import convert_line, convert_summary
+
+    is_long = view.verbose and not result.unchanged
+    _show(result, summary=False, trace=is_long)
+    text = convert_summary(result) if is_long else convert_line(result)
+    progress.show(text, result.to_dict() if view.as_json else {}, unchanged=result.unchanged)
 
 
 def _place(
@@ -380,7 +375,7 @@ def _pipeline(path: Path | None) -> str | None:
 
 def names(text: str | None) -> tuple[str, ...] | None:
     """The operators of a comma separated list."""
-    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+    return None if text is None else names_in(text)
 
 
 def dims(texts: tuple[str, ...]) -> dict[str, int]:

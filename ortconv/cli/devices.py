@@ -9,6 +9,7 @@ import click
 
 from ortconv.cli import color, completion, print_json, printable
 from ortconv.cli.nnapi_runtime import DEVICES, VLOG, load_devices, messages
+from ortconv.cli.options import JSON
 from ortconv.cli.render import columns
 from ortconv.errors import UsageError
 
@@ -20,7 +21,7 @@ WIDTH = 110
 @click.group(invoke_without_command=True)
 @DEVICES
 @VLOG
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@JSON
 @click.pass_context
 def command(ctx: click.Context, profiles: tuple[str, ...], vlog: str, as_json: bool) -> None:
     """List the NNAPI devices of this machine: the CPU, simulated ones, and those of installed packages.
@@ -43,7 +44,7 @@ def command(ctx: click.Context, profiles: tuple[str, ...], vlog: str, as_json: b
 @click.argument("name", shell_complete=completion.device_names)
 @DEVICES
 @VLOG
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@JSON
 @click.pass_obj
 def show(outer: tuple[str, ...] | None, name: str, profiles: tuple[str, ...], vlog: str, as_json: bool) -> None:
     """Show all properties of the device NAME. NAME may also be a profile's name or file."""

@@ -10,15 +10,13 @@ import click
 from ortconv.choices import LEVELS, PLATFORMS
 from ortconv.cli import print_json
 from ortconv.cli.options import (
-    COREML,
-    FIX_DIM,
-    FLOAT16,
-    LIMITS,
-    MAXIMIZE,
-    NNAPI,
+    JSON,
+    MARKDOWN,
     PAGE,
-    PASS_CHOICE,
+    PASSES_AND_SIZES,
+    QUIET,
     TIME_AND_MEMORY,
+    accelerators,
     add,
 )
 from ortconv.errors import MismatchError
@@ -31,16 +29,9 @@ OF_CONVERSION = (
         help="Level at which A was converted.  [default: the highest one that leads to B]",
     ),
     click.option("--target-platform", type=click.Choice(PLATFORMS), help="Platform for which A was converted."),
-    click.option("--use-nnapi", is_flag=True, help="A was converted for NNAPI.  [default: as in B]"),
-    *NNAPI,
-    click.option("--use-coreml", is_flag=True, help="A was converted for CoreML.  [default: as in B]"),
-    *COREML,
-    *LIMITS,
-    *MAXIMIZE,
-    *FLOAT16,
+    *accelerators("A was converted for NNAPI.  [default: as in B]", "A was converted for CoreML.  [default: as in B]"),
     click.option("--target-ort", metavar="VERSION", help="Oldest release of onnxruntime for which A was converted."),
-    *FIX_DIM,
-    *PASS_CHOICE,
+    *PASSES_AND_SIZES,
 )
 """Options of convert that change the graph. `diff` repeats the conversion of A with them."""
 
@@ -55,12 +46,12 @@ OF_COMMAND = ("timeout", "memory")
 @add(OF_CONVERSION)
 @add(TIME_AND_MEMORY)
 @add(PAGE)
-@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@MARKDOWN
+@JSON
 @click.option(
     "-v", "--verbose", is_flag=True, help="List every change and rewrite, not only the first ones of each kind."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@QUIET
 def command(
     a: Path,
     b: Path,

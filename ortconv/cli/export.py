@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ortconv.cli import color, print_json, printable
+from ortconv.cli.options import JSON_AND_QUIET, add
 
 if TYPE_CHECKING:
     from ortconv.exporting.export import Export, SavedFusions
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
     default="drop",
     help="Drop or make the saved fusions of a file of Runtime style. With --output x.ort, fusions that are not made are kept.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@add(JSON_AND_QUIET)
 def command(model: Path, output: Path, standard: bool, saved_fusions: SavedFusions, as_json: bool, quiet: bool) -> None:
     """Write the .ort file MODEL as .onnx with the same graph: converting it at level disable gives the same bytes.
 
@@ -66,6 +66,9 @@ def _lines(found: Export) -> list[str]:
         lines.append(labeled("not ONNX", printable(tally(found.own_operators))))
     if found.providers:
         lines.append(
-            labeled("lost", f"which nodes are for {', '.join(map(printable, found.providers))}: convert for them again")
+            labeled(
+                "lost",
+                f"the assignment of nodes to {', '.join(map(printable, found.providers))}: convert for them again",
+            )
         )
     return lines

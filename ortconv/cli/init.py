@@ -6,11 +6,13 @@ from pathlib import Path
 
 import click
 
+from ortconv.cli.options import QUIET
+
 
 @click.command(context_settings={"show_default": True})
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), default=".")
 @click.option("--gates/--no-gates", default=True, help="Write the gates as active settings, or as a comment.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@QUIET
 def command(folder: Path, gates: bool, quiet: bool) -> None:
     """Write ortconv.toml, with comments, for the .onnx models below FOLDER. Nothing is overwritten."""
     from ortconv.project.init import init

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import click
 
 from ortconv.cli import print_json
-from ortconv.cli.options import FIX_DIM, PAGE, add, fail_on
+from ortconv.cli.options import FIX_DIM, JSON, MARKDOWN, PAGE, add, fail_on
 
 
 @click.command()
@@ -21,8 +21,8 @@ from ortconv.cli.options import FIX_DIM, PAGE, add, fail_on
 )
 @add(PAGE)
 @add([fail_on("inspect", "onnxruntime>1.17,size>5MB")])
-@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@MARKDOWN
+@JSON
 @click.option("-v", "--verbose", is_flag=True, help="List every operator, input and reason, not only the first ones.")
 def command(
     model: Path,

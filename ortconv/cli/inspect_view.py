@@ -51,7 +51,7 @@ def _head(found: Inspection) -> Iterator[str]:
     at = f", at {memory.peak_node}" if memory.peak_node else ""
     yield f"{size(memory.peak_bytes)} of activations at most{at}; {size(memory.total_bytes)} without reuse"
     if found.symbols:
-        yield f"dimensions {', '.join(found.symbols)} count as 1; --fix-dim gives them sizes"
+        yield f"dimensions {', '.join(found.symbols)} count as 1; --fix-dim sets their sizes"
     if found.saved_fusions:
         yield f"{found.saved_fusions} fusions saved for onnxruntime"
 
@@ -123,7 +123,7 @@ def _lint(found: Inspection, everything: bool) -> Iterator[Section]:
     yield Section("Lint of the quantization", lines)
     for target, rule, operators, nodes, message, advice in shown:
         what = f"{target}, {rule}: {nodes} x {', '.join(operators)}"
-        yield Section(what, [f"such as {message}", *([f"advice: {advice}"] if advice else [])])
+        yield Section(what, [f"for example: {message}", *([f"advice: {advice}"] if advice else [])])
     if len(rows) > len(shown):
         yield Section(f"and {len(rows) - len(shown)} more reasons; -v lists them", [""])
 

@@ -10,7 +10,7 @@ import click
 from ortconv.cli import color, completion, nnapi_conformance, nnapi_export, nnapi_trace, print_json, printable
 from ortconv.cli import inputs as given
 from ortconv.cli.nnapi_runtime import DEVICES, MODEL, VLOG, load_devices, messages, prepared
-from ortconv.cli.options import PAGE, add
+from ortconv.cli.options import JSON, JSON_AND_QUIET, PAGE, add
 
 if TYPE_CHECKING:
     from ortconv.report.benchmark import BenchmarkComparison
@@ -44,8 +44,7 @@ command.add_command(nnapi_trace.command)
 @click.option(
     "--dot", type=click.Path(dir_okay=False, path_type=Path), help="Write the picture as a graph for Graphviz."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@add(JSON_AND_QUIET)
 def dump(
     model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, as_json: bool, quiet: bool, **flags: Any
 ) -> None:
@@ -117,7 +116,7 @@ def parsed(nnapi_flags: str) -> dict[str, Any]:
 @click.option("--timing", is_flag=True, help="Show the time of application, runtime, driver and CPU by phase.")
 @VLOG
 @add(PAGE)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@JSON
 def benchmark(model: Path, html: Path | None, as_json: bool, **flags: Any) -> None:
     """Compare NNAPI devices, flags and CPU backends on MODEL (.onnx or .ort): latency, and difference of the outputs.
 
@@ -165,7 +164,7 @@ def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for include/android and libneuralnetworks.so.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@JSON
 def ndk(folder: Path, as_json: bool) -> None:
     """Write the NDK's headers and build libneuralnetworks.so: C and C++ programs that use NNAPI then run on this machine.
 

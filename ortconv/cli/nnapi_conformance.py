@@ -8,6 +8,7 @@ import click
 
 from ortconv.cli import completion, print_json
 from ortconv.cli.nnapi_runtime import VLOG, load_devices, messages
+from ortconv.cli.options import JSON_AND_QUIET, MARKDOWN, add
 from ortconv.cli.progress import stage_line
 from ortconv.errors import MismatchError
 
@@ -48,9 +49,8 @@ REFERENCE = "nnapi-reference"
 )
 @VLOG
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the result as a page in one file.")
-@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@MARKDOWN
+@add(JSON_AND_QUIET)
 def command(
     folder: Path,
     name: str,

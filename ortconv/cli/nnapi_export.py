@@ -10,7 +10,7 @@ import click
 
 from ortconv.choices import STUDIED
 from ortconv.cli import color, print_json, printable
-from ortconv.cli.options import FIX_DIM, NNAPI, VALIDATION, add, fail_on
+from ortconv.cli.options import FIX_DIM, JSON_AND_QUIET, NNAPI, VALIDATION, add, fail_on
 from ortconv.cli.render import columns, labeled, proof, size
 from ortconv.wording import counted
 
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 @add(VALIDATION)
 @click.option("--allow-unchecked", is_flag=True, help="Write the files even if they could not be checked.")
 @add([fail_on("nnapi export", "partitions>3,coverage<80%", "No files are then written.")])
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@add(JSON_AND_QUIET)
 def command(model: Path, output: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Write each NNAPI partition of MODEL (.onnx or .ort) as a .tflite file for LiteRT.
 

@@ -10,7 +10,7 @@ import click
 
 from ortconv.choices import FEATURE_LEVEL, FEATURE_LEVELS_TEXT
 from ortconv.cli import completion
-from ortconv.cli.options import FeatureLevels
+from ortconv.cli.options import FeatureLevels, names_in
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,16 +52,18 @@ def configured(backends: Sequence[str], flags: dict[str, Any], repeat: int = 1) 
 
     UsageError for flags of a backend that is not named.
     """
-    names = [name for group in backends for name in map(str.strip, group.split(",")) if name]
+    names = names_in(",".join(backends))
     is_given = any(flags[key] for key in CHOICES)
     if is_given and "nnapi" not in names:
         raise UsageError("flags of NNAPI are given, but not the backend nnapi", hint="add --backend nnapi")
     if "nnapi" not in names or (repeat == 1 and not is_given):
         return list(names)
+    return [_nnapi(flags, burst=repeat > 1) if name == "nnapi" else name for name in names]
+
+
+def _nnapi(flags: dict[str, Any], *, burst: bool) -> Backend:
     from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, flags_of
 
-    settings = flags_of(flags["nnapi_flags"])
-    if flags["nnapi_feature_level"] is not None:
-        settings["feature_level"] = flags["nnapi_feature_level"]
-    options = NnapiOptions(**settings, devices=flags["devices"], cache=flags["nnapi_cache"], burst=repeat > 1)
-    return [Nnapi(options) if name == "nnapi" else name for name in names]
+    level = flags["nnapi_feature_level"]
+    settings = flags_of(flags["nnapi_flags"]) | ({} if level is None else {"feature_level": level})
+    return Nnapi(NnapiOptions(**settings, devices=flags["devices"], cache=flags["nnapi_cache"], burst=burst))

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ortconv.cli import print_json, printable
+from ortconv.cli.options import JSON
 
 
 @click.command(name="trace")
@@ -14,7 +15,7 @@ from ortconv.cli import print_json, printable
 @click.option("--total-times", is_flag=True, help="Include the time that a layer waits for the layers below it.")
 @click.option("--per-execution", is_flag=True, help="Show only the parts of one execution, on average.")
 @click.option("--print-detail", is_flag=True, help="List all marks too, by thread and time.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@JSON
 def command(file: Path, total_times: bool, per_execution: bool, print_detail: bool, as_json: bool) -> None:
     """Show where NNAPI's time went in FILE, a system trace of a phone: the time of each layer in each phase.
 

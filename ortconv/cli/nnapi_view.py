@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator
 
 import click
 
@@ -40,8 +41,12 @@ def show(found: BenchmarkComparison) -> str:
     lines += [printable(f"{title(row)} fails: {row.error}") for row in found.rows if row.error is not None]
     if not any(row.partitions for row in good):
         lines.append(NOTHING)
-    for row in good:
-        if row.summary is not None:
+    return "\n".join([*lines, *_timings(found)])
+
+
+def _timings(found: BenchmarkComparison) -> Iterator[str]:
+    """The tables of the rows with a trace."""
+    for row in found.rows:
+        if row.error is None and row.summary is not None:
             name = click.style(printable(title(row)), bold=True)
-            lines += ["", f"{name}: lowered, compiled and run {found.repeat} times", timing.table(row.summary)]
-    return "\n".join(lines)
+            yield from ("", f"{name}: lowered, compiled and run {found.repeat} times", timing.table(row.summary))

@@ -9,6 +9,7 @@ import click
 
 from ortconv.choices import BUILD_PLATFORMS
 from ortconv.cli import print_json
+from ortconv.cli.options import JSON, JSON_AND_QUIET, add
 from ortconv.errors import FormatError, GateError, UsageError
 
 if TYPE_CHECKING:
@@ -45,8 +46,7 @@ def merge(configs: tuple[Path, ...], output: Path | None) -> None:
 @command.command()
 @click.argument("config", type=FILE)
 @click.option("--model", "models", multiple=True, required=True, type=FILE, help="An .ort file; may be repeated.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@add(JSON_AND_QUIET)
 def lint(config: Path, models: tuple[Path, ...], as_json: bool, quiet: bool) -> None:
     """List the kernels and types that models need and a build with CONFIG lacks. Exits with 5 if there are any."""
     listed = _read(config)
@@ -94,7 +94,7 @@ def from_(folder: Path, output: Path | None, types: bool) -> None:
     type=FILE,
     help="An .ort file of the app; may be repeated. More types can then be left out.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@JSON
 @click.option("-q", "--quiet", is_flag=True, help="Print only the command.")
 def build_command(config: Path, models: tuple[Path, ...], as_json: bool, quiet: bool, **flags: Any) -> None:
     """Print the command that builds ONNX Runtime with only the operators of CONFIG, to be run in its source tree."""

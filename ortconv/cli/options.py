@@ -82,6 +82,11 @@ class Folder(click.Path):
         return value if _is_url(value) else super().convert(_without_scheme(value), param, ctx)
 
 
+def names_in(text: str) -> tuple[str, ...]:
+    """The names of a comma separated list."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def _is_url(value: Any) -> bool:
     return isinstance(value, str) and "://" in value and not value.startswith("file://")
 
@@ -157,14 +162,6 @@ LIMITS = (
         help="Leave out partitions of fewer than N nodes.",
     ),
     click.option("--only-worthwhile", is_flag=True, help="Leave out partitions that are estimated to save no time."),
-)
-
-MAXIMIZE = (
-    click.option(
-        "--maximize-offload",
-        is_flag=True,
-        help="Rewrite nodes that the accelerator refuses into nodes that it supports, if that puts more nodes in partitions.",
-    ),
 )
 
 FLOAT16 = (
@@ -305,6 +302,36 @@ COREML = (
     ),
 )
 """The options of CoreML, for every command that divides models."""
+
+
+def accelerators(use_nnapi: str, use_coreml: str) -> tuple[Callable[[Any], Any], ...]:
+    """The options of a conversion for accelerators and in float16. The arguments are the help of --use-nnapi and --use-coreml."""
+    maximize = (
+        "Rewrite nodes that the accelerator refuses into nodes that it supports, if that puts more nodes in partitions."
+    )
+    return (
+        click.option("--use-nnapi", is_flag=True, help=use_nnapi),
+        *NNAPI,
+        click.option("--use-coreml", is_flag=True, help=use_coreml),
+        *COREML,
+        *LIMITS,
+        click.option("--maximize-offload", is_flag=True, help=maximize),
+        *FLOAT16,
+    )
+
+
+PASSES_AND_SIZES = (*FIX_DIM, *PASS_CHOICE)
+
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+QUIET = click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+JSON_AND_QUIET = (JSON, QUIET)
+JSON_LINES = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON document; with a directory, one line for each model and one for all.",
+)
+MARKDOWN = click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
 
 
 BACKENDS = (

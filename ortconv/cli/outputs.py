@@ -21,19 +21,24 @@ def check_outputs(ctx: click.Context) -> None:
 
     An output is an option with a path that need not exist. An option that may be a directory is convert's output, which is a model.
     """
-    written = [p for p in ctx.command.params if _is_output(p)]
-    outputs = [(p, path) for p in written for path in _paths(ctx.params.get(p.name or ""))]
+    outputs = list(_written(ctx))
     if not outputs:
         return
-    inputs = [(p, path) for p in ctx.command.params if p not in written for path in _read_by(p, ctx)]
+    inputs = [(p, path) for p in ctx.command.params if not _is_output(p) for path in _read_by(p, ctx)]
     seen: dict[str, str] = {}
     for param, path in outputs:
-        if not path.is_dir():
-            _check_output(param, path, inputs)
-            name = f"{param.opts[0]} {path}"
-            twin = seen.setdefault(os.path.realpath(path), name)
-            if twin != name:
-                raise UsageError(f"{name} and {twin} are the same file")
+        _check_output(param, path, inputs)
+        name = f"{param.opts[0]} {path}"
+        twin = seen.setdefault(os.path.realpath(path), name)
+        if twin != name:
+            raise UsageError(f"{name} and {twin} are the same file")
+
+
+def _written(ctx: click.Context) -> Iterator[tuple[click.Parameter, Path]]:
+    """The outputs of a command that are not directories, with their options."""
+    for param in ctx.command.params:
+        if _is_output(param):
+            yield from ((param, path) for path in _paths(ctx.params.get(param.name or "")) if not path.is_dir())
 
 
 def _check_output(param: click.Parameter, path: Path, inputs: Sequence[tuple[click.Parameter, Path]]) -> None:

@@ -44,8 +44,8 @@ def write_difference(html: Path, a: Path, b: Path, found: Difference) -> None:
     from ortconv.cli.diff_view import sections
 
     scenes = [drawn(load(path, only_to_run=True).graph) for path in (a, b)]
-    replay = found.replay
-    steps = [] if replay is None else [RewriteStep(s.rule, s.root, s.removed, s.made) for s in replay.steps]
+    replayed = found.replay.steps if found.replay is not None else ()
+    steps = [RewriteStep(s.rule, s.root, s.removed, s.made) for s in replayed]
     changes = [change for change in found.changes if change.kind not in UNMARKED]
     gone = [change.subject for change in changes if change.kind != "node added"]
     come = [change.subject for change in changes if change.kind != "node removed"]

@@ -10,7 +10,19 @@ import click
 
 from ortconv.choices import STUDIED, TARGETS
 from ortconv.cli import print_json
-from ortconv.cli.options import BATCH, COREML, FIX_DIM, LIMITS, NNAPI, PAGE, TIME_AND_MEMORY, add, fail_on
+from ortconv.cli.options import (
+    BATCH,
+    COREML,
+    FIX_DIM,
+    JSON_LINES,
+    LIMITS,
+    NNAPI,
+    PAGE,
+    QUIET,
+    TIME_AND_MEMORY,
+    add,
+    fail_on,
+)
 from ortconv.errors import UsageError
 from ortconv.wording import counted
 
@@ -52,13 +64,8 @@ USE_NCHW = click.option(
 @add(BATCH)
 @add(TIME_AND_MEMORY)
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request. See --summary for directories.")
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON document; with a directory, one line for each model and one for all.",
-)
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@JSON_LINES
+@QUIET
 def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Show which nodes of MODEL (.onnx or .ort) an accelerator supports, the reasons against the others, and advice.
 

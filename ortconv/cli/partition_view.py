@@ -46,7 +46,7 @@ def sections(
         _partitions(analysis, width is None or width >= WIDE),
         _inside(analysis),
         _reasons(analysis),
-        Section("What would join partitions or put more nodes in them", list(map(str, advice))),
+        Section("Changes that join partitions or put more nodes in them", list(map(str, advice))),
         Section(f"Estimated on {e.device.name}", [times]),
     ]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ortconv.choices import LEVELS
 from ortconv.cli import color, completion, print_json
-from ortconv.cli.options import PASS_CHOICE, Size, add
+from ortconv.cli.options import JSON, PASS_CHOICE, Size, add
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -35,7 +36,7 @@ def command() -> None:
 @click.option("--as-text", is_flag=True, help="Print the pipeline as text, for convert's --pipeline.")
 @add(PASS_CHOICE)
 @click.option("--fold-limit", type=Size(), metavar="SIZE", help="Limit on constant folding to write with --as-text.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@JSON
 def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | None, **names: Any) -> None:
     """List all passes in the order in which they run.
 
@@ -58,7 +59,11 @@ def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | Non
     shown = _entries(level, chosen if any(names.values()) else None)
     if as_json:
         print_json({"version": 1, "passes": [entry._asdict() for entry in shown]})
-        return
+    else:
+        _show_entries(shown)
+
+
+def _show_entries(shown: Sequence[Entry]) -> None:
     width = max((len(entry.name) for entry in shown), default=0)
     for entry in shown:
         mark = click.style("opt-in ", fg="yellow") if entry.opt_in else ""
@@ -80,7 +85,7 @@ def _entries(level: str | None, chosen: Recipe | None) -> list[Entry]:
 
 @command.command()
 @click.argument("name", shell_complete=completion.passes)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@JSON
 def explain(name: str, as_json: bool) -> None:
     """Explain the pass NAME: its patterns, and how it differs from ONNX Runtime's."""
     from ortconv.optimizer.catalog import find, patterns_of

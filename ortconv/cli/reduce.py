@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ortconv.cli import color, print_json
-from ortconv.cli.options import CHECK_MEMORY
+from ortconv.cli.options import CHECK_MEMORY, JSON_AND_QUIET, add
 
 if TYPE_CHECKING:
     from ortconv.reduction.reduce import Reduction
@@ -53,8 +53,7 @@ WHY = {
     help="Limit on one run of the command, which then ends with exit code 124.  [default: 10 times the first run, at least 30]",
 )
 @CHECK_MEMORY
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@add(JSON_AND_QUIET)
 def command(
     model: Path,
     check: str,

@@ -55,9 +55,7 @@ def _facts(result: Result) -> Iterator[Fact]:
         yield from _float16(result.float16)
     yield from _offloaded(result)
     yield from _refused(result)
-    if result.oldest_onnxruntime:
-        release, reason = (printable(result.oldest_onnxruntime[key]) for key in ("release", "reason"))
-        yield "loads in", f"onnxruntime {release} and later{reason and f' ({reason})'}"
+    yield from _releases(result)
     yield "size", f"{size(result.bytes_before)} -> {size(result.bytes_after)}"
     if result.bytes_after > result.bytes_before:
         yield "", f"larger since {_why_larger(result)}"
@@ -65,6 +63,12 @@ def _facts(result: Result) -> Iterator[Fact]:
     if len(result.files) > 1:
         yield "also wrote", ", ".join(result.files[1:])
     yield "time", ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.seconds.items())
+
+
+def _releases(result: Result) -> Iterator[Fact]:
+    if result.oldest_onnxruntime:
+        release, reason = (printable(result.oldest_onnxruntime[key]) for key in ("release", "reason"))
+        yield "loads in", f"onnxruntime {release} and later{reason and f' ({reason})'}"
 
 
 def convert_line(result: Result) -> str:
@@ -130,10 +134,15 @@ def proof(check: Validation | None) -> list[Fact]:
     if check.skipped:
         return _numbers(click.style(f"not checked: {check.skipped}", fg="yellow"), check.notes)
     loads = [f"loads in {e.name} {e.version}" for e in check.engines if e.name != "numpy" and e.loads]
+    return _numbers("; ".join([*loads, _compared(check)]), (*_of_engines(check), *check.notes))
+
+
+def _of_engines(check: Validation) -> Iterator[str]:
+    """Notes on the engines: onnxruntime's own deviation, and the reasons why an engine was skipped."""
     own = max((e.own or 0.0 for e in check.engines), default=0.0)
-    more = [f"onnxruntime's own result differs by {own:.1e}"] if own and check.max_abs else []
-    more += [e.skipped for e in check.engines if e.skipped is not None]
-    return _numbers("; ".join([*loads, _compared(check)]), (*more, *check.notes))
+    if own and check.max_abs:
+        yield f"onnxruntime's own result differs by {own:.1e}"
+    yield from (e.skipped for e in check.engines if e.skipped is not None)
 
 
 def _numbers(text: str, notes: Iterable[str]) -> list[Fact]:

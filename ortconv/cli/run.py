@@ -16,7 +16,7 @@ from ortconv.cli import inputs as given
 from ortconv.cli import print_json
 from ortconv.cli.nnapi_options import NNAPI, configured
 from ortconv.cli.nnapi_runtime import OBSERVED, observed
-from ortconv.cli.options import BACKENDS, BATCH, TIME_AND_MEMORY, add, fail_on
+from ortconv.cli.options import BACKENDS, BATCH, JSON_LINES, QUIET, TIME_AND_MEMORY, add, fail_on
 from ortconv.errors import MismatchError, UsageError
 from ortconv.watch import note_stage
 
@@ -78,13 +78,8 @@ if TYPE_CHECKING:
 @add([fail_on("run", "latency>20ms,memory>200MB")])
 @add(BATCH)
 @add(TIME_AND_MEMORY)
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON document; with a directory, one line for each model and one for all.",
-)
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@JSON_LINES
+@QUIET
 def command(
     model: Path,
     backends: tuple[str, ...],
@@ -125,8 +120,8 @@ def command(
         "backends": [name for name, _ in session.regions],
         "load_seconds": round(loaded, 6),
         **measured,
-        "inputs": {name: _describe(value) for name, value in feeds.items()},
-        "outputs": {name: _describe(value) for name, value in results.items()},
+        "inputs": _described(feeds),
+        "outputs": _described(results),
         **_requested(session, trace, feeds, results, flags),
     }
     if expected is not None:
@@ -303,6 +298,10 @@ def _differences(expected: Mapping[str, Any], results: Mapping[str, Any], flags:
 
     found = {name: beyond(want, results[name], flags["rtol"], flags["atol"]) for name, want in expected.items()}
     return {name: text for name, text in found.items() if text is not None}
+
+
+def _described(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: _describe(value) for name, value in values.items()}
 
 
 def _describe(value: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -30,16 +30,9 @@ def show(document: dict[str, Any]) -> None:
     console.print(Text(_time(document)))
     if "check" in document and not document["check"]["differences"]:
         console.print(Text(f"  check   {len(document['check']['expected'])} as expected", style="green"))
-    if "top" in document:
-        console.print(_top(document["top"]))
-    if "profile" in document:
-        console.print(_profile(document["profile"]))
-    if "timing" in document:
-        from ortconv.nnapi.timing import table as timing_table
-
-        console.print(Text(timing_table(document["timing"])))
-    if "plan" in document:
-        console.print(_plan(document["plan"]))
+    for name, part in PARTS.items():
+        if name in document:
+            console.print(part(document[name]))
 
 
 def _about(about: dict[str, Any]) -> str:
@@ -78,10 +71,20 @@ def _profile(shares: Sequence[dict[str, Any]]) -> Rows:
     return made
 
 
+def _timing(summary: Mapping[str, Mapping[str, float | None]]) -> Text:
+    from ortconv.nnapi.timing import table as timing_table
+
+    return Text(timing_table(summary))
+
+
 def _plan(plan: Sequence[dict[str, Any]]) -> Rows:
-    made = table("node", "backend", "not on a backend before it, since")
+    made = table("node", "backend", "why not on an earlier backend")
     fill(made, [(p["node"], _where(p), "; ".join(f"{b}: {r}" for b, r in p["refused"].items())) for p in plan])
     return made
+
+
+PARTS: dict[str, Callable[[Any], Rows | Text]] = {"top": _top, "profile": _profile, "timing": _timing, "plan": _plan}
+"""The tables of the optional parts of a document."""
 
 
 def _where(place: dict[str, Any]) -> str:

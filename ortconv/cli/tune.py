@@ -9,7 +9,19 @@ import click
 
 from ortconv.choices import GOALS, SNIPPETS, TARGETS
 from ortconv.cli import print_json
-from ortconv.cli.options import COREML, FIX_DIM, NNAPI, TIME_AND_MEMORY, VALIDATION, Duration, Library, add, fail_on
+from ortconv.cli.options import (
+    COREML,
+    FIX_DIM,
+    JSON,
+    MARKDOWN,
+    NNAPI,
+    TIME_AND_MEMORY,
+    VALIDATION,
+    Duration,
+    Library,
+    add,
+    fail_on,
+)
 from ortconv.cli.progress import stage_line
 from ortconv.errors import UsageError
 
@@ -89,8 +101,8 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
         )
     ]
 )
-@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@MARKDOWN
+@JSON
 @click.option("-q", "--quiet", is_flag=True, help="Print only the recommended command.")
 @click.option("-v", "--verbose", is_flag=True, help="List every candidate, including those that give the same file.")
 def command(model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bool, **flags: Any) -> None:

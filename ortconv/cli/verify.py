@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ortconv.cli import color, print_json
-from ortconv.cli.options import BATCH, TIME_AND_MEMORY, add
+from ortconv.cli.options import BATCH, JSON_LINES, QUIET, TIME_AND_MEMORY, add
 from ortconv.errors import FormatError
 
 
@@ -17,13 +17,8 @@ from ortconv.errors import FormatError
 @click.argument("model", type=click.Path(exists=True, path_type=Path))
 @add(BATCH)
 @add(TIME_AND_MEMORY)
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON document; with a directory, one line for each model and one for all.",
-)
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@JSON_LINES
+@QUIET
 def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Check MODEL, an .ort file or the manifest of one, or those of a directory.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.partition import cost
 from ortconv.partition.profile import DeviceProfile
@@ -97,9 +97,8 @@ def _freed(graph: Graph) -> Mapping[Node, Sequence[Value]]:
     """
     last: dict[Value, Node] = {}
     for node in graph:
-        read = (*node.present_inputs, *captures(node)) if node.subgraphs else node.present_inputs
-        for value in (*read, *node.present_outputs):
-            if value.graph is graph and value.const is None and not value.is_output:
+        for value in (*node.reads, *node.outputs):
+            if value is not None and value.graph is graph and value.const is None and not value.is_output:
                 last[value] = node
     freed: dict[Node, list[Value]] = {}
     for value, node in last.items():

@@ -139,9 +139,7 @@ class CpuProgram:
     ) -> list[Tensor]:
         """Run one operation after the other, with all checks."""
         model = self.model
-        for kind, value in zip(model.input_types, inputs):
-            if value is not None:
-                agreed(kind, value.dims)
+        _check_dims(model, inputs)
         values = {**self.constants, **dict(zip(model.inputs, run.begin(model.inputs, inputs)))}
         places = {} if room is None else dict(zip(model.outputs, room))
         for operation, freed in zip(model.operations, self._freed):
@@ -243,6 +241,12 @@ class CpuProgram:
 
     def _rounded(self, value: OperandValue) -> OperandValue:
         return value if value is None or not self.half else rounded_to_half(value)
+
+
+def _check_dims(model: Model, inputs: Sequence[OperandValue]) -> None:
+    for kind, value in zip(model.input_types, inputs):
+        if value is not None:
+            agreed(kind, value.dims)
 
 
 def _last_read(model: Model, kept: Collection[int]) -> list[list[int]]:

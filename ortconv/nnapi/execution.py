@@ -278,10 +278,13 @@ class Execution(Handle):
             self.state = State.CLOSED
         self._inputs, self._outputs = [], []
 
+    def _arguments(self, is_output: bool) -> list[Argument | None]:
+        return self._outputs if is_output else self._inputs
+
     def _declared(self, is_output: bool, index: int) -> OperandType:
         """The declared type of an argument that is about to be set."""
         self._must_be_open()
-        arguments = self._outputs if is_output else self._inputs
+        arguments = self._arguments(is_output)
         if not 0 <= index < len(arguments):
             raise bad_data(f"there are {len(arguments)} arguments, not one {index}")
         if arguments[index] is not None:
@@ -311,8 +314,7 @@ class Execution(Handle):
             memory.check_role(self.compilation, is_output, index, known)
         if kind is not None and not is_output and known.type.is_tensor and not known.is_known:
             raise bad_data(f"{known} is not fully specified", operand=self.model.inputs[index])
-        arguments = self._outputs if is_output else self._inputs
-        arguments[index] = Argument(known, None, memory)
+        self._arguments(is_output)[index] = Argument(known, None, memory)
         return True
 
     def _begin(self) -> Request:

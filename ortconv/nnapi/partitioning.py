@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from weakref import WeakSet
 
 from ortconv.nnapi import vlog
@@ -233,11 +234,10 @@ def _groups(model: Model, devices: Sequence[Device], best: Sequence[int]) -> lis
         while queues[device]:
             at = queues[device].popleft()
             run.append(at)
-            for index in model.operations[at].outputs:
-                for reader in readers.get(index, ()):
-                    missing[reader] -= 1
-                    if missing[reader] == 0:
-                        enqueue(reader)
+            for reader in chain.from_iterable(readers.get(index, ()) for index in model.operations[at].outputs):
+                missing[reader] -= 1
+                if missing[reader] == 0:
+                    enqueue(reader)
         groups.append((device, run))
     return groups
 

@@ -78,17 +78,7 @@ class Recording:
         An operation that cannot be recorded runs as a whole in each run. One that reads only constants runs only here.
         """
         recorder = self._recorder
-        changing = [index for index, one in enumerate(inputs) if isinstance(one, ChangingTensor)]
-        if not changing:
-            results = run_operation(operation, inputs, declared, admit)
-        elif is_recordable(operation, changing):
-            results = run_operation(operation, inputs, declared, admit, recorder)
-        else:
-            results = [
-                Tensor(one, recorder.empty(one.dims, one.array.dtype))
-                for one in run_operation(operation, inputs, declared, admit)
-            ]
-            recorder.do(_run_again, operation, inputs, declared, results)
+        results = self._computed(operation, inputs, declared, admit)
         if self._half:
             results = [rounded_to_half(one, recorder) for one in results]
         results = [ChangingTensor(one, one.array) if recorder.holds(one.array) else one for one in results]
@@ -96,6 +86,19 @@ class Recording:
         for index, one in zip(operation.outputs, results):
             recorder.hold(index, [one.array])
         recorder.end_step()
+        return results
+
+    def _computed(
+        self, operation: ModelOperation, inputs: Sequence[OperandValue], declared: Sequence[OperandType], admit: Admit
+    ) -> list[Tensor]:
+        changing = [index for index, one in enumerate(inputs) if isinstance(one, ChangingTensor)]
+        if not changing:
+            return run_operation(operation, inputs, declared, admit)
+        if is_recordable(operation, changing):
+            return run_operation(operation, inputs, declared, admit, self._recorder)
+        made = run_operation(operation, inputs, declared, admit)
+        results = [Tensor(one, self._recorder.empty(one.dims, one.array.dtype)) for one in made]
+        self._recorder.do(_run_again, operation, inputs, declared, results)
         return results
 
     def forget(self, indices: Iterable[int]) -> None:

@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -235,16 +236,22 @@ def _runs(lines: list[Line], notified: list[tuple[int, float]]) -> list[Run]:
     """The runs of the threads that use NNAPI. `notified` lists processes and times of a driver's callbacks."""
     processes = {line.thread: line.process for line in lines}
     threads = _threads(lines, processes)
-    spans = sorted((span for one in threads for span in one.spans), key=attrgetter("start"))
-    waits = [(processes[one.thread], one.end) for one in spans if one.name == WAIT]
-    for kind, ends in ((STARTED, waits), (SERVED, notified)):
-        _join([one for one in spans if kind.fullmatch(one.name)], ends, spans, processes)
-    unfinished = [mark for thread in threads for mark in thread.around]
+    spans = _spans(threads, processes, notified)
+    unfinished = [mark.start for mark in chain.from_iterable(one.around for one in threads)]
     runs = []
     for name, start, end in _programs(lines):
         trace = Trace([span for span in spans if start <= span.start < end])
-        runs.append(Run(name, trace, sum(start <= mark.start < end for mark in unfinished)))
+        runs.append(Run(name, trace, sum(start <= at < end for at in unfinished)))
     return runs
+
+
+def _spans(threads: list[_Thread], processes: Mapping[int, int], notified: list[tuple[int, float]]) -> list[Span]:
+    """The marks of all threads. Those that start work end when the work ends."""
+    spans = sorted(chain.from_iterable(one.spans for one in threads), key=attrgetter("start"))
+    waits = [(processes[one.thread], one.end) for one in spans if one.name == WAIT]
+    for kind, ends in ((STARTED, waits), (SERVED, notified)):
+        _join([one for one in spans if kind.fullmatch(one.name)], ends, spans, processes)
+    return spans
 
 
 def _threads(lines: list[Line], processes: Mapping[int, int]) -> list[_Thread]:

@@ -23,6 +23,7 @@ from ortconv.ortformat.reader import map_file, model_of
 from ortconv.ortformat.releases import oldest_release
 from ortconv.ortformat.verify import decode, edge_rows, node_label
 from ortconv.process import without_collections
+from ortconv.wording import counted
 
 NO_KERNEL = "onnxruntime has no kernel for it, and does not expand functions or insert Casts when it loads .ort files"
 
@@ -68,7 +69,7 @@ class Report:
 
     def __str__(self) -> str:
         return (
-            f"format version {self.format_version}, {self.nodes} nodes in {self.graphs} graphs, "
+            f"format version {self.format_version}, {counted(self.nodes, 'node')} in {counted(self.graphs, 'graph')}, "
             f"{self.initializers} constants of {self.weight_bytes} bytes, {len(self.findings)} findings, "
             f"loads in onnxruntime {self.oldest_onnxruntime} and later{self.oldest_reason and f' ({self.oldest_reason})'}"
         )

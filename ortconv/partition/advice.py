@@ -5,7 +5,7 @@ again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -110,8 +110,13 @@ def advise(graph: Graph, target: Target | None = None, most: int = SHOWN) -> lis
     found = [m for m in map(search.merge, dict.fromkeys(sets)) if m.gained > 0]
     if search.now[0] == 0:
         return sorted(found, key=lambda m: -m.gained)[:1]
-    merging = _undominated([m for m in found if m.saved > 0])
-    return sorted(merging or [m for m in found if m.saved == 0], key=_worth)[:most]
+    return _best(found)[:most]
+
+
+def _best(merges: Sequence[Merge]) -> list[Merge]:
+    """The merges that leave fewer partitions; without any, those that leave as many."""
+    merging = _undominated([m for m in merges if m.saved > 0])
+    return sorted(merging or [m for m in merges if m.saved == 0], key=_worth)
 
 
 def _undominated(merges: list[Merge]) -> list[Merge]:

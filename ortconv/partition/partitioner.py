@@ -286,7 +286,7 @@ class Grouping:
 
 def _reads(node: Node) -> list[Value]:
     """The values that a node and its subgraphs read."""
-    return [*node.present_inputs, *captures(node)] if node.subgraphs else node.present_inputs
+    return [v for v in node.reads if v is not None]
 
 
 def _producers(unit: NodeUnit, number: Mapping[Node, int]) -> list[int]:

@@ -25,7 +25,7 @@ from ortconv.partition.regions import region_inputs, region_outputs
 FIXED = frozenset({"static-shape", "stop-op", "assigned"})
 """Rules of objections that no rewrite of a node can remove."""
 
-HINT = "--maximize-offload rewrites it where that helps"
+HINT = "--maximize-offload rewrites it if that puts more nodes in partitions"
 
 ROUNDS = 8
 """Maximum rounds of rewrites of rewritten nodes, and of the search for partitions that are not worthwhile."""

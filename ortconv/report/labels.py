@@ -25,16 +25,19 @@ SMALL = 10.0
 def operators(nodes: Iterable[Node], most: int = 3) -> str:
     """The operators of nodes with their counts, most frequent first, those that only quantize last."""
     counts = sorted(Counter(n.op for n in nodes).items(), key=lambda row: (row[0] in QUANTIZING, -row[1]))
-    shown = [f"{short(op, 18)} ×{count}" if count > 1 else short(op, 18) for op, count in counts[:most]]
+    shown = [_times(short(op, 18), count) for op, count in counts[:most]]
     return ", ".join(shown) + (", …" if len(counts) > most else "")
+
+
+def _times(op: str, count: int) -> str:
+    return f"{op} ×{count}" if count > 1 else op
 
 
 def block_name(nodes: Sequence[Node]) -> str:
     """A name for a block without scopes: its operators, or the one that most of its products come from."""
     ops = [n.op for n in nodes if n.op not in QUANTIZING]
     quantized = "quantized " if len(ops) < len(nodes) else ""
-    runs = ((op, len(list(run))) for op, run in groupby(ops))
-    chain = " + ".join(f"{op} ×{count}" if count > 1 else op for op, count in runs)
+    chain = " + ".join(_times(op, len(list(run))) for op, run in groupby(ops))
     if 0 < len(chain) <= LONGEST:
         return quantized + chain
     products = Counter(n.op for n in nodes if traits(n).has(Trait.SUMS)).most_common(1)

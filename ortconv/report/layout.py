@@ -322,12 +322,12 @@ def assign_layers(
 
     Nodes of `first` are in layer 0, all others below; nodes of `last` are in the lowest, and no others.
     """
+    edges = [(net.source, target) for net in nets for target in dict.fromkeys(net.targets)]
     sources: list[list[int]] = [[] for _ in range(count)]
     targets: list[list[int]] = [[] for _ in range(count)]
-    for net in nets:
-        for target in dict.fromkeys(net.targets):
-            sources[target].append(net.source)
-            targets[net.source].append(target)
+    for source, target in edges:
+        sources[target].append(source)
+        targets[source].append(target)
     top, bottom = set(first), set(last)
     layer = [0] * count
     others = [i for i in range(count) if i not in top]

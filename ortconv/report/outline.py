@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from ortconv.ir.disjoint import DisjointSets
-from ortconv.ir.graph import Graph, Graphs, Node, Value, captures
+from ortconv.ir.graph import Graph, Graphs, Node, Value
 from ortconv.partition import Partitioning
 from ortconv.partition.cost import Estimate
 from ortconv.partition.partitioner import Verdict
@@ -94,8 +94,7 @@ def outline(graph: Graph | None, partitioning: Partitioning | None = None, estim
 
 def reads(node: Node) -> list[Value]:
     """The values that a node and its subgraphs read, without constants."""
-    values = [*node.present_inputs, *captures(node)] if node.subgraphs else node.present_inputs
-    return [v for v in values if v.producer is not None or v.is_input]
+    return [v for v in node.reads if v is not None and (v.producer is not None or v.is_input)]
 
 
 def bodies(node: Node) -> Iterator[tuple[str, Graph]]:
@@ -260,8 +259,9 @@ class _Drawer:
         kind = kinds.pop() if len(kinds) == 1 else MIXED
         lines = [short(label, 2 * LONGEST), operators([n for part in shown or parts for n in part.nodes])]
         if kind == MIXED and self.partitioning is not None:
-            taken = sum(self.partitioning.verdicts[n].taken for n in nodes if n in self.partitioning.verdicts)
-            lines.append(f"{taken} of {len(nodes)} nodes on {self.partitioning.target.provider.name}")
+            verdicts = map(self.partitioning.verdicts.get, nodes)
+            assigned = sum(verdict is not None and verdict.taken for verdict in verdicts)
+            lines.append(f"{assigned} of {len(nodes)} nodes on {self.partitioning.target.provider.name}")
         title = "\n".join([label, f"{len(nodes)} nodes", f"operators: {operators(nodes, 99)}"])
         return Part(Box(kind, tuple(lines), title), nodes, inner)
 

@@ -91,16 +91,17 @@ def _lines(lines: Sequence[str]) -> str:
     return f"<ul>{''.join(f'<li>{text(line)}</li>' for line in lines)}</ul>" if lines else ""
 
 
+def _head(name: str, right: str) -> str:
+    return f'<th scope="col"{right}><button>{text(name)}</button></th>' if name else "<td></td>"
+
+
 def table_html(header: Sequence[str], rows: Sequence[Sequence[object]], label: str) -> str:
     """A table that is sorted by a click on a column's name. On a narrow screen, wide tables show cards."""
     names = [name.removeprefix(">") for name in header]
     right = [' class="n"' if name.startswith(">") else "" for name in header]
     is_wide = len(header) >= WIDE
     cells = [f'<td{r} data-label="{text(n)}">' if is_wide else f"<td{r}>" for n, r in zip(names, right, strict=True)]
-    head = "".join(
-        f'<th scope="col"{r}><button>{text(name)}</button></th>' if name else "<td></td>"
-        for name, r in zip(names, right, strict=True)
-    )
+    head = "".join(map(_head, names, right))
     lines = ("".join(f"{td}{text(c)}</td>" for c, td in zip(row, cells, strict=True)) for row in rows[:MOST_ROWS])
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     left = f'<p class="note">the first {MOST_ROWS} of {len(rows)} rows</p>' if len(rows) > MOST_ROWS else ""

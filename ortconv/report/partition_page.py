@@ -41,7 +41,7 @@ def partition_page(
 def _sections(analysis: Analysis, advice: Sequence[Merge], levels: Sequence[Mapping[str, Any]]) -> Iterator[Section]:
     yield Section("Estimate", _totals(analysis))
     yield Section("Why nodes stay on the CPU", (), ("reason", ">nodes"), list(_reasons(analysis)))
-    yield Section("What would join partitions or put more nodes in them", [str(merge) for merge in advice])
+    yield Section("Changes that join partitions or put more nodes in them", [str(merge) for merge in advice])
     target = analysis.partitioning.target.provider.name
     header = ("partition", ">nodes", ">CPU ms", f">{target} ms", ">copies ms", ">gain ms")
     yield Section("Partitions", (), header, list(_partitions(analysis)))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ortconv.errors import UnsupportedError
-from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.order import readers_of
 from ortconv.ir.units import NodeUnit
 from ortconv.runtime.backend import Backend, Claiming, Region, claims
@@ -246,7 +246,7 @@ def last_uses(regions: Sequence[Region], keep: Iterable[Value] = ()) -> list[tup
 
 def reads(node: Node) -> list[Value]:
     """The values that a node reads, including those that its subgraphs capture."""
-    return [*node.present_inputs, *captures(node)] if node.subgraphs else node.present_inputs
+    return [v for v in node.reads if v is not None]
 
 
 def _owner_in(graph: Graph, node: Node) -> Node:

@@ -78,13 +78,9 @@ class Session:
         self.model = model if isinstance(model, Model) else load(model, only_to_run=True)
         self._file = _named_file(model)
         self._graph = self.model.graph
-        backends = (backends,) if isinstance(backends, str) or not isinstance(backends, Sequence) else backends
-        self.backends = with_fallbacks(backends)
-        if not self.backends:
-            raise UsageError("a session needs at least one backend")
+        self.backends = _with_fallbacks(backends)
         _check_threads(threads)
-        names = (keep,) if isinstance(keep, str) else keep
-        self.kept = tuple(dict.fromkeys(v for name in names for v in _named(self._graph, name)))
+        self.kept = _kept(self._graph, (keep,) if isinstance(keep, str) else keep)
         self.plan = place(self._graph, self.backends)
         self.regions = tuple(split(self._graph, self.plan, (), self._file, library, threads))
         self._main = _Sequence(self._graph, self.regions, self.backends, self.kept)
@@ -166,13 +162,11 @@ class Session:
     ) -> list[Any]:
         if self._closed:
             raise UsageError("the session is closed", hint="make another one")
-        if isinstance(output_names, str):
-            output_names = (output_names,)
         if not isinstance(input_feed, Mapping):
             raise UsageError(
                 f"inputs are given by name, not as a {type(input_feed).__name__}", hint="run(None, {'x': array})"
             )
-        wanted = self._graph.outputs if output_names is None else [self._output(name) for name in output_names]
+        wanted = self._wanted(output_names)
         values = check_feeds(self._graph, input_feed)
         fed = list(values.values())
         with kernel_settings():
@@ -197,6 +191,11 @@ class Session:
         if not wanted or not observed.issuperset(wanted):
             self._main.run(values, run)
         return values | {v: found[v] for v in observed if v in found}
+
+    def _wanted(self, names: Sequence[str] | None) -> Sequence[Value]:
+        if names is None:
+            return self._graph.outputs
+        return [self._output(name) for name in ((names,) if isinstance(names, str) else names)]
 
     def _output(self, name: str) -> Value:
         for value in (*self._graph.outputs, *self.kept):
@@ -295,6 +294,19 @@ def check_type(value: Value, given: np.dtype[Any], dims: tuple[int, ...]) -> DTy
 
 
 _element_type = lru_cache(maxsize=64)(DType.of)
+
+
+def _with_fallbacks(backends: str | Backend | Sequence[str | Backend]) -> tuple[Backend, ...]:
+    """One backend or several, and their fallbacks. UsageError if there is none."""
+    several = (backends,) if isinstance(backends, str) or not isinstance(backends, Sequence) else backends
+    found = with_fallbacks(several)
+    if not found:
+        raise UsageError("a session needs at least one backend")
+    return found
+
+
+def _kept(graph: Graph, names: Collection[str]) -> tuple[Value, ...]:
+    return tuple(dict.fromkeys(v for name in names for v in _named(graph, name)))
 
 
 def _named(graph: Graph, name: str) -> list[Value]:

@@ -228,14 +228,18 @@ class Tuner:
                 self._workshop.forget(job.key)
             c.row.error = LATE
         for job, found in self._workshop.each("validating", jobs, _proof):
-            row = by_key[job.key].row
-            row.error = found.message if isinstance(found, OrtconvError) else None
-            if isinstance(found, Proof):
-                row.scaled, row.limit, row.unchecked = found.scaled, found.limit, found.unchecked
-                row.estimated = found.estimated
-                row.file = by_key[job.key].entrant.file if self._is_kept else None
+            self._note(found, by_key[job.key])
         self._failed += [c.row for c in self._files if c.row.error is not None]
         self._files = [c for c in self._files if c.row.error is None]
+
+    def _note(self, found: Proof | OrtconvError, candidate: Candidate) -> None:
+        """Enter a validation into a candidate's row."""
+        row = candidate.row
+        row.error = found.message if isinstance(found, OrtconvError) else None
+        if isinstance(found, Proof):
+            row.scaled, row.limit, row.unchecked = found.scaled, found.limit, found.unchecked
+            row.estimated = found.estimated
+            row.file = candidate.entrant.file if self._is_kept else None
 
     def _contest_with(self, start: Start) -> Contest:
         """Ratios are relative to the source if onnxruntime runs it, else to the file with the fewest unusual options."""
@@ -286,10 +290,9 @@ class Tuner:
         """The present result. UnsupportedError if the tuning has ended and nothing could be measured."""
         every = [*self._files, *self._variants]
         best = ranked(every, self._plan.goal)
-        order = [c.row for c in best]
-        rest = [*(c.row for c in every if c.row.rank is None), *self._failed]
-        if self.is_done and not order:
-            raise self._nothing_measured(rest)
+        rows = [c.row for c in (*best, *(c for c in every if c.row.rank is None))] + self._failed
+        if self.is_done and not best:
+            raise self._nothing_measured(rows)
         return Tuning(
             model=self._label,
             goal=self._plan.goal_name,
@@ -298,13 +301,13 @@ class Tuner:
             machine=_machine(),
             device=(self._shared.device or DeviceProfile()).name,
             assumptions=list(ASSUMPTIONS),
-            rows=[*order, *rest],
+            rows=rows,
             recommended=self._choice(best[0]) if best else None,
-            candidates=sum(1 + len(row.same) for row in (*order, *rest)),
+            candidates=sum(1 + len(row.same) for row in rows),
             files=len(self._files),
             seconds=self._workshop.elapsed,
             stages=dict(self._workshop.stages),
-            is_complete=self.is_done and not self._is_late(rest) and not self._notes,
+            is_complete=self.is_done and not self._is_late(rows) and not self._notes,
             is_interrupted=not self.is_done,
             notes=list(self._notes),
         )

@@ -248,5 +248,5 @@ def test_text_names_the_essentials(samples: Path, capsys: pytest.CaptureFixture[
     assert main(["inspect", str(samples / "qdq_cnn.onnx"), "--lint", "quantization"]) == 0
     shown = capsys.readouterr().out
     assert "loads in onnxruntime 1.13 and later" in shown
-    assert "NNAPI accepts 7 of 12 groups" in shown
+    assert "NNAPI supports 7 of 12 groups" in shown
     assert re.search(r"Conv +4 +float +1\.8 M", shown)

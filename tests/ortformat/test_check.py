@@ -42,7 +42,7 @@ def test_statistics(tmp_path: Path) -> None:
     found = report("quantized", tmp_path)
     assert found.weight_bytes == 4 + 1 + 12 + 16 + 4
     assert str(found) == (
-        "format version 5, 6 nodes in 1 graphs, 5 constants of 37 bytes, 0 findings, loads in onnxruntime 1.13 and later"
+        "format version 5, 6 nodes in 1 graph, 5 constants of 37 bytes, 0 findings, loads in onnxruntime 1.13 and later"
     )
     assert found.bytes == (tmp_path / "x.ort").stat().st_size
 

@@ -79,21 +79,12 @@ class NdkFunction:
         self.body = body
         self.header = header
         self._otherwise = otherwise
-        parameters = signature.parameters
-        counts = {signature.count_of(at) for at in range(len(parameters))}
-        self._readers = [
-            _reader(signature, at)
-            for at, parameter in enumerate(parameters)
-            if at not in counts and not parameter.is_result
-        ]
-        results = [at for at, parameter in enumerate(parameters) if parameter.is_result]
-        self._result = results[0] if results else None
-        self._required = [at for at, one in enumerate(parameters) if one.is_pointer and one.name not in optional]
-        self._counted = [
-            (at, count)
-            for at, one in enumerate(parameters)
-            if one.name in optional and (count := signature.count_of(at)) is not None
-        ]
+        parameters = list(enumerate(signature.parameters))
+        self._readers = _readers(signature)
+        self._result = next((at for at, one in parameters if one.is_result), None)
+        self._required = [at for at, one in parameters if one.is_pointer and one.name not in optional]
+        counts = ((at, signature.count_of(at)) for at, one in parameters if one.name in optional)
+        self._counted = [(at, count) for at, count in counts if count is not None]
 
     @property
     def name(self) -> str:
@@ -153,6 +144,13 @@ def _pointer(value: Any) -> int:
     if isinstance(value, str):
         return pointers.lasting(value)
     return handles.permanent(value) if isinstance(value, Device) else handles.new(value)
+
+
+def _readers(signature: Signature) -> list[Reader]:
+    """The readers of the arguments of a function in Python: a pointer and its count are one."""
+    counts = {signature.count_of(at) for at in range(len(signature.parameters))}
+    read = (at for at, one in enumerate(signature.parameters) if not one.is_result)
+    return [_reader(signature, at) for at in read if at not in counts]
 
 
 def _reader(signature: Signature, at: int) -> Reader:

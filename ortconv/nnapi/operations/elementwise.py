@@ -29,6 +29,11 @@ from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 LEFT_SHIFT = 20  # bits of headroom of quantized sums
 SMALL = rank_at_most(4, "a", "b")
 
+of_two = partial(operation, infer=broadcast_ab, recorded=("a", "b"))
+"""Decorator of operations on two tensors that broadcast."""
+arithmetic = partial(of_two, checks=(SMALL,), zero_sized=True)
+"""Decorator of those with a fused activation."""
+
 
 def quantized_sum(c: OperationCall, sign: int) -> Array:
     """Both sides rescaled to twice the larger scale, added, and rescaled to the output."""
@@ -40,33 +45,16 @@ def quantized_sum(c: OperationCall, sign: int) -> Array:
 def activated(c: OperationCall, function: Callable[..., Array]) -> Array:
     """A function of both operands, with the fused activation. Integers have none."""
     if c.main is Operand.TENSOR_INT32 and c.activation != FuseCode.NONE:
-        raise op_failed(f"TENSOR_INT32 has no fused activations, here {c.activation}")
+        raise op_failed(f"TENSOR_INT32 has no fused activation: it is {c.activation}")
     return activate(elementwise(c, function, c.a.array, c.b.array), c.activation, c.work)
 
 
-@operation(
-    "ADD",
-    "a:T b:T activation:i",
-    types="F Q H@3 S@4 I@4",
-    infer=broadcast_ab,
-    checks=(SMALL,),
-    zero_sized=True,
-    recorded=("a", "b"),
-)
+@arithmetic("ADD", "a:T b:T activation:i", types="F Q H@3 S@4 I@4")
 def add(c: OperationCall) -> Array:
     return c.anew(partial(quantized_sum, sign=1)) if c.out.is_quantized else activated(c, np.add)
 
 
-@operation(
-    "SUB",
-    "a:T b:T activation:i",
-    level=2,
-    types="F Q@3 H@3 S@4 I@4",
-    infer=broadcast_ab,
-    checks=(SMALL,),
-    zero_sized=True,
-    recorded=("a", "b"),
-)
+@arithmetic("SUB", "a:T b:T activation:i", level=2, types="F Q@3 H@3 S@4 I@4")
 def sub(c: OperationCall) -> Array:
     return c.anew(partial(quantized_sum, sign=-1)) if c.out.is_quantized else activated(c, np.subtract)
 
@@ -77,15 +65,7 @@ def coarser_output(c: OperationCall) -> Iterator[str | FeatureLevel]:
         yield f"the output's scale {c.out.scale:g} must be larger than the product {product:g} of the inputs'"
 
 
-@operation(
-    "MUL",
-    "a:T b:T activation:i",
-    types="F Q H@3 S@4 I@4",
-    infer=broadcast_ab,
-    checks=(SMALL, coarser_output),
-    zero_sized=True,
-    recorded=("a", "b"),
-)
+@arithmetic("MUL", "a:T b:T activation:i", types="F Q H@3 S@4 I@4", checks=(SMALL, coarser_output))
 def mul(c: OperationCall) -> Array:
     if not c.out.is_quantized:
         return activated(c, np.multiply)
@@ -96,16 +76,7 @@ def quantized_product(c: OperationCall) -> Array:
     return requantize(c.a.centered * c.b.centered, product_scale(c.a, c.b) / c.out.scale, c.out, c.activation)
 
 
-@operation(
-    "DIV",
-    "a:T b:T activation:i",
-    level=2,
-    types="F H@3 S@4 I@4",
-    infer=broadcast_ab,
-    checks=(SMALL,),
-    zero_sized=True,
-    recorded=("a", "b"),
-)
+@arithmetic("DIV", "a:T b:T activation:i", level=2, types="F H@3 S@4 I@4")
 def div(c: OperationCall) -> Array:
     """Signed 8-bit types pass the type check, but have no arithmetic. Integer division rounds down; division by zero returns 0."""
     if c.out.is_quantized:
@@ -127,22 +98,22 @@ def _converted(x: Tensor, out: OperandType) -> Array:
     return limited.astype(out.type.dtype)
 
 
-@operation("MAXIMUM", "a:T b:T", level=3, types="F H I Q S@4", infer=broadcast_ab, recorded=("a", "b"))
+@of_two("MAXIMUM", "a:T b:T", level=3, types="F H I Q S@4")
 def maximum(c: OperationCall) -> Array:
     return elementwise(c, np.maximum, converted(c.a, c.out, c.work), converted(c.b, c.out, c.work))
 
 
-@operation("MINIMUM", "a:T b:T", level=3, types="F H I Q S@4", infer=broadcast_ab, recorded=("a", "b"))
+@of_two("MINIMUM", "a:T b:T", level=3, types="F H I Q S@4")
 def minimum(c: OperationCall) -> Array:
     return elementwise(c, np.minimum, converted(c.a, c.out, c.work), converted(c.b, c.out, c.work))
 
 
-@operation("POW", "a:T b:T", level=3, types="F H", infer=broadcast_ab, recorded=("a", "b"))
+@of_two("POW", "a:T b:T", level=3, types="F H")
 def power(c: OperationCall) -> Array:
     return elementwise(c, np.power, c.a.array, c.b.array)
 
 
-@operation("PRELU", "a:T b:T", level=3, types="F H Q S@4", infer=broadcast_ab, recorded=("a", "b"))
+@of_two("PRELU", "a:T b:T", level=3, types="F H Q S@4")
 def prelu(c: OperationCall) -> Array:
     """Negative elements of a are multiplied by b."""
     if not c.out.is_quantized:

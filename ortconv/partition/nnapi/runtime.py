@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ortconv.ir.graph import Value
 from ortconv.ir.types import DType
@@ -97,15 +97,20 @@ def _one_quantization(unit: NodeUnit) -> Iterator[Objection]:
     """Require one scale and zero point per tensor: those of its producer, else of the first node that reads it as quantized."""
     operands = [operand for operand in unit.inputs if operand is not None]
     if unit.op == "Concat" and not unit.is_group and unit.dtype(0) is DType.UINT8:
-        found = [(operand.value, _made_with(operand.value)) for operand in operands]
-        for value, made in found[1:]:
-            if made != found[0][1]:
-                yield _differs(value, made, found[0][1])
+        yield from _one_for_all([operand.value for operand in operands])
     for operand in operands:
         stated = parameters(operand)
         known = None if stated is None else _known_elsewhere(operand.value)
         if known is not None and known != stated:
             yield _differs(operand.value, stated, known)
+
+
+def _one_for_all(values: Sequence[Value]) -> Iterator[Objection]:
+    """Require that all values are made with the scale and zero point of the first."""
+    made = list(map(_made_with, values))
+    for value, found in zip(values[1:], made[1:], strict=True):
+        if found != made[0]:
+            yield _differs(value, found, made[0])
 
 
 def _known_elsewhere(value: Value) -> tuple[float, int] | None:
