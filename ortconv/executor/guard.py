@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError, InternalError, OrtconvError, UnsupportedError
-from ortconv.executor.kernels.evaluate import evaluated
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.types import DType, TensorType
 
@@ -73,6 +72,8 @@ def _all(nodes: Iterable[Node]) -> Iterator[Node]:
 
 def _failure(node: Node) -> str | None:
     """The reason why a node cannot run with zeros as its inputs; None if it can, or if that is unknown."""
+    from ortconv.executor.kernels.evaluate import evaluated
+
     if node.subgraphs or node.graph is None:
         return None
     operands: list[Any] = []

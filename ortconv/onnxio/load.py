@@ -19,7 +19,6 @@ from ortconv.onnxio.declared import infer_declared
 from ortconv.onnxio.external import ExternalData
 from ortconv.onnxio.imports import import_used, keep_last_imports, raise_opset
 from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing
-from ortconv.onnxio.inline import inline_functions
 from ortconv.onnxio.messages import graphs, walk
 from ortconv.onnxlib import GraphProto, ModelProto, NodeProto, TensorProto
 from ortconv.process import return_freed_memory, without_collections
@@ -166,6 +165,8 @@ def _standardize(
     raise_opset(proto, oldest_opset, warn)
     check_versions(proto, oldest_opset)
     if proto.functions:
+        from ortconv.onnxio.inline import inline_functions
+
         inline_functions(proto, warn)
     if check is not None:
         check(proto.graph)

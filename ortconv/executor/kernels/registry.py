@@ -29,7 +29,6 @@ gets the arguments of `prepare`, and returns a function (work, *operands) that r
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Callable, Mapping
 from functools import cache, wraps
 from inspect import CO_VARKEYWORDS, unwrap
@@ -145,7 +144,9 @@ def lookup(domain: str, op: str, since: int) -> Kernel | None:
 @cache
 def _pending_families() -> list[str]:
     """The modules of kernels not yet imported, in reverse order."""
+    from pkgutil import iter_modules
+
     from ortconv.executor import kernels
 
-    names = {module.name for module in pkgutil.iter_modules(kernels.__path__)} - _NO_FAMILIES
+    names = {module.name for module in iter_modules(kernels.__path__)} - _NO_FAMILIES
     return [*sorted(names.difference(COMMON), reverse=True), *reversed(COMMON)]

@@ -8,9 +8,10 @@ cannot move. Axis i of the transposed tensor is axis perm[i] of x.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +25,10 @@ from ortconv.optimizer.conditions import axes_of, ints, same_dim
 Perm = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Push:
+_NONE: Mapping[int, Array] = MappingProxyType({})
+
+
+class Push(NamedTuple):
     """The changes to a node when a Transpose moves past it."""
 
     slots: tuple[int, ...]
@@ -33,9 +36,9 @@ class Push:
     perms: tuple[Perm | None, ...]
     """For each output the permutation that restores it; None if it is unchanged."""
     attrs: dict[str, Attribute]
-    constants: dict[int, Array] = field(default_factory=dict)
+    constants: Mapping[int, Array] = _NONE
     """Inputs that are replaced by constants, by slot."""
-    picks: dict[int, Array] = field(default_factory=dict)
+    picks: Mapping[int, Array] = _NONE
     """Inputs that are replaced by their elements at these places, by slot."""
 
 
