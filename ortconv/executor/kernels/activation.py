@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ortconv.errors import UnsupportedError
 from ortconv.executor.algorithms import elementwise
 from ortconv.executor.algorithms.half_precision import in_float32, rounding, widen
 from ortconv.executor.kernels.elementwise import erf
@@ -197,3 +200,40 @@ def log_softmax_1(x: Array, *, axis: int = 1) -> Any:
 @in_float32
 def hardmax_1(x: Array, *, axis: int = 1) -> Any:
     return hardmax(_as_matrix(x, axis)).reshape(x.shape)
+
+
+def _affine(x: Array, *, alpha: float = 1.0, beta: float = 0.0) -> Array:
+    return np.asarray(alpha * x + beta)
+
+
+def _scaled_tanh(x: Array, *, alpha: float = 1.0, beta: float = 1.0) -> Array:
+    return np.asarray(alpha * np.tanh(beta * x))
+
+
+def _clip(x: Array, *, low: float = -np.inf, high: float = np.inf) -> Array:
+    return np.clip(x, x.dtype.type(low), x.dtype.type(high))
+
+
+NAMED: dict[str, tuple[Callable[..., Array], tuple[str, ...]]] = {
+    "relu": (relu, ()), "sigmoid": (sigmoid, ()), "tanh": (np.tanh, ()), "softsign": (softsign, ()),
+    "softplus": (softplus, ()), "hardswish": (hard_swish, ()), "leakyrelu": (leaky_relu, ("alpha",)),
+    "thresholdedrelu": (thresholded_relu, ("alpha",)), "elu": (elu, ("alpha",)), "selu": (selu, ("alpha", "gamma")),
+    "affine": (_affine, ("alpha", "beta")), "scaledtanh": (_scaled_tanh, ("alpha", "beta")),
+    "hardsigmoid": (hard_sigmoid, ("alpha", "beta")), "clip": (_clip, ("low", "high")),
+}  # fmt: skip
+"""Activations that other operators apply to their results: lower-case name to function and names of its parameters."""
+
+
+def named_activation(name: str, parameters: Sequence[float | None] = ()) -> Callable[[Array], Array] | None:
+    """The activation with its parameters bound, None for a default; None for an empty name. UnsupportedError for a name
+    that is not in the table.
+    """
+    if not name:
+        return None
+    try:
+        function, names = NAMED[name.lower()]
+    except KeyError:
+        raise UnsupportedError(
+            f"activation {name!r} is not one of {', '.join(sorted(NAMED))}", hint="check the attribute's spelling"
+        ) from None
+    return partial(function, **{key: value for key, value in zip(names, parameters) if value is not None})

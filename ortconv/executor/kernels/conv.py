@@ -10,9 +10,9 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms import conv_int8
-from ortconv.executor.algorithms.activations import activation as named_activation
 from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.algorithms.sliding_window import channels_first, channels_last, convolution_window, windows
+from ortconv.executor.kernels.activation import named_activation
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 

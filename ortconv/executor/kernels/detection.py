@@ -32,10 +32,8 @@ def non_max_suppression(
     if limit > 0 and scores.size:
         for batch, (image, classes) in enumerate(zip(widen(boxes), widen(scores))):
             found, score = _Boxes.of(image, center_point_box), np.ascontiguousarray(classes)
-            for label, kept in enumerate(_among_the_best(found, score, limit, overlap, lowest)):
-                if kept is None:
-                    kept = _suppress(found, score[label], limit, overlap, lowest)
-                selected += [(batch, label, box) for box in kept]
+            for label, of_class in enumerate(score):
+                selected += [(batch, label, box) for box in _suppress(found, of_class, limit, overlap, lowest)]
     return np.array(selected, dtype=np.int64).reshape(-1, 3)
 
 
@@ -73,52 +71,6 @@ class _Boxes(NamedTuple):
         shared = sides[0] * sides[1]
         union = self.area[..., None] + other.area[..., None, :] - shared
         return np.asarray((np.minimum(sides[0], sides[1]) > 0) & (shared / union > overlap))
-
-
-_FEW = ((16, 10), (64, 40))
-"""(number of best candidates that are tried first, maximum number of kept boxes for which they usually suffice)."""
-
-_GROUPS = 4
-"""The number of groups of candidates per best candidate."""
-
-
-def _among_the_best(
-    boxes: _Boxes, scores: Array, limit: int, overlap: float, lowest: float | None
-) -> list[list[int] | None]:
-    """The kept boxes of each class (classes, n), found for all classes at once; None for a class that needs more candidates."""
-    classes, n = scores.shape
-    count = next((count for count, most in _FEW if limit <= most and 2 * _GROUPS * count <= n), None)
-    if count is None:
-        return [None] * classes
-    groups = _GROUPS * count
-    highest = scores[:, : n // groups * groups].reshape(classes, -1, groups).max(axis=1)
-    bound = np.partition(highest, groups - count, axis=1)[:, groups - count]
-    label, place = np.divmod((scores >= bound[:, None]).reshape(-1).nonzero()[0], n)
-    if not len(label):
-        return [None] * classes
-    score = scores[label, place]
-    order = np.lexsort((-score, label))  # equal ones keep their order
-    ends = np.searchsorted(label, np.arange(1, classes + 1))
-    starts = np.concatenate(([0], ends[:-1]))
-    first = (starts[:, None] + np.arange(count)).clip(max=len(order) - 1)
-    best, score = place[order][first], score[order][first]
-    held = np.minimum(ends - starts, count)
-    usable = held if lowest is None else np.minimum((score > lowest).cumprod(axis=1).sum(axis=1), held)
-    some = boxes.some(best)
-    clashes = np.packbits(some.clash(some, overlap), axis=2, bitorder="little").view(f"<u{count // 8}")[..., 0]
-    found: list[list[int] | None] = []
-    for places, hits, last, is_all in zip(
-        best.tolist(), clashes.tolist(), usable.tolist(), (usable < held).tolist(), strict=True
-    ):
-        kept, gone = [], 0
-        for i in range(last):
-            if not gone >> i & 1:
-                kept.append(places[i])
-                gone |= hits[i]
-                if len(kept) == limit:
-                    break
-        found.append(kept if is_all or len(kept) == limit else None)
-    return found
 
 
 def _suppress(boxes: _Boxes, score: Array, limit: int, overlap: float, lowest: float | None) -> list[int]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.half_precision import widen
+from ortconv.executor.kernels.activation import softmax
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -43,7 +44,7 @@ def flex_attention(
     scores = scores.reshape(*q.shape[:3], k.shape[2]).astype(precision, copy=False)
     if score_mod is not None:
         scores = np.asarray(score_mod(scores)[0])
-    probs = _softmax(scores).astype(precision, copy=False)
+    probs = softmax(widen(scores)).astype(precision, copy=False)
     if prob_mod is not None:
         probs = np.asarray(prob_mod(probs)[0])
     probs = widen(probs).reshape(q.shape[0], k.shape[1], group * q.shape[2], k.shape[2])
@@ -55,10 +56,3 @@ def _precision(dtype: np.dtype[Any], wanted: int | None) -> np.dtype[Any]:
     if wanted is None:
         return np.dtype(np.float64 if dtype == np.float64 else np.float32)
     return DType(wanted).numpy
-
-
-def _softmax(scores: Array) -> Array:
-    """Softmax; NaN if a row contains only -inf."""
-    wide = widen(scores)
-    weights = np.exp(wide - wide.max(axis=-1, keepdims=True, initial=-np.inf))
-    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms.attention_heads import merge_heads, softmax_rows, split_heads
+from ortconv.executor.algorithms.attention_heads import merge_heads, softmax_rows, split_heads, visible
 from ortconv.executor.algorithms.half_precision import widen
 from ortconv.executor.kernels.registry import kernel
 from ortconv.executor.kernels.rotary import rotated
@@ -57,9 +57,9 @@ def group_query_attention(
     capacity = max(int(total_sequence_length.reshape(-1)[0]), 0 if past_key is None else past_key.shape[2])
     keys, values = (_appended(p, x, before, capacity) for p, x in ((past_key, k), (past_value, v)))
     y = np.empty((*q.shape[:3], v.shape[3]), np.float32)
-    group = num_heads // kv_num_heads
+    group, window = num_heads // kv_num_heads, max(local_window_size, 0)
     for b, total in enumerate(totals):
-        seen = _seen(length, int(total), int(before[b]), causal, local_window_size)
+        seen = visible(length, int(total), int(before[b]), window - 1, 0 if causal else -1)
         shared_k, shared_v = (np.repeat(x[b, :, :total], group, axis=0) for x in (keys, values))
         scores = np.matmul(q[b] * np.float32(scale or 1 / np.sqrt(q.shape[3])), shared_k.swapaxes(-1, -2))
         if softcap:
@@ -89,17 +89,6 @@ def _appended(past: Array | None, x: Array, before: Array, capacity: int) -> Arr
             cache[b, :, :start] = past[b, :, :start]
         cache[b, :, start : start + length] = x[b, :, : capacity - start]
     return cache
-
-
-def _seen(queries: int, keys: int, before: int, causal: int, window: int) -> Array:
-    """(queries, keys): true if a query may attend to a key."""
-    ahead = np.arange(keys) - (before + np.arange(queries)[:, None])
-    seen = np.ones(ahead.shape, bool)
-    if causal:
-        seen &= ahead <= 0
-    if window > 0:
-        seen &= ahead > -window
-    return seen
 
 
 def _weights(scores: Array, sink: Array | None, smooth: bool) -> Array:

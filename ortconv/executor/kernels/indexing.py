@@ -142,12 +142,7 @@ def _top_k(x: Array, k: int, axis: int, largest: bool) -> tuple[Array, Array]:
     """The k extreme elements in order, equal ones by position."""
     rows = np.moveaxis(x, axis, -1)
     keys = widen(rows)
-    size = keys.shape[-1]
-    if keys.size and k * 8 < size and size >= 512 and len(keys.reshape(-1, size)) * 64 <= size * 8:
-        found = [_select(row, k, largest) for row in keys.reshape(-1, size)]
-        order = np.stack(found).reshape(*keys.shape[:-1], k)
-    else:
-        order = _stable_order(keys, largest)[..., :k]
+    order = _stable_order(keys, largest)[..., :k]
     return (
         np.ascontiguousarray(np.moveaxis(np.take_along_axis(rows, order, -1), -1, axis)),
         np.ascontiguousarray(np.moveaxis(order, -1, axis).astype(np.int64, copy=False)),
@@ -159,16 +154,6 @@ def _stable_order(keys: Array, descending: bool) -> Array:
         return np.argsort(keys, axis=-1, kind="stable")
     backwards = np.argsort(keys[..., ::-1], axis=-1, kind="stable")
     return np.asarray(keys.shape[-1] - 1 - backwards)[..., ::-1]
-
-
-def _select(row: Array, k: int, largest: bool) -> Array:
-    if k == 0:
-        return np.zeros(0, np.int64)
-    cut = np.partition(row, len(row) - k)[len(row) - k] if largest else np.partition(row, k - 1)[k - 1]
-    if row.dtype.kind == "f" and np.isnan(row).any():
-        return _stable_order(row, largest)[:k]
-    candidates = np.flatnonzero(row >= cut if largest else row <= cut)
-    return candidates[_stable_order(row[candidates], largest)[:k]]
 
 
 @kernel("Unique")

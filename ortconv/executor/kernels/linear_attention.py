@@ -37,7 +37,7 @@ def linear_attention(
         raise GraphError(f"update rule {update_rule!r} needs {'decay' if gated and decay is None else 'beta'}")
     q = split_heads(widen(query), q_num_heads)
     k, v = split_heads(widen(key), kv_num_heads), split_heads(widen(value), kv_num_heads)
-    gate = np.exp(_per_head(widen(decay), kv_num_heads)) if gated and decay is not None else None
+    gate = np.exp(split_heads(widen(decay), kv_num_heads)) if gated and decay is not None else None
     rate = split_heads(widen(beta), beta.shape[-1]) if corrected and beta is not None else None
     batch, _, length, width = k.shape
     state = np.zeros((batch, kv_num_heads, width, v.shape[-1]), k.dtype) if past_state is None else widen(past_state)
@@ -56,11 +56,6 @@ def linear_attention(
     kept = query.dtype if past_state is None else past_state.dtype
     outputs = (merge_heads(y).astype(query.dtype, copy=False), state.astype(kept, copy=False))
     return outputs[0] if n_outputs == 1 else outputs
-
-
-def _per_head(x: Array, heads: int) -> Array:
-    """(B, L, heads) or (B, L, heads * K) to (B, heads, L, 1 or K)."""
-    return split_heads(x, heads)
 
 
 @kernel("CausalConvWithState")

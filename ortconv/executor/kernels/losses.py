@@ -8,6 +8,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.half_precision import in_float32
+from ortconv.executor.kernels.activation import log_softmax
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
@@ -53,7 +54,6 @@ def softmax_cross_entropy_loss(
     reduction: str = "mean",
     n_outputs: int = 1,
 ) -> Any:
-    shifted = scores - scores.max(axis=1, keepdims=True, initial=-np.inf)
-    log_prob = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    log_prob = log_softmax(scores, axis=1)
     loss = negative_log_likelihood_loss(log_prob, labels, weights, ignore_index=ignore_index, reduction=reduction)
     return loss if n_outputs == 1 else (loss, log_prob)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.algorithms import gemm, gemm_exact
-from ortconv.executor.algorithms.activations import activation as named_activation
 from ortconv.executor.algorithms.gemm_exact import exact_sums
 from ortconv.executor.algorithms.half_precision import in_float32
+from ortconv.executor.kernels.activation import named_activation
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 

@@ -79,13 +79,8 @@ def transpose(x: Array, *, perm: Sequence[int] | None = None) -> Array:
     return x.transpose(perm)
 
 
-@kernel("Concat", until=3, record=fast.concat)
-def concat_1(*inputs: Array, axis: int = 1) -> Array:
-    return np.concatenate(inputs, axis)
-
-
-@kernel("Concat", since=4, record=fast.concat)
-def concat(*inputs: Array, axis: int) -> Array:
+@kernel("Concat", record=fast.concat)
+def concat(*inputs: Array, axis: int = 1) -> Array:
     return np.concatenate(inputs, axis)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ortconv.executor.kernels.conv import fused_conv
 from ortconv.executor.kernels.pool import average_pool, global_average_pool, global_max_pool, max_pool
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import Function, kernel, table
 from ortconv.executor.kernels.resize import resize
 from ortconv.ir.nchwc import DOMAIN, block_length, filters_from_blocks, from_blocks, to_blocks
 from ortconv.ir.tensor import Array
@@ -39,25 +39,18 @@ def conv(
     return to_blocks(fused_conv(images, filters, b, sums, group=group, **attributes), block)
 
 
-@kernel("MaxPool", domain=DOMAIN)
-def blocked_max_pool(x: Array, **attributes: Any) -> Array:
-    y = max_pool(from_blocks(x, block_length()), **attributes)
-    return to_blocks(y[0] if isinstance(y, tuple) else y, block_length())
+def _on_blocks(pool: Function) -> Function:
+    def run(x: Array, **attributes: Any) -> Array:
+        return to_blocks(pool(from_blocks(x, block_length()), **attributes), block_length())
+
+    return run
 
 
-@kernel("AveragePool", domain=DOMAIN)
-def blocked_average_pool(x: Array, **attributes: Any) -> Array:
-    return to_blocks(average_pool(from_blocks(x, block_length()), **attributes), block_length())
-
-
-@kernel("GlobalMaxPool", domain=DOMAIN)
-def blocked_global_max_pool(x: Array) -> Array:
-    return to_blocks(global_max_pool(from_blocks(x, block_length())), block_length())
-
-
-@kernel("GlobalAveragePool", domain=DOMAIN)
-def blocked_global_average_pool(x: Array) -> Array:
-    return to_blocks(global_average_pool(from_blocks(x, block_length())), block_length())
+_POOLS = {
+    "MaxPool": max_pool, "AveragePool": average_pool,
+    "GlobalMaxPool": global_max_pool, "GlobalAveragePool": global_average_pool,
+}  # fmt: skip
+table({op: _on_blocks(pool) for op, pool in _POOLS.items()}, domain=DOMAIN)
 
 
 @kernel("Upsample", domain=DOMAIN)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.activations import leaky_relu, sigmoid
 from ortconv.executor.algorithms.conv_int8 import constant_sums
 from ortconv.executor.algorithms.gemm_exact import centered
 from ortconv.executor.algorithms.half_precision import compute_type
 from ortconv.executor.algorithms.rounding import integer_range, round_to_integers
 from ortconv.executor.algorithms.sliding_window import channels_first, to_last
+from ortconv.executor.kernels.activation import leaky_relu, sigmoid
 from ortconv.executor.kernels.cast import convert
 from ortconv.executor.kernels.conv import conv_integer
 from ortconv.executor.kernels.pool import average_pool
@@ -153,7 +154,7 @@ def qlinear_leaky_relu(
     *,
     alpha: float = 0.01,
 ) -> Array:
-    return _by_table(x, x_scale, x_zero_point, y_scale, y_zero_point, lambda v: leaky_relu(v, alpha))
+    return _by_table(x, x_scale, x_zero_point, y_scale, y_zero_point, partial(leaky_relu, alpha=alpha))
 
 
 @kernel("QLinearConcat", domain=_MS)

@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms.activations import ACTIVATIONS, Activation
-from ortconv.executor.algorithms.activations import activation as named_activation
 from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.algorithms.recurrent import BACKWARDS, prepared
 from ortconv.executor.algorithms.steps import counted
+from ortconv.executor.kernels.activation import NAMED, named_activation
 from ortconv.executor.kernels.quantize import dequantize_linear, dynamic_quantize_linear
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
+
+Activation = Callable[[Array], Array]
 
 State = tuple[Array, ...]
 """The hidden state (B, H), and the cell state of LSTM."""
@@ -154,12 +155,6 @@ def _run(step: Step, inputs: Array, state: State, lengths: Array, backwards: boo
     return state
 
 
-_DEFAULTS = {
-    "leakyrelu": (0.01,), "thresholdedrelu": (1.0,), "elu": (1.0,),
-    "affine": (1.0, 0.0), "scaledtanh": (1.0, 1.0), "hardsigmoid": (0.2, 0.5),
-}  # fmt: skip
-
-
 def _activations(
     names: Sequence[str], alphas: Sequence[float] | None, betas: Sequence[float] | None
 ) -> list[Activation]:
@@ -167,10 +162,8 @@ def _activations(
     alpha, beta = iter(alphas or ()), iter(betas or ())
     bound = []
     for name in names:
-        count = ACTIVATIONS[name.lower()][1] if name.lower() in ACTIVATIONS else 0
-        given = [next(values, None) for values in (alpha, beta)[:count]]
-        defaults = _DEFAULTS.get(name.lower(), ())
-        function = named_activation(name, [d if v is None else v for v, d in zip(given, defaults)])
+        _, accepted = NAMED.get(name.lower(), (None, ()))
+        function = named_activation(name, [next(values, None) for values in (alpha, beta)[: len(accepted)]])
         if function is None:
             raise GraphError("an activation has no name", hint="list one activation per gate and direction")
         bound.append(function)

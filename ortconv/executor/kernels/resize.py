@@ -11,8 +11,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.half_precision import in_float32
-from ortconv.executor.algorithms.resampling import Taps, resampled
-from ortconv.executor.kernels.registry import Function, kernel
+from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
 
@@ -78,6 +77,17 @@ def _cubic(x: Array, a: float) -> Array:
     return np.where(x <= 1, near, np.where(x < 2, far, 0))
 
 
+class Taps(NamedTuple):
+    """For each element along an axis of the result, the indices of input elements and the weights for their sum: both
+    (taps, output).
+
+    Without weights, elements are copied.
+    """
+
+    indices: Array
+    weights: Array | None
+
+
 class Sampling(NamedTuple):
     """The rules by which positions determine elements of the result."""
 
@@ -117,7 +127,7 @@ def _taps(a: Axis, s: Sampling) -> Taps:
     return Taps(np.clip(index[used], 0, max(a.size - 1, 0)), weights[used])
 
 
-def resample(x: Array, axis: int, taps: Taps) -> Array:
+def _resample(x: Array, axis: int, taps: Taps) -> Array:
     """Resample one axis of x: sums of selected elements times weights."""
     selected: list[Array] = [x.take(index, axis) for index in taps.indices]
     if taps.weights is None:
@@ -126,10 +136,7 @@ def resample(x: Array, axis: int, taps: Taps) -> Array:
     return reduce(iadd, map(imul, selected, weights))
 
 
-_RESAMPLED = {"resample": lambda *_, **__: resampled}
-
-
-def _sampled(x: Array, axes: Sequence[Axis], s: Sampling, resample: Function) -> Array:
+def _sampled(x: Array, axes: Sequence[Axis], s: Sampling) -> Array:
     """x resampled along every axis, in floating point unless the mode is nearest. The result has the memory layout of x."""
     order = sorted(range(x.ndim), key=lambda d: -x.strides[d])
     y = x if s.mode == "nearest" or x.dtype.kind in "fO" else x.astype(np.float32)
@@ -137,7 +144,7 @@ def _sampled(x: Array, axes: Sequence[Axis], s: Sampling, resample: Function) ->
     for d in reversed(range(x.ndim)):
         a = axes[order[d]]
         if a.size != a.output or a.scale != 1 or s.coordinates == "tf_crop_and_resize":
-            y = resample(y, d, _taps(a, s))
+            y = _resample(y, d, _taps(a, s))
     if np.may_share_memory(y, x):
         y = y.copy()
     return y.transpose(np.argsort(order))
@@ -152,14 +159,12 @@ def _extrapolated(y: Array, axes: Sequence[Axis], s: Sampling, value: float) -> 
     return y
 
 
-def _resampled(
-    x: Array, axes: Sequence[Axis], s: Sampling, resample: Function, extrapolation_value: float = 0.0
-) -> Array:
+def _resampled(x: Array, axes: Sequence[Axis], s: Sampling, extrapolation_value: float = 0.0) -> Array:
     crops = s.coordinates == "tf_crop_and_resize"
     rounds = s.mode != "nearest" and x.dtype.kind in "iu"
     if not crops and all(a.size == a.output for a in axes):
         return x.copy()  # as onnxruntime does, whatever the scales
-    y = _sampled(x, axes, s, resample)
+    y = _sampled(x, axes, s)
     if crops:
         y = _extrapolated(y, axes, s, extrapolation_value)
     return _back_to(y, x.dtype, s.antialias) if rounds else y
@@ -175,37 +180,35 @@ def _simple_nearest(position: Array, a: Axis) -> Array:
     return np.ceil(position) if a.scale < 1 else np.floor(position)
 
 
-def _before_11(x: Array, scales: Array | Sequence[float], mode: str, resample: Function) -> Array:
+def _before_11(x: Array, scales: Array | Sequence[float], mode: str) -> Array:
     axes = [Axis(n, int(np.floor(np.float32(n) * np.float32(s))), np.float32(s)) for n, s in zip(x.shape, scales)]
     sampling = Sampling(_MODES[mode], "asymmetric", _simple_nearest)
-    return _resampled(x, axes, sampling, resample)
+    return _resampled(x, axes, sampling)
 
 
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
 
 
-@kernel("Upsample", until=6, inner=_RESAMPLED)
+@kernel("Upsample", until=6)
 @in_float32
-def upsample_1(
-    x: Array, *, height_scale: float, width_scale: float, mode: str = "nearest", resample: Function = resample
-) -> Array:
-    return _before_11(x, (1, 1, height_scale, width_scale), mode, resample)
+def upsample_1(x: Array, *, height_scale: float, width_scale: float, mode: str = "nearest") -> Array:
+    return _before_11(x, (1, 1, height_scale, width_scale), mode)
 
 
-@kernel("Upsample", since=7, until=8, inner=_RESAMPLED)
+@kernel("Upsample", since=7, until=8)
 @in_float32
-def upsample_7(x: Array, *, scales: Sequence[float], mode: str = "nearest", resample: Function = resample) -> Array:
-    return _before_11(x, scales, mode, resample)
+def upsample_7(x: Array, *, scales: Sequence[float], mode: str = "nearest") -> Array:
+    return _before_11(x, scales, mode)
 
 
-@kernel("Upsample", since=9, inner=_RESAMPLED)
-@kernel("Resize", until=10, inner=_RESAMPLED)
+@kernel("Upsample", since=9)
+@kernel("Resize", until=10)
 @in_float32
-def upsample(x: Array, scales: Array, *, mode: str = "nearest", resample: Function = resample) -> Array:
-    return _before_11(x, scales, mode, resample)
+def upsample(x: Array, scales: Array, *, mode: str = "nearest") -> Array:
+    return _before_11(x, scales, mode)
 
 
-@kernel("Resize", since=11, inner=_RESAMPLED)
+@kernel("Resize", since=11)
 @in_float32
 def resize(
     x: Array,
@@ -222,7 +225,6 @@ def resize(
     keep_aspect_ratio_policy: str = "stretch",
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
-    resample: Function = resample,
 ) -> Array:
     chosen = [d % x.ndim for d in axes] if axes is not None else list(range(x.ndim))
     plan = [Axis(n, n, np.float32(1)) for n in x.shape]
@@ -238,7 +240,7 @@ def resize(
         bool(antialias) and mode != "nearest",
         bool(exclude_outside),
     )
-    return _resampled(x, plan, sampling, resample, extrapolation_value)
+    return _resampled(x, plan, sampling, extrapolation_value)
 
 
 def _axes(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ortconv.executor.algorithms.half_precision import widen
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import Function, kernel, table
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -69,27 +67,23 @@ def stft(
     return _pairs(y[..., : length // 2 + 1] if onesided else y, signal.dtype)
 
 
-def _cosine_window(size: Array, periodic: int, output_datatype: int, coefficients: Sequence[float]) -> Array:
-    n = int(size.reshape(()))
-    period = n if periodic else n - 1
-    phase = 2 * np.pi * np.arange(n) / max(period, 1)
-    y = sum((-1) ** k * a * np.cos(k * phase) for k, a in enumerate(coefficients))
-    return np.asarray(y).astype(DType(output_datatype).numpy)
+def _cosine_window(*coefficients: float) -> Function:
+    def run(size: Array, *, output_datatype: int = 1, periodic: int = 1) -> Array:
+        n = int(size.reshape(()))
+        phase = 2 * np.pi * np.arange(n) / max(n if periodic else n - 1, 1)
+        y = sum((-1) ** k * a * np.cos(k * phase) for k, a in enumerate(coefficients))
+        return np.asarray(y).astype(DType(output_datatype).numpy)
+
+    return run
 
 
-@kernel("HannWindow")
-def hann_window(size: Array, *, output_datatype: int = 1, periodic: int = 1) -> Array:
-    return _cosine_window(size, periodic, output_datatype, (0.5, 0.5))
-
-
-@kernel("HammingWindow")
-def hamming_window(size: Array, *, output_datatype: int = 1, periodic: int = 1) -> Array:
-    return _cosine_window(size, periodic, output_datatype, (25 / 46, 21 / 46))
-
-
-@kernel("BlackmanWindow")
-def blackman_window(size: Array, *, output_datatype: int = 1, periodic: int = 1) -> Array:
-    return _cosine_window(size, periodic, output_datatype, (0.42, 0.5, 0.08))
+table(
+    {
+        "HannWindow": _cosine_window(0.5, 0.5),
+        "HammingWindow": _cosine_window(25 / 46, 21 / 46),
+        "BlackmanWindow": _cosine_window(0.42, 0.5, 0.08),
+    }
+)
 
 
 @kernel("MelWeightMatrix")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,21 +108,35 @@ def _numbers(exact: Array | None, rounded: Sequence[float] | None) -> Array:
     return np.asarray(rounded or (), np.float32) if exact is None else np.asarray(exact).reshape(-1)
 
 
-def _forest(nodes: Mapping[str, Any], thresholds: Array, votes: Sequence[Sequence[int]], weights: Array) -> Forest:
+def _forest(
+    votes: Sequence[Sequence[int]],
+    weights: Array,
+    *,
+    nodes_falsenodeids: Sequence[int] = (),
+    nodes_featureids: Sequence[int] = (),
+    nodes_hitrates: Sequence[float] | None = None,
+    nodes_hitrates_as_tensor: Array | None = None,
+    nodes_missing_value_tracks_true: Sequence[int] | None = None,
+    nodes_modes: Sequence[str] = (),
+    nodes_nodeids: Sequence[int] = (),
+    nodes_treeids: Sequence[int] = (),
+    nodes_truenodeids: Sequence[int] = (),
+    nodes_values: Sequence[float] | None = None,
+    nodes_values_as_tensor: Array | None = None,
+) -> Forest:
     """The forest of the operators that number nodes within trees. `votes` are the tree, the node and the target of each weight."""
-    trees, ids = nodes["nodes_treeids"], nodes["nodes_nodeids"]
-    number = {key: i for i, key in enumerate(zip(trees, ids))}
+    ids, thresholds = nodes_nodeids, _numbers(nodes_values_as_tensor, nodes_values)
+    number = {key: i for i, key in enumerate(zip(nodes_treeids, ids))}
     if len(number) != len(ids) or len(thresholds) != len(ids):
         raise GraphError("the node attributes of a tree ensemble do not fit together")
-    modes = np.array([-1 if m == "LEAF" else _MODES.index(m) for m in nodes["nodes_modes"]], np.int64)
+    modes = np.array([-1 if m == "LEAF" else _MODES.index(m) for m in nodes_modes], np.int64)
 
-    def children(name: str) -> Array:
-        return np.array(
-            [i if modes[i] < 0 else number[trees[i], child] for i, child in enumerate(nodes[name])], np.int64
-        )
+    def children(given: Sequence[int]) -> Array:
+        found = [i if modes[i] < 0 else number[nodes_treeids[i], child] for i, child in enumerate(given)]
+        return np.array(found, np.int64)
 
     try:
-        on_true, on_false = children("nodes_truenodeids"), children("nodes_falsenodeids")
+        on_true, on_false = children(nodes_truenodeids), children(nodes_falsenodeids)
         holder = np.array([number[key] for key in zip(votes[0], votes[1])], np.int64)
     except KeyError as error:
         raise GraphError(f"a tree ensemble refers to node {error.args[0]}, which it does not have") from None
@@ -131,8 +145,8 @@ def _forest(nodes: Mapping[str, Any], thresholds: Array, votes: Sequence[Sequenc
     order = np.argsort(holder, kind="stable")
     count = np.bincount(holder, minlength=len(ids))
     return Forest(
-        roots, np.asarray(nodes["nodes_featureids"], np.int64), thresholds, modes, on_true, on_false,
-        _flags(nodes["nodes_missing_value_tracks_true"], len(ids)), np.zeros(0, complex),
+        roots, np.asarray(nodes_featureids, np.int64), thresholds, modes, on_true, on_false,
+        _flags(nodes_missing_value_tracks_true, len(ids)), np.zeros(0, complex),
         np.cumsum(count) - count, count, np.asarray(votes[2], np.int64)[order], weights[order],
     )  # fmt: skip
 
@@ -158,27 +172,16 @@ def tree_ensemble_regressor(
     base_values: Sequence[float] | None = None,
     base_values_as_tensor: Array | None = None,
     n_targets: int = 1,
-    nodes_falsenodeids: Sequence[int] = (),
-    nodes_featureids: Sequence[int] = (),
-    nodes_hitrates: Sequence[float] | None = None,
-    nodes_hitrates_as_tensor: Array | None = None,
-    nodes_missing_value_tracks_true: Sequence[int] | None = None,
-    nodes_modes: Sequence[str] = (),
-    nodes_nodeids: Sequence[int] = (),
-    nodes_treeids: Sequence[int] = (),
-    nodes_truenodeids: Sequence[int] = (),
-    nodes_values: Sequence[float] | None = None,
-    nodes_values_as_tensor: Array | None = None,
     post_transform: str = "NONE",
     target_ids: Sequence[int] = (),
     target_nodeids: Sequence[int] = (),
     target_treeids: Sequence[int] = (),
     target_weights: Sequence[float] | None = None,
     target_weights_as_tensor: Array | None = None,
+    **nodes: Any,
 ) -> Callable[[Array], Array]:
-    thresholds = _numbers(nodes_values_as_tensor, nodes_values)
     weights = _numbers(target_weights_as_tensor, target_weights)
-    forest = _forest(locals(), thresholds, (target_treeids, target_nodeids, target_ids), weights)
+    forest = _forest((target_treeids, target_nodeids, target_ids), weights, **nodes)
     base = _numbers(base_values_as_tensor, base_values)
 
     def regress(x: Array) -> Array:
@@ -200,24 +203,13 @@ def tree_ensemble_classifier(
     class_weights_as_tensor: Array | None = None,
     classlabels_int64s: Sequence[int] | None = None,
     classlabels_strings: Sequence[str] | None = None,
-    nodes_falsenodeids: Sequence[int] = (),
-    nodes_featureids: Sequence[int] = (),
-    nodes_hitrates: Sequence[float] | None = None,
-    nodes_hitrates_as_tensor: Array | None = None,
-    nodes_missing_value_tracks_true: Sequence[int] | None = None,
-    nodes_modes: Sequence[str] = (),
-    nodes_nodeids: Sequence[int] = (),
-    nodes_treeids: Sequence[int] = (),
-    nodes_truenodeids: Sequence[int] = (),
-    nodes_values: Sequence[float] | None = None,
-    nodes_values_as_tensor: Array | None = None,
     post_transform: str = "NONE",
+    **nodes: Any,
 ) -> Callable[[Array], tuple[Array, Array]]:
     """Two classes with votes for only one of them are a binary model: the votes are the score of the second class."""
     labels = class_labels(classlabels_int64s, classlabels_strings)
-    thresholds = _numbers(nodes_values_as_tensor, nodes_values)
     weights = _numbers(class_weights_as_tensor, class_weights)
-    forest = _forest(locals(), thresholds, (class_treeids, class_nodeids, class_ids), weights)
+    forest = _forest((class_treeids, class_nodeids, class_ids), weights, **nodes)
     base = _numbers(base_values_as_tensor, base_values)
     voted_for = set(class_ids)
     positive = bool((weights >= 0).all())

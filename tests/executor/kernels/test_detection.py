@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from single_node import assert_same, compare, run_kernel
 
-from ortconv.executor.kernels import detection
 from tests.batches import batched
 
 F32 = np.float32
@@ -53,7 +52,7 @@ def test_non_max_suppression_of_many_boxes():
 @pytest.mark.parametrize("limit", [1, 10, 30, 41])
 @pytest.mark.parametrize("lowest", [None, 0.5, 0.97, 1.0])
 @pytest.mark.parametrize("digits", [1, 2, 7])
-def test_non_max_suppression_of_many_classes(digits, lowest, limit, monkeypatch):
+def test_non_max_suppression_of_many_classes(digits, lowest, limit):
     """Scores that tie, and some that rise from box to box; boxes in one place and all over the image."""
     rng = np.random.default_rng(limit)
     corner = np.concatenate([rng.uniform(0, 9, (1, 300, 2)), rng.uniform(0, 200, (1, 500, 2))], axis=1)
@@ -62,10 +61,6 @@ def test_non_max_suppression_of_many_classes(digits, lowest, limit, monkeypatch)
     scores[:, :2] = np.linspace(0, 1, 800, dtype=F32).round(digits)
     inputs = [boxes, scores, np.array([limit]), f32(0.4), *([] if lowest is None else [f32(lowest)])]
     compare("NonMaxSuppression", inputs)
-    scores[0, 3, ::7] = np.nan
-    at_once = run_kernel("NonMaxSuppression", inputs)
-    monkeypatch.setattr(detection, "_FEW", ())
-    assert_same(at_once, run_kernel("NonMaxSuppression", inputs))
 
 
 def test_non_max_suppression_of_nothing():
