@@ -25,7 +25,9 @@ def insert(op: str, inputs: Sequence[Value | None], type: ValueType | None, befo
 def insert_fused(
     op: str, inputs: Sequence[Value | None], types: Sequence[ValueType | None], before: Node, **attrs: Attribute
 ) -> Node:
-    """A new node of ONNX Runtime's own domain with outputs of these types, which is named after the node behind it."""
+    """A new node of ONNX Runtime's own domain, with outputs of these types. It is inserted before another node, and named
+    after that node.
+    """
     graph = before.graph
     assert graph is not None
     import_operators(graph, MICROSOFT)

@@ -8,7 +8,7 @@ from ortconv.ir.graph import Ints, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.optimizer.basic.transpose_handlers import transpose_perm
-from ortconv.optimizer.conditions import axes_of, equal_shapes, with_shape
+from ortconv.optimizer.conditions import axes_of, equal_shapes, keeps_rank, with_shape
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.extended.attention.heads import repeats
 from ortconv.optimizer.pattern import C, Match, P
@@ -84,7 +84,7 @@ def transpose_before_repeat(m: Match) -> Replacement:
 )
 def scale_before_repeat(m: Match) -> Replacement:
     "Gather(x, [0, 0, 1, 1, ...]) * factor  ->  Gather(x * factor, [0, 0, 1, 1, ...])"
-    if m.factor.constant.rank > m.x.rank or repeats(m.gather) is None:
+    if not keeps_rank(m.x, m.factor) or repeats(m.gather) is None:
         return None
     inner = New(m.root.op, [m.x, m.factor], {}, types=[m.x.type])
     return New("Gather", [inner, m.index], like=m.gather, types=[m.root.out.type])
