@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare.tolerance import QUANTIZED_LIMIT
+from ortconv.compare.tolerance import QUANTIZED_LIMIT, distances
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -94,10 +94,7 @@ class _Sums:
             a, b, x, y = a[finite], b[finite], x[finite], y[finite]
         if not np.isfinite(y).all():
             return False
-        if a.dtype.kind in "iu" and a.dtype.itemsize == 8:
-            error = np.where(a > b, a - b, b - a).view(np.uint64).astype(np.float64)
-        else:
-            error = np.abs(x - y)
+        error = distances(a, b)
         self.max_abs = max(self.max_abs, float(error.max(initial=0)))
         self.largest = max(self.largest, float(np.abs(x).max(initial=0)))
         self.products += float(np.vdot(x, y).real)

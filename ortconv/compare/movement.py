@@ -118,13 +118,18 @@ def nudge(graph: Graph, direction: Direction, fixed_point: bool = False) -> None
     kept = {node.input(1) for node in graph.walk() if node.is_op("Pow")} | _of_shapes(graph)
     for part in graph.graphs():
         for value in part.initializers.values():
-            const = value.constant
-            if const is not None and const.dtype in UNITS and value not in kept:
-                value.const = _moved(const, direction)
+            if value not in kept:
+                _nudge_constant(value, direction)
         for node in list(part):
             if node.is_op("ConstantOfShape") and node.out not in kept:
                 _nudge_filled(part, node, direction)
             _nudge_node(part, node, direction.signs().item(), fixed_point)
+
+
+def _nudge_constant(value: Value, direction: Direction) -> None:
+    const = value.constant
+    if const is not None and const.dtype in UNITS:
+        value.const = _moved(const, direction)
 
 
 def _moved(const: Tensor, direction: Direction) -> Tensor:

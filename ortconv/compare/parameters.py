@@ -18,13 +18,17 @@ Content = Callable[[Node, tuple[int, ...]], Array | None]
 def parameter(value: Value, shape: tuple[int, ...]) -> Array | None:
     """Contents of an input of this shape that suit the first node that uses it as a parameter; None if there is no such node."""
     for node, slot in value.uses:
-        row = ROWS.get((f"{node.domain}.{node.op}" if node.domain else node.op, slot))
-        if row is None and slot == 1 and node.domain == "" and node.op.startswith("Reduce"):
-            row = _counting
+        row = _row(node, slot)
         found = None if row is None else row(node, shape)
         if found is not None and value.dtype is not None and found.size == math.prod(shape):
             return found.reshape(shape).astype(value.dtype.numpy)
     return None
+
+
+def _row(node: Node, slot: int) -> Content | None:
+    if slot == 1 and node.domain == "" and node.op.startswith("Reduce"):
+        return _counting
+    return ROWS.get((f"{node.domain}.{node.op}" if node.domain else node.op, slot))
 
 
 def _number(number: float) -> Content:

@@ -135,11 +135,11 @@ class Reasons:
         if not all(is_numeric(a) and a.shape == want.shape for a in (want, got, *ran)):
             return False
         exact = self._truth(found) if self._source.is_narrow else None
-        truth = want if exact is None else exact
+        truth, known = (want, [want]) if exact is None else (exact, ran)
         open_errors = np.where(np.isnan(want) & np.isinf(got), np.inf, self._left_open(found))
         if truth.shape != got.shape or (exact is None and not open_errors.any()):
             return False
-        errors = np.max([apart(truth, a) for a in (ran if exact is not None else [truth])], axis=0)
+        errors = np.max([apart(truth, a) for a in known], axis=0)
         return fits(found.tolerance, truth, got, np.maximum(errors, open_errors))
 
     def _is_near_to_numpy(self, found: Deviation) -> bool:

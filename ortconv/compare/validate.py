@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,18 +64,23 @@ def validate(
             if name in expected.settings.engines
         ][::-1]
     compared = [e for e in found if e.skipped is None]
-    reasons = dict.fromkeys(e.skipped for e in found if e.skipped is not None)
     return Validation(
         " and ".join(e.name for e in compared),
         max((e.max_abs for e in compared), default=0.0),
         max((e.scaled for e in compared), default=0.0),
         expected.limit,
-        None if compared else "; ".join(reasons) or "no engine was asked",
+        None if compared else _skipped(found),
         tuple(excused),
         tuple(found),
         tuple(t.what for t in expected.trials),
         remarks(expected),
     )
+
+
+def _skipped(engines: Iterable[Engine]) -> str:
+    """The reasons why nothing was compared."""
+    reasons = dict.fromkeys(engine.skipped for engine in engines if engine.skipped is not None)
+    return "; ".join(reasons) or "no engine was asked"
 
 
 RANDOM = "types and shapes alone were compared where random numbers are drawn"

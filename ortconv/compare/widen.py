@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.ir.casts import TYPE_ATTRIBUTES
-from ortconv.ir.graph import Graph, Value
+from ortconv.ir.graph import Attribute, Graph, Value
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, OptionalType, SequenceType, TensorType, ValueType
 
@@ -35,11 +35,13 @@ def widen(graph: Graph, wider: Wider = NARROW) -> None:
             for output in node.outputs:
                 if output is not None:
                     _widen(output, wider)
-            for name, attribute in node.attrs.items():
-                if name in TYPE_ATTRIBUTES and isinstance(attribute, int) and DType(attribute) in wider:
-                    node.attrs[name] = int(wider[DType(attribute)])
-                elif isinstance(attribute, Tensor):
-                    node.attrs[name] = _wide_tensor(attribute, wider)
+            node.attrs.update({name: _wide_attribute(name, value, wider) for name, value in node.attrs.items()})
+
+
+def _wide_attribute(name: str, value: Attribute, wider: Wider) -> Attribute:
+    if isinstance(value, int) and name in TYPE_ATTRIBUTES:
+        return int(wider.get(DType(value), DType(value)))
+    return _wide_tensor(value, wider) if isinstance(value, Tensor) else value
 
 
 def _widen(value: Value, wider: Wider) -> None:

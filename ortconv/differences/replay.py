@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -90,9 +91,9 @@ def _likely(source: Model, target: Model) -> Iterator[Options]:
 
 def _fixed(source: Model, target: Model) -> dict[str, int]:
     """The dimensions that have a name in the inputs of the source and a size in those of the target."""
-    sizes = {v.name: v.shape for v in target.graph.inputs}
-    pairs = ((v.shape or (), sizes.get(v.name) or ()) for v in source.graph.inputs)
-    dims = (pair for ours, theirs in pairs if len(ours) == len(theirs) for pair in zip(ours, theirs, strict=True))
+    sizes = {v.name: v.shape or () for v in target.graph.inputs}
+    pairs = [(v.shape or (), sizes.get(v.name, ())) for v in source.graph.inputs]
+    dims = chain.from_iterable(zip(ours, theirs, strict=True) for ours, theirs in pairs if len(ours) == len(theirs))
     return {name: size for name, size in dims if isinstance(name, str) and isinstance(size, int)}
 
 

@@ -183,8 +183,8 @@ class RequiredOperators:
         if self.is_everything or other.is_everything:
             self._operators, self._types, self.all_if_empty = {}, {}, True
         else:
-            for domain, version, op in other.versions():
-                self._add(domain, version, op)
+            for row in other.versions():
+                self._add(*row)
             self.all_if_empty = self.all_if_empty or other.all_if_empty
         self.labels = list(dict.fromkeys((*self.labels, *other.labels)))
 

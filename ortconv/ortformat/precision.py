@@ -37,10 +37,9 @@ def needs_provider(node: Node) -> bool:
 
 
 def _widen(graph: Graph, release: int | None) -> int:
-    nodes = {node for node in graph if _is_float16(node) and _lacks_kernel(node, release)}
+    nodes = _nodes_to_widen(graph, release)
     if not nodes:
         return 0
-    nodes |= _enclosed(graph, nodes)
     wide: dict[Value, Value] = {}
     results: list[Value] = []
     for node in [n for n in graph if n in nodes]:
@@ -52,6 +51,12 @@ def _widen(graph: Graph, release: int | None) -> int:
             results += _return_wide(node)
     added = len(wide) - sum(map(_remove_rounding, wide))
     return added + sum(_narrow(graph, value, nodes) for value in results)
+
+
+def _nodes_to_widen(graph: Graph, release: int | None) -> set[Node]:
+    """The nodes without a float16 kernel, and those between them."""
+    lacking = {node for node in graph if _is_float16(node) and _lacks_kernel(node, release)}
+    return lacking | _enclosed(graph, lacking) if lacking else lacking
 
 
 def _remove_rounding(value: Value) -> bool:

@@ -52,11 +52,15 @@ def parse(buffer: Any) -> Model:
     return model_of(decode(buffer))
 
 
+def _text(value: str | None) -> str:
+    return value or ""
+
+
 def model_of(root: Record) -> Model:
     """Build the model that a decoded file describes."""
     message = root.model
     graph = Graph()
-    graph.doc = message.graph_doc_string or ""
+    graph.doc = _text(message.graph_doc_string)
     for entry in message.opset_import:
         graph.opsets[_domain(entry.domain)] = entry.version
     saved: list[SavedFusion] = []
@@ -65,11 +69,11 @@ def model_of(root: Record) -> Model:
     return Model(
         graph,
         ir_version=message.ir_version,
-        producer_name=message.producer_name or "",
-        producer_version=message.producer_version or "",
-        domain=message.domain or "",
+        producer_name=_text(message.producer_name),
+        producer_version=_text(message.producer_version),
+        domain=_text(message.domain),
         model_version=None if version == NO_MODEL_VERSION else version,
-        doc=message.doc_string or "",
+        doc=_text(message.doc_string),
         metadata={pair.key: pair.value or "" for pair in message.metadata_props or ()},
         saved=saved,
     )
@@ -151,11 +155,11 @@ class _Reader:
             record.op_type,
             (),
             [self.scoped(name) if name else None for name in record.outputs],
-            domain=_domain(record.domain or ""),
-            name=record.name or "",
+            domain=_domain(_text(record.domain)),
+            name=_text(record.name),
             types=[self.types.get(name) for name in record.outputs],
         )
-        node.doc = record.doc_string or ""
+        node.doc = _text(record.doc_string)
         provider = record.execution_provider_type or ""
         node.ep = "" if provider == CPU else provider
         for name, value in zip(record.outputs, node.outputs, strict=True):

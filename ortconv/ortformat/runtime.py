@@ -88,11 +88,7 @@ def records(graph: Record) -> Iterator[tuple[str, Record]]:
 
 def check(graph: Record, known: Collection[int], where: str) -> None:
     """Raise FormatError or GraphError if a saved fusion is incomplete or does not fit the nodes of its graph."""
-    saved = graph.runtime_optimizations
-    names = Counter(entry.optimizer_name for entry in (saved.records or ())) if saved is not None else Counter()
-    name, count = max(names.items(), key=lambda item: item[1], default=("", 0))
-    if count > 1:
-        raise GraphError(f"{where}: the saved optimizations of '{name}' are given twice")
+    _check_names(graph, where)
     mentions = 0
     for number, (optimizer, record) in enumerate(records(graph)):
         what = f"{where}: saved optimization {number}, '{record.action_id}' of '{optimizer}'"
@@ -104,6 +100,14 @@ def check(graph: Record, known: Collection[int], where: str) -> None:
             raise GraphError(f"{what}: {mentions} mentions of nodes are too many for {len(known)} nodes")
         _check_nodes(group, known, what)
         _check_produced(record.produced_op_ids or (), len(group.node_indices), what)
+
+
+def _check_names(graph: Record, where: str) -> None:
+    saved = graph.runtime_optimizations
+    names = Counter(entry.optimizer_name for entry in (saved.records or ())) if saved is not None else Counter()
+    name, count = max(names.items(), key=lambda item: item[1], default=("", 0))
+    if count > 1:
+        raise GraphError(f"{where}: the saved optimizations of '{name}' are given twice")
 
 
 def _check_nodes(group: Record, known: Collection[int], what: str) -> None:

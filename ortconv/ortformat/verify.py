@@ -155,7 +155,12 @@ def _check_sparse(sparse: Record, names: frozenset[str], where: str) -> None:
         raise GraphError(f"{what} has a negative dimension: {list(sparse.dims)}")
     if DType(indices.data_type) not in (DType.INT8, DType.INT16, DType.INT32, DType.INT64):
         raise GraphError(f"{what} has indices that are no signed integers")
-    rank = len(sparse.dims)
+    _check_indices(sparse, what)
+
+
+def _check_indices(sparse: Record, what: str) -> None:
+    """Check that each value has an index within the shape."""
+    values, indices, rank = sparse.values, sparse.indices, len(sparse.dims)
     if indices.dims not in (values.dims, (*values.dims, rank)) or len(values.dims) != 1:
         raise GraphError(f"{what}: {list(indices.dims)} indices do not fit {list(values.dims)} values")
     index = np.frombuffer(indices.raw_data, DType(indices.data_type).numpy)
