@@ -12,6 +12,7 @@ from onnx import numpy_helper
 
 import ortconv
 from ortconv.compare.feeds import _upper_bound, candidates, free_problem, make
+from ortconv.compare.parameters import parameter
 from ortconv.onnxio.load import from_proto
 
 CAUSAL_HALF = """<ir_version: 8, opset_import: ["": 17]>
@@ -129,3 +130,14 @@ def test_integers_are_not_divided_by_zero(node: str, dtype: str) -> None:
         feeds = make(problem, problem.fixed, kind=kind)
         assert np.all(feeds["d"]), kind
     assert not np.all(feeds["x"])
+
+
+@pytest.mark.parametrize(("time", "lengths"), [("20", [20, 20]), ("T", None)])
+def test_lengths_are_those_of_the_sequences(time: str, lengths: list[int] | None) -> None:
+    """Speech models compute masks up to the largest length, which must then have the shape of the sequences."""
+    text = f"""<ir_version: 8, opset_import: ["" : 18]> g (float[2,{time},4] x, int64[2] n) => (int64[k] y)
+        {{ zero = Constant<value_int = 0>() one = Constant<value_int = 1>()
+        most = ReduceMax<keepdims = 0>(n) y = Range(zero, most, one) }}"""
+    *_, value = from_proto(onnx.parser.parse_model(text)).graph.inputs
+    made = parameter(value, (2,))
+    assert (None if made is None else made.tolist()) == lengths

@@ -129,9 +129,20 @@ def _count(size: int, block: int, stride: int, dilation: int) -> int:
     return (size - dilation * (block - 1) - 1) // stride + 1
 
 
+def _whole_lengths(node: Node, shape: tuple[int, ...]) -> Array | None:
+    """Lengths of sequences that are as long as the batch of another input allows. Masks are computed up to the largest length."""
+    lengths, graph = node.inputs[0], node.graph
+    if lengths is None or lengths.rank != 1 or lengths.dtype not in (DType.INT32, DType.INT64) or graph is None:
+        return None
+    batches = [v for v in graph.inputs if (v.rank or 0) > 1 and v.dim(0) == lengths.dim(0)]
+    longest = next((size for size in (v.dim(1) for v in batches) if isinstance(size, int)), None)
+    return None if longest is None else np.full(shape, longest)
+
+
 ROWS: dict[tuple[str, int], Content] = {
     ("Col2Im", 1): _image,
     ("Col2Im", 2): _block,
+    ("ReduceMax", 0): _whole_lengths,
     ("Reshape", 1): _reshape,
     **dict.fromkeys(
         (("Expand", 1), ("ConstantOfShape", 0), ("Resize", 3), ("CenterCropPad", 1), ("MaxUnpool", 2)), _declared

@@ -33,6 +33,7 @@ _FOREIGN = [
     (0, b"\x1f\x8b", "is compressed with gzip", "unpack it first"),
     (0, b"\x89HDF", "is an HDF5 file (a Keras model, perhaps)", "convert it with tf2onnx first"),
     (0, b"<", "is HTML, XML or ONNX text", "download the raw file; parse text with onnx.parser"),
+    (0, b"ir_version:", "is the text form of protobuf", "read it with onnx.load(PATH, format='textproto')"),
     (0, b"{", "is JSON or another text", "download the raw file"),
 ]
 """(offset, bytes at it, name of the format that they identify, advice)."""

@@ -459,6 +459,19 @@ def test_float16_is_held_to_the_worst_engine_element_by_element(tmp_path: Path) 
         expected.judge("numpy", [[np.array([1, 12, 3], np.float16)]], "", "", False)
 
 
+def test_a_source_that_runs_only_if_it_is_optimized(tmp_path: Path) -> None:
+    """onnxruntime's optimizer removes the Slice, whose bounds must not be scalars."""
+    text = """<ir_version: 8, opset_import: ["": 18]> g (float[4,3] x, float[6] z) => (float[2,3] y)
+        <int64 zero = {0}, int64 two = {2}, int64[1] axis = {0}, float[2,3] a>
+        { a = Slice(x, zero, two, axis) s = Shape(a) y = Reshape(z, s) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    found = ortconv.convert(tmp_path / "m.onnx", tmp_path / "m.ort", optimization_level="basic").validation
+    assert found is not None
+    assert [engine.skipped for engine in found.engines] == [None, None]
+    with pytest.raises(UnsupportedError, match="runs the source, but not the result"):
+        ortconv.convert(tmp_path / "m.onnx", tmp_path / "n.ort", optimization_level="disable")
+
+
 def test_the_range_of_outputs_comes_from_one_engine(tmp_path: Path) -> None:
     """The other engine runs at the same time, and is ready sooner or later."""
     source = save(tmp_path / "m.onnx", "y = Identity(x)", "float[3] x")

@@ -569,6 +569,7 @@ FILES = {
     "empty": (b"", "is empty"),
     "ort": (b"\x18\0\0\0ORTM" + bytes(100), "ORT-format"),
     "tflite": (b"\x1c\0\0\0TFL3" + bytes(100), "TensorFlow Lite"),
+    "text": (b'ir_version: 8\ngraph { name: "g" }\n', "text form of protobuf"),
     "lfs": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", "Git LFS pointer"),
     "html": (b"\n<!DOCTYPE html><html></html>", "HTML"),
     "json": (b'{"error": 404}', "JSON"),

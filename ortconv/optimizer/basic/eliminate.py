@@ -69,6 +69,23 @@ def eliminate_slice(m: Match) -> Replacement:
     return x if all(map(_covers, parts, dims, backs or (None,) * len(parts))) else None
 
 
+@rule("SliceBoundsAsLists", P("Slice", "x", ...))
+def list_slice_bounds(m: Match) -> Replacement:
+    """Slice(x) with constant bounds that are scalars  ->  Slice(x) with lists of one bound
+
+    Differs: exporters write scalars, for which onnxruntime's Slice fails unless it is folded.
+    """
+    bounds = m.root.inputs[1:]
+    if not any(map(_is_scalar, bounds)):
+        return None
+    lists = [v.constant.numpy().reshape(1) if _is_scalar(v) else v for v in bounds]  # type: ignore[union-attr]
+    return New("Slice", [m.x, *lists], {}, like=m.root, types=(m.root.out.type,))
+
+
+def _is_scalar(value: Value | None) -> bool:
+    return value is not None and value.constant is not None and value.rank == 0
+
+
 def _negated(value: Value | None) -> tuple[Element, ...] | None:
     """The elements of an integer value before they are negated; None for one that is not."""
     node = None if value is None else value.producer
@@ -337,6 +354,7 @@ def fuse_label_encoders(m: Match) -> Replacement:
 RULES = (
     *eliminate_identity,
     *eliminate_slice,
+    *list_slice_bounds,
     *eliminate_dropout,
     *eliminate_expand,
     *eliminate_cast,
