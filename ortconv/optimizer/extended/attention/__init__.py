@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from ortconv.optimizer.engine import FunctionPass, Later
-from ortconv.optimizer.extended.attention import grouped, partial_rotary, repeat
+from ortconv.ir.operators import MICROSOFT
+from ortconv.optimizer.engine import FunctionPass, Later, LaterPass
 
 PASSES = (
     FunctionPass("RotaryEmbeddingFusion", Later(f"{__name__}.rotary"), operators=(("", "Neg"),)),
-    *partial_rotary.PASSES,
-    grouped.ROTARY_ROWS,
-    repeat.REPEAT,
+    LaterPass(f"{__name__}.partial_rotary", "PartialRotaryFusion", "RotaryEmbedding", domains=(MICROSOFT,)),
+    LaterPass(f"{__name__}.grouped", "RotaryRowsFusion", "RotaryEmbedding", domains=(MICROSOFT,)),
+    LaterPass(f"{__name__}.repeat", "RepeatFusion", "Expand"),
     FunctionPass("PackedHeadsFusion", Later(f"{__name__}.packed_heads"), operators=(("", "Transpose"),)),
     FunctionPass("StackedBiasFusion", Later(f"{__name__}.stacked_bias"), operators=(("", "Softmax"),)),
     FunctionPass("AttentionFusion", Later(f"{__name__}.fusion"), operators=(("", "Softmax"),), also=(("", "MatMul"),)),
-    grouped.HEAD_ORDER,
-    repeat.GROUPED,
+    LaterPass(f"{__name__}.grouped", "HeadOrderFusion", "Transpose"),
+    LaterPass(f"{__name__}.repeat", "GroupedMatMulFusion", "Gather", "MatMul"),
 )
