@@ -28,23 +28,6 @@ def of_ufunc(function: Function) -> Function:
     return run
 
 
-def choice(work: Work, mask: Array, x: Array, y: Array) -> Array:
-    """Elements of x if the mask is true, else of y. Their type has at most 8 bytes.
-
-    The bits are combined, since np.where has a branch for each element, which processors often predict wrongly.
-    """
-    bits = np.dtype(f"i{x.itemsize}")
-    shape = np.broadcast_shapes(mask.shape, x.shape, y.shape)
-    out = work.empty(shape, x.dtype)
-    with work.scratch():
-        chosen, mixed = work.empty(mask.shape, bits), out.view(bits)
-        work.do(np.multiply, mask.view(np.int8), bits.type(-1), chosen)
-        work.do(np.bitwise_xor, x.view(bits), y.view(bits), mixed)
-        work.do(np.bitwise_and, mixed, chosen, mixed)
-        work.do(np.bitwise_xor, mixed, y.view(bits), mixed)
-    return out
-
-
 _CASTS = {
     (np.dtype(np.float16), DType.FLOAT): blockwise(recordable(widen_block), np.dtype(np.float32)),
     (np.dtype(np.float32), DType.FLOAT16): blockwise(recordable(narrow_block), np.dtype(np.float16)),

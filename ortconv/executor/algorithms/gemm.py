@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -117,6 +117,11 @@ class Matrix:
         """For one row, for which BLAS takes either order."""
         return aligned(self._w)
 
+    @cached_property
+    def _panels(self) -> Array:
+        """(columns / width, K, width)"""
+        return np.ascontiguousarray(self._w.reshape(self._depth, -1, _PANEL).swapaxes(0, 1))
+
     def multiply(self, work: Work, x: Array) -> Array:
         """x @ matrix for x (..., K)."""
         out = work.empty((*x.shape[:-1], self.columns), x.dtype)
@@ -129,7 +134,31 @@ class Matrix:
 
     def write(self, x: Array, out: Array, work: Work = AT_ONCE) -> None:
         """out (..., R, N) = x (..., R, K) @ matrix."""
-        work.do(np.matmul, x, self.whole, out)
+        if x.ndim == 2 and self._suit_panels(len(x)):
+            work.do(np.matmul, x, self._panels, out.reshape(len(x), -1, _PANEL).swapaxes(0, 1))
+        else:
+            work.do(np.matmul, x, self.whole, out)
+
+    def _suit_panels(self, rows: int) -> bool:
+        """True if BLAS copies the operands of the whole product, but not those of a panel."""
+        most = largest_without_copies() // max(self._depth * rows, 1)
+        return bool(_PANEL <= most < self.columns) and self.columns % _PANEL == 0
+
+
+_PANEL = 64
+"""The width of panels of weights."""
+
+
+@cache
+def largest_without_copies() -> int:
+    """The largest product, in multiplications, for which BLAS does not copy its operands; 0 unless BLAS is OpenBLAS
+    with AVX-512.
+    """
+    core = getattr(getattr(np, "_core", None), "_multiarray_umath", None)
+    features: dict[str, bool] = getattr(core, "__cpu_features__", {})
+    config: Any = np.show_config(mode="dicts")
+    name = str(config.get("Build Dependencies", {}).get("blas", {}).get("name", "")) if config else ""
+    return 100**3 if features.get("AVX512_SKX") and "openblas" in name else 0
 
 
 def contiguous(matrix: Array) -> Array:

@@ -149,20 +149,12 @@ def limit(x: Array, low: Array, high: Array) -> Array:
 @cache
 def _range(dtype: np.dtype[Any]) -> tuple[Array, Array]:
     """The lowest and the highest finite number of a type."""
-    if dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        return np.asarray(info.min, dtype), np.asarray(info.max, dtype)
     if dtype.kind == "O":
         return np.asarray(-np.inf, dtype), np.asarray(np.inf, dtype)
-    largest = _largest(dtype)
-    return np.asarray(-largest, dtype), np.asarray(largest, dtype)
-
-
-@cache
-def _largest(dtype: np.dtype[Any]) -> float:
     from ml_dtypes import finfo
 
-    return float(finfo(dtype).max)
+    info: Any = np.iinfo(dtype) if dtype.kind in "iu" else finfo(dtype)
+    return np.asarray(info.min, dtype), np.asarray(info.max, dtype)
 
 
 @kernel("Where")

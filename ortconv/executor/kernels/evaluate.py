@@ -47,10 +47,7 @@ def evaluate(node: Node) -> tuple[Any, ...]:
     """The outputs of a node without subgraphs whose inputs are all constants. Raises UnsupportedError if there is no
     kernel; errors of the kernel are not caught.
     """
-    kernel, arguments = kernel_of(node)
-    operands = [None if v is None else _constant(v) for v in node.inputs]
-    with np.errstate(all="ignore"):
-        result = kernel.reference(*operands, **arguments)
+    result = evaluated(node, [None if v is None else _constant(v) for v in node.inputs])
     return result if isinstance(result, tuple) else (result,)
 
 

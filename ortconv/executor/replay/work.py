@@ -157,24 +157,7 @@ def copy_runs(work: Work, x: Array, out: Array) -> None:
 def copy_pixels(work: Work, x: Array, out: Array) -> None:
     """Copy to memory whose last axis is contiguous, whether that of x is or not."""
     has_runs = x.strides[-1] == x.itemsize and not x.dtype.hasobject
-    is_wide = x.ndim == 4 and x.strides[1] == x.itemsize and x.shape[1] >= _WIDE and x[0, 0].size >= _LARGE
-    work.do(copy_runs if has_runs else _copy_channels if is_wide else copy_to, x, out)
-
-
-_WIDE, _LARGE = 32, 1 << 11
-"""Minimum number of channels and pixels of an image that is copied in parts. Reading it once for each channel would
-miss the cache.
-"""
-_TOGETHER = 1 << 7
-"""Number of pixels that are copied at a time, in whole rows."""
-
-
-def _copy_channels(x: Array, out: Array) -> None:
-    """Copy (N, C, H, W) from channels-last to channels-first memory, a few rows at a time."""
-    rows = max(1, _TOGETHER // x.shape[3])
-    for start in range(0, x.shape[2], rows):
-        part = slice(start, start + rows)
-        out[:, :, part] = x[:, :, part]
+    work.do(copy_runs if has_runs else copy_to, x, out)
 
 
 @cache

@@ -7,7 +7,6 @@ from functools import partial
 
 import numpy as np
 
-from ortconv.executor.algorithms.elementwise import choice
 from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import (
@@ -33,6 +32,23 @@ of_two = partial(operation, infer=broadcast_ab, recorded=("a", "b"))
 """Decorator of operations on two tensors that broadcast."""
 arithmetic = partial(of_two, checks=(SMALL,), zero_sized=True)
 """Decorator of those with a fused activation."""
+
+
+def choice(work: Work, mask: Array, x: Array, y: Array) -> Array:
+    """Elements of x if the mask is true, else of y. Their type has at most 8 bytes.
+
+    The bits are combined, since np.where has a branch for each element, which processors often predict wrongly.
+    """
+    bits = np.dtype(f"i{x.itemsize}")
+    shape = np.broadcast_shapes(mask.shape, x.shape, y.shape)
+    out = work.empty(shape, x.dtype)
+    with work.scratch():
+        chosen, mixed = work.empty(mask.shape, bits), out.view(bits)
+        work.do(np.multiply, mask.view(np.int8), bits.type(-1), chosen)
+        work.do(np.bitwise_xor, x.view(bits), y.view(bits), mixed)
+        work.do(np.bitwise_and, mixed, chosen, mixed)
+        work.do(np.bitwise_xor, mixed, y.view(bits), mixed)
+    return out
 
 
 def quantized_sum(c: OperationCall, sign: int) -> Array:
