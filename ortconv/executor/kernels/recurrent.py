@@ -123,16 +123,13 @@ def _layer(
     lengths = np.full(batch, length) if lengths is None else lengths
     y = np.zeros((length, count, batch, hidden), x.dtype)
     last = [np.zeros((count, batch, hidden), x.dtype) for _ in range(cell.states)]
-    initial = [s.swapaxes(0, 1) if layout and s is not None else s for s in initial]
-    for s in initial:
-        if s is not None and s.shape != last[0].shape:
-            raise GraphError(f"an initial state has shape {s.shape}, not (directions, batch, hidden) = {last[0].shape}")
+    first = [zeros if s is None else _initial(s, zeros.shape, layout) for zeros, s in zip(last, initial)]
     for d in range(count):
         biases = np.zeros(2 * gates, w.dtype) if b is None else b[d]
         peephole = np.zeros(3 * hidden, w.dtype) if p is None else p[d]
         mine = functions[d * each : (d + 1) * each]
         one = Direction(r[d], biases[gates:], peephole, mine, clip, input_forget, linear_before_reset)
-        state = tuple((zeros if s is None else s)[d] for zeros, s in zip(last, initial))
+        state = tuple(s[d] for s in first)
         products = (x.reshape(length * batch, -1) @ w[d].T + biases[:gates]).reshape(length, batch, gates)
         final = _run(lambda v, s, one=one: cell.step(one, v, s), products, state, lengths, backwards[d], y[:, d])  # type: ignore
         for target, value in zip(last, final):
@@ -140,6 +137,14 @@ def _layer(
     if layout:
         y, last = np.moveaxis(y, 2, 0), [s.swapaxes(0, 1) for s in last]
     return (y, *last)[:n_outputs] if n_outputs > 1 else y
+
+
+def _initial(state: Array, shape: tuple[int, ...], layout: int) -> Array:
+    """An initial state (directions, batch, hidden), which must have this shape."""
+    state = state.swapaxes(0, 1) if layout else state
+    if state.shape != shape:
+        raise GraphError(f"an initial state has shape {state.shape}, not (directions, batch, hidden) = {shape}")
+    return state
 
 
 def _run(step: Step, inputs: Array, state: State, lengths: Array, backwards: bool, y: Array) -> State:
