@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import Dim, DType, Shape, TensorType
+from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.engine import New, NewInput
 
 T = TypeVar("T")
@@ -203,6 +203,23 @@ def axes_of(node: Node) -> tuple[int, ...] | None:
     return tuple(node.attr("axes", ())) if "axes" in node.attrs else optional_ints(node.input(1))
 
 
+def insert(
+    op: str,
+    inputs: Sequence[Value | None],
+    type: ValueType | None,
+    before: Node,
+    attrs: Mapping[str, Attribute] | None = None,
+    *,
+    domain: str = "",
+    name: str = "",
+) -> Value:
+    """The output of a new node, which is inserted before another one and assigned to its provider."""
+    assert before.graph is not None
+    node = before.graph.add_node(op, inputs, 1, attrs, domain=domain, name=name, types=[type], before=before)
+    node.ep = before.ep
+    return node.out
+
+
 def bound(number: float | int | None, dtype: DType) -> Array | None:
     """A bound of a Clip as an array of this type; None for an absent bound."""
     return None if number is None else np.array(number, dtype.numpy)
@@ -285,7 +302,3 @@ def stated_pads(node: Node, rank: int) -> tuple[int, ...] | None:
     for i, axis in enumerate(axes):
         full[axis], full[rank + axis] = pads[i], pads[len(axes) + i]
     return tuple(full)
-
-
-def count(shape: Sequence[int]) -> int:
-    return math.prod(shape)

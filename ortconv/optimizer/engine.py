@@ -15,11 +15,12 @@ an inner value has another reader, is returned or captured, or if nodes are assi
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
+from itertools import chain
 from typing import Any, NamedTuple, Union
 
 import numpy as np
@@ -300,16 +301,17 @@ class RulePass:
                     continue
                 changes += 1
                 context.spread(touched)
-                again = dict.fromkeys(n for n in self._roots(touched, graph) if n not in queued)
+                again = self._roots(touched, graph, queued)
                 queue.extend(again)
                 queued.update(again)
                 if node.graph is not graph:
                     break
         return changes
 
-    def _roots(self, nodes: Iterable[Node], graph: Graph) -> Iterator[Node]:
-        """Those of the nodes that are in the graph and at which a rule may match."""
-        return (node for node in nodes if node.graph is graph and (node.domain, node.op) in self._by_root)
+    def _roots(self, nodes: list[Node], graph: Graph, but: Set[Node]) -> dict[Node, None]:
+        """The nodes of a graph, except those in `but`, at which a rule may match."""
+        roots = self._by_root
+        return dict.fromkeys([n for n in nodes if n.graph is graph and n not in but and (n.domain, n.op) in roots])
 
     def _candidates(self, node: Node) -> tuple[Rule, ...]:
         """The rules that may match at a node, judged by operators alone."""
@@ -412,16 +414,13 @@ def _rewrite(r: Rule, m: Match, replacement: Replacement, context: Context) -> l
         if not graph.remove_dead(node) and any(n.name == node.name for n in matched if n.graph is graph):
             node.name = graph.fresh(node.name)
     context.record(r.name, label, before - len(graph), len(added))
-    return [*added, *around, *_neighbors(results)]
+    return [*added, *around, *chain.from_iterable(map(_neighbors, filter(None, results)))]
 
 
-def _neighbors(values: Iterable[Value | None]) -> Iterator[Node]:
-    """The producers of values, and their readers unless there are many."""
-    for value in values:
-        if value is not None and value.producer is not None:
-            yield value.producer
-        if value is not None and len(value.uses) <= FEW:
-            yield from value.consumers
+def _neighbors(value: Value) -> list[Node]:
+    """The producer of a value, and its readers unless there are many."""
+    found = [] if value.producer is None else [value.producer]
+    return found + value.consumers if len(value.uses) <= FEW else found
 
 
 def _replace_outputs(root: Node, results: Sequence[Value | None], graph: Graph) -> list[Node]:

@@ -5,7 +5,7 @@ Inputs and outputs of the model, and of subgraphs, keep their types.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 from ortconv.ir.casts import TYPE_ATTRIBUTES, add_cast, return_instead
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
-from ortconv.ir.schema import Formal, draws, schema_of
+from ortconv.ir.schema import Formal, Schema, draws, schema_of
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, TensorType, ValueType
 from ortconv.optimizer.cut import minimum_cut
@@ -74,8 +74,7 @@ def lossy(graph: Graph) -> dict[Node, str]:
 
 def to_float16(graph: Graph, keep: Set[Node]) -> Narrowed:
     """Convert a model's main graph in place, except for the nodes in `keep`. Only candidates are changed."""
-    slots = {node: found for node, found in candidates(graph).items() if node not in keep}
-    slots = {node: slots[node] for node in _cheapest(graph, slots)}
+    slots = _cheapest(graph, {node: found for node, found in candidates(graph).items() if node not in keep})
     before = _constant_bytes(graph)
     narrow = {v for node, found in slots.items() for i in found.outputs if (v := node.outputs[i]) is not None}
     for node in slots:
@@ -83,13 +82,16 @@ def to_float16(graph: Graph, keep: Set[Node]) -> Narrowed:
     casts = 0
     for part in list(graph.graphs()):
         for value in list(part.initializers.values()):
-            if value.dtype is DType.FLOAT and value.constant is not None:
-                _narrow_constant(part, value, slots)
-        sources = [v for v in part.inputs if v.dtype is DType.FLOAT]
-        made = [v for node in part for v in node.outputs if v is not None and v.dtype is DType.FLOAT]
-        for value in (*sources, *made):
+            _narrow_constant(part, value, slots)
+        for value in _floats(part):
             casts += _convert(part, value, value in narrow, slots)
     return Narrowed(len(slots), casts, before, _constant_bytes(graph))
+
+
+def _floats(graph: Graph) -> list[Value]:
+    """The float32 inputs and results of a graph."""
+    made = (v for node in graph for v in node.outputs if v is not None)
+    return [v for v in (*graph.inputs, *made) if v.dtype is DType.FLOAT]
 
 
 # ---------------------------------------------------------------------- choice of nodes
@@ -97,24 +99,25 @@ def to_float16(graph: Graph, keep: Set[Node]) -> Narrowed:
 
 def _slots(node: Node) -> Slots | None:
     found = schema_of(node)
-    if found is None or node.subgraphs or node.ep or draws(node) or _is_quantized(node):
+    if found is None or _is_fixed(node):
         return None
-    if any(_is_other(v.type) for v in (*node.inputs, *node.outputs) if v is not None):
-        return None
+    slots = Slots(_allowed(node.inputs, found.inputs, found), _allowed(node.outputs, found.outputs, found))
+    makes_floats = slots.outputs and MAKERS.get(node.op) in node.attrs
+    return slots if slots.inputs or makes_floats else None
 
-    def allowed(values: Iterable[Value | None], formals: tuple[Formal, ...]) -> tuple[int, ...]:
-        return tuple(
-            i
-            for i, v in enumerate(values)
-            if v is not None
-            and v.dtype is DType.FLOAT
-            and "tensor(float16)" in found.allowed.get(formals[min(i, len(formals) - 1)].type, ())
-        )
 
-    slots = Slots(allowed(node.inputs, found.inputs), allowed(node.outputs, found.outputs))
-    if not slots.inputs and MAKERS.get(node.op) not in node.attrs:
-        return None
-    return slots if slots.inputs or slots.outputs else None
+def _is_fixed(node: Node) -> bool:
+    """True for nodes that this conversion leaves as they are, whatever their operator accepts."""
+    if node.subgraphs or node.ep or draws(node) or _is_quantized(node):
+        return True
+    return any(_is_other(v.type) for v in (*node.inputs, *node.outputs) if v is not None)
+
+
+def _allowed(values: Iterable[Value | None], formals: Sequence[Formal], found: Schema) -> tuple[int, ...]:
+    """The positions of the float32 values that an operator accepts in float16, too."""
+    floats = [i for i, v in enumerate(values) if v is not None and v.dtype is DType.FLOAT]
+    types = [found.allowed.get(formals[min(i, len(formals) - 1)].type, ()) for i in floats]
+    return tuple(i for i, allowed in zip(floats, types) if "tensor(float16)" in allowed)
 
 
 def _is_other(type: ValueType | None) -> bool:
@@ -142,36 +145,29 @@ def _loss(array: Array) -> str:
     return f"loses {error / largest:.2g} of its range" if error > LOST * largest else ""
 
 
-def _cheapest(graph: Graph, slots: dict[Node, Slots]) -> list[Node]:
+def _cheapest(graph: Graph, slots: dict[Node, Slots]) -> dict[Node, Slots]:
     """The candidates that become float16. The others stay float32, which saves Casts.
 
     Nodes that sum products, or have constant operands of more than one element, always become float16: their constants
     are the bulk of the bytes.
     """
-    nodes = list(slots)
-    number = {node: i for i, node in enumerate(nodes)}
-    wide = -1
-    groups: list[tuple[int, list[int]]] = []
-    for part in graph.graphs():
-        made = (v for node in part for v in node.outputs if v is not None)
-        for value in (*part.inputs, *made):
-            if value.dtype is not DType.FLOAT:
-                continue
-            maker = value.producer
-            is_free = (
-                maker in slots and maker.outputs.index(value) in slots[maker].outputs if maker is not None else False
-            )
-            ends = [
-                number[user] if user in slots and slot in slots[user].inputs else wide
-                for user, slot in value.uses
-                if not _is_indifferent(user, slot)
-            ]
-            ends += [wide] * value.is_output
-            if ends:
-                groups.append((number[maker] if is_free and maker is not None else wide, ends))
-    fixed = [number[node] for node in nodes if _holds_weights(node)]
-    inner = minimum_cut(len(nodes), groups, fixed)
-    return [node for node in nodes if number[node] in inner]
+    number = {node: i for i, node in enumerate(slots)}
+    groups = [_ends(value, slots, number) for part in graph.graphs() for value in _floats(part)]
+    fixed = [i for node, i in number.items() if _holds_weights(node)]
+    inner = minimum_cut(len(slots), [group for group in groups if group[1]], fixed)
+    return {node: found for node, found in slots.items() if number[node] in inner}
+
+
+WIDE = -1
+"""The number of all nodes that stay float32."""
+
+
+def _ends(value: Value, slots: dict[Node, Slots], number: dict[Node, int]) -> tuple[int, list[int]]:
+    """The numbers of the node that produces a value and of its readers."""
+    maker = value.producer
+    is_free = maker is not None and maker in slots and value.index in slots[maker].outputs
+    readers = [number[user] if wants else WIDE for user, _, wants in _readers(value, slots)]
+    return number[maker] if maker is not None and is_free else WIDE, readers + [WIDE] * value.is_output
 
 
 def _holds_weights(node: Node) -> bool:
@@ -209,9 +205,8 @@ def _readers(value: Value, slots: dict[Node, Slots]) -> Iterator[tuple[Node, int
 
 def _narrow_constant(graph: Graph, value: Value, slots: dict[Node, Slots]) -> None:
     """Give the float16 readers of a constant a float16 copy. The float32 constant is removed if nothing else reads it."""
-    assert value.constant is not None
     wanting = [(user, slot) for user, slot, wants in _readers(value, slots) if wants]
-    if not wanting:
+    if not wanting or value.constant is None or value.dtype is not DType.FLOAT:
         return
     if len(wanting) == len(value.uses) and not value.is_output:
         value.const = _narrowed(value.constant)

@@ -100,7 +100,7 @@ def _until_idle(
             if (step and p.once) or idle_at.get(p) == total:
                 continue
             context.forget()
-            if not (looks.has_work(p.operators) and looks.has_work(p.also)):
+            if not looks.has_all(p.operators, p.also):
                 yield p, 0
                 continue
             looks.begin(p)

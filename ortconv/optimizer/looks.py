@@ -45,10 +45,10 @@ class Looks:
         self.since = self._ran.get(p, 0)
         self.run = self._ran[p] = next(_runs)
 
-    def has_work(self, operators: Collection[Operator]) -> bool:
-        """True if the model has a node of one of these operators, or if none are named."""
+    def has_all(self, *groups: Collection[Operator]) -> bool:
+        """True if the model has a node of one of the operators of each group that is not empty."""
         there = self.edits.operators
-        return not operators or any(there[operator] > 0 for operator in operators)
+        return all(not group or any(there[operator] > 0 for operator in group) for group in groups)
 
     def nodes(self, graph: Graph, operators: Iterable[Operator]) -> list[Node]:
         """The nodes of these operators in a graph, in the graph's order."""

@@ -20,6 +20,12 @@ def _same(node: Node) -> Shape | None:
     return None if node.inputs[0] is None else node.inputs[0].shape
 
 
+def _shapes(node: Node) -> list[Shape]:
+    """The shapes of a node's inputs; [] if one is unknown."""
+    known = [v.shape for v in node.inputs if v is not None and v.shape is not None]
+    return known if len(known) == len(node.inputs) else []
+
+
 def _reshaped(node: Node) -> Shape | None:
     x, wanted = node.inputs[0], target(node)
     if x is None or wanted is None:
@@ -36,7 +42,7 @@ def _left_over(shape: Shape | None, dims: Sequence[Dim]) -> Dim:
 
 
 def _broadcast(node: Node) -> Shape | None:
-    return broadcast_shapes([None if v is None else v.shape for v in node.inputs])
+    return broadcast_shapes(_shapes(node))
 
 
 def _multiplied(node: Node) -> Shape | None:
@@ -77,9 +83,8 @@ def _transposed(node: Node) -> Shape | None:
 
 
 def _joined(node: Node) -> Shape | None:
-    shapes = [v.shape for v in node.inputs if v is not None and v.shape is not None]
-    rank, axis = len(shapes[0]) if shapes else 0, node.attr("axis", 0)
-    if len(shapes) < len(node.inputs) or not -rank <= axis < rank:
+    shapes, axis = _shapes(node), node.attr("axis", 0)
+    if not shapes or not -len(shapes[0]) <= axis < len(shapes[0]):
         return None
     dims: list[Dim] = [min(sides, key=_vagueness) for sides in zip(*shapes)]
     dims[axis] = plus(*(s[axis] for s in shapes))
@@ -92,10 +97,10 @@ def _vagueness(dim: Dim) -> int:
 
 
 def _gathered(node: Node) -> Shape | None:
-    data, index = (None if v is None else v.shape for v in node.inputs)
-    axis = node.attr("axis", 0)
-    if data is None or index is None or not -len(data) <= axis < len(data):
+    shapes, axis = _shapes(node), node.attr("axis", 0)
+    if not shapes or not -len(shapes[0]) <= axis < len(shapes[0]):
         return None
+    data, index = shapes
     return (*data[: axis % len(data)], *index, *data[axis % len(data) + 1 :])
 
 
@@ -215,9 +220,9 @@ class Equalities:
                 self._stands_for[dim] = other
                 return
 
-    def apply(self, value: Value) -> bool:
+    def apply(self, value: Value | None) -> bool:
         """Replace known symbols in the type of a value. Return True if it changed."""
-        if not self._stands_for or not isinstance(value.type, TensorType) or value.type.shape is None:
+        if value is None or not self._stands_for or not isinstance(value.type, TensorType) or value.type.shape is None:
             return False
         shape = tuple(map(self.resolve, value.type.shape))
         if shape == value.type.shape:
@@ -226,14 +231,12 @@ class Equalities:
         return True
 
 
-def _follow(node: Node, out: Value | None, equal: Equalities) -> int:
-    """Set the shape of a node's first output, if it is vague, from its rule, or from onnx's inference if it has no rule.
-    Return the number of changes.
+def _follow(node: Node, out: Value, equal: Equalities) -> int:
+    """Set the shape of a node's first output from its rule, or from onnx's inference if it has no rule. Return the
+    number of changes.
     """
     from ortconv.onnxio.infer import update_types
 
-    if out is None or not is_vague(out.shape):
-        return 0
     rule = _SHAPES.get(node.op) if node.domain == "" else None
     shape = rule(node) if rule is not None else None
     if out.shape is not None:
@@ -255,17 +258,24 @@ def propagate(graph: Graph, context: Context) -> int:
     changed, since = 0, context.since
     near: set[Value | None] = set()  # values affected by changes of this run, which `touched` does not show
     for node in graph:
-        out = node.output(0)
         is_news = node.touched >= since or not near.isdisjoint(node.inputs)
-        found = _follow(node, out, equal) if is_news else 0
-        if out is not None and equal:
-            found += equal.apply(out)
+        found = 0
         if is_news:
-            found += _complete(node, equal)
+            found = _update(node, equal)
+        elif equal:
+            found = equal.apply(node.output(0))
         if since and (found or (is_news and node.op in COMPUTES_SHAPES)):
-            near.update(v for v in node.outputs if v is not None)
+            near.update(filter(None, node.outputs))
         changed += found
     return changed + (sum(map(equal.apply, _values(graph))) if equal else 0)
+
+
+def _update(node: Node, equal: Equalities) -> int:
+    """Make the types of a node's outputs, or of an operand, more exact. Return the number of changes."""
+    out, changed = node.output(0), 0
+    if out is not None and is_vague(out.shape):
+        changed = _follow(node, out, equal) + equal.apply(out)
+    return changed + _complete(node, equal)
 
 
 def _complete(node: Node, equal: Equalities) -> int:

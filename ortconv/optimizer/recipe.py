@@ -88,11 +88,11 @@ def make(
     disabled, wanted = catalog.checked(disable), catalog.checked(only)
     enabled = _enabled(level, enable) | {name for name in wanted if catalog.find(name).opt_in}
     if offload:
-        enabled |= {n for p in opt_in_passes("offload") for n in names_of(p)} - inexact(["offload"])
-    stages = {}
+        enabled |= set().union(*map(names_of, opt_in_passes("offload"))) - inexact(["offload"])
+    stages: dict[str, tuple[AnyPass, ...]] = {}
     for stage, passes in stages_of(level).items():
         extra = [p for p in opt_in_passes(stage) if enabled & names_of(p)]
-        stages[stage] = tuple(q for p in (*passes, *extra) if (q := _restricted(p, disabled, wanted)) is not None)
+        stages[stage] = tuple(filter(None, (_restricted(p, disabled, wanted) for p in (*passes, *extra))))
     return Recipe(level, _without_empty(stages), fold_limit, stop_after)
 
 

@@ -182,12 +182,11 @@ def _saved(r: Rule, m: Match, replacement: Replacement, context: Context) -> Sav
     target = next((m.bound[name] for name in TARGETS if name in m.bound), m.root)
     action = ACTIONS[r.name, target.op]
     new = _made(replacement)
-    slots = range(len(target.inputs)) if action.slots is None else action.slots
-    before = [_dequantizer(target.input(slot), new) for slot in slots]
-    if any(dq is None and slot != BIAS for dq, slot in zip(before, slots, strict=True)):
+    before, behind = _dequantizers(target, action, new), _behind(target, m.root)
+    name = _known_name(action.name, context)
+    if before is None or name is None or not _drops_clamp(m, context):
         return None
-    behind, name = _behind(target, m.root), _known_name(action.name, context)
-    if name is None or not _drops_clamp(m, context) or not _is_made_of(new, [target, *behind, *before]):
+    if not _is_made_of(new, [target, *behind, *before]):
         return None
     made = NODES_MADE[r.name, name]
     if made and target.attrs.keys() - new.attrs.keys() - ABSORBED:
@@ -221,6 +220,16 @@ def _made(replacement: Replacement) -> New:
     assert isinstance(first, New)
     source = first.inputs[0]
     return source.new if isinstance(source, Out) else first
+
+
+def _dequantizers(target: Node, action: Action, new: New) -> list[Node | None] | None:
+    """The DequantizeLinear nodes before a target, with None for a bias without one. If another input has none, the result
+    is None.
+    """
+    slots = range(len(target.inputs)) if action.slots is None else action.slots
+    found = {slot: _dequantizer(target.input(slot), new) for slot in slots}
+    missing = {slot for slot, dq in found.items() if dq is None}
+    return list(found.values()) if missing <= {BIAS} else None
 
 
 def _dequantizer(value: Value | None, new: New) -> Node | None:

@@ -362,7 +362,7 @@ def _sources(value: Value) -> Iterator[Value]:
         yield current
         node = current.producer
         if node is not None and is_vague(current.shape) and len(seen) <= SOURCES:
-            inner = [v for graph in node.subgraphs for v in graph.outputs] if node.attrs else []
+            inner = [v for graph in node.subgraphs for v in graph.outputs]
             seen += dict.fromkeys(v for v in (*node.inputs, *inner) if v is not None and v not in seen)
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.journal import FEW
-from ortconv.optimizer.engine import Context, Rule, RulePass, apply, find
+from ortconv.optimizer.engine import Context, Rule, RulePass, apply, by_root, find
 from ortconv.optimizer.levels import AnyPass, run_passes
 from ortconv.optimizer.offload import unsigned
 from ortconv.optimizer.pattern import Match
@@ -122,12 +122,7 @@ def _open_dims(graph: Graph, partitioning: Partitioning) -> tuple[str, ...]:
 
 
 def _by_root(passes: Iterable[AnyPass]) -> dict[tuple[str, str], list[Rule]]:
-    found: dict[tuple[str, str], list[Rule]] = {}
-    for p in passes:
-        for r in p.rules if isinstance(p, RulePass) else ():
-            for op in r.pattern.ops:
-                found.setdefault((r.pattern.domain, op), []).append(r)
-    return found
+    return by_root(r for p in passes if isinstance(p, RulePass) for r in p.rules)
 
 
 Rules = dict[tuple[str, str], list[Rule]]

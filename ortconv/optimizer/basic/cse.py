@@ -30,8 +30,6 @@ def merge_common(graph: Graph, context: Context) -> int:
     for node in graph:
         if merged:
             _read(node, merged)
-        if node.domain not in PURE_DOMAINS or node.op == "DequantizeLinear":
-            continue
         twin = _first_like(node, seen)
         if twin is node or len(twins) >= allowed or not context.may_touch(twin, node):
             continue
@@ -49,7 +47,9 @@ Seen = dict[Hashable, Node | dict[Hashable, Node]]
 
 
 def _first_like(node: Node, seen: Seen) -> Node:
-    """The first node that computes the same as this one; the node itself, which is then noted, if there is none."""
+    """The first node that computes the same as this one, which may be the node itself. Nodes are noted in `seen`."""
+    if node.domain not in PURE_DOMAINS or node.op == "DequantizeLinear":
+        return node
     inputs: Hashable = node.inputs
     if len(node.inputs) == 2 and traits(node).has(Trait.COMMUTATIVE):
         inputs = frozenset(node.inputs)

@@ -119,12 +119,14 @@ def fold_conv_mul(m: Match) -> Replacement:
     return _fold_arithmetic(m)
 
 
-def _fold_arithmetic(m: Match) -> Replacement:
-    if not _is_convolution(m):
-        return None
-    w: Tensor = m.w.constant
-    affine = arithmetic(m.root, m.k, w.rank, output_channels(w, m.conv))
+def _fold_arithmetic(m: Match) -> New | None:
+    affine = _affine(m)
     return None if affine is None else folded(m, affine)
+
+
+def _affine(m: Match) -> Affine | None:
+    w: Tensor = m.w.constant
+    return arithmetic(m.root, m.k, w.rank, output_channels(w, m.conv)) if _is_convolution(m) else None
 
 
 _ACTIVATED = P(("Relu", "LeakyRelu"), _CONV, name="activation")
@@ -136,13 +138,8 @@ def fold_activated_mul(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    if not _is_convolution(m):
-        return None
-    w: Tensor = m.w.constant
-    affine = arithmetic(m.root, m.k, w.rank, output_channels(w, m.conv))
-    if affine is None or not np.all(affine.scale > 0):
-        return None
-    conv = folded(m, affine)
+    affine = _affine(m)
+    conv = folded(m, affine) if affine is not None and np.all(affine.scale > 0) else None
     return conv if conv is None else New(m.activation.op, [conv], like=m.activation, types=(m.root.out.type,))
 
 

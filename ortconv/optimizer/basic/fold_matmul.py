@@ -14,7 +14,6 @@ from ortconv.optimizer.conditions import (
     FLOATS,
     RESHAPES,
     broadcasts_into,
-    count,
     only_use,
     rounded,
     same_dim,
@@ -103,7 +102,7 @@ def _normalized(m: Match, each: int = 1) -> New | None:
     affine, product, w = batch_norm(m.root), m.product, m.w.constant
     if affine is None or w.rank != 2 or m.a.rank != 2 or w.dtype not in FLOATS:
         return None
-    columns = 0 if product.attr("transB", 0) else 1
+    columns = int(not product.attr("transB", 0))
     if w.shape[columns] != each * len(affine.scale):
         return None
     c = m.bound.get("c")
@@ -281,7 +280,7 @@ def fuse_stacked_matmul_add(m: Match) -> Replacement:
     if shapes is None:
         return None
     outer, (inner, columns) = shapes
-    rows = count(outer)
+    rows = math.prod(outer)
     dtype: DType = m.a.dtype
     flat = New("Reshape", [m.a, np.array((rows, inner), np.int64)], {}, types=(TensorType(dtype, (rows, inner)),))
     gemm = New("Gemm", [flat, m.b, m.k], {}, like=m.product, types=(TensorType(dtype, (rows, columns)),))
@@ -294,9 +293,7 @@ def _stacked(product: Node, k: Value) -> tuple[tuple[int, ...], tuple[int, int]]
     left, right = (None if v is None else v.static_shape for v in product.inputs)
     if left is None or right is None or len(right) != 2 or len(left) < 3 or product.out.dtype not in FLOATS:
         return None
-    if 0 in (*left, *right) or left[-1] != right[0] or k.static_shape != (right[1],):
-        return None
-    return left[:-1], right
+    return (left[:-1], right) if 0 not in (*left, *right) and k.static_shape == (right[1],) else None
 
 
 def _candidates(graph: Graph) -> dict[Value, list[Node]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ def exactly(number: float) -> Callable[[Value], bool]:
     return lambda value: scalar(value) == number
 
 
-def keeps_shape(x: Value, constants: tuple[Value, ...]) -> bool:
+def keeps_shape(x: Value, constants: Sequence[Value]) -> bool:
     """True if none of these one-element constants increases the rank of x."""
     ranks = [0 if v.constant is None else v.constant.rank for v in constants]
     return max(ranks) == 0 or (x.rank is not None and max(ranks) <= x.rank)
@@ -110,15 +111,19 @@ def normalized(m: Match) -> Replacement:
     shape = x.shape
     if shape is None or x.dtype not in (DType.FLOAT, DType.DOUBLE):
         return None
-    bound = [m.bound.get(name) for name in ("mean", "mean_of_square", "mean_of_factor", "variance", "two", "epsilon")]
-    axis = trailing_axis([n for n in bound if isinstance(n, Node)], len(shape))
+    axis = trailing_axis(bound(m, "mean", "mean_of_square", "mean_of_factor", "variance"), len(shape))
     epsilon = _epsilon(m.epsilon, x.dtype)
-    if axis is None or epsilon is None or not keeps_shape(x, tuple(v for v in bound if isinstance(v, Value))):
+    if axis is None or epsilon is None or not keeps_shape(x, bound(m, "two", "epsilon")):
         return None
     scale = _affine(m.scale, shape, axis) if "scale" in m.bound else ones(shape[axis:], x.dtype)
     stash: dict[str, Attribute] = {"stash_type": DOUBLE_STASH} if x.dtype is DType.DOUBLE else {}
     attrs = {"axis": axis - len(shape), "epsilon": epsilon, **stash}
     return None if scale is None else New("LayerNormalization", [x, scale], attrs, types=[m.root.out.type])
+
+
+def bound(m: Match, *names: str) -> list[Any]:
+    """The values or nodes that a match binds to those of these names which its pattern has."""
+    return [m.bound[name] for name in names if name in m.bound]
 
 
 def _epsilon(value: Value, dtype: DType) -> float | None:

@@ -149,7 +149,7 @@ def fuse_flat_lookup(m: Match) -> Replacement:
     found, size = strides(m.index), None if x.shape is None else times(*x.shape)
     if found is None or size is None or m.flat.out.shape not in ((size,), (size, 1)) or m.gather.attr("axis", 0) != 0:
         return None
-    dims = m.index.shape or ()
+    dims = m.index.shape
     row_by_row = all(d == 1 or s == times(*dims[i + 1 :]) for i, (s, d) in enumerate(zip(found, dims)))
     return _reshaped(m) if row_by_row and times(*dims) == size else None
 
@@ -163,7 +163,7 @@ def fuse_lookup(m: Match) -> Replacement:
     parts = _components(m.index)
     if parts is None or m.x.rank != len(parts) or m.gather.attr("batch_dims", 0):
         return None
-    shape, dims = m.x.shape or (), (m.index.shape or ())[: len(parts[0])]
+    shape, dims = m.x.shape, m.index.shape[:-1]
     if not equal_shapes(_without_ones(shape), _without_ones(dims)):
         return None
     longer = iter([i for i, d in enumerate(dims) if d != 1])
@@ -186,7 +186,7 @@ def fuse_store(m: Match) -> Replacement:
     parts = _components(m.index)
     if parts is None or x.rank != len(parts) or m.scatter.attr("reduction", "none") != "none":
         return None
-    dims = (m.index.shape or ())[:-1]
+    dims = m.index.shape[:-1]
     if not equal_shapes(x.shape, dims) or not equal_shapes(x.shape, m.updates.shape):
         return None
     return m.updates if all(_runs_along(axis, found, dims) for axis, found in enumerate(parts)) else None
@@ -216,7 +216,7 @@ def _reshaped(m: Match) -> Replacement:
     out = m.root.out
     dims = out.shape or ()
     ones = Ints(i for i, d in enumerate(dims) if d == 1)
-    if m.graph.opset() >= UNSQUEEZE_BY_INPUT and equal_shapes(m.x.shape, tuple(d for d in dims if d != 1)):
+    if m.graph.opset() >= UNSQUEEZE_BY_INPUT and equal_shapes(m.x.shape, _without_ones(dims)):
         return New("Unsqueeze", [m.x, np.array(ones, np.int64)], {}, types=[out.type])
     spec = None if out.rank is None else expressed([dim_of(out, i) for i in range(out.rank)], m.x)
     return None if spec is None else New("Reshape", [m.x, np.array(spec, np.int64)], {}, types=[out.type])

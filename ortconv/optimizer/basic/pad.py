@@ -65,7 +65,8 @@ def fuse_pad(m: Match) -> Replacement:
     value = pad_value(pad)
     if not (value == 0 if node.op == "Conv" else _pools_the_same(m, value, own, total)):
         return None
-    attrs: dict[str, Attribute] = {k: v for k, v in node.attrs.items() if k != "auto_pad"} | {"pads": Ints(total)}
+    attrs: dict[str, Attribute] = {**node.attrs, "pads": Ints(total)}
+    attrs.pop("auto_pad", None)
     if node.op == "AveragePool":
         attrs["count_include_pad"] = 1
     return New(node.op, [m.x, *node.inputs[1:]], attrs, like=node, types=(node.out.type,))

@@ -216,12 +216,8 @@ def _mover_before(value: Value, q: Node) -> Node | None:
 
 def _moves_data(node: Node) -> bool:
     assert node.graph is not None
-    return (
-        node.op in MOVES_DATA
-        and node.domain == ""
-        and all(v is None for v in node.outputs[1:])
-        and (node.op != "MaxPool" or node.graph.opset() >= 12)
-    )
+    supported = node.op in MOVES_DATA and node.domain == "" and not any(node.outputs[1:])
+    return supported and (node.op != "MaxPool" or node.graph.opset() >= 12)
 
 
 def _only_reader(value: Value) -> Node | None:

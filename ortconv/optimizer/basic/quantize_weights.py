@@ -8,6 +8,7 @@ from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.qdq import is_quantizer, parameters
+from ortconv.optimizer.conditions import constant_of
 from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import Match, P
 
@@ -35,7 +36,7 @@ def quantize_weights(m: Match) -> Replacement:
         return None
     w, scales = weight
     bias: list[NewInput] = [] if m.b is None else [m.b]
-    if m.b is not None and m.b.constant is not None:
+    if constant_of(m.b) is not None:
         unit = np.asarray(scale.reshape(()) * scales * alpha, np.float32)
         bias = [_quantized_bias(m.b, unit, root, source.domain)]
     if None in bias or [w, *bias] in ([m.w], [m.w, m.b]):

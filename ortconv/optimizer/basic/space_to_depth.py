@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.types import Dim, DType
+from ortconv.ir.types import Dim, DType, Shape
 from ortconv.optimizer.conditions import INT32_MAX, ints
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import Match, P
@@ -66,12 +66,12 @@ def fuse_space_to_depth(m: Match) -> Replacement:
 
     Counterpart: SliceConcatToSpaceToDepthFusion
     """
-    found = [_branch(m.bound[f"slice{i}"], len(m.nodes) // 4) for i in range(4)]
-    branches = [b for b in found if b is not None]
+    slices = [m.bound[f"slice{i}"] for i in range(4)]
+    branches = [found for node in slices if (found := _branch(node, len(m.nodes) // 4)) is not None]
     if len({b.x for b in branches}) != 1 or {b.start for b in branches} != set(BLOCKS):
         return None
     x = branches[0].x
-    if x.rank != 4 or x.dtype not in (DType.FLOAT, DType.DOUBLE) or _is_odd(x.dim(2)) or _is_odd(x.dim(3)):
+    if x.dtype not in (DType.FLOAT, DType.DOUBLE) or not _is_divisible(x.shape or ()):
         return None
     order, channels = [BLOCKS.index(b.start) for b in branches], x.dim(1)
     blocks = New("SpaceToDepth", [x], {"blocksize": 2}, types=[m.root.out.type])
@@ -83,8 +83,9 @@ def fuse_space_to_depth(m: Match) -> Replacement:
     return New("Gather", [blocks, indices], {"axis": 1}, types=[m.root.out.type])
 
 
-def _is_odd(size: Dim) -> bool:
-    return isinstance(size, int) and size % 2 == 1
+def _is_divisible(shape: Shape) -> bool:
+    """True for images without a number of rows or columns that is known to be odd."""
+    return len(shape) == 4 and not any(isinstance(d, int) and d % 2 for d in shape[2:])
 
 
 PASSES = (RulePass("SliceConcatToSpaceToDepthFusion", fuse_space_to_depth),)

@@ -8,12 +8,11 @@ savings are the Transposes that vanish.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Shape, TensorType, ValueType
 from ortconv.optimizer.basic.transpose_handlers import (
@@ -26,7 +25,7 @@ from ortconv.optimizer.basic.transpose_handlers import (
     push,
     transpose_perm,
 )
-from ortconv.optimizer.conditions import ints, only_use, same_dim
+from ortconv.optimizer.conditions import constant_of, insert, ints, only_use, same_dim
 from ortconv.optimizer.engine import Context, FunctionPass, constant
 
 NAME = "TransposeOptimizer"
@@ -62,6 +61,8 @@ def optimize_transposes(graph: Graph, context: Context) -> int:
 
 
 class _Transpose(NamedTuple):
+    """A Transpose, its input and its permutation."""
+
     node: Node
     x: Value
     perm: Perm
@@ -129,7 +130,7 @@ class _Sweep:
         if dims is not None:
             shape = constant(node, np.array([dims[axis] for axis in perm], np.int64))
             inputs = [reshape.inputs[0], shape]
-            self.replace(node, self.add("Reshape", inputs, node, node.out.type, name=reshape.name), 1)
+            self.replace(node, insert("Reshape", inputs, node.out.type, node, name=reshape.name), 1)
 
     def drop_before_reshape(self, node: Node, slot: int, before: _Transpose) -> bool:
         """Reshape(Transpose(x)) in which only axes of size 1 move  ->  Reshape(x)."""
@@ -194,13 +195,13 @@ class _Sweep:
         )
         made.ep, made.doc = node.ep, node.doc
         results = [
-            v if v is None or p is None or _does_nothing(v.shape, p) else self.add_transpose(v, p, node)
+            v if v is None or p is None or _does_nothing(v.shape, p) else add_transpose(v, p, node)
             for v, p in zip(made.outputs, found.perms, strict=True)
         ]
         self.substitute(node, results, len(self.graph) - before)
 
     def moved_inputs(self, node: Node, found: Push, back: Perm) -> list[Value | None]:
-        """The inputs of a node with the changes of a move, of which Transpose<back> is the inverse."""
+        """The inputs of a node after a move, with Transpose<back> before those that need it."""
         inputs = list(node.inputs)
         for slot in found.slots:
             value = inputs[slot]
@@ -211,7 +212,7 @@ class _Sweep:
             inputs[slot] = constant(node, array)
         for slot, places in found.picks.items():
             value = inputs[slot]
-            inputs[slot] = self.add("Gather", [value, constant(node, places)], node, value.type if value else None)
+            inputs[slot] = insert("Gather", [value, constant(node, places)], value.type if value else None, node)
         return inputs
 
     def push_through_shape(self, node: Node, before: _Transpose) -> None:
@@ -221,9 +222,9 @@ class _Sweep:
             return
         order = np.array(perm[slice(node.attr("start", 0), node.attr("end", len(perm)))], np.int64)
         picks = self.picks(node, len(order))
-        made = self.add("Shape", [before.x], node, _vector(node, len(perm)), name=node.name)
+        made = insert("Shape", [before.x], _vector(node, len(perm)), node, name=node.name)
         if picks is None:
-            picked = self.add("Gather", [made, constant(node, order)], node, node.out.type, {"axis": 0})
+            picked = insert("Gather", [made, constant(node, order)], node.out.type, node, {"axis": 0})
             self.replace(node, picked, 2)
             return
         for user, pick in picks.items():
@@ -253,10 +254,10 @@ class _Sweep:
         source, found = quantize.inputs[0], push(quantize, 0, inverse(perm))
         if source is not None and found is not None:
             inputs = [self.transposed(source, perm, quantize), *quantize.inputs[1:]]
-            made = self.add(
-                quantize.op, inputs, node, node.out.type, found.attrs, domain=quantize.domain, name=quantize.name
+            domain, name = quantize.domain, quantize.name
+            self.replace(
+                node, insert(quantize.op, inputs, node.out.type, node, found.attrs, domain=domain, name=name), 2
             )
-            self.replace(node, made, 2)
 
     def quantizer_before(self, node: Node) -> Node | None:
         """The QuantizeLinear before a Transpose, if it has no other reader, and only DequantizeLinear nodes follow."""
@@ -279,9 +280,7 @@ class _Sweep:
         if first is not None and self.context.may_touch(first.node, node):
             return self.transposed(first.x, compose(first.perm, perm), node)
         return (
-            self.dequantized(value, perm, node)
-            or self.existing(value, perm, node)
-            or self.add_transpose(value, perm, node)
+            self.dequantized(value, perm, node) or self.existing(value, perm, node) or add_transpose(value, perm, node)
         )
 
     def dequantized(self, value: Value, perm: Perm, node: Node) -> Value | None:
@@ -292,7 +291,7 @@ class _Sweep:
         if dq is None or found is None or data is None:
             return None
         inputs = [self.transposed_constant(data, perm, node), *dq.inputs[1:]]
-        return self.add(dq.op, inputs, node, permuted(value.type, perm), found.attrs, domain=dq.domain)
+        return insert(dq.op, inputs, permuted(value.type, perm), node, found.attrs, domain=dq.domain)
 
     def existing(self, value: Value, perm: Perm, node: Node) -> Value | None:
         """The output of a Transpose of this value that exists already, unless the value has many readers."""
@@ -314,26 +313,6 @@ class _Sweep:
             known = constant(node, Tensor.of(np.ascontiguousarray(array), const.dtype))
             self.constants[value, perm] = known
         return known
-
-    def add_transpose(self, value: Value, perm: Perm, before: Node) -> Value:
-        name = self.graph.fresh(f"{value.name}/Transpose")
-        return self.add("Transpose", [value], before, permuted(value.type, perm), {"perm": Ints(perm)}, name=name)
-
-    def add(
-        self,
-        op: str,
-        inputs: Sequence[Value | None],
-        before: Node,
-        type: ValueType | None,
-        attrs: Mapping[str, Attribute] | None = None,
-        *,
-        domain: str = "",
-        name: str = "",
-    ) -> Value:
-        """Insert a node before another one. Return its output."""
-        node = self.graph.add_node(op, inputs, 1, attrs, domain=domain, name=name, types=[type], before=before)
-        node.ep = before.ep
-        return node.out
 
     # ------------------------------------------------------------------ replacing
 
@@ -379,12 +358,7 @@ def _leading_to_transpose(graph: Graph) -> set[Value]:
 
 def _is_dequantized_constant(value: Value) -> bool:
     node = value.producer
-    return (
-        node is not None
-        and node.op == "DequantizeLinear"
-        and (data := node.inputs[0]) is not None
-        and data.constant is not None
-    )
+    return node is not None and node.op == "DequantizeLinear" and constant_of(node.inputs[0]) is not None
 
 
 def _constant_index(gather: Node) -> Array | None:
@@ -427,6 +401,13 @@ def _without_copies(target: tuple[int, ...] | None, shape: Shape | None, reshape
 
 def _vector(node: Node, size: int) -> ValueType | None:
     return None if node.out.dtype is None else TensorType(node.out.dtype, (size,))
+
+
+def add_transpose(value: Value, perm: Perm, before: Node) -> Value:
+    """Transpose<perm> of a value, inserted before a node."""
+    assert before.graph is not None
+    name = before.graph.fresh(f"{value.name}/Transpose")
+    return insert("Transpose", [value], permuted(value.type, perm), before, {"perm": Ints(perm)}, name=name)
 
 
 def permuted(type: ValueType | None, perm: Perm) -> ValueType | None:

@@ -237,17 +237,16 @@ def _squeeze(node: Node, slot: int, perm: Perm) -> Push | None:
     stated = axes_of(node)
     if stated is None or slot != 0:
         return None
-    value = node.inputs[0]
-    if not stated:
-        shape = None if value is None else value.static_shape
-        if shape is None:
-            return None
-        return Push((0,), (compress(perm, [i for i, d in enumerate(shape) if d != 1]),), node.attrs)
-    axes = _normal_axes(stated, len(perm))
+    axes = _normal_axes(stated, len(perm)) if stated else _axes_of_one(node.inputs[0])
     if axes is None:
         return None
-    attrs, constants = _with_axes(node, sorted(perm[a] for a in axes))
+    attrs, constants = _with_axes(node, sorted(perm[a] for a in axes)) if stated else (node.attrs, {})
     return Push((0,), (compress(perm, [i for i in range(len(perm)) if i not in axes]),), attrs, constants)
+
+
+def _axes_of_one(value: Value | None) -> list[int] | None:
+    shape = None if value is None else value.static_shape
+    return None if shape is None else [i for i, d in enumerate(shape) if d == 1]
 
 
 def _unsqueeze(node: Node, slot: int, perm: Perm) -> Push | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -38,11 +37,11 @@ def fuse_channel_norm(m: Match) -> Replacement:
     rank, channels = x.rank or 0, channels_of(x)
     if x.dtype is not DType.FLOAT or not channels:
         return None
-    reductions = _bound(m, "mean", "mean_of_square", "mean_of_factor", "variance")
+    reductions = basic.bound(m, "mean", "mean_of_square", "mean_of_factor", "variance")
     if any(axes_of(n) not in ((1,), (1 - rank,)) or not n.attr("keepdims", 1) for n in reductions):
         return None
     scale, epsilon = per_channel(m.scale, rank, channels), _epsilon(m)
-    if scale is None or epsilon is None or not basic.keeps_shape(x, tuple(_bound(m, "two", "epsilon"))):
+    if scale is None or epsilon is None or not basic.keeps_shape(x, basic.bound(m, "two", "epsilon")):
         return None
     last = (0, *range(2, rank), 1)
     moved = (permuted(x.type, last),)
@@ -50,11 +49,6 @@ def fuse_channel_norm(m: Match) -> Replacement:
     attrs: dict[str, Attribute] = {"axis": -1, "epsilon": epsilon}
     norm = New("LayerNormalization", [t, scale.astype(np.float32)], attrs, types=moved)
     return New("Transpose", [norm], {"perm": Ints(inverse(last))}, types=(m.root.out.type,))
-
-
-def _bound(m: Match, *names: str) -> list[Any]:
-    """What the pattern has bound to these names."""
-    return [found for name in names if (found := m.bound.get(name)) is not None]
 
 
 def _epsilon(m: Match) -> float | None:
@@ -119,7 +113,7 @@ def _by_root_mean_square(m: Match, scale: NewInput) -> Replacement:
     rank = x.rank
     if x.dtype is not DType.FLOAT or not rank or x.dim(-1) == 0 or scale is None:
         return None
-    epsilon, constants = _epsilon(m), tuple(_bound(m, "two", "one", "epsilon"))
+    epsilon, constants = _epsilon(m), tuple(basic.bound(m, "two", "one", "epsilon"))
     if epsilon is None or basic.trailing_axis([m.mean], rank) != rank - 1 or not basic.keeps_shape(x, constants):
         return None
     attrs: dict[str, Attribute] = {"axis": -1, "epsilon": epsilon, "stash_type": int(DType.FLOAT)}

@@ -10,16 +10,14 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
+from ortconv.optimizer import conditions
 from ortconv.optimizer.conditions import MICROSOFT, without_absent
 from ortconv.optimizer.engine import import_operators
 
 
 def insert(op: str, inputs: Sequence[Value | None], type: ValueType | None, before: Node, **attrs: Attribute) -> Value:
-    """The output of a new node, which is inserted before another one and assigned to its provider."""
-    assert before.graph is not None
-    node = before.graph.add_node(op, inputs, 1, attrs, types=[type], before=before)
-    node.ep = before.ep
-    return node.out
+    """The same as `conditions.insert`, with attributes as keywords."""
+    return conditions.insert(op, inputs, type, before, attrs)
 
 
 def insert_fused(

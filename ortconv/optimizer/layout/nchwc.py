@@ -15,7 +15,15 @@ from ortconv.ir.nchwc import DOMAIN, block_length, filters_to_blocks, padded
 from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
-from ortconv.optimizer.conditions import equal_shapes, only_use, optional_ints, same_dim
+from ortconv.optimizer.conditions import (
+    constant_of,
+    equal_shapes,
+    insert,
+    only_use,
+    optional_ints,
+    same_dim,
+    without_absent,
+)
 from ortconv.optimizer.engine import Context, FunctionPass, constant, import_operators
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
 
@@ -82,12 +90,8 @@ class BlockedValues:
     ) -> Value:
         """Insert a new node before another one, with a name derived from it. Return its output."""
         import_operators(self.graph, domain)
-        type = TensorType(DType.FLOAT, shape)
-        made = self.graph.add_node(
-            op, inputs, 1, attrs, domain=domain, name=self.graph.fresh(node.name or op), types=[type], before=node
-        )
-        made.ep = node.ep
-        return made.out
+        name = self.graph.fresh(node.name or op)
+        return insert(op, inputs, TensorType(DType.FLOAT, shape), node, attrs, domain=domain, name=name)
 
     def filled(self, shape: Shape) -> Shape:
         channels = shape[1]
@@ -153,7 +157,7 @@ class ConvForm(NamedTuple):
 
 def _conv(node: Node, blocks: BlockedValues) -> bool:
     x, w, b, z = (node.input(i) for i in range(4))
-    filters = None if w is None else w.constant
+    filters = constant_of(w)
     if x is None or w is None or filters is None or not _fits(node, x, filters, b):
         return False
     form = _conv_form(node, x, filters.shape, blocks)
@@ -163,9 +167,9 @@ def _conv(node: Node, blocks: BlockedValues) -> bool:
     if image is None or (total is None) is not (z is None):
         return False
     weights = _filters(node, w, blocks, inputs=form.by_blocks)
-    inputs = [image, weights, _filled_bias(node, b, blocks), total]
+    inputs = without_absent([image, weights, _filled_bias(node, b, blocks), total])
     group = {"group": padded(node.attr("group", 1), blocks.block)} if form.depthwise else {}
-    blocks.make(node, "Conv", inputs if z is not None else inputs[: 2 + (b is not None)], {**node.attrs, **group})
+    blocks.make(node, "Conv", inputs, {**node.attrs, **group})
     return True
 
 
@@ -210,7 +214,7 @@ def _filters(node: Node, w: Value, blocks: BlockedValues, *, inputs: bool) -> Va
 
 
 def _filled_bias(node: Node, b: Value | None, blocks: BlockedValues) -> Value | None:
-    const = None if b is None else b.constant
+    const = constant_of(b)
     if b is None or const is None:
         return None
     more = padded(const.size, blocks.block) - const.size
@@ -277,16 +281,15 @@ def _unary(node: Node, blocks: BlockedValues) -> bool:
 def _elementwise(node: Node, blocks: BlockedValues) -> bool:
     """Operands may be blocked images of the same shape and scalars, or an image and one number per channel."""
     shapes = [blocks.of[v].shape for v in node.inputs if v in blocks.of]
-    inputs = [blocks.of[v].value if v in blocks.of else v for v in node.inputs]
-    fit = all(v in blocks.of or _is_number(v) for v in node.inputs)
-    if shapes and fit and all(equal_shapes(s, shapes[0]) for s in shapes):
+    inputs = [blocks.of[v].value if v in blocks.of else v if _is_number(v) else None for v in node.inputs]
+    if shapes and None not in inputs and all(equal_shapes(s, shapes[0]) for s in shapes):
         blocks.make(node, node.op, inputs, dict(node.attrs), node.domain, shapes[0])
         return True
     return len(node.inputs) == 2 and _scaled(node, blocks)
 
 
 def _is_number(value: Value | None) -> bool:
-    const = None if value is None else value.constant
+    const = constant_of(value)
     return const is not None and const.size == 1 and const.rank <= 4 and bool(np.isfinite(const.numpy()).all())
 
 
@@ -372,9 +375,9 @@ def _factors(node: Node, source: Shape, opset: int) -> Ints | None:
     """The whole numbers by which a Resize multiplies the dimensions, with 1 for batch and channels; None if it is
     another Resize.
     """
-    scales = node.input(1 if opset < 11 else 2)
-    if scales is not None and scales.constant is not None and scales.constant.size == 4:
-        factors = scales.constant.numpy().astype(np.float64).tolist()
+    scales = constant_of(node.input(1 if opset < 11 else 2))
+    if scales is not None and scales.size == 4:
+        factors = scales.numpy().astype(np.float64).tolist()
     else:
         factors = _ratios(source, node.out.shape or ())
     if factors[:2] != [1, 1] or any(f < 1 or f != int(f) for f in factors):

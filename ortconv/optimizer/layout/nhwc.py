@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.disjoint import DisjointSets
-from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.basic.transpose import optimize_transposes, permuted
+from ortconv.optimizer.basic.transpose import add_transpose, optimize_transposes, permuted
 from ortconv.optimizer.basic.transpose_handlers import Perm
 from ortconv.optimizer.engine import Context, FunctionPass, constant, import_operators
 
@@ -284,7 +284,7 @@ def _convert(graph: Graph, chosen: list[Node]) -> None:
     last: dict[Value, Value] = {}
     for node in chosen:
         form, results = FORMS[node.domain, node.op], _results(node)
-        inputs = _inputs(graph, node, form, last)
+        inputs = _inputs(node, form, last)
         types = [permuted(value.type, _to_last(node.out.rank or 0)) for value in results]
         made = graph.add_node(form.op, inputs, len(types), form.attrs(node), domain=form.domain, name=node.name,
                               types=types, before=node)  # fmt: skip
@@ -296,13 +296,13 @@ def _convert(graph: Graph, chosen: list[Node]) -> None:
         graph.remove_dead(node)
 
 
-def _inputs(graph: Graph, node: Node, form: NhwcForm, last: dict[Value, Value]) -> list[Value | None]:
+def _inputs(node: Node, form: NhwcForm, last: dict[Value, Value]) -> list[Value | None]:
     """The inputs of a node in its channels-last form. Images that enter the set are added to `last`."""
     inputs = list(node.inputs)
     for slot in form.images(node):
         value = inputs[slot]
         assert value is not None
-        inputs[slot] = last[value] if value in last else last.setdefault(value, _entering(graph, node, value))
+        inputs[slot] = last[value] if value in last else last.setdefault(value, _entering(node, value))
     perm = list(_to_last(node.out.rank or 0))
     for slot in form.vectors:
         vector = node.input(slot)
@@ -311,7 +311,7 @@ def _inputs(graph: Graph, node: Node, form: NhwcForm, last: dict[Value, Value]) 
     return inputs
 
 
-def _entering(graph: Graph, node: Node, value: Value) -> Value:
+def _entering(node: Node, value: Value) -> Value:
     """A value with its channels last, created before a node."""
     perm = _to_last(node.out.rank or 0)
     if value.constant is not None:
@@ -319,7 +319,7 @@ def _entering(graph: Graph, node: Node, value: Value) -> Value:
         if array.size == 1:
             return value
         return constant(node, np.transpose(array.reshape((1,) * (len(perm) - array.ndim) + array.shape), perm))
-    return _source_of_transpose(value) or _transposed(graph, value, perm, node)
+    return _source_of_transpose(value) or add_transpose(value, perm, node)
 
 
 def _merges(value: Value) -> bool:
@@ -348,7 +348,7 @@ def _leave(graph: Graph, node: Node, old: Value, last: Value) -> None:
             else:
                 graph.set_input(user, 0, last)
     if old.uses or old.is_output:
-        graph.replace(old, _transposed(graph, last, _to_first(last.rank or 0), node))
+        graph.replace(old, add_transpose(last, _to_first(last.rank or 0), node))
 
 
 def _puts_last(user: Node) -> bool:
@@ -361,15 +361,6 @@ def _takes_either(user: Node, last: Value) -> bool:
         return _puts_last(user)
     pixels = (last.shape or ())[1:-1]
     return user.is_op("Flatten") and user.attr("axis", 1) == 1 and all(d == 1 for d in pixels) and not user.ep
-
-
-def _transposed(graph: Graph, value: Value, perm: Perm, before: Node) -> Value:
-    name = graph.fresh(f"{value.name}/Transpose")
-    node = graph.add_node(
-        "Transpose", [value], 1, {"perm": Ints(perm)}, name=name, types=[permuted(value.type, perm)], before=before
-    )
-    node.ep = before.ep
-    return node.out
 
 
 _CONVOLUTIONS = tuple(key for key in FORMS if key[1] == "QLinearConv")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import broadcasts_into, per_channel, rounded, wide
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
@@ -28,6 +29,16 @@ def replace_prelu(m: Match) -> Replacement:
     return New("Max", [m.x, scaled], {}, like=m.root, types=types)
 
 
+def _steep_slopes(m: Match) -> Array | None:
+    """The slopes of the matched PRelu, one for each channel, if some are above 1, and their factors fit both convolutions."""
+    w, w2, group = m.w.constant.shape, m.w2.constant.shape, m.root.attr("group", 1)
+    slopes = per_channel(m.slope, len(w), w[0]) if 2 < len(w) == len(w2) and is_float(m.x) else None
+    if slopes is None or w2[1] * group != w[0] or w2[0] % group:
+        return None
+    usable = np.all(slopes != 0) and 1 < slopes.max() <= STEEPEST and np.any(slopes != slopes[0])
+    return slopes if usable else None
+
+
 _CONV = P("Conv", "x", C("w"), C("b", optional=True), name="conv")
 
 
@@ -41,11 +52,8 @@ def flatten_slopes(m: Match) -> Replacement:
     PRelu(y, s) is -s * PRelu(-y, 1 / s): the sign moves into the first convolution, the factor into the second.
     """
     w, w2, conv = wide(m.w), wide(m.w2), m.root
-    rank, group = w.ndim, conv.attr("group", 1)
-    slopes = per_channel(m.slope, rank, w.shape[0]) if rank > 2 and w2.ndim == rank else None
-    if slopes is None or not is_float(m.x) or np.any(slopes == 0) or not slopes.max() > 1 or slopes.max() > STEEPEST:
-        return None
-    if w2.shape[1] * group != w.shape[0] or w2.shape[0] % group or np.all(slopes == slopes[0]):
+    rank, group, slopes = w.ndim, conv.attr("group", 1), _steep_slopes(m)
+    if slopes is None:
         return None
     steep = slopes > 1
     sign, factor = np.where(steep, -1.0, 1.0), np.where(steep, -slopes, 1.0)

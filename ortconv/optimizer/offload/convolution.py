@@ -78,15 +78,12 @@ def one_conv_per_group(m: Match) -> Replacement:
     node, weights = m.root, m.w.constant.numpy()
     groups = node.attr("group", 1)
     dilated = any(d != 1 for d in node.attr("dilations", Ints()))
-    if (
-        not is_float(m.x)
-        or not dilated
-        or not 1 < groups <= MOST_GROUPS
-        or weights.shape[1] == 1
-        or m.graph.opset() < 10
-    ):
+    if not dilated or not 1 < groups <= MOST_GROUPS or weights.shape[1] == 1:
         return None
-    attrs = {k: v for k, v in node.attrs.items() if k != "group"}
+    if not is_float(m.x) or m.graph.opset() < 10:
+        return None
+    attrs = dict(node.attrs)
+    del attrs["group"]
     channels, filters = weights.shape[1], weights.shape[0] // groups
     parts: list[NewInput] = []
     for g in range(groups):

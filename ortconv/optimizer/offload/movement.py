@@ -177,7 +177,7 @@ def split(m: Match) -> Replacement:
     Opt-in: more nodes; useful only if an accelerator supports only equal parts, or no Split of this version.
     """
     node, rank = m.root, m.x.rank
-    if not is_float(m.x) or not rank or m.graph.opset() < 10 or any(v is None for v in node.outputs):
+    if not is_float(m.x) or not rank or m.graph.opset() < 10 or None in node.outputs:
         return None
     axis = node.attr("axis", 0) % rank
     size = m.x.dim(axis)

@@ -9,6 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Ints, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
+from ortconv.optimizer.conditions import constant_of
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import integers, is_float, op, passes
 from ortconv.optimizer.pattern import Match, P
@@ -36,31 +37,36 @@ ROUNDINGS: dict[str, Callable[[Array], Array]] = {
 
 
 def _floats(node: Node, slot: int) -> tuple[float, ...] | None:
-    value = node.input(slot)
-    const = None if value is None else value.constant
+    const = constant_of(node.input(slot))
     return None if const is None else tuple(const.numpy().astype(np.float64).ravel().tolist())
 
 
 def _is_empty(node: Node, slot: int) -> bool:
     """True for an absent input or a constant without elements, which have the same meaning."""
     value = node.input(slot)
-    return value is None or (value.constant is not None and value.constant.size == 0)
+    return value is None or _is_empty_constant(value)
+
+
+def _shapes(node: Node) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The shapes of the input and the output of a Resize or Upsample; None if one is unknown or has no elements."""
+    x = node.inputs[0]
+    source, result = None if x is None else x.static_shape, node.out.static_shape
+    return None if source is None or result is None or 0 in (*source, *result) else (source, result)
 
 
 def _scales(node: Node) -> list[float] | None:
     """The scale of every axis of a Resize or Upsample; None if it is unknown."""
-    x = node.inputs[0]
-    shape, out = None if x is None else x.static_shape, node.out.static_shape
-    if shape is None or out is None or 0 in shape or 0 in out:
+    shapes = _shapes(node)
+    if shapes is None:
         return None
     if "scales" in node.attrs:
         return list(node.attr("scales", ()))
     slot = 2 if node.op == "Resize" and _version(node) >= 11 else 1
     if not _is_empty(node, slot):
-        return _stated_scales(node, slot, len(shape))
+        return _stated_scales(node, slot, len(shapes[0]))
     if slot == 1 or node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
         return None
-    return [k / n for n, k in zip(shape, out)]
+    return [k / n for n, k in zip(*shapes)]
 
 
 def _stated_scales(node: Node, slot: int, rank: int) -> list[float] | None:
@@ -82,15 +88,13 @@ def _sources(node: Node, coordinates: str, rounding: str) -> list[Array] | None:
     """For each axis, the input index of each output index; None if a position is so close to a tie that rounding could
     go either way.
     """
-    x, scales = node.inputs[0], _scales(node)
-    if x is None or scales is None or x.static_shape is None or node.out.static_shape is None:
+    shapes, scales = _shapes(node), _scales(node)
+    if shapes is None or scales is None or coordinates not in COORDINATES or rounding not in ROUNDINGS:
         return None
-    if coordinates not in COORDINATES or rounding not in ROUNDINGS:
-        return None
-    if x.static_shape == node.out.static_shape:
-        return [np.arange(n) for n in x.static_shape]  # ONNX Runtime copies the elements, whatever the scales
+    if shapes[0] == shapes[1]:
+        return [np.arange(n) for n in shapes[0]]  # ONNX Runtime copies the elements, whatever the scales
     found = []
-    for n, k, scale in zip(x.static_shape, node.out.static_shape, scales, strict=True):
+    for n, k, scale in zip(*shapes, scales, strict=True):
         exact, single = (
             np.clip(ROUNDINGS[rounding](_place(coordinates, k, scale, n, dtype)), 0, n - 1)
             for dtype in (np.float64, np.float32)
@@ -132,10 +136,10 @@ def plain_resize(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support every form
     Opt-in: useful only for an accelerator that has only the plain forms.
     """
-    node, shape, out = m.root, m.x.static_shape, m.root.out.static_shape
-    scales, coordinates = _scales(node), attribute(node, "coordinate_transformation_mode")
-    if scales is None or shape is None or out is None or coordinates == "tf_crop_and_resize":
+    node, shapes, scales = m.root, _shapes(m.root), _scales(m.root)
+    if scales is None or shapes is None or attribute(node, "coordinate_transformation_mode") == "tf_crop_and_resize":
         return None
+    shape, out = shapes
     attrs = _plain_attributes(node, shape, out)
     if attrs == node.attrs and not any(_is_empty_constant(v) for v in node.inputs[2:]):
         return None
@@ -162,7 +166,8 @@ def _plain_attributes(node: Node, shape: Sequence[int], out: Sequence[int]) -> d
 
 
 def _is_empty_constant(value: Value | None) -> bool:
-    return value is not None and value.constant is not None and value.constant.size == 0
+    const = constant_of(value)
+    return const is not None and const.size == 0
 
 
 @rule("ResizeToGather", P(("Resize", "Upsample"), "x", ...))

@@ -85,7 +85,19 @@ def _edges_around(value: Value, graph: Graph) -> list[tuple[Node, Edge]] | None:
         if node is None or edges is None or all(e.value is not value for e in edges):
             return None
         found += [(node, edge) for edge in edges]
-    return found if value.const is None else None
+    return found if value.const is None and all(map(_may_rise, found)) else None
+
+
+def _may_rise(end: tuple[Node, Edge]) -> bool:
+    """True for an int8 tensor whose zero point at this node is a constant of that type, if it needs one."""
+    node, (value, slot) = end
+    zero = _zero_point(node, slot)
+    has_zero = zero is not None and zero.constant is not None and _is_signed(zero)
+    return _is_signed(value) and (slot is None or has_zero)
+
+
+def _zero_point(node: Node, slot: int | None) -> Value | None:
+    return None if slot is None else node.input(slot)
 
 
 def _component(start: Value, graph: Graph) -> tuple[list[Value], dict[tuple[Node, int], Value]] | None:
@@ -95,17 +107,15 @@ def _component(start: Value, graph: Graph) -> tuple[list[Value], dict[tuple[Node
     values, zeros, stack = {start: None}, dict[tuple[Node, int], Value](), [start]
     while stack:
         around = _edges_around(stack.pop(), graph)
-        if around is None or not all(_is_signed(edge.value) for _, edge in around):
+        if around is None:
             return None
         for node, (value, slot) in around:
+            zero = _zero_point(node, slot)
+            if slot is not None and zero is not None:
+                zeros[node, slot] = zero
             if value not in values:
                 values[value] = None
                 stack.append(value)
-            zero = None if slot is None else node.input(slot)
-            if slot is not None and (zero is None or zero.constant is None or not _is_signed(zero)):
-                return None
-            if slot is not None and zero is not None:
-                zeros[node, slot] = zero
     return list(values), zeros
 
 
