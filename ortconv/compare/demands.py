@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -247,9 +248,8 @@ def _reshape_to(node: Node, target: Sequence[int], shapes: Shapes) -> Iterator[D
     value, numbers = node.input(0), _static(_shape(node, 0, shapes))
     if value is None or numbers is None:
         return
-    if not node.attr("allowzero", 0):
-        kept = (*numbers, *[0] * len(target))
-        target = [n or size for n, size in zip(target, kept, strict=False)]
+    kept = numbers if not node.attr("allowzero", 0) else []
+    target = [n or size for n, size in zip_longest(target, kept[: len(target)], fillvalue=0)]
     known, open_count = math.prod(n for n in target if n != -1), target.count(-1)
     if open_count > 1:
         yield Demand(Extent(value), open_count, 1)

@@ -167,13 +167,13 @@ def make(
 ) -> Feeds:
     """Generate inputs of these sizes, with elements of one of KINDS."""
     made: Feeds = {}
-    held = problem.held(sizes)
+    held, draws = problem.held(sizes), draws or {}
     for value in (v for v in problem.graph.inputs if v in problem.made or v in problem.shaped):
-        if value in held and value.name not in (draws or {}):
+        if value in held and value.name not in draws:
             made[value.name] = np.array(held[value], np.int64)
             continue
         shape = () if value in problem.shaped else problem.shape(value, sizes)
-        drawn = generate(value, shape, seed, (draws or {}).get(value.name))
+        drawn = generate(value, shape, seed, draws.get(value.name))
         made[value.name] = drawn if kind == "drawn" else changed(value, drawn, kind)
     return made
 

@@ -256,7 +256,7 @@ def behind(problem: Problem, node: Node) -> list[str]:
         fresh = dict.fromkeys(v.producer for v in values if v.producer is not None and v.producer not in nodes)
         nodes |= fresh
         near += fresh
-    return [name for name in found if isinstance(name, str) and name in problem.free]
+    return [str(name) for name in found if name in problem.free]
 
 
 def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numbers]:

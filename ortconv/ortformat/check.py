@@ -21,7 +21,7 @@ from ortconv.ortformat.derived import argument_counts
 from ortconv.ortformat.functions import without_kernel
 from ortconv.ortformat.reader import map_file, model_of
 from ortconv.ortformat.releases import oldest_release
-from ortconv.ortformat.verify import decode, edge_rows, node_label
+from ortconv.ortformat.verify import decode, edge_rows, node_label, operator_of
 from ortconv.process import without_collections
 from ortconv.wording import counted
 
@@ -120,7 +120,7 @@ def _count(graph: Record, report: Report) -> None:
         report.weight_bytes += len(tensor.raw_data or ()) + sum(map(len, tensor.string_data or ()))
     for node in graph.nodes or ():
         report.nodes += 1
-        op = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
+        op = operator_of(node)
         report.operators[op] = report.operators.get(op, 0) + 1
     report.saved_optimizations += sum(1 for _ in runtime.records(graph))
 

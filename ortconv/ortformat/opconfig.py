@@ -185,7 +185,7 @@ class RequiredOperators:
         else:
             for row in other.versions():
                 self._add(*row)
-            self.all_if_empty = self.all_if_empty or other.all_if_empty
+            self.all_if_empty |= other.all_if_empty
         self.labels = list(dict.fromkeys((*self.labels, *other.labels)))
 
     def _merge_types(self, other: RequiredOperators) -> None:

@@ -101,7 +101,7 @@ class _Reader:
         for node, r in made:
             self.connect(node, r)
         self.saved += runtime.read(record, {r.index: node for node, r in made})
-        self.returns(record.outputs or ())
+        self.returns(record.outputs)
         self.graph.sort()
 
     def connect(self, node: Node, record: Record) -> None:
@@ -137,9 +137,9 @@ class _Reader:
             raise GraphError(f"input '{name}' is not defined anywhere", node=node.label)
         return value
 
-    def returns(self, names: Iterable[str]) -> None:
+    def returns(self, names: Iterable[str] | None) -> None:
         outputs: list[Value] = []
-        for name in names:
+        for name in names or ():
             value = self.own.get(name) or self.outer.get(name)
             if value is None:
                 raise GraphError(f"graph output '{name}' is not defined anywhere")

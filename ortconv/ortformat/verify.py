@@ -89,10 +89,13 @@ def _value_names(graph: Record, where: str) -> frozenset[str]:
     return names
 
 
+def operator_of(node: Record) -> str:
+    return f"{node.domain}:{node.op_type}" if node.domain else str(node.op_type)
+
+
 def node_label(node: Record) -> str:
     """A node as messages call it."""
-    op = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
-    return f"{op} '{node.name or next(filter(None, node.outputs), '?')}'"
+    return f"{operator_of(node)} '{node.name or next(filter(None, node.outputs), '?')}'"
 
 
 def _check_node(node: Record, names: frozenset[str], outer: frozenset[str]) -> None:

@@ -93,10 +93,9 @@ def analyze(
     for node in model.graph.walk():
         node.ep = ""  # ONNX Runtime divides a model anew when it loads it
     limits = limits or Limits()
-    main = _divided(model.graph, target, limits, device, maximize)
-    subgraphs = [graph for graph in model.graph.graphs() if graph is not model.graph] if target.takes_subgraphs else []
-    inside = tuple(Inside(graph, *_divided(graph, target, limits, device, maximize)) for graph in subgraphs)
-    return Analysis(model, level, *main, optimized.gain, inside)
+    graphs = list(model.graph.graphs()) if target.takes_subgraphs else [model.graph]
+    main, *inside = (Inside(graph, *_divided(graph, target, limits, device, maximize)) for graph in graphs)
+    return Analysis(model, level, main.partitioning, main.estimate, optimized.gain, tuple(inside))
 
 
 def _checked_level(source: Path, level: str | None, maximize: bool) -> str:
