@@ -286,13 +286,18 @@ def _complete(node: Node, equal: Equalities) -> int:
     if x is not None and out is not None and None in (x.shape or ()) and node.op in _KEEPING and node.domain == "":
         # the declared shape of a graph output may be wrong
         return 0 if out.shape is None or out.is_output else _refine(x, out.shape, equal)
-    shapes: list[Shape | None] = [*_parts(node)] if node.is_op("Split") else []
-    if not shapes and _is_decided(node):
-        from ortconv.onnxio.infer import infer_node
-
-        shapes = [type.shape if isinstance(type, TensorType) else None for type in infer_node(node)]
-    pairs = zip(node.outputs, shapes, strict=False)
+    pairs = zip(node.outputs, _inferred(node), strict=False)
     return sum(_refine(v, shape, equal) for v, shape in pairs if v is not None and shape is not None)
+
+
+def _inferred(node: Node) -> list[Shape | None]:
+    """The shapes of all outputs that follow from the operands; [] if none do."""
+    parts: list[Shape | None] = [*_parts(node)] if node.is_op("Split") else []
+    if parts or not _is_decided(node):
+        return parts
+    from ortconv.onnxio.infer import infer_node
+
+    return [type.shape if isinstance(type, TensorType) else None for type in infer_node(node)]
 
 
 def _is_decided(node: Node) -> bool:
