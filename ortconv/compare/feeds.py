@@ -223,15 +223,13 @@ def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | N
     if draw.low is not None and draw.high is not None:
         return _between(rng, value, type.dtype, shape, draw.low, draw.high)
     meant = parameter(value, shape)
-    if meant is not None:
-        return meant
+    return _fitting(rng, value, type.dtype, shape, seed) if meant is None else meant
+
+
+def _fitting(rng: np.random.Generator, value: Value, dtype: DType, shape: tuple[int, ...], seed: int) -> Array:
+    """Content for an input that is no parameter: conditions, indices, divisors, masks, or numbers."""
     if seed >= SEEDS and is_condition(value):
         return np.full(shape, _condition(value, seed))
-    return _fitting(rng, value, type.dtype, shape)
-
-
-def _fitting(rng: np.random.Generator, value: Value, dtype: DType, shape: tuple[int, ...]) -> Array:
-    """Content for an input that is no parameter: indices, divisors, masks, or numbers."""
     bound = _upper_bound(value)
     made = _array(rng, dtype, shape, bound)
     if _is_divisor(value):

@@ -151,7 +151,7 @@ def default_attributes(node: Node) -> dict[str, Attribute]:
 
 @cache
 def _onnx_schema(domain: str, op: str, opset: int) -> Schema | None:
-    from ortconv.onnxlib import AttributeProto, SchemaError, get_schema
+    from ortconv.onnxlib import SchemaError, get_schema
 
     try:
         found = get_schema(op, max(opset, 1), domain)
@@ -159,10 +159,6 @@ def _onnx_schema(domain: str, op: str, opset: int) -> Schema | None:
         return None
     if found.deprecated:
         return None
-    defaults = {}
-    for name, declared in found.attributes.items():
-        if declared._default_value:
-            defaults[name] = _default(AttributeProto.FromString(declared._default_value))
     return Schema(
         domain,
         op,
@@ -170,13 +166,20 @@ def _onnx_schema(domain: str, op: str, opset: int) -> Schema | None:
         tuple(map(_formal, found.inputs)),
         tuple(map(_formal, found.outputs)),
         frozenset(t.type_param_str for t in found.type_constraints),
-        defaults,
+        _defaults(found.attributes),
         bool(found.has_function or found.has_context_dependent_function),
         {name: declared.type.name for name, declared in found.attributes.items()},
         frozenset(name for name, declared in found.attributes.items() if declared.required),
         {t.type_param_str: frozenset(t.allowed_type_strs) for t in found.type_constraints},
         (found.min_input, found.min_output),
     )
+
+
+def _defaults(attributes: Mapping[str, Any]) -> dict[str, Attribute]:
+    from ortconv.onnxlib import AttributeProto
+
+    stated = ((name, declared._default_value) for name, declared in attributes.items())
+    return {name: _default(AttributeProto.FromString(value)) for name, value in stated if value}
 
 
 def _formal(parameter: Any) -> Formal:
