@@ -73,7 +73,7 @@ def eliminate_slice(m: Match) -> Replacement:
 def list_slice_bounds(m: Match) -> Replacement:
     """Slice(x) with constant bounds that are scalars  ->  Slice(x) with lists of one bound
 
-    Differs: exporters write scalars, for which onnxruntime's Slice fails unless it is folded.
+    Counterpart: none: beyond ONNX Runtime, whose Slice fails on the scalars that exporters write
     """
     bounds = m.root.inputs[1:]
     if not any(map(_is_scalar, bounds)):
