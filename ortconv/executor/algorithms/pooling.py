@@ -63,6 +63,19 @@ def global_average_pool(work: Work, x: Array) -> Array | None:
     return total.reshape(*x.shape[:2], *(1,) * (x.ndim - 2))
 
 
+def mean_of_channels(
+    work: Work, x: Array, axes: Array | Sequence[int] | None = None, *, keepdims: int = 1, **_: Any
+) -> Array | None:
+    """ReduceMean over the axes of an image, which may be an input or an attribute."""
+    over = axes.reshape(-1).tolist() if isinstance(axes, np.ndarray) else axes or ()
+    if x.ndim < 3 or x.dtype not in (np.float32, np.float64) or not x.size:
+        return None
+    if sorted(a % x.ndim for a in over) != list(range(2, x.ndim)):
+        return None
+    y = global_average_pool(work, x)
+    return y if y is None or keepdims else y.reshape(x.shape[:2])
+
+
 def reduce_windows(work: Work, x: Array, w: Window, ufunc: Any, identity: Any) -> Array:
     """(N, C, spatial...) to (N, C, output...) with every window reduced by a binary ufunc, in the memory order of x.
 
