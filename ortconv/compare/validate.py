@@ -98,6 +98,11 @@ def _about(expected: Reference, outputs: Collection[int], what: str) -> list[str
 
 
 HINT = "nothing was written; --verify-each names the pass at fault, --no-validate writes it all the same"
+FLOAT16_HINT = "nothing was written; --keep-float32 OPERATOR excludes nodes, and --error-budget permits larger errors"
+
+
+def _hint(expected: Reference) -> str:
+    return HINT if expected.settings.error_budget is None else FLOAT16_HINT
 
 
 def _on_numpy(expected: Reference, converted: Path, excused: tuple[str, ...], needs_provider: bool) -> Engine:
@@ -116,7 +121,7 @@ def _on_numpy(expected: Reference, converted: Path, excused: tuple[str, ...], ne
         return Engine("numpy", skipped=f"numpy does not run the result: {error}")
     except MemoryError:
         return Engine("numpy", skipped="numpy: a run of the result takes more memory than there is")
-    found = expected.judge("numpy", results, "", HINT, bool(excused))
+    found = expected.judge("numpy", results, "", _hint(expected), bool(excused))
     return Engine("numpy", loads=True, max_abs=found.max_abs, scaled=found.scaled)
 
 
@@ -157,7 +162,7 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: tuple[str, ..
             )
             raise UnsupportedError(message, hint=REFUSED) from error
     del opened
-    found = expected.judge("onnxruntime", results, "", HINT, bool(excused))
+    found = expected.judge("onnxruntime", results, "", _hint(expected), bool(excused))
     return Engine(
         "onnxruntime", version(), loads=True, max_abs=found.max_abs, scaled=found.scaled, own=expected.own_scaled()
     )

@@ -24,7 +24,7 @@ def halves(perm: Perm, x: Value) -> tuple[Perm, Perm] | None:
     of the two moves an axis to or from the end, and the other one moves blocks.
     """
     lengths = [d if isinstance(d, int) else 1 for d in x.shape or ()]
-    if len(lengths) != len(perm) or x.dtype is DType.STRING or not _is_slow(perm, lengths):
+    if not perm or len(lengths) != len(perm) or x.dtype is DType.STRING or not _is_slow(perm, lengths):
         return None
     end = len(perm) - 1
     kept, order = (perm[-1], range(end + 1)) if lengths[perm[-1]] >= lengths[-1] else (end, perm)
