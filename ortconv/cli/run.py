@@ -266,7 +266,7 @@ def _measured(
 def _first(
     session: Session, run: Callable[[dict[str, Any]], list[Any]], wanted: given.Inputs, seed: int
 ) -> tuple[dict[str, Any], list[Any]]:
-    """The feeds, made up where they are not given, and what comes of them."""
+    """The given or generated feeds, and the results."""
     needed, known = ({i.name for i in some} for some in (session.get_inputs(), session.model.graph.inputs))
     if not wanted.draws and needed <= wanted.arrays.keys() <= known:
         feeds = dict(wanted.arrays)

@@ -94,7 +94,11 @@ def explains(found: Gap, want: Any, moved: Iterable[Any], others: Sequence[Any] 
 
 
 def nudged(value: Any, direction: Direction) -> Any:
-    """An input or constant with errors in its floats that are about as large as the rounding of sums."""
+    """An input or constant with errors in its floats that are about as large as the rounding of sums.
+
+    Single zeros stay zeros, because many operators treat them differently. In an input of zeros alone they move: otherwise all
+    elements would have the same errors, and differences between them none.
+    """
     if isinstance(value, list):
         return [nudged(v, direction) for v in value]
     if not isinstance(value, np.ndarray) or value.dtype == object:
@@ -105,7 +109,7 @@ def nudged(value: Any, direction: Direction) -> Any:
     exact = value.astype(np.float64)
     with np.errstate(all="ignore"):
         errors = unit * direction.signs(exact.shape) * (np.abs(exact) + 2.0**-3)
-        return np.where(exact == 0, exact, exact + errors).astype(value.dtype)
+        return np.where((exact == 0) & exact.any(), exact, exact + errors).astype(value.dtype)
 
 
 def nudge(graph: Graph, direction: Direction, fixed_point: bool = False) -> None:

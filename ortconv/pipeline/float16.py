@@ -135,7 +135,7 @@ def _advice(graph: Graph) -> str | None:
     chooser = next((node for node in graph.walk() if node.op in CHOOSERS), None)
     if chooser is None:
         return None
-    return f"{chooser.label} chooses by order, which rounding changes on made up inputs: give real ones with --validate-with"
+    return f"{chooser.label} chooses by order, which rounding changes on generated inputs: give real ones with --validate-with"
 
 
 def _fixed(graph: Graph, slots: dict[Node, Slots], names: Sequence[str]) -> dict[Node, str]:

@@ -52,6 +52,10 @@ CASES = {
     "the tail of a sigmoid": Case(
         "s = Sigmoid(x) y = Mul(x, s)", LARGE, TAILS + LARGE * 1e-7, (TAILS + LARGE * 1e-6, TAILS[::-1])
     ),
+    "rounding errors of a mean of equal numbers, where all inputs are zeros": Case(
+        "a = Add(x, one) m = ReduceMean<axes = [0]>(a) s = Sub(a, m) y = Mul(s, three)",
+        [0, 0, 0, 0], [3e-7, -3e-7, 3e-7, 0], ([1e-5, 0, 0, 0], [1, 1, 1, 1]),
+    ),
     "zeros that the caller gives": Case("y = Sign(x)", [0, 2, -3, 0], [0, 1, -1, 0], ([1, 1, -1, 0], [-1, 1, -1, 1])),
     "the sign of a zero that the caller gives": Case(
         "y = Reciprocal(x)", [0, 2, 4, 8], [INF, 0.5, 0.25, 0.125], ([-INF, 0.5, 0.25, 0.125],)
