@@ -15,6 +15,7 @@ from ortconv.compare import targets
 from ortconv.compare.demands import Demand, Extent, Numbers, demands, size_of
 from ortconv.compare.ranks import LARGEST_RANK, rank_of
 from ortconv.errors import BackendError, GraphError
+from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import MICROSOFT, Trait, traits
 from ortconv.ir.tensor import Tensor
@@ -206,20 +207,25 @@ def _set_symbol(problem: Problem, found: Solution, demand: Demand) -> bool:
 
 
 def _search(problem: Problem, found: Solution, key: DemandKey, demand: Demand) -> bool:
-    """Find a free dimension that affects the demanded size, and its size with which the demand is met. Returns True if found."""
+    """Find a free dimension that affects the demanded size, and its size with which the demand is met. Returns True if found.
+
+    Dimensions that must be equal change together.
+    """
+    equal = _equal_names(problem, found)
     for name in problem.free:
         if name in found.implied:
             continue
+        names = equal.get(name, (name,))
         before = found.sizes[name]
         size, gap = before, demand.have - demand.want
         trial, last = size + max(1, size), demand
         for _ in range(8):
-            again = _demand_again(problem, {**found.sizes, name: trial}, key)
+            again = _demand_again(problem, found.sizes | dict.fromkeys(names, trial), key)
             if again is None or (again.have, again.want) == (last.have, last.want):
                 break
             if again.is_met:
-                found.sizes[name] = trial
-                found.implied.add(name)
+                found.sizes |= dict.fromkeys(names, trial)
+                found.implied.update(names)
                 return True
             moved = (again.have - again.want) - gap
             if demand.kind != "equal":
@@ -233,6 +239,16 @@ def _search(problem: Problem, found: Solution, key: DemandKey, demand: Demand) -
             if trial == size or trial > LARGEST_SIZE:
                 break
     return False
+
+
+def _equal_names(problem: Problem, found: Solution) -> dict[str, set[str]]:
+    """For each free dimension, all that must be equal to it, itself included."""
+    classes = DisjointSets(problem.free)
+    for _, demand in _all_demands(problem, found.sizes, found.shapes):
+        one, other = symbol(problem, demand.place), symbol(problem, demand.partner)
+        if demand.kind == "equal" and one is not None and other is not None:
+            classes.join(one, other)
+    return {name: set(names) for names in classes.sets() for name in names}
 
 
 def _demand_again(problem: Problem, sizes: Sizes, key: DemandKey) -> Demand | None:

@@ -254,6 +254,15 @@ def test_a_batch_is_2_only_where_it_would_be_1(declared: str) -> None:
     assert first_trial(case, Clock(Budget())).sizes["N"] == BATCHES[declared]
 
 
+def test_dimensions_that_must_be_equal_change_together() -> None:
+    case = graph(
+        "c = Concat<axis = 2>(x, z) y = Reshape(c, k)", "float[N,A,6,B] x, float[3,C,6,D] z", k=ints(3, 1, 12, 3)
+    )
+    sizes = first_trial(case, Clock(Budget())).sizes
+    assert (sizes["N"], sizes["A"] * sizes["B"]) == (3, 3)
+    assert (sizes["A"], sizes["B"]) == (sizes["C"], sizes["D"])
+
+
 TARGETS = {
     "a channel behind a Transpose": (
         graph(
