@@ -30,6 +30,7 @@ from ortconv.compare.verdict import (
 )
 from ortconv.compare.widen import is_narrow
 from ortconv.errors import BackendError, MismatchError, OrtconvError
+from ortconv.executor.algorithms.steps import ENDLESS
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
 from ortconv.models import load
@@ -322,5 +323,5 @@ class Reference:
 def _is_worth_trying(reason: str | None) -> bool:
     """True if onnxruntime may run a model that numpy cannot run: not if the reason is a lack of memory or time."""
     return reason is None or (
-        not reason.startswith(("a run needs", "one run takes", "Loop ")) and "turns" not in reason
+        not reason.startswith(("a run needs", "one run takes", "Loop ")) and ENDLESS not in reason
     )

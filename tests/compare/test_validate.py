@@ -196,6 +196,15 @@ def test_a_loop_without_end_is_not_tried(tmp_path: Path) -> None:
     assert ortconv.convert(source, tmp_path / "m.ort", allow_unchecked=True).validation is not None
 
 
+def test_a_loop_that_nothing_ends_runs_on_no_engine(tmp_path: Path) -> None:
+    body = "y = Loop(, , x) <body = b (int64 i, bool going, float[2] v) => (bool more, float[2] w) {"
+    source = save(tmp_path / "m.onnx", f"{body} more = Identity(going) w = Neg(v) }}>", "float[2] x")
+    expected = Reference(load(source), source, ValidationSettings())
+    assert expected.skipped is not None
+    assert "its body never ends it" in expected.skipped
+    assert expected.reasons.keys() == {"numpy"}
+
+
 def test_the_rows_of_a_loop_without_turns_have_any_shape(tmp_path: Path) -> None:
     body = """l, y = Loop(n, , x) <body = b (int64 i, bool going, float[2] v) => (bool more, float[2] w, float[2] row) {
         more = Identity(going) w = Add(v, v) row = Mul(v, x) }>"""

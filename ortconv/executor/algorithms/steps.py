@@ -10,6 +10,10 @@ MOST_STEPS = 1 << 20
 """Maximum number of steps of a Python loop for one node."""
 
 
+ENDLESS = "its body never ends it"
+"""The reason in the message about a Loop without end."""
+
+
 def counted(steps: int) -> int:
     """The number of steps. UnsupportedError for more than MOST_STEPS."""
     if steps > MOST_STEPS:
