@@ -98,7 +98,9 @@ def test_strings_that_are_cast_to_numbers_are_numerals(tmp_path: Path) -> None:
     assert found.skipped is None
 
 
-@pytest.mark.parametrize("node", ["GatherND(x, i)", "ScatterND(x, i, u)", "RoiAlign(t, r, b)"])
+@pytest.mark.parametrize(
+    "node", ["GatherND(x, i)", "ScatterND(x, i, u)", pytest.param("RoiAlign(t, r, b)", marks=pytest.mark.slow)]
+)
 def test_indices_of_a_batch_of_one(node: str, tmp_path: Path) -> None:
     text = f"""<ir_version: 8, opset_import: ["" : 17]>
         g (float[1,5] x, int64[4,2] i, float[4] u, float[1,1,6,6] t, float[3,4] r, int64[3] b) => (float y) {{ y = {node} }}"""

@@ -32,6 +32,7 @@ def made(count):
         return [Cycle() for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_what_blocks_leave_as_garbage_goes():
     for _ in range(10):
         made(500)

@@ -38,6 +38,7 @@ def lines(folder: Path) -> list[Record]:
     return [record for record in found if record is not None]
 
 
+@pytest.mark.slow
 def test_every_trouble_is_named_and_the_others_are_converted(tmp_path: Path) -> None:
     troubles = folder_of(tmp_path / "in", 40, list(REASONS))
     library = custom_ops(tmp_path)

@@ -25,6 +25,7 @@ def random_nodes(seeds: int, first: int, step: int) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(sys, "getdlopenflags") or sys.platform == "darwin", reason="needs fork")
 @pytest.mark.parametrize("first", range(2))
 def test_inference_survives_random_nodes(first: int) -> None:
