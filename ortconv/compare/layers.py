@@ -16,7 +16,7 @@ from ortconv.compare.tolerance import Allowance
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.runtime.backend import Backend, claims, reference_of, with_fallbacks
-from ortconv.runtime.placement import last_uses, observed, pieces, place, reads, split
+from ortconv.runtime.placement import last_uses, observed, pieces, place, split
 from ortconv.runtime.session import check_feeds
 
 PIECE = 8
@@ -159,7 +159,7 @@ def _before(node: Node, known: Mapping[str, ComparedLayer]) -> Iterator[Compared
     """The nearest layers that a node is computed from; values that are no layers are passed through."""
     waiting, seen = [node], {node}
     for one in waiting:
-        for value in reads(one):
+        for value in one.present_reads:
             if value.name in known:
                 yield known[value.name]
             elif value.producer is not None and value.producer not in seen:

@@ -16,7 +16,6 @@ from ortconv.ir.graph import Graph, Node
 from ortconv.ir.model import Model
 from ortconv.models import load
 from ortconv.runtime.backend import discover
-from ortconv.runtime.placement import reads
 from ortconv.runtime.session import Session
 
 SUSPECTS = 3
@@ -184,7 +183,7 @@ def _between(graph: Graph, node: Node, good: Iterable[str]) -> list[Node]:
     """The node and its ancestors up to values in `good`, nearest first."""
     known, seen, stack = set(good), {node}, [node]
     for one in stack:
-        for value in reads(one):
+        for value in one.present_reads:
             producer = value.producer
             if producer is not None and producer not in seen and producer.graph is graph and value.name not in known:
                 seen.add(producer)

@@ -266,7 +266,7 @@ def behind(problem: Problem, node: Node) -> list[str]:
     found: dict[str | int, None] = {}
     near = [node]
     for current in near:
-        values = [value for value in current.reads if value is not None]
+        values = current.present_reads
         for value in values:
             found |= dict.fromkeys((*problem.shapes.get(value, ()), *problem.targets.get(value, ())))
         fresh = dict.fromkeys(v.producer for v in values if v.producer is not None and v.producer not in nodes)

@@ -273,7 +273,7 @@ def random_outputs(graph: Graph) -> set[int]:
     drawn: set[Value | None] = set()
     for node in graph:
         inner = (n for sub in node.subgraphs for n in sub.walk())
-        if any(map(draws, (node, *inner))) or any(v in drawn for v in node.reads if v is not None):
+        if any(map(draws, (node, *inner))) or any(v in drawn for v in node.present_reads):
             drawn.update(node.outputs)
     return {k for k, v in enumerate(graph.outputs) if v in drawn}
 

@@ -116,6 +116,11 @@ class Node:
         return (*self.inputs, *captures(self)) if self.attrs and self.subgraphs else self.inputs
 
     @property
+    def present_reads(self) -> list[Value]:
+        """The inputs that are present, and the outer values that subgraphs read."""
+        return [v for v in self.reads if v is not None]
+
+    @property
     def used_output(self) -> Value | None:
         """The first output that a node reads or the graph returns; None if the node is dead."""
         for value in self.outputs:

@@ -153,7 +153,7 @@ def _model_of(node: Node) -> ModelProto:
     from ortconv.onnxio.proto import region_proto, value_info
 
     assert node.graph is not None
-    reads = list(dict.fromkeys(v for v in node.reads if v is not None))
+    reads = list(dict.fromkeys(node.present_reads))
     unknown = [v.name for v in reads if v.type is None] if node.op == "SequenceMap" else []
     if unknown:  # onnx's inliner would end the process
         raise _refusal(node, f"the type of '{unknown[0]}' is not known")

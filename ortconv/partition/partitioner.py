@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from ortconv.errors import UsageError
-from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import schema
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import type_name
@@ -246,7 +246,7 @@ class Grouping:
             return False
         inside = set(group)
         return not provider.reads_constants or any(
-            self._is_fed(value, inside) for node in self.nodes(group) for value in _reads(node)
+            self._is_fed(value, inside) for node in self.nodes(group) for value in node.present_reads
         )
 
     def members(self, group: Iterable[int]) -> tuple[NodeUnit, ...]:
@@ -284,15 +284,10 @@ class Grouping:
         return not reasons
 
 
-def _reads(node: Node) -> list[Value]:
-    """The values that a node and its subgraphs read."""
-    return [v for v in node.reads if v is not None]
-
-
 def _producers(unit: NodeUnit, number: Mapping[Node, int]) -> list[int]:
     """The producing unit of each edge into a unit."""
     own = number[unit.target]
-    makers = (value.producer for node in unit.nodes for value in _reads(node))
+    makers = (value.producer for node in unit.nodes for value in node.present_reads)
     found = (number.get(maker, own) for maker in makers if maker is not None)
     return [p for p in found if p != own]
 
@@ -325,8 +320,7 @@ def _downstream(graph: Graph, stop_ops: frozenset[str]) -> dict[Node, Node]:
         if node.op in stop_ops:
             stopped[node] = node
         elif stopped:
-            reads = (*node.inputs, *captures(node)) if node.subgraphs else node.inputs
-            origin = next((stopped[v.producer] for v in reads if v is not None and v.producer in stopped), None)
+            origin = next((stopped[v.producer] for v in node.present_reads if v.producer in stopped), None)
             if origin is not None:
                 stopped[node] = origin
     return stopped

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.order import readers_of
 
 Edges = Sequence[Sequence[int]]
@@ -82,8 +82,8 @@ def region_inputs(nodes: Iterable[Node]) -> list[Value]:
     inside = set(nodes)
     found: dict[Value, None] = {}
     for node in nodes:
-        for value in (*node.inputs, *(captures(node) if node.subgraphs else ())):
-            if value is not None and value.producer not in inside:
+        for value in node.present_reads:
+            if value.producer not in inside:
                 found[value] = None
     return list(found)
 

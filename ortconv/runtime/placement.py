@@ -127,7 +127,7 @@ def _units(placements: Sequence[Placement]) -> tuple[list[list[int]], list[list[
 def _edges(nodes: Sequence[Node]) -> list[list[int]]:
     """For each node, the indices of the nodes that it depends on, also through captured values."""
     number = {node: i for i, node in enumerate(nodes)}
-    return [[number[v.producer] for v in reads(node) if v.producer in number] for node in nodes]
+    return [[number[v.producer] for v in node.present_reads if v.producer in number] for node in nodes]
 
 
 def _firsts(placements: Sequence[Placement]) -> list[int]:
@@ -186,7 +186,7 @@ def make_region(graph: Graph, nodes: Sequence[Node], keep: Collection[Value] = (
 def _outer(nodes: Iterable[Node], inside: Collection[Node]) -> Iterator[Value]:
     """The values that nodes read and that are made elsewhere, constants left out."""
     for node in nodes:
-        yield from (v for v in reads(node) if v.producer not in inside and (v.const is None or v.is_input))
+        yield from (v for v in node.present_reads if v.producer not in inside and (v.const is None or v.is_input))
 
 
 def _needed(graph: Graph, nodes: Iterable[Node], inside: Collection[Node], keep: Collection[Value]) -> Iterator[Value]:
@@ -242,11 +242,6 @@ def last_uses(regions: Sequence[Region], keep: Iterable[Value] = ()) -> list[tup
         if value not in kept:
             found[i].append(value)
     return [tuple(values) for values in found]
-
-
-def reads(node: Node) -> list[Value]:
-    """The values that a node reads, including those that its subgraphs capture."""
-    return [v for v in node.reads if v is not None]
 
 
 def _owner_in(graph: Graph, node: Node) -> Node:

@@ -14,7 +14,7 @@ from ortconv.partition import Target, partition
 from ortconv.partition.partitioner import is_trivial, nodes_of
 from ortconv.partition.regions import group_by_wave
 from ortconv.runtime.backend import Claim, Region
-from ortconv.runtime.placement import make_region, reads
+from ortconv.runtime.placement import make_region
 
 OLDEST_WITH_EMPTY = 29
 """The first feature level at which a tensor may have no elements."""
@@ -106,5 +106,5 @@ def _regrouped(members: Sequence[NodeUnit], refused: Collection[Node]) -> list[t
 
 
 def _producers(unit: NodeUnit, number: dict[Node, int]) -> set[int]:
-    values: list[Value] = [v for node in unit.nodes for v in reads(node)]
+    values: list[Value] = [v for node in unit.nodes for v in node.present_reads]
     return {number[v.producer] for v in values if v.producer in number}
