@@ -13,7 +13,7 @@ import numpy as np
 
 from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.operators import Trait, traits
+from ortconv.ir.operators import MICROSOFT, Trait, traits
 from ortconv.ir.schema import is_deterministic
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
@@ -86,7 +86,7 @@ def _known(node: Node, context: Context) -> list[Tensor | None] | None:
     return _evaluate(node, context) if _fits(node, _static_bytes(node), context) else None
 
 
-_QUANTIZERS = (("com.microsoft", "QuantizeLinear"), ("com.microsoft", "DequantizeLinear"))
+_QUANTIZERS = ((MICROSOFT, "QuantizeLinear"), (MICROSOFT, "DequantizeLinear"))
 
 
 def _known_shape(node: Node) -> list[Tensor | None] | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import MICROSOFT, constant_of, equal_shapes, producer_of, without_absent
+from ortconv.optimizer.conditions import constant_of, equal_shapes, producer_of, without_absent
 from ortconv.optimizer.engine import Context, FunctionPass, import_operators
 
 SUM_OUTPUT = 3

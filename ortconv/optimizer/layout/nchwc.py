@@ -394,7 +394,7 @@ def _ratios(source: Shape, target: Shape) -> list[float]:
 
 HANDLERS: dict[tuple[str, str], Callable[[Node, BlockedValues], bool]] = {
     ("", "Conv"): _conv,
-    ("com.microsoft", "FusedConv"): _conv,
+    (MICROSOFT, "FusedConv"): _conv,
     ("", "BatchNormalization"): _batch_norm,
     ("", "Concat"): _concat,
     ("", "Split"): _split,

@@ -13,8 +13,6 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, NewInput, RulePass
 from ortconv.optimizer.engine import Rule as EngineRule
 
-MICROSOFT = "com.microsoft"
-
 SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import TensorType
 from ortconv.optimizer.basic.transpose_handlers import transpose_perm
-from ortconv.optimizer.conditions import MICROSOFT, equal_shapes
+from ortconv.optimizer.conditions import equal_shapes
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT
 from ortconv.optimizer.extended.parts import sliced

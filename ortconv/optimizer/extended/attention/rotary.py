@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.conditions import (
-    MICROSOFT,
     SLICE_BY_INPUTS,
     axes_of,
     constant_of,
