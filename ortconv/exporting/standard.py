@@ -14,8 +14,9 @@ from ortconv.ir.graph import Attribute, Floats, Ints, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.engine import New, NewInput, Out, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.extended.fuse_matmul import operand_perm
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 
 ACTIVATION_ATTRIBUTES = frozenset({"activation", "activation_params"})

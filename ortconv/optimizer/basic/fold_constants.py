@@ -18,7 +18,8 @@ from ortconv.ir.schema import is_deterministic
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import scalar
-from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.engine import Context
+from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.shapes import static_elements
 
 

@@ -14,7 +14,8 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.basic.transpose_handlers import transpose_perm
 from ortconv.optimizer.conditions import only_use
-from ortconv.optimizer.engine import Context, FunctionPass, New, Replacement, RulePass, constant, rule
+from ortconv.optimizer.engine import Context, New, Replacement, constant, rule
+from ortconv.optimizer.passes import FunctionPass, RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 DOMAINS = ("", MICROSOFT)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ortconv.ir.graph import Graph, Node
 from ortconv.ir.operators import MICROSOFT
-from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.engine import Context
+from ortconv.optimizer.passes import FunctionPass
 
 REMOVABLE_DOMAINS = frozenset({"", "ai.onnx.ml", MICROSOFT})
 

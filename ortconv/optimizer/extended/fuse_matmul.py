@@ -11,7 +11,8 @@ from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import keeps_rank, numbers
-from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 Perm = tuple[int, ...]

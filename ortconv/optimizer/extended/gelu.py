@@ -9,7 +9,8 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
 from ortconv.optimizer.conditions import scalar
-from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 CUBIC = 0.044715

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes, gated, is_float
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 

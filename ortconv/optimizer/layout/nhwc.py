@@ -19,7 +19,8 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import add_transpose, optimize_transposes, permuted
 from ortconv.optimizer.basic.transpose_handlers import Perm
-from ortconv.optimizer.engine import Context, FunctionPass, constant, import_operators
+from ortconv.optimizer.engine import Context, constant, import_operators
+from ortconv.optimizer.passes import FunctionPass
 
 NAME = "NhwcTransformer"
 BYTES = (DType.UINT8, DType.INT8)

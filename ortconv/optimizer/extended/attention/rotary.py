@@ -21,10 +21,11 @@ from ortconv.optimizer.conditions import (
     producer_of,
     same_dim,
 )
-from ortconv.optimizer.engine import Context, FunctionPass, New
+from ortconv.optimizer.engine import Context, New
 from ortconv.optimizer.extended.attention.heads import alone
 from ortconv.optimizer.extended.maker import insert, insert_fused, integers, reshaped
 from ortconv.optimizer.extended.parts import Part, part_of
+from ortconv.optimizer.passes import FunctionPass
 
 
 @dataclass(frozen=True, eq=False, slots=True)
