@@ -58,7 +58,7 @@ def demands(node: Node, shapes: Shapes, held: Mapping[Value, Sequence[int]] = Ma
         yield from _reshape_to(node, held[target], shapes)
         return
     row = ROWS.get(node.op)
-    if row is not None and node.domain in ("", "com.microsoft"):
+    if row is not None and node.domain in ("", MICROSOFT):
         yield from row(node, shapes)
 
 

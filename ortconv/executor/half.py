@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Value, finds_values_by_name
-from ortconv.ir.operators import MICROSOFT, Trait, named
+from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Value
+from ortconv.ir.operators import MICROSOFT, Trait, finds_values_by_name, named
 from ortconv.ir.types import DType, TensorType, ValueType
 
 _NUMBERS = (Trait.ELEMENTWISE, Trait.BROADCASTS, Trait.REDUCES, Trait.MOVES, Trait.PICKS, Trait.JOINS)

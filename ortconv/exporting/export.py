@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from ortconv.errors import OrtconvError, UnsupportedError, UsageError
 from ortconv.executor.guard import guarded
-from ortconv.exporting.standard import MICROSOFT, STANDARD
+from ortconv.exporting.standard import STANDARD
 from ortconv.files import write_bytes
 from ortconv.ir.model import Model
+from ortconv.ir.operators import MICROSOFT
 from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.levels import run_passes

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Floats, Ints, Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.engine import New, NewInput, Out, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.extended.fuse_matmul import operand_perm
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 
-MICROSOFT = "com.microsoft"
 ACTIVATION_ATTRIBUTES = frozenset({"activation", "activation_params"})
 AXES_ARE_INPUTS = 18
 """The operator set from which on ReduceMean has its axes as an input."""

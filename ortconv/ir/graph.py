@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Attribute", "Floats", "Graph", "Graphs", "Ints", "Node", "Strings", "Tensors", "Types", "Value", "captures",
-    "finds_values_by_name",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -467,8 +466,3 @@ def listed(values: Iterable[Value | None]) -> str:
 def graphs_in(attribute: Attribute) -> Sequence[Graph]:
     """The subgraphs that an attribute holds."""
     return (attribute,) if isinstance(attribute, Graph) else attribute if isinstance(attribute, Graphs) else ()
-
-
-def finds_values_by_name(node: Node) -> bool:
-    """True if the node refers to inputs and outputs of its subgraphs by their names, as BeamSearch does."""
-    return node.domain == "com.microsoft"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import Schema, schema, schema_of, schema_of_id, serves, type_arguments
 from ortconv.ir.types import Dim, DType, OptionalType, SequenceType, Shape, TensorType, ValueType
 
@@ -257,10 +258,10 @@ def _attention(use: KernelUse) -> Iterator[str]:
 
 
 FORMS: dict[tuple[str, str], Callable[[KernelUse], Iterable[str]]] = {
-    ("com.microsoft", "FusedConv"): _activation,
+    (MICROSOFT, "FusedConv"): _activation,
     ("com.microsoft.nchwc", "Conv"): _activation,
-    ("com.microsoft", "Attention"): _attention,
-    ("com.microsoft", "MultiHeadAttention"): _attention,
+    (MICROSOFT, "Attention"): _attention,
+    (MICROSOFT, "MultiHeadAttention"): _attention,
 }
 """Forms of use that came later than the operator and are neither attributes nor inputs. A function returns the names of the forms
 of a use; each is the name of the model that `schemas/releases.py` tries: schemas/release_forms/NAME.txt.

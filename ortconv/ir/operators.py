@@ -72,6 +72,7 @@ class Traits(NamedTuple):
 
 
 MICROSOFT = "com.microsoft"
+"""The domain of ONNX Runtime's own operators."""
 
 _TABLE: dict[tuple[str, str], Traits] = {}
 _UNKNOWN = Traits(frozenset({Trait.SHAPED_BY_DATA}))
@@ -94,6 +95,11 @@ def named(*any_of: Trait, domain: str = "", but: Collection[str] = ()) -> tuple[
 def operators(domain: str = "") -> tuple[str, ...]:
     """The operators of a domain that have a row."""
     return tuple(op for d, op in _TABLE if d == domain)
+
+
+def finds_values_by_name(node: Node) -> bool:
+    """True if the node refers to inputs and outputs of its subgraphs by their names, as BeamSearch does."""
+    return node.domain == MICROSOFT
 
 
 def operator(

@@ -8,11 +8,12 @@ from itertools import chain, repeat
 from ortconv.errors import GraphError, nearest
 from ortconv.ir.attributes import Floats, Graphs, Ints, Strings, Tensors, Types
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import OPEN, Formal, Schema, operators, schema, schema_of
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import OptionalType, SequenceType, TensorType, ValueType
 
-STANDARD = frozenset({"", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft"})
+STANDARD = frozenset({"", "ai.onnx.ml", "ai.onnx.preview.training", MICROSOFT})
 """Domains for which all operators have a schema here. Operators of other domains are custom."""
 
 _KINDS: dict[type, str] = {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ortconv.errors import GraphError
-from ortconv.ir.graph import Graph, Node, Value, finds_values_by_name
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operators import finds_values_by_name
 
 
 def verify(graph: Graph) -> None:

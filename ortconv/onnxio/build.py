@@ -21,10 +21,10 @@ from ortconv.ir.graph import (
     Tensors,
     Types,
     Value,
-    finds_values_by_name,
     graphs_in,
 )
 from ortconv.ir.model import Model
+from ortconv.ir.operators import finds_values_by_name
 from ortconv.ir.tensor import Array, SparseTensor, Tensor
 from ortconv.ir.types import DType, MapType, OptionalType, SequenceType, Shape, SparseTensorType, TensorType, ValueType
 from ortconv.onnxio.messages import domain_of, label, plain_domain

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ortconv.ir.graph import Node
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.onnxio.attention_types import ATTENTION_TYPES
 from ortconv.onnxio.standard_types import STANDARD_TYPES
 from ortconv.onnxio.type_rules import TypeRule, dtype_of, like, shape_of, tensor, times
-
-MICROSOFT = "com.microsoft"
 
 
 def broadcast(slots: Sequence[int], dtype_slot: int) -> TypeRule:

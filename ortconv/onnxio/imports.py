@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import schema
 from ortconv.onnxio.build import check_text
 from ortconv.onnxio.messages import domain_of, plain_domain, walk
 from ortconv.onnxlib import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
-KNOWN = {"": 28, "ai.onnx.ml": 5, "com.microsoft": 1, "com.microsoft.nchwc": 1}
+KNOWN = {"": 28, "ai.onnx.ml": 5, MICROSOFT: 1, "com.microsoft.nchwc": 1}
 """Operator sets that ONNX Runtime imports, with their version in the newest release that this table has been checked against."""
 
 

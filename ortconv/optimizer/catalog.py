@@ -17,8 +17,8 @@ from functools import cache
 from typing import NamedTuple
 
 from ortconv.errors import UsageError
-from ortconv.optimizer.engine import FunctionPass
 from ortconv.optimizer.levels import STAGES, AnyPass, opt_in_passes
+from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.pattern import C, P, PatternInput
 
 FIELDS = ("Counterpart", "Differs", "Opt-in", "Also")

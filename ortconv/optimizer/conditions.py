@@ -20,8 +20,6 @@ T = TypeVar("T")
 INT32_MAX = 2**31 - 1
 FLOATS = frozenset({DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.DOUBLE})
 
-MICROSOFT = "com.microsoft"
-"""The domain of ONNX Runtime's own operators."""
 
 SLICE_BY_INPUTS = 10
 """The opset from which on Slice has its bounds as inputs."""

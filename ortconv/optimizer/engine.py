@@ -14,12 +14,10 @@ an inner value has another reader, is returned or captured, or if nodes are assi
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
-from importlib import import_module
 from itertools import chain
 from typing import Any, NamedTuple, Union
 
@@ -32,7 +30,7 @@ from ortconv.ir.schema import Schema, schema
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import TensorType, ValueType
 from ortconv.optimizer.looks import Looks, Operator, producers
-from ortconv.optimizer.pattern import Kind, Match, P, kinds, matches, may_fit
+from ortconv.optimizer.pattern import Match, P, matches
 
 
 class New:
@@ -212,139 +210,6 @@ class Context:
 def rule_counts(trace: Iterable[Rewrite]) -> dict[str, int]:
     """Number of rewrites for each rule, in order of first use."""
     return dict(Counter(rewrite.rule for rewrite in trace))
-
-
-class Later:
-    """The function of the only pass of a module. The module is imported when the pass first runs: few models have its operators."""
-
-    def __init__(self, module: str) -> None:
-        self._module = module
-
-    def __call__(self, graph: Graph, context: Context) -> int:
-        return self.function(graph, context)
-
-    @property
-    def function(self) -> Callable[[Graph, Context], int]:
-        (only,) = import_module(self._module).PASSES
-        found: Callable[[Graph, Context], int] = only.run
-        return found
-
-
-class FunctionPass(NamedTuple):
-    """A pass that is a function. It works on one graph without its subgraphs, and returns the number of changes.
-
-    `operators`: it can change nothing without one of these. `also`: nor without one of these.
-    """
-
-    name: str
-    run: Callable[[Graph, Context], int]
-    once: bool = False
-    operators: tuple[Operator, ...] = ()
-    also: tuple[Operator, ...] = ()
-
-    @property
-    def doc(self) -> str:
-        return (self.run.function if isinstance(self.run, Later) else self.run).__doc__ or ""
-
-
-def by_root(rules: Iterable[Rule]) -> dict[Operator, list[Rule]]:
-    """The rules by the operator of their root, in their order."""
-    found: dict[Operator, list[Rule]] = {}
-    for r in rules:
-        for op in r.pattern.ops:
-            found.setdefault((r.pattern.domain, op), []).append(r)
-    return found
-
-
-class RulePass:
-    """A pass that is an ordered tuple of rules. A worklist drives it until no rule matches any more."""
-
-    also: tuple[Operator, ...] = ()
-
-    def __init__(self, name: str, *rules: Iterable[Rule]) -> None:
-        self.name = name
-        self.once = False
-        self._groups = rules
-        self._known: dict[tuple[Operator, tuple[Kind, ...]], tuple[Rule, ...]] = {}
-
-    @cached_property
-    def rules(self) -> tuple[Rule, ...]:
-        return tuple(r for group in self._groups for r in group)
-
-    @cached_property
-    def operators(self) -> tuple[Operator, ...]:
-        """Operators without which the pass can change nothing."""
-        return tuple(self._by_root)
-
-    @cached_property
-    def _by_root(self) -> dict[Operator, list[Rule]]:
-        return by_root(self.rules)
-
-    @cached_property
-    def _widths(self) -> dict[Operator, int]:
-        """The number of inputs that the patterns with each root have, at most."""
-        return {root: max(len(r.pattern.inputs) for r in found) for root, found in self._by_root.items()}
-
-    def run(self, graph: Graph, context: Context) -> int:
-        since = context.since
-        queue = deque(context.nodes(graph, self._by_root))
-        queued = set(queue)
-        changes = 0
-        while queue and not context.exhausted:
-            node = queue.popleft()
-            queued.discard(node)
-            if node.graph is not graph or node.touched < since:
-                continue
-            for r in self._candidates(node):
-                touched = apply(r, node, context)
-                if touched is None:
-                    continue
-                changes += 1
-                context.spread(touched)
-                again = self._roots(touched, graph, queued)
-                queue.extend(again)
-                queued.update(again)
-                if node.graph is not graph:
-                    break
-        return changes
-
-    def _roots(self, nodes: list[Node], graph: Graph, but: Set[Node]) -> dict[Node, None]:
-        """The nodes of a graph, except those in `but`, at which a rule may match."""
-        roots = self._by_root
-        return dict.fromkeys([n for n in nodes if n.graph is graph and n not in but and (n.domain, n.op) in roots])
-
-    def _candidates(self, node: Node) -> tuple[Rule, ...]:
-        """The rules that may match at a node, judged by operators alone."""
-        root = node.domain, node.op
-        found = kinds(node, self._widths[root])
-        rules = self._known.get((root, found))
-        if rules is None:
-            if len(self._known) > MOST_KNOWN:
-                self._known.clear()
-            rules = tuple(r for r in self._by_root[root] if may_fit(r.pattern, found))
-            self._known[root, found] = rules
-        return rules
-
-
-class LaterPass(RulePass):
-    """A pass of rules in a module that is imported once the rules are needed: few models have its operators.
-
-    Every rule of the pass matches one of `operators`, so it can change nothing without them. The pass is in the module's PASSES.
-    """
-
-    def __init__(self, module: str, name: str, *operators: str, domains: Sequence[str] = ("",)) -> None:
-        super().__init__(name)
-        self.operators = tuple((domain, op) for domain in domains for op in operators)
-        self._module = module
-
-    @cached_property
-    def rules(self) -> tuple[Rule, ...]:
-        found: RulePass = next(p for p in import_module(self._module).PASSES if p.name == self.name)
-        return found.rules
-
-
-MOST_KNOWN = 4096
-"""Maximum number of kinds of nodes for which a pass remembers its rules."""
 
 
 def apply(r: Rule, root: Node, context: Context) -> list[Node] | None:

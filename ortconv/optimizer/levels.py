@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from importlib import import_module
 
 from ortconv.ir.graph import Graph
-from ortconv.optimizer.engine import Context, FunctionPass, RulePass
+from ortconv.optimizer.engine import Context
 from ortconv.optimizer.looks import Looks
+from ortconv.optimizer.passes import FunctionPass, RulePass
 
 MAX_STEPS = 10
 

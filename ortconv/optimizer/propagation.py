@@ -9,7 +9,8 @@ from ortconv.ir.operators import Trait, named
 from ortconv.ir.schema import schema_of
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import RESHAPES, ints, spatial_pads
-from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.engine import Context
+from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.shapes import COMPUTES_SHAPES, Element, axis_slices, elements, target
 from ortconv.optimizer.symbols import at_most, broadcast_shapes, is_anonymous, is_vague, minus, plus, quotient
 

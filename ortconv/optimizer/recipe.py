@@ -27,8 +27,9 @@ from ortconv import __version__
 from ortconv.choices import LEVELS
 from ortconv.errors import UsageError
 from ortconv.files import byte_count
-from ortconv.optimizer.engine import FOLD_LIMIT, FunctionPass, Rule, RulePass
+from ortconv.optimizer.engine import FOLD_LIMIT, Rule
 from ortconv.optimizer.levels import STAGES, AnyPass, inexact, opt_in_passes
+from ortconv.optimizer.passes import FunctionPass, RulePass
 
 BASIC = ("basic", "offload")
 """The stages of the basic level."""

@@ -17,11 +17,12 @@ from ortconv.ir.model import NODES_MADE, Arity, Model, SavedFusion
 from ortconv.ir.schema import schema
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Shape
-from ortconv.optimizer.engine import Context, New, NewInput, Out, Replacement, Rule, RulePass, apply, by_root, find
+from ortconv.optimizer.engine import Context, New, NewInput, Out, Replacement, Rule, apply, find
 from ortconv.optimizer.extended import fuse_conv
 from ortconv.optimizer.extended.qdq import drop, elementwise, nbits, product
 from ortconv.optimizer.extended.qdq.tensors import DOMAINS
 from ortconv.optimizer.levels import AnyPass, run_passes
+from ortconv.optimizer.passes import RulePass, by_root
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.recipe import Recipe, names_of
 

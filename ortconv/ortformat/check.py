@@ -13,6 +13,7 @@ import numpy as np
 from ortconv.errors import OrtconvError
 from ortconv.ir.kernels import later_attributes
 from ortconv.ir.model import NODES_MADE
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import Schema, schema, schema_of_id, type_arguments
 from ortconv.ir.tensor import Array
 from ortconv.ortformat import runtime
@@ -170,7 +171,7 @@ def _node_findings(node: Record, domain: str, found: Schema | None, opsets: dict
         yield f"no version is imported of its operator set '{domain}'"
         return
     if found is None:
-        if domain in ("", "com.microsoft"):
+        if domain in ("", MICROSOFT):
             yield f"no operator of this name exists in version {opsets[domain]} of the operator set"
         return
     if node.since_version != found.since:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ortconv.ir.operators import MICROSOFT
+
 IDENTIFIER = b"ORTM"
 VERSIONS = (1, 2, 3, 4, 5, 6)
 LARGEST_FILE = 2**31 - 1
@@ -19,7 +21,7 @@ LARGEST_NESTING = 18
 
 CPU = "CPUExecutionProvider"
 ALWAYS_IMPORTED = {
-    "ai.onnx.ml": 5, "ai.onnx.preview": 1, "ai.onnx.preview.training": 1, "ai.onnx.training": 1, "com.microsoft": 1,
+    "ai.onnx.ml": 5, "ai.onnx.preview": 1, "ai.onnx.preview.training": 1, "ai.onnx.training": 1, MICROSOFT: 1,
     "com.microsoft.experimental": 1, "com.microsoft.nchwc": 1, "org.pytorch.aten": 1,
 }  # fmt: skip
 """Operator sets that onnxruntime imports in every file that it writes. Its NhwcTransformer, which runs when a file is loaded,

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ortconv.errors import FormatError, UsageError
 from ortconv.ir.graph import Node
 from ortconv.ir.model import Model
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import schema
 from ortconv.ir.types import DType, MapType, SequenceType, TensorType, ValueType
 from ortconv.ortformat.derived import resolved_schema
@@ -53,7 +54,7 @@ TRACKED: dict[KernelName, Tracked] = {
     **{("ai.onnx", op): Tracked() for op in _BY_FIRST_INPUT.split()},
     **{("ai.onnx", op): Tracked((0, 1)) for op in _BY_TWO_INPUTS},
     **{("ai.onnx", op): Tracked((), (0,)) for op in _BY_OUTPUT},
-    **{("com.microsoft", op): Tracked() for op in ("QLinearAdd", "QLinearMul", "QLinearConv")},
+    **{(MICROSOFT, op): Tracked() for op in ("QLinearAdd", "QLinearMul", "QLinearConv")},
     ("ai.onnx", "Where"): Tracked((1,)),
     ("ai.onnx", "Cast"): Tracked((0,), (0,)),
 }

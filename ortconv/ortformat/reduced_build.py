@@ -11,6 +11,7 @@ from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.kernels import newest_kernels, releases
 from ortconv.ir.model import Model
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import schema
 from ortconv.ir.types import DType, OptionalType, SparseTensorType, TensorType, ValueType
 from ortconv.ortformat.opconfig import RequiredOperators
@@ -30,7 +31,7 @@ PLATFORMS = {
 }  # fmt: skip
 """Build flags for each platform. The deployment target of iOS is that of ONNX Runtime's own package."""
 
-OWN_DOMAINS = ("ai.onnx", "ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
+OWN_DOMAINS = ("ai.onnx", "ai.onnx.ml", MICROSOFT, "com.microsoft.nchwc", "com.ms.internal.nhwc")
 
 FLOAT8 = frozenset(t for t in DType if t.name.startswith("FLOAT8"))
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import schema
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import type_name
@@ -18,7 +19,7 @@ from ortconv.partition.nnapi.rules import ROWS
 from ortconv.partition.policy import MIN_OPSET, Provider, Target, gate
 from ortconv.partition.reasons import Objection
 from ortconv.partition.regions import group_by_wave, region_inputs, region_outputs
-from ortconv.partition.units import MS_DOMAIN, single_units, units
+from ortconv.partition.units import single_units, units
 
 NEWEST = 1 << 16
 """A number above every opset version."""
@@ -294,7 +295,7 @@ def _producers(unit: NodeUnit, number: Mapping[Node, int]) -> list[int]:
 
 def is_operator(op: str) -> bool:
     """True if ONNX or ONNX Runtime has an operator of this name."""
-    return any(schema(domain, op, opset) for domain in ("", MS_DOMAIN) for opset in (MIN_OPSET, NEWEST))
+    return any(schema(domain, op, opset) for domain in ("", MICROSOFT) for opset in (MIN_OPSET, NEWEST))
 
 
 def check_stop_ops(graph: Graph, stop_ops: Iterable[str]) -> None:

@@ -12,15 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.operators import traits
+from ortconv.ir.operators import MICROSOFT, traits
 from ortconv.ir.schema import since_version
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit, UnitOperand
 from ortconv.partition.regions import enclosing
 
-MS_DOMAIN = "com.microsoft"
-
-DOMAINS = frozenset({"", MS_DOMAIN, "com.ms.internal.nhwc"})
+DOMAINS = frozenset({"", MICROSOFT, "com.ms.internal.nhwc"})
 """Domains whose operators may be the target of a QDQ group."""
 
 
@@ -162,7 +160,7 @@ def plain_unit(node: Node) -> NodeUnit:
 
 
 def _is_quantizer(node: Node | None, op: str, graph: Graph | None) -> bool:
-    return node is not None and node.op == op and node.domain in ("", MS_DOMAIN) and node.graph is graph
+    return node is not None and node.op == op and node.domain in ("", MICROSOFT) and node.graph is graph
 
 
 def _readers(value: Value, graph: Graph) -> list[tuple[Node, int]]:

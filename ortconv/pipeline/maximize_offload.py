@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.journal import FEW
-from ortconv.optimizer.engine import Context, Rule, RulePass, apply, by_root, find
+from ortconv.optimizer.engine import Context, Rule, apply, find
 from ortconv.optimizer.levels import AnyPass, run_passes
 from ortconv.optimizer.offload import unsigned
+from ortconv.optimizer.passes import RulePass, by_root
 from ortconv.optimizer.pattern import Match
 from ortconv.optimizer.recipe import make
 from ortconv.partition import Partition, Partitioning, Target, partition

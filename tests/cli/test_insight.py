@@ -20,7 +20,8 @@ from ortconv.errors import MismatchError
 from ortconv.executor.plan import Plan
 from ortconv.files import byte_count
 from ortconv.optimizer import catalog
-from ortconv.optimizer.engine import New, RulePass, rule
+from ortconv.optimizer.engine import New, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 
 

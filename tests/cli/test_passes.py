@@ -11,7 +11,8 @@ import ortconv
 from ortconv.cli import main
 from ortconv.errors import MismatchError
 from ortconv.optimizer import catalog
-from ortconv.optimizer.engine import New, RulePass, rule
+from ortconv.optimizer.engine import New, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 
 

@@ -10,7 +10,8 @@ import pytest
 
 import ortconv
 from ortconv.cli import main
-from ortconv.optimizer.engine import Match, New, P, RulePass, rule
+from ortconv.optimizer.engine import Match, New, P, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.reduction.command import Command
 from tests.conftest import SAMPLES
 

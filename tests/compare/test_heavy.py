@@ -23,7 +23,8 @@ from ortconv.compare import consumer, reference
 from ortconv.errors import BackendError, MismatchError
 from ortconv.files import mapped
 from ortconv.ir.graph import Graph
-from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.engine import Context
+from ortconv.optimizer.passes import FunctionPass
 from ortconv.runtime.deadline import TimeLimitError, within
 
 needs_c = pytest.mark.skipif(not onnxruntime_c.is_available(), reason="this package of onnxruntime has no C library")

@@ -18,7 +18,8 @@ from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
 from ortconv.models import load
 from ortconv.onnxio.load import from_proto
-from ortconv.optimizer.engine import Context, New, Replacement, RulePass, rule
+from ortconv.optimizer.engine import Context, New, Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 from ortconv.pipeline import optimize_traced
 from ortconv.runtime.session import Session

@@ -10,7 +10,8 @@ from ortconv.errors import GraphError, InternalError, UnsupportedError, UsageErr
 from ortconv.executor.guard import guarded
 from ortconv.ir.graph import Graph
 from ortconv.onnxio.load import from_proto
-from ortconv.optimizer.engine import Context, RulePass, rule
+from ortconv.optimizer.engine import Context, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import P
 
 

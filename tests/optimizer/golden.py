@@ -32,8 +32,9 @@ from ortconv.ir.model import Model
 from ortconv.ir.text import text
 from ortconv.ir.verify import verify
 from ortconv.onnxio.load import from_proto
-from ortconv.optimizer.engine import Context, FunctionPass, RulePass
+from ortconv.optimizer.engine import Context
 from ortconv.optimizer.levels import run_passes
+from ortconv.optimizer.passes import FunctionPass, RulePass
 
 ROOT = Path(__file__).parent / "golden"
 SEPARATOR = "# ---\n"

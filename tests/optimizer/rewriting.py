@@ -16,7 +16,8 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.verify import verify
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
-from ortconv.optimizer.engine import Context, FunctionPass, RulePass
+from ortconv.optimizer.engine import Context
+from ortconv.optimizer.passes import FunctionPass, RulePass
 
 Feeds = Mapping[str, Array]
 

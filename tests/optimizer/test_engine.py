@@ -10,9 +10,10 @@ import onnx
 import pytest
 
 from ortconv.onnxio.load import from_proto
-from ortconv.optimizer.engine import Context, FunctionPass, Later, LaterPass, apply, find
+from ortconv.optimizer.engine import Context, apply, find
 from ortconv.optimizer.extended.gelu import fuse_quick_gelu
 from ortconv.optimizer.levels import STAGES, opt_in_passes
+from ortconv.optimizer.passes import FunctionPass, Later, LaterPass
 from ortconv.optimizer.pattern import P
 
 

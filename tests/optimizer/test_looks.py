@@ -10,8 +10,9 @@ import random_examples
 from typed_graphs import ImpossibleError
 
 from ortconv.models import load
-from ortconv.optimizer.engine import Context, RulePass, find
+from ortconv.optimizer.engine import Context, find
 from ortconv.optimizer.levels import basic_passes, extended_passes, run_passes
+from ortconv.optimizer.passes import RulePass
 from ortconv.pipeline import optimize
 
 TRIES = 6

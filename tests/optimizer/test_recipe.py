@@ -7,8 +7,8 @@ import pytest
 from ortconv.choices import LEVELS
 from ortconv.errors import UsageError
 from ortconv.optimizer import catalog, recipe
-from ortconv.optimizer.engine import RulePass
 from ortconv.optimizer.levels import STAGES
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.recipe import Recipe
 from tests.batches import batched
 

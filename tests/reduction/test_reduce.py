@@ -16,8 +16,9 @@ import ortconv
 from ortconv.cli import main
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.ir.graph import Node
-from ortconv.optimizer.engine import Context, Match, New, P, Replacement, RulePass, rule
+from ortconv.optimizer.engine import Context, Match, New, P, Replacement, rule
 from ortconv.optimizer.levels import run_passes
+from ortconv.optimizer.passes import RulePass
 from ortconv.reduction.command import LATE, Command
 from tests.conftest import SAMPLES
 

@@ -20,7 +20,7 @@ from ortconv.optimizer.basic import (
     unused,
 )
 from ortconv.optimizer.basic.fold_constants import FOLD_CONSTANTS
-from ortconv.optimizer.engine import FunctionPass, LaterPass, RulePass
+from ortconv.optimizer.passes import FunctionPass, LaterPass, RulePass
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *unused.PASSES,

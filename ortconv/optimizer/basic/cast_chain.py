@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ortconv.optimizer.conditions import FLOATS
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 
 

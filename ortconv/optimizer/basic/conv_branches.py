@@ -9,7 +9,8 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.fold_conv import Affine, batch_norm, with_weights
 from ortconv.optimizer.conditions import spatial_pads, wide
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 _CONV = P("Conv", "x", C("w"), C("b", optional=True), name="conv")

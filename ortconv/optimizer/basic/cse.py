@@ -9,7 +9,8 @@ from ortconv.ir.attributes import content
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.schema import default_attributes, is_deterministic
-from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.engine import Context
+from ortconv.optimizer.passes import FunctionPass
 
 PURE_DOMAINS = frozenset({"", "ai.onnx.ml"})
 

@@ -13,12 +13,13 @@ import numpy as np
 
 from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.operators import Trait, traits
+from ortconv.ir.operators import MICROSOFT, Trait, traits
 from ortconv.ir.schema import is_deterministic
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import scalar
-from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.engine import Context
+from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.shapes import static_elements
 
 
@@ -86,7 +87,7 @@ def _known(node: Node, context: Context) -> list[Tensor | None] | None:
     return _evaluate(node, context) if _fits(node, _static_bytes(node), context) else None
 
 
-_QUANTIZERS = (("com.microsoft", "QuantizeLinear"), ("com.microsoft", "DequantizeLinear"))
+_QUANTIZERS = ((MICROSOFT, "QuantizeLinear"), (MICROSOFT, "DequantizeLinear"))
 
 
 def _known_shape(node: Node) -> list[Tensor | None] | None:

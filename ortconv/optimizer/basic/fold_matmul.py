@@ -20,7 +20,8 @@ from ortconv.optimizer.conditions import (
     wide,
     with_shape,
 )
-from ortconv.optimizer.engine import Context, FunctionPass, New, NewInput, Replacement, apply, rule
+from ortconv.optimizer.engine import Context, New, NewInput, Replacement, apply, rule
+from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.pattern import C, Match, P
 
 # ---------------------------------------------------------------------- Gemm

@@ -8,7 +8,8 @@ from ortconv.ir.graph import Value
 from ortconv.ir.schema import since_version
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import FLOATS
-from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.conditions import axes_of, same_dim, scalar
-from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 GELU_OPSET = 20

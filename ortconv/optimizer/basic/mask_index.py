@@ -9,7 +9,8 @@ from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.conditions import RESHAPES, equal_shapes, scalar
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.shapes import Element, dim_of, elements, expressed
 from ortconv.optimizer.symbols import times

@@ -9,15 +9,16 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.operators import Trait, traits
+from ortconv.ir.operators import MICROSOFT, Trait, traits
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.basic.transpose_handlers import transpose_perm
 from ortconv.optimizer.conditions import only_use
-from ortconv.optimizer.engine import Context, FunctionPass, New, Replacement, RulePass, constant, rule
+from ortconv.optimizer.engine import Context, New, Replacement, constant, rule
+from ortconv.optimizer.passes import FunctionPass, RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
-DOMAINS = ("", "com.microsoft")
+DOMAINS = ("", MICROSOFT)
 INTEGERS = (DType.UINT8, DType.INT8, DType.UINT16, DType.INT16)
 SMALLEST_SCALE, LARGEST_SCALE = 1e-30, 1e30
 """The range of scales for which a 16-bit integer survives dequantization and quantization in float32."""

@@ -9,7 +9,8 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.qdq import is_quantizer, parameters
 from ortconv.optimizer.conditions import constant_of
-from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 
 LARGEST_CODE = 127

@@ -6,7 +6,8 @@ from collections.abc import Hashable
 
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.tensor import Tensor
-from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.engine import Context
+from ortconv.optimizer.passes import FunctionPass
 
 SMALL = 64
 """Payloads of at most this number of bytes are compared directly; of larger ones, first a sample is compared, then a digest."""

@@ -9,7 +9,8 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.types import Dim, DType, Shape
 from ortconv.optimizer.conditions import INT32_MAX, ints
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.shapes import AxisSlice, Element, axis_slices
 

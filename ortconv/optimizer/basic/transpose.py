@@ -26,7 +26,8 @@ from ortconv.optimizer.basic.transpose_handlers import (
     transpose_perm,
 )
 from ortconv.optimizer.conditions import constant_of, insert, ints, only_use, same_dim
-from ortconv.optimizer.engine import Context, FunctionPass, constant
+from ortconv.optimizer.engine import Context, constant
+from ortconv.optimizer.passes import FunctionPass
 
 NAME = "TransposeOptimizer"
 MAX_SWEEPS = 8

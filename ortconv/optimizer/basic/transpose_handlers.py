@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Ints, Node, Value
-from ortconv.ir.operators import Trait, named
+from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, Shape
@@ -330,7 +330,7 @@ HANDLERS: dict[tuple[str, str], Handler] = {
     **{("", op): _reduce for op in named(Trait.REDUCES)},
     **{("", op): _softmax for op in ("Softmax", "LogSoftmax", "Hardmax")},
     **{("", op): _arg for op in ("ArgMax", "ArgMin")},
-    **{(domain, op): _quantize for domain in ("", "com.microsoft") for op in ("QuantizeLinear", "DequantizeLinear")},
+    **{(domain, op): _quantize for domain in ("", MICROSOFT) for op in ("QuantizeLinear", "DequantizeLinear")},
     ("", "Concat"): _concat,
     ("", "Dropout"): _dropout,
     ("", "Gather"): _gather,

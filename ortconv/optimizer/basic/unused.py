@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from ortconv.ir.graph import Graph, Node
-from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.ir.operators import MICROSOFT
+from ortconv.optimizer.engine import Context
+from ortconv.optimizer.passes import FunctionPass
 
-REMOVABLE_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
+REMOVABLE_DOMAINS = frozenset({"", "ai.onnx.ml", MICROSOFT})
 
 
 def remove_unused(graph: Graph, context: Context) -> int:

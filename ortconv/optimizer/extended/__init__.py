@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ortconv.ir.operators import MICROSOFT
 from ortconv.optimizer.basic import sharing
-from ortconv.optimizer.engine import FunctionPass, Later, LaterPass, RulePass
 from ortconv.optimizer.extended import (
     affine,
     attention,
@@ -19,6 +18,7 @@ from ortconv.optimizer.extended import (
     recurrent,
     split,
 )
+from ortconv.optimizer.passes import FunctionPass, Later, LaterPass, RulePass
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *qdq.PASSES,

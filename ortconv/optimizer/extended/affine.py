@@ -9,7 +9,8 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.fold_conv import arithmetic
 from ortconv.optimizer.conditions import channels_of, rounded
-from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 _SCALED = P("Mul", "x", C("k"), commutative=True, name="scaling")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
-from ortconv.optimizer.extended.gelu import MICROSOFT, microsoft
+from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.extended.gelu import microsoft
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 
 INT8 = 4

@@ -9,8 +9,9 @@ from ortconv.ir.graph import Ints, Node
 from ortconv.ir.schema import since_version
 from ortconv.ir.types import Dim, TensorType
 from ortconv.optimizer.conditions import ints, spatial_pads
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 

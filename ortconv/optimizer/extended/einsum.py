@@ -12,7 +12,8 @@ from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.conditions import ints, same_dim, with_shape
-from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 

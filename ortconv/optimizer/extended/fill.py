@@ -7,7 +7,8 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.optimizer.basic.broadcast import from_operand, keeps_shape
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 
 

@@ -8,10 +8,12 @@ from collections.abc import Callable
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Floats, Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import broadcasts_into, clip_bounds, scalar
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 LARGEST_FLOAT = 3.4028234663852886e38
@@ -68,7 +70,7 @@ def fuse_conv_activation(m: Match) -> Replacement:
         "FusedConv",
         m.conv.inputs,
         {**m.conv.attrs, **attrs},
-        domain="com.microsoft",
+        domain=MICROSOFT,
         types=[m.root.out.type],
         like=m.conv,
     )
@@ -93,7 +95,7 @@ def fuse_conv_hard_swish(m: Match) -> Replacement:
     if m.bound.get("again", conv) is not conv or not is_float(conv.input(0)):
         return None
     attrs = {**conv.attrs, "activation": "HardSwish"}
-    return New("FusedConv", conv.inputs, attrs, domain="com.microsoft", types=[m.root.out.type], like=conv)
+    return New("FusedConv", conv.inputs, attrs, domain=MICROSOFT, types=[m.root.out.type], like=conv)
 
 
 def _is(number: float) -> Callable[[Value], bool]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 
 ACTIVATION_PARAMETERS = {
@@ -33,7 +35,7 @@ def fuse_gemm_activation(m: Match) -> Replacement:
     attrs = {**m.gemm.attrs, "activation": m.root.op}
     for name in ACTIVATION_PARAMETERS[m.root.op]:
         attrs[f"activation_{name}"] = float(attribute(m.root, name))
-    return New("FusedGemm", m.gemm.inputs, attrs, domain="com.microsoft", types=[m.root.out.type], like=m.gemm)
+    return New("FusedGemm", m.gemm.inputs, attrs, domain=MICROSOFT, types=[m.root.out.type], like=m.gemm)
 
 
 PASSES = (RulePass("GemmActivationFusion", fuse_gemm_activation),)

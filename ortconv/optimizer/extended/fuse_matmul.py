@@ -8,15 +8,17 @@ from itertools import product
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import keeps_rank, numbers
-from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 Perm = tuple[int, ...]
 
 _PLAIN = P("MatMul", "a", "b", name="matmul")
-_FUSED = P("FusedMatMul", "a", "b", name="matmul", domain="com.microsoft")
+_FUSED = P("FusedMatMul", "a", "b", name="matmul", domain=MICROSOFT)
 
 
 def operand_perm(rank: int, transposed: int, batch: int) -> Perm:
@@ -34,7 +36,7 @@ def _transposed(side: str, *, cast: bool = False) -> tuple[P, P]:
     if cast:
         transpose = P("Cast", transpose, name="cast")
     operands: tuple[str | P, str | P] = (transpose, "other") if side == "A" else ("other", transpose)
-    return P("MatMul", *operands, name="matmul"), P("FusedMatMul", *operands, name="matmul", domain="com.microsoft")
+    return P("MatMul", *operands, name="matmul"), P("FusedMatMul", *operands, name="matmul", domain=MICROSOFT)
 
 
 @rule("MatmulTransposeFusion", *_transposed("A"), *_transposed("A", cast=True))
@@ -105,7 +107,7 @@ def _goes_to_products(scaling: Node) -> bool:
 def _scaled_operand(op: str, slot: int) -> tuple[P, ...]:
     inner = P(op, "inner", _SCALE, commutative=op == "Mul", name="scaling", shared=True, where=_goes_to_products)
     operands: tuple[str | P, str | P] = (inner, "other") if slot == 0 else ("other", inner)
-    return P("MatMul", *operands, name="matmul"), P("FusedMatMul", *operands, name="matmul", domain="com.microsoft")
+    return P("MatMul", *operands, name="matmul"), P("FusedMatMul", *operands, name="matmul", domain=MICROSOFT)
 
 
 @rule("MatMulScaleFusion", *_scaled_operand("Mul", 0), *_scaled_operand("Div", 0))
@@ -154,7 +156,7 @@ def _is_supported(matmul: Node) -> bool:
 
 
 def _fused(m: Match, operands: tuple[NewInput, NewInput], attrs: dict[str, Attribute]) -> New:
-    return New("FusedMatMul", operands, attrs, domain="com.microsoft", types=[m.root.out.type], like=m.matmul)
+    return New("FusedMatMul", operands, attrs, domain=MICROSOFT, types=[m.root.out.type], like=m.matmul)
 
 
 PASSES = (

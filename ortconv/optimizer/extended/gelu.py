@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
 from ortconv.optimizer.conditions import scalar
-from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
-MICROSOFT = "com.microsoft"
 CUBIC = 0.044715
 SLOPE = math.sqrt(2 / math.pi)
 TOLERANCE = 1e-5

@@ -8,7 +8,8 @@ from ortconv.ir.graph import Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import is_plain_gemm, with_shape
-from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import dim_of, refined, target
 

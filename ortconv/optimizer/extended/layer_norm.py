@@ -12,7 +12,8 @@ from ortconv.optimizer.basic import layer_norm as basic
 from ortconv.optimizer.basic.transpose import permuted
 from ortconv.optimizer.basic.transpose_handlers import inverse
 from ortconv.optimizer.conditions import axes_of, channels_of, per_channel, same_dim, scalar
-from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 

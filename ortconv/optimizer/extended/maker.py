@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer import conditions
-from ortconv.optimizer.conditions import MICROSOFT, without_absent
+from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import import_operators
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ortconv.ir.graph import Ints, Value
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.split_transpose import merge_transposes
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.shapes import Element, dim_of, refined, target
 

@@ -8,7 +8,8 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import constant_of, equal_shapes, is_filled_with, without_absent
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 

@@ -10,8 +10,9 @@ from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.split_transpose import merge_transposes
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
 
 FEWEST_POINTS = 64

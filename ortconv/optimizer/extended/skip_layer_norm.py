@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import MICROSOFT, constant_of, equal_shapes, producer_of, without_absent
-from ortconv.optimizer.engine import Context, FunctionPass, import_operators
+from ortconv.optimizer.conditions import constant_of, equal_shapes, producer_of, without_absent
+from ortconv.optimizer.engine import Context, import_operators
+from ortconv.optimizer.passes import FunctionPass
 
 SUM_OUTPUT = 3
 """The output in which SkipLayerNormalization also returns the sum."""

@@ -10,9 +10,10 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import SLICE_BY_INPUTS, axes_of, producer_of, scalar, with_shape
-from ortconv.optimizer.engine import Context, FunctionPass, New, Replacement, RulePass, rule
+from ortconv.optimizer.engine import Context, New, Replacement, rule
 from ortconv.optimizer.extended.maker import integers
 from ortconv.optimizer.extended.parts import gathered, sliced
+from ortconv.optimizer.passes import FunctionPass, RulePass
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import Element, elements
 

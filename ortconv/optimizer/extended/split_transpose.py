@@ -7,7 +7,8 @@ import math
 from ortconv.ir.graph import Ints, Value
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import reshape
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 
 Perm = tuple[int, ...]

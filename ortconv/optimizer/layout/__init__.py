@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ortconv.optimizer.engine import FunctionPass, Later, LaterPass, RulePass
 from ortconv.optimizer.layout import conv_add, nchwc
+from ortconv.optimizer.passes import FunctionPass, Later, LaterPass, RulePass
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     FunctionPass("NhwcTransformer", Later(f"{__name__}.nhwc"), operators=(("", "QLinearConv"),)),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from ortconv.ir.graph import Node, Value
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.ir.operators import MICROSOFT
+from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes, gated, is_float
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 
@@ -18,14 +20,14 @@ def fuse_conv_add(m: Match) -> Replacement:
     x, w, b = (m.conv.input(slot) for slot in range(3))
     if m.z is m.conv.out or not is_float(x) or not _same_shape(m.conv, m.z):
         return None
-    return New("FusedConv", [x, w, b, m.z], domain="com.microsoft", types=[m.root.out.type], like=m.conv)
+    return New("FusedConv", [x, w, b, m.z], domain=MICROSOFT, types=[m.root.out.type], like=m.conv)
 
 
 def _is_plain(conv: Node) -> bool:
     return "activation" not in conv.attrs
 
 
-_FUSED = P("FusedConv", ..., name="conv", domain="com.microsoft", where=_is_plain)
+_FUSED = P("FusedConv", ..., name="conv", domain=MICROSOFT, where=_is_plain)
 
 
 @rule(
@@ -42,19 +44,19 @@ def fuse_activation(m: Match) -> Replacement:
         "FusedConv",
         m.conv.inputs,
         {**m.conv.attrs, **attrs},
-        domain="com.microsoft",
+        domain=MICROSOFT,
         types=[m.root.out.type],
         like=m.conv,
     )
 
 
-@rule("ConvAddActivationFusion", gated("FusedConv", "com.microsoft", _is_plain))
+@rule("ConvAddActivationFusion", gated("FusedConv", MICROSOFT, _is_plain))
 def fuse_hard_swish(m: Match) -> Replacement:
     """x * HardSigmoid<1/6, 0.5>(x) with x = FusedConv(...)  ->  FusedConv<HardSwish>"""
     if m.again is not m.conv:
         return None
     attrs = {**m.conv.attrs, "activation": "HardSwish"}
-    return New("FusedConv", m.conv.inputs, attrs, domain="com.microsoft", types=[m.root.out.type], like=m.conv)
+    return New("FusedConv", m.conv.inputs, attrs, domain=MICROSOFT, types=[m.root.out.type], like=m.conv)
 
 
 def _same_shape(conv: Node, z: Value) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ortconv.ir.types import DType
-from ortconv.optimizer.engine import Replacement, RulePass, rule
+from ortconv.optimizer.engine import Replacement, rule
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 

@@ -24,8 +24,9 @@ from ortconv.optimizer.conditions import (
     same_dim,
     without_absent,
 )
-from ortconv.optimizer.engine import Context, FunctionPass, constant, import_operators
+from ortconv.optimizer.engine import Context, constant, import_operators
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
+from ortconv.optimizer.passes import FunctionPass
 
 NAME = "NchwcTransformer"
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -394,7 +395,7 @@ def _ratios(source: Shape, target: Shape) -> list[float]:
 
 HANDLERS: dict[tuple[str, str], Callable[[Node, BlockedValues], bool]] = {
     ("", "Conv"): _conv,
-    ("com.microsoft", "FusedConv"): _conv,
+    (MICROSOFT, "FusedConv"): _conv,
     ("", "BatchNormalization"): _batch_norm,
     ("", "Concat"): _concat,
     ("", "Split"): _split,

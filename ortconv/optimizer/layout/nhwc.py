@@ -14,15 +14,15 @@ import numpy as np
 
 from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Attribute, Graph, Node, Value
-from ortconv.ir.operators import Trait, named
+from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import add_transpose, optimize_transposes, permuted
 from ortconv.optimizer.basic.transpose_handlers import Perm
-from ortconv.optimizer.engine import Context, FunctionPass, constant, import_operators
+from ortconv.optimizer.engine import Context, constant, import_operators
+from ortconv.optimizer.passes import FunctionPass
 
 NAME = "NhwcTransformer"
-MICROSOFT = "com.microsoft"
 BYTES = (DType.UINT8, DType.INT8)
 FEWEST = 3
 """Minimum rank of an image: one with a single spatial axis."""

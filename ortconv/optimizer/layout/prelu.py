@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import broadcasts_into, per_channel, rounded, wide
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 STEEPEST = 1e6
@@ -45,7 +47,7 @@ _CONV = P("Conv", "x", C("w"), C("b", optional=True), name="conv")
 _PRELU = P("PRelu", _CONV, C("slope"), name="prelu")
 
 
-@rule("PReluFusion", P("Conv", _PRELU, C("w2"), ...), P("FusedConv", _PRELU, C("w2"), ..., domain="com.microsoft"))
+@rule("PReluFusion", P("Conv", _PRELU, C("w2"), ...), P("FusedConv", _PRELU, C("w2"), ..., domain=MICROSOFT))
 def flatten_slopes(m: Match) -> Replacement:
     """Conv(PRelu(Conv(x, w, b), slopes), w2)  ->  the same with slopes up to 1
 

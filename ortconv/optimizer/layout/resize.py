@@ -6,8 +6,9 @@ from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import wide
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.qdq.tensors import BYTES
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.shapes import dim_of, elements
 

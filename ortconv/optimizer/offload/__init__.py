@@ -6,7 +6,6 @@ accelerator.
 
 from __future__ import annotations
 
-from ortconv.optimizer.engine import FunctionPass, RulePass
 from ortconv.optimizer.offload import (
     activation,
     arithmetic,
@@ -18,6 +17,7 @@ from ortconv.optimizer.offload import (
     resize,
     unsigned,
 )
+from ortconv.optimizer.passes import FunctionPass, RulePass
 
 OPT_IN: tuple[FunctionPass | RulePass, ...] = (
     *unsigned.PASSES,

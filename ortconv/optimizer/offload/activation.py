@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import math
 
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.optimizer.conditions import clip_range
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import (
-    MICROSOFT,
-    SQRT_2_OVER_PI,
-    add,
-    clip6,
-    div,
-    is_float,
-    mul,
-    number,
-    op,
-    passes,
-    sub,
-)
+from ortconv.optimizer.offload.parts import SQRT_2_OVER_PI, add, clip6, div, is_float, mul, number, op, passes, sub
 from ortconv.optimizer.pattern import Match, P
 
 CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))

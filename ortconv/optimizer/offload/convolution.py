@@ -9,22 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Floats, Ints, Node
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import INT32_MAX, spatial_pads
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import (
-    MICROSOFT,
-    add,
-    integers,
-    is_float,
-    number,
-    op,
-    passes,
-    shape_of,
-    sliced,
-    with_axes,
-)
+from ortconv.optimizer.offload.parts import add, integers, is_float, number, op, passes, shape_of, sliced, with_axes
 from ortconv.optimizer.pattern import C, Match, P
 
 IMAGE = 2

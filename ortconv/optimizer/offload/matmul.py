@@ -7,11 +7,11 @@ import math
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.optimizer.conditions import broadcasts_into, only_use, rounded, wide
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import (
-    MICROSOFT,
     add,
     is_float,
     mul,

@@ -10,10 +10,9 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Ints, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.engine import New, NewInput, RulePass
+from ortconv.optimizer.engine import New, NewInput
 from ortconv.optimizer.engine import Rule as EngineRule
-
-MICROSOFT = "com.microsoft"
+from ortconv.optimizer.passes import RulePass
 
 SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 

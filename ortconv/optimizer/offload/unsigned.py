@@ -12,7 +12,8 @@ import numpy as np
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.types import DType, TensorType, ValueType
-from ortconv.optimizer.engine import Context, FunctionPass, constant
+from ortconv.optimizer.engine import Context, constant
+from ortconv.optimizer.passes import FunctionPass
 
 NAME = "SignedToUnsigned"
 

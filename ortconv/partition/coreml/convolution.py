@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, rank
 from ortconv.partition.coreml.checks import by_format, kernel_matches, needs_version
 from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import MS_DOMAIN
 
 ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid")
 
@@ -46,7 +46,7 @@ PLAIN = all_of(rank(3, 4, 1), kernel_matches, by_format(constant(1, 2), all_of(c
 
 ROWS = (
     CoremlRow("Conv", check=PLAIN),
-    CoremlRow("FusedConv", formats=ML_PROGRAM, check=all_of(PLAIN, fused), domains=(MS_DOMAIN,)),
+    CoremlRow("FusedConv", formats=ML_PROGRAM, check=all_of(PLAIN, fused), domains=(MICROSOFT,)),
     CoremlRow("ConvTranspose", formats=ML_PROGRAM,
         check=all_of(constant(1, 2), kernel_matches, attribute_is("auto_pad", "NOTSET", "VALID"), transposed)),
 )  # fmt: skip

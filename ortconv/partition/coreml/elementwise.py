@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, constant, dtype, rank, role, type_name
@@ -9,7 +10,6 @@ from ortconv.partition.coreml.checks import by_format, floats
 from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import MS_DOMAIN
 
 
 def slope(unit: NodeUnit, target: Target) -> Objections:
@@ -55,8 +55,8 @@ ROWS = (
     CoremlRow("Relu", since=6),
     CoremlRow("LeakyRelu", since=6),
     CoremlRow("PRelu", since=6, check=PRELU),
-    CoremlRow("Gelu", formats=ML_PROGRAM, domains=("", MS_DOMAIN)),
-    CoremlRow("QuickGelu", formats=ML_PROGRAM, domains=(MS_DOMAIN,)),
+    CoremlRow("Gelu", formats=ML_PROGRAM, domains=("", MICROSOFT)),
+    CoremlRow("QuickGelu", formats=ML_PROGRAM, domains=(MICROSOFT,)),
     CoremlRow("HardSigmoid", formats=ML_PROGRAM),
     CoremlRow("Elu", formats=ML_PROGRAM),
     CoremlRow("Softplus", formats=ML_PROGRAM),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import dtype, rank, role
@@ -9,7 +10,7 @@ from ortconv.partition.nnapi.checks import coarser_output, needs_level, output_p
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import MS_DOMAIN, clip_limits
+from ortconv.partition.units import clip_limits
 
 MIN_MAX = "write it as Max and Min, from feature level 29 on"
 CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))
@@ -62,8 +63,8 @@ ROWS = (
     NnapiRow("Div", since=7, level=28, check=BINARY_RANKS),
     NnapiRow("Pow", since=7, level=29, types=dtype(DType.FLOAT, slots=(0, 1)), check=BINARY_RANKS),
     NnapiRow("PRelu", level=29, check=BINARY_RANKS, runtime=slope),
-    NnapiRow("QLinearAdd", types=PAIR, check=BINARY_RANKS, domains=(MS_DOMAIN,)),
-    NnapiRow("QLinearMul", types=PAIR, check=BINARY_RANKS, domains=(MS_DOMAIN,), runtime=coarser_output()),
+    NnapiRow("QLinearAdd", types=PAIR, check=BINARY_RANKS, domains=(MICROSOFT,)),
+    NnapiRow("QLinearMul", types=PAIR, check=BINARY_RANKS, domains=(MICROSOFT,), runtime=coarser_output()),
     NnapiRow("Max", since=6, level=29, check=two_inputs),
     NnapiRow("Min", since=6, level=29, check=two_inputs),
     NnapiRow("Abs", since=6, level=29),
@@ -75,7 +76,7 @@ ROWS = (
     NnapiRow("Floor", since=6, runtime=SMALL),
     NnapiRow("Tanh", since=6, runtime=SMALL),
     NnapiRow("Sigmoid", since=6, check=rank(1, 4)),
-    NnapiRow("QLinearSigmoid", types=quantized(), check=output_parameters(1 / 256, 0), domains=(MS_DOMAIN,),
+    NnapiRow("QLinearSigmoid", types=quantized(), check=output_parameters(1 / 256, 0), domains=(MICROSOFT,),
         runtime=SMALL),
     NnapiRow("Elu", since=6, level=30),
     NnapiRow("LeakyRelu", since=6, check=rank(1, 4), runtime=select),

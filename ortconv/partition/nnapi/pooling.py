@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, ones, rank, single_output
 from ortconv.partition.nnapi.checks import (
@@ -14,7 +15,6 @@ from ortconv.partition.nnapi.checks import (
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import MS_DOMAIN
 
 WIDER = "pool over 2 dimensions, one of them 1, between Reshapes"
 
@@ -43,7 +43,7 @@ MAXIMUM = all_of(WINDOW, attribute_is("storage_order", 0), single_output)
 
 ROWS = (
     NnapiRow("AveragePool", level=28, check=AVERAGE, qdq=quantized(), runtime=padding),
-    NnapiRow("QLinearAveragePool", level=28, types=quantized(), domains=(MS_DOMAIN,),
+    NnapiRow("QLinearAveragePool", level=28, types=quantized(), domains=(MICROSOFT,),
         check=all_of(AVERAGE, attribute_is("channels_last", 0)), runtime=padding),
     NnapiRow("MaxPool", level=28, types=float32_or_uint8, check=MAXIMUM, runtime=padding),
     NnapiRow("GlobalAveragePool", level=28, check=WHOLE),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from ortconv.ir.operators import MICROSOFT
 from ortconv.partition.checks import rank
 from ortconv.partition.nnapi.checks import float32, quantized_input, quantized_output
 from ortconv.partition.nnapi.row import NnapiRow
-from ortconv.partition.units import MS_DOMAIN
 
 ROWS = (
-    NnapiRow("DequantizeLinear", types=quantized_input, domains=("", MS_DOMAIN), runtime=rank(0, 4)),
-    NnapiRow("QuantizeLinear", level=29, types=float32, check=quantized_output, domains=("", MS_DOMAIN)),
+    NnapiRow("DequantizeLinear", types=quantized_input, domains=("", MICROSOFT), runtime=rank(0, 4)),
+    NnapiRow("QuantizeLinear", level=29, types=float32, check=quantized_output, domains=("", MICROSOFT)),
 )

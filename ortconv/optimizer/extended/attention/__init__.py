@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ortconv.ir.operators import MICROSOFT
-from ortconv.optimizer.engine import FunctionPass, Later, LaterPass
+from ortconv.optimizer.passes import FunctionPass, Later, LaterPass
 
 PASSES = (
     FunctionPass("RotaryEmbeddingFusion", Later(f"{__name__}.rotary"), operators=(("", "Neg"),)),

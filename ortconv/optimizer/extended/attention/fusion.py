@@ -9,7 +9,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.types import Dim, DType
 from ortconv.optimizer.basic.transpose_handlers import transpose_perm
 from ortconv.optimizer.conditions import producer_of, scalar
-from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention.biased import Biased, leaves_a_key, split_mask
 from ortconv.optimizer.extended.attention.heads import (
     Heads,
@@ -43,6 +43,7 @@ from ortconv.optimizer.extended.attention.projection import (
     projected_from,
     projection_of,
 )
+from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.shapes import output_dims
 
 LONG, LONG_OF_SMALL_HEADS, SMALL_HEAD = 384, 256, 32

@@ -7,13 +7,15 @@ from math import prod
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import TensorType
 from ortconv.optimizer.basic.transpose_handlers import transpose_perm
-from ortconv.optimizer.conditions import MICROSOFT, equal_shapes, ints
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.conditions import equal_shapes, ints
+from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT, SWAP_HEADS
 from ortconv.optimizer.extended.attention.partial_rotary import is_plain
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
 
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, TensorType, ValueType
-from ortconv.optimizer.conditions import MICROSOFT
 from ortconv.optimizer.engine import Context, New, NewInput
 from ortconv.optimizer.extended.attention.heads import SWAP_HEADS, Heads, length, reader_of
 from ortconv.optimizer.extended.attention.mask import Masks, Padding, whole_type

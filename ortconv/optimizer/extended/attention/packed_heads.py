@@ -11,11 +11,12 @@ from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import TensorType
 from ortconv.optimizer.conditions import numbers, producer_of
-from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention.heads import SPLIT, alone, reader_of
 from ortconv.optimizer.extended.maker import insert
 from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.split import SPLIT_BY_INPUT
+from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.shapes import dim_of, refined, target
 
 PACKED = (2, 0, 3, 1, 4)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import TensorType
 from ortconv.optimizer.basic.transpose_handlers import transpose_perm
-from ortconv.optimizer.conditions import MICROSOFT, equal_shapes
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.conditions import equal_shapes
+from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT
 from ortconv.optimizer.extended.parts import sliced
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P, PatternInput
 from ortconv.optimizer.symbols import times
 

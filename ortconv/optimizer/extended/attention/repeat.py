@@ -9,8 +9,9 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.optimizer.basic.transpose_handlers import transpose_perm
 from ortconv.optimizer.conditions import axes_of, equal_shapes, keeps_rank, with_shape
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import repeats
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 _WIDE = P("Expand", P("Unsqueeze", "x", ..., name="unsqueeze"), ..., name="expand")

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.conditions import (
-    MICROSOFT,
     SLICE_BY_INPUTS,
     axes_of,
     constant_of,
@@ -21,10 +21,11 @@ from ortconv.optimizer.conditions import (
     producer_of,
     same_dim,
 )
-from ortconv.optimizer.engine import Context, FunctionPass, New
+from ortconv.optimizer.engine import Context, New
 from ortconv.optimizer.extended.attention.heads import alone
 from ortconv.optimizer.extended.maker import insert, insert_fused, integers, reshaped
 from ortconv.optimizer.extended.parts import Part, part_of
+from ortconv.optimizer.passes import FunctionPass
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -7,10 +7,11 @@ from typing import NamedTuple
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import SLICE_BY_INPUTS, numbers, producer_of
-from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention.heads import alone
 from ortconv.optimizer.extended.attention.mask import Masks
 from ortconv.optimizer.extended.maker import insert, integers
+from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.symbols import broadcast_shapes, quotient
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ortconv.optimizer.engine import RulePass
 from ortconv.optimizer.extended.qdq import drop, dynamic, elementwise, nbits, product, signed
+from ortconv.optimizer.passes import RulePass
 
 PASSES = (
     *drop.CLAMPS,

@@ -15,7 +15,7 @@ from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import clip_bounds
-from ortconv.optimizer.engine import New, Out, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, Out, Replacement, rule
 from ortconv.optimizer.extended.qdq.tensors import (
     BYTES,
     DOMAINS,
@@ -31,6 +31,7 @@ from ortconv.optimizer.extended.qdq.tensors import (
     same_parameters,
     zero_points,
 )
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 # ---------------------------------------------------------------------- operators that leave the elements as they are

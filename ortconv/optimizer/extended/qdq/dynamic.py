@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from ortconv.ir.graph import Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import MICROSOFT, without_absent
-from ortconv.optimizer.engine import Replacement, RulePass, rule
+from ortconv.optimizer.conditions import without_absent
+from ortconv.optimizer.engine import Replacement, rule
 from ortconv.optimizer.extended.qdq.tensors import microsoft
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 _PRODUCT = P("Cast", P("MatMulInteger", "a", "b", "a_zero?", "b_zero?", name="product"), name="cast")

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import constant_of, numbers, without_absent
@@ -122,7 +123,7 @@ def _fused(m: Match, bias: Value | None) -> Replacement:
 
 @rule(
     "MatMulNBitsFusion",
-    P("Add", P("MatMulNBits", ..., name="product", domain="com.microsoft"), C("bias"), commutative=True),
+    P("Add", P("MatMulNBits", ..., name="product", domain=MICROSOFT), C("bias"), commutative=True),
 )
 def fuse_bias(m: Match) -> Replacement:
     """MatMulNBits(a, w) + bias  ->  MatMulNBits(a, w, bias)

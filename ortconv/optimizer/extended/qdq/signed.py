@@ -8,9 +8,10 @@ import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType, Shape, TensorType
-from ortconv.optimizer.engine import Context, FunctionPass, RulePass, constant
+from ortconv.optimizer.engine import Context, constant
 from ortconv.optimizer.extended.qdq import product
 from ortconv.optimizer.extended.qdq.tensors import DOMAINS, Quantized, dequantized, elements, quantizer, zero_points
+from ortconv.optimizer.passes import FunctionPass, RulePass
 
 
 def shift_activations(graph: Graph, context: Context) -> int:

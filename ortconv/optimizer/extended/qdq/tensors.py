@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import MICROSOFT, constant_of
+from ortconv.optimizer.conditions import constant_of
 from ortconv.optimizer.engine import New, NewInput, constant
 from ortconv.optimizer.pattern import P
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ortconv.optimizer.engine import FunctionPass, Later
 from ortconv.optimizer.extended.recurrent import slices
+from ortconv.optimizer.passes import FunctionPass, Later
 
 PASSES = (
     FunctionPass("UnrolledLstmFusion", Later(f"{__name__}.lstm"), operators=(("", "Tanh"),)),

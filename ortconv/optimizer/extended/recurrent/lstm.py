@@ -11,10 +11,11 @@ from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.optimizer.conditions import is_filled_with, is_finite, rounded, same_dim, without_absent
-from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.maker import Maker
 from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.recurrent.cell import LstmCell, cell_of
+from ortconv.optimizer.passes import FunctionPass
 
 AXES_BY_INPUT = 13
 """The opset from which on Squeeze, Unsqueeze and ReduceSum have axes as an input."""

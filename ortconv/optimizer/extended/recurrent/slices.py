@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ortconv.ir.graph import Ints, Value
 from ortconv.optimizer.conditions import axes_of, equal_shapes, producer_of
-from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.parts import Part, slice_of
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 
 

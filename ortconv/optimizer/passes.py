@@ -1,0 +1,149 @@
+"""Passes: functions and ordered lists of rules, which are run on a graph until nothing changes.
+
+Modules with passes for rare operators are imported when a pass first runs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence, Set
+from functools import cached_property
+from importlib import import_module
+from typing import NamedTuple
+
+from ortconv.ir.graph import Graph, Node
+from ortconv.optimizer.engine import Context, Rule, apply
+from ortconv.optimizer.looks import Operator
+from ortconv.optimizer.pattern import Kind, kinds, may_fit
+
+MOST_KNOWN = 4096
+"""Maximum number of kinds of nodes for which a pass remembers its rules."""
+
+
+class Later:
+    """The function of the only pass of a module. The module is imported when the pass first runs: few models have its operators."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __call__(self, graph: Graph, context: Context) -> int:
+        return self.function(graph, context)
+
+    @property
+    def function(self) -> Callable[[Graph, Context], int]:
+        (only,) = import_module(self._module).PASSES
+        found: Callable[[Graph, Context], int] = only.run
+        return found
+
+
+class FunctionPass(NamedTuple):
+    """A pass that is a function. It works on one graph without its subgraphs, and returns the number of changes.
+
+    `operators`: it can change nothing without one of these. `also`: nor without one of these.
+    """
+
+    name: str
+    run: Callable[[Graph, Context], int]
+    once: bool = False
+    operators: tuple[Operator, ...] = ()
+    also: tuple[Operator, ...] = ()
+
+    @property
+    def doc(self) -> str:
+        return (self.run.function if isinstance(self.run, Later) else self.run).__doc__ or ""
+
+
+def by_root(rules: Iterable[Rule]) -> dict[Operator, list[Rule]]:
+    """The rules by the operator of their root, in their order."""
+    found: dict[Operator, list[Rule]] = {}
+    for r in rules:
+        for op in r.pattern.ops:
+            found.setdefault((r.pattern.domain, op), []).append(r)
+    return found
+
+
+class RulePass:
+    """A pass that is an ordered tuple of rules. A worklist drives it until no rule matches any more."""
+
+    also: tuple[Operator, ...] = ()
+
+    def __init__(self, name: str, *rules: Iterable[Rule]) -> None:
+        self.name = name
+        self.once = False
+        self._groups = rules
+        self._known: dict[tuple[Operator, tuple[Kind, ...]], tuple[Rule, ...]] = {}
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        return tuple(r for group in self._groups for r in group)
+
+    @cached_property
+    def operators(self) -> tuple[Operator, ...]:
+        """Operators without which the pass can change nothing."""
+        return tuple(self._by_root)
+
+    @cached_property
+    def _by_root(self) -> dict[Operator, list[Rule]]:
+        return by_root(self.rules)
+
+    @cached_property
+    def _widths(self) -> dict[Operator, int]:
+        """The number of inputs that the patterns with each root have, at most."""
+        return {root: max(len(r.pattern.inputs) for r in found) for root, found in self._by_root.items()}
+
+    def run(self, graph: Graph, context: Context) -> int:
+        since = context.since
+        queue = deque(context.nodes(graph, self._by_root))
+        queued = set(queue)
+        changes = 0
+        while queue and not context.exhausted:
+            node = queue.popleft()
+            queued.discard(node)
+            if node.graph is not graph or node.touched < since:
+                continue
+            for r in self._candidates(node):
+                touched = apply(r, node, context)
+                if touched is None:
+                    continue
+                changes += 1
+                context.spread(touched)
+                again = self._roots(touched, graph, queued)
+                queue.extend(again)
+                queued.update(again)
+                if node.graph is not graph:
+                    break
+        return changes
+
+    def _roots(self, nodes: list[Node], graph: Graph, but: Set[Node]) -> dict[Node, None]:
+        """The nodes of a graph, except those in `but`, at which a rule may match."""
+        roots = self._by_root
+        return dict.fromkeys([n for n in nodes if n.graph is graph and n not in but and (n.domain, n.op) in roots])
+
+    def _candidates(self, node: Node) -> tuple[Rule, ...]:
+        """The rules that may match at a node, judged by operators alone."""
+        root = node.domain, node.op
+        found = kinds(node, self._widths[root])
+        rules = self._known.get((root, found))
+        if rules is None:
+            if len(self._known) > MOST_KNOWN:
+                self._known.clear()
+            rules = tuple(r for r in self._by_root[root] if may_fit(r.pattern, found))
+            self._known[root, found] = rules
+        return rules
+
+
+class LaterPass(RulePass):
+    """A pass of rules in a module that is imported once the rules are needed: few models have its operators.
+
+    Every rule of the pass matches one of `operators`, so it can change nothing without them. The pass is in the module's PASSES.
+    """
+
+    def __init__(self, module: str, name: str, *operators: str, domains: Sequence[str] = ("",)) -> None:
+        super().__init__(name)
+        self.operators = tuple((domain, op) for domain in domains for op in operators)
+        self._module = module
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        found: RulePass = next(p for p in import_module(self._module).PASSES if p.name == self.name)
+        return found.rules
