@@ -240,7 +240,10 @@ def _integers(value: Value | None) -> list[int] | None:
 
 
 def _reshape(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    target = _integers(node.input(1))
+    """The elements must fit the target, or the inferred shape of the output if the target is computed."""
+    target, made = _integers(node.input(1)), shapes.get(node.out, ())
+    if target is None and made and 0 not in made:
+        target = _static(made)
     return iter(()) if target is None else _reshape_to(node, target, shapes)
 
 

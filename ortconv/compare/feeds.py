@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -130,7 +130,15 @@ def free_problem(graph: Graph, arrays: Mapping[str, Any], draws: Mapping[str, Dr
     made = [v for v in others if v.const is None or v.name in draws]
     shaped = tuple(v for v in made if v.name in given)
     defaults = frozenset(others).difference(made)
-    return Problem(graph, [v for v in made if v not in shaped], _fixed(graph, given), shaped, defaults)
+    problem = Problem(graph, [v for v in made if v not in shaped], _fixed(graph, given), shaped, defaults)
+    return _with_implied_lengths(problem) if problem.open_lengths else problem
+
+
+def _with_implied_lengths(problem: Problem) -> Problem:
+    """The problem with fixed lengths of inputs that hold shapes, as far as the graph implies them: then the elements are free."""
+    found = solve(problem, problem.first(FREE_SIZES[0], 1))
+    known = {name: found.sizes[name] for name in problem.open_lengths if name in found.implied}
+    return replace(problem, fixed=problem.fixed | known)
 
 
 def _fixed(graph: Graph, given: Mapping[str, tuple[int, ...]]) -> Sizes:

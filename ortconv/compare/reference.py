@@ -18,7 +18,7 @@ from ortconv.compare.feeds import Feeds
 from ortconv.compare.reasons import Deviation, Reasons
 from ortconv.compare.shrink import can_shrink, shrink
 from ortconv.compare.tolerance import Difference
-from ortconv.compare.trials import CannotTryError, Run, TooLargeError, Trial, trials
+from ortconv.compare.trials import BeyondBudgetError, CannotTryError, Run, TooLargeError, Trial, trials
 from ortconv.compare.verdict import (
     accepts,
     gap,
@@ -30,7 +30,7 @@ from ortconv.compare.verdict import (
 )
 from ortconv.compare.widen import is_narrow
 from ortconv.errors import BackendError, MismatchError, OrtconvError
-from ortconv.executor.algorithms.steps import ENDLESS
+from ortconv.executor.algorithms.steps import EndlessLoopError
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
 from ortconv.models import load
@@ -82,7 +82,8 @@ class Reference:
         self.outputs: dict[str, list[Outputs | None]] = {}
         self.reasons: dict[str, str] = {}
         self.notes: list[str] = []
-        self.is_shrunk = self._too_large = False
+        self.is_shrunk = False
+        self._obstacle: Exception | None = None
         self._late: Future[None] | None = None
         self._own: dict[int, Outputs | None] = {}
         self._opened: Opened | None = None
@@ -140,10 +141,11 @@ class Reference:
                 self.outputs.setdefault(engine, []).append(results)
         except CannotTryError as error:
             self.reasons[engine] = str(error)
-            self._too_large = isinstance(error, TooLargeError)
+            self._obstacle = error
         except OrtconvError as error:
             if self.settings.given and error.exit_code == 2:
                 raise
+            self._obstacle = error
             self.reasons[engine] = error.message if isinstance(error, BackendError) else f"{engine}: {error}"
         except MemoryError:
             self.reasons[engine] = f"{engine}: a run takes more memory than there is"
@@ -159,7 +161,7 @@ class Reference:
             self.reasons[self.settings.numpy] = "numpy: constants alone take more memory than there is"
         else:
             self._collect("numpy", model.graph, self.run_of(session))
-        if self._too_large and can_shrink(model.graph):
+        if isinstance(self._obstacle, TooLargeError) and can_shrink(model.graph):
             self._run_shrunk()
 
     def _run_shrunk(self) -> None:
@@ -176,7 +178,7 @@ class Reference:
 
     def _run_onnxruntime(self, graph: Graph, opening: Future[None]) -> None:
         """Run the source on onnxruntime: during the conversion if the inputs are selected already, else now."""
-        if self.is_shrunk or not (self.trials or _is_worth_trying(self.reasons.get("numpy"))):
+        if self.is_shrunk or (not self.trials and _is_hopeless(self._obstacle)):
             return
         if self.trials:
             self._late = self._pool.submit(self._run_beside)
@@ -320,8 +322,6 @@ class Reference:
         return max((d.scaled for d in own if d is not None and d.mismatch is None), default=None)
 
 
-def _is_worth_trying(reason: str | None) -> bool:
-    """True if onnxruntime may run a model that numpy cannot run: not if the reason is a lack of memory or time."""
-    return reason is None or (
-        not reason.startswith(("a run needs", "one run takes", "Loop ")) and ENDLESS not in reason
-    )
+def _is_hopeless(obstacle: Exception | None) -> bool:
+    """True if a model that does not run on one engine for this reason is not tried on another one."""
+    return isinstance(obstacle, BeyondBudgetError) or isinstance(getattr(obstacle, "__cause__", None), EndlessLoopError)

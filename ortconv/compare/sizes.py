@@ -91,6 +91,12 @@ class Problem:
                 found[value] = targets.elements(value, count)
         return found
 
+    @property
+    def open_lengths(self) -> list[str]:
+        """The free lengths of inputs that hold shapes but are no targets, because their length is not known."""
+        values = (v for v in self.shapes if targets.is_target(v) and v not in self.targets)
+        return [dim for v in values for dim in self.shapes[v] if isinstance(dim, str) and dim in self.free]
+
     def first(self, size: int, batch: int) -> Sizes:
         """Initial sizes: `batch` for leading dimensions, `size` for all other free dimensions."""
         starts = {name: held for found in self.targets.values() for name, held in found.items()}
@@ -160,24 +166,27 @@ def demands_for(problem: Problem, sizes: Mapping[str, int]) -> Iterator[tuple[De
 def _all_demands(
     problem: Problem, sizes: Mapping[str, int], shapes: Mapping[Value, Numbers]
 ) -> Iterator[tuple[DemandKey, Demand]]:
-    """The demands of all nodes; in addition, inner values must have their declared shapes and must not be empty."""
+    """The demands of all nodes; in addition, inner values must have their declared shapes, and must not be empty unless an input
+    of their node is.
+    """
     held = problem.held(sizes)
     for node in problem.graph.walk():
         for i, demand in enumerate(demands(node, shapes, held)):
             yield (node, i), demand
+        least = 0 if any(0 in shapes.get(value, ()) for value in node.present_reads) else 1
         for out, value in enumerate(node.outputs):
             if value is not None and value in shapes:
-                for axis, demand in _declared_demands(value, shapes[value]):
+                for axis, demand in _declared_demands(value, shapes[value], least):
                     yield (node, -1 - axis - 64 * out), demand
 
 
-def _declared_demands(value: Value, shape: Numbers) -> Iterator[tuple[int, Demand]]:
-    """For each known dimension: that it equals the declared one, or else is not empty."""
+def _declared_demands(value: Value, shape: Numbers, least: int) -> Iterator[tuple[int, Demand]]:
+    """For each known dimension: that it equals the declared one, or else is at least `least`."""
     declared = value.shape if value.shape is not None and len(value.shape) == len(shape) else ()
     for axis, (have, want) in enumerate(zip(shape, declared, strict=False)):
         if have is not None:
             place = Extent(value, axis)
-            yield axis, Demand(place, have, want) if isinstance(want, int) else Demand(place, have, 1, "at least")
+            yield axis, Demand(place, have, want) if isinstance(want, int) else Demand(place, have, least, "at least")
 
 
 def symbol(problem: Problem, place: Extent | None) -> str | None:

@@ -56,7 +56,11 @@ class CannotTryError(Exception):
     """The reason why there are no inputs on which a model can run."""
 
 
-class TooLargeError(CannotTryError):
+class BeyondBudgetError(CannotTryError):
+    """A run needs more time or memory than the budget has, on any engine."""
+
+
+class TooLargeError(BeyondBudgetError):
     """The declared inputs need more memory than the budget has."""
 
 
@@ -102,7 +106,7 @@ def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Sizes, int, Feeds,
         try:
             return sizes, seed, feeds, _timed(run, feeds, clock), time.monotonic() - began
         except TimeLimitError as error:
-            raise CannotTryError(f"one run takes longer than half of {clock.budget.seconds:g} s") from error
+            raise BeyondBudgetError(f"one run takes longer than half of {clock.budget.seconds:g} s") from error
         except MemoryError as error:
             raise CannotTryError(f"a run takes more memory than there is: {error}") from error
         except BackendError as error:
@@ -196,7 +200,7 @@ def _choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
             seen.append(sizes)
             yield sizes
     if not seen and most:
-        raise CannotTryError(f"a run needs {most / 2**30:.3g} GiB, and the budget is {clock.budget}")
+        raise BeyondBudgetError(f"a run needs {most / 2**30:.3g} GiB, and the budget is {clock.budget}")
 
 
 def _sized(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:
@@ -262,7 +266,7 @@ MOST_TURNS = 1 << 31
 def _refuse_endless(graph: Graph) -> None:
     for node in graph.walk():
         if node.op == "Loop" and node.domain == "" and _is_endless(node):
-            raise CannotTryError(f"{node.label} has more than 2^31 turns")
+            raise BeyondBudgetError(f"{node.label} has more than 2^31 turns")
 
 
 def _is_endless(node: Node) -> bool:

@@ -65,6 +65,15 @@ CASES = {
     "partners of Concat": (graph("y = Concat<axis = 1>(x, z)", "float[N,C,H,W] x, float[N,D,7,W] z"), {"H": 7}),
     "product": (graph("y = Reshape(x, s)", "float[2,K] x", s=ints(4, 9)), {"K": 18}),
     "multiple": (graph("y = Reshape(x, s)", "float[2,K] x", s=ints(-1, 12)), {"K": 18}),
+    "a computed target": (
+        graph(
+            "n = Shape<end = 1>(x) m = Mul(n, k) t = Concat<axis = 0>(o, m) y = Reshape(x, t)",
+            "float[N,K] x",
+            k=ints(3),
+            o=ints(1),
+        ),
+        {"K": 3},
+    ),
     "window": (graph("y = MaxPool<kernel_shape = [20, 1]>(x)"), {"H": 20}),
     "bias of Gemm": (graph("y = Gemm<transA = 1>(x, w, b)", "float[K,N] x, float[K,M] w", b=(5, 7)), {"N": 5, "M": 7}),
     "bias of a convolution": (graph("y = Conv(x, w, b)", "float[N,C,H,W] x, float[M,C,1,1] w", b=(6,)), {"M": 6}),
@@ -312,6 +321,12 @@ TARGETS = {
               "float[2,3,4,6] x, int64[4] t, int64[2] e", z=ints(1, 0), e=ints(2, 3), o=ints(-2), w=(4, 9, 2)),
         {"t(1)": 9, "t(2)": 1, "t(3)": 2},
     ),
+    "a length that is a size of another input": (
+        graph("a = Reshape(x, t) b = Reshape(a, s) c = Reshape(b, u) d = Conv(z, w) y = Add(c, d)",
+              "float[4,K] x, int64[L] t, float[2,L,6] z", s=ints(1, 0, 0, 4), u=ints(1, 2, 4, 1), w=(1, 4, 2)),
+        {"L": 4, "K": 2},
+    ),
+    "an empty source": (graph("a = Reshape(x, t) y = Neg(a)", "float[3,1,0] x, int64[3] t"), {}),
     "a shape to repeat to": (
         graph("a = Expand(x, t) y = Add(a, w)", "float[1,4] x, int64[2] t", w=(3, 4)), {}
     ),

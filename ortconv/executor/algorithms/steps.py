@@ -10,8 +10,8 @@ MOST_STEPS = 1 << 20
 """Maximum number of steps of a Python loop for one node."""
 
 
-ENDLESS = "its body never ends it"
-"""The reason in the message about a Loop without end."""
+class EndlessLoopError(UnsupportedError):
+    """A Loop runs without end, or too many times, and its body never ends it."""
 
 
 def counted(steps: int) -> int:

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.errors import UnsupportedError
-from ortconv.executor.algorithms.steps import ENDLESS, counted
+from ortconv.executor.algorithms.steps import EndlessLoopError, counted
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
@@ -30,8 +29,8 @@ def loop(
     trips = None if max_trips is None else int(max_trips.item())
     going = True if condition is None else bool(condition.item())
     if going and (trips is None or trips > MOST_TRIPS) and getattr(body, "keeps_condition", False):
-        raise UnsupportedError(
-            f"the loop runs {'without end' if trips is None else f'{trips} times'}: {ENDLESS}, "
+        raise EndlessLoopError(
+            f"the loop runs {'without end' if trips is None else f'{trips} times'}: its body never ends it, "
             f"the limit is {MOST_TRIPS} times",
             hint="give the loop a trip count, or let its body compute the condition",
         )
