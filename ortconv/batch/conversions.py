@@ -16,7 +16,6 @@ from ortconv.batch.crew import WARM, WARM_TO_CONVERT, Crew, crew_of
 from ortconv.batch.engine import Engine
 from ortconv.batch.journal import Journal, Record
 from ortconv.batch.locations import (
-    FarJournal,
     Location,
     below,
     check_reach,
@@ -26,7 +25,8 @@ from ortconv.batch.locations import (
     location,
     write_far,
 )
-from ortconv.batch.work import Conversion, Journaling, Outcome, convert_one, unknown_operators
+from ortconv.batch.remote import FarJournal, convert_anywhere
+from ortconv.batch.work import Conversion, Journaling, Outcome, unknown_operators
 from ortconv.errors import OrtconvError, UsageError, nearest
 from ortconv.files import clear_away, write_text
 from ortconv.ir.schema import operators
@@ -122,7 +122,7 @@ def convert_all(
         kept = None if resume is None else _journal(folder)
         if kept is not None:
             resources.callback(kept.close)
-        engine = Engine(partial(convert_one, observer=observer), crew)
+        engine = Engine(partial(convert_anywhere, observer=observer), crew)
         return Conversions(targets, folder, options, engine, kept, resume is True, resources.pop_all())
 
 

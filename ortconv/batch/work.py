@@ -48,12 +48,8 @@ class Conversion:
 
 
 def convert_one(item: Conversion, observer: Observer | None = None) -> Outcome:
-    """The result of a conversion, or the recorded one if the conversion would change nothing."""
-    source, folder, known = item.source, item.folder, item.known
-    if isinstance(source, str) or isinstance(folder, str):
-        from ortconv.batch.locations import convert_far
-
-        return convert_far(item)
+    """The result of a conversion, or the recorded one if the conversion would change nothing. Source and folder are paths."""
+    source, folder, known = Path(item.source), Path(item.folder), item.known
     if known is not None and journal.is_current(known, source, folder, item.options):
         files = [str(folder / name) for name in known.files]
         return Result(str(source), files, unchanged=True, required=known.operators, **known.facts), None

@@ -36,7 +36,9 @@ def topological(graph: Graph) -> list[Node]:
     there is a cycle.
     """
     order = list(graph)
-    readers, waiting = _dependencies(graph, order)
+    position = {node: i for i, node in enumerate(order)}
+    needs = [{position[p] for p in producers(graph, node)} for node in order]
+    readers, waiting = readers_of(needs), [len(needed) for needed in needs]
     ready = [i for i, n in enumerate(waiting) if n == 0]
     done: list[int] = []
     while ready:
@@ -50,19 +52,6 @@ def topological(graph: Graph) -> list[Node]:
         stuck = order[next(i for i, n in enumerate(waiting) if n > 0)]
         raise GraphError("the graph has a cycle", node=stuck.label)
     return [order[i] for i in done]
-
-
-def _dependencies(graph: Graph, order: list[Node]) -> tuple[list[list[int]], list[int]]:
-    """For each node, by index: the nodes that read its results, and the number of nodes whose results it reads."""
-    position = {node: i for i, node in enumerate(order)}
-    readers: list[list[int]] = [[] for _ in order]
-    counts = []
-    for i, node in enumerate(order):
-        needed = {position[p] for p in producers(graph, node)}
-        counts.append(len(needed))
-        for p in needed:
-            readers[p].append(i)
-    return readers, counts
 
 
 def producers(graph: Graph, node: Node) -> Iterator[Node]:

@@ -1,9 +1,9 @@
-"""Facts about values that several rules need, and functions that make nodes in the form of the graph's operator set."""
+"""Facts about values and nodes that several rules need, and Clip in the form of the graph's operator set."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
+from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.engine import New, NewInput
 
 T = TypeVar("T")
@@ -199,23 +199,6 @@ def axes_of(node: Node) -> tuple[int, ...] | None:
     () if they are absent; None if they are not constant.
     """
     return tuple(node.attr("axes", ())) if "axes" in node.attrs else optional_ints(node.input(1))
-
-
-def insert(
-    op: str,
-    inputs: Sequence[Value | None],
-    type: ValueType | None,
-    before: Node,
-    attrs: Mapping[str, Attribute] | None = None,
-    *,
-    domain: str = "",
-    name: str = "",
-) -> Value:
-    """The output of a new node, which is inserted before another one and assigned to its provider."""
-    assert before.graph is not None
-    node = before.graph.add_node(op, inputs, 1, attrs, domain=domain, name=name, types=[type], before=before)
-    node.ep = before.ep
-    return node.out
 
 
 def bound(number: float | int | None, dtype: DType) -> Array | None:

@@ -191,10 +191,10 @@ class Grouping:
         self.dependent: set[int] = set()
         """Units whose judgment depends on the members of the growing group, and so can change."""
         self.against: dict[int, tuple[Objection, ...]] = {}
-        _, self._groups = group_by_wave(self.producers, self._judge)
+        self._groups = group_by_wave(self.producers, self._judge)
         while found := self._exposed():
             self.against.update(found)
-            _, self._groups = group_by_wave(self.producers, lambda u, in_group: u not in self.against)
+            self._groups = group_by_wave(self.producers, lambda u, in_group: u not in self.against)
 
     def _exposed(self) -> dict[int, tuple[Objection, ...]]:
         """Objections to grouped units that have a tensor of an internal type on the border of their group."""
@@ -236,7 +236,7 @@ class Grouping:
                 return True
             return not self.objections(u, in_group) if u in self.dependent else u not in self.against
 
-        return group_by_wave(self.producers, eligible)[1]
+        return group_by_wave(self.producers, eligible)
 
     def makes_partition(self, group: Sequence[int]) -> bool:
         """False for a group that is too trivial for a partition, or that reads only constants if the provider counts these as

@@ -6,11 +6,9 @@ u, duplicates included. A partition need not be connected.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.order import readers_of
 
 Edges = Sequence[Sequence[int]]
 
@@ -18,8 +16,8 @@ Eligible = Callable[[int, Callable[[int], bool]], bool]
 """eligible(u, in_group) is true if the target supports u. `in_group(p)` is true if producer p is in the growing group."""
 
 
-def group_by_wave(producers: Edges, eligible: Eligible) -> tuple[list[int], list[list[int]]]:
-    """Return the wave of each unit, -1 if it is not eligible, and the groups: the eligible units of each wave.
+def group_by_wave(producers: Edges, eligible: Eligible) -> list[list[int]]:
+    """The groups: the eligible units of each wave. They are the groups that ONNX Runtime's partitioner forms.
 
     The wave of a unit is the largest number of edges from an eligible to an ineligible unit on any path to it.
     """
@@ -36,43 +34,6 @@ def group_by_wave(producers: Edges, eligible: Eligible) -> tuple[list[int], list
         if yes:
             groups.extend([] for _ in range(wave + 1 - len(groups)))
             groups[wave].append(u)
-    return [wave if yes else -1 for wave, yes in zip(waves, taken, strict=True)], groups
-
-
-def group_by_queue(producers: Edges, eligible: Eligible) -> list[list[int]]:
-    """The same groups, grown one unit at a time as ONNX Runtime does. Units are in the order in which they join."""
-    consumers = readers_of(producers)
-    missing = [len(before) for before in producers]
-    ready = deque(u for u, n in enumerate(missing) if n == 0)
-    postponed: deque[int] = deque()
-    answers: dict[int, bool] = {}
-    groups: list[list[int]] = []
-    group: dict[int, None] = {}
-    border: set[int] = set()
-    while ready or postponed:
-        if not ready:
-            if group:
-                groups.append(list(group))
-            group, border = {}, set()
-            ready, postponed = postponed, ready
-            continue
-        u = ready.popleft()
-        if u not in answers:
-            answers[u] = eligible(u, group.__contains__)
-        if answers[u]:
-            group[u] = None
-            border.discard(u)
-        elif u in border:
-            postponed.append(u)
-            continue
-        for v in consumers[u]:
-            if answers[u]:
-                border.add(v)
-            missing[v] -= 1
-            if missing[v] == 0:
-                ready.append(v)
-    if group:
-        groups.append(list(group))
     return groups
 
 

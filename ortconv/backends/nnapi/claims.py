@@ -101,7 +101,7 @@ def _regrouped(members: Sequence[NodeUnit], refused: Collection[Node]) -> list[t
     """The groups that remain of a partition without the units of refused nodes. No path leads from a group back into it."""
     number = {node: u for u, unit in enumerate(members) for node in unit.nodes}
     before = [sorted(_producers(unit, number) - {u}) for u, unit in enumerate(members)]
-    _, groups = group_by_wave(before, lambda u, in_group: members[u].target not in refused)
+    groups = group_by_wave(before, lambda u, in_group: members[u].target not in refused)
     return [tuple(members[u] for u in group) for group in groups if group]
 
 

@@ -25,8 +25,9 @@ from ortconv.optimizer.basic.transpose_handlers import (
     push,
     transpose_perm,
 )
-from ortconv.optimizer.conditions import constant_of, insert, ints, only_use, same_dim
+from ortconv.optimizer.conditions import constant_of, ints, only_use, same_dim
 from ortconv.optimizer.engine import Context, constant
+from ortconv.optimizer.insertion import insert
 from ortconv.optimizer.passes import FunctionPass
 
 NAME = "TransposeOptimizer"

@@ -11,8 +11,8 @@ from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import SLICE_BY_INPUTS, axes_of, producer_of, scalar, with_shape
 from ortconv.optimizer.engine import Context, New, Replacement, rule
-from ortconv.optimizer.extended.maker import integers
 from ortconv.optimizer.extended.parts import gathered, sliced
+from ortconv.optimizer.insertion import insert, integers
 from ortconv.optimizer.passes import FunctionPass, RulePass
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import Element, elements
@@ -123,9 +123,7 @@ def _squeezed(graph: Graph, value: Value, axis: int, like: Node) -> Value:
     by_input = graph.opset() >= SPLIT_BY_INPUT
     inputs = [value, integers(graph, (axis,), value)] if by_input else [value]
     attrs: dict[str, Attribute] = {} if by_input else {"axes": Ints((axis,))}
-    node = graph.add_node("Squeeze", inputs, 1, attrs, name=like.name, types=[like.out.type], before=like)
-    node.ep = like.ep
-    return node.out
+    return insert("Squeeze", inputs, like.out.type, like, attrs, name=like.name)
 
 
 # ---------------------------------------------------------------------- ranges

@@ -18,7 +18,6 @@ from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.conditions import (
     constant_of,
     equal_shapes,
-    insert,
     only_use,
     optional_ints,
     same_dim,
@@ -26,6 +25,7 @@ from ortconv.optimizer.conditions import (
 )
 from ortconv.optimizer.engine import Context, constant, import_operators
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
+from ortconv.optimizer.insertion import insert
 from ortconv.optimizer.passes import FunctionPass
 
 NAME = "NchwcTransformer"

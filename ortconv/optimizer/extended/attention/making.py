@@ -18,7 +18,7 @@ from ortconv.optimizer.extended.attention.heads import SWAP_HEADS, Heads, length
 from ortconv.optimizer.extended.attention.mask import Masks, Padding, whole_type
 from ortconv.optimizer.extended.attention.past import Past
 from ortconv.optimizer.extended.attention.projection import Projection
-from ortconv.optimizer.extended.maker import insert, insert_fused, reshaped
+from ortconv.optimizer.insertion import insert, insert_fused, reshaped
 from ortconv.optimizer.shapes import DimOf, Element, dim_of, refined, target
 
 MERGE = (0, 2, 1, 3)
@@ -163,7 +163,7 @@ def _merged(side: Heads, before: Node) -> Value:
     """Heads in the form of rows."""
     batch, count, rows, size = side.source.shape or (None,) * 4
     hidden, type = side.count * side.size, TensorType(DType.FLOAT, (batch, rows, count, size))
-    turned = insert("Transpose", [side.source], type, before, perm=Ints(MERGE))
+    turned = insert("Transpose", [side.source], type, before, {"perm": Ints(MERGE)})
     return reshaped(turned, (0, 0, hidden), before, TensorType(DType.FLOAT, (batch, rows, hidden)))
 
 
@@ -206,7 +206,7 @@ def _swapped(rows: Value, parts: tuple[int, int, int], before: Node) -> Value:
     dims, (first, second, size) = (rows.dim(0), rows.dim(1)), parts
     split = reshaped(rows, (0, 0, *parts), before, TensorType(DType.FLOAT, (*dims, *parts)))
     type = TensorType(DType.FLOAT, (*dims, second, first, size))
-    turned = insert("Transpose", [split], type, before, perm=Ints(SWAP_HEADS))
+    turned = insert("Transpose", [split], type, before, {"perm": Ints(SWAP_HEADS)})
     return reshaped(turned, (0, 0, prod(parts)), before, TensorType(DType.FLOAT, (*dims, prod(parts))))
 
 

@@ -14,7 +14,7 @@ from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS, ints, produc
 from ortconv.optimizer.extended.attention.biased import Biased, condition_of, masked_keys
 from ortconv.optimizer.extended.attention.heads import Heads, length, row_sources
 from ortconv.optimizer.extended.attention.past import ROWS, joined
-from ortconv.optimizer.extended.maker import insert, integers
+from ortconv.optimizer.insertion import insert, integers
 from ortconv.optimizer.shapes import Element, dim_of, elements
 from ortconv.optimizer.symbols import PLUS, broadcast_dims, stretches_to, times
 
@@ -94,7 +94,7 @@ class Masks:
             shape = keys.shape
             kept = insert("Not", [keys], TensorType(DType.BOOL, shape), before) if inverted else keys
             type = TensorType(DType.INT32, shape)
-            self.made[keys, inverted] = insert("Cast", [kept], type, before, to=int(DType.INT32))
+            self.made[keys, inverted] = insert("Cast", [kept], type, before, {"to": int(DType.INT32)})
         return self.made[keys, inverted]
 
     def _constant(self, biased: Biased, const: Tensor, scores: Scores) -> Value | None:
@@ -174,7 +174,7 @@ class Masks:
             dims.insert(axis, 1)
         type = TensorType(DType.FLOAT, tuple(dims))
         if self.graph.opset() < UNSQUEEZE_BY_INPUT:
-            return insert("Unsqueeze", [mask], type, before, axes=Ints(axes))
+            return insert("Unsqueeze", [mask], type, before, {"axes": Ints(axes)})
         return insert("Unsqueeze", [mask, integers(self.graph, axes, mask)], type, before)
 
     def _expanded(self, mask: Value, scores: Scores) -> Value | None:
@@ -189,7 +189,7 @@ class Masks:
         if height is None or width is None:
             return None
         parts = [integers(self.graph, (1, 1), mask), height, width]
-        shape = insert("Concat", parts, TensorType(DType.INT64, (4,)), before, axis=0)
+        shape = insert("Concat", parts, TensorType(DType.INT64, (4,)), before, {"axis": 0})
         outer = ((1,) * (4 - (mask.rank or 0)) + (mask.shape or ()))[:2]
         type = TensorType(DType.FLOAT, (*outer, _dim(rows), _dim(columns)))
         result = insert("Expand", [mask, shape], type, before)
@@ -205,7 +205,7 @@ class Masks:
             shape = integers(self.graph, (1, query.count, 1, 1), bias)
             if type.shape is not None and type.shape[0] != bias.dim(0):
                 parts = [self.extent(earlier, 0, before), integers(self.graph, (query.count, 1, 1), bias)]
-                shape = insert("Concat", parts, TensorType(DType.INT64, (4,)), before, axis=0)
+                shape = insert("Concat", parts, TensorType(DType.INT64, (4,)), before, {"axis": 0})
             self.made[query.count, bias] = insert("Expand", [bias, shape], type, before)
         return self.made[query.count, bias]
 
@@ -218,7 +218,7 @@ class Masks:
             wide = insert("Expand", [apart, integers(self.graph, (1, 1, 1, key.copies, 1), bias)], five, before)
             keys = self.extent(bias, 3, before)
             parts = [integers(self.graph, (0, 1, -1), bias), keys]
-            shape = insert("Concat", parts, TensorType(DType.INT64, (4,)), before, axis=0)
+            shape = insert("Concat", parts, TensorType(DType.INT64, (4,)), before, {"axis": 0})
             type = TensorType(DType.FLOAT, (bias.dim(0), 1, times(rows, key.copies), columns))
             self.made[key.copies, bias] = insert("Reshape", [wide, shape], type, before)
         return self.made[key.copies, bias]
@@ -235,7 +235,7 @@ class Masks:
                 attrs["axes"] = Ints(axes)
             else:
                 inputs.append(integers(self.graph, axes, bias))
-            best = insert("ReduceMax", inputs, TensorType(DType.FLOAT, rows), before, **attrs)
+            best = insert("ReduceMax", inputs, TensorType(DType.FLOAT, rows), before, attrs)
             never = self.graph.constant(Tensor.of(np.float32(-np.inf)), f"{bias.name}_const")
             kept = insert("Greater", [best, never], TensorType(DType.BOOL, rows), before)
             type = TensorType(DType.BOOL, (rows[0], rows[2], 1))

@@ -13,9 +13,9 @@ from ortconv.ir.types import TensorType
 from ortconv.optimizer.conditions import numbers, producer_of
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention.heads import SPLIT, alone, reader_of
-from ortconv.optimizer.extended.maker import insert
 from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.split import SPLIT_BY_INPUT
+from ortconv.optimizer.insertion import insert
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.shapes import dim_of, refined, target
 
@@ -111,7 +111,7 @@ def _replace(
     swapped = TensorType(x.dtype, (dims[0], heads, dims[1], size))
     for node, part in picked:
         cut = insert("Reshape", [split.outputs[part], wanted], split_heads, transpose)
-        graph.replace(node.out, insert("Transpose", [cut], swapped, transpose, perm=Ints(SPLIT)))
+        graph.replace(node.out, insert("Transpose", [cut], swapped, transpose, {"perm": Ints(SPLIT)}))
     for node, _ in picked:
         graph.remove_dead(node)
 

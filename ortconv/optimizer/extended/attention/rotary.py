@@ -23,8 +23,8 @@ from ortconv.optimizer.conditions import (
 )
 from ortconv.optimizer.engine import Context, New
 from ortconv.optimizer.extended.attention.heads import alone
-from ortconv.optimizer.extended.maker import insert, insert_fused, integers, reshaped
 from ortconv.optimizer.extended.parts import Part, part_of
+from ortconv.optimizer.insertion import insert, insert_fused, integers, reshaped
 from ortconv.optimizer.passes import FunctionPass
 
 
@@ -103,7 +103,7 @@ class Tables:
             function = insert(node.op, [angles], angles.type, node)
             if table.axes != (0, 1, 2):
                 type = TensorType(DType.FLOAT, tuple(angles.dim(axis) for axis in table.axes))
-                function = insert("Transpose", [function], type, node, perm=Ints(table.axes))
+                function = insert("Transpose", [function], type, node, {"perm": Ints(table.axes)})
             shape = integers(self.graph, (-1, width), angles)
             result = insert("Reshape", [function, shape], TensorType(DType.FLOAT, (None, width)), node)
             self.made[node, table.axes] = result
@@ -115,8 +115,8 @@ class Tables:
         if (angles, batch_and_rows) not in self.made:
             shape = insert("Shape", [angles], TensorType(DType.INT64, (3,)), before)
             picked = integers(self.graph, batch_and_rows, angles)
-            rows = insert("Gather", [shape, picked], TensorType(DType.INT64, (2,)), before, axis=0)
-            count = insert("ReduceProd", [rows], TensorType(DType.INT64, ()), before, keepdims=0)
+            rows = insert("Gather", [shape, picked], TensorType(DType.INT64, (2,)), before, {"axis": 0})
+            count = insert("ReduceProd", [rows], TensorType(DType.INT64, ()), before, {"keepdims": 0})
             zero, one = (self.graph.constant(Tensor.of(np.array(n, np.int64)), f"{angles.name}_const") for n in (0, 1))
             numbers = insert("Range", [zero, count, one], TensorType(DType.INT64, (None,)), before)
             type = TensorType(DType.INT64, tuple(angles.dim(axis) for axis in batch_and_rows))

@@ -10,7 +10,7 @@ from ortconv.optimizer.conditions import SLICE_BY_INPUTS, numbers, producer_of
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention.heads import alone
 from ortconv.optimizer.extended.attention.mask import Masks
-from ortconv.optimizer.extended.maker import insert, integers
+from ortconv.optimizer.insertion import insert, integers
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.symbols import broadcast_shapes, quotient
 
@@ -94,7 +94,7 @@ def _sum(found: Stacked, masks: Masks) -> Value:
     outer, bias, mask, graph = found.outer, found.bias, found.mask, masks.graph
     batch, heads = (found.reshape.out.dim(i) for i in range(2))
     parts = [integers(graph, (-1, *numbers(heads), 1), bias), masks.extent(bias, 2, outer)]
-    shape = insert("Concat", parts, TensorType(DType.INT64, (4,)), outer, axis=0)
+    shape = insert("Concat", parts, TensorType(DType.INT64, (4,)), outer, {"axis": 0})
     apart = insert("Reshape", [bias, shape], TensorType(DType.FLOAT, (batch, heads, 1, bias.dim(2))), outer)
     dims = broadcast_shapes([apart.shape, mask.shape]) or (None,) * 4
     return insert("Add", [apart, mask], TensorType(DType.FLOAT, dims), outer)

@@ -12,9 +12,9 @@ from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.optimizer.conditions import is_filled_with, is_finite, rounded, same_dim, without_absent
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.extended.maker import Maker
 from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.recurrent.cell import LstmCell, cell_of
+from ortconv.optimizer.insertion import Maker
 from ortconv.optimizer.passes import FunctionPass
 
 AXES_BY_INPUT = 13

@@ -11,9 +11,9 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import SLICE_BY_INPUTS, constant_of
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.extended.maker import Maker
 from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.recurrent.products import weight_product
+from ortconv.optimizer.insertion import Maker
 from ortconv.optimizer.passes import FunctionPass
 
 FEWEST = 4

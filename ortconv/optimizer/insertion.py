@@ -1,4 +1,4 @@
-"""Creates nodes and constants, for rewrites that are not rules."""
+"""Inserts nodes and constants into a graph, for rewrites that are not rules."""
 
 from __future__ import annotations
 
@@ -11,14 +11,25 @@ from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
-from ortconv.optimizer import conditions
 from ortconv.optimizer.conditions import without_absent
-from ortconv.optimizer.engine import import_operators
+from ortconv.optimizer.engine import constant, import_operators
 
 
-def insert(op: str, inputs: Sequence[Value | None], type: ValueType | None, before: Node, **attrs: Attribute) -> Value:
-    """The same as `conditions.insert`, with attributes as keywords."""
-    return conditions.insert(op, inputs, type, before, attrs)
+def insert(
+    op: str,
+    inputs: Sequence[Value | None],
+    type: ValueType | None,
+    before: Node,
+    attrs: Mapping[str, Attribute] | None = None,
+    *,
+    domain: str = "",
+    name: str = "",
+) -> Value:
+    """The output of a new node, which is inserted before another one and assigned to its provider."""
+    assert before.graph is not None
+    node = before.graph.add_node(op, inputs, 1, attrs, domain=domain, name=name, types=[type], before=before)
+    node.ep = before.ep
+    return node.out
 
 
 def insert_fused(
@@ -56,7 +67,7 @@ class Maker:
     place: Node
 
     def constant(self, array: Array) -> Value:
-        return self.graph.constant(Tensor.of(array), f"{self.place.out.name}_const")
+        return constant(self.place, array)
 
     def ints(self, *numbers: int) -> Value:
         return self.constant(np.array(numbers, np.int64))
@@ -71,7 +82,7 @@ class Maker:
     ) -> Value:
         """The only output of a new node. By default, it has the element type of the place."""
         dtype = dtype or self.place.out.dtype
-        return insert(op, inputs, None if dtype is None else TensorType(dtype, shape), self.place, **attrs)
+        return insert(op, inputs, None if dtype is None else TensorType(dtype, shape), self.place, attrs)
 
     def element(self, value: Value, axis: int, index: int, shape: Shape | None) -> Value:
         """The slice at an index of an axis, without that axis."""
