@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.ir.graph import Graph, Node, captures
+from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.schema import Formal, Schema, schema_of
 from ortconv.ir.tensor import Array, SparseTensor, Tensor
-from ortconv.ir.types import DType
+from ortconv.ir.types import Dim, DType, TensorType
 
 
 def argument_counts(schema: Schema, actual: int) -> tuple[int, ...]:
@@ -39,6 +39,28 @@ def resolved_schema(node: Node) -> Schema:
     inputs = tuple(Formal(f"Input{i}", "", "single") for i in range(len(node.inputs)))
     outputs = tuple(Formal(f"Output{i}", "", "single") for i in range(len(node.outputs)))
     return Schema(node.domain, node.op, 1, inputs, outputs, frozenset(), {}, False)
+
+
+def stored_type(value: Value, type: TensorType) -> TensorType:
+    """The type of a value as the file states it: unknown dimensions of a Slice of opset KEEPS_SYMBOLS get names of their own.
+
+    When onnxruntime loads a file, it gives them the names of the dimensions before the Slice. Values of different sizes then share
+    memory, and the run fails.
+    """
+    from ortconv.onnxio.shield import KEEPS_SYMBOLS
+
+    node, graph = value.producer, value.graph
+    if node is None or not node.is_op("Slice") or type.shape is None:
+        return type
+    if graph is None or graph.opset() != KEEPS_SYMBOLS:
+        return type
+    dims = (dim if is_stated(dim) else f"{value.name}[{axis}]" for axis, dim in enumerate(type.shape))
+    return TensorType(type.dtype, tuple(dims))
+
+
+def is_stated(dim: Dim) -> bool:
+    """True if a file states a dimension: as a number, or by a name that is not invented."""
+    return dim is not None and not (isinstance(dim, str) and dim.startswith("?"))
 
 
 class GraphEdges(NamedTuple):

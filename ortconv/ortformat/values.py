@@ -6,7 +6,7 @@ from ortconv.errors import GraphError, UnsupportedError
 from ortconv.ir.graph import Value
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import Dim, DType, MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
-from ortconv.ortformat.derived import linear_indices
+from ortconv.ortformat import derived
 from ortconv.ortformat.emit import Emitter, Payloads
 from ortconv.ortformat.layout import LARGEST_FILE
 
@@ -52,8 +52,8 @@ class ValueWriter:
 
     def value_type(self, value: Value, *, keep_shape: bool) -> tuple[int, int]:
         type = value.type
-        if isinstance(type, TensorType) and not keep_shape:
-            type = TensorType(type.dtype)
+        if isinstance(type, TensorType):
+            type = derived.stored_type(value, type) if keep_shape else TensorType(type.dtype)
         found = self.types.get(type) if type is not None else None
         if found is not None:
             return found
@@ -101,7 +101,7 @@ class ValueWriter:
 
     def dimension(self, dim: Dim) -> int:
         out = self.out
-        if isinstance(dim, str) and not dim.startswith("?"):
+        if isinstance(dim, str) and derived.is_stated(dim):
             value = out.pooled(out.shape("DimensionValue", "dim_type", "dim_param"), 2, self.text(dim))
         elif isinstance(dim, int):
             value = out.pooled(out.shape("DimensionValue", "dim_type", "dim_value"), 1, dim)
@@ -140,7 +140,7 @@ class ValueWriter:
         return out.table(out.shape("Tensor", "name", "dims", "data_type", field), self.text(name), dims, dtype, content)
 
     def sparse_tensor(self, sparse: SparseTensor, name: str) -> int:
-        indices = linear_indices(sparse)
+        indices = derived.linear_indices(sparse)
         if not 0 <= indices.size == sparse.values.size:
             raise GraphError(f"{indices.size} indices for {sparse.values.size} values", node=self.where)
         self.visits += 3

@@ -157,6 +157,16 @@ def test_runs_equally(name: str) -> None:
             assert str(got) == str(expected)
 
 
+def test_slices_of_unknown_dimensions_share_no_memory() -> None:
+    """In opset 10, onnxruntime infers that the result of such a Slice is as large as its input."""
+    model = onnx.parser.parse_model("""<ir_version: 5, opset_import: ["": 10]> g (float[C,H] x) => (float[1,1] y)
+        <int64[1] start = {0}, int64[1] end = {100}, int64[1] axis = {1}, int64[1] step = {2}> {
+        a = Neg(x) b = Neg(a) c = Slice(x, start, end, axis, step)
+        d = ReduceSum(b) e = ReduceSum(c) y = Add(d, e) }""")
+    session = ort.InferenceSession(our_file(from_proto(model)), options(), providers=["CPUExecutionProvider"])
+    assert session.run(None, {"x": np.ones((3, 8), np.float32)})[0] == 36
+
+
 @pytest.mark.parametrize("style", ["Fixed", "Runtime"])
 @pytest.mark.parametrize("level", ["disable", "basic", "extended", "all"])
 def test_default_options_load_a_quantized_model(level: str, style: str, tmp_path: Path) -> None:
