@@ -25,9 +25,9 @@ from ortconv.onnxio.shield import (
     hide_slices,
     may_be_below_zero,
     may_need_hiding,
-    may_shorten,
     refuse_slices_below_zero,
     reveal,
+    shortening,
     slices_of_symbols,
 )
 from ortconv.onnxlib import IR_VERSION, GraphProto, InferenceError, ModelProto, infer_shapes
@@ -82,8 +82,8 @@ def _guarded(proto: ModelProto) -> tuple[bytes, Callable[[GraphProto], None]]:
     if renamed:
         rename(proto.graph, renamed)
     hides_slices = False
-    if "Slice" in used and (opset == KEEPS_SYMBOLS or may_shorten(proto.graph, used)):
-        message, hides_slices = _checked_slices(message, opset)
+    if "Slice" in used:
+        message, hides_slices = _checked_slices(message, opset, shortening(proto.graph, used))
 
     def restore(graph: GraphProto) -> None:
         if hidden or hides_slices:
@@ -94,20 +94,16 @@ def _guarded(proto: ModelProto) -> tuple[bytes, Callable[[GraphProto], None]]:
     return message, restore
 
 
-def _checked_slices(message: bytes, opset: int) -> tuple[bytes, bool]:
+def _checked_slices(message: bytes, opset: int, shortening: int) -> tuple[bytes, bool]:
     """Hide the Slices whose shapes onnx infers wrongly. Return the message, and True if there are any.
 
-    Raises SliceBelowZeroError if onnx would abort the process in a Slice.
+    No node after the first `shortening` ones makes a negative size. Raises SliceBelowZeroError if onnx would abort the process in a
+    Slice.
     """
-    trial = ModelProto.FromString(message)
-    hide_slices(trial.graph)
-    inferred = trial.SerializeToString()
-    with suppress(InferenceError), memory_limit(_allowance(message)):
-        inferred = infer_shapes(inferred, data_prop=True)
     keeps_symbols = opset == KEEPS_SYMBOLS
-    if not (keeps_symbols or may_be_below_zero(inferred)):
+    if not keeps_symbols and not (shortening and may_be_below_zero(_without_slices(message, shortening))):
         return message, False
-    trial = ModelProto.FromString(inferred)
+    trial = ModelProto.FromString(_without_slices(message))
     refuse_slices_below_zero(trial.graph)
     wrong = slices_of_symbols(trial.graph) if keeps_symbols else set()
     if not wrong:
@@ -115,6 +111,18 @@ def _checked_slices(message: bytes, opset: int) -> tuple[bytes, bool]:
     shown = ModelProto.FromString(message)
     hide_slices(shown.graph, wrong)
     return shown.SerializeToString(), True
+
+
+def _without_slices(message: bytes, count: int | None = None) -> bytes:
+    """The model of the first `count` nodes, by default all, with the types that onnx infers while all Slices are hidden."""
+    trial = ModelProto.FromString(message)
+    if count is not None:
+        del trial.graph.node[count:]
+    hide_slices(trial.graph)
+    inferred: bytes = trial.SerializeToString()
+    with suppress(InferenceError), memory_limit(_allowance(message)):
+        inferred = infer_shapes(inferred, data_prop=True)
+    return inferred
 
 
 def _inferred(message: bytes, follow_values: bool, strict: bool, on_errors: Callable[[bytes], None] | None) -> bytes:

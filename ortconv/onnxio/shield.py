@@ -78,12 +78,41 @@ _SHORTENING = ("Conv", "Pool", "Pad")
 negative.
 """
 
+_WINDOWED = frozenset({"AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool", "QLinearConv"})
 
-def may_shorten(graph: GraphProto, operators: Collection[str]) -> bool:
-    """True if a node of a model with these operators may make a negative size: a window, a Pad, or the last part of a Split."""
-    if any(part in op for op in operators for part in _SHORTENING):
+
+def shortening(graph: GraphProto, operators: Collection[str]) -> int:
+    """The number of the graph's nodes up to the last one that may make a negative size, or that has such a node inside.
+
+    `operators` are the names of the operators in the graph.
+    """
+    names = {op for op in operators if op == "Split" or any(part in op for part in _SHORTENING)}
+    count = len(graph.node) if names else 0
+    while count and not any(n.op_type in names and _may_shorten(n) for n in walk((graph.node[count - 1],))):
+        count -= 1
+    return count
+
+
+def _may_shorten(node: NodeProto) -> bool:
+    """True if a node may make a negative size: a window, a Pad, or the last part of a Split. False for windows that fit into
+    their own padding and one element more.
+    """
+    if node.op_type == "Split":
+        return _parts(node) > 2
+    if node.op_type not in _WINDOWED:
+        return not node.op_type.startswith("Global")
+    kernel, pads, dilations, strides = (_ints(node, name) for name in ("kernel_shape", "pads", "dilations", "strides"))
+    mode, rank = _attribute(node, "auto_pad"), len(kernel)
+    is_plain = rank and len(pads) == 2 * rank and len(dilations) in (0, rank) and (mode is None or mode.s == b"NOTSET")
+    if not is_plain or any(not 0 <= n < 1 << 16 for n in (*kernel, *pads, *dilations, *strides)) or 0 in strides:
         return True
-    return "Split" in operators and any(_parts(node) > 2 for node in walk(graph.node))
+    steps = dilations or (1,) * rank
+    return any((k - 1) * d > a + b for k, d, a, b in zip(kernel, steps, pads[:rank], pads[rank:], strict=True))
+
+
+def _ints(node: NodeProto, name: str) -> tuple[int, ...]:
+    found = _attribute(node, name)
+    return () if found is None else tuple(found.ints)
 
 
 _BELOW_ZERO = re.compile(rb"\x0a[^\0]{1,2}\x08[\x80-\xff]{9}\x01")

@@ -13,7 +13,8 @@ from onnx import TensorShapeProto, parser
 from ortconv.errors import GraphError
 from ortconv.ir.types import TensorType
 from ortconv.onnxio.load import from_proto
-from ortconv.onnxio.shield import may_be_below_zero
+from ortconv.onnxio.messages import operators
+from ortconv.onnxio.shield import may_be_below_zero, shortening
 
 RANDOM = Path(__file__).with_name("random_nodes.py")
 
@@ -187,6 +188,30 @@ def test_a_slice_after_a_window_that_is_too_long(nodes: str, least: int, length:
             from_proto(proto)
     else:
         assert len(from_proto(proto).graph)
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ("b = Conv<kernel_shape = [3], pads = [1, 1]>(a, w)", 0),
+        ("b = Conv<kernel_shape = [3], pads = [1, 1], dilations = [2]>(a, w)", 2),
+        ("b = Conv<kernel_shape = [3], pads = [1, 1], strides = [-1]>(a, w)", 2),
+        ("b = Conv<kernel_shape = [3], pads = [1, 1], strides = [0]>(a, w)", 2),
+        ("b = Conv<kernel_shape = [3], pads = [1, 1], auto_pad = \"VALID\">(a, w)", 2),
+        ("b = Conv<pads = [1, 1]>(a, w)", 2),
+        ("b = MaxPool<kernel_shape = [3], pads = [0, 1]>(a)", 2),
+        ("b = ConvTranspose<kernel_shape = [3], pads = [3, 3]>(a, w)", 2),
+        ("b = GlobalAveragePool(a)", 0),
+        ("b = Pad(a, p)", 2),
+        ("b, b1 = Split<num_outputs = 2>(a)", 0),
+        ("b, b1, b2 = Split<num_outputs = 3>(a)", 2),
+        ("b = If(k) <then_branch = t () => (float u) { u = Pad(a, p) }, else_branch = e () => (float v) { v = Neg(a) }>", 2),
+    ],
+)  # fmt: skip
+def test_nodes_up_to_the_last_that_may_make_a_negative_size(node: str, expected: int) -> None:
+    text = f"g (float[1,2,9] x, float w, int64[6] p, bool k) => (float y) {{ a = Neg(x) {node} y = Abs(b) }}"
+    graph = parser.parse_graph(text)
+    assert shortening(graph, operators(graph)) == expected
 
 
 @pytest.mark.parametrize("opset", [9, 10, 11, 13])

@@ -21,6 +21,7 @@ from ortconv.executor.algorithms.sliding_window import (
     channels_first,
     channels_last,
     convolution_window,
+    outputs_last,
     pad_channels_last,
 )
 from ortconv.executor.replay.memory import once
@@ -50,8 +51,8 @@ def filters(w: Array, group: int) -> Filters:
         return Filters(tuple(k), group, np.ascontiguousarray(w.reshape(m, -1).T), group, m, True)
     if group == 1 and prod(k) == 1:
         return Filters(tuple(k), group, w.reshape(m, c).T[None], c, m, False)
-    rows = np.moveaxis(w.reshape(group, m // group, c, *k), 2, -1).reshape(group, m // group, -1)
-    return Filters(tuple(k), group, np.ascontiguousarray(rows.transpose(0, 2, 1)), c * group, m, False)
+    matrix = outputs_last(w, group).reshape(group, c * prod(k), m // group)
+    return Filters(tuple(k), group, matrix, c * group, m, False)
 
 
 def convolve(x: Array, f: Filters, w: Window) -> Array:

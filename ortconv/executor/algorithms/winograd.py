@@ -14,7 +14,7 @@ import numpy as np
 
 from ortconv.executor.algorithms.fallback import Fallback
 from ortconv.executor.algorithms.row_tiles import RowTile
-from ortconv.executor.algorithms.sliding_window import Window, channels_first, columns_held, to_last
+from ortconv.executor.algorithms.sliding_window import Window, channels_first, columns_held, outputs_last, to_last
 from ortconv.executor.algorithms.steps import spans
 from ortconv.executor.replay.work import Function, Work, copy_runs, copy_to, recordable
 from ortconv.ir.tensor import Array
@@ -57,7 +57,7 @@ def suits_window(w: Window) -> bool:
 def transform_weights(w: Array) -> Array:
     """(M, C, 3, 3) to (16, C, M)."""
     m, c = w.shape[:2]
-    return np.asarray(_WEIGHTS @ w.transpose(2, 3, 1, 0).reshape(9, c * m)).reshape(16, c, m)
+    return np.asarray(_WEIGHTS @ outputs_last(w).reshape(9, c * m)).reshape(16, c, m)
 
 
 def convolver(weights: Callable[[], Array], w: Window, direct: Callable[[], Function]) -> Function:
