@@ -17,7 +17,8 @@ from typing import Any
 import click
 
 from ortconv import __version__
-from ortconv.errors import InternalError, OrtconvError, UnsupportedError, UsageError, how_to_report, nearest
+from ortconv.cli.usage import Commands, usage_error
+from ortconv.errors import InternalError, OrtconvError, UnsupportedError, UsageError, how_to_report
 
 VERBS = {
     "convert": ("ortconv.cli.convert", "Convert .onnx models to optimized, NNAPI-aware .ort files."),
@@ -45,7 +46,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-class Verbs(click.Group):
+class Verbs(Commands):
     """A group that knows its commands' names and summaries without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -53,14 +54,6 @@ class Verbs(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return command_of(cmd_name) if cmd_name in VERBS else None
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in VERBS and not args[0].startswith("-"):
-            near = nearest(args[0], VERBS)
-            ctx.fail(f"No such command '{args[0]}'." + (f" {near.capitalize()}" if near else ""))
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -136,18 +129,14 @@ def main(arguments: Sequence[str]) -> int:
     printed = Printed("--json" in arguments)
     try:
         _check_text(arguments)
-        cli.main(list(arguments), prog_name="ortconv", standalone_mode=False, obj=printed)
-        return 0
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
+        code = cli.main(list(arguments), prog_name="ortconv", standalone_mode=False, obj=printed)
+        return code if isinstance(code, int) else 0
     except click.ClickException as error:
-        error.show()
-        return _ended(printed, error.format_message(), error.exit_code)
+        return _failed(printed, usage_error(error))
     except OrtconvError as error:
         if isinstance(error, InternalError) and os.environ.get("ORTCONV_DEBUG"):
             raise
-        fail(error)
-        return _ended(printed, error.message, error.exit_code, error)
+        return _failed(printed, error)
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         return _ended(printed, "interrupted", 130)
@@ -155,22 +144,16 @@ def main(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (MemoryError, OSError) as error:
-        found = _by_system(error)
-        fail(found)
-        return _ended(printed, found.message, found.exit_code, found)
+        return _failed(printed, _by_system(error))
     except Exception as error:
         if os.environ.get("ORTCONV_DEBUG"):
             raise
-        unforeseen = InternalError(f"{type(error).__name__}: {error}")
-        fail(unforeseen)
-        return _ended(printed, unforeseen.message, 1, unforeseen)
+        return _failed(printed, InternalError(f"{type(error).__name__}: {error}"))
 
 
 def report(arguments: Sequence[str], error: OrtconvError) -> int:
     """Print an error that was raised before the command began, and return its exit code."""
-    printed = Printed("--json" in arguments)
-    fail(error)
-    return _ended(printed, error.message, error.exit_code, error)
+    return _failed(Printed("--json" in arguments), error)
 
 
 def _check_text(arguments: Sequence[str]) -> None:
@@ -190,6 +173,12 @@ def print_json(document: Any, indent: int | None = 1) -> None:
     if isinstance(printed, Printed):
         printed.done = True
     click.echo(json.dumps(document, indent=indent))
+
+
+def _failed(printed: Printed, error: OrtconvError) -> int:
+    """Print an error, and its document with --json; return its exit code."""
+    fail(error)
+    return _ended(printed, error.message, error.exit_code, error)
 
 
 def _ended(printed: Printed, message: str, code: int, error: OrtconvError | None = None) -> int:

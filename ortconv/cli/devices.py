@@ -11,6 +11,7 @@ from ortconv.cli import color, completion, print_json, printable
 from ortconv.cli.nnapi_runtime import DEVICES, VLOG, load_devices, messages
 from ortconv.cli.options import JSON
 from ortconv.cli.render import columns
+from ortconv.cli.usage import Commands
 from ortconv.errors import UsageError
 
 SHOWN_TYPES = {"float32": "TENSOR_FLOAT32", "relaxed": "relaxed", "quant8": "TENSOR_QUANT8_ASYMM"}
@@ -18,7 +19,7 @@ SHOWN_TYPES = {"float32": "TENSOR_FLOAT32", "relaxed": "relaxed", "quant8": "TEN
 WIDTH = 110
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Commands, invoke_without_command=True)
 @DEVICES
 @VLOG
 @JSON

@@ -11,6 +11,7 @@ from ortconv.cli import color, completion, nnapi_conformance, nnapi_export, nnap
 from ortconv.cli import inputs as given
 from ortconv.cli.nnapi_runtime import DEVICES, MODEL, VLOG, load_devices, messages, prepared
 from ortconv.cli.options import JSON, JSON_AND_QUIET, PAGE, add
+from ortconv.cli.usage import Commands
 
 if TYPE_CHECKING:
     from ortconv.report.benchmark import BenchmarkComparison
@@ -20,7 +21,7 @@ DEFAULT_DEVICES = ("gpu-fp16", "npu-int8")
 DEFAULT_FLAGS = ("", "fp16", "nchw")
 
 
-@click.group()
+@click.group(cls=Commands)
 def command() -> None:
     """Show the NNAPI models of a model's partitions, compare and check devices, read traces, and export models for LiteRT."""
 

@@ -10,6 +10,7 @@ import click
 from ortconv.choices import BUILD_PLATFORMS
 from ortconv.cli import print_json
 from ortconv.cli.options import JSON, JSON_AND_QUIET, add
+from ortconv.cli.usage import Commands
 from ortconv.errors import FormatError, GateError, UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ OUTPUT = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Commands)
 def command() -> None:
     """Make, merge and check operator configs: the lists of operators and types that a reduced build of ONNX Runtime has."""
 

@@ -10,6 +10,7 @@ import click
 from ortconv.choices import LEVELS
 from ortconv.cli import color, completion, print_json
 from ortconv.cli.options import JSON, PASS_CHOICE, Size, add
+from ortconv.cli.usage import Commands
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ortconv.optimizer.recipe import Recipe
 
 
-@click.group()
+@click.group(cls=Commands)
 def command() -> None:
     """List and explain the optimizer's passes.
 

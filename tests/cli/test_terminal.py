@@ -143,8 +143,34 @@ def test_a_name_that_leaves_no_room_for_endings() -> None:
 def test_the_nearest_name(line: str, near: str, k: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line.split()) == 2
     said = capsys.readouterr().err.lower()
-    assert "did you mean" in said or "possible options" in said
+    assert "did you mean" in said
     assert near in said
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "hint"),
+    [("run none.onnx", "MODEL: path 'none.onnx' does not exist", None),
+     ("convert k.onnx --use-nnpai", "no such option '--use-nnpai'", "did you mean --use-nnapi?"),
+     ("convert k.onnx l.onnx", "got unexpected extra argument (l.onnx)", "MODEL may be a directory of models"),
+     ("diff k.onnx", "missing argument 'B'", "usage: ortconv diff [OPTIONS] A B; see ortconv diff --help"),
+     ("partition k.onnx --nnapi-feature-level 26", "--nnapi-feature-level: NNAPI has no feature level 26", None),
+     ("devices nearest", "ortconv devices has no command 'nearest'", "choose from show")],
+)  # fmt: skip
+def test_wrong_arguments_end_as_all_errors_do(
+    line: str, error: str, hint: str | None, k: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line.split()) == 2
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"error: {error}")
+    assert len(rest) == (hint is not None)
+    assert not hint or (rest[0].startswith("hint: ") and rest[0].endswith(hint))
+
+
+def test_a_group_without_a_command_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ops"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("Usage: ortconv ops")
 
 
 @pytest.mark.parametrize(

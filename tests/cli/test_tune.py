@@ -115,7 +115,7 @@ WRONG = [
     (["--only", "level=none"], "axis level has no value 'none'"),
     (["--budget", "10"], "'10' is no time"),
     (["--goal", "accelerator", "--snippet", "swift"], "no swift snippet for nnapi: iOS has no NNAPI"),
-    (["--nnapi-stop-ops", "Conv"], "No such option"),
+    (["--nnapi-stop-ops", "Conv"], "no such option"),
 ]
 
 

@@ -1,0 +1,67 @@
+"""Wrong arguments end in the form of all errors: one message, and what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from ortconv.errors import UsageError, known_names, nearest
+
+
+class Commands(click.Group):
+    """A group that names the nearest commands, or all, if one is unknown, and prints its help if none is given."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(2)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        name = args[0].replace("_", "-")
+        if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
+            raise UsageError(f"{ctx.command_path} has no command '{args[0]}'", hint=known_names(name, known))
+        return super().resolve_command(ctx, args)
+
+
+def usage_error(error: click.ClickException) -> UsageError:
+    """Click's error as ours. Its hint has the options nearest to an unknown one, or the usage of the command."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    near = nearest(error.option_name, _options(context)) if isinstance(error, click.NoSuchOption) and context else None
+    return UsageError(_message(error), hint=near or (_usage(error, context) if context else None))
+
+
+def _message(error: click.ClickException) -> str:
+    """Click's sentence as ortconv writes messages, without the nearest names, which are a hint."""
+    if isinstance(error, click.BadParameter) and error.param and not isinstance(error, click.MissingParameter):
+        return f"{_name(error.param)}: {_plain(error.message)}"
+    return _plain(error.message or error.format_message())
+
+
+def _plain(sentence: str) -> str:
+    first = sentence[:1] if sentence[1:2].isupper() else sentence[:1].lower()
+    return f"{first}{sentence[1:]}".removesuffix(".")
+
+
+def _name(param: click.Parameter) -> str:
+    return max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name
+
+
+def _options(context: click.Context) -> Iterator[str]:
+    for param in context.command.params:
+        if isinstance(param, click.Option):
+            yield from (*param.opts, *param.secondary_opts)
+
+
+def _usage(error: click.ClickException, context: click.Context) -> str | None:
+    """The usage of the command. A wrong value has its own explanation."""
+    if isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter):
+        return None
+    pieces = " ".join(context.command.collect_usage_pieces(context))
+    usage = f"usage: {context.command_path} {pieces}; see {context.command_path} --help"
+    is_batch = any(param.name == "jobs" for param in context.command.params)
+    return f"{usage}. MODEL may be a directory of models" if is_batch else usage
