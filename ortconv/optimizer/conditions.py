@@ -283,3 +283,15 @@ def stated_pads(node: Node, rank: int) -> tuple[int, ...] | None:
     for i, axis in enumerate(axes):
         full[axis], full[rank + axis] = pads[i], pads[len(axes) + i]
     return tuple(full)
+
+
+def transpose_perm(node: Node | None) -> tuple[int, ...] | None:
+    """The permutation of a Transpose node; None for any other node, or if the rank is unknown."""
+    if node is None or not node.is_op("Transpose"):
+        return None
+    x: Value | None = node.inputs[0]
+    stated: tuple[int, ...] | None = node.attrs.get("perm")  # type: ignore[assignment]
+    if stated is not None:
+        return tuple(stated)
+    rank = node.out.rank if x is None or x.rank is None else x.rank
+    return None if rank is None else tuple(reversed(range(rank)))

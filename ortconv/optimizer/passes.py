@@ -21,17 +21,20 @@ MOST_KNOWN = 4096
 
 
 class Later:
-    """The function of the only pass of a module. The module is imported when the pass first runs: few models have its operators."""
+    """The function of a pass in a module. The module is imported when the pass first runs: few models have its operators.
 
-    def __init__(self, module: str) -> None:
-        self._module = module
+    Without a name, it is the only pass in the module's PASSES.
+    """
+
+    def __init__(self, module: str, name: str = "") -> None:
+        self._module, self._name = module, name
 
     def __call__(self, graph: Graph, context: Context) -> int:
         return self.function(graph, context)
 
     @property
     def function(self) -> Callable[[Graph, Context], int]:
-        (only,) = import_module(self._module).PASSES
+        (only,) = [p for p in import_module(self._module).PASSES if self._name in ("", p.name)]
         found: Callable[[Graph, Context], int] = only.run
         return found
 
@@ -135,12 +138,21 @@ class RulePass:
 class LaterPass(RulePass):
     """A pass of rules in a module that is imported once the rules are needed: few models have its operators.
 
-    Every rule of the pass matches one of `operators`, so it can change nothing without them. The pass is in the module's PASSES.
+    Every rule of the pass matches one of `operators`, so it can change nothing without them, nor without one of `also`. The pass
+    is in the module's PASSES.
     """
 
-    def __init__(self, module: str, name: str, *operators: str, domains: Sequence[str] = ("",)) -> None:
+    def __init__(
+        self,
+        module: str,
+        name: str,
+        *operators: str,
+        domains: Sequence[str] = ("",),
+        also: tuple[Operator, ...] = (),
+    ) -> None:
         super().__init__(name)
         self.operators = tuple((domain, op) for domain in domains for op in operators)
+        self.also = also
         self._module = module
 
     @cached_property

@@ -10,7 +10,6 @@ from operator import mul
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.steps import counted
@@ -144,10 +143,12 @@ def taps(x: Array, w: Window, fill: Any) -> Iterator[Array]:
 
 def windows(x: Array, w: Window, fill: Any) -> Array:
     """The elements of x (N, C, spatial...) that each kernel element reads: a read-only view (N, C, kernel..., output...)."""
-    whole = padded(x, w, fill)
+    whole = np.ascontiguousarray(padded(x, w, fill))
     steps = whole.strides[2:]
     strides = (*whole.strides[:2], *map(mul, steps, w.dilations), *map(mul, steps, w.strides))
-    return as_strided(whole, (*x.shape[:2], *w.kernel, *w.output), strides, writeable=False)
+    found = strided(whole, (*x.shape[:2], *w.kernel, *w.output), strides)
+    found.flags.writeable = False
+    return found
 
 
 def pad_channels_last(x: Array, w: Window, work: Work = AT_ONCE) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ortconv.ir.operators import MICROSOFT
 from ortconv.optimizer import propagation
 from ortconv.optimizer.basic import (
     broadcast,
@@ -11,16 +12,21 @@ from ortconv.optimizer.basic import (
     fold_conv,
     fold_matmul,
     fold_product,
-    mask_index,
     pad,
-    qdq,
     reshape,
     sharing,
-    transpose,
     unused,
 )
 from ortconv.optimizer.basic.fold_constants import FOLD_CONSTANTS
-from ortconv.optimizer.passes import FunctionPass, LaterPass, RulePass
+from ortconv.optimizer.passes import FunctionPass, Later, LaterPass, RulePass
+
+_DOMAINS = ("", MICROSOFT)
+_QUANTIZERS = tuple((domain, op) for domain in _DOMAINS for op in ("QuantizeLinear", "DequantizeLinear"))
+
+
+def _of_quantizers(name: str) -> FunctionPass:
+    return FunctionPass(name, Later(f"{__name__}.qdq", name), operators=_QUANTIZERS)
+
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *unused.PASSES,
@@ -34,7 +40,7 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
         fold_matmul.GEMM_RULES,
         fold_product.RULES,
     ),
-    qdq.DOUBLE_PAIRS,
+    LaterPass(f"{__name__}.qdq", "DoubleQDQPairsRemover", "QuantizeLinear", "DequantizeLinear", domains=_DOMAINS),
     *sharing.PASSES,
     *cse.PASSES,
     FOLD_CONSTANTS,
@@ -42,15 +48,15 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     RulePass("MatMulAddFusion", fold_matmul.MATMUL_ADD_RULES),
     *fold_matmul.PASSES,
     *reshape.PASSES,
-    *mask_index.PASSES,
+    LaterPass(f"{__name__}.mask_index", "IndexedMaskFusion", "Gather", "GatherND", "ScatterND", "And"),
     LaterPass(f"{__name__}.space_to_depth", "SliceConcatToSpaceToDepthFusion", "Slice"),
     LaterPass(f"{__name__}.layer_norm", "GeluFusion", "Erf"),
     LaterPass(f"{__name__}.layer_norm", "LayerNormFusion", "ReduceMean", "LayerNormalization"),
     LaterPass(f"{__name__}.group_norm", "GroupNormFusion", "GroupNormalization"),
-    qdq.PROPAGATION,
-    qdq.UNIQUE_DQ,
-    qdq.WEIGHTS,
-    *transpose.PASSES,
+    _of_quantizers("QDQPropagation"),
+    _of_quantizers("EnsureUniqueDQForNodeUnit"),
+    LaterPass(f"{__name__}.qdq", "TransposedWeights", "DequantizeLinear", domains=_DOMAINS),
+    FunctionPass("TransposeOptimizer", Later(f"{__name__}.transpose"), once=True, operators=(("", "Transpose"),)),
 )
 
 FOR_CPU = frozenset({"GroupNormFusion"})

@@ -12,8 +12,7 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import MICROSOFT, Trait, traits
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.basic.transpose_handlers import transpose_perm
-from ortconv.optimizer.conditions import only_use
+from ortconv.optimizer.conditions import only_use, transpose_perm
 from ortconv.optimizer.engine import Context, New, Replacement, constant, rule
 from ortconv.optimizer.passes import FunctionPass, RulePass
 from ortconv.optimizer.pattern import C, Match, P
@@ -349,5 +348,4 @@ DOUBLE_PAIRS = RulePass("DoubleQDQPairsRemover", drop_dequantize_quantize, drop_
 _QUANTIZERS = tuple((domain, op) for domain in DOMAINS for op in ("QuantizeLinear", "DequantizeLinear"))
 PROPAGATION = FunctionPass("QDQPropagation", propagate, operators=_QUANTIZERS)
 UNIQUE_DQ = FunctionPass("EnsureUniqueDQForNodeUnit", give_each_reader_its_own, operators=_QUANTIZERS)
-WEIGHTS = RulePass("TransposedWeights", transpose_weight)
-PASSES = (DOUBLE_PAIRS, PROPAGATION, UNIQUE_DQ, WEIGHTS)
+PASSES = (DOUBLE_PAIRS, PROPAGATION, UNIQUE_DQ, RulePass("TransposedWeights", transpose_weight))

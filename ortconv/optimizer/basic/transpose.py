@@ -23,9 +23,8 @@ from ortconv.optimizer.basic.transpose_handlers import (
     identity,
     inverse,
     push,
-    transpose_perm,
 )
-from ortconv.optimizer.conditions import constant_of, ints, only_use, same_dim
+from ortconv.optimizer.conditions import constant_of, ints, only_use, same_dim, transpose_perm
 from ortconv.optimizer.engine import Context, constant
 from ortconv.optimizer.insertion import insert
 from ortconv.optimizer.passes import FunctionPass

@@ -358,15 +358,3 @@ def carries(node: Node, slot: int) -> bool:
     """
     handler = HANDLERS.get((node.domain, node.op))
     return handler not in (None, _reshape) and (slot == 0 or handler in (_broadcast, _concat))
-
-
-def transpose_perm(node: Node | None) -> Perm | None:
-    """The permutation of a Transpose node; None for any other node, or if the rank is unknown."""
-    if node is None or not node.is_op("Transpose"):
-        return None
-    x: Value | None = node.inputs[0]
-    stated: tuple[int, ...] | None = node.attrs.get("perm")  # type: ignore[assignment]
-    if stated is not None:
-        return tuple(stated)
-    rank = node.out.rank if x is None or x.rank is None else x.rank
-    return None if rank is None else tuple(reversed(range(rank)))

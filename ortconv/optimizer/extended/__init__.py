@@ -16,7 +16,6 @@ from ortconv.optimizer.extended import (
     norm_scale,
     qdq,
     recurrent,
-    split,
 )
 from ortconv.optimizer.passes import FunctionPass, Later, LaterPass, RulePass
 
@@ -41,7 +40,12 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     LaterPass(f"{__name__}.matrix_transpose", "MatrixTransposeFusion", "Transpose"),
     *einsum.PASSES,
     *attention.PASSES,
-    *split.PASSES,
+    FunctionPass(
+        "GatherSliceToSplitFusion",
+        Later(f"{__name__}.split", "GatherSliceToSplitFusion"),
+        operators=(("", "Gather"), ("", "Slice")),
+    ),
+    LaterPass(f"{__name__}.split", "GatherToSliceFusion", "Gather"),
     *fuse_matmul.PASSES,
     LaterPass(f"{__name__}.split_transpose", "TransposeSplit", "Transpose"),
     *affine.PASSES,

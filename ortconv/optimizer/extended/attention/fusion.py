@@ -7,8 +7,7 @@ from typing import NamedTuple
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.basic.transpose_handlers import transpose_perm
-from ortconv.optimizer.conditions import producer_of, scalar
+from ortconv.optimizer.conditions import producer_of, scalar, transpose_perm
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention.biased import Biased, leaves_a_key, split_mask
 from ortconv.optimizer.extended.attention.heads import (

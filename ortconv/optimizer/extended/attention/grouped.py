@@ -10,8 +10,7 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import TensorType
-from ortconv.optimizer.basic.transpose_handlers import transpose_perm
-from ortconv.optimizer.conditions import equal_shapes, ints
+from ortconv.optimizer.conditions import equal_shapes, ints, transpose_perm
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT, SWAP_HEADS
 from ortconv.optimizer.extended.attention.partial_rotary import is_plain

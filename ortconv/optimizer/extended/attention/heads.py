@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.types import Dim, DType, Shape
-from ortconv.optimizer.basic.transpose_handlers import transpose_perm
-from ortconv.optimizer.conditions import ints, keeps_rank, numbers, producer_of, scalar
+from ortconv.optimizer.conditions import ints, keeps_rank, numbers, producer_of, scalar, transpose_perm
 from ortconv.optimizer.shapes import Element, dim_of, output_dims, refined, target
 from ortconv.optimizer.symbols import plus, times
 

@@ -7,8 +7,7 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import TensorType
-from ortconv.optimizer.basic.transpose_handlers import transpose_perm
-from ortconv.optimizer.conditions import equal_shapes
+from ortconv.optimizer.conditions import equal_shapes, transpose_perm
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT
 from ortconv.optimizer.extended.parts import sliced

@@ -7,8 +7,7 @@ import numpy as np
 from ortconv.ir.graph import Ints, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType, TensorType
-from ortconv.optimizer.basic.transpose_handlers import transpose_perm
-from ortconv.optimizer.conditions import axes_of, equal_shapes, keeps_rank, with_shape
+from ortconv.optimizer.conditions import axes_of, equal_shapes, keeps_rank, transpose_perm, with_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import repeats
 from ortconv.optimizer.passes import RulePass

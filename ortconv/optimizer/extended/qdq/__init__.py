@@ -1,21 +1,36 @@
-"""The passes for quantized models, in order."""
+"""The passes for quantized models, in order. Other models do not import them."""
 
 from __future__ import annotations
 
-from ortconv.optimizer.extended.qdq import drop, dynamic, elementwise, nbits, product, signed
-from ortconv.optimizer.passes import RulePass
+from ortconv.ir.operators import MICROSOFT
+from ortconv.optimizer.looks import Operator
+from ortconv.optimizer.passes import FunctionPass, Later, LaterPass
+
+_DOMAINS = ("", MICROSOFT)
+_QUANTIZERS = tuple((domain, op) for domain in _DOMAINS for op in ("QuantizeLinear", "DequantizeLinear"))
+
+
+def _rules(module: str, name: str, *operators: str, also: tuple[Operator, ...] = _QUANTIZERS) -> LaterPass:
+    return LaterPass(f"{__name__}.{module}", name, *operators, domains=_DOMAINS, also=also)
+
+
+def _signed(name: str) -> FunctionPass:
+    return FunctionPass(name, Later(f"{__name__}.signed", name), operators=_QUANTIZERS)
+
 
 PASSES = (
-    *drop.CLAMPS,
-    signed.SIGNED,
-    RulePass("QDQSelectorActionTransformer", drop.RULES, elementwise.RULES, product.RULES),
-    RulePass("WhereDummyDq", elementwise.NUMBER_RULES),
-    signed.PRODUCTS_OF_SIGNED,
-    RulePass("QDQSelectorActionTransformer", product.FLOAT_RULES, nbits.RULES),
-    *dynamic.PASSES,
-    RulePass("MatMulNBitsFusion", nbits.BIAS_RULES),
-    drop.CLEANUP,
+    _rules("drop", "ClipQuantRewrite", "QuantizeLinear"),
+    _rules("drop", "ReluQuantRewrite", "QuantizeLinear"),
+    _signed("QDQS8ToU8Transformer"),
+    _rules("elementwise", "QDQSelectorActionTransformer", "QuantizeLinear", "Split", "ArgMax"),
+    _rules("elementwise", "WhereDummyDq", "QuantizeLinear"),
+    _signed("QDQSelectorActionTransformer"),
+    _rules("nbits", "QDQSelectorActionTransformer", "Gemm", "MatMul"),
+    _rules("dynamic", "MatMulIntegerToFloatFusion", "MatMulInteger", "MatMulIntegerToFloat", also=()),
+    _rules("dynamic", "DynamicQuantizeMatMulFusion", "MatMulIntegerToFloat", also=()),
+    _rules("nbits", "MatMulNBitsFusion", "MatMulNBits", also=()),
+    _rules("drop", "QDQFinalCleanupTransformer", "QuantizeLinear"),
 )
 
-OPT_IN = (signed.SHARED,)
+OPT_IN = (_signed("QDQS8ToU8Shared"),)
 """Passes that run only on request."""

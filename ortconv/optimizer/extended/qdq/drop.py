@@ -188,5 +188,5 @@ def cancel_pair(m: Match) -> Replacement:
 CLAMP_RULES = drop_clip + drop_relu
 RULES = drop_around_mover + drop_before_split + drop_before_arg_max
 
-CLAMPS = (RulePass("ClipQuantRewrite", drop_clip), RulePass("ReluQuantRewrite", drop_relu))
 CLEANUP = RulePass("QDQFinalCleanupTransformer", cancel_pair)
+PASSES = (RulePass("ClipQuantRewrite", drop_clip), RulePass("ReluQuantRewrite", drop_relu), CLEANUP)

@@ -14,6 +14,7 @@ from ortconv.ir.schema import attribute, since_version
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import numbers, scalar
 from ortconv.optimizer.engine import NewInput, Replacement, constant, rule
+from ortconv.optimizer.extended.qdq import drop, product
 from ortconv.optimizer.extended.qdq.tensors import (
     BYTES,
     LIMITS,
@@ -28,6 +29,7 @@ from ortconv.optimizer.extended.qdq.tensors import (
     quantizer,
     zero_points,
 )
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 
 
@@ -210,3 +212,7 @@ def _exactly(value: Value, like: Quantized, near: Node) -> Quantized | None:
 
 RULES = fuse_unary + fuse_binary + fuse_concat + fuse_where
 NUMBER_RULES = fuse_where_number
+PASSES = (
+    RulePass("QDQSelectorActionTransformer", drop.RULES, RULES, product.RULES),
+    RulePass("WhereDummyDq", NUMBER_RULES),
+)

@@ -15,7 +15,9 @@ from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import constant_of, numbers, without_absent
 from ortconv.optimizer.engine import NewInput, Replacement, rule
+from ortconv.optimizer.extended.qdq import product
 from ortconv.optimizer.extended.qdq.tensors import DOMAINS, LIMITS, microsoft
+from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 16, 256
@@ -140,3 +142,7 @@ def fuse_bias(m: Match) -> Replacement:
 
 RULES = fuse_matmul + fuse_gemm
 BIAS_RULES = fuse_bias
+PASSES = (
+    RulePass("QDQSelectorActionTransformer", product.FLOAT_RULES, RULES),
+    RulePass("MatMulNBitsFusion", BIAS_RULES),
+)

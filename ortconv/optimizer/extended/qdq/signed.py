@@ -110,9 +110,7 @@ def fuse_products(graph: Graph, context: Context) -> int:
     return sum(p.run(graph, context) for p in PRODUCTS) if context.target_platform == "arm" else 0
 
 
-_QUANTIZERS = tuple((domain, "QuantizeLinear") for domain in DOMAINS)
-PRODUCTS_OF_SIGNED = FunctionPass(
-    "QDQSelectorActionTransformer", fuse_products, operators=tuple(root for p in PRODUCTS for root in p.operators)
-)
+_QUANTIZERS = tuple((domain, op) for domain in DOMAINS for op in ("QuantizeLinear", "DequantizeLinear"))
 SIGNED = FunctionPass("QDQS8ToU8Transformer", shift_activations, operators=_QUANTIZERS)
 SHARED = FunctionPass("QDQS8ToU8Shared", shift_shared_activations, operators=_QUANTIZERS)
+PASSES = (SIGNED, FunctionPass("QDQSelectorActionTransformer", fuse_products, operators=_QUANTIZERS), SHARED)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from ortconv.optimizer.extended.recurrent import slices
-from ortconv.optimizer.passes import FunctionPass, Later
+from ortconv.optimizer.passes import FunctionPass, Later, LaterPass
 
 PASSES = (
     FunctionPass("UnrolledLstmFusion", Later(f"{__name__}.lstm"), operators=(("", "Tanh"),)),
-    *slices.PASSES,
+    LaterPass(f"{__name__}.slices", "StackedSlicesElimination", "Concat"),
     FunctionPass("StepProductFusion", Later(f"{__name__}.step_products"), operators=(("", "MatMul"), ("", "Gemm"))),
 )
