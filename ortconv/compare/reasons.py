@@ -15,6 +15,7 @@ from ortconv.compare.movement import Direction, Movements, explains, nudge, swin
 from ortconv.compare.unsettled import flip_zeros, settle
 from ortconv.compare.verdict import (
     TIMES,
+    UNEXPLAINED,
     Gap,
     Tolerance,
     accepts,
@@ -179,8 +180,8 @@ class Reasons:
         return True
 
     def _moves_there(self, found: Deviation, truth: Any = None) -> bool:
-        """True if most elements at which a result differs also differ, by not much less, between runs or engines of the source, or
-        between these and the truth.
+        """True if all but a few elements at which a result differs also differ, by not much less, between runs or engines of the
+        source, or between these and the truth.
         """
         if not is_numeric(found.want) or not has_same_form(found.want, found.got):
             return True
@@ -189,7 +190,7 @@ class Reasons:
         for one, other in chain(((truth, one) for one in self._ran(found)), self._pairs(found)):
             if has_same_form(found.want, one) and has_same_form(found.want, other):
                 errors[errors <= TIMES * apart(one, other)] = 0
-            if 2 * np.count_nonzero(errors) < max(count, 1):
+            if np.count_nonzero(errors) < UNEXPLAINED * max(count, 1):
                 return True
         return False
 

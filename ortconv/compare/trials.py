@@ -18,6 +18,7 @@ from ortconv.compare.sizes import Problem, Sizes, footprint, infer_shapes, is_so
 from ortconv.errors import BackendError, OrtconvError
 from ortconv.executor.replay.work import Function
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operators import Trait, traits
 from ortconv.process import memory_limit
 from ortconv.runtime.deadline import TimeLimitError, within
 
@@ -30,6 +31,9 @@ MOST_CONDITIONS = 4
 """Maximum number of boolean conditions among the inputs for which all combinations are tried if the model runs with
 none of the sizes.
 """
+
+DRAWS = 8
+"""Number of draws of the inputs if the shapes of values depend on their elements, as behind a NonZero."""
 
 PAIRS = (("negative", 1), ("large", 0), ("zeros", 0))
 """The sets after the first one: the kind of elements, and 1 if free dimensions are to be 1."""
@@ -176,9 +180,11 @@ def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, in
 
 
 def _draws(problem: Problem) -> int:
-    """Number of draws of the inputs: one at random, and one for each case of the conditions."""
+    """Number of draws of the inputs: one at random, and one for each case of the conditions; more if shapes depend on elements."""
     count = sum(map(is_condition, problem.made))
-    return 1 + 2 ** min(count, MOST_CONDITIONS) if count else 1
+    cases = 1 + 2 ** min(count, MOST_CONDITIONS) if count else 1
+    nodes = (node for node in problem.graph.walk() if not node.subgraphs)
+    return max(cases, DRAWS) if any(traits(node).has(Trait.SHAPED_BY_DATA) for node in nodes) else cases
 
 
 def _reach(problem: Problem, clock: Clock, seed: int, sizes: Sizes) -> Reached:

@@ -40,6 +40,9 @@ CASES = {
     "a quantized value at a tie": Case(
         QUANTIZED, [0.5, 3, 4, 5], [3, 9, 12, 15], ([7, 9, 12, 15], [3, 12, 15, 15], [0, 12, 12, 15], [0, 9, 12, INF])
     ),
+    "a wrong element beside quantized values at ties": Case(
+        QUANTIZED, [0.5, 1.5, 2.5, 5], [3, 3, 9, 15], ([3, 3, 9, 12], [3, 3, 6, 12])
+    ),
     "the pole of a function": Case(
         "y = Tan(x)", [np.pi / 2, 1, 0.5, 0.25], [-INF, 1.558, 0.5464, 0.2554],
         ([2066, INF, 0.5464, 0.2554], [INF, -INF, 0.5464, 0.2554]), "float16",

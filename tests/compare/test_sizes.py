@@ -195,6 +195,12 @@ def test_sizes_that_nothing_implies_are_found_by_trial(name: str) -> None:
     assert first_trial(climbing(name), Clock(Budget(seconds=200)))
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_elements_that_determine_shapes_are_found_by_trial(count: int) -> None:
+    case = graph("n = NonZero(x) y = Reshape(n, s)", "int64[3] x", s=ints(1, count))
+    assert np.count_nonzero(first_trial(case, Clock(Budget())).feeds["x"]) == count
+
+
 def test_every_case_of_the_conditions_comes_before_long_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """With d false, there are too few elements for the second Reshape, whatever the target of the first one is."""
     runs = 0
