@@ -43,7 +43,9 @@ bench-full: $(VENV)/.dev ## the same at length: more runs, a million nodes, 1.9 
 	$(BIN)/python tests/bench/run.py --runs 200 $(MODELS)
 	$(BIN)/python tests/bench/run.py --runs 200 --float16 $(MODELS)
 	$(BIN)/python tests/bench/first.py --runs 21 $(MODELS)
+	$(BIN)/python tests/bench/latency.py $(MODELS)
 	$(BIN)/python tests/bench/decoders.py
+	$(BIN)/python tests/bench/encoders.py
 	$(BIN)/python tests/bench/batch.py troubles
 	$(BIN)/python tests/bench/batch.py kills
 

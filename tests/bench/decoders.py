@@ -2,21 +2,19 @@
 
 python tests/bench/decoders.py [--rounds N]
 
-Four layers of attention with a mask and its projections, head size 64, batch 1, one thread; tenth percentiles of runs in
-alternating order. `heads` are those of queries and those of keys.
+Four layers of attention with a mask and its projections, head size 64, batch 1, one thread; CPU time, tenth percentiles of
+runs in turn. `heads` are those of queries and those of keys.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
+from _latency import seconds, session
 
 from ortconv import convert
 
@@ -56,26 +54,6 @@ REPEAT = " gk{i} = Gather<axis = 1>(nk{i}, copies) gv{i} = Gather<axis = 1>(nv{i
 ATTENTION = """kt{i} = Transpose<perm = [0, 1, 3, 2]>({g}k{i}) s{i} = MatMul(q{i}, kt{i}) d{i} = Mul(s{i}, scale)
     e{i} = Add(d{i}, m) p{i} = Softmax<axis = -1>(e{i}) f{i} = MatMul(p{i}, {g}v{i})
     t{i} = Transpose<perm = [0, 2, 1, 3]>(f{i}) r{i} = Reshape(t{i}, rows) y{i} = MatMul(r{i}, o{i})"""
-
-
-def session(path: Path) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-
-
-def seconds(sessions: list[onnxruntime.InferenceSession], feeds: dict[str, np.ndarray], rounds: int) -> list[float]:
-    """The tenth percentile of each session's runs."""
-    times: list[list[float]] = [[] for _ in sessions]
-    pairs = list(zip(sessions, times, strict=True))
-    for i in range(rounds):
-        for each, own in pairs if i % 2 else pairs[::-1]:
-            each.run(None, feeds)
-            start = time.perf_counter()
-            each.run(None, feeds)
-            own.append(time.perf_counter() - start)
-    return [statistics.quantiles(own, n=10)[0] for own in times]
 
 
 def inputs(heads: int, shared: int, past: int, rows: int) -> dict[str, np.ndarray]:

@@ -178,7 +178,7 @@ def _from_rows(path: Path, perm: tuple[int, ...]) -> Heads | None:
     if turn is None or transpose_perm(turn) != perm:
         return None
     reshape = producer_of(turn.inputs[0], "Reshape")
-    split = None if reshape is None else _split_of(reshape)
+    split = None if reshape is None else split_of(reshape)
     if split is None:
         return None
     count, size, shape = split
@@ -219,16 +219,16 @@ def _constant_heads(path: Path) -> Heads | None:
     return Heads(path.value, count, size, path.scale, path.nodes, (batch, rows, count * size))
 
 
-def _split_of(reshape: Node) -> tuple[int, int, Shape | None] | None:
+def split_of(reshape: Node, *parts: int) -> tuple[int, int, Shape | None] | None:
     """The number and size of the heads into which a Reshape splits the last axis, and the shape of rows if its input
-    has another rank.
+    has another rank. The sizes of axes between the rows and the heads are `parts`; the shape of rows is that of one part.
     """
     x, wanted = reshape.inputs[0], target(reshape)
-    if x is None or wanted is None or len(wanted) != 4 or wanted.count(-1) > 1:
+    if x is None or wanted is None or len(wanted) != 4 + len(parts) or wanted.count(-1) > 1:
         return None
     dims = refined(wanted, reshape.out)
-    pair = _divided(x.dim(-1), dims[2], dims[3])
-    if pair is None:
+    pair = _divided(x.dim(-1), prod(parts), *dims[-2:])
+    if pair is None or dims[2:-2] != parts:
         return None
     if x.rank == 3:
         kept = all(dims[i] == -1 or dim_of(x, i) in (wanted[i], dims[i]) for i in range(2))
@@ -237,17 +237,17 @@ def _split_of(reshape: Node) -> tuple[int, int, Shape | None] | None:
     return (*pair, (*outer, prod(pair))) if x.rank == 2 and outer and prod(outer) == x.dim(0) else None
 
 
-def _divided(hidden: Dim, count: Element, size: Element) -> tuple[int, int] | None:
-    """The number of heads and their size, whose product is the hidden size. The number may be unknown; one of them may
-    be -1. None if they do not fit.
+def _divided(hidden: Dim, parts: int, count: Element, size: Element) -> tuple[int, int] | None:
+    """The number of heads and their size, whose product in all parts is the hidden size. The number may be unknown; one
+    of them may be -1. None if they do not fit.
     """
     match hidden, count, size:
         case int(), None | -1, int() if size > 0:
-            count = hidden // size
+            count = hidden // (parts * size)
         case int(), int(), -1 if count > 0:
-            size = hidden // count
+            size = hidden // (parts * count)
     pair = numbers(count, size)
-    return (pair[0], pair[1]) if pair and prod(pair) == hidden else None
+    return (pair[0], pair[1]) if pair and parts * prod(pair) == hidden else None
 
 
 def length(heads: Heads, axis: int) -> set[Element]:

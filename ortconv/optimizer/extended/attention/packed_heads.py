@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Tensor
-from ortconv.ir.types import TensorType
-from ortconv.optimizer.conditions import numbers, producer_of
+from ortconv.ir.types import Shape, TensorType
+from ortconv.optimizer.conditions import producer_of
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.extended.attention.heads import SPLIT, alone, reader_of
+from ortconv.optimizer.extended.attention.heads import SPLIT, alone, reader_of, split_of
 from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.split import SPLIT_BY_INPUT
 from ortconv.optimizer.insertion import insert
 from ortconv.optimizer.passes import FunctionPass
-from ortconv.optimizer.shapes import dim_of, refined, target
 
 PACKED = (2, 0, 3, 1, 4)
 PARTS = 3
@@ -36,13 +34,14 @@ def _fuse(transpose: Node, context: Context) -> bool:
     if graph is None or reshape is None or tuple(transpose.attr("perm", ())) != PACKED:
         return False
     picked = _picked(transpose)
-    spec = _spec(reshape)
-    if picked is None or spec is None or transpose.out.is_output or alone(reshape.out) is None:
+    split = split_of(reshape, PARTS)
+    if picked is None or split is None or transpose.out.is_output or alone(reshape.out) is None:
         return False
     if not context.may_touch(transpose, reshape, *(node for node, _ in picked)):
         return False
     before, label = len(graph), transpose.label
-    _replace(graph, transpose, reshape, picked, spec)
+    heads, size, rows = split
+    _replace(graph, transpose, reshape, picked, heads, size, rows[:2] if rows else (0, 0))
     context.record("PackedHeadsFusion", label, max(0, before - len(graph)), 0)
     return True
 
@@ -69,28 +68,9 @@ def _pickers(x: Value) -> Iterator[Node | None]:
             yield node
 
 
-def _spec(reshape: Node) -> tuple[int, int, tuple[int, ...]] | None:
-    """The number of heads, their size, and the shape of a third of x; None unless this Reshape splits rows into three
-    such parts.
-    """
-    x, wanted = reshape.inputs[0], target(reshape)
-    if x is None or x.dtype is None or wanted is None or len(wanted) != 5:
-        return None
-    dims = refined(wanted, reshape.out)
-    outer, sizes = numbers(*dims[:2]), numbers(*dims[2:])
-    if not sizes or sizes[0] != PARTS or x.dim(-1) != prod(sizes):
-        return None
-    _, heads, size = sizes
-    if x.rank == 3:
-        kept = all(dim_of(x, i) in (wanted[i], dims[i]) for i in range(2))
-        return (heads, size, (0, 0, heads, size)) if kept else None
-    return (heads, size, (*outer, heads, size)) if x.rank == 2 and outer and prod(outer) == x.dim(0) else None
-
-
 def _replace(
-    graph: Graph, transpose: Node, reshape: Node, picked: list[tuple[Node, int]], spec: tuple[int, int, tuple[int, ...]]
+    graph: Graph, transpose: Node, reshape: Node, picked: list[tuple[Node, int]], heads: int, size: int, outer: Shape
 ) -> None:
-    heads, size, shape = spec
     x = reshape.inputs[0]
     assert x is not None
     assert x.shape is not None
@@ -106,7 +86,7 @@ def _replace(
     split = graph.add_node("Split", inputs, PARTS, attrs, name=name, types=thirds, before=transpose)
     split.ep = transpose.ep
     dims = (reshape.out.dim(0), reshape.out.dim(1))
-    wanted = graph.constant(Tensor.of(np.array(shape, np.int64)), f"{x.name}_heads")
+    wanted = graph.constant(Tensor.of(np.array((*outer, heads, size), np.int64)), f"{x.name}_heads")
     split_heads = TensorType(x.dtype, (*dims, heads, size))
     swapped = TensorType(x.dtype, (dims[0], heads, dims[1], size))
     for node, part in picked:

@@ -1,0 +1,39 @@
+"""What the benchmarks of latency share: onnxruntime sessions with one thread, and their time in turn."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+
+Feeds = Mapping[str, np.ndarray]
+
+
+def session(model: Path | onnx.ModelProto) -> onnxruntime.InferenceSession:
+    """A session that runs the model as it is."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
+    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def seconds(sessions: Sequence[onnxruntime.InferenceSession], feeds: Feeds, rounds: int) -> list[float]:
+    """The tenth percentile of the CPU time of each session's runs. The sessions run in turn, and the order alternates.
+
+    A run that is not measured comes before each that is, since the runs of the others take the weights out of the cache.
+    """
+    times: list[list[float]] = [[] for _ in sessions]
+    pairs = list(zip(sessions, times, strict=True))
+    for i in range(rounds):
+        for each, own in pairs if i % 2 else pairs[::-1]:
+            each.run(None, feeds)
+            start = time.thread_time()
+            each.run(None, feeds)
+            own.append(time.thread_time() - start)
+    return [statistics.quantiles(own, n=10)[0] for own in times]
