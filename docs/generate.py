@@ -78,6 +78,9 @@ def passes() -> str:
     """The tables of passes, one for each level, and why some run only on request."""
     every = entries()
     proofs = json.loads((FOLDER / "proofs.json").read_text(encoding="utf-8"))
+    if new := [entry.name for entry in every if entry.name not in proofs]:
+        command = "UPDATE_GOLDEN=1 pytest tests/optimizer/test_proofs.py -k test_table"
+        sys.exit(f"docs/proofs.json has no result for {', '.join(new)}; run: {command}")
     parts = [f"# Passes\n\n{NOTE}{PASSES_HEAD}"]
     for level in dict.fromkeys(entry.level for entry in every):
         head = "| pass | in ONNX Runtime | what it does | how it differs | proved |\n|---|---|---|---|---|\n"

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,6 +54,13 @@ OperationObserver = Callable[[Model, ModelOperation, float], None]
 """Called after each operation with its duration in seconds."""
 
 
+class RunContext(NamedTuple):
+    """The limits of a run and its observer, which the models inside it share."""
+
+    limits: RunLimits
+    observer: OperationObserver | None
+
+
 class CpuProgram:
     """A finished model, ready to run. With `half`, all float32 numbers are rounded to float16."""
 
@@ -87,37 +95,34 @@ class CpuProgram:
         first output that is larger. The second run with inputs of the same types is recorded; later ones repeat it.
         """
         limits.check(ResultCode.MISSED_DEADLINE_PERSISTENT)
-        return self._run(inputs, room, limits, observer)
+        return self._run(inputs, room, RunContext(limits, observer))
 
     def _run(
-        self,
-        inputs: Sequence[OperandValue],
-        room: Sequence[int | None] | None,
-        limits: RunLimits,
-        observer: OperationObserver | None,
+        self, inputs: Sequence[OperandValue], room: Sequence[int | None] | None, context: RunContext
     ) -> list[Tensor]:
         key = tuple([None if one is None else one.key for one in inputs])
         recording = self._recordings.get(key)
         if recording is not None and recording.lock.acquire(blocking=False):
             try:
                 if recording.is_complete and recording.fits(room):
-                    return recording.run(inputs, self._watch(limits, observer))
+                    return recording.run(inputs, self._watch(context))
                 # A recording is dropped if its run fails.
                 if not recording.is_complete and self._recordings.pop(key, None) is recording:
-                    results = self._run_each(inputs, room, limits, observer, recording)
+                    results = self._run_each(inputs, room, context, recording)
                     self._recordings[key] = recording
                     return results
             except ChangedError:  # a plain run reports errors
                 self._recordings[key] = None
             finally:
                 recording.lock.release()
-        results = self._run_each(inputs, room, limits, observer, PlainRun(self.half))
+        results = self._run_each(inputs, room, context, PlainRun(self.half))
         if self._records and key not in self._recordings and len(self._recordings) < MOST_RECORDINGS:
             self._recordings[key] = Recording(self.half)
         return results
 
-    def _watch(self, limits: RunLimits, observer: OperationObserver | None) -> Watch | None:
+    def _watch(self, context: RunContext) -> Watch | None:
         """A function that runs around each operation of a recorded run; None if nobody observes or limits it."""
+        observer, limits = context.observer, context.limits
         if observer is None and limits.deadline is None and not vlog.shows(vlog.CPUEXE):
             return None
 
@@ -133,8 +138,7 @@ class CpuProgram:
         self,
         inputs: Sequence[OperandValue],
         room: Sequence[int | None] | None,
-        limits: RunLimits,
-        observer: OperationObserver | None,
+        context: RunContext,
         run: Recording | PlainRun,
     ) -> list[Tensor]:
         """Run one operation after the other, with all checks."""
@@ -143,18 +147,18 @@ class CpuProgram:
         values = {**self.constants, **dict(zip(model.inputs, run.begin(model.inputs, inputs)))}
         places = {} if room is None else dict(zip(model.outputs, room))
         for operation, freed in zip(model.operations, self._freed):
-            start = _begin(operation, limits)
+            start = _begin(operation, context.limits)
             admit = partial(self._admit, operation, values, places)
             operands = [values[index] for index in operation.inputs]
             results: Sequence[OperandValue]
             if operation.is_control_flow:
                 room_here = [places.get(index) for index in operation.outputs]
-                results = self._branch(operation, operands, admit, room_here, limits, observer)
+                results = self._branch(operation, operands, admit, room_here, context)
             else:
                 declared = [model.operands[index].kind for index in operation.outputs]
                 results = run.operation(operation, operands, declared, admit)
-            if observer is not None:
-                observer(model, operation, time.perf_counter() - start)
+            if context.observer is not None:
+                context.observer(model, operation, time.perf_counter() - start)
             values.update(zip(operation.outputs, results))
             for index in freed:
                 del values[index]
@@ -194,14 +198,13 @@ class CpuProgram:
         inputs: list[OperandValue],
         admit: Admit,
         room: Sequence[int | None],
-        limits: RunLimits,
-        observer: OperationObserver | None,
+        context: RunContext,
     ) -> Sequence[Tensor]:
         """The results of IF or WHILE."""
         if operation.code is Operation.IF:
-            results = self._run_if(operation, inputs, admit, room, limits, observer)
+            results = self._run_if(operation, inputs, admit, room, context)
         else:
-            results = self._run_while(operation, inputs, limits, observer)
+            results = self._run_while(operation, inputs, context)
         for index, result in zip(operation.outputs, results):
             agreed(self.model.operands[index].kind, result.dims)
         admit([result.dims for result in results])
@@ -213,29 +216,24 @@ class CpuProgram:
         inputs: list[OperandValue],
         admit: Admit,
         room: Sequence[int | None],
-        limits: RunLimits,
-        observer: OperationObserver | None,
+        context: RunContext,
     ) -> Sequence[Tensor]:
         branch = operation.inputs[1 if truth(inputs[0], operation.code) else 2]
         try:
-            return self.programs[branch]._run(inputs[3:], room, limits, observer)
+            return self.programs[branch]._run(inputs[3:], room, context)
         except OutputTooSmallError as error:
             admit([dims for dims, _ in error.shapes])
             raise
 
     def _run_while(
-        self,
-        operation: ModelOperation,
-        inputs: list[OperandValue],
-        limits: RunLimits,
-        observer: OperationObserver | None,
+        self, operation: ModelOperation, inputs: list[OperandValue], context: RunContext
     ) -> Sequence[Tensor]:
         condition, body = (self.programs[index] for index in operation.inputs[:2])
         state = inputs[2:]
-        end = time.monotonic() + limits.loop_timeout
-        while truth(condition._run(state, None, limits, observer)[0], operation.code):
+        end = time.monotonic() + context.limits.loop_timeout
+        while truth(condition._run(state, None, context)[0], operation.code):
             check_loop(end)
-            results = body._run(state, None, limits, observer)
+            results = body._run(state, None, context)
             state = [*results, *state[len(results) :]]
         return [_known(value) for value in state[: len(operation.outputs)]]
 

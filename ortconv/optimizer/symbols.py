@@ -101,8 +101,10 @@ def _terms(dim: int | str) -> Counter[Dim]:
 
 def at_most(limit: Dim, dim: Dim) -> Dim:
     """The minimum of two dimensions; None if it cannot be expressed."""
-    if limit == dim or (isinstance(limit, int) and isinstance(dim, int)):
-        return dim if limit == dim else min(limit, dim)  # type: ignore[type-var]
+    if limit == dim:
+        return dim
+    if isinstance(limit, int) and isinstance(dim, int):
+        return min(limit, dim)
     if isinstance(limit, str) and isinstance(dim, int):
         limit, dim = dim, limit
     return f"min({limit},{dim})" if isinstance(limit, int) and limit > 0 and isinstance(dim, str) else None

@@ -59,9 +59,8 @@ VALUES = {
 INPUTS = "float[1,4,8,8] x, float[2,4] m, uint8[1,4,8,8] q, uint8[2,4] qm, float[1,4] tail"
 
 
-def test_all_operators_that_the_provider_registers_have_a_row():
+def test_every_row_has_a_model_with_its_least_level():
     assert sorted(LEAST) == sorted(ROWS)
-    assert len(ROWS) == 54
 
 
 @batched

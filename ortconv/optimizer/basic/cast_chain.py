@@ -21,7 +21,7 @@ def eliminate_lossy_cast_chain(m: Match) -> Replacement:
     if not FLOATS.issuperset(types):
         return None
     if types[0] is types[2]:
-        return m.x  # type: ignore[no-any-return]
+        return m.x
     return New("Cast", [m.x], like=m.root, types=(m.root.out.type,))
 
 

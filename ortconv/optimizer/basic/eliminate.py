@@ -106,7 +106,7 @@ def eliminate_dropout(m: Match) -> Replacement:
         return None
     if training is not None and scalar(training) != 0:
         return None
-    return m.x  # type: ignore[no-any-return]
+    return m.x
 
 
 @rule("ExpandElimination", P("Expand", "x", "shape"))
@@ -118,7 +118,7 @@ def eliminate_expand(m: Match) -> Replacement:
     """
     target = ints(m.shape)
     if target is not None and broadcasts_into(target, m.x.shape):
-        return m.x  # type: ignore[no-any-return]
+        return m.x
     return m.x if equal_shapes(m.x.shape, m.root.out.shape) else None
 
 
@@ -163,7 +163,7 @@ def eliminate_cast_chain(m: Match) -> Replacement:
     if source is None or to is None or between not in _HOLDS.get(source, ()):
         return None
     if to is source:
-        return m.x  # type: ignore[no-any-return]
+        return m.x
     # Out of range, float to integer depends on the inner type; a string depends on the source's type.
     if not (source in FLOATS and to in FLOATS) and not (source not in FLOATS and to in _HOLDS[source]):
         return None
@@ -198,7 +198,7 @@ def eliminate_noop(m: Match) -> Replacement:
     """
     if not is_filled_with(m.k, _NEUTRAL[m.root.op]) or not broadcasts_into(m.k.constant.shape, m.x.shape):
         return None
-    return m.x  # type: ignore[no-any-return]
+    return m.x
 
 
 @rule(

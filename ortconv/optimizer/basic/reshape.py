@@ -117,7 +117,7 @@ def merge_transposes(m: Match) -> Replacement:
         return None
     perm = Ints(first[axis] for axis in second)
     if perm == tuple(range(len(perm))):
-        return x  # type: ignore[no-any-return]
+        return x
     if len(inner.out.uses) > 1 or inner.out.is_output:
         return None
     return New("Transpose", [x], {"perm": perm}, like=root, types=(root.out.type,))

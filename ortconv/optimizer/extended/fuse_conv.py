@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -66,14 +66,12 @@ def fuse_conv_activation(m: Match) -> Replacement:
     attrs = activation_attributes(m.root)
     if attrs is None or not is_float(m.conv.input(0)):
         return None
-    return New(
-        "FusedConv",
-        m.conv.inputs,
-        {**m.conv.attrs, **attrs},
-        domain=MICROSOFT,
-        types=[m.root.out.type],
-        like=m.conv,
-    )
+    return with_activation(m.conv, attrs, m.root)
+
+
+def with_activation(conv: Node, attrs: Mapping[str, Attribute], last: Node) -> New:
+    """FusedConv for a Conv or FusedConv and the activation after it, in place of the node `last`."""
+    return New("FusedConv", conv.inputs, {**conv.attrs, **attrs}, domain=MICROSOFT, types=[last.out.type], like=conv)
 
 
 def is_hard_swish_gate(node: Node) -> bool:
@@ -94,8 +92,7 @@ def fuse_conv_hard_swish(m: Match) -> Replacement:
     conv = m.conv
     if m.bound.get("again", conv) is not conv or not is_float(conv.input(0)):
         return None
-    attrs = {**conv.attrs, "activation": "HardSwish"}
-    return New("FusedConv", conv.inputs, attrs, domain=MICROSOFT, types=[m.root.out.type], like=conv)
+    return with_activation(conv, {"activation": "HardSwish"}, m.root)
 
 
 def _is(number: float) -> Callable[[Value], bool]:

@@ -73,7 +73,7 @@ def _without_transpose(m: Match, side: str) -> Replacement:
 def _inner(m: Match) -> NewInput:
     """The tensor before it is transposed, with the type that it has after a Cast, if there is one."""
     if "cast" not in m.bound:
-        return m.inner  # type: ignore[no-any-return]
+        return m.inner
     return New("Cast", [m.inner], like=m.cast, types=[TensorType(m.cast.out.dtype, m.inner.shape)])
 
 

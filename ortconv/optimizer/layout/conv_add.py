@@ -5,7 +5,13 @@ from __future__ import annotations
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes, gated, is_float
+from ortconv.optimizer.extended.fuse_conv import (
+    ACTIVATION_PARAMETERS,
+    activation_attributes,
+    gated,
+    is_float,
+    with_activation,
+)
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -38,25 +44,13 @@ _FUSED = P("FusedConv", ..., name="conv", domain=MICROSOFT, where=_is_plain)
 def fuse_activation(m: Match) -> Replacement:
     "act(FusedConv(x, w, b, z))  ->  FusedConv<act>(x, w, b, z)"
     attrs = activation_attributes(m.root)
-    if attrs is None:
-        return None
-    return New(
-        "FusedConv",
-        m.conv.inputs,
-        {**m.conv.attrs, **attrs},
-        domain=MICROSOFT,
-        types=[m.root.out.type],
-        like=m.conv,
-    )
+    return None if attrs is None else with_activation(m.conv, attrs, m.root)
 
 
 @rule("ConvAddActivationFusion", gated("FusedConv", MICROSOFT, _is_plain))
 def fuse_hard_swish(m: Match) -> Replacement:
     """x * HardSigmoid<1/6, 0.5>(x) with x = FusedConv(...)  ->  FusedConv<HardSwish>"""
-    if m.again is not m.conv:
-        return None
-    attrs = {**m.conv.attrs, "activation": "HardSwish"}
-    return New("FusedConv", m.conv.inputs, attrs, domain=MICROSOFT, types=[m.root.out.type], like=m.conv)
+    return with_activation(m.conv, {"activation": "HardSwish"}, m.root) if m.again is m.conv else None
 
 
 def _same_shape(conv: Node, z: Value) -> bool:

@@ -182,7 +182,7 @@ def cancel_pair(m: Match) -> Replacement:
     x, y = dequantized(m.root.input(0), m.root), quantizer(m.root)
     if x is None or y is None or x.dtype not in INTEGERS or not same_parameters(x, y):
         return None
-    return m.x  # type: ignore[no-any-return]
+    return m.x
 
 
 CLAMP_RULES = drop_clip + drop_relu
