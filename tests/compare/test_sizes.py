@@ -91,6 +91,7 @@ CASES = {
         {"N": 3, "L": 7},
     ),
     "blocks": (graph("y = DepthToSpace<blocksize = 3>(x)"), {"C": 9}),
+    "frames": (graph("y = STFT(x, s, w)", "float[N,L] x", s=np.array(20), w=(100,)), {"L": 100}),
     "heads": (
         graph(
             "y, k, v = com.microsoft.MultiHeadAttention<num_heads = 4>(x, x, x, , , , p, q)",
