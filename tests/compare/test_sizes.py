@@ -137,6 +137,26 @@ CASES = {
         ),
         {"x[0]": 5},
     ),
+    "windows one after the other": (
+        graph(
+            "c = Conv<strides = [5, 5]>(x, w) d = Conv<strides = [2, 2]>(c, v) y = Conv(d, v)",
+            w=(2, 1, 9, 9),
+            v=(2, 2, 3, 3),
+        ),
+        {"C": 1, "H": 72, "W": 72},
+    ),
+    "behind quantized sums of ONNX Runtime": (
+        graph(
+            "t = Concat<axis = 1>(x, x) a = com.microsoft.QLinearAdd(t, s, z, t, s, z, s, z)"
+            " m = com.microsoft.QLinearSoftmax<opset = 17>(a, s, z, s, z)"
+            " d = DequantizeLinear(m, s, z) y = MatMul(d, w)",
+            "uint8[?,K] x",
+            s=np.array(0.5, np.float32),
+            z=np.array(3, np.uint8),
+            w=(10, 6),
+        ),
+        {"K": 5},
+    ),
     "positions": (
         graph(
             "c = Conv<strides = [4, 4]>(x, w) r = Reshape(c, s) y = Add(r, p)",
