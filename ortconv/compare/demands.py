@@ -279,6 +279,12 @@ def _gather(node: Node, shapes: Shapes) -> Iterator[Demand]:
         yield from _wanted(node, 0, node.attr("axis", 0), max(max(n + 1, -n) for n in chosen), shapes, "at least")
 
 
+def _frames(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    """STFT: the signal is at least as long as a frame."""
+    length = _integers(node.input(3)) or [_dim(node, 2, 0, shapes) or 1]
+    yield from _wanted(node, 0, 1, length[0], shapes, "at least")
+
+
 def _squeeze(node: Node, shapes: Shapes) -> Iterator[Demand]:
     for axis in list(node.attr("axes", ())) or _integers(node.input(1)) or []:
         yield from _wanted(node, 0, axis, 1, shapes)
@@ -375,6 +381,7 @@ ROWS: dict[str, DemandsOf] = {
     "Split": _split,
     "Gather": _gather,
     "Squeeze": _squeeze,
+    "STFT": _frames,
     **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _blocks),
     "Expand": _expand,
     "If": _condition,

@@ -18,7 +18,7 @@ from ortconv.compare.feeds import Feeds
 from ortconv.compare.reasons import Deviation, Reasons
 from ortconv.compare.shrink import can_shrink, shrink
 from ortconv.compare.tolerance import Difference
-from ortconv.compare.trials import BeyondBudgetError, CannotTryError, Run, TooLargeError, Trial, trials
+from ortconv.compare.trials import BeyondBudgetError, CannotTryError, Run, TooLargeError, TooSlowError, Trial, trials
 from ortconv.compare.verdict import (
     accepts,
     gap,
@@ -161,7 +161,8 @@ class Reference:
             self.reasons[self.settings.numpy] = "numpy: constants alone take more memory than there is"
         else:
             self._collect("numpy", model.graph, self.run_of(session))
-        if isinstance(self._obstacle, TooLargeError) and can_shrink(model.graph):
+        too_much = TooLargeError if "onnxruntime" in self.settings.engines else (TooLargeError, TooSlowError)
+        if isinstance(self._obstacle, too_much) and can_shrink(model.graph):
             self._run_shrunk()
 
     def _run_shrunk(self) -> None:

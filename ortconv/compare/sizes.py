@@ -234,7 +234,8 @@ def _search(problem: Problem, found: Solution, key: DemandKey, demand: Demand) -
                 break
             if again.is_met:
                 found.sizes |= dict.fromkeys(names, trial)
-                found.implied.update(names)
+                if demand.kind == "equal":
+                    found.implied.update(names)
                 return True
             moved = (again.have - again.want) - gap
             if demand.kind != "equal":
@@ -313,7 +314,7 @@ def _message(problem: Problem, sizes: Mapping[str, int], fed: Mapping[Value, Num
             _declare(message.graph.input.add(), value, fed.get(value) or _substituted(value, sizes))
     large = (v for v in graph.initializers.values() if v not in held and not v.is_input)
     message.graph.input.extend(map(value_info, large))
-    message.graph.node.extend(_undeclared(_as_cast(node) or node_proto(node)) for node in graph)
+    message.graph.node.extend(_undeclared(_stand_in(node) or node_proto(node)) for node in graph)
     for made in _unknown_to_onnx(graph):
         _declare(message.graph.value_info.add(), made, _substituted(made, sizes))
     message.graph.output.extend(value_info(v) for v in graph.outputs if v.producer is None)
@@ -344,8 +345,25 @@ def _inferred(message: ModelProto) -> GraphProto:
         return error.inferred
 
 
+STAND_INS = {
+    "QLinearAdd": ("Add", (0, 3)),
+    "QLinearMul": ("Mul", (0, 3)),
+    **dict.fromkeys(("QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax"), ("Identity", (0,))),
+}
+"""Operators of ONNX Runtime, with the standard operator whose result has the same shape, and the inputs that it reads."""
+
+
+def _stand_in(node: Node) -> NodeProto | None:
+    """For an operator of ONNX Runtime, a standard node that onnx can infer and whose result has the same shape. Else None."""
+    if node.domain != MICROSOFT or node.op not in STAND_INS:
+        return _as_cast(node)
+    op, slots = STAND_INS[node.op]
+    names = [value.name for value in map(node.input, slots) if value is not None]
+    return NodeProto(op_type=op, name=node.name, input=names, output=[node.out.name])
+
+
 def _as_cast(node: Node) -> NodeProto | None:
-    """For an operator of ONNX Runtime whose result has the shape of its first input, a Cast, which onnx can infer. Else None."""
+    """A Cast, for an operator of ONNX Runtime whose result has the shape of its first input. Else None."""
     if node.domain != MICROSOFT or len(node.outputs) != 1 or not traits(node).has(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE):
         return None
     x, dtype, graph = node.input(0), node.out.dtype, node.graph

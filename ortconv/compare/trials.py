@@ -68,6 +68,10 @@ class TooLargeError(BeyondBudgetError):
     """The declared inputs need more memory than the budget has."""
 
 
+class TooSlowError(CannotTryError):
+    """A run takes most of the budget's time; another engine may be faster."""
+
+
 def trials(
     graph: Graph, run: Run, given: Sequence[Mapping[str, Any]], clock: Clock, notes: list[str]
 ) -> Iterator[tuple[Trial, list[Any]]]:
@@ -110,7 +114,9 @@ def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Sizes, int, Feeds,
         try:
             return sizes, seed, feeds, _timed(run, feeds, clock), time.monotonic() - began
         except TimeLimitError as error:
-            raise BeyondBudgetError(f"one run takes longer than half of {clock.budget.seconds:g} s") from error
+            may_not_end = any(node.is_op("Loop") for node in problem.graph.walk())
+            kind = BeyondBudgetError if may_not_end else TooSlowError
+            raise kind(f"one run takes longer than half of {clock.budget.seconds:g} s") from error
         except MemoryError as error:
             raise CannotTryError(f"a run takes more memory than there is: {error}") from error
         except BackendError as error:

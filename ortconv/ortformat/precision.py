@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+
 from ortconv.ir.casts import add_cast, return_instead
 from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.kernels import has_kernel
 from ortconv.ir.model import Model
 from ortconv.ir.schema import schema_of
+from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
 
 MADE_OF_FLOAT16 = frozenset({"Cast", "ConstantOfShape"})
@@ -21,6 +24,11 @@ MADE_OF_FLOAT16 = frozenset({"Cast", "ConstantOfShape"})
 
 TYPE_ATTRIBUTES = ("dtype", "output_datatype")
 """Attributes that state the type of the result."""
+
+PACKS_CONSTANTS = frozenset({"MatMulNBits"})
+"""Operators whose kernels arrange constants when the file is loaded. With scales that a Cast makes, onnxruntime's MatMulNBits
+(contrib_ops/cpu/quantization/matmul_nbits.cc) computes wrong numbers at accuracy level 4.
+"""
 
 
 def insert_casts(model: Model, release: int | None = None) -> int:
@@ -49,7 +57,9 @@ def _widen(graph: Graph, release: int | None) -> int:
         else:
             _read_wide(graph, node, wide)
             results += _return_wide(node)
-    added = len(wide) - sum(map(_remove_rounding, wide))
+    for value in wide:
+        _remove_rounding(value)
+    added = sum(value.producer is not None for value in wide.values())
     return added + sum(_narrow(graph, value, nodes) for value in results)
 
 
@@ -59,12 +69,11 @@ def _nodes_to_widen(graph: Graph, release: int | None) -> set[Node]:
     return lacking | _enclosed(graph, lacking) if lacking else lacking
 
 
-def _remove_rounding(value: Value) -> bool:
-    """Remove the Cast that makes a value of a float32 constant, if nothing reads it. Return False for other values."""
+def _remove_rounding(value: Value) -> None:
+    """Remove the Cast that makes a value of a float32 constant, if nothing reads it."""
     cast = value.producer if _unrounded(value) is not None else None
     if cast is not None and cast.graph is not None:
         cast.graph.remove_dead(cast)
-    return cast is not None
 
 
 def _read_wide(graph: Graph, node: Node, wide: dict[Value, Value]) -> None:
@@ -72,8 +81,16 @@ def _read_wide(graph: Graph, node: Node, wide: dict[Value, Value]) -> None:
     for slot, value in enumerate(node.inputs):
         if value is not None and value.dtype is DType.FLOAT16:
             if value not in wide:
-                wide[value] = _unrounded(value) or add_cast(graph, value, DType.FLOAT, node)
+                wide[value] = _unrounded(value) or _in_float32(graph, value, node)
             graph.set_input(node, slot, wide[value])
+
+
+def _in_float32(graph: Graph, value: Value, node: Node) -> Value:
+    """A float16 value as float32: a Cast before the node, or a wide constant if the node needs a constant."""
+    const = value.constant
+    if node.op in PACKS_CONSTANTS and isinstance(const, Tensor):
+        return graph.constant(Tensor.of(const.numpy().astype(np.float32)), f"{value.name}_float")
+    return add_cast(graph, value, DType.FLOAT, node)
 
 
 def _return_wide(node: Node) -> list[Value]:

@@ -91,6 +91,7 @@ CASES = {
         {"N": 3, "L": 7},
     ),
     "blocks": (graph("y = DepthToSpace<blocksize = 3>(x)"), {"C": 9}),
+    "frames": (graph("y = STFT(x, s, w)", "float[N,L] x", s=np.array(20), w=(100,)), {"L": 100}),
     "heads": (
         graph(
             "y, k, v = com.microsoft.MultiHeadAttention<num_heads = 4>(x, x, x, , , , p, q)",
@@ -135,6 +136,26 @@ CASES = {
             k=ints(6, 5),
         ),
         {"x[0]": 5},
+    ),
+    "windows one after the other": (
+        graph(
+            "c = Conv<strides = [5, 5]>(x, w) d = Conv<strides = [2, 2]>(c, v) y = Conv(d, v)",
+            w=(2, 1, 9, 9),
+            v=(2, 2, 3, 3),
+        ),
+        {"C": 1, "H": 72, "W": 72},
+    ),
+    "behind quantized sums of ONNX Runtime": (
+        graph(
+            "t = Concat<axis = 1>(x, x) a = com.microsoft.QLinearAdd(t, s, z, t, s, z, s, z)"
+            " m = com.microsoft.QLinearSoftmax<opset = 17>(a, s, z, s, z)"
+            " d = DequantizeLinear(m, s, z) y = MatMul(d, w)",
+            "uint8[?,K] x",
+            s=np.array(0.5, np.float32),
+            z=np.array(3, np.uint8),
+            w=(10, 6),
+        ),
+        {"K": 5},
     ),
     "positions": (
         graph(

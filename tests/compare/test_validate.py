@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -248,6 +249,25 @@ def test_inputs_declared_too_large_are_made_smaller(tmp_path: Path) -> None:
     assert found.skipped is None
     assert found.backend == "numpy"
     assert any("smaller inputs than declared" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("choice", "proof"), [("both", "onnxruntime"), ("numpy", "numpy")])
+def test_what_is_too_slow_for_numpy_runs_on_onnxruntime_or_on_smaller_inputs(
+    choice: str, proof: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = Session.run
+
+    def run_if_small(session: Session, names: Any, feeds: Any, *rest: Any) -> Any:
+        if feeds["x"].size > 10_000:
+            raise TimeLimitError("late", backend="numpy")
+        return run(session, names, feeds, *rest)
+
+    monkeypatch.setattr(Session, "run", run_if_small)
+    source = save(tmp_path / "m.onnx", "y = Relu(x)", "float[2,10000] x", "float[2,10000] y")
+    found = ortconv.convert(source, tmp_path / "m.ort", validate_on=choice).validation
+    assert found is not None
+    assert found.backend == proof
+    assert any("smaller inputs than declared" in note for note in found.notes) == (choice == "numpy")
 
 
 @pytest.mark.parametrize(

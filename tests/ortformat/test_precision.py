@@ -10,6 +10,7 @@ import onnx.parser
 import onnxruntime
 import pytest
 
+from ortconv.ir.kernels import releases
 from ortconv.ir.types import DType
 from ortconv.ir.verify import verify
 from ortconv.onnxio.load import from_proto
@@ -136,6 +137,23 @@ def test_weights_are_widened_at_the_highest_level_only() -> None:
         optimize(model, level)
         found[level] = {v.const.dtype for v in model.graph.initializers.values() if v.const is not None}
     assert found == {"layout": {DType.FLOAT16}, "all": {DType.FLOAT}}
+
+
+def test_scales_that_a_kernel_packs_stay_constants() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+        g (float16[2,32] x, uint8[4,1,16] b, float16[4,1] s) => (float16[2,4] y) {
+            y = com.microsoft.MatMulNBits<K = 32, N = 4, block_size = 32, accuracy_level = 4>(x, b, s) }""")
+    rng = np.random.default_rng(0)
+    packed = {"b": rng.integers(0, 256, (4, 1, 16), np.uint8), "s": rng.random((4, 1)).astype(np.float16)}
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in packed.items())
+    del proto.graph.input[1:]
+    model = from_proto(proto)
+    assert insert_casts(model, releases().index("1.17")) == 2
+    product = next(n for n in model.graph if n.op == "MatMulNBits")
+    scales = product.input(2)
+    assert scales is not None
+    assert scales.dtype is DType.FLOAT
+    assert scales.constant is not None
 
 
 @pytest.mark.parametrize("type", ["float", "double", "bfloat16"])

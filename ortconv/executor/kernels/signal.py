@@ -56,6 +56,8 @@ def stft(
     *,
     onesided: int = 1,
 ) -> Array:
+    """A signal of rank 2, (batch, length), consists of real numbers, as in onnxruntime."""
+    signal = signal[..., None] if signal.ndim == 2 else signal
     if frame_length is not None:
         length = int(frame_length.reshape(()))
     else:

@@ -152,7 +152,7 @@ def conv_transpose(m: Match) -> Replacement:
     node, weights = m.root, m.w.constant.numpy()
     strides, dilations = (node.attr(name, Ints((1, 1))) for name in ("strides", "dilations"))
     stride = strides[0]
-    axes = _axes(node, weights, stride) if strides[0] == strides[1] else None
+    axes = _axes(node, weights, stride) if strides == (stride,) * IMAGE else None
     if axes is None or node.attr("group", 1) != 1 or m.graph.opset() < 10:
         return None
     pads = Ints((*(a.taps - 1 for a in axes), *(a.taps - 1 + a.missing(stride) for a in axes)))
