@@ -63,6 +63,8 @@ class Float16:
 class _Rounding:
     """Callback that rounds operands and results of nodes to float16 as they run, except for nodes in `keep`.
 
+    Without `between`, values between two rounded nodes are not rounded, since onnxruntime computes both in float32 on CPUs.
+
     With `measures`, nothing is rounded. Instead, `largest` collects the greatest magnitude at each node, and `errors` the relative
     error of its results if only this node were rounded.
     """
@@ -70,6 +72,7 @@ class _Rounding:
     slots: dict[Node, Slots]
     keep: set[Node] = field(default_factory=set)
     measures: bool = True
+    between: bool = True
     largest: dict[Node, float] = field(default_factory=dict)
     errors: dict[Node, float] = field(default_factory=dict)
 
@@ -81,9 +84,16 @@ class _Rounding:
         def call(*operands: Any) -> Any:
             if self.measures:
                 return self._measured(node, slots, function, operands)
-            return function(*operands) if node in self.keep else _rounded_run(slots, function, operands)
+            if node in self.keep:
+                return function(*operands)
+            return _rounded_run(slots if self.between else self._outer(node, slots), function, operands)
 
         return call
+
+    def _outer(self, node: Node, slots: Slots) -> Slots:
+        """Only the operands that no other rounded node computes."""
+        makers = ((i, v and v.producer) for i, v in enumerate(node.inputs) if i in slots.inputs)
+        return Slots(tuple(i for i, maker in makers if maker not in self.slots or maker in self.keep), ())
 
     def _measured(self, node: Node, slots: Slots, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         exact = function(*operands)
@@ -201,16 +211,17 @@ def _search(rounding: _Rounding, reasons: dict[Node, str], run: Run, expected: R
         if node not in reasons:
             classes.setdefault(_class(node), []).append(node)
 
-    def tried(keep: Collection[Node], inputs: int) -> tuple[bool, float]:
-        rounding.keep = {*reasons, *keep}
-        found = [expected.is_within_budget(i, run(i), SHARE) for i in range(inputs)]
+    def tried(keep: Collection[Node], inputs: int, *, both: bool = True) -> tuple[bool, float]:
+        rounding.keep, found = {*reasons, *keep}, []
+        for rounding.between in (True, False)[: 1 + both]:
+            found += [expected.is_within_budget(i, run(i), SHARE) for i in range(inputs)]
         return all(fits for fits, _ in found), max((error for _, error in found), default=0.0)
 
     everything, count = [n for nodes in classes.values() for n in nodes], len(expected.trials)
     fits, error = tried((), count)
     if fits:
         return error
-    alone = {key: tried(set(everything).difference(nodes), 1) for key, nodes in classes.items()}
+    alone = {key: tried(set(everything).difference(nodes), 1, both=False) for key, nodes in classes.items()}
     ranked = sorted(classes, key=lambda key: (alone[key][0], -alone[key][1]))
     order = [n for key in ranked for n in sorted(classes[key], key=lambda n: -rounding.errors.get(n, 0.0))]
     kept = order[: _least_size(len(order), lambda size: tried(order[:size], count)[0])]
