@@ -22,7 +22,6 @@ from ortconv.nnapi.device import Capabilities, Device, Performance, PreparedMode
 from ortconv.nnapi.errors import NnapiError
 from ortconv.nnapi.event import Event
 from ortconv.nnapi.execution import Execution, get_default_loop_timeout, get_maximum_loop_timeout
-from ortconv.nnapi.extension import Extension, ExtensionOperand
 from ortconv.nnapi.hardware_buffer import BufferDesc, BufferFormat, BufferUsage, HardwareBuffer
 from ortconv.nnapi.loading import bundled_profiles, installed_devices, load_device
 from ortconv.nnapi.manager import (
@@ -38,6 +37,7 @@ from ortconv.nnapi.manager import (
 from ortconv.nnapi.memory import Memory, MemoryDesc
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.operand import OperandType, Tensor
+from ortconv.nnapi.registry import Extension, ExtensionOperand
 
 __all__ = [
     "BufferDesc", "BufferFormat", "BufferUsage", "Burst", "Capabilities", "Compilation", "Device", "DeviceType",

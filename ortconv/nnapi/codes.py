@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ortconv.nnapi import registry
+
 LARGEST_OWN = 0xFFFF
 """Larger codes belong to extensions."""
 
@@ -15,10 +17,8 @@ M = TypeVar("M", bound=IntEnum)
 
 def _foreign(kind: type[M], value: object) -> M:
     """The member for a code of an extension; the same object each time."""
-    from ortconv.nnapi import extension
-
     assert isinstance(value, int)
-    found = extension.split(value)
+    found = registry.split(value)
     assert found is not None
     member = int.__new__(kind, value)
     member._name_, member._value_ = f"{found[0]}:{found[1]}", value
@@ -84,9 +84,7 @@ class Operand(IntEnum):
     @classmethod
     def _missing_(cls, value: object) -> Operand | None:
         """The member for a type of an extension that a driver has declared."""
-        from ortconv.nnapi import extension
-
-        found = extension.operand(value) if isinstance(value, int) else None
+        found = registry.operand(value) if isinstance(value, int) else None
         if found is None:
             return None
         member = _foreign(cls, value)
@@ -239,9 +237,7 @@ class Operation(IntEnum):
     @classmethod
     def _missing_(cls, value: object) -> Operation | None:
         """The member for an operation of an extension that has a prefix."""
-        from ortconv.nnapi import extension
-
-        known = isinstance(value, int) and extension.split(value) is not None
+        known = isinstance(value, int) and registry.split(value) is not None
         return _foreign(cls, value) if known else None
 
     @property

@@ -14,10 +14,11 @@ from ortconv.nnapi.arguments import checked
 from ortconv.nnapi.codes import DeviceType, FeatureLevel, Operand, Operation, Preference, Priority, ResultCode
 from ortconv.nnapi.cpu import CpuProgram, RunLimits
 from ortconv.nnapi.errors import NnapiError, op_failed
-from ortconv.nnapi.extension import Attributes, Extension
+from ortconv.nnapi.extension import Attributes
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.properties import properties
+from ortconv.nnapi.registry import Extension
 from ortconv.nnapi.running import OperandValue
 
 if TYPE_CHECKING:

@@ -55,9 +55,10 @@ from ortconv.nnapi.device import (
     Timing,
 )
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError
-from ortconv.nnapi.extension import Attributes, Extension, ExtensionOperand, code_of
+from ortconv.nnapi.extension import Attributes, code_of
 from ortconv.nnapi.model import Model, ModelOperand, ModelOperation
 from ortconv.nnapi.operand import ChannelQuant, Lifetime, OperandType, Tensor
+from ortconv.nnapi.registry import Extension, ExtensionOperand
 from ortconv.nnapi.running import OperandValue
 
 __all__ = [

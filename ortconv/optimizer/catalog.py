@@ -17,7 +17,7 @@ from functools import cache
 from typing import NamedTuple
 
 from ortconv.errors import UsageError
-from ortconv.optimizer.levels import STAGES, AnyPass, opt_in_passes
+from ortconv.optimizer.levels import STAGES, AnyPass, opt_in_passes, passes_of
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.pattern import C, P, PatternInput
 
@@ -43,8 +43,8 @@ class Entry(NamedTuple):
 def entries() -> tuple[Entry, ...]:
     """Every rewrite in the order in which the levels run them. Those that run only on request come last in their level."""
     found: dict[str, Entry] = {}
-    for level, passes in STAGES.items():
-        for opt_in, group in ((False, passes()), (True, opt_in_passes(level))):
+    for level in STAGES:
+        for opt_in, group in ((False, passes_of(level)), (True, opt_in_passes(level))):
             for p in group:
                 for name, doc, patterns in _documented(p):
                     known = found.get(name) or Entry(name, level, p.name, opt_in)
@@ -108,7 +108,7 @@ def operators(pattern: P) -> str:
 
 def patterns_of(name: str) -> list[P]:
     """The patterns of all rules with this name."""
-    every = (p for level, passes in STAGES.items() for p in (*passes(), *opt_in_passes(level)))
+    every = (p for level in STAGES for p in (*passes_of(level), *opt_in_passes(level)))
     return [r.pattern for p in every if not isinstance(p, FunctionPass) for r in p.rules if r.name == name]
 
 

@@ -15,60 +15,31 @@ MAX_STEPS = 10
 AnyPass = FunctionPass | RulePass
 
 
-def basic_passes() -> tuple[AnyPass, ...]:
-    """Rewrites into standard ONNX operators, valid for any execution provider."""
-    from ortconv.optimizer import basic
-
-    return basic.PASSES
-
-
-def offload_passes() -> tuple[AnyPass, ...]:
-    """Rewrites into forms that accelerators support. All of them run only on request."""
-    return ()
-
-
-def extended_passes() -> tuple[AnyPass, ...]:
-    """Fusions into operators of ONNX Runtime's CPU provider."""
-    from ortconv.optimizer import extended
-
-    return extended.PASSES
-
-
-def layout_passes() -> tuple[AnyPass, ...]:
-    from ortconv.optimizer import layout
-
-    return layout.PASSES
-
-
-def all_passes() -> tuple[AnyPass, ...]:
-    from ortconv.optimizer.layout import float16
-
-    return float16.PASSES
-
-
 STAGES = {
-    "basic": basic_passes,
-    "offload": offload_passes,
-    "extended": extended_passes,
-    "layout": layout_passes,
-    "all": all_passes,
+    "basic": "ortconv.optimizer.basic",
+    "offload": "ortconv.optimizer.offload",
+    "extended": "ortconv.optimizer.extended",
+    "layout": "ortconv.optimizer.layout",
+    "all": "ortconv.optimizer.layout.float16",
 }
-"""The passes that each level adds to those below it, in the order in which they run. offload belongs to basic; the
-levels above basic run together.
+"""The modules with the passes that each level adds to those below it, in the order in which they run. offload belongs to basic;
+the levels above basic run together. Modules are imported when their passes are needed.
 """
 
-PACKAGES = ("basic", "offload", "extended", "layout")
-"""The stages with a package of their own, which may have OPT_IN passes."""
+
+def passes_of(stage: str) -> tuple[AnyPass, ...]:
+    """The passes that a stage always runs. Those of offload run only on request, so its module is not imported here."""
+    return () if stage == "offload" else import_module(STAGES[stage]).PASSES
 
 
 def opt_in_passes(stage: str) -> tuple[AnyPass, ...]:
     """The passes of a stage that run only on request; they run after its other passes."""
-    return getattr(import_module(f"ortconv.optimizer.{stage}"), "OPT_IN", ()) if stage in PACKAGES else ()
+    return getattr(import_module(STAGES[stage]), "OPT_IN", ())
 
 
 def inexact(stages: Iterable[str] = STAGES) -> frozenset[str]:
     """Names of the rewrites in these stages that change the numbers by more than rounding. All run only on request."""
-    modules = (import_module(f"ortconv.optimizer.{stage}") for stage in stages if stage in PACKAGES)
+    modules = (import_module(STAGES[stage]) for stage in stages)
     return frozenset(name for module in modules for name in getattr(module, "INEXACT", ()))
 
 

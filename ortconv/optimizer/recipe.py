@@ -28,7 +28,7 @@ from ortconv.choices import LEVELS
 from ortconv.errors import UsageError
 from ortconv.files import byte_count
 from ortconv.optimizer.engine import FOLD_LIMIT, Rule
-from ortconv.optimizer.levels import STAGES, AnyPass, inexact, opt_in_passes
+from ortconv.optimizer.levels import STAGES, AnyPass, inexact, opt_in_passes, passes_of
 from ortconv.optimizer.passes import FunctionPass, RulePass
 
 BASIC = ("basic", "offload")
@@ -111,7 +111,7 @@ def _without_empty(stages: dict[str, tuple[AnyPass, ...]]) -> dict[str, tuple[An
 def stages_of(level: str) -> dict[str, tuple[AnyPass, ...]]:
     """The passes of each stage up to a level, without opt-in passes."""
     rank = LEVELS.index(level)
-    return {stage: passes() for stage, passes in STAGES.items() if LEVELS.index(_level_of(stage)) <= rank}
+    return {stage: passes_of(stage) for stage in STAGES if LEVELS.index(_level_of(stage)) <= rank}
 
 
 def _level_of(stage: str) -> str:
@@ -250,7 +250,7 @@ def _with_rules(p: AnyPass, number: int, name: str, lines: list[tuple[int, str]]
 
 
 def _known_passes(stage: str) -> dict[str, AnyPass]:
-    passes = (*STAGES[stage](), *opt_in_passes(stage))
+    passes = (*passes_of(stage), *opt_in_passes(stage))
     return dict(zip(_numbered(p.name for p in passes), passes))
 
 

@@ -68,7 +68,7 @@ class Case:
         module = ".".join(("ortconv", "optimizer", *self.path.parent.relative_to(ROOT).parts))
         if "pass" in self.header:
             return (getattr(importlib.import_module(module), self.header["pass"]),)
-        return passes_of(module)
+        return passes_in(module)
 
     def context(self, limit: int | None = None) -> Context:
         release = self.header.get("release")
@@ -83,7 +83,7 @@ class Case:
         self.path.write_text(before + SEPARATOR + result, "utf-8")
 
 
-def passes_of(module: str) -> tuple[FunctionPass | RulePass, ...]:
+def passes_in(module: str) -> tuple[FunctionPass | RulePass, ...]:
     """The passes of a module; its rules are one pass."""
     found = importlib.import_module(module)
     rules, passes = getattr(found, "RULES", ()), getattr(found, "PASSES", ())

@@ -11,7 +11,7 @@ from random_graphs import models
 
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
-from ortconv.optimizer.levels import basic_passes
+from ortconv.optimizer.levels import passes_of
 from tests.conftest import examples
 
 
@@ -30,7 +30,7 @@ def test_same_numbers(example: tuple[onnx.ModelProto, dict[str, np.ndarray]]) ->
     expected = run(proto, feeds)
     model = from_proto(proto)
     before = len(model.graph)
-    optimize(model, basic_passes())
+    optimize(model, passes_of("basic"))
     assert len(model.graph) <= before
     result = model_proto(model)
     assert [v.name for v in result.graph.output] == [v.name for v in proto.graph.output]
@@ -45,7 +45,7 @@ def test_same_numbers(example: tuple[onnx.ModelProto, dict[str, np.ndarray]]) ->
 @given(models())
 def test_nothing_is_left_to_do(example: tuple[onnx.ModelProto, dict[str, np.ndarray]]) -> None:
     model = from_proto(example[0])
-    optimize(model, basic_passes())
+    optimize(model, passes_of("basic"))
     once = dump(model)
-    assert optimize(model, tuple(p for p in basic_passes() if not p.once)).trace == []
+    assert optimize(model, tuple(p for p in passes_of("basic") if not p.once)).trace == []
     assert dump(model) == once

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
-from golden import optimize, passes_of
+from golden import optimize, passes_in
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
@@ -16,7 +16,7 @@ from ortconv.ir.graph import Graph
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.levels import basic_passes, run_passes
+from ortconv.optimizer.levels import passes_of, run_passes
 from tests.conftest import examples
 from tests.counting import calls
 
@@ -56,7 +56,7 @@ def test_max_pool_takes_a_pad_of_minus_infinity() -> None:
     ]
     proto = model(nodes, {"p": pads, "v": np.float32(-np.inf)}, [1, 1, 3, 3])
     result = from_proto(proto)
-    optimize(result, passes_of(BASIC + "pad"))
+    optimize(result, passes_in(BASIC + "pad"))
     assert ops(result.graph) == ["MaxPool"]
     x = np.full((1, 1, 3, 3), -1, np.float32)
     np.testing.assert_array_equal(run(model_proto(result), {"x": x})[0], run(proto, {"x": x})[0])
@@ -70,7 +70,7 @@ def test_zeros_around_negative_numbers_are_not_dropped(fill: float) -> None:
     ]
     proto = model(nodes, {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1])}, [1, 1, 3, 3])
     result = from_proto(proto)
-    optimize(result, basic_passes())
+    optimize(result, passes_of("basic"))
     x = np.full((1, 1, 3, 3), fill, np.float32)
     np.testing.assert_array_equal(run(model_proto(result), {"x": x})[0], run(proto, {"x": x})[0])
 
@@ -104,7 +104,7 @@ def test_convolution_and_constants_of_any_shape(
     ]
     proto = model(nodes, constants, [2, 4, 3, 3], max(4, len(shape)))
     result = from_proto(proto)
-    optimize(result, passes_of(BASIC + "fold_conv"))
+    optimize(result, passes_in(BASIC + "fold_conv"))
     per_channel = len(shape) <= 4 and all(d == 1 for i, d in enumerate((1,) * (4 - len(shape)) + shape) if i != 1)
     folds = per_channel and not (op == "Div" and swapped)
     assert ops(result.graph) == ([conv] if folds else [conv, op])
@@ -120,7 +120,7 @@ def test_nodes_of_different_providers_stay_apart() -> None:
     result = from_proto(proto).graph
     for node in result:
         node.ep = "NNAPI" if node.out.name in ("a", "c") else ""
-    passes = (*passes_of(BASIC + "cse"), *passes_of(BASIC + "eliminate"))
+    passes = (*passes_in(BASIC + "cse"), *passes_in(BASIC + "eliminate"))
     assert not any(count for _, count in run_passes(result, passes, Context()))
 
 
@@ -133,7 +133,7 @@ def test_a_run_stops_at_the_limit(limit: int) -> None:
     )
     result = from_proto(proto)
     context = Context(limit=limit)
-    for _ in run_passes(result.graph, basic_passes(), context):
+    for _ in run_passes(result.graph, passes_of("basic"), context):
         pass
     assert len(context.trace) == limit
     x = np.array([1, 2, -3, 0], np.float32)
@@ -169,7 +169,7 @@ def redundant(blocks: int, fan_out: bool) -> Graph:
 def test_cost_is_linear(fan_out: bool) -> None:
     def cost(blocks: int) -> int:
         graph = redundant(blocks, fan_out)
-        return calls(lambda: list(run_passes(graph, basic_passes(), Context())))
+        return calls(lambda: list(run_passes(graph, passes_of("basic"), Context())))
 
     cost(2)
     small, large = cost(30), cost(120)

@@ -12,7 +12,7 @@ import pytest
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context, apply, find
 from ortconv.optimizer.extended.gelu import fuse_quick_gelu
-from ortconv.optimizer.levels import STAGES, opt_in_passes
+from ortconv.optimizer.levels import STAGES, opt_in_passes, passes_of
 from ortconv.optimizer.passes import FunctionPass, Later, LaterPass
 from ortconv.optimizer.pattern import P
 
@@ -31,7 +31,7 @@ def test_a_rule_that_is_found_but_not_applied_imports_nothing() -> None:
     assert graph.opsets == before | {"com.microsoft": 1}
 
 
-EVERY = [p for stage, passes in STAGES.items() for p in (*passes(), *opt_in_passes(stage))]
+EVERY = [p for stage in STAGES for p in (*passes_of(stage), *opt_in_passes(stage))]
 LATER = [p for p in EVERY if isinstance(p, FunctionPass) and isinstance(p.run, Later)]
 LATER_RULES = [p for p in EVERY if isinstance(p, LaterPass)]
 

@@ -11,7 +11,7 @@ from typed_graphs import ImpossibleError
 
 from ortconv.models import load
 from ortconv.optimizer.engine import Context, find
-from ortconv.optimizer.levels import basic_passes, extended_passes, run_passes
+from ortconv.optimizer.levels import passes_of, run_passes
 from ortconv.optimizer.passes import RulePass
 from ortconv.pipeline import optimize
 
@@ -22,7 +22,7 @@ TRIES = 6
 def missed(source: Path | bytes) -> list[str]:
     """Matches at nodes that a pass passes over when it runs again."""
     model, context, found = load(source), Context(), list[str]()
-    for passes in (basic_passes(), extended_passes()):
+    for passes in (passes_of("basic"), passes_of("extended")):
         seen: set[str] = set()
         for p, _ in run_passes(model.graph, passes, context):
             following = passes[(passes.index(p) + 1) % len(passes)]
@@ -69,7 +69,7 @@ def test_few_rules_are_tried(samples: Path, name: str) -> None:
 def test_operators_that_are_not_there_cost_nothing(samples: Path) -> None:
     model, context = load(samples / "mnist.onnx"), Context()
     absent = RulePass(
-        "Absent", *(p.rules for p in extended_passes() if isinstance(p, RulePass) and p.name == "GeluFusion")
+        "Absent", *(p.rules for p in passes_of("extended") if isinstance(p, RulePass) and p.name == "GeluFusion")
     )
     assert all(count == 0 for _, count in run_passes(model.graph, (absent,), context))
     assert context.tried == 0

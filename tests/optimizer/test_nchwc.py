@@ -17,7 +17,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.layout.nchwc import block_channels
-from ortconv.optimizer.levels import basic_passes, run_passes
+from ortconv.optimizer.levels import passes_of, run_passes
 from ortconv.ortformat.writer import write
 from ortconv.pipeline import optimize
 from tests.batches import batched
@@ -177,7 +177,7 @@ def test_only_where_asked_for(platform: str | None) -> None:
 def test_stops_when_told(limit: int) -> None:
     text = "g (float[1,3,5,6] x, float[16,3,3,3] w, float[3,16,3,3] v) => (float y) { c = Conv(x, w) y = Conv(c, v) }"
     model = from_proto(weights(parse(text)))
-    for _ in run_passes(model.graph, basic_passes(), Context()):
+    for _ in run_passes(model.graph, passes_of("basic"), Context()):
         pass
     context = Context(target_platform="amd64", limit=limit)
     block_channels(model.graph, context)
