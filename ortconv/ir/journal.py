@@ -46,6 +46,8 @@ class Edits:
         self._graph = graph
         self.changed: dict[Node, None] = {}
         """Nodes that were added, have other inputs, or share a value with such a node. Removed nodes may be among them."""
+        self.removed: list[Node] = []
+        """Nodes that were removed. Some of them may be in a graph again."""
         self.links = 0
         """Number of times that a node was added or removed."""
         self.operators: Counter[tuple[str, str]] = Counter()
@@ -66,6 +68,7 @@ class Edits:
     def node_removed(self, node: Node) -> None:
         """Called when a node has been removed from a graph."""
         self.links += 1
+        self.removed.append(node)
         self.operators[node.domain, node.op] -= 1
 
     def node_changed(self, node: Node, values: Iterable[Value | None]) -> None:
@@ -119,6 +122,7 @@ class Journal(Edits):
 
     def node_removed(self, node: Node) -> None:
         """Called when a node has been removed from a graph."""
+        super().node_removed(node)
         if self._came.pop(node, None) is None:
             self._went[node] = node.label, _size(node)
 

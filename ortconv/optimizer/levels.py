@@ -78,6 +78,7 @@ def _until_idle(
             looks.begin(p)
             count = sum(p.run(g, context) for g in graphs if graph.encloses(g))
             looks.spread()
+            looks.release()
             total += count
             if not count:
                 idle_at[p] = total

@@ -70,6 +70,18 @@ class Looks:
             node.touched = self.run
         changed.clear()
 
+    def release(self) -> None:
+        """Free the nodes that were removed from the graph. Must be called when nothing refers to them any more, between passes.
+
+        A node and its outputs refer to each other, so that only a garbage collection would free them.
+        """
+        for node in self.edits.removed:
+            if node.graph is None:
+                node.outputs, node.prev, node.next = (), None, None
+        if self.edits.removed:
+            self._index.clear()
+        self.edits.removed.clear()
+
 
 def _neighborhood(changed: Iterable[Node]) -> set[Node]:
     """The nodes near changed ones that are still in a graph."""
