@@ -47,17 +47,25 @@ Outputs = list[Any]
 
 
 class Direction:
-    """Random signs and factors, seeded by a number. An odd number has those of the number before it with opposite sign."""
+    """Random signs and factors, seeded by a number. An odd number has those of the number before it with opposite sign.
+
+    `is_even` is true for every other pair of numbers: then all elements that a node quantizes have the same error.
+    """
 
     def __init__(self, number: int) -> None:
-        self._rng, self._sign = np.random.default_rng(number // 2), 1 - 2 * (number % 2)
+        self._rng, self.sign = np.random.default_rng(number // 2), 1 - 2 * (number % 2)
+        self.is_even = number // 2 % 2 == 0
 
     def signs(self, shape: tuple[int, ...] = ()) -> Array:
-        return np.asarray(self._sign * self._rng.choice((-1.0, 1.0), shape))
+        return np.asarray(self.sign * self._rng.choice((-1.0, 1.0), shape))
 
     def factors(self, shape: tuple[int, ...]) -> Array:
         """Random numbers from -1 to 1."""
-        return np.asarray(self._sign * self._rng.uniform(-1, 1, shape))
+        return np.asarray(self.sign * self._rng.uniform(-1, 1, shape))
+
+    def seed(self) -> float:
+        """A seed for numbers that a node of the graph draws."""
+        return float(self._rng.integers(1 << 20))
 
 
 class Movements:
@@ -127,7 +135,7 @@ def nudge(graph: Graph, direction: Direction, fixed_point: bool = False) -> None
         for node in list(part):
             if node.is_op("ConstantOfShape") and node.out not in kept:
                 _nudge_filled(part, node, direction)
-            _nudge_node(part, node, direction.signs().item(), fixed_point)
+            _nudge_node(part, node, direction, fixed_point)
 
 
 def _nudge_constant(value: Value, direction: Direction) -> None:
@@ -169,8 +177,8 @@ def _of_shapes(graph: Graph) -> set[Value | None]:
     return found
 
 
-def _nudge_node(graph: Graph, node: Node, sign: float, fixed_point: bool) -> None:
-    value = node.input(0)
+def _nudge_node(graph: Graph, node: Node, direction: Direction, fixed_point: bool) -> None:
+    value, sign = node.input(0), direction.signs().item()
     if node.domain == "" and node.op in APPROXIMATED:
         result, error = node.out, ERRORS.get(node.out.dtype or DType.UNDEFINED, 0.0)
         if error:
@@ -181,7 +189,11 @@ def _nudge_node(graph: Graph, node: Node, sign: float, fixed_point: bool) -> Non
         step = _step(node)
         if step:
             error = max(step * TIES, _sum_unit(value) / 2 if fixed_point else 0.0)
-            graph.set_input(node, 0, _add(graph, value, sign * error, node).out)
+            if direction.is_even:
+                moved = _add(graph, value, sign * error, node)
+            else:
+                moved = _add_noise(graph, value, error, direction, node)
+            graph.set_input(node, 0, moved.out)
 
 
 def _add(graph: Graph, value: Value, amount: float, before: Node | None) -> Node:
@@ -189,6 +201,13 @@ def _add(graph: Graph, value: Value, amount: float, before: Node | None) -> Node
     assert value.dtype is not None
     number = graph.constant(Tensor.of(np.array(amount, value.dtype.numpy)), "error")
     return graph.add_node("Add", [value, number], types=[value.type], before=before)
+
+
+def _add_noise(graph: Graph, value: Value, most: float, direction: Direction, before: Node) -> Node:
+    """Insert nodes that add a random number from -most to most to each element of a value."""
+    attrs = {"low": -most, "high": most, "seed": direction.seed()}
+    noise = graph.add_node("RandomUniformLike", [value], attrs=attrs, types=[value.type], before=before)
+    return graph.add_node("Add" if direction.sign > 0 else "Sub", [value, noise.out], types=[value.type], before=before)
 
 
 def _step(node: Node) -> float:

@@ -180,8 +180,8 @@ class Reasons:
         return True
 
     def _moves_there(self, found: Deviation, truth: Any = None) -> bool:
-        """True if all but a few elements at which a result differs also differ, by not much less, between runs or engines of the
-        source, or between these and the truth.
+        """True if the elements at which a result differs also differ, by not much less, between runs or engines of the source, or
+        between these and the truth. The others must be few, or within the limit.
         """
         if not is_numeric(found.want) or not has_same_form(found.want, found.got):
             return True
@@ -190,7 +190,8 @@ class Reasons:
         for one, other in chain(((truth, one) for one in self._ran(found)), self._pairs(found)):
             if has_same_form(found.want, one) and has_same_form(found.want, other):
                 errors[errors <= TIMES * apart(one, other)] = 0
-            if np.count_nonzero(errors) < UNEXPLAINED * max(count, 1):
+            rest = gap(found.want, np.where(errors > 0, found.got, found.want))
+            if np.count_nonzero(errors) < UNEXPLAINED * max(count, 1) or accepts(found.tolerance, rest):
                 return True
         return False
 

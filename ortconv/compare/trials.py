@@ -179,7 +179,7 @@ def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, in
     plain = [problem.first(size, batch) for size, batch in ((2, 2), (8, 1))]
     plain += [met for start in plain if (met := solve(problem, start).sizes) not in plain]
     starts = [*plain, *(start | chosen for chosen in problem.other_targets() for start in plain)]
-    for runs, seed, start in product(CLIMBS if problem.free else (1,), seeds, starts):
+    for runs, start, seed in product(CLIMBS if problem.free else (1,), starts, seeds):
         sizes = climb(problem, start, partial(_reach, problem, clock, seed), runs)
         if sizes is not None:
             yield sizes, seed

@@ -43,6 +43,16 @@ CASES = {
     "a wrong element beside quantized values at ties": Case(
         QUANTIZED, [0.5, 1.5, 2.5, 5], [3, 3, 9, 15], ([3, 3, 9, 12], [3, 3, 6, 12])
     ),
+    "an element that is one step off beside values at ties": Case(
+        "q = QuantizeLinear(x, one, zero) y = DequantizeLinear(q, one, zero)",
+        [0.5, 1.5, 2.5, 5], [1, 1, 3, 4], ([1, 1, 3, 3], [1, 1, 2, 3])
+    ),
+    "a difference of two quantized values, of which one is rounded up and one down": Case(
+        "q = QuantizeLinear(x, one, zero) d = DequantizeLinear(q, one, zero) s = Constant<value_ints = [2, 2]>() "
+        "m = Reshape(d, s) p = Transpose(m) f = Constant<value_ints = [4]>() t = Reshape(p, f) "
+        "z = Sub(d, t) a = Add(z, one) y = Relu(a)",
+        [3, 0.5, 1.5, 5], [1, 1, 1, 1], ([1, 3, 1, 1], [2, 1, 1, 1])
+    ),
     "the pole of a function": Case(
         "y = Tan(x)", [np.pi / 2, 1, 0.5, 0.25], [-INF, 1.558, 0.5464, 0.2554],
         ([2066, INF, 0.5464, 0.2554], [INF, -INF, 0.5464, 0.2554]), "float16",
