@@ -31,7 +31,7 @@ from ortconv.onnxio.shield import (
     slices_of_symbols,
 )
 from ortconv.onnxlib import IR_VERSION, GraphProto, InferenceError, ModelProto, infer_shapes
-from ortconv.process import memory_limit
+from ortconv.process import memory_limit, trim
 
 LARGEST_SHAPE_DATA = 1024
 """Shape inference sees the contents of constants of up to this number of elements."""
@@ -65,6 +65,7 @@ def infer_model(
                 return infer_model(proto)
             if not (follow_values and _out_of_memory(error)):
                 raise inference_error(first_line(error)) from error
+            trim()  # the next limit allows as much again
         else:
             restore(inferred.graph)
             return inferred

@@ -241,3 +241,25 @@ def test_slices_along_a_symbolic_dimension(
     assert shape is not None
     assert shape[1:] == expected[1:]
     assert shape[0] != "N" or expected[0] == "N" or bounds[1] > 2**30
+
+
+SAME_AGAIN = """
+import resource
+from onnx import parser
+from ortconv.onnxio.load import from_proto
+from ortconv.process import data_bytes
+
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+proto = parser.parse_model('<ir_version: 8, opset_import: ["": 17]> g (float[4611686018427387904] x) => (y) { y = Add(x, x) }')
+sizes = []
+for _ in range(3):
+    from_proto(proto)
+    sizes.append(data_bytes())
+assert sizes[-1] - sizes[0] < 64 << 20, sizes
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs limits of memory")
+def test_the_memory_of_an_inference_that_was_given_up_is_returned() -> None:
+    done = subprocess.run([sys.executable, "-c", SAME_AGAIN], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
