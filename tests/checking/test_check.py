@@ -214,3 +214,6 @@ def test_errors(base: Path, tmp_path: Path) -> None:
         base.write_text(json.dumps(document | {"facts": document["facts"] | {name: [[]]}}))
         with pytest.raises(FormatError, match=f"'{name}' of 'facts' of the document"):
             check(app, base)
+    base.write_text(json.dumps(document | {"facts": document["facts"] | {"onnxruntime": "newest"}}))
+    with pytest.raises(FormatError, match="no baseline of version 1: newest"):
+        check(app, base)
