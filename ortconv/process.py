@@ -115,10 +115,11 @@ def _keep_freed_memory() -> None:
 def return_freed_memory() -> None:
     """Return kept memory to the system, since memory will be used in another way from now on."""
     if _taken_over:
-        _trim()
+        trim()
 
 
-def _trim() -> None:
+def trim() -> None:
+    """Return freed memory to the system, where it can be."""
     import ctypes
 
     with suppress(AttributeError, OSError, TypeError):

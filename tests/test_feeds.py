@@ -13,6 +13,7 @@ from onnx import numpy_helper
 import ortconv
 from ortconv.compare.feeds import _upper_bound, candidates, free_problem, make
 from ortconv.compare.parameters import parameter
+from ortconv.errors import UnsupportedError
 from ortconv.onnxio.load import from_proto
 
 CAUSAL_HALF = """<ir_version: 8, opset_import: ["": 17]>
@@ -143,3 +144,10 @@ def test_lengths_are_those_of_the_sequences(time: str, lengths: list[int] | None
     *_, value = from_proto(onnx.parser.parse_model(text)).graph.inputs
     made = parameter(value, (2,))
     assert (None if made is None else made.tolist()) == lengths
+
+
+def test_an_empty_input_of_impossible_sizes_is_refused() -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[0, 4611686018427387904, 4] x) => (y) { y = Relu(x) }'
+    graph = from_proto(onnx.parser.parse_model(text)).graph
+    with pytest.raises(UnsupportedError, match="fits no memory"):
+        next(candidates(graph, 0))

@@ -18,6 +18,7 @@ LAYERS: list[set[str]] = [
     {"errors"},
     {"choices", "wording"},
     {"files", "onnxlib", "process"},
+    {"documents"},
     {"watch"},
     {"supervisor"},
     {"ir"},

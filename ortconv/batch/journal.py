@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ortconv.documents import read_version
 from ortconv.errors import UsageError
 from ortconv.files import digest as digest
 from ortconv.files import lock
@@ -52,12 +53,8 @@ class Record:
     def parse(cls, line: bytes) -> Record | None:
         """The record of a line; None if the line is not a record, such as the truncated last line of a full disk."""
         try:
-            found = json.loads(line)
-            if found.pop("version") != VERSION:
-                return None
-            found["external"] = tuple(found["external"])
-            return cls(**found)
-        except (ValueError, KeyError, TypeError, AttributeError):
+            return read_version(cls, json.loads(line), VERSION)
+        except (ValueError, RecursionError):
             return None
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ortconv.checking.facts import Facts
-from ortconv.errors import FormatError, UsageError
-from ortconv.files import created, digest, opened, read_text, replacing, write_text
+from ortconv.documents import read_document
+from ortconv.errors import UsageError
+from ortconv.files import created, digest, opened, replacing, write_text
 from ortconv.onnxio.external import components
-from ortconv.pipeline.manifest import ModelDigest, digest_model, read_model_digest
+from ortconv.pipeline.manifest import ModelDigest, digest_model
 
 VERSION = 1
 """Version of the JSON document."""
@@ -33,13 +34,7 @@ class Baseline:
 
 def read_baseline(path: Path) -> Baseline:
     """Read the baseline of a file. FormatError if the file is not a baseline."""
-    try:
-        found = json.loads(read_text(path, refusal=FormatError))
-        if found["version"] != VERSION:
-            raise ValueError("another version")
-        return Baseline(read_model_digest(found["model"]), Facts(**found["facts"]))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise FormatError(f"no baseline of version {VERSION}: {error}", file=path) from error
+    return read_document(path, Baseline, VERSION, "baseline")
 
 
 def stored_model(path: Path, baseline: Baseline) -> Path:

@@ -39,6 +39,9 @@ class Facts:
     refusals: dict[str, int]
     """Number of nodes that the accelerator refuses, by operator and rule."""
 
+    def __post_init__(self) -> None:
+        release_number(self.onnxruntime)  # a ValueError for what is no release
+
     def values(self) -> dict[str, float]:
         """All metrics that need no run, as numbers."""
         return {**self.metrics, "onnxruntime": release_number(self.onnxruntime)}

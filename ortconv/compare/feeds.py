@@ -260,16 +260,16 @@ def is_condition(value: Value) -> bool:
 
 
 LARGEST_INPUT = 1 << 40
-"""Number of elements, or size of an axis, above which numpy creates no array."""
+"""The product of the sizes other than 0 above which numpy creates no array."""
 
 
 def _check_possible(value: Value, dtype: DType, shape: tuple[int, ...]) -> None:
     """Raise UnsupportedError for an input that numpy cannot hold."""
     if len(shape) > LARGEST_RANK:
         raise UnsupportedError(f"input '{value.name}' has rank {len(shape)}, numpy's limit is {LARGEST_RANK}")
-    if math.prod(shape) > LARGEST_INPUT:
+    if math.prod(filter(None, shape)) > LARGEST_INPUT:
         raise UnsupportedError(
-            f"input '{value.name}' of {math.prod(shape)} elements of {dtype.name.lower()} fits no memory",
+            f"input '{value.name}' of shape {list(shape)} of {dtype.name.lower()} fits no memory",
             hint="give inputs of your own, or correct the model's declared shape",
         )
 

@@ -156,6 +156,7 @@ class Reference:
         try:
             session = Session(model, [self.settings.numpy])
         except OrtconvError as error:
+            self._obstacle = error
             self.reasons[self.settings.numpy] = f"numpy: {error}"
         except MemoryError:
             self.reasons[self.settings.numpy] = "numpy: constants alone take more memory than there is"
@@ -325,4 +326,5 @@ class Reference:
 
 def _is_hopeless(obstacle: Exception | None) -> bool:
     """True if a model that does not run on one engine for this reason is not tried on another one."""
-    return isinstance(obstacle, BeyondBudgetError) or isinstance(getattr(obstacle, "__cause__", None), EndlessLoopError)
+    cause = getattr(obstacle, "__cause__", None)
+    return isinstance(obstacle, BeyondBudgetError | EndlessLoopError) or isinstance(cause, EndlessLoopError)

@@ -416,7 +416,7 @@ def _declare(info: object, value: Value, shape: Numbers | None) -> None:
             made.type.tensor_type.shape.SetInParent()
             for d in shape:
                 dim = made.type.tensor_type.shape.dim.add()
-                if d is not None:
+                if d is not None and d < 1 << 63:
                     dim.dim_value = d
     info.CopyFrom(made)  # type: ignore[attr-defined]
 

@@ -31,10 +31,14 @@ from ortconv.onnxio.shield import (
     slices_of_symbols,
 )
 from ortconv.onnxlib import IR_VERSION, GraphProto, InferenceError, ModelProto, infer_shapes
-from ortconv.process import memory_limit
+from ortconv.process import memory_limit, trim
 
 LARGEST_SHAPE_DATA = 1024
 """Shape inference sees the contents of constants of up to this number of elements."""
+
+LONGEST_VECTOR = 1 << 20
+"""Shape inference follows the elements of vectors only if none is longer. Sums and products of such vectors take 100 bytes for each
+element."""
 
 
 class ContradictionError(GraphError):
@@ -52,7 +56,7 @@ def infer_model(
     finds nodes that break the rules of their operators.
     """
     message, restore = _guarded(proto)
-    for follow_values in (True, False):
+    for follow_values in (False,) if _has_long_vectors(proto.graph) else (True, False):
         try:
             with memory_limit(_allowance(message)):
                 inferred = ModelProto.FromString(_inferred(message, follow_values, strict, on_errors))
@@ -65,10 +69,19 @@ def infer_model(
                 return infer_model(proto)
             if not (follow_values and _out_of_memory(error)):
                 raise inference_error(first_line(error)) from error
+            trim()  # the next limit allows as much again
         else:
             restore(inferred.graph)
             return inferred
     raise AssertionError
+
+
+def _has_long_vectors(graph: GraphProto) -> bool:
+    """True if vectors are declared as so long that following their elements takes onnx seconds and gigabytes."""
+    declared = (v.type.tensor_type.shape.dim for of in (graph.input, graph.value_info) for v in of)
+    if any(len(dims) == 1 and dims[0].dim_value > LONGEST_VECTOR for dims in declared):
+        return True
+    return any(len(t.dims) == 1 and t.dims[0] > LONGEST_VECTOR for t in graph.initializer)
 
 
 def _guarded(proto: ModelProto) -> tuple[bytes, Callable[[GraphProto], None]]:
@@ -121,7 +134,7 @@ def _without_slices(message: bytes, count: int | None = None) -> bytes:
     hide_slices(trial.graph)
     inferred: bytes = trial.SerializeToString()
     with suppress(InferenceError), memory_limit(_allowance(message)):
-        inferred = infer_shapes(inferred, data_prop=True)
+        inferred = infer_shapes(inferred, data_prop=not _has_long_vectors(trial.graph))
     return inferred
 
 

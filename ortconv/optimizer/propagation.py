@@ -80,7 +80,7 @@ def _transposed(node: Node) -> Shape | None:
     if shape is None:
         return None
     perm = node.attr("perm", Ints(reversed(range(len(shape)))))
-    return tuple(shape[i] for i in perm) if len(perm) == len(shape) else None
+    return tuple(shape[i] for i in perm) if sorted(perm) == list(range(len(shape))) else None
 
 
 def _joined(node: Node) -> Shape | None:

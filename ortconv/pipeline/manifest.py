@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ortconv.errors import FormatError
-from ortconv.files import digest, read_text
+from ortconv.documents import read_document
+from ortconv.files import digest
 from ortconv.onnxio.external import components
 from ortconv.pipeline.arguments import arguments
 from ortconv.pipeline.config import STAMP
@@ -192,37 +192,7 @@ def _validation(result: Result) -> ManifestValidation | None:
 
 def read_manifest(path: str | Path) -> Manifest:
     """Read a manifest. Raises FormatError if the file is not one."""
-    try:
-        found = json.loads(read_text(path, refusal=FormatError))
-        return _manifest(found)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise FormatError(f"no manifest of version {VERSION}: {error}", file=path) from error
-
-
-def _manifest(found: dict[str, Any]) -> Manifest:
-    if found.pop("version") != VERSION:
-        raise ValueError("another version")
-    validation = found["validation"]
-    if validation is not None:
-        validation = ManifestValidation(
-            **validation | {"engines": [ManifestEngine(**e) for e in validation["engines"]]}
-        )
-    source = found["source"]
-    made = {
-        "source": ModelDigest(**source | {"external": _digests(source["external"])}),
-        "files": _digests(found["files"]),
-        "validation": validation,
-    }
-    return Manifest(**found | made)
-
-
-def read_model_digest(found: dict[str, Any]) -> ModelDigest:
-    """The digests of a model from JSON."""
-    return ModelDigest(**found | {"external": _digests(found["external"])})
-
-
-def _digests(found: dict[str, Any]) -> dict[str, FileDigest]:
-    return {str(name): FileDigest(int(one["bytes"]), str(one["sha256"])) for name, one in found.items()}
+    return read_document(path, Manifest, VERSION, "manifest")
 
 
 # --------------------------------------------------------------------------------------------------------------- verifying

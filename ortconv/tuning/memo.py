@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ortconv.batch.journal import Journal
+from ortconv.documents import read_version
 
 NAME = ".ortconv-tuning.jsonl"
 VERSION = 1
@@ -28,9 +29,8 @@ class Entry:
     def parse(cls, line: bytes) -> Entry | None:
         """The entry of a line; None if the line is not an entry, such as the truncated last line of a full disk."""
         try:
-            found = json.loads(line)
-            return cls(found["key"], found["value"]) if found["version"] == VERSION else None
-        except (ValueError, KeyError, TypeError):
+            return read_version(cls, json.loads(line), VERSION)
+        except (ValueError, RecursionError):
             return None
 
 

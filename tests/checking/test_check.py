@@ -209,3 +209,11 @@ def test_errors(base: Path, tmp_path: Path) -> None:
         (tmp_path / "bad.json").write_text(text)
         with pytest.raises(FormatError, match="no baseline of version 1"):
             check(app, tmp_path / "bad.json")
+    document = json.loads(base.read_text())
+    for name in document["facts"]:
+        base.write_text(json.dumps(document | {"facts": document["facts"] | {name: [[]]}}))
+        with pytest.raises(FormatError, match=f"'{name}' of 'facts' of the document"):
+            check(app, base)
+    base.write_text(json.dumps(document | {"facts": document["facts"] | {"onnxruntime": "newest"}}))
+    with pytest.raises(FormatError, match="no baseline of version 1: newest"):
+        check(app, base)

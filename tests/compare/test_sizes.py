@@ -263,6 +263,12 @@ def test_a_search_that_does_not_end_is_given_up() -> None:
     assert list(time.spend(iter([2]))) == []
 
 
+def test_sizes_beyond_64_bits_are_unknown() -> None:
+    case = graph("s = Shape(x) g = Gather(s, i) y = Reshape(x, k)", "float[B,C,4] x", i=ints(0, 65535), k=ints(-1, 4))
+    with pytest.raises(BackendError, match="index 65535 is out of bounds"):
+        first_trial(case, Clock(Budget()))
+
+
 @pytest.mark.parametrize("op", ["Conv(x, w)", "MaxPool<kernel_shape = [5]>(x)"])
 def test_windows_before_a_slice(op: str) -> None:
     """A size of 1 is tried, too. onnx ends the process on a Slice of a negative size."""

@@ -206,6 +206,16 @@ def test_a_loop_that_nothing_ends_runs_on_no_engine(tmp_path: Path) -> None:
     assert expected.reasons.keys() == {"numpy"}
 
 
+def test_endless_skips_run_on_no_engine(tmp_path: Path) -> None:
+    body = """y = TfIdfVectorizer<max_gram_length = 2, max_skip_count = 4611686018427387904, min_gram_length = 2, mode = "TF",
+        ngram_counts = [0, 0], ngram_indexes = [0, 1], pool_int64s = [5, 6, 7, 8]>(x)"""
+    source = save(tmp_path / "m.onnx", body, "int32[12] x")
+    expected = Reference(load(source), source, ValidationSettings())
+    assert expected.skipped is not None
+    assert "max_skip_count is 4611686018427387904" in expected.skipped
+    assert expected.reasons.keys() == {"numpy"}
+
+
 def test_the_rows_of_a_loop_without_turns_have_any_shape(tmp_path: Path) -> None:
     body = """l, y = Loop(n, , x) <body = b (int64 i, bool going, float[2] v) => (bool more, float[2] w, float[2] row) {
         more = Identity(going) w = Add(v, v) row = Mul(v, x) }>"""

@@ -98,8 +98,8 @@ def test_an_execution_that_must_be_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{}", gzip.compress(b"[1]"), gzip.compress(b"{")],
-    ids=["empty", "not compressed", "a list", "half of an object"],
+    [b"", b"{}", *map(gzip.compress, (b"[1]", b"{", b'{"arrays": [], "records": [{}]}', b"[" * 100_000))],
+    ids=["empty", "not compressed", "a list", "half of an object", "a record of nothing", "nested"],
 )
 def test_files_of_another_format(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.json.gz").write_bytes(content)

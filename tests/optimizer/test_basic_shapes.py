@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from onnx import parser
 
-from ortconv.ir.graph import Graph, Value
+from ortconv.ir.graph import Graph, Ints, Value
 from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context
@@ -157,6 +157,14 @@ def test_an_operand_of_the_shape_of_the_result() -> None:
     value(g, "r").type = TensorType(DType.FLOAT, ("A", 4, 6))
     propagate(g, Context())
     assert value(g, "m").shape == ("A", 4, 6)
+
+
+def test_an_invalid_perm_tells_nothing() -> None:
+    g = graph("y = Transpose<perm = [0, 2, 1]>(x)", "float[N,4,6] x")
+    next(iter(g)).attrs["perm"] = Ints((0, 7, 1))
+    value(g, "y").type = None
+    propagate(g, Context())
+    assert value(g, "y").shape is None
 
 
 def test_what_is_left_of_a_product() -> None:

@@ -11,7 +11,7 @@ MOST_STEPS = 1 << 20
 
 
 class EndlessLoopError(UnsupportedError):
-    """A Loop runs without end, or too many times, and its body never ends it."""
+    """A node repeats its work without end, or too many times: no engine is asked to run it."""
 
 
 def counted(steps: int) -> int:

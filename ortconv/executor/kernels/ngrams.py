@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
+from ortconv.executor.algorithms.steps import EndlessLoopError
 from ortconv.executor.kernels.registry import built
 from ortconv.ir.tensor import Array
+
+MOST_SKIPS = 1 << 27
+"""Largest max_skip_count. onnxruntime tries each number of skips, however short the rows are: 5 nanoseconds each."""
 
 _MODES = ("TF", "IDF", "TFIDF")
 
@@ -30,6 +34,10 @@ def tfidf_vectorizer(
     """[C] to [D], [N, C] to [N, D] with D the largest of `ngram_indexes` + 1."""
     if mode not in _MODES:
         raise GraphError(f"TfIdfVectorizer has no mode '{mode}', only {', '.join(_MODES)}")
+    if max_skip_count > MOST_SKIPS:
+        raise EndlessLoopError(
+            f"max_skip_count is {max_skip_count}, the limit is {MOST_SKIPS}", hint="no row has so many items: use fewer"
+        )
     pool = _pool(pool_strings or pool_int64s or (), ngram_counts, min_gram_length, max_gram_length)
     column = np.asarray(ngram_indexes, np.int64)
     width = int(column.max(initial=-1)) + 1

@@ -14,10 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NotRequired, TypedDict, cast
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
+from ortconv.documents import read_as
 from ortconv.errors import FormatError, UsageError
 from ortconv.ir.tensor import Array
 
@@ -74,6 +75,13 @@ class Record(TypedDict):
     multinomial_tolerance: NotRequired[float]
 
 
+class Content(TypedDict):
+    """The content of a file."""
+
+    arrays: list[tuple[str, int, str]]
+    records: list[Record]
+
+
 @dataclass
 class Spec:
     """The records of a file, and the arrays that they refer to."""
@@ -111,9 +119,9 @@ def specs(folder: Path) -> Iterator[Spec]:
 def read(path: Path) -> Spec:
     """The records of a file. Raises FormatError if it has another format."""
     try:
-        content = json.loads(gzip.decompress(path.read_bytes()))
-        return Spec(path, cast(list[Record], content["records"]), content["arrays"])
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+        content = read_as(Content, json.loads(gzip.decompress(path.read_bytes())))
+        return Spec(path, content["records"], content["arrays"])
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         raise FormatError(f"this is no file of conformance records: {error!r}", file=path) from error
 
 
