@@ -86,7 +86,7 @@ def test_removed_nodes_are_freed_without_a_garbage_collection(samples: Path) -> 
     gc.disable()
     try:
         others = count_nodes() - before
-        for _ in run_passes(model.graph, basic_passes(), context):
+        for _ in run_passes(model.graph, passes_of("basic"), context):
             pass
         assert len(model.graph) < before
         assert count_nodes() - others == len(model.graph)
