@@ -7,7 +7,7 @@ supply the facts that inference cannot find.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain, repeat
 
@@ -36,9 +36,10 @@ def infer_declared(proto: ModelProto, warn: Callable[[str], None]) -> ModelProto
 
     Raises GraphError if a node's output has another element type than declared.
     """
-    sparse = [_densify(graph, outermost=i == 0) for i, graph in enumerate(_graphs(proto.graph))]
-    inferred = _infer(proto, warn)
-    for i, (graph, tensors) in enumerate(zip(_graphs(inferred.graph), sparse, strict=True)):
+    graphs = list(_graphs(proto.graph))
+    sparse = [_densify(graph, outermost=i == 0) for i, graph in enumerate(graphs)]
+    inferred = _infer(proto, graphs, warn)
+    for i, (graph, tensors) in enumerate(zip(_graphs(inferred.graph), sparse, strict=True) if any(sparse) else ()):
         if tensors:
             del (graph.initializer if i else graph.input)[-len(tensors) :]
             graph.sparse_initializer.extend(tensors)
@@ -66,50 +67,52 @@ def _densify(graph: GraphProto, *, outermost: bool) -> list[SparseTensorProto]:
     return sparse
 
 
-def _infer(proto: ModelProto, warn: Callable[[str], None]) -> ModelProto:
+def _infer(proto: ModelProto, graphs: Sequence[GraphProto], warn: Callable[[str], None]) -> ModelProto:
+    """The message with inferred types; `graphs` are those of the message."""
     read = TypeReader()
-    declared = _take(proto.graph, read)
+    declared = _take(graphs, read)
     inferred = infer_model(proto, on_errors=check_rules)
-    found = _found(inferred.graph, declared, read)
-    merged, wrong = _compare(proto.graph, inferred.graph, declared, found, read)
+    typed = list(_graphs(inferred.graph))
+    found = _found(typed, declared, read)
+    merged, wrong = _compare(proto.graph, typed, declared, found, read)
     if not wrong and any(merged):
         if not _read(proto.graph, merged):
-            _state(inferred.graph, merged)
+            _state(typed, merged)
             return inferred
         try:
-            return _infer_with(proto, merged)
+            return _infer_with(proto, graphs, merged)
         except ContradictionError as error:
             wrong = [str(error.message)]
-            _take(proto.graph, read)
+            _take(graphs, read)
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         warn(f"declared shapes contradict the graph and are not used: {wrong[0]}{more}")
         merged = _only_ranks(declared, found)
     if not any(merged):
         return inferred
-    _state(proto.graph, merged)
+    _state(graphs, merged)
     return infer_model(proto)
 
 
 def _compare(
-    graph: GraphProto, inferred: GraphProto, declared: TypesByGraph, found: TypesByGraph, read: TypeReader
+    graph: GraphProto, typed: Sequence[GraphProto], declared: TypesByGraph, found: TypesByGraph, read: TypeReader
 ) -> tuple[TypesByGraph, list[str]]:
     """As `_merge`, with all contradictions. Raises GraphError, with the node, for a wrong element type."""
     symbols = {d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
-    wrong = list(_drop_wrong_ranks(inferred, declared, read))
+    wrong = list(_drop_wrong_ranks(typed, declared, read))
     try:
         merged, contradicted = _merge(declared, found, symbols)
     except GraphError as error:
         raise error.at(node=_producer(graph, error.message)) from error
     wrong += contradicted
     if any(declared[1:]):
-        wrong += _fed_otherwise(inferred, iter(declared[1:]), {}, symbols)
+        wrong += _fed_otherwise(typed[0], iter(declared[1:]), {}, symbols)
     return merged, wrong
 
 
-def _infer_with(proto: ModelProto, types: TypesByGraph) -> ModelProto:
+def _infer_with(proto: ModelProto, graphs: Sequence[GraphProto], types: TypesByGraph) -> ModelProto:
     """The message with these declared types and the inferred ones. Raises ContradictionError if they disagree."""
-    _state(proto.graph, types)
+    _state(graphs, types)
     known = _without_unknown(proto)
     checked = infer_model(known, strict=True)
     return checked if known is proto else infer_model(proto)
@@ -131,13 +134,13 @@ def _bodies(graph: GraphProto) -> Iterator[tuple[NodeProto, GraphProto]]:
                     yield node, attribute.g
 
 
-def _take(graph: GraphProto, read: TypeReader) -> TypesByGraph:
+def _take(graphs: Sequence[GraphProto], read: TypeReader) -> TypesByGraph:
     """Remove and return the declared types of node outputs, and the shapes of subgraph inputs and outputs.
 
     Element types of subgraph inputs and outputs stay: without them, onnx infers nothing for an If.
     """
     found: TypesByGraph = []
-    for i, sub in enumerate(_graphs(graph)):
+    for i, sub in enumerate(graphs):
         found.append(_declared(sub, read, is_body=i > 0))
         del sub.value_info[:]
         for info in sub.output if i == 0 else ():
@@ -167,10 +170,10 @@ def _forget(tensor: TypeProto.Tensor, whole: bool) -> None:
                 dim.ClearField("dim_value")
 
 
-def _found(graph: GraphProto, declared: TypesByGraph, read: TypeReader) -> TypesByGraph:
+def _found(graphs: Sequence[GraphProto], declared: TypesByGraph, read: TypeReader) -> TypesByGraph:
     """The inferred types of the values that have declared types."""
     found: TypesByGraph = []
-    for sub, stated in zip(_graphs(graph), declared, strict=True):
+    for sub, stated in zip(graphs, declared, strict=True):
         own: dict[str, ValueType] = {}
         for infos in (sub.output, sub.input, sub.value_info):
             if len(own) == len(stated):
@@ -187,9 +190,9 @@ def _read(graph: GraphProto, types: TypesByGraph) -> bool:
     return any(types[1:]) or any(name in types[0] for node in walk(graph.node) for name in node.input)
 
 
-def _state(graph: GraphProto, types: TypesByGraph) -> None:
+def _state(graphs: Sequence[GraphProto], types: TypesByGraph) -> None:
     """Declare types: replace those of inputs and outputs, add those of other values."""
-    for sub, own in zip(_graphs(graph), types, strict=True):
+    for sub, own in zip(graphs, types, strict=True):
         left = dict(own)
         for infos in (sub.output, sub.input, sub.value_info) if own else ():
             for info in infos:
@@ -223,12 +226,16 @@ def _merge(declared: TypesByGraph, inferred: TypesByGraph, symbols: set[str]) ->
     return merged, wrong
 
 
-def _drop_wrong_ranks(graph: GraphProto, declared: TypesByGraph, read: TypeReader) -> Iterator[str]:
+def _drop_wrong_ranks(graphs: Sequence[GraphProto], declared: TypesByGraph, read: TypeReader) -> Iterator[str]:
     """Forget the declared shapes whose rank is not the one that follows from the shapes of a node's inputs, and say where."""
     types: dict[str, TypeProto] = {}
-    for sub, stated in zip(_graphs(graph), declared, strict=True):
+    squeezes = [
+        [node for node in sub.node if node.op_type in _ADDED_AXES] if stated else []
+        for sub, stated in zip(graphs, declared, strict=True)
+    ]
+    for sub, stated, nodes in zip(graphs, declared, squeezes, strict=True) if any(squeezes) else ():
         types.update((info.name, info.type) for info in (*sub.input, *sub.value_info, *sub.output))
-        for node in sub.node if stated else ():
+        for node in nodes:
             rank = _rank_by_axes(node, types, read)
             type = None if rank is None else stated.get(node.output[0])
             if isinstance(type, TensorType) and type.shape is not None and len(type.shape) != rank:

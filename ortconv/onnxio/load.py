@@ -12,7 +12,7 @@ from ortconv.files import let_go, mapped
 from ortconv.ir.model import Model
 from ortconv.ir.signature import check_signatures
 from ortconv.onnxio import wire
-from ortconv.onnxio.build import Resolve, build
+from ortconv.onnxio.build import PackedNodes, Resolve, build
 from ortconv.onnxio.check import OLDEST_OPSET, check_versions, not_onnx
 from ortconv.onnxio.complete_types import forget, stated_types
 from ortconv.onnxio.declared import infer_declared
@@ -144,10 +144,14 @@ def _load(
     with without_collections():
         proto = infer_declared(proto, warnings.append)
         proto.graph.initializer.extend(defaults)
+        nodes = None
         if is_large:
+            nodes = PackedNodes(proto.graph.node)
+            del proto.graph.node[:]
+            proto = ModelProto.FromString(proto.SerializeToString())
             return_freed_memory()
-        model = build(proto, resolve, symbol)
-        del proto
+        model = build(proto, resolve, symbol, nodes)
+        del proto, nodes
         if is_large:
             return_freed_memory()
         infer_missing(model.graph)

@@ -40,16 +40,16 @@ def dim_of(value: Value, axis: int) -> Element:
 
 def elements(value: Value | None) -> tuple[Element, ...] | None:
     """The elements of an integer value of rank 0 or 1; None if not even their number is known."""
-    found: dict[Value, tuple[Element, ...] | None] = {}
+    return _elements(value, {}, DEPTH)
 
-    def look(value: Value | None, depth: int) -> tuple[Element, ...] | None:
-        if value is None:
-            return None
-        if value not in found:
-            found[value] = _look_back(value, lambda v: look(v, depth - 1) if depth else None)
-        return found[value]
 
-    return look(value, DEPTH)
+def _elements(value: Value | None, found: dict[Value, Elements], depth: int) -> Elements:
+    """The same, with those found already, and the number of nodes to look back."""
+    if value is None:
+        return None
+    if value not in found:
+        found[value] = _look_back(value, lambda v: _elements(v, found, depth - 1) if depth else None)
+    return found[value]
 
 
 def static_elements(node: Node) -> tuple[int, ...] | None:

@@ -19,8 +19,10 @@ from ortconv.errors import FormatError, GraphError, ModelError, OrtconvError, Un
 from ortconv.ir.graph import Graph, Node
 from ortconv.ir.model import Model
 from ortconv.ir.tensor import SparseTensor, Tensor
+from ortconv.ir.text import text
 from ortconv.ir.types import DType, TensorType
 from ortconv.ir.verify import verify
+from ortconv.onnxio import load as loading
 from ortconv.onnxio import wire
 from ortconv.onnxio.load import from_proto, load
 from ortconv.onnxio.proto import model_proto
@@ -690,3 +692,17 @@ def test_garbage_collection_is_as_before() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_large_models_are_built_from_packed_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes of this model are not in order, one is a Constant, and one has subgraphs that read outer values."""
+    branches = (
+        "then_branch = t () => (float[n] u) { u = Mul(b, x) }, else_branch = e () => (float[n] v) { v = Sub(x, c) }"
+    )
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[n] x, bool k) => (float[n] y) <float[1] w = {3}>'
+        f"{{ y = If(k) <{branches}> b = Add(x, w) c = Constant<value = float[1] {{2}}>() }}"
+    )
+    expected = text(from_proto(proto).graph)
+    monkeypatch.setattr(loading, "LARGE", 0)
+    assert text(from_proto(proto).graph) == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from random import Random
 
@@ -9,6 +10,7 @@ import pytest
 import random_examples
 from typed_graphs import ImpossibleError
 
+from ortconv.ir.graph import Node
 from ortconv.models import load
 from ortconv.optimizer.engine import Context, find
 from ortconv.optimizer.levels import passes_of, run_passes
@@ -75,3 +77,23 @@ def test_operators_that_are_not_there_cost_nothing(samples: Path) -> None:
     assert context.tried == 0
     assert context.looks is None
     assert model.graph.journal is None
+
+
+def test_removed_nodes_are_freed_without_a_garbage_collection(samples: Path) -> None:
+    model, context = load(samples / "bert_tiny.onnx"), Context()
+    before = len(model.graph)
+    gc.collect()
+    gc.disable()
+    try:
+        others = count_nodes() - before
+        for _ in run_passes(model.graph, passes_of("basic"), context):
+            pass
+        assert len(model.graph) < before
+        assert count_nodes() - others == len(model.graph)
+    finally:
+        gc.enable()
+
+
+def count_nodes() -> int:
+    """The nodes in memory, of any graph."""
+    return sum(type(found) is Node for found in gc.get_objects())
