@@ -152,6 +152,19 @@ def test_quantized_groups_stay_as_they_are(tmp_path: Path) -> None:
     assert any("QLinear" in op for op in result.operators)
 
 
+def test_sums_of_integer_products_stay_float32() -> None:
+    """Generated inputs keep them below 65504; other inputs need not."""
+    proto = model("""g (float[2,2] x) => (float[2,2] y)
+        <int8[2,2] w = {1, 2, 3, 4}, float k = {0.1}, float[2] b = {0.5, 1}> {
+        q, s, z = DynamicQuantizeLinear(x) t = Mul(s, k)
+        sums = MatMulInteger(q, w, z) f = Cast<to = 1>(sums) h = Mul(f, t) a = Add(h, b) y = Relu(a) }""")
+    graph = from_proto(proto).graph
+    to_float16(graph, set())
+    types = {node.op: node.out.dtype for node in graph if node.op in ("Mul", "Add")}
+    assert types == {"Mul": DType.FLOAT, "Add": DType.FLOAT16}
+    assert all(n.out.dtype is DType.FLOAT for sums in graph if sums.op == "MatMulInteger" for n in sums.out.consumers)
+
+
 def test_an_overridable_initializer_stays_float32(tmp_path: Path) -> None:
     proto = with_weights(
         model("g (float[2,8] x, float[8,4] w) => (float[2,4] y) { y = MatMul(x, w) }"),

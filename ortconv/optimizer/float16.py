@@ -30,6 +30,9 @@ INDIFFERENT = frozenset({"Cast", "Shape", "Size"})
 
 QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 
+INTEGER_SUMS = frozenset({"ConvInteger", "MatMulInteger"})
+"""Operators whose int32 results a Cast and a Mul by the scale convert to numbers. The sums may be beyond float16."""
+
 MAKERS = {"Cast": "to", "Constant": "value", "ConstantOfShape": "value"}
 """Operators whose result may be float16 although they have no float32 inputs, with the attribute that selects the type."""
 
@@ -127,11 +130,20 @@ def _is_other(type: ValueType | None) -> bool:
 
 def _is_quantized(node: Node) -> bool:
     """True for a node that quantizes, dequantizes, or computes between two such nodes: a Cast would split the group."""
-    if node.op in QUANTIZERS or traits(node).quantized:
+    if node.op in QUANTIZERS or traits(node).quantized or _reads_sums(node):
         return True
     makers = (v.producer for v in node.inputs if v is not None)
     readers = (user for v in node.outputs if v is not None for user, _ in v.uses)
     return any(n is not None and n.op in QUANTIZERS for n in (*makers, *readers))
+
+
+def _reads_sums(node: Node) -> bool:
+    """True if a node reads the sums of integer products, or the Cast of such sums."""
+    makers = [v.producer for v in node.inputs if v is not None and v.producer is not None]
+    makers += [
+        v.producer for n in makers if n.is_op("Cast") and (v := n.inputs[0]) is not None and v.producer is not None
+    ]
+    return any(n.op in INTEGER_SUMS for n in makers)
 
 
 def _loss(array: Array) -> str:
