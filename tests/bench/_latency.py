@@ -24,14 +24,16 @@ def session(model: Path | onnx.ModelProto) -> onnxruntime.InferenceSession:
 
 
 def seconds(sessions: Sequence[onnxruntime.InferenceSession], feeds: Feeds, rounds: int) -> list[float]:
-    """The tenth percentile of the CPU time of each session's runs. The sessions run in turn, and the order alternates.
+    """The tenth percentile of the CPU time of each session's runs.
 
-    A run that is not measured comes before each that is, since the runs of the others take the weights out of the cache.
+    The sessions run in turn, and another one begins each round: a session that ran twice in succession would find its weights in
+    the cache more often than the others. A run that is not measured comes before each that is, for the same reason.
     """
     times: list[list[float]] = [[] for _ in sessions]
     pairs = list(zip(sessions, times, strict=True))
     for i in range(rounds):
-        for each, own in pairs if i % 2 else pairs[::-1]:
+        first = i % len(pairs)
+        for each, own in pairs[first:] + pairs[:first]:
             each.run(None, feeds)
             start = time.thread_time()
             each.run(None, feeds)
