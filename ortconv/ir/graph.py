@@ -453,9 +453,9 @@ class Graph(Links):
 
 def captures(node: Node) -> list[Value]:
     """The outer values that the subgraphs of a node read, at any depth, in order of first use."""
-    inside = {id(g) for sub in node.subgraphs for g in sub.graphs()}
+    inside = {g for sub in node.subgraphs for g in sub.graphs()}
     read = (value for sub in node.subgraphs for inner in sub.walk() for value in inner.inputs)
-    return list(dict.fromkeys(v for v in read if v is not None and id(v.graph) not in inside))
+    return list(dict.fromkeys(v for v in read if v is not None and v.graph not in inside))
 
 
 def listed(values: Iterable[Value | None]) -> str:

@@ -40,8 +40,10 @@ class ModelOperand:
     """Data of an operand with an extension's type, such as its quantization. Their meaning is defined by the extension."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ModelOperation:
+    """One operation of a model. Operations are compared by identity."""
+
     code: Operation
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]

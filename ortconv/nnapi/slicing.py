@@ -30,8 +30,8 @@ class ModelPart:
         """
         made = dict.fromkeys(chain.from_iterable(one.outputs for one in self.operations))
         read = dict.fromkeys(chain.from_iterable(one.inputs for one in self.operations))
-        mine = set(map(id, self.operations))
-        others = {index for one in self.whole.operations if id(one) not in mine for index in one.inputs}
+        mine = set(self.operations)
+        others = {index for one in self.whole.operations if one not in mine for index in one.inputs}
         fed = self._lives(read, Lifetime.INPUT, Lifetime.TEMPORARY, Lifetime.OUTPUT)
         inputs = sorted((index for index in fed if index not in made), key=self._input_rank)
         passed_on = [index for index in self._lives(made, Lifetime.TEMPORARY) if index in others]

@@ -18,6 +18,7 @@ from ortconv.onnxio.check import check_rules, made_by_constants
 from ortconv.onnxio.infer import ContradictionError, infer_model
 from ortconv.onnxio.messages import domain_of, label, walk
 from ortconv.onnxio.proto import type_proto
+from ortconv.onnxio.scopes import INFERRED_BODIES
 from ortconv.onnxio.shield import HIDDEN
 from ortconv.onnxlib import GraphProto, ModelProto, NodeProto, SchemaError, SparseTensorProto, TypeProto, get_schema
 
@@ -26,9 +27,6 @@ TypesByGraph = list[dict[str, ValueType]]
 
 _ADDED_AXES = {"Unsqueeze": 1, "Squeeze": -1}
 """How many axes each element of input 1 adds. Where these elements are computed, onnx does not infer the rank."""
-
-_INFERRED_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-"""Operators for whose subgraphs onnx infers types."""
 
 
 def infer_declared(proto: ModelProto, warn: Callable[[str], None]) -> ModelProto:
@@ -128,7 +126,7 @@ def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
 def _bodies(graph: GraphProto) -> Iterator[tuple[NodeProto, GraphProto]]:
     """(node, subgraph) for the graph's own nodes with subgraphs for which onnx infers types."""
     for node in graph.node:
-        if node.op_type in _INFERRED_BODIES and domain_of(node) == "":
+        if node.op_type in INFERRED_BODIES and domain_of(node) == "":
             for attribute in node.attribute:
                 if attribute.HasField("g"):
                     yield node, attribute.g

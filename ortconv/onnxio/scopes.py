@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Set
 from ortconv.onnxio.messages import subgraphs
 from ortconv.onnxlib import GraphProto
 
-_WITH_SUBGRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+INFERRED_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""Operators for whose subgraphs onnx infers types."""
 
 
 def may_clash(operators: Set[str]) -> bool:
     """False if a model with these operators has no subgraphs for which onnx infers types."""
-    return not operators.isdisjoint(_WITH_SUBGRAPHS)
+    return not operators.isdisjoint(INFERRED_BODIES)
 
 
 def rename_clashes(graph: GraphProto) -> dict[str, str]:

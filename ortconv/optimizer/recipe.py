@@ -178,14 +178,14 @@ def _described(p: AnyPass, known: Mapping[str, AnyPass]) -> Iterator[str]:
         return
     assert isinstance(p, RulePass)
     yield f"  {name}:"
-    label_of = {id(r): label for label, rules in runs.items() for r in rules}
-    yield from (f"    {label}" for label in dict.fromkeys(label_of[id(r)] for r in p.rules))
+    label_of = {r: label for label, rules in runs.items() for r in rules}
+    yield from (f"    {label}" for label in dict.fromkeys(label_of[r] for r in p.rules))
 
 
 def _is_part(p: AnyPass, whole: AnyPass) -> bool:
     if isinstance(p, FunctionPass) or isinstance(whole, FunctionPass):
         return False
-    return p.name == whole.name and {*map(id, p.rules)} <= {*map(id, whole.rules)}
+    return p.name == whole.name and set(p.rules) <= set(whole.rules)
 
 
 def parse(text: str) -> Recipe:

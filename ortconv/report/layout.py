@@ -44,9 +44,11 @@ class Route:
     points: tuple[Point, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Left and top of every box, and the routes between them. Routes leave at the bottom and arrive at the top."""
+    """Left and top of every box, and the routes between them. Routes leave at the bottom and arrive at the top. Layouts are
+    compared by identity.
+    """
 
     width: float
     height: float

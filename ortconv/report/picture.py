@@ -136,7 +136,7 @@ class _Writer:
         self.ids: dict[Part, int] = {found.root: 0}
         self.parts: list[dict[str, Any]] = []
         self.layouts: list[dict[str, Any]] = []
-        self.layout_ids: dict[int, int] = {}
+        self.layout_ids: dict[Layout, int] = {}
         self.label_ids: dict[tuple[str, tuple[str, ...]], int] = {}
 
     def write(self) -> None:
@@ -172,8 +172,8 @@ class _Writer:
             yield "taken", True
 
     def _layout(self, layout: Layout) -> int:
-        if id(layout) not in self.layout_ids:
-            self.layout_ids[id(layout)] = len(self.layouts)
+        if layout not in self.layout_ids:
+            self.layout_ids[layout] = len(self.layouts)
             boxes = [
                 (*map(_r, corner), *map(_r, size)) for corner, size in zip(layout.corners, layout.sizes, strict=True)
             ]
@@ -189,7 +189,7 @@ class _Writer:
                 for r in layout.routes
             ]
             self.layouts.append({"w": _r(layout.width), "h": _r(layout.height), "boxes": boxes, "routes": routes})
-        return self.layout_ids[id(layout)]
+        return self.layout_ids[layout]
 
 
 def _r(value: float) -> float:

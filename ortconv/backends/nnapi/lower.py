@@ -148,9 +148,8 @@ class Draft:
         """Units of a finished model with an operation that `refuse` rejects, with reasons. If the operation belongs to no unit but
         copies or transposes a result, every unit is listed.
         """
-        found = refuse(self._builder.model)
-        reasons = {id(operation): reason for operation, reason in found}
-        blamed = [(unit, reasons.pop(id(o))) for o, unit in self._made() if id(o) in reasons]
+        reasons = dict(refuse(self._builder.model))
+        blamed = [(unit, reasons.pop(o)) for o, unit in self._made() if o in reasons]
         yield from blamed
         if not blamed:
             yield from ((unit, reason) for reason in reasons.values() for unit in self._members)

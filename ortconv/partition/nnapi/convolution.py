@@ -60,6 +60,6 @@ CHECK = all_of(
 RUNTIME = all_of(groups, padding, coarser_output(29))
 
 ROWS = (
-    NnapiRow("Conv", level=28, check=CHECK, qdq=WEIGHTS, runtime=RUNTIME),
-    NnapiRow("QLinearConv", level=28, types=WEIGHTS, check=CHECK, runtime=RUNTIME),
+    NnapiRow("Conv", level=28, check=CHECK, qdq=WEIGHTS, runtime=RUNTIME, takes_empty=True),
+    NnapiRow("QLinearConv", level=28, types=WEIGHTS, check=CHECK, runtime=RUNTIME, takes_empty=True),
 )

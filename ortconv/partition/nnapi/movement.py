@@ -110,13 +110,13 @@ CONSTANT = attribute_is("mode", "constant", instead="write it as Slice nodes and
 CHANNELS = "reorder the channels with Gather before it, and take mode DCR"
 
 ROWS = (
-    NnapiRow("Concat", types=float32_or_uint8, check=all_of(SHAPED, concat), qdq=quantized(EVERY)),
+    NnapiRow("Concat", types=float32_or_uint8, check=all_of(SHAPED, concat), qdq=quantized(EVERY), takes_empty=True),
     NnapiRow("Reshape", since=5, check=all_of(MOVED, constant(1), reshape), qdq=quantized()),
     NnapiRow("Flatten", check=all_of(MOVED, flatten)),
     NnapiRow("Squeeze", level=28, check=all_of(MOVED, constant(1))),
     NnapiRow("Unsqueeze", check=all_of(MOVED, constant(1))),
-    NnapiRow("Transpose", level=28, types=float32_or_uint8, check=SHAPED, qdq=quantized()),
-    NnapiRow("Identity"),
+    NnapiRow("Transpose", level=28, types=float32_or_uint8, check=SHAPED, qdq=quantized(), takes_empty=True),
+    NnapiRow("Identity", takes_empty=True),
     NnapiRow("Gather", level=29, check=all_of(SHAPED, not_empty, gather), runtime=no_negative_indices),
     NnapiRow("Slice", since=10, level=28, check=all_of(rank(0, 4), not_empty, constant(1, 2, 3, 4))),
     NnapiRow("Split", since=13, level=29, check=split),

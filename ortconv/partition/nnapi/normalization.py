@@ -58,10 +58,15 @@ BATCH = all_of(
 )
 
 ROWS = (
-    NnapiRow("BatchNormalization", since=7, check=BATCH),
+    NnapiRow("BatchNormalization", since=7, check=BATCH, takes_empty=True),
     NnapiRow("LRN", level=28, check=all_of(nchw_level("LRN", 29), rank(4, 4))),
     NnapiRow(
-        "Softmax", level=28, check=all_of(softmax, output_parameters(1 / 256, 0)), qdq=quantized(), runtime=rank(0, 4)
+        "Softmax",
+        level=28,
+        check=all_of(softmax, output_parameters(1 / 256, 0)),
+        qdq=quantized(),
+        runtime=rank(0, 4),
+        takes_empty=True,
     ),
     NnapiRow("ReduceMean", level=28, check=all_of(rank(1, 4), constant(1), reduced_axes)),
 )

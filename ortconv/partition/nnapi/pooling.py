@@ -42,10 +42,10 @@ AVERAGE = all_of(
 MAXIMUM = all_of(WINDOW, attribute_is("storage_order", 0), single_output)
 
 ROWS = (
-    NnapiRow("AveragePool", level=28, check=AVERAGE, qdq=quantized(), runtime=padding),
+    NnapiRow("AveragePool", level=28, check=AVERAGE, qdq=quantized(), runtime=padding, takes_empty=True),
     NnapiRow("QLinearAveragePool", level=28, types=quantized(), domains=(MICROSOFT,),
-        check=all_of(AVERAGE, attribute_is("channels_last", 0)), runtime=padding),
-    NnapiRow("MaxPool", level=28, types=float32_or_uint8, check=MAXIMUM, runtime=padding),
-    NnapiRow("GlobalAveragePool", level=28, check=WHOLE),
-    NnapiRow("GlobalMaxPool", level=28, check=WHOLE),
+        check=all_of(AVERAGE, attribute_is("channels_last", 0)), runtime=padding, takes_empty=True),
+    NnapiRow("MaxPool", level=28, types=float32_or_uint8, check=MAXIMUM, runtime=padding, takes_empty=True),
+    NnapiRow("GlobalAveragePool", level=28, check=WHOLE, takes_empty=True),
+    NnapiRow("GlobalMaxPool", level=28, check=WHOLE, takes_empty=True),
 )  # fmt: skip

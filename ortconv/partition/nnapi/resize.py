@@ -146,5 +146,6 @@ ROWS = (
         check=CHECK,
         qdq=quantized(),
         runtime=sampled_places,
+        takes_empty=True,
     ),
 )

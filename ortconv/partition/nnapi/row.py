@@ -19,7 +19,8 @@ class NnapiRow:
 
     `since` is the least since_version, and `level` the least feature level, or a function of the unit. `types` checks
     the element types of a single node, `qdq` those of a QDQ group (None refuses groups), and `check` everything else.
-    `runtime` checks for uses that NNAPI itself refuses although ONNX Runtime's execution provider accepts the node.
+    `runtime` checks for uses that NNAPI itself refuses although ONNX Runtime's execution provider accepts the node;
+    `takes_empty` is true if NNAPI's operations accept tensors without elements, from feature level 29.
     """
 
     op: str
@@ -29,4 +30,5 @@ class NnapiRow:
     check: Check = no_objection
     qdq: Check | None = None
     runtime: Check = no_objection
+    takes_empty: bool = False
     domains: tuple[str, ...] = ("",)

@@ -22,13 +22,6 @@ FAILS = "; ONNX Runtime's provider accepts the node all the same, and its sessio
 INTERNAL_UINT8 = frozenset({"Transpose", "Resize", "Concat", "MaxPool"})
 """Operators that accept raw uint8 tensors only from their own partition, which knows scale and zero point."""
 
-TAKES_EMPTY = frozenset({
-    "Add", "AveragePool", "BatchNormalization", "Clip", "Concat", "Conv", "DequantizeLinear", "Div", "Gemm", "GlobalAveragePool",
-    "GlobalMaxPool", "Identity", "MaxPool", "Mul", "QLinearAdd", "QLinearAveragePool", "QLinearConv", "QLinearMul",
-    "QLinearSigmoid", "QuantizeLinear", "Relu", "Resize", "Sigmoid", "Softmax", "Sub", "Tanh", "Transpose",
-})  # fmt: skip
-"""Operators whose NNAPI operations accept tensors without elements, from feature level 29."""
-
 
 def refusals(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
     """All objections of NNAPI to a unit to which the execution provider has none."""
@@ -39,7 +32,7 @@ def refusals(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[[
 
 def _refusals(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
     yield from row.runtime(unit, target)
-    yield from _empty(unit, target, in_group)
+    yield from _empty(row, unit, target, in_group)
     yield from _one_quantization(unit)
     if unit.op == "Identity":
         yield from _copied(unit, in_group)
@@ -49,7 +42,7 @@ def _empty_values(operands: Iterable[UnitOperand | None]) -> list[Value]:
     return [operand.value for operand in operands if operand is not None and _is_empty(operand.value)]
 
 
-def _empty(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
+def _empty(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
     """Objections to tensors without elements. NNAPI reads a dimension of 0 as unknown until an operation of the model writes the
     tensor.
     """
@@ -57,7 +50,7 @@ def _empty(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) ->
     if any(value.constant is not None for value in inputs) and unit.op != "Resize":
         yield Objection(RULE, "a constant has no elements: NNAPI has no such constants", "leave the node out")
     read = [value for value in inputs if value.constant is None]
-    takes = unit.op in TAKES_EMPTY and (unit.op != "Softmax" or unit.since >= 13)
+    takes = row.takes_empty and (unit.op != "Softmax" or unit.since >= 13)
     if target.feature_level < 29:
         why = f"the runtime has such tensors from feature level 29: the target has {target.feature_level}"
         yield from (_has_shape(value, why) for value in dict.fromkeys((*read, *_empty_values(unit.outputs))))
