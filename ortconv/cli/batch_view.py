@@ -57,6 +57,7 @@ class BatchView:
     written: list[str] = field(default_factory=list)
     """Files that concern the whole batch, as LABEL FILE."""
     _began: float = field(default_factory=time.monotonic)
+    _ended: float | None = None
     _console: Console | None = None
 
     @contextmanager
@@ -111,7 +112,8 @@ class BatchView:
             self._stream({"status": "failed", **failure.to_dict()})
 
     def end(self, summary: Path | None = None, github: bool = False) -> None:
-        """Print the counts, the written files, and the failures by kind."""
+        """Print the counts, the written files, and the failures by kind. All of them state the same duration."""
+        self._ended = time.monotonic()
         if summary is not None:
             write_text(summary, self._markdown())
         if github:
@@ -142,7 +144,7 @@ class BatchView:
         return text + (f", {self.unchanged} unchanged" if self.unchanged else "")
 
     def _seconds(self) -> float:
-        return time.monotonic() - self._began
+        return (self._ended or time.monotonic()) - self._began
 
     def _rows(self) -> list[tuple[str, str, str]]:
         return [(f.kind, f.source, f.error.message) for f in sorted(self.failures, key=lambda f: (f.kind, f.source))]

@@ -6,7 +6,9 @@ import json
 import re
 import shutil
 import sys
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -93,6 +95,15 @@ def test_markdown(models: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsy
     assert re.match(r"### ortconv: 3 of 5 converted in \d\.\d s, 2 failed\n\n\| kind \| model \| reason \|\n", text)
     assert "| damaged file | in/m0000.onnx | not a valid ONNX model" in text
     assert main([*CONVERT, "--summary", "in/m0001.onnx"]) == 2
+
+
+def test_all_parts_of_a_summary_state_one_duration(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ortconv.cli.batch_view.time", SimpleNamespace(monotonic=count().__next__))
+    BatchView("converted", 0, as_json=False, quiet=False).end(summary=Path("s.md"))
+    assert "converted in 1.0 s" in Path("s.md").read_text()
+    assert "converted in 1.0 s" in capsys.readouterr().err
 
 
 def test_text_of_models_is_no_markup() -> None:
