@@ -118,7 +118,6 @@ def sigmoid(work: Work, x: Array, out: Array) -> None:
     work.do(np.reciprocal, out, out)
 
 
-@cache
 def swish(alpha: float) -> Callable[..., Any]:
     """x * sigmoid(alpha * x)"""
     negative = f32(-alpha * _UNIT)
