@@ -15,7 +15,7 @@ from math import prod
 from typing import Any
 
 from ortconv.executor.fusion.conv import has_constant_weights, merged_pad
-from ortconv.executor.fusion.elementwise_ops import Instruction, instructions_of, quantizer_before
+from ortconv.executor.fusion.elementwise_ops import Instruction, included, instructions_of
 from ortconv.executor.fusion.elementwise_program import BlockProgram, columns
 from ortconv.executor.fusion.group import Group, Scope
 from ortconv.executor.fusion.roots import Root, is_fused, root_of
@@ -80,7 +80,7 @@ class _Members:
 
     def _add(self, node: Node) -> list[Node]:
         """Make a node a member if possible; return the nodes that may join it."""
-        before = quantizer_before(node)
+        before = included(node)
         if not self._fits(node) or (before is not None and self._scope.maker(before.out, (node,)) is None):
             return []
         instructions = self._instructions_of(node)
