@@ -39,6 +39,7 @@ def test_what_blocks_leave_as_garbage_goes():
     assert len(ALIVE) <= 1500
 
 
+@pytest.mark.slow
 def test_what_is_held_stays():
     held = [made(500) for _ in range(4)]
     assert len(ALIVE) >= sum(map(len, held))

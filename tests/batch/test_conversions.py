@@ -173,7 +173,13 @@ def tear_journal(source: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "again"),
-    [(change_model, 1), (change_weights, 1), (change_output, 1), (remove_output, 1), (tear_journal, 1)],
+    [
+        (change_model, 1),
+        (change_weights, 1),
+        pytest.param(change_output, 1, marks=pytest.mark.slow),
+        pytest.param(remove_output, 1, marks=pytest.mark.slow),
+        pytest.param(tear_journal, 1, marks=pytest.mark.slow),
+    ],
 )
 def test_what_is_changed_is_converted_again(change: Any, again: int, source: Path) -> None:
     resumed(source)
@@ -247,6 +253,7 @@ def test_a_batch_that_nobody_reads_locks_nothing(source: Path) -> None:
     assert len(resumed(source)) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems let workers finish their model")
 def test_a_batch_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     count = 60

@@ -24,7 +24,7 @@ class SpawningPool(LocalPool):
     starter = Spawner
 
 
-@pytest.fixture(params=[LocalPool, SpawningPool])
+@pytest.fixture(params=[LocalPool, pytest.param(SpawningPool, marks=pytest.mark.slow)])
 def pool(request: pytest.FixtureRequest) -> Iterator[LocalPool]:
     pool: LocalPool = request.param(2, Limits(60, 1 << 30))
     yield pool

@@ -128,6 +128,7 @@ LOST = "static void lose(void) { char *volatile lost = malloc(48); lost[0] = 1; 
 Sanitized = Callable[[Path], "subprocess.CompletedProcess[str]"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
 def test_no_invalid_access_and_no_leak(sanitized: Sanitized, name: str) -> None:
     done = sanitized(PROGRAMS / f"{name}.c")

@@ -20,7 +20,13 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
 ]
 
-SCREENS = [(390, False), (390, True), (1440, False), (1440, True)]
+SCREENS = [
+    (390, False),
+    pytest.param(390, True, marks=pytest.mark.slow),
+    pytest.param(1440, False, marks=pytest.mark.slow),
+    (1440, True),
+]
+"""Widths, each light and dark. The fast tests see each width and each theme once."""
 LAYERS = 2700
 
 COMMANDS = {

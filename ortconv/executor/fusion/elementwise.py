@@ -15,10 +15,9 @@ from math import prod
 from typing import Any
 
 from ortconv.executor.fusion.conv import has_constant_weights, merged_pad
-from ortconv.executor.fusion.elementwise_ops import Instruction, instructions_of, quantizer_before
+from ortconv.executor.fusion.elementwise_ops import Instruction, included, instructions_of
 from ortconv.executor.fusion.elementwise_program import BlockProgram, columns
 from ortconv.executor.fusion.group import Group, Scope
-from ortconv.executor.fusion.peephole import simplified
 from ortconv.executor.fusion.roots import Root, is_fused, root_of
 from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.graph import Node, Value
@@ -81,7 +80,7 @@ class _Members:
 
     def _add(self, node: Node) -> list[Node]:
         """Make a node a member if possible; return the nodes that may join it."""
-        before = quantizer_before(node)
+        before = included(node)
         if not self._fits(node) or (before is not None and self._scope.maker(before.out, (node,)) is None):
             return []
         instructions = self._instructions_of(node)
@@ -157,7 +156,7 @@ class _Members:
         return bool(instructions) and instructions[-1].made in columns(instructions)
 
     def group(self) -> Group:
-        scope, nodes, instructions = self._scope, self._scope.sorted(self.nodes), simplified(self._in_order())
+        scope, nodes, instructions = self._scope, self._scope.sorted(self.nodes), self._in_order()
         reads = scope.reads(nodes)
         root: Root | None = None
         if self.root is not None:

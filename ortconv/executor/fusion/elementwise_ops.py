@@ -118,7 +118,6 @@ def sigmoid(work: Work, x: Array, out: Array) -> None:
     work.do(np.reciprocal, out, out)
 
 
-@cache
 def swish(alpha: float) -> Callable[..., Any]:
     """x * sigmoid(alpha * x)"""
     negative = f32(-alpha * _UNIT)
@@ -254,7 +253,7 @@ def _through_integers(scale: Array, zero_point: Array) -> Callable[..., Any] | N
 
 
 _UFUNCS: dict[str, Callable[..., Any]] = {
-    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Sqrt": np.sqrt, "Exp": np.exp, "Tanh": np.tanh,
+    "Add": np.add, "Sub": np.subtract, "Div": np.divide, "Sqrt": np.sqrt, "Exp": np.exp, "Tanh": np.tanh,
     "Neg": np.negative, "Abs": np.abs, "Reciprocal": np.reciprocal, "Sigmoid": sigmoid, "HardSwish": hard_swish,
     "Erf": erf_block, "Relu": Clip(_ZERO, _INFINITY),
 }  # fmt: skip
@@ -264,7 +263,7 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
 def instructions_of(node: Node, constant: Constant) -> list[Instruction] | None:
     """The instructions of a node on float32 elements, of which the last computes its output; None if there are none.
 
-    The instructions of DequantizeLinear include the QuantizeLinear before it.
+    They include those of the node that `included` returns.
     """
     code = Code(node, constant)
     if node.op in _UFUNCS and not node.domain:
@@ -352,7 +351,7 @@ def channel_affine(scale: Array, b: Array, mean: Array, var: Array, *, epsilon: 
 
 
 def _dequantize_by_node(code: Code) -> Temporary | None:
-    node, before = code.node, quantizer_before(code.node)
+    node, before = code.node, included(code.node)
     if before is None or not len(node.inputs) == len(before.inputs) == 3 or before.attr("precision", 0):
         return None
     scale, zero_point = code.known(1), code.known(2)
@@ -443,17 +442,33 @@ def _swish_by_node(code: Code) -> Temporary | None:
     return code.add(swish(code.node.attr("alpha", 1.702 if code.node.domain else 1.0)), code.operand(0))
 
 
-def quantizer_before(node: Node) -> Node | None:
-    """The QuantizeLinear whose only reader is this DequantizeLinear."""
-    value = node.inputs[0] if node.is_op("DequantizeLinear") else None
-    before = None if value is None else value.producer
-    if value is None or before is None or not before.is_op("QuantizeLinear") or value.is_output or len(value.uses) != 1:
-        return None
-    return before
+def _mul_by_node(code: Code) -> Temporary | None:
+    gate = included(code.node)
+    if gate is None:
+        return code.add(np.multiply, code.operand(0), code.operand(1))
+    return code.add(swish(1), Code(gate, code.constant).operand(0))
+
+
+def included(node: Node) -> Node | None:
+    """The node whose result only this node reads, and which is computed with it: the QuantizeLinear before a DequantizeLinear, or
+    the Sigmoid of x before its product with x.
+    """
+    for value in node.inputs if node.is_op("Mul") else node.inputs[:1] if node.is_op("DequantizeLinear") else ():
+        before = None if value is None or value.is_output or len(value.uses) != 1 else value.producer
+        if before is not None and _is_included(before, node):
+            return before
+    return None
+
+
+def _is_included(before: Node, node: Node) -> bool:
+    if node.is_op("DequantizeLinear"):
+        return before.is_op("QuantizeLinear")
+    return before.is_op("Sigmoid") and before.inputs[0] in node.inputs
 
 
 _WRITERS: dict[tuple[str, str], Callable[[Code], Temporary | None]] = {
     ("", "Clip"): _clip_by_node, ("", "HardSigmoid"): _hard_sigmoid_by_node, ("", "LeakyRelu"): _leaky_relu_by_node,
+    ("", "Mul"): _mul_by_node,
     ("", "PRelu"): _prelu_by_node, ("", "Pow"): _pow_by_node, ("", "BatchNormalization"): _batch_normalization_by_node,
     ("", "DequantizeLinear"): _dequantize_by_node, ("", "LayerNormalization"): _layer_normalization_by_node,
     ("", "RMSNormalization"): _rms_normalization_by_node, ("", "SimplifiedLayerNormalization"): _rms_normalization_by_node,

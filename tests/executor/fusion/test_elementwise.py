@@ -11,7 +11,7 @@ from single_node import run_model
 
 from ortconv.compare.tolerance import difference, limit
 from ortconv.executor import plan
-from ortconv.executor.fusion import elementwise, elementwise_program
+from ortconv.executor.fusion import elementwise_program
 from ortconv.executor.fusion.elementwise_ops import Instruction, Literal, Temporary
 from ortconv.executor.fusion.elementwise_program import BlockProgram
 from ortconv.executor.replay.work import AT_ONCE
@@ -159,9 +159,6 @@ MODELS = {
 }  # fmt: skip
 """Constants, nodes, and how many steps are left of them."""
 
-ONE_LINE = {"Gelu of a half"}
-"""Models that come down to Neg and Gelu."""
-
 LAST_AXES = {"product", "integer product", "integer product and its codes", "Gelu", "rows", "columns", "Softmax"}
 LAST_AXES |= {"Gelu by tanh", "SkipLayerNormalization", "dynamic product", "dynamic products"}
 LAST_AXES |= {name for name in MODELS if name.startswith("LayerNormalization")}
@@ -210,18 +207,6 @@ def test_unit(name, tmp_path):
             want, got = reference.run(None, {"x": x})[0], fused.run(None, {"x": x})[0]
         assert difference(want, got).within(max(allowed, 1e-6)), (x.shape, difference(want, got))
         np.testing.assert_array_equal(np.signbit(want[want == 0]), np.signbit(got[want == 0]))
-
-
-@pytest.mark.parametrize("name", sorted(ONE_LINE | {"nearly Gelu", "nearly Gelu by tanh", "Gelu by tanh of a product"}))
-def test_gelu_in_one_line(name, tmp_path, monkeypatch):
-    lengths = []
-    monkeypatch.setattr(
-        elementwise,
-        "BlockProgram",
-        lambda instructions, *rest: lengths.append(len(instructions)) or BlockProgram(instructions, *rest),
-    )
-    Session(model(name, tmp_path / "m.onnx"))
-    assert (lengths == [2]) == (name in ONE_LINE)
 
 
 def test_values_that_are_asked_for_are_made(tmp_path):
