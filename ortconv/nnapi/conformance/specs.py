@@ -114,7 +114,7 @@ def read(path: Path) -> Spec:
         content = json.loads(gzip.decompress(path.read_bytes()))
         return Spec(path, cast(list[Record], content["records"]), content["arrays"])
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"this is no file of conformance records: {error!r}", file=path) from error
+        raise FormatError(f"this is not a file of conformance records: {error!r}", file=path) from error
 
 
 def operations_of(record: Record) -> list[str]:
