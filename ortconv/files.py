@@ -36,7 +36,7 @@ def opened(path: str | Path) -> BinaryIO:
         raise UsageError(f"cannot read: {_reason(error)}", file=path) from error
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise UsageError("cannot read: it is no regular file", file=path)
+        raise UsageError("cannot read: not a regular file", file=path)
     return file
 
 
@@ -57,7 +57,7 @@ def read_text(path: str | Path, largest: int = LARGEST_TEXT, refusal: type[Ortco
     try:
         return read_bytes(path, largest).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise refusal(f"no UTF-8 text: {error}", file=path) from error
+        raise refusal(f"not UTF-8 text: {error}", file=path) from error
 
 
 def digest(path: str | Path) -> str:
@@ -158,7 +158,7 @@ def _replaced(target: Path) -> os.stat_result | None:
     if stat.S_ISDIR(found.st_mode):
         raise UsageError("cannot write: it is a directory", file=target)
     if not stat.S_ISREG(found.st_mode):
-        raise UsageError("cannot write: it is no regular file", file=target)
+        raise UsageError("cannot write: not a regular file", file=target)
     return None if target.is_symlink() else found
 
 
@@ -263,7 +263,7 @@ def byte_count(text: str) -> int:
     parts = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?) *([a-z]*)", text.strip().lower())
     unit = None if parts is None else UNITS.get(parts[2])
     if parts is None or unit is None:
-        raise ValueError(f"'{text[:80]}' is no size; write 4096, 64M, 64MB or 1.5GiB")
+        raise ValueError(f"'{text[:80]}' is not a size; write 4096, 64M, 64MB or 1.5GiB")
     return int(float(parts[1]) * unit) if "." in parts[1] else int(parts[1]) * unit
 
 

@@ -160,7 +160,7 @@ def _converted(source: Path, target: Path) -> bytes:
 
 
 def test_what_is_no_model_in_memory(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="a int is no model"):
+    with pytest.raises(UsageError, match="a int is not a model"):
         ortconv.load(3)  # type: ignore[arg-type]
     with pytest.raises(FormatError):
         ortconv.load(b"no model")

@@ -129,7 +129,7 @@ def test_the_source_is_never_written_over(samples: Path, tmp_path: Path) -> None
             ortconv.convert(first, output)
     source = tmp_path / "named.onnx"
     source.write_bytes((samples / "mnist.onnx").read_bytes())
-    with pytest.raises(UsageError, match="never writes over its source"):
+    with pytest.raises(UsageError, match="never overwrites"):
         ortconv.convert(source, source)
     assert first.read_bytes() == before
 

@@ -135,7 +135,7 @@ def unwritable(folder: Path) -> dict[str, tuple[Path, str]]:
     return {
         "below a file": (folder / "file" / "a.txt", "cannot write"),
         "a folder": (folder / "folder", "it is a directory"),
-        "a pipe": (folder / "pipe", "no regular file"),
+        "a pipe": (folder / "pipe", "not a regular file"),
         "a name too long": (folder / ("n" * 300), "cannot write"),
     }
 
@@ -178,7 +178,7 @@ def test_files_that_are_too_large(tmp_path: Path) -> None:
 
 def test_text_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"\xff")
-    with pytest.raises(UsageError, match="no UTF-8 text"):
+    with pytest.raises(UsageError, match="not UTF-8 text"):
         read_text(tmp_path / "a")
 
 
@@ -198,5 +198,5 @@ def test_sizes(text: str, count: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1XB", "9" * 5000, "9" * 400 + ".5", "1..5"])
 def test_sizes_that_are_none(text: str) -> None:
-    with pytest.raises(ValueError, match="is no size"):
+    with pytest.raises(ValueError, match="is not a size"):
         byte_count(text)

@@ -162,7 +162,7 @@ def _check_text(arguments: Sequence[str]) -> None:
         try:
             os.fsencode(argument)
         except UnicodeEncodeError:
-            raise UsageError(f"argument {argument[:80]!a} is no text") from None
+            raise UsageError(f"argument {argument[:80]!a} is not text") from None
         if "\0" in argument:
             raise UsageError(f"argument {argument[:80]!a} has a zero character")
 

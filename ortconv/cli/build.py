@@ -10,7 +10,7 @@ import click
 
 from ortconv.cli import print_json
 from ortconv.cli.github import annotate, append_summary, check_github, set_output
-from ortconv.cli.options import JSON_AND_QUIET, TIME_AND_MEMORY, add
+from ortconv.cli.options import JSON_AND_QUIET, LIMITS_OF_BUILDS, add
 from ortconv.cli.render import convert_line, size
 from ortconv.process import usable_cores
 from ortconv.wording import counted
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     "--jobs",
     type=click.IntRange(1),
     metavar="N",
-    help="Number of models that are converted at a time.  [default: the cores that ortconv may use]",
+    help="Number of models to convert at a time.  [default: the cores that ortconv may use]",
 )
 @click.option("--force", is_flag=True, help="Convert all models, not only those that are out of date.")
 @click.option("--update", is_flag=True, help="Accept the artifacts: write their baselines, and check no gates.")
-@add(TIME_AND_MEMORY)
+@add(LIMITS_OF_BUILDS)
 @click.option(
     "--summary",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     help="Write the result as Markdown, too.",
 )
 @click.option(
-    "--github", is_flag=True, help="Append the same to the summary of a step of GitHub Actions, and annotate failures."
+    "--github", is_flag=True, help="Append the result to the summary of a GitHub Actions step, and annotate failures."
 )
 @add(JSON_AND_QUIET)
 def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Build the project of ortconv.toml: convert models that are out of date, and check the gates of each artifact.
 
-    With MODELs, only these. Writes the .ort files with their manifests, and one operator config for all. Exits with 7 if a
+    With MODELs, builds only these. Writes the .ort files with their manifests, and one operator config for all. Exits with 7 if a
     conversion fails, else with 5 if a gate fails.
     """
     from ortconv.cli.batch_view import BatchView

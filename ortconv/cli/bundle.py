@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="The .zip file to write, or a folder.  [default: MODEL.bundle.zip in this directory]",
+    help="The .zip file to write, or a folder.  [default: NAME.bundle.zip for NAME.onnx, in this directory]",
 )
 @click.option(
     "--inputs",
@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 )
 @click.option("--expect-exit", type=int, metavar="CODE", help="Exit code that the command must have.")
 @click.option(
-    "--check-timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Limit on the command."
+    "--check-timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Limit on one run of the command.",
 )
 @CHECK_MEMORY
 @add(JSON_AND_QUIET)

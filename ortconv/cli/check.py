@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 @click.option(
     "--github",
     is_flag=True,
-    help="Append the result to the summary of a step of GitHub Actions, and annotate gates that fail.",
+    help="Append the result to the summary of a GitHub Actions step, and annotate gates that fail.",
 )
 @MARKDOWN
 @add(JSON_AND_QUIET)

@@ -13,10 +13,10 @@ from ortconv.cli import color, print_json
 from ortconv.cli.options import (
     BATCH,
     JSON_LINES,
+    LIMITS_OF_MODELS,
     PAGE,
     PASSES_AND_SIZES,
     QUIET,
-    TIME_AND_MEMORY,
     VALIDATION,
     Folder,
     Library,
@@ -149,7 +149,7 @@ class ManyStyles(click.Command):
     help="With a directory: skip models whose files are in place and made from the same model with the same options, or convert "
     "all of them.",
 )
-@add(TIME_AND_MEMORY)
+@add(LIMITS_OF_MODELS)
 @add(PAGE)
 @JSON_LINES
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request. See --summary for directories.")
@@ -385,7 +385,9 @@ def dims(texts: tuple[str, ...]) -> dict[str, int]:
         name, _, number = text.rpartition("=")
         size = natural(number)
         if not name or not size:
-            raise UsageError(f"--fix-dim '{text[:80]}' is not NAME=N with a positive number")
+            raise UsageError(
+                f"--fix-dim '{text[:80]}' is not NAME=N with a positive number", hint="write --fix-dim batch=1"
+            )
         fixed[name] = size
     return fixed
 

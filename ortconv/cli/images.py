@@ -31,7 +31,7 @@ def read_image(path: Path) -> Array:
         try:
             return _bmp(data) if suffix == ".bmp" else _pnm(data)
         except (ValueError, IndexError, OverflowError) as error:
-            raise FormatError(f"is no {suffix[1:]} image: {str(error)[:200]}", file=path) from error
+            raise FormatError(f"not a {suffix[1:]} image: {str(error)[:200]}", file=path) from error
     return _by_pillow(path)
 
 
@@ -148,5 +148,5 @@ def _by_pillow(path: Path) -> Array:
     except UsageError:
         raise
     except Exception as error:  # of any type, by the format
-        raise FormatError(f"is no image, or damaged: {str(error)[:200]}", file=path) from error
+        raise FormatError(f"not an image, or damaged: {str(error)[:200]}", file=path) from error
     return pixels[:, :, None] if gray else pixels

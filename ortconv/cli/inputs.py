@@ -38,7 +38,9 @@ OPTIONS = (
         help="One input: NAME=FILE (.npy, .pb or an image; NAME=FILE:LOW..HIGH scales the pixels), or the form of a generated one: "
         "NAME:SHAPE, NAME:LOW..HIGH, NAME:SHAPE:LOW..HIGH, with a shape such as 1x3x224x224. May be repeated.",
     ),
-    click.option("--seed", type=click.IntRange(0), default=0, help="Seed of generated inputs."),
+    click.option(
+        "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Seed of generated inputs."
+    ),
 )
 
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?"
@@ -123,7 +125,7 @@ def _file(path: Path, graph: Graph) -> dict[str, Any]:
 
         return read_npz(path, _checking(graph.inputs))
     if path.suffix.lower() not in (".npy", ".pb") and not _is_image(path):
-        raise FormatError("is no .npz archive", file=path, hint="write one with numpy.savez(path, name=array)")
+        raise FormatError("not an .npz archive", file=path, hint="write one with numpy.savez(path, name=array)")
     if len(required) != 1:
         names = ", ".join(v.name for v in required)
         raise UsageError(f"the model has {len(required)} inputs: {names}", hint=f"write --input NAME={path}")
@@ -182,7 +184,7 @@ def _read(path: Path, value: Value, low: float | None = None, high: float | None
     from ortconv.ir.types import TensorType
 
     if not isinstance(value.type, TensorType):
-        raise UsageError(f"input '{value.name}' is no tensor, so no image", file=path)
+        raise UsageError(f"input '{value.name}' is not a tensor, so it cannot be an image", file=path)
     try:
         return as_input(read_image(path), value.type, low, high)
     except UsageError as error:
@@ -203,7 +205,7 @@ def _draw(text: str, value: Value) -> Draw:
     match = re.fullmatch(_RANGED, text, re.IGNORECASE) or re.fullmatch(_SHAPED, text, re.IGNORECASE)
     if match is None:
         hint = "write NAME:SHAPE:LOW..HIGH, such as x:1x3x224x224:0..1, or one number for a constant input"
-        raise UsageError(f"--input {value.name}: '{text}' is no shape or range", hint=hint)
+        raise UsageError(f"--input {value.name}: '{text}' is not a shape or range", hint=hint)
     parts = match.groupdict()
     dims = None if parts.get("shape") is None else _dims(parts["shape"].lower(), value)
     if parts["low"] is None:
@@ -225,7 +227,7 @@ def _check_range(low: float, high: float, value: Value) -> None:
         raise UsageError(f"--input {value.name}: {low:g} is above {high:g}")
     is_integer = value.dtype is not None and not value.dtype.is_float
     if is_integer and not -(2**63) <= low <= high < 2**63:
-        raise UsageError(f"--input {value.name}: {low:g}..{high:g} are no 64-bit integers")
+        raise UsageError(f"--input {value.name}: {low:g}..{high:g} are not 64-bit integers")
 
 
 LARGEST = 1e300

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import click
 
 from ortconv.cli import print_json
-from ortconv.cli.options import FIX_DIM, JSON, MARKDOWN, PAGE, add, fail_on
+from ortconv.cli.options import FIX_DIM, JSON_AND_QUIET, MARKDOWN, PAGE, add, fail_on
 
 
 @click.command()
@@ -22,7 +22,7 @@ from ortconv.cli.options import FIX_DIM, JSON, MARKDOWN, PAGE, add, fail_on
 @add(PAGE)
 @add([fail_on("inspect", "onnxruntime>1.17,size>5MB")])
 @MARKDOWN
-@JSON
+@add(JSON_AND_QUIET)
 @click.option("-v", "--verbose", is_flag=True, help="List every operator, input and reason, not only the first ones.")
 def command(
     model: Path,
@@ -30,6 +30,7 @@ def command(
     html: Path | None,
     markdown: bool,
     as_json: bool,
+    quiet: bool,
     verbose: bool,
     **flags: Any,
 ) -> None:
@@ -46,7 +47,7 @@ def command(
         write_inspection(html, model, found, dims(flags["fix_dims"]))
     if as_json:
         print_json(found.to_dict())
-    else:
+    elif not quiet:
         from ortconv.cli.inspect_view import sections
         from ortconv.cli.tables import show
 

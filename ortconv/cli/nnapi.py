@@ -9,6 +9,7 @@ import click
 
 from ortconv.cli import color, completion, nnapi_conformance, nnapi_export, nnapi_trace, print_json, printable
 from ortconv.cli import inputs as given
+from ortconv.cli.nnapi_options import FLAGS_TEXT
 from ortconv.cli.nnapi_runtime import DEVICES, MODEL, VLOG, load_devices, messages, prepared
 from ortconv.cli.options import JSON, JSON_AND_QUIET, PAGE, add
 from ortconv.cli.usage import Commands
@@ -34,9 +35,7 @@ command.add_command(nnapi_trace.command)
 @command.command()
 @add(MODEL)
 @DEVICES
-@click.option(
-    "--nnapi-flags", default="", metavar="FLAGS", help="fp16, nchw, cpu_disabled or cpu_only, comma separated."
-)
+@click.option("--nnapi-flags", default="", metavar="FLAGS", help=f"Flags of the NNAPI provider: {FLAGS_TEXT}.")
 @VLOG
 @click.option(
     "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the models and their steps into this file."
@@ -108,12 +107,20 @@ def parsed(nnapi_flags: str) -> dict[str, Any]:
     "backends",
     multiple=True,
     default=("numpy", "onnxruntime"),
+    metavar="BACKEND",
     shell_complete=completion.backends,
     show_default=True,
     help="CPU backends to compare with; may be repeated. The first one that runs the model is the reference for all outputs.",
 )
 @add(given.OPTIONS)
-@click.option("--repeat", type=click.IntRange(1), default=10, show_default=True, help="Number of runs for each median.")
+@click.option(
+    "--repeat",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Number of runs for each median.",
+)
 @click.option("--timing", is_flag=True, help="Show the time of application, runtime, driver and CPU by phase.")
 @VLOG
 @add(PAGE)

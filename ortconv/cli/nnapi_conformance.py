@@ -23,7 +23,8 @@ REFERENCE = "nnapi-reference"
     required=True,
     envvar="ORTCONV_NNAPI_SPECS",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The folder of conformance records; docs/nnapi.md describes their format. Also ORTCONV_NNAPI_SPECS.",
+    help="The folder of conformance records; docs/nnapi.md describes their format.  "
+    "[default: that of ORTCONV_NNAPI_SPECS]",
 )
 @click.option(
     "--device",
@@ -32,7 +33,7 @@ REFERENCE = "nnapi-reference"
     show_default=True,
     metavar="DEVICE",
     shell_complete=completion.devices,
-    help="The device: the CPU, a profile's name or TOML file, or a device of an installed package.",
+    help="The device: the CPU, a simulated device by its name or TOML file, or an installed one by its name.",
 )
 @click.option(
     "--mode",
@@ -41,9 +42,15 @@ REFERENCE = "nnapi-reference"
     type=click.Choice(MODES),
     default=MODES,
     show_default="all",
-    help="How to execute; may be repeated. In mode dynamic, models do not state the dimensions of their outputs.",
+    help="Mode of execution; may be repeated. In mode dynamic, models do not state the dimensions of their outputs.",
 )
-@click.option("--op", "operations", multiple=True, metavar="OPERATION", help="Only records with it; may be repeated.")
+@click.option(
+    "--op",
+    "operations",
+    multiple=True,
+    metavar="OPERATION",
+    help="Test only records with this operation; may be repeated.",
+)
 @click.option(
     "--core", is_flag=True, help="Leave out records that repeat others with other lifetimes of their operands."
 )

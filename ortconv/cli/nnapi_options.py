@@ -16,6 +16,8 @@ from ortconv.errors import UsageError
 if TYPE_CHECKING:
     from ortconv.runtime.backend import Backend
 
+FLAGS_TEXT = "fp16, nchw, cpu_disabled or cpu_only, comma separated"
+
 LEVEL = click.option(
     "--nnapi-feature-level",
     type=FeatureLevels(),
@@ -25,17 +27,19 @@ NNAPI = (
     click.option(
         "--nnapi-flags",
         default="",
+        show_default=False,
         metavar="FLAGS",
-        help="For backend nnapi: USE_FP16, USE_NCHW, CPU_DISABLED, CPU_ONLY, comma separated.",
+        help=f"For backend nnapi: flags of the NNAPI provider: {FLAGS_TEXT}.",
     ),
     LEVEL,
     click.option(
         "--device",
         "devices",
         multiple=True,
-        metavar="PROFILE",
+        metavar="DEVICE",
         shell_complete=completion.devices,
-        help="For backend nnapi: the TOML file or name of a simulated device, or the name of an installed one; may be repeated.",
+        help="For backend nnapi: a simulated device by its name or TOML file (docs/nnapi.md), or an installed one by its name; "
+        "may be repeated.",
     ),
     click.option(
         "--nnapi-cache",

@@ -43,16 +43,18 @@ DEVICES = click.option(
     "--device",
     "profiles",
     multiple=True,
-    metavar="PROFILE",
+    metavar="DEVICE",
     shell_complete=completion.devices,
-    help="A device: the TOML file or name of a simulated one, or the name of an installed one; may be repeated.",
+    help="A simulated device by its name or TOML file (docs/nnapi.md), or an installed one by its name; may be repeated.",
 )
 VLOG = click.option(
     "--vlog",
     type=Flags(),
     default="",
+    show_default=False,
     metavar="FLAGS",
-    help="Print the runtime's messages on stderr: model,compilation,execution,cpuexe,manager,driver,memory or all.",
+    help="Print messages of the NNAPI runtime on stderr: model, compilation, execution, cpuexe, manager, driver, memory or all, "
+    "comma separated.",
 )
 
 
@@ -61,7 +63,7 @@ OBSERVED = (
     click.option(
         "--systrace",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="For backend nnapi: write its marks into this file, which ortconv nnapi trace shows.",
+        help="For backend nnapi: write its trace marks into this file, for ortconv nnapi trace.",
     ),
     VLOG,
 )

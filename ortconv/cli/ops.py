@@ -67,11 +67,11 @@ def lint(config: Path, models: tuple[Path, ...], as_json: bool, quiet: bool) -> 
 
 
 @command.command("from")
-@click.argument("folder", metavar="DIR", type=click.Path(exists=True, path_type=Path))
+@click.argument("folder", metavar="MODEL", type=click.Path(exists=True, path_type=Path))
 @OUTPUT
-@click.option("--types", is_flag=True, help="Also list the types of operators.")
+@click.option("--types", "--enable-type-reduction", is_flag=True, help="Also list the types of operators.")
 def from_(folder: Path, output: Path | None, types: bool) -> None:
-    """Write the config of one .ort file, or of all those below DIR."""
+    """Write the config of MODEL, an .ort file or a directory of them."""
     found = [folder]
     if folder.is_dir():
         found = sorted(p for p in folder.rglob("*") if p.suffix.lower() == ".ort" and not p.name.startswith("."))
@@ -86,7 +86,12 @@ def from_(folder: Path, output: Path | None, types: bool) -> None:
 @click.option("--use-nnapi", is_flag=True, help="Build with the NNAPI execution provider.")
 @click.option("--use-coreml", is_flag=True, help="Build with the CoreML execution provider.")
 @click.option(
-    "--android-api", type=click.IntRange(21), default=27, show_default=True, help="Least Android API level of the app."
+    "--android-api",
+    type=click.IntRange(21),
+    default=27,
+    show_default=True,
+    metavar="N",
+    help="Lowest Android API level that the app supports.",
 )
 @click.option(
     "--model",

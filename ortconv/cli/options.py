@@ -46,7 +46,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 
         seconds = value if isinstance(value, float) else seconds_of(value.strip().lower())
         if not seconds:
-            self.fail(f"'{value}' is no time: write 90s, 10min or 2h", param, ctx)
+            self.fail(f"'{value}' is not a time: write 90s, 10min or 2h", param, ctx)
         return float(seconds)
 
 
@@ -114,7 +114,7 @@ class Library(click.Path):
                     return path
         except UsageError as error:
             self.fail(str(error), param, ctx)
-        self.fail(f"'{path}' is no shared library", param, ctx)
+        self.fail(f"'{path}' is not a shared library", param, ctx)
 
 
 PASS_CHOICE = (
@@ -149,7 +149,7 @@ LIMITS = (
     click.option(
         "--device",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Device profile: a TOML file with the operators that a phone refuses, and its speeds.",
+        help="Profile of a phone: a TOML file with the operators that it refuses, and its speeds (docs/cost.md).",
     ),
     click.option(
         "--max-partitions", type=click.IntRange(0), metavar="N", help="Keep only the N partitions that save most time."
@@ -196,22 +196,28 @@ FIX_DIM = (
     ),
 )
 
-TIME_AND_MEMORY = (
-    click.option(
-        "--timeout",
-        type=click.FloatRange(0, min_open=True),
-        metavar="SECONDS",
-        help="Time limit. With a directory, it is the limit for each model, by default an hour.",
-    ),
-    click.option(
-        "--memory",
-        type=Size(),
-        metavar="SIZE",
-        help="Memory limit, such as 4GiB. With a directory, it is the limit for each worker, by default nine tenths of the "
-        "machine's memory divided by the jobs.",
-    ),
+
+def _limits(time: str, memory: str) -> tuple[Callable[[Any], Any], ...]:
+    return (
+        click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help=time),
+        click.option("--memory", type=Size(), metavar="SIZE", help=memory),
+    )
+
+
+_WORKER = "by default nine tenths of the machine's memory divided by the jobs"
+
+TIME_AND_MEMORY = _limits("Time limit of the command.", "Memory limit of the command, such as 4GiB.")
+"""Limits of a verb that works on one model."""
+
+LIMITS_OF_MODELS = _limits(
+    "Time limit. With a directory, it is the limit for each model, by default an hour.",
+    f"Memory limit, such as 4GiB. With a directory, it is the limit for each worker, {_WORKER}.",
 )
-"""Limits that the command line sets: on the command, or with a directory on the work for each model."""
+"""Limits of a verb that works on one model or a directory of models."""
+
+LIMITS_OF_BUILDS = _limits(
+    "Time limit for each model.  [default: an hour]", f"Memory limit for each worker, such as 4GiB, {_WORKER}."
+)
 
 CHECK_MEMORY = click.option(
     "--check-memory", type=Size(), metavar="SIZE", help="Limit on the memory of the command, such as 4GiB (Linux only)."
@@ -238,7 +244,7 @@ BATCH = (
     click.option(
         "--github",
         is_flag=True,
-        help="With a directory: append the same to the summary of a GitHub Actions step, and annotate failures.",
+        help="With a directory: append the counts and failures to the summary of a GitHub Actions step, and annotate failures.",
     ),
 )
 """Options of verbs that take a directory of models."""
@@ -248,7 +254,7 @@ VALIDATION = (
         "--validate-with",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         multiple=True,
-        help="Inputs for validation by name, as .npz; may be repeated. Without it, inputs are generated.",
+        help="Inputs for validation by name, as .npz; may be repeated.  [default: generated inputs]",
     ),
     click.option(
         "--validate-budget",
@@ -286,6 +292,7 @@ COREML = (
         "--coreml-version",
         type=click.IntRange(1),
         default=COREML_VERSION,
+        metavar="N",
         help="CoreML version to assume; 7 is that of iOS 17.",
     ),
     click.option(
@@ -340,6 +347,7 @@ BACKENDS = (
         "backends",
         multiple=True,
         default=["numpy"],
+        metavar="BACKEND",
         shell_complete=completion.backends,
         help="Backend to run on: numpy, numpy:reference, onnxruntime, nnapi, litert or an installed one. "
         "Repeat it in order of preference.",
@@ -375,7 +383,7 @@ PAGE = (
     click.option(
         "--html",
         type=click.Path(dir_okay=False, path_type=Path),
-        metavar="PAGE",
+        metavar="FILE",
         help="Write the result as an interactive page in one file.",
     ),
 )

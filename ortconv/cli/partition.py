@@ -16,10 +16,10 @@ from ortconv.cli.options import (
     FIX_DIM,
     JSON_LINES,
     LIMITS,
+    LIMITS_OF_MODELS,
     NNAPI,
     PAGE,
     QUIET,
-    TIME_AND_MEMORY,
     add,
     fail_on,
 )
@@ -45,7 +45,7 @@ USE_NCHW = click.option(
 @click.option(
     "--level",
     type=click.Choice(STUDIED),
-    help="Level at which an .onnx model is optimized first; aware is that of convert --use-nnapi.  [default: basic]",
+    help="Level at which an .onnx model is optimized first; aware is the level of convert --use-nnapi.  [default: basic]",
 )
 @click.option("--compare-levels", is_flag=True, help="Show the partitions at every level side by side.")
 @add(FIX_DIM)
@@ -62,7 +62,7 @@ USE_NCHW = click.option(
 @click.option("--dark", is_flag=True, help="Use colors for dark pages in --svg.")
 @add(PAGE)
 @add(BATCH)
-@add(TIME_AND_MEMORY)
+@add(LIMITS_OF_MODELS)
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request. See --summary for directories.")
 @JSON_LINES
 @QUIET

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def command() -> None:
     """List and explain the optimizer's passes.
 
-    convert takes their names in --enable-pass, --disable-pass and --only-pass, and counts them in its summary.
+    convert accepts their names in --enable-pass, --disable-pass and --only-pass, and counts them in its summary.
     """
 
 

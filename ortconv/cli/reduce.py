@@ -33,18 +33,22 @@ WHY = {
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="The file to write, in the format of MODEL.  [default: x.reduced.onnx of x.onnx, in this directory]",
+    help="The file to write, in the format of MODEL.  [default: NAME.reduced.onnx for NAME.onnx, in this directory]",
 )
 @click.option(
     "--expect-exit",
     type=int,
     metavar="CODE",
-    help="Exit code that counts as the failure.  [default: that on MODEL, not 0]",
+    help="Exit code that counts as the failure.  [default: the one on MODEL, which must not be 0]",
 )
 @click.option("--expect-output", metavar="TEXT", help="The failure also prints this.")
 @click.option("--steps", type=click.IntRange(1), metavar="N", help="Stop after N runs of the command.")
 @click.option(
-    "--timeout", "seconds", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Stop after this time."
+    "--timeout",
+    "seconds",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Stop the search after this time.",
 )
 @click.option(
     "--check-timeout",

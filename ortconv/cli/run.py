@@ -16,7 +16,7 @@ from ortconv.cli import inputs as given
 from ortconv.cli import print_json
 from ortconv.cli.nnapi_options import NNAPI, configured
 from ortconv.cli.nnapi_runtime import OBSERVED, observed
-from ortconv.cli.options import BACKENDS, BATCH, JSON_LINES, QUIET, TIME_AND_MEMORY, add, fail_on
+from ortconv.cli.options import BACKENDS, BATCH, JSON_LINES, LIMITS_OF_MODELS, QUIET, add, fail_on
 from ortconv.errors import MismatchError, UsageError
 from ortconv.watch import note_stage
 
@@ -53,14 +53,18 @@ if TYPE_CHECKING:
 @click.option(
     "--rtol",
     type=click.FloatRange(0),
+    metavar="X",
     default=1e-3,
     help="For --check: relative tolerance of floats.",
 )
-@click.option("--atol", type=click.FloatRange(0), default=1e-5, help="For --check: absolute tolerance of floats.")
+@click.option(
+    "--atol", type=click.FloatRange(0), default=1e-5, metavar="X", help="For --check: absolute tolerance of floats."
+)
 @click.option(
     "--repeat",
     type=click.IntRange(1),
     default=1,
+    metavar="N",
     help="Number of runs. Of several, the median and p90 of the times are shown; a first run before them does not count.",
 )
 @click.option(
@@ -77,7 +81,7 @@ if TYPE_CHECKING:
 @click.option("--plan", "-v", "--verbose", is_flag=True, help="Show which node runs on which backend, and why.")
 @add([fail_on("run", "latency>20ms,memory>200MB")])
 @add(BATCH)
-@add(TIME_AND_MEMORY)
+@add(LIMITS_OF_MODELS)
 @JSON_LINES
 @QUIET
 def command(
@@ -208,7 +212,7 @@ def _names(session: Session, outputs: str | None, expected: Iterable[str]) -> li
     unknown = [name for name in expected if name not in known]
     if unknown:
         hint = f"there are {', '.join(sorted(known))}; --nodes NAME adds values inside the graph"
-        raise UsageError(f"--check expects '{unknown[0]}', which is no result of this run", hint=hint)
+        raise UsageError(f"--check expects '{unknown[0]}', which is not a result of this run", hint=hint)
     return list(dict.fromkeys((*names, *expected)))
 
 

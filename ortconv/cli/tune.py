@@ -51,7 +51,7 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
 @click.option(
     "--device",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Device profile for the estimates: a TOML file with the operators that a phone refuses, and its speeds.",
+    help="Profile of a phone for the estimates: a TOML file with the operators that it refuses, and its speeds (docs/cost.md).",
 )
 @click.option(
     "--only",
@@ -60,7 +60,10 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
     help=f"Try only these values, comma separated, such as level=basic,all; may be repeated. Axes: {AXES}.",
 )
 @click.option(
-    "--list", "listed", is_flag=True, help="Show the axes with their values and the number of candidates; do nothing."
+    "--list",
+    "listed",
+    is_flag=True,
+    help="Show the axes with their values and the number of candidates, and measure nothing.",
 )
 @click.option(
     "--budget",
@@ -89,7 +92,7 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
     "--jobs",
     type=click.IntRange(1),
     metavar="N",
-    help="Number of files that are converted at a time. Measurements run alone.  [default: the cores that ortconv may use]",
+    help="Number of files to convert at a time. Measurements run alone.  [default: the cores that ortconv may use]",
 )
 @add(TIME_AND_MEMORY)
 @add(

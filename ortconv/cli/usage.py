@@ -8,6 +8,9 @@ import click
 
 from ortconv.errors import UsageError, known_names, nearest
 
+LONGEST = 200
+"""Characters of a command's summary in the help of its group."""
+
 
 class Commands(click.Group):
     """A group that names the nearest commands, or all, if one is unknown, and prints its help if none is given."""
@@ -26,6 +29,11 @@ class Commands(click.Group):
         if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
             raise UsageError(f"{ctx.command_path} has no command '{args[0]}'", hint=known_names(name, known))
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.get_short_help_str(LONGEST)) for name, command in found if command])
 
 
 def usage_error(error: click.ClickException) -> UsageError:

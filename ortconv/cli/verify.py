@@ -9,14 +9,14 @@ from typing import Any
 import click
 
 from ortconv.cli import color, print_json
-from ortconv.cli.options import BATCH, JSON_LINES, QUIET, TIME_AND_MEMORY, add
+from ortconv.cli.options import BATCH, JSON_LINES, LIMITS_OF_MODELS, QUIET, add
 from ortconv.errors import FormatError
 
 
 @click.command()
 @click.argument("model", type=click.Path(exists=True, path_type=Path))
 @add(BATCH)
-@add(TIME_AND_MEMORY)
+@add(LIMITS_OF_MODELS)
 @JSON_LINES
 @QUIET
 def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:

@@ -57,7 +57,7 @@ def write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
 
     lists = [name for name, a in arrays.items() if a is None or isinstance(a, list | dict)]
     if lists:
-        raise UsageError(f"'{lists[0]}' is no tensor, and .npz files hold nothing else", file=path)
+        raise UsageError(f"'{lists[0]}' is not a tensor, and .npz files hold nothing else", file=path)
     plain = {name: (a.astype(str) if np.asarray(a).dtype.kind == "O" else np.asarray(a)) for name, a in arrays.items()}
     with replacing(path) as draft, created(draft) as file:
         np.savez(file, **plain)  # type: ignore[arg-type]
@@ -80,7 +80,7 @@ def _reading(kind: str, path: Path, hint: str) -> Iterator[None]:
     except MemoryError as error:
         raise UsageError("does not fit into memory", file=path) from error
     except Exception as error:
-        raise FormatError(f"is no {kind}: {str(error)[:200]}", file=path, hint=hint) from error
+        raise FormatError(f"not a valid {kind}: {str(error)[:200]}", file=path, hint=hint) from error
 
 
 def _array(stream: IO[bytes], length: int, name: str, check: ArrayCheck | None) -> Array:
@@ -114,7 +114,7 @@ def _header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, Any]:
     if dtype.hasobject:
         raise UnsafeInputError("holds pickled objects, which can run code when they are read")
     if dtype.fields is not None or dtype.subdtype is not None:
-        raise FormatError(f"'{name}' has the type {dtype}, which is no type of elements")
+        raise FormatError(f"'{name}' has the type {dtype}, which no tensor has")
     if not all(type(n) is int and n >= 0 for n in shape) or len(shape) > MOST_AXES:
         raise FormatError(f"'{name}' has the shape {str(shape)[:80]}")
     return shape, by_columns, dtype
@@ -137,7 +137,7 @@ def _check_text(array: Array, name: str) -> None:
     if array.dtype.kind == "U" and array.nbytes:
         codes = array.view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
         if (codes > 0x10FFFF).any() or ((codes >= 0xD800) & (codes < 0xE000)).any():
-            raise FormatError(f"'{name}' holds numbers that are no characters")
+            raise FormatError(f"'{name}' holds numbers that are not characters")
 
 
 def _room() -> int:

@@ -51,7 +51,7 @@ class Budget:
                 else:
                     found["bytes"] = byte_count(part)
             except (ValueError, OverflowError) as error:
-                raise UsageError(f"'{text}' is no budget", hint="write 30s, 2min, 500M or 30s,2GiB") from error
+                raise UsageError(f"'{text}' is not a budget", hint="write 30s, 2min, 500M or 30s,2GiB") from error
         made = cls(found.get("seconds", cls().seconds), int(found.get("bytes", cls().bytes)))
         if not 0 < made.seconds < 1e6 or made.bytes <= 0:
             raise UsageError(f"the budget '{text}' leaves no room for a run", hint="write 30s, 2min, 500M or 30s,2GiB")

@@ -116,7 +116,7 @@ def _fuse_code(activation: int) -> FuseCode:
     try:
         return FuseCode(activation)
     except ValueError:
-        raise op_failed(f"{activation} is no fused activation") from None
+        raise op_failed(f"{activation} is not a fused activation") from None
 
 
 def activate(x: Array, activation: int, work: Work = AT_ONCE) -> Array:

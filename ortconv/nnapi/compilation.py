@@ -58,14 +58,14 @@ class Compilation(Handle):
     def set_preference(self, preference: int) -> None:
         self._must_be_open()
         if preference not in tuple(Preference):
-            raise bad_data(f"{preference} is no preference")
+            raise bad_data(f"{preference} is not a preference")
         self.preference = Preference(preference)
 
     @api("PC")
     def set_priority(self, priority: int) -> None:
         self._must_be_open()
         if priority not in tuple(Priority):
-            raise bad_data(f"{priority} is no priority")
+            raise bad_data(f"{priority} is not a priority")
         self.priority = Priority(priority)
 
     @api("PC")

@@ -71,7 +71,7 @@ class Event(Handle):
     def from_sync_fence_fd(cls, fd: int) -> Event:
         """An event for a fence of another component. Raises BAD_DATA unless the descriptor is positive."""
         if fd <= 0:
-            raise bad_data(f"{fd} is no file descriptor of a fence")
+            raise bad_data(f"{fd} is not a file descriptor of a fence")
         event = cls()
         try:
             event._waited_fd = os.dup(fd)

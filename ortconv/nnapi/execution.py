@@ -258,7 +258,7 @@ class Execution(Handle):
     def get_duration(self, code: int) -> int:
         """A duration of a successful, measured run, in nanoseconds; 2**64 - 1 if the device did not measure it."""
         if code not in tuple(DurationCode):
-            raise bad_data(f"{code} is no duration")
+            raise bad_data(f"{code} is not a duration")
         if self.state is not State.COMPLETED or self._failure is not None or not self._measure:
             raise bad_state("there is a duration only of a successful run that was measured")
         hardware = code in (DurationCode.ON_HARDWARE, DurationCode.FENCED_ON_HARDWARE)

@@ -14,7 +14,7 @@ Attributes = Mapping[tuple[str, int], bytes]
 def code_of(name: str, within: int) -> int:
     """The code of a type or operation of an extension. Raises BAD_DATA if `within` exceeds 16 bits, or for too many extensions."""
     if not 0 <= within <= LARGEST:
-        raise bad_data(f"{within} is no code within an extension: those are 0 to {LARGEST}")
+        raise bad_data(f"{within} is not a code within an extension: those are 0 to {LARGEST}")
     prefix = prefix_of(name)
     if prefix is None:
         raise bad_data("there are too many extensions in use")

@@ -89,7 +89,7 @@ class HardwareBuffer(Handle):
     @checked
     def __init__(self, desc: BufferDesc) -> None:
         if desc.format not in tuple(BufferFormat):
-            raise bad_data(f"{desc.format:#x} is no format of a hardware buffer")
+            raise bad_data(f"{desc.format:#x} is not a format of a hardware buffer")
         if min(desc.width, desc.height, desc.layers) < 1 or desc.nbytes > LARGEST:
             raise bad_data(f"a buffer of {desc.width} x {desc.height}, {desc.layers} layers")
         if desc.format == BufferFormat.BLOB and (desc.height, desc.layers) != (1, 1):
@@ -123,7 +123,7 @@ class HardwareBuffer(Handle):
             if usage & mask and not self.desc.usage & mask:
                 raise bad_data(f"the buffer's usage is {self.desc.usage:#x}: the CPU cannot use it as {usage:#x}")
         if not usage & (CPU_READ_MASK | CPU_WRITE_MASK):
-            raise bad_data(f"{usage:#x} is no usage of the CPU")
+            raise bad_data(f"{usage:#x} is not a CPU usage")
         return self.data
 
     def _free(self) -> None:

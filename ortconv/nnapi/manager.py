@@ -104,7 +104,7 @@ def get_devices() -> list[Device]:
     try:
         enabled = re.compile(properties().enabled_devices or ".*")
     except re.error as error:
-        raise bad_data(f"enabled_devices is no regular expression: {error}") from error
+        raise bad_data(f"enabled_devices is not a regular expression: {error}") from error
     return [*(device for device in _known() if enabled.search(device.name)), _reference]
 
 

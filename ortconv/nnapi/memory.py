@@ -225,7 +225,7 @@ class MemoryDesc(Handle):
         if any(kind.type.is_scalar for kind in self.roles.values()) and dims:
             raise bad_data("a scalar has no dimensions")
         if not all(0 <= dim <= LARGEST for dim in dims):
-            raise bad_data(f"{list(dims)} are no dimensions")
+            raise bad_data(f"{list(dims)} are not dimensions")
         self.dims = _combined(self.dims, tuple(dims))
 
     @api("PC")

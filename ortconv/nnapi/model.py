@@ -151,7 +151,7 @@ class Model(Handle):
         self._must_be_open()
         operand = self._operand(index)
         if not operand.kind.type.is_extension:
-            raise bad_data(f"{operand.kind.type.name} is no type of an extension", operand=index)
+            raise bad_data(f"{operand.kind.type.name} is not a type of an extension", operand=index)
         if data is not None and not data:
             raise bad_data("the data is empty; None says that there is none", operand=index)
         operand.extension_data = data

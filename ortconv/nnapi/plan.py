@@ -72,7 +72,7 @@ def run_on(
 def _check_results(results: Sequence[Tensor], room: Sequence[int | None]) -> None:
     """Raise ValueError for results that a driver must not return. It counts as a failure of the driver."""
     if len(results) != len(room) or not all(isinstance(one, Tensor) for one in results):
-        raise ValueError(f"{len(results)} results for {len(room)} outputs, or results that are no Tensors")
+        raise ValueError(f"{len(results)} results for {len(room)} outputs, or results that are not Tensors")
     for result, space in zip(results, room):
         if result.array.dtype != result.type.dtype or (space is not None and result.nbytes > space):
             raise ValueError(f"{result} in an array of {result.array.dtype}, with room for {space} bytes")

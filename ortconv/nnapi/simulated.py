@@ -297,7 +297,7 @@ class _Profile:
         try:
             return enum[name]
         except (KeyError, TypeError):
-            raise self.error(f"{reprlib.repr(name)} is no {enum.__name__}") from None
+            raise self.error(f"{reprlib.repr(name)} is not a {enum.__name__}") from None
 
     def members(self, enum: Any, key: str) -> frozenset[Any] | None:
         names = self.get("accept", key, None)

@@ -28,7 +28,7 @@ _FOREIGN = [
     (4, b"ORTM", "is an ORT-format model, not an ONNX model", "name it .ort"),
     (4, b"TFL3", "is a TensorFlow Lite model", "convert it with tflite2onnx or tf2onnx first"),
     (0, b"version https://git-lfs", "is a Git LFS pointer, not the model itself", "run: git lfs pull"),
-    (0, b"PK\x03\x04", "is a zip archive (a PyTorch checkpoint, perhaps)", "export it to ONNX first"),
+    (0, b"PK\x03\x04", "is a zip archive (a PyTorch checkpoint, perhaps)", "unpack it, or export the model to ONNX"),
     (0, b"\x80\x02", "is a Python pickle", "export it to ONNX first"),
     (0, b"\x1f\x8b", "is compressed with gzip", "unpack it first"),
     (0, b"\x89HDF", "is an HDF5 file (a Keras model, perhaps)", "convert it with tf2onnx first"),
@@ -38,7 +38,7 @@ _FOREIGN = [
 ]
 """(offset, bytes at it, name of the format that they identify, advice)."""
 
-_HINT = "the file is damaged or no ONNX model: export or download it again"
+_HINT = "the file is damaged or not an ONNX model: export or download it again; tf2onnx converts a TensorFlow .pb"
 
 
 def not_onnx(data: memoryview, reason: str) -> FormatError:

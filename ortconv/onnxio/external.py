@@ -71,7 +71,7 @@ def components(location: str) -> list[str]:
     parts = [p for p in location.split("/") if p not in ("", ".")]
     if location.startswith("/") or "\\" in location or "\0" in location or ".." in parts or location[1:2] == ":":
         raise UnsafeInputError(
-            f"external data location '{location}' is no plain path below the model's directory",
+            f"external data location '{location}' is not a plain path below the model's directory",
             hint="external data must lie in the model's directory or below it",
         )
     if not parts:
@@ -94,7 +94,7 @@ def _map(directory: str, parts: list[str], location: str) -> memoryview:
             at = inner
         status = os.fstat(at)
         if not stat.S_ISREG(status.st_mode):
-            raise UnsafeInputError(f"external data '{location}' is no regular file")
+            raise UnsafeInputError(f"external data '{location}' is not a regular file")
         if status.st_nlink > 1:
             raise UnsafeInputError(f"external data '{location}' is a hard link ({status.st_nlink} names)", hint=_COPY)
         if status.st_size <= SMALL:
@@ -127,7 +127,7 @@ def _refusal(error: OSError, part: str, at: int, location: str, directory: str) 
             hint="keep the model and its data files together, under their original names",
         )
     if error.errno == errno.ENXIO:
-        return UnsafeInputError(f"external data '{location}' is no regular file")
+        return UnsafeInputError(f"external data '{location}' is not a regular file")
     return _system_error(error, location)
 
 

@@ -200,7 +200,7 @@ def _resolver(payloads: list[memoryview], external: ExternalData | None) -> Reso
         if number != location:
             if number.isascii() and number.isdecimal() and len(number) < 10 and int(number) < len(payloads):
                 return payloads[int(number)]
-            raise FormatError(f"tensor '{tensor.name}' has an external location that is no file name")
+            raise FormatError(f"tensor '{tensor.name}' has an external location that is not a file name")
         if external is None:
             raise GraphError(
                 f"tensor '{tensor.name}' lies in '{location}', but the model comes from no file",
@@ -243,8 +243,9 @@ def _fix_dims(graph: GraphProto, fixed: Mapping[str, int]) -> None:
     symbols = _symbols(graph)
     unknown = [name for name in fixed if name not in symbols]
     if unknown:
-        known = ", ".join(sorted(symbols)) or "none"
-        raise UnknownDimError(unknown[0], hint=f"symbolic dimensions of the inputs: {known}")
+        known = ", ".join(sorted(symbols))
+        hint = f"symbolic dimensions of the inputs: {known}" if known else "the inputs have no symbolic dimensions"
+        raise UnknownDimError(unknown[0], hint=hint)
     for stated in graphs(graph):
         for value in (*stated.input, *stated.output, *stated.value_info):
             for dim in value.type.tensor_type.shape.dim:

@@ -43,7 +43,7 @@ def _parse(kind: Any, data: bytes) -> Any:
     try:
         return kind.FromString(data)
     except Exception as error:
-        raise FormatError(f"is no {kind.DESCRIPTOR.name}: {error}") from error
+        raise FormatError(f"not a valid {kind.DESCRIPTOR.name}: {error}") from error
 
 
 def _list(message: Any) -> list[Any]:

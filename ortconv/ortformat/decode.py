@@ -24,6 +24,8 @@ from ortconv.ortformat.layout import (
     stored,
 )
 
+_HINT = "ortconv convert makes an .ort file of an ONNX model, which is named x.onnx"
+
 Record = Any
 """A named tuple with the fields of a table. An absent reference is None; vectors of references are lists, vectors of numbers are
 tuples, and bytes and structs are memoryviews.
@@ -60,12 +62,11 @@ class Decoder:
     def root(self) -> Record:
         """The InferenceSession record. Raises FormatError if the buffer is not a well-formed .ort file."""
         if self.size < 8:
-            raise FormatError(f"the file has {self.size} bytes, too few for an .ort file")
+            raise FormatError(f"the file has {self.size} bytes, too few for an .ort file", hint=_HINT)
         found = bytes(self.buffer[4:8])
         if found != IDENTIFIER:
             raise FormatError(
-                f"byte 4: no .ort file: the identifier is {found!r} instead of {IDENTIFIER!r}",
-                hint="an ONNX model is named x.onnx, and ortconv convert makes an .ort file of it",
+                f"byte 4: not an .ort file: the identifier is {found!r} instead of {IDENTIFIER!r}", hint=_HINT
             )
         return self._table("InferenceSession", self._target(0, "the root"), 1)
 

@@ -145,7 +145,7 @@ class RequiredOperators:
             raise ValueError(f"{ALL_TYPES} stands twice")
         self.allowed = {name.strip() for name in line.split(";")[1].split(",")}
         if unknown := self.allowed - set(CPP_TYPES.values()):
-            raise ValueError(f"{', '.join(sorted(unknown))[:200]} is no type of ONNX Runtime")
+            raise ValueError(f"{', '.join(sorted(unknown))[:200]} is not a type of ONNX Runtime")
 
     def _read_operators(self, line: str) -> None:
         parts = line.split(";")

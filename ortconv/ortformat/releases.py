@@ -63,7 +63,10 @@ def check_target(target: str) -> None:
         release_named(target)
     except ValueError:
         known = releases()
-        raise UsageError(f"onnxruntime {target} is not one of the releases {known[0]} to {known[-1]}") from None
+        raise UsageError(
+            f"onnxruntime {target} is not one of the releases {known[0]} to {known[-1]}",
+            hint=f"write a release such as {known[-1]}",
+        ) from None
 
 
 def _oldest(model: Model, needs: list[tuple[int, str]]) -> Oldest:

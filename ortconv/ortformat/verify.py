@@ -157,7 +157,7 @@ def _check_sparse(sparse: Record, names: frozenset[str], where: str) -> None:
     if any(d < 0 for d in sparse.dims):
         raise GraphError(f"{what} has a negative dimension: {list(sparse.dims)}")
     if DType(indices.data_type) not in (DType.INT8, DType.INT16, DType.INT32, DType.INT64):
-        raise GraphError(f"{what} has indices that are no signed integers")
+        raise GraphError(f"{what} has indices that are not signed integers")
     _check_indices(sparse, what)
 
 

@@ -137,10 +137,11 @@ def _convert(
 
 
 def _check_paths(source: Path, output: Path) -> None:
-    if source.suffix.lower() == ".ort" or (output.exists() and output.samefile(source)):
-        raise UsageError(
-            "convert reads .onnx models and never writes over its source", hint="convert the .onnx that it came from"
-        )
+    if source.suffix.lower() == ".ort":
+        hint = "convert the .onnx model that it was made from; ortconv export makes one of an .ort file"
+        raise UsageError("convert reads .onnx models, and this is an .ort file", hint=hint)
+    if output.exists() and output.samefile(source):
+        raise UsageError("the output is the source, which convert never overwrites", hint="choose another output")
     if output.suffix.lower() == ".onnx":
         raise UsageError("convert writes .ort files, not .onnx", file=output, hint=f"name it {output.stem}.ort")
 

@@ -219,7 +219,7 @@ class _Reader:
         for inner, table in self._is_table(self.document.get(name, {}), name).items():
             section = f"{name}.{inner}"
             if "/" in inner or "\\" in inner or inner in (".", ".."):
-                raise self._error(f"'{inner}' is no name of a file", section)
+                raise self._error(f"'{inner}' is not a file name", section)
             found[inner] = self._is_table(table, section)
             self._only(found[inner], known, section)
         return found

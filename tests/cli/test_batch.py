@@ -47,8 +47,7 @@ def test_lines_counts_and_a_table_of_failures(models: dict[str, str], capsys: py
     errors = [line for line in shown.err.splitlines() if line.startswith("error: in/")]
     assert len(errors) == 2
     assert any(
-        "m0000.onnx: not a valid ONNX model" in line and line.endswith("export or download it again)")
-        for line in errors
+        "m0000.onnx: not a valid ONNX model" in line and "export or download it again" in line for line in errors
     )
     assert re.search(r"\nkind +model +reason\ndamaged file +in/m0000.onnx +not a valid", shown.err)
     assert re.search(

@@ -101,7 +101,7 @@ def test_part_of_a_batch_fails(samples: Path, tmp_path: Path, capsys: pytest.Cap
         (["convert", "{tmp}/text.onnx"], 3, "text.onnx"),
         (["convert", "{tmp}"], 7, ""),
         (["run", "{samples}/mnist.onnx", "--backend", "gpu"], 2, "known backends: litert, nnapi, numpy, onnxruntime"),
-        (["run", "{samples}/mnist.onnx", "--inputs", "{tmp}/text.onnx"], 3, "no .npz archive"),
+        (["run", "{samples}/mnist.onnx", "--inputs", "{tmp}/text.onnx"], 3, "not an .npz archive"),
         (["run", "{samples}/mnist.onnx", "--inputs", "{tmp}/wrong.npz"], 2, "no input 'x'"),
         (["verify", "{samples}/mnist.onnx"], 3, "mnist.onnx"),
         (["optimise"], 2, "optimise"),

@@ -242,7 +242,7 @@ def test_sizes(text: str, count: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "-1", "12Q", "M", "1e3", "1 2", "0x10", "1iB", "1.M"])
 def test_what_is_no_size(text: str, samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match="no size"):
+    with pytest.raises(ValueError, match="not a size"):
         byte_count(text)
     assert main(["convert", str(samples / "mnist.onnx"), f"--fold-limit={text}"]) == 2
 

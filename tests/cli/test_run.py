@@ -103,7 +103,7 @@ def test_constant_inputs_and_names_with_colons(tmp_path: Path, printed: Printed)
     ("spec", "words"),
     [
         ("q:1x2", "there is no such input"),
-        ("x:1xx2", "'1xx2' is no shape or range"),
+        ("x:1xx2", "'1xx2' is not a shape or range"),
         ("x:3..1", "3 is above 1"),
         ("i:0.2..0.7", "no integer lies in 0.2..0.7"),
         ("x:1x3x4", r"'x' wants float[n,3,4,5], got float[1,3,4]"),
@@ -177,11 +177,11 @@ def test_a_data_set_of_onnx(tmp_path: Path, capsys: pytest.CaptureFixture[str], 
 @pytest.mark.parametrize(
     ("name", "content", "code", "words"),
     [
-        ("x.pb", b"\xff\xff", 3, "is no TensorProto"),
-        ("x.npy", b"nothing", 3, "is no .npy file"),
+        ("x.pb", b"\xff\xff", 3, "not a valid TensorProto"),
+        ("x.npy", b"nothing", 3, "not a valid .npy file"),
         ("x.txt", b"nothing", 2, "cannot read arrays from '.txt' files"),
-        ("x.ppm", b"P6 1 1", 3, "is no ppm image"),
-        ("x.bmp", b"BM", 3, "is no bmp image: the file ends too early"),
+        ("x.ppm", b"P6 1 1", 3, "not a ppm image"),
+        ("x.bmp", b"BM", 3, "not a bmp image: the file ends too early"),
     ],
 )
 def test_damaged_files(
@@ -374,7 +374,7 @@ def test_check(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], pr
     message = refused(capsys, *arguments, "--check", out, code=4)
     assert "'y' differs: float64[1, 10] expected, float32[1, 10] found; so do 1 more of 2 outputs" in message
     np.savez(out, q=wrong["y"])
-    assert "--check expects 'q', which is no result of this run" in refused(capsys, *arguments, "--check", out)
+    assert "--check expects 'q', which is not a result of this run" in refused(capsys, *arguments, "--check", out)
 
 
 def test_classes(net: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:

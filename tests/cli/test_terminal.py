@@ -370,7 +370,7 @@ def test_a_misspelled_pass_is_said_once(k: Path, capsys: pytest.CaptureFixture[s
 def test_a_library_must_be_one(verb: str, k: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("library.so").write_text("no library")
     assert main([*verb.split(), "--custom-op-library", "library.so", "-q"]) == 2
-    assert "'library.so' is no shared library" in capsys.readouterr().err
+    assert "'library.so' is not a shared library" in capsys.readouterr().err
 
 
 HUGE = "9" * 5000

@@ -113,7 +113,7 @@ def test_an_interruption_prints_what_is_known(
 WRONG = [
     (["--only", "level"], "--only does not understand 'level'"),
     (["--only", "level=none"], "axis level has no value 'none'"),
-    (["--budget", "10"], "'10' is no time"),
+    (["--budget", "10"], "'10' is not a time"),
     (["--goal", "accelerator", "--snippet", "swift"], "no swift snippet for nnapi: iOS has no NNAPI"),
     (["--nnapi-stop-ops", "Conv"], "no such option"),
 ]

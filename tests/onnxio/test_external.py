@@ -142,18 +142,18 @@ def test_hard_link(directory: Path) -> None:
 
 def test_fifo(directory: Path) -> None:
     os.mkfifo(directory / "fifo")
-    refused(directory, "fifo", "no regular file")
+    refused(directory, "fifo", "not a regular file")
 
 
 def test_directory(directory: Path) -> None:
-    refused(directory, "sub", "no regular file")
+    refused(directory, "sub", "not a regular file")
 
 
 def test_socket(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(directory)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("s")
-        refused(directory, "s", "no regular file")
+        refused(directory, "s", "not a regular file")
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ WRONG = {
     'ai.onnx;13;Relu{"inputs": {"0": ["float"]}': "line 1: Expecting",
     'ai.onnx;13;Relu{"inputs": {"0": ["float"]}}Add': "line 1: 'Add' stands where a comma should",
     'ai.onnx;13;Relu{"input": {"0": ["float"]}}': "line 1: 'input' is not one of",
-    "!globally_allowed_types;float32": "line 1: float32 is no type",
+    "!globally_allowed_types;float32": "line 1: float32 is not a type",
     "!globally_allowed_types;float\n!globally_allowed_types;bool": "line 2: !globally_allowed_types stands twice",
 }
 

@@ -142,7 +142,7 @@ def test_every_key_is_a_flag_of_convert() -> None:
         (MODEL + "[gates]\nfail-on = [3]\n", "line 4: fail-on is [3]: it must be a list of conditions", ""),
         (MODEL + '[gates]\n[gates.m]\nfail-on = "size>5"\n[gates.n]\n', "line 6: [gates] has no key 'n'", ""),
         (MODEL + '[gates.m]\nmesure = false\n', "line 4: [gates.m] has no key 'mesure'", "did you mean measure?"),
-        (MODEL + '[models."../m"]\nsource = "x"\n', "line 3: '../m' is no name of a file", ""),
+        (MODEL + '[models."../m"]\nsource = "x"\n', "line 3: '../m' is not a file name", ""),
         ('[models.a]\nsource = "a"\noptimization-level = "all"\n[models."a.basic"]\nsource="b"\n[models.a2]\nsource = 3\n',
          "source is 3: it must be a text", ""),
         ('[models.a]\nsource = "a"\noptimization-level = "basic"\n[models."a.basic"]\nsource="b"\n',

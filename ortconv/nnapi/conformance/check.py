@@ -94,7 +94,9 @@ def _of_error(record: Record, error: Exception) -> Verdict:
     if not isinstance(error, NnapiError):
         return Verdict(Outcome.FAILED, f"{type(error).__name__}: {error}")
     if record.get("timeout_test"):
-        return PASSED if error.code in MISSED else Verdict(Outcome.FAILED, f"{error.code.name} is no missed deadline")
+        return (
+            PASSED if error.code in MISSED else Verdict(Outcome.FAILED, f"{error.code.name} is not a missed deadline")
+        )
     return PASSED if record["expect_failure"] else Verdict(Outcome.FAILED, str(error))
 
 

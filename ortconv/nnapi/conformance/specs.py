@@ -122,7 +122,7 @@ def read(path: Path) -> Spec:
         content = read_as(Content, json.loads(gzip.decompress(path.read_bytes())))
         return Spec(path, content["records"], content["arrays"])
     except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
-        raise FormatError(f"this is no file of conformance records: {error!r}", file=path) from error
+        raise FormatError(f"this is not a file of conformance records: {error!r}", file=path) from error
 
 
 def operations_of(record: Record) -> list[str]:

@@ -36,7 +36,7 @@ def find(handle: int, kind: type[T]) -> T:
     value = _objects.get(handle)
     if not isinstance(value, kind):
         found = "freed, or never was one" if value is None else f"a {type(value).__name__}"
-        raise bad_state(f"{handle:#x} is no live {kind.__name__}: it is {found}")
+        raise bad_state(f"{handle:#x} is not a live {kind.__name__}: it is {found}")
     return value
 
 

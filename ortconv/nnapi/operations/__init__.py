@@ -32,5 +32,5 @@ def row_of(operation: Operation) -> OperationRow:
         return _extension_row(operation)
     row = rows().get(operation)
     if row is None:
-        raise bad_data(f"{operation!r} is no operation of this runtime")
+        raise bad_data(f"{operation!r} is not an operation of this runtime")
     return row

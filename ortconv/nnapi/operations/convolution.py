@@ -222,7 +222,7 @@ def transpose_pads(c: OperationCall) -> Pads:
             head = same_padding(size, window, stride)[0]
             pads.append((head, (-(-size // stride) - 1) * stride + window - size - head))
         else:
-            raise op_failed(f"{c.padding} is no padding code")
+            raise op_failed(f"{c.padding} is not a padding code")
     return pads[0], pads[1]
 
 

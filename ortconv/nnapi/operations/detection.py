@@ -34,7 +34,7 @@ def transform_dims(c: OperationCall) -> Dims:
     require_dims("batches", c.batches.dims, (rows,))
     require_dims("image sizes", c.images.dims, (c.images.dims[0], 2))
     if columns % 4:
-        raise op_failed(f"{columns} deltas are no multiple of 4")
+        raise op_failed(f"{columns} deltas are not a multiple of 4")
     return rows, columns
 
 
@@ -61,7 +61,7 @@ def nms_kernel(c: OperationCall) -> ScoreKernel:
         return lambda iou: np.where(iou < threshold, np.float32(1), 1 - iou)
     if c.kernel == 2:
         return lambda iou: np.exp(-iou * iou / sigma)
-    raise op_failed(f"{c.kernel} is no kernel; 0 is hard, 1 linear, 2 gaussian")
+    raise op_failed(f"{c.kernel} is not a kernel; 0 is hard, 1 linear, 2 gaussian")
 
 
 def runs(batches: Array) -> list[Array]:

@@ -52,7 +52,7 @@ def descend(c: OperationCall, sizes: list[int]) -> Array:
         elif kind == SPARSE:
             parents, own = compressed(c.parts[2 * level], c.parts[2 * level + 1], count, size)
         else:
-            raise op_failed(f"{kind} is no format of a dimension; 0 is dense, 1 sparse")
+            raise op_failed(f"{kind} is not a format of a dimension; 0 is dense, 1 sparse")
         places = np.concatenate([places[:, parents], own[None]])
     return places
 

@@ -59,7 +59,7 @@ def pad_v2(c: OperationCall) -> Array:
 def mirror_dims(c: OperationCall) -> Dims:
     pads = margins(c.paddings, c.x.rank)
     if c.mode not in (0, 1):
-        raise op_failed(f"{c.mode} is no mode of mirroring; 0 reflects, 1 is symmetric")
+        raise op_failed(f"{c.mode} is not a mode of mirroring; 0 reflects, 1 is symmetric")
     for dim, pad in zip(c.x.dims, pads):
         if max(pad) > dim - 1 + c.mode:
             raise op_failed(f"padding {max(pad)} of a dimension of {dim} is more than it can mirror")
@@ -82,7 +82,7 @@ def mirror_pad(c: OperationCall) -> Array:
 def depth_to_space_dims(c: OperationCall) -> Dims:
     batch, height, width, depth = c.x.dims
     if c.block <= 0 or depth % (c.block * c.block):
-        raise op_failed(f"{depth} channels are no multiple of blocks of {c.block} x {c.block}")
+        raise op_failed(f"{depth} channels are not a multiple of blocks of {c.block} x {c.block}")
     return batch, height * c.block, width * c.block, depth // (c.block * c.block)
 
 
@@ -100,7 +100,7 @@ def depth_to_space(c: OperationCall) -> Array:
 def space_to_depth_dims(c: OperationCall) -> Dims:
     batch, height, width, depth = c.x.dims
     if c.block <= 0 or height % c.block or width % c.block:
-        raise op_failed(f"{height} x {width} is no multiple of blocks of {c.block}")
+        raise op_failed(f"{height} x {width} is not a multiple of blocks of {c.block}")
     return batch, height // c.block, width // c.block, depth * c.block * c.block
 
 
@@ -127,7 +127,7 @@ def batch_to_space_dims(c: OperationCall) -> Dims:
     batch, height, width, depth = c.x.dims
     rows, columns = block_of(c)
     if batch % (rows * columns):
-        raise op_failed(f"a batch of {batch} is no multiple of a block of {rows} x {columns}")
+        raise op_failed(f"a batch of {batch} is not a multiple of a block of {rows} x {columns}")
     return batch // (rows * columns), height * rows, width * columns, depth
 
 
@@ -148,7 +148,7 @@ def space_to_batch_dims(c: OperationCall) -> Dims:
     batch, height, width, depth = padded(c.x.dims, image_margins(c))
     rows, columns = block_of(c)
     if height % rows or width % columns:
-        raise op_failed(f"{height} x {width} with padding is no multiple of a block of {rows} x {columns}")
+        raise op_failed(f"{height} x {width} with padding is not a multiple of a block of {rows} x {columns}")
     return batch * rows * columns, height // rows, width // columns, depth
 
 

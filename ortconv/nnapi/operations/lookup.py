@@ -62,7 +62,7 @@ def projection_dims(c: OperationCall) -> Dims:
     if c.weight is not None and c.weight.dims != c.x.dims[:1]:
         raise op_failed(f"weights {list(c.weight.dims)} do not fit the rows of {list(c.x.dims)}")
     if c.projection not in list(LshProjection):
-        raise op_failed(f"{c.projection} is no type of projection")
+        raise op_failed(f"{c.projection} is not a type of projection")
     return (c.hash.size,) if c.projection == LshProjection.DENSE else c.hash.dims[:1]
 
 

@@ -54,7 +54,7 @@ class LstmDirection:
         names = [f"{kind}_{gate}" for kind in "wrpbna" for gate in GATES] + ["projection", "projection_bias"]
         arrays = {name: _array(c.get(prefix + name)) for name in names}
         if c.activation not in ACTIVATIONS:
-            raise op_failed(f"{c.activation} is no activation of an LSTM")
+            raise op_failed(f"{c.activation} is not an activation of an LSTM")
         return cls(arrays, c.activation, c.cell_clip, c.projection_clip)
 
     def gate(self, gate: str, x: Array, aux: Array | None, h: Array, peep: Array) -> Array:

@@ -80,7 +80,7 @@ def permutation(c: OperationCall) -> list[int]:
         return [1, 0]
     order = integers(c.order, c.x.rank)
     if sorted(order) != list(range(c.x.rank)):
-        raise op_failed(f"{order} is no order of {c.x.rank} dimensions")
+        raise op_failed(f"{order} is not an order of {c.x.rank} dimensions")
     return order
 
 

@@ -41,7 +41,7 @@ def _size(size: int, wanted: int | float) -> int:
     if isinstance(wanted, int):
         return wanted
     if not math.isfinite(wanted):
-        raise op_failed(f"{wanted} is no scale")
+        raise op_failed(f"{wanted} is not a scale")
     return math.floor(np.float32(size) * np.float32(wanted))
 
 

@@ -143,7 +143,7 @@ def bidirectional_sequence_rnn(c: OperationCall) -> list[Array]:
 def svdf_dims(c: OperationCall) -> list[Dims]:
     filters, memory = c.time_weights.dims
     if c.rank <= 0 or filters % c.rank:
-        raise op_failed(f"{filters} filters are no multiple of the rank {c.rank}")
+        raise op_failed(f"{filters} filters are not a multiple of the rank {c.rank}")
     batch, inputs = c.x.dims
     state, units = (batch, memory * filters), filters // c.rank
     fits(c, {"feature_weights": (filters, inputs), "bias": (units,), "state": state})

@@ -116,7 +116,7 @@ def paddings(
     if c.padding == PaddingCode.VALID:
         return (0, 0), (0, 0)
     if c.padding != PaddingCode.SAME:
-        raise op_failed(f"{c.padding} is no padding code")
+        raise op_failed(f"{c.padding} is not a padding code")
     return (
         same_padding(size[0], window[0], c.stride_h, dilation[0]),
         same_padding(size[1], window[1], c.stride_w, dilation[1]),
@@ -126,7 +126,7 @@ def paddings(
 def image_only(x: OperandType) -> None:
     """Raise OP_FAILED unless x is a batch of images with elements; only the batch size may be 0."""
     if x.rank != 4 or 0 in x.dims[1:]:
-        raise op_failed(f"{list(x.dims)} is no batch of images: only the batch of the four dimensions may be 0")
+        raise op_failed(f"{list(x.dims)} is not a batch of images: only the batch of the four dimensions may be 0")
 
 
 def windows(size: int, window: int, stride: int, pads: tuple[int, int], dilation: int = 1) -> int:
