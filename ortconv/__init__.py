@@ -12,6 +12,7 @@ if _TYPE_CHECKING:
     from ortconv import errors as errors
     from ortconv import nnapi as nnapi
     from ortconv import partition as partition
+    from ortconv import process as process
     from ortconv.batch import Failure as Failure
     from ortconv.batch import convert_all as convert_all
     from ortconv.checking.check import check as check
@@ -47,7 +48,7 @@ __version__ = "0.2.0"
 
 _ERRORS = ("BackendError", "FormatError", "GraphError", "MismatchError", "ModelError", "OrtconvError", "UnsafeInputError",
            "UnsupportedError", "UsageError")  # fmt: skip
-_MODULES = ("compare", "errors", "nnapi", "partition")
+_MODULES = ("compare", "errors", "nnapi", "partition", "process")
 _PUBLIC = {
     **dict.fromkeys(_ERRORS, ("ortconv.errors", "")),
     "Failure": ("ortconv.batch", ""),
@@ -77,7 +78,7 @@ __all__ = [
     "BackendError", "Failure", "FormatError", "GraphError", "MismatchError", "ModelError", "Options", "OrtconvError", "Result",
     "Session", "UnsafeInputError", "UnsupportedError", "UsageError", "__version__", "analyze", "build", "bundle", "check",
     "compare", "convert", "convert_all", "diff", "errors", "export", "export_tflite", "init", "inspect", "load", "nnapi",
-    "optimize", "partition", "reduce", "tune", "verify", "verify_manifest",
+    "optimize", "partition", "process", "reduce", "tune", "verify", "verify_manifest",
 ]  # fmt: skip
 
 

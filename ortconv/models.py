@@ -81,7 +81,7 @@ def content(source: bytes | bytearray | memoryview | Message) -> memoryview:
         return memoryview(source.SerializeToString())
     except AttributeError:
         hint = "give a path, the bytes of a file, or an onnx.ModelProto"
-        raise UsageError(f"a {type(source).__name__} is not a model", hint=hint) from None
+        raise UsageError(f"not a model, but of type {type(source).__name__}", hint=hint) from None
     except Exception as error:  # protobuf has a type for each reason
         raise UsageError(
             f"the {type(source).__name__} cannot be serialized: {error}", hint="save it to a file"

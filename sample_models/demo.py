@@ -18,6 +18,8 @@ import ortconv
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE / "mnist.onnx"
+if SOURCE.is_relative_to(Path.cwd()):
+    SOURCE = SOURCE.relative_to(Path.cwd())
 BACKENDS = "numpy", "onnxruntime", "nnapi"
 LARGEST_DIFFERENCE = 1e-5  # of the largest score
 LEAST_ACCURACY = 0.97
@@ -61,7 +63,7 @@ def main() -> int:
     with np.load(HERE / "mnist_test.npz") as test:
         images, labels = test["images"].astype(np.float32), test["labels"]
 
-    command("convert", SOURCE, "--use_nnapi", "--optimization_level", "extended", "-o", out)
+    command("convert", SOURCE, "--use-nnapi", "--optimization-level", "extended", "-o", out)
     model, feeds = out / "mnist.extended.ort", out / "mnist_feeds.npz"
     np.savez(feeds, Input3=images[:1])
     for backend in BACKENDS:

@@ -160,8 +160,10 @@ def _converted(source: Path, target: Path) -> bytes:
 
 
 def test_what_is_no_model_in_memory(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="a int is not a model"):
+    with pytest.raises(UsageError, match="not a model, but of type int"):
         ortconv.load(3)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="not a Model, but of type str"):
+        ortconv.optimize("m.onnx")  # type: ignore[arg-type]
     with pytest.raises(FormatError):
         ortconv.load(b"no model")
     with pytest.raises(ortconv.ModelError, match=r"^<bytes>: ") as found:
@@ -252,6 +254,7 @@ def test_a_list_of_models_is_written_beside_them(tmp_path: Path) -> None:
         (["m.onnx", "m.onnx"], {}, "would both become"),
         (["m.onnx"], {"optimization_level": "some"}, "optimization level 'some'"),
         (["m.onnx"], {"disable_passes": ["Nothing"]}, "'Nothing'"),
+        (["m.onnx"], {"jobs": 0}, "jobs is 0"),
     ],
 )
 def test_what_is_wrong_with_all_models_is_said_before_the_first(

@@ -1,4 +1,4 @@
-"""The guide's commands run, and print what the guide says.
+"""The commands of README and guide run, and print what the pages show.
 
 UPDATE_GOLDEN=1 writes outputs that differ anew, but for those with a line "...". Of what varies between machines, only the presence
 is compared: times, memory, releases, numbers that rounding decides.
@@ -10,6 +10,8 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +22,7 @@ from ortconv.cli import main
 from tests.conftest import ROOT, SAMPLES
 
 GUIDE = ROOT / "docs/guide.md"
+README = ROOT / "README.md"
 LEFT_OUT = "..."
 VARIES = (
     (r"numbers .*", "numbers"),
@@ -77,31 +80,54 @@ def updated(block: str, outputs: list[list[str]]) -> str:
     return "".join(parts)
 
 
-def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    text = GUIDE.read_text("utf-8")
-    assert "cp sample_models/bert_tiny.onnx model.onnx" in text
-    shutil.copy(SAMPLES / "bert_tiny.onnx", tmp_path / "model.onnx")
+def run(command: str, capfd: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines that a command prints. ortconv runs in this process; of another program, only the files matter."""
+    program, *arguments = shlex.split(command)
+    if program == "python":
+        subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+        return []
+    assert program == "ortconv"
+    main(arguments)
+    printed = capfd.readouterr()
+    return [line.rstrip() for line in (printed.out + printed.err).splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("page", "model", "count", "written"),
+    [(GUIDE, "bert_tiny.onnx", 8, ["partition.html", "story.html", "model.ort"]),
+     (README, "mnist.onnx", 2, ["theirs/mnist.ort", "ours/mnist.ort", "out/mnist.extended.ort"])],
+    ids=["guide", "readme"],
+)  # fmt: skip
+def test_commands_print_what_the_page_shows(
+    page: Path,
+    model: str,
+    count: int,
+    written: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    text = page.read_text("utf-8")
+    for place in ("model.onnx", f"sample_models/{model}"):
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        shutil.copy(SAMPLES / model, tmp_path / place)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     wrong = []
     for block in blocks(text):
         outputs = []
         for one in shown(block):
-            program, *arguments = shlex.split(one.command)
-            assert program == "ortconv"
-            main(arguments)
-            printed = capfd.readouterr()
-            outputs.append([line.rstrip() for line in (printed.out + printed.err).splitlines()])
+            outputs.append(run(one.command, capfd))
             if not matches(one.output, outputs[-1]):
                 wrong.append("\n".join([one.command, *outputs[-1]]))
         if os.environ.get("UPDATE_GOLDEN"):
             text = text.replace(block, updated(block, outputs))
     if os.environ.get("UPDATE_GOLDEN"):
-        GUIDE.write_text(text, "utf-8")
+        page.write_text(text, "utf-8")
         return
     assert wrong == []
-    assert len(blocks(text)) >= 8
-    assert {path.name for path in tmp_path.iterdir()} >= {"partition.html", "story.html", "model.ort"}
+    assert len(blocks(text)) >= count
+    assert [name for name in written if not Path(name).exists()] == []
 
 
 @pytest.mark.parametrize(

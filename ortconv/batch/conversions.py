@@ -99,9 +99,9 @@ def convert_all(
 
     Work is done by `jobs` processes of this machine, one for each core by default, or by an executor: one of concurrent.futures, or
     the address of a Dask cluster such as "tcp://scheduler:8786" or "local:4". A single model is converted in this process unless a
-    number of jobs or a limit is given; so are all of them with an `observer`. In a worker, each model may take `timeout` seconds
-    (an hour by default) and `memory` bytes (by default nine tenths of the machine's, divided by the jobs); a worker that dies is
-    the failure of its model alone.
+    number of jobs or a limit is given. With an `observer`, all models are converted in this process. In a worker, each model may
+    use `timeout` seconds (an hour by default) and `memory` bytes (by default nine tenths of the machine's memory, divided by the
+    jobs). If a worker dies, only its model fails.
 
     With `resume` not None, the output folder has a journal. True skips the models whose files the journal proves to be unchanged.
 

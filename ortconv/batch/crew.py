@@ -48,9 +48,13 @@ def crew_of(
     fresh: bool = False,
     warm: Sequence[str] = WARM,
 ) -> Iterator[Crew]:
-    """Those who do the work as long as the block lasts. With `isolated`, in processes that are held to the limits, and with
-    `fresh` each piece of work in a new one. `warm` is what new processes call first.
+    """Context manager: the executor that does the work within the block. With `isolated`, it uses processes with the limits; with
+    `fresh`, a new process for each piece of work. New processes first call the functions named in `warm`.
+
+    UsageError for limits with an executor of the caller, and for fewer jobs than one.
     """
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"jobs is {jobs}", hint="it must be 1 or more; None means one for each core")
     if isinstance(executor, Executor):
         if timeout is not None or memory is not None:
             hint = "leave the limits out, or leave the work to ortconv's own workers"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from ortconv.errors import UsageError
 from ortconv.executor.guard import guarded
 from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
@@ -68,8 +69,10 @@ def optimize(
     `limits` restrict the partitions. `offload` selects when the passes of the offload stage run: the passes are those of the recipe
     or, for a level, all that preserve the numbers. `context` holds the limits of passes and collects the trace. `narrow` converts
     the model to float16. It is called after the basic level, since constant folding is more exact in float32, and before nodes are
-    assigned.
+    assigned. UsageError if `model` is not a Model.
     """
+    if not isinstance(model, Model):
+        raise UsageError(f"not a Model, but of type {type(model).__name__}", hint="load it: ortconv.load(path)")
     recipe = recipes.make(level, offload=offload is not Offload.NONE) if isinstance(level, str) else level
     context = context or new_context(recipe)
     targets = target if isinstance(target, Sequence) else () if target is None else (target,)
