@@ -54,8 +54,8 @@ def demands(node: Node, shapes: Shapes, held: Mapping[Value, Sequence[int]] = Ma
     `held` maps inputs that contain shapes to their elements.
     """
     target = node.input(1)
-    if target is not None and target in held and node.is_op("Reshape"):
-        yield from _reshape_to(node, held[target], shapes)
+    if target is not None and target in held and node.op in TO_SHAPE and node.domain == "":
+        yield from TO_SHAPE[node.op](node, held[target], shapes)
         return
     row = ROWS.get(node.op)
     if row is not None and node.domain in ("", MICROSOFT):
@@ -297,8 +297,13 @@ def _blocks(node: Node, shapes: Shapes) -> Iterator[Demand]:
 
 
 def _expand(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    value, shape, target = node.input(0), _shape(node, 0, shapes), _integers(node.input(1))
-    if value is None or shape is None or target is None:
+    target = _integers(node.input(1))
+    return iter(()) if target is None else _expand_to(node, target, shapes)
+
+
+def _expand_to(node: Node, target: Sequence[int], shapes: Shapes) -> Iterator[Demand]:
+    value, shape = node.input(0), _shape(node, 0, shapes)
+    if value is None or shape is None:
         return
     for axis in range(-min(len(shape), len(target)), 0):
         have, want = shape[axis], target[axis]
@@ -362,6 +367,9 @@ def _carried(node: Node, shapes: Shapes) -> Iterator[Demand]:
             if isinstance(want, int):
                 yield from _wanted(node, slot, i, want, shapes)
 
+
+TO_SHAPE = {"Reshape": _reshape_to, "Expand": _expand_to}
+"""Demands of operators whose input 1 is a shape with these elements."""
 
 ROWS: dict[str, DemandsOf] = {
     **dict.fromkeys((*named(Trait.BROADCASTS), *named(Trait.BROADCASTS, domain=MICROSOFT)), _elementwise),

@@ -137,8 +137,8 @@ def free_problem(graph: Graph, arrays: Mapping[str, Any], draws: Mapping[str, Dr
 def _with_implied_lengths(problem: Problem) -> Problem:
     """The problem with fixed lengths of inputs that hold shapes, as far as the graph implies them: then the elements are free."""
     found = solve(problem, problem.first(FREE_SIZES[0], 1))
-    known = {name: found.sizes[name] for name in problem.open_lengths if name in found.implied}
-    return replace(problem, fixed=problem.fixed | known)
+    known = {n: found.sizes[n] for n, least in problem.open_lengths.items() if found.sizes[n] >= least}
+    return replace(problem, fixed=problem.fixed | {n: size for n, size in known.items() if n in found.implied})
 
 
 def _fixed(graph: Graph, given: Mapping[str, tuple[int, ...]]) -> Sizes:

@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import combinations
+from itertools import combinations, product
 from typing import NamedTuple
 
 from ortconv.compare.demands import Demand
@@ -20,6 +20,10 @@ MOST_TRIED = 1500
 
 LARGEST_PRODUCT = 4096
 """Limit on a product of two sizes that is split into all pairs of factors."""
+
+
+SMALL = range(1, 17)
+"""Sizes tried for every dimension that a node with an unmet demand depends on."""
 
 
 class State(NamedTuple):
@@ -78,20 +82,22 @@ def _state(problem: Problem, sizes: Sizes) -> State:
 
 
 def _moves(problem: Problem, sizes: Sizes, node: Node, demand: Demand) -> Iterator[Sizes]:
-    """Other sizes that may meet a demand. They change one dimension, one dimension and a second one that compensates
-    it, or two dimensions that share a product.
+    """Other sizes that may meet a demand. They change one dimension, also to small sizes without a reason; one dimension and a
+    second one that compensates it; or two dimensions that share a product.
     """
     names = behind(problem, node)
     single = [(name, size) for name in names for size in _targets(problem, sizes, name, demand)]
     for name, size in single:
         yield {**sizes, name: size}
+    for name, size in product(names, SMALL):
+        yield {**sizes, name: size}
     for name, size in single:
         for other in (n for n in problem.free if n != name and sizes[n] * sizes[name] % size == 0):
             yield {**sizes, name: size, other: sizes[other] * sizes[name] // size}
     for a, b in combinations(names, 2):
-        for product in dict.fromkeys((_scaled(sizes[a] * sizes[b], demand.want, demand.have), sizes[a] * sizes[b])):
-            for factor in _factors(product):
-                yield {**sizes, a: factor, b: product // factor}
+        for both in dict.fromkeys((_scaled(sizes[a] * sizes[b], demand.want, demand.have), sizes[a] * sizes[b])):
+            for factor in _factors(both):
+                yield {**sizes, a: factor, b: both // factor}
 
 
 def _targets(problem: Problem, sizes: Sizes, name: str, demand: Demand) -> list[int]:

@@ -92,10 +92,13 @@ class Problem:
         return found
 
     @property
-    def open_lengths(self) -> list[str]:
-        """The free lengths of inputs that hold shapes but are no targets, because their length is not known."""
+    def open_lengths(self) -> dict[str, int]:
+        """The free lengths of inputs that hold shapes but are no targets, because their length is not known; with the least rank
+        that readers need.
+        """
         values = (v for v in self.shapes if targets.is_target(v) and v not in self.targets)
-        return [dim for v in values for dim in self.shapes[v] if isinstance(dim, str) and dim in self.free]
+        dims = ((v, dim) for v in values for dim in self.shapes[v])
+        return {dim: targets.length(v) or 0 for v, dim in dims if isinstance(dim, str) and dim in self.free}
 
     def first(self, size: int, batch: int) -> Sizes:
         """Initial sizes: `batch` for leading dimensions, `size` for all other free dimensions."""
@@ -119,8 +122,9 @@ class Problem:
         return self.shapes.get(value) or self._named.get(value) or value.shape or ()
 
     def held(self, sizes: Mapping[str, int]) -> dict[Value, list[int]]:
-        """The elements of the targets."""
-        return {value: [sizes[name] for name in names] for value, names in self.targets.items()}
+        """The elements of the targets, and of default values that hold shapes."""
+        made = {value: [sizes[name] for name in names] for value, names in self.targets.items()}
+        return made | {value: numbers for value in self.defaults if (numbers := targets.default(value)) is not None}
 
     def shape(self, value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
         named = self.shapes.get(value, ())

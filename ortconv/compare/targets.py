@@ -8,8 +8,9 @@ from itertools import chain
 from random import Random
 
 from ortconv.compare.parameters import parameter
-from ortconv.compare.ranks import rank_of
+from ortconv.compare.ranks import LARGEST_RANK, rank_of
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
 
 SHAPED = {("Reshape", 1): True, ("ConstantOfShape", 0): True, ("Expand", 1): False}
@@ -20,6 +21,16 @@ def is_target(value: Value) -> bool:
     """True if an input holds the shape of another value."""
     is_list = value.rank in (None, 1) and value.dtype is DType.INT64
     return is_list and any((node.op, slot) in SHAPED and not node.domain for node, slot in value.uses)
+
+
+def default(value: Value) -> list[int] | None:
+    """The elements of the default value of an input that holds a shape; None for other inputs."""
+    const = value.const if is_target(value) else None
+    return (
+        [int(n) for n in const.numpy().reshape(-1)]
+        if isinstance(const, Tensor) and const.size <= LARGEST_RANK
+        else None
+    )
 
 
 def length(value: Value) -> int | None:

@@ -15,6 +15,7 @@ from ortconv.compare.budget import Budget, Clock, SearchTime
 from ortconv.compare.climb import Reached
 from ortconv.compare.demands import Demand
 from ortconv.compare.feeds import candidates, free_problem, make, sizes_to_try
+from ortconv.compare.repair import repair
 from ortconv.compare.sizes import DemandKey, Problem, Sizes, demands_for, footprint, infer_shapes, is_solved
 from ortconv.compare.targets import other_elements
 from ortconv.compare.trials import Trial, trials
@@ -73,6 +74,10 @@ CASES = {
             o=ints(1),
         ),
         {"K": 3},
+    ),
+    "a default shape to repeat to": (
+        graph("a = Expand(x, t) y = Add(a, w)", "float[2,K] x, int64[2] t", t=ints(2, 5), w=(2, 1)),
+        {"K": 5},
     ),
     "window": (graph("y = MaxPool<kernel_shape = [20, 1]>(x)"), {"H": 20}),
     "bias of Gemm": (graph("y = Gemm<transA = 1>(x, w, b)", "float[K,N] x, float[K,M] w", b=(5, 7)), {"N": 5, "M": 7}),
@@ -214,6 +219,18 @@ def climbing(name: str) -> Graph:
 @pytest.mark.parametrize("name", CLIMBS)
 def test_sizes_that_nothing_implies_are_found_by_trial(name: str) -> None:
     assert first_trial(climbing(name), Clock(Budget(seconds=200)))
+
+
+def test_a_length_fits_the_rank_that_readers_need() -> None:
+    """The Slice needs two rows, and the Transpose three."""
+    case = graph(
+        "a = Slice(x, b, e, z) r = Reshape(a, t) y = Transpose<perm = [2, 1, 0]>(r)",
+        "float[L,K] x, int64[L] t",
+        b=ints(1),
+        e=ints(2),
+        z=ints(0),
+    )
+    assert first_trial(case, Clock(Budget())).sizes["L"] == 3
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -484,6 +501,18 @@ def test_the_search_tries_no_negative_dimensions(monkeypatch: pytest.MonkeyPatch
     *_, (sizes, _) = sizes_to_try(free_problem(case, {}, {}), 2)
     assert sizes["K"] == 14
     assert all(found["K"] > 0 and min(found.values()) >= -1 for found in tried)
+
+
+def test_the_search_tries_small_sizes() -> None:
+    """Sizes between 16 and 9 give no multiple of 7 rows, so no step from one to the next is seen to help."""
+    case = graph(
+        "c = Concat<axis = 1>(x, z) r = Reshape(c, s) y = Add(r, b)",
+        "float[1,K,4] x",
+        z=(1, 5, 4),
+        s=ints(-1, 4, 7),
+        b=(2, 4, 7),
+    )
+    assert repair(free_problem(case, {}, {}), [{"K": 16}]) == {"K": 9}
 
 
 def test_the_search_ends_where_no_sizes_fit() -> None:
