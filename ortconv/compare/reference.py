@@ -102,6 +102,9 @@ class Reference:
             self._run_numpy(model)
         if opening is not None:
             self._run_onnxruntime(graph, opening)
+        if isinstance(self._obstacle, TooSlowError) and not self.trials and can_shrink(graph):
+            with self.clock:
+                self._run_shrunk()
         self._pool.shutdown(wait=False)
 
     @property
@@ -162,8 +165,7 @@ class Reference:
             self.reasons[self.settings.numpy] = "numpy: constants alone take more memory than there is"
         else:
             self._collect("numpy", model.graph, self.run_of(session))
-        too_much = TooLargeError if "onnxruntime" in self.settings.engines else (TooLargeError, TooSlowError)
-        if isinstance(self._obstacle, too_much) and can_shrink(model.graph):
+        if isinstance(self._obstacle, TooLargeError) and can_shrink(model.graph):
             self._run_shrunk()
 
     def _run_shrunk(self) -> None:

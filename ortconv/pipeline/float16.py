@@ -183,7 +183,10 @@ def _simulation(model: Model, expected: Reference, rounding: _Rounding) -> Run:
 
     if "numpy" not in expected.outputs or expected.is_shrunk:
         why = expected.reasons.get("numpy") or "; ".join(expected.notes) or "numpy was not asked"
-        raise UnsupportedError(f"the error of float16 cannot be measured: {why}", hint="--validate-with gives inputs")
+        raise UnsupportedError(
+            f"the error of float16 cannot be measured: {why}",
+            hint="--validate-with gives inputs, --validate-budget more room",
+        )
     session = Session(model, [Numpy(reference=True, watch=rounding.watch)])
 
     def run(i: int) -> list[Any]:
