@@ -13,9 +13,10 @@ import numpy as np
 
 from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.kernels import has_kernel
 from ortconv.ir.operators import MICROSOFT, Trait, traits
 from ortconv.ir.schema import is_deterministic
-from ortconv.ir.tensor import Tensor
+from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.engine import Context
@@ -34,6 +35,7 @@ def fold(graph: Graph, context: Context) -> int:
     Also: IfInlining
     """
     changes = 0
+    exact: Exact = {}
     fresh: set[Value | None] = set()
     since = context.since
     for node in graph:
@@ -41,7 +43,7 @@ def fold(graph: Graph, context: Context) -> int:
             continue
         if not fresh.isdisjoint(node.inputs) and _update_types(node):
             fresh.update(v for v in node.outputs if v is not None)
-        made = _folded(node, context)
+        made = _folded(node, context, exact)
         if made is not None:
             fresh.update(made)
             context.spread()
@@ -49,16 +51,19 @@ def fold(graph: Graph, context: Context) -> int:
     return changes
 
 
-def _folded(node: Node, context: Context) -> list[Value] | None:
+def _folded(node: Node, context: Context, exact: Exact) -> list[Value] | None:
     """Fold a node, or replace it by the branch that it selects. Return the values that replace its outputs; None if
     neither is possible.
     """
-    results = _known(node, context)
+    results = _known(node, context, exact)
     if results is not None:
         return _replace(node, results, context)
     branch = _decided(node) if node.is_op("If") else None
     return None if branch is None else _inline(node, branch, context)
 
+
+Exact = dict[Tensor, Array]
+"""Constants in float16 that were computed in float32, and their elements before they were rounded."""
 
 FOLD_CONSTANTS = FunctionPass("ConstantFolding", fold)
 
@@ -74,7 +79,7 @@ def _update_types(node: Node) -> bool:
 # ---------------------------------------------------------------------- what is known
 
 
-def _known(node: Node, context: Context) -> list[Tensor | None] | None:
+def _known(node: Node, context: Context, exact: Exact) -> list[Tensor | None] | None:
     """The constant outputs of a node; None if they are unknown or should not become constants."""
     if (node.domain != "" and (node.domain, node.op) not in _QUANTIZERS) or not node.outputs:
         return None
@@ -84,7 +89,7 @@ def _known(node: Node, context: Context) -> list[Tensor | None] | None:
         return None
     if node.op == "Identity" and (value := node.inputs[0]) is not None and value.constant is not None:
         return [value.constant] if _fits(node, value.constant.nbytes, context) else None
-    return _evaluate(node, context) if _fits(node, _static_bytes(node), context) else None
+    return _evaluate(node, context, exact) if _fits(node, _static_bytes(node), context) else None
 
 
 _QUANTIZERS = ((MICROSOFT, "QuantizeLinear"), (MICROSOFT, "DequantizeLinear"))
@@ -99,21 +104,36 @@ def _known_shape(node: Node) -> list[Tensor | None] | None:
     return [Tensor.of(np.asarray(elements).reshape(shape), node.out.dtype)]
 
 
-def _evaluate(node: Node, context: Context) -> list[Tensor | None] | None:
+def _evaluate(node: Node, context: Context, exact: Exact) -> list[Tensor | None] | None:
     from ortconv.executor.kernels.evaluate import evaluate
 
+    widened = DType.FLOAT16 in {v.dtype for v in node.outputs if v is not None} and not has_kernel(node)
     try:
-        pairs = zip(node.outputs, evaluate(node), strict=False)
-        tensors = [None if value is None else _tensor(result, value.dtype) for value, result in pairs]
+        found = _in_float32(node, exact) if widened else evaluate(node)
+        tensors = [None if v is None else _tensor(result, v.dtype) for v, result in zip(node.outputs, found)]
     except (OrtconvError, ArithmeticError, ValueError, TypeError, IndexError, MemoryError):
         return None
+    if widened:
+        exact |= {t: result for t, result in zip(tensors, found) if t is not None}
     read = [t for v, t in zip(node.outputs, tensors) if v is not None and t is not None and (v.uses or v.is_output)]
     return tensors if _fits(node, sum(t.nbytes for t in read), context) else None
 
 
+def _in_float32(node: Node, exact: Exact) -> tuple[Array, ...]:
+    """The outputs of a node that onnxruntime computes in float32, between Casts. It does not round between two such nodes."""
+    from ortconv.executor.kernels.evaluate import evaluated
+
+    constants = [None if v is None else v.constant for v in node.inputs]
+    operands = [None if t is None else exact[t] if t in exact else t.numpy() for t in constants]
+    wide = [x.astype(np.float32) if x is not None and x.dtype == np.float16 else x for x in operands]
+    result = evaluated(node, wide)
+    return result if isinstance(result, tuple) else (result,)
+
+
 def _tensor(result: object, dtype: DType | None) -> Tensor:
     """A result as a constant. Raises TypeError for sequences and for elements of less than a byte."""
-    tensor = Tensor.of(result, dtype) if isinstance(result, (np.ndarray, np.generic)) else None
+    with np.errstate(over="ignore"):
+        tensor = Tensor.of(result, dtype) if isinstance(result, (np.ndarray, np.generic)) else None
     if tensor is None or 0 < tensor.dtype.bits < 8:
         raise TypeError("a folded constant is a tensor of whole bytes")
     return tensor
