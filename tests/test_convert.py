@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import ortconv
@@ -15,6 +14,7 @@ from ortconv.compare.tolerance import difference, limit
 from ortconv.errors import MismatchError, UsageError
 from ortconv.ir.graph import Graph
 from ortconv.ir.verify import verify
+from tests import unoptimized
 
 ORT_BASIC = {
     "mnist": 8,
@@ -25,15 +25,6 @@ ORT_BASIC = {
     "loop_accumulate": 9,
 }
 """Nodes after onnxruntime 1.31.1's own basic level, those in subgraphs included."""
-
-
-def onnxruntime_session(path: Path) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    options.add_session_config_entry("session.x64quantprecision", "1")
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
 @pytest.mark.parametrize("use_nnapi", [False, True], ids=["cpu", "nnapi"])
@@ -49,9 +40,9 @@ def test_converted_model_computes_what_the_source_computes(
     assert result.validation.skipped is None
     graph = ortconv.load(sample).graph
     feeds = next(iter(candidates(graph, seed=3)))
-    want = onnxruntime_session(sample).run(None, feeds)
+    want = unoptimized.session(sample).run(None, feeds)
     allowed = limit(graph, [v.dtype for v in graph.outputs])
-    for got in (onnxruntime_session(target).run(None, feeds), ortconv.Session(target).run(None, feeds)):
+    for got in (unoptimized.session(target).run(None, feeds), ortconv.Session(target).run(None, feeds)):
         assert all(difference(a, b).within(allowed) for a, b in zip(want, got, strict=True))
 
 
@@ -166,8 +157,8 @@ def test_the_optimized_graph_as_onnx(sample: Path, tmp_path: Path) -> None:
     saved = tmp_path / "model.optimized.onnx"
     assert str(saved) in result.files
     feeds = next(iter(candidates(ortconv.load(sample).graph)))
-    want = onnxruntime_session(tmp_path / "model.ort").run(None, feeds)
-    got = onnxruntime_session(saved).run(None, feeds)
+    want = unoptimized.session(tmp_path / "model.ort").run(None, feeds)
+    got = unoptimized.session(saved).run(None, feeds)
     assert all(difference(a, b).within(1e-6) for a, b in zip(want, got, strict=True))
 
 
@@ -194,8 +185,8 @@ def test_fixed_dimensions_bring_nodes_to_nnapi(samples: Path, tmp_path: Path) ->
 
     assert taken(fixed) > taken(free)
     feeds = {v.name: np.ones((4, 4), np.int64) for v in ortconv.load(target).graph.inputs}
-    want = onnxruntime_session(source).run(None, feeds)
-    got = onnxruntime_session(target).run(None, feeds)
+    want = unoptimized.session(source).run(None, feeds)
+    got = unoptimized.session(target).run(None, feeds)
     assert all(difference(a, b).within(1e-5) for a, b in zip(want, got, strict=True))
     with pytest.raises(UsageError, match="no input has a dimension named 'n'"):
         ortconv.convert(source, target, fix_dims={"n": 1})

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import numpy_helper
+
+from tests import unoptimized
 
 SAMPLES = Path(__file__).resolve().parent.parent / "sample_models"
 NAMES = "bert_tiny", "if_branch", "loop_accumulate", "mnist", "mobilenet_v2_small", "qdq_cnn"
@@ -32,11 +33,7 @@ def weights(name: str) -> dict[str, Array]:
 
 
 def run(name: str) -> Run:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(SAMPLES / f"{name}.onnx", options, providers=["CPUExecutionProvider"])
+    session = unoptimized.session(SAMPLES / f"{name}.onnx")
     return lambda **feeds: session.run(None, feeds)
 
 

@@ -11,7 +11,6 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 from quantized_models import quantized
-from test_nnapi_operators import expected
 
 from ortconv import nnapi
 from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, NnapiProgram, flags_of
@@ -23,6 +22,7 @@ from ortconv.nnapi.simulated import SimulatedDevice
 from ortconv.partition.units import units
 from ortconv.runtime.placement import make_region
 from ortconv.runtime.session import Session
+from tests import unoptimized
 
 RNG = np.random.default_rng(3)
 X = {"x": RNG.standard_normal((1, 3, 8, 8)).astype(np.float32)}
@@ -67,7 +67,7 @@ def test_nodes_that_are_left_run_on_the_next_backend(split: Path) -> None:
         assert [name for name, _ in session.regions] == ["nnapi", other, "nnapi"]
         assert [(p.backend, p.claim) for p in session.plan] == [("nnapi", 0), ("nnapi", 0), (other, None), ("nnapi", 1)]
         assert "HardSigmoid" in session.plan[2].refused["nnapi"]
-        np.testing.assert_allclose(session.run(None, X)[0], expected(split, X)[0], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(session.run(None, X)[0], unoptimized.run(split, X)[0], rtol=1e-5, atol=1e-5)
         assert [p.executions for p in programs(session)] == [1, 1]
 
 
@@ -87,7 +87,7 @@ def test_a_partition_that_is_not_connected_is_one_model(tmp_path: Path) -> None:
     session = Session(path, ["nnapi"])
     groups = [[n.op for n in region.nodes] for name, region in session.regions if name == "nnapi"]
     assert groups == [["Neg", "Abs", "Add"]]
-    for got, want in zip(session.run(None, X), expected(path, X), strict=True):
+    for got, want in zip(session.run(None, X), unoptimized.run(path, X), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
@@ -113,7 +113,7 @@ def test_layouts_pass_through_what_does_not_care(tmp_path: Path) -> None:
     path = saved(tmp_path, nodes, weights)
     session = Session(path, ["nnapi"])
     assert codes(session).count("TRANSPOSE") == 2
-    np.testing.assert_allclose(session.run(None, X)[0], expected(path, X)[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(session.run(None, X)[0], unoptimized.run(path, X)[0], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_outputs_that_are_inputs_or_one_another(nodes: list[tuple[str, str, str]
     path = saved(tmp_path, [helper.make_node(op, [a], [b]) for op, a, b in nodes], {}, "a b c")
     session = Session(path, ["nnapi"])
     assert [name for name, _ in session.regions] == ["nnapi"]
-    for got, want in zip(session.run(None, X), expected(path, X), strict=True):
+    for got, want in zip(session.run(None, X), unoptimized.run(path, X), strict=True):
         np.testing.assert_array_equal(got, want)
 
 
@@ -160,7 +160,7 @@ def test_flags() -> None:
 
 
 def test_fp16_is_relaxed_and_computed_in_float16(split: Path) -> None:
-    want = expected(split, X)[0]
+    want = unoptimized.run(split, X)[0]
     session = Session(split, [Nnapi(NnapiOptions(fp16=True))])
     assert all(p.lowered.model.relaxed for p in programs(session))
     error = np.abs(session.run(None, X)[0] - want).max() / np.abs(want).max()
@@ -212,7 +212,7 @@ def test_faults_of_devices(split: Path) -> None:
             "performance": {"default": {"exec_time": 0.1, "power_usage": 0.1}},
         }
         session = Session(split, [Nnapi(NnapiOptions(devices=(SimulatedDevice(profile),)))])
-        np.testing.assert_allclose(session.run(None, X)[0], expected(split, X)[0], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(session.run(None, X)[0], unoptimized.run(split, X)[0], rtol=1e-5, atol=1e-5)
         with pytest.raises(BackendError, match="broken"):
             Session(split, [Nnapi(NnapiOptions(devices=(SimulatedDevice(profile),), cpu_disabled=True))]).run(None, X)
 
@@ -228,7 +228,7 @@ def test_cache(split: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_burst_and_threads(split: Path) -> None:
-    want = expected(split, X)[0]
+    want = unoptimized.run(split, X)[0]
     session = Session(split, [Nnapi(NnapiOptions(burst=True))])
     wrong: list[float] = []
 
@@ -266,7 +266,7 @@ def test_a_unit_that_disagrees_about_a_quantization_is_left(tmp_path: Path) -> N
     session = Session(path, ["nnapi"])
     assert [(p.backend, p.claim) for p in session.plan] == [("nnapi", 0), ("numpy", None), ("nnapi", 1)]
     assert "NNAPI knows one of each for a tensor" in session.plan[1].refused["nnapi"]
-    np.testing.assert_allclose(session.run(None, X)[0], expected(path, X)[0], atol=1e-5)
+    np.testing.assert_allclose(session.run(None, X)[0], unoptimized.run(path, X)[0], atol=1e-5)
 
 
 def test_what_a_level_lacks_is_left(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_operators_that_the_runtime_refuses_are_left(tmp_path: Path) -> None:
     assert all("rank 5" in reason for op, reason in left.items() if op in ("Tanh", "Sigmoid"))
     assert next(p for p in session.plan if p.node.op == "Add").backend == "nnapi"
     x = {"x": RNG.standard_normal((1, 2, 2, 2, 3)).astype(np.float32)}
-    np.testing.assert_allclose(session.run(None, x)[0], expected(path, x)[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(session.run(None, x)[0], unoptimized.run(path, x)[0], rtol=1e-5, atol=1e-6)
 
 
 def test_refused_operators_are_found_at_once(tmp_path: Path) -> None:
@@ -351,7 +351,7 @@ def test_resizing_by_fractional_lengths_is_left(name: str, tmp_path: Path) -> No
     path = saved(tmp_path, [node], {"scales": np.array(scales, np.float32)})
     session = Session(path, ["nnapi"])
     assert [p.backend for p in session.plan] == [backend]
-    np.testing.assert_allclose(session.run(None, X)[0], expected(path, X)[0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(session.run(None, X)[0], unoptimized.run(path, X)[0], rtol=1e-5, atol=1e-5)
 
 
 def test_dynamic_dimensions_are_refused(tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ def test_outputs_of_unknown_shape_are_copied_out(split: Path) -> None:
     output: Value = model.graph.outputs[0]
     output.type = type(output.type)(output.dtype)  # type: ignore[call-arg, arg-type, misc]
     session = Session(model, ["nnapi"])
-    np.testing.assert_allclose(session.run(None, X)[0], expected(split, X)[0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(session.run(None, X)[0], unoptimized.run(split, X)[0], rtol=1e-5, atol=1e-5)
 
 
 def empty_slice(axis: int, *nodes: onnx.NodeProto, folder: Path) -> Path:
@@ -400,7 +400,7 @@ def test_empty_tensors_inside_of_a_partition(name: str, nchw: bool, tmp_path: Pa
     path = empty_slice(axis, *nodes, folder=tmp_path)
     session = Session(path, [Nnapi(NnapiOptions(nchw=nchw))])
     assert [name for name, _ in session.regions] == ["nnapi"]
-    (want,), (got,) = expected(path, X), session.run(None, X)
+    (want,), (got,) = unoptimized.run(path, X), session.run(None, X)
     assert (got.shape, got.dtype) == (want.shape, want.dtype)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
@@ -420,7 +420,7 @@ def test_nodes_that_empty_tensors_make_fail_are_left(
     session = Session(path, [Nnapi(NnapiOptions(feature_level=level))])
     assert [p.backend for p in session.plan] == ["nnapi"] * left + ["numpy"] * (2 - left)
     assert f"'e' has shape [1,3,0,8]: {reason}" in session.plan[1].refused["nnapi"]
-    assert session.run(None, X)[0].size == expected(path, X)[0].size
+    assert session.run(None, X)[0].size == unoptimized.run(path, X)[0].size
 
 
 def test_nnapi_is_not_fed_empty_tensors(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_nnapi_operators import expected
 
 from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, NnapiProgram
 from ortconv.cli import main
@@ -18,6 +17,7 @@ from ortconv.compare.tolerance import limit
 from ortconv.models import load
 from ortconv.partition import Target, partition
 from ortconv.runtime.session import Session
+from tests import unoptimized
 
 SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "models"
 MODELS = json.loads((SHARED / "INDEX.json").read_text())["models"] if SHARED.is_dir() else []
@@ -52,7 +52,7 @@ def distance(want: list[Any], got: list[Any]) -> float:
 
 
 def check(source: Path, feeds: dict[str, Any], dims: dict[str, int], folder: Path) -> None:
-    want = expected(source, feeds)
+    want = unoptimized.run(source, feeds)
     path = converted(source, folder, dims)
     graph = load(source, dims).graph
     allowed = limit(graph, [v.dtype for v in graph.outputs])

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from nnapi_cases import Case, all_cases, case, floats
 
@@ -15,17 +14,10 @@ from ortconv.backends.nnapi.lower import FUSING, LOWERINGS
 from ortconv.nnapi import Operation
 from ortconv.partition.nnapi.rules import ROWS
 from ortconv.runtime.session import Session
+from tests import unoptimized
 from tests.batches import batched
 
 CASES = all_cases()
-
-
-def expected(path: Path, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, feeds)
 
 
 def saved(one: Case, folder: Path) -> Path:
@@ -71,7 +63,7 @@ def test_operator(one: Case, nchw: bool, tmp_path: Path) -> None:
     path = saved(one, tmp_path)
     session = Session(path, [Nnapi(NnapiOptions(nchw=nchw, feature_level=one.level))])
     ran = program(session)
-    held(one, expected(path, one.feeds), session.run(None, one.feeds))
+    held(one, unoptimized.run(path, one.feeds), session.run(None, one.feeds))
     assert ran.executions == 1
 
 
@@ -110,4 +102,4 @@ def test_fused_activation(op: str, bounds: tuple[int, int] | None, tmp_path: Pat
     session = Session(path, ["nnapi"])
     codes = {o.code for o in program(session).lowered.model.operations}
     assert not codes & {Operation.RELU, Operation.RELU1, Operation.RELU6}
-    held(one, expected(path, one.feeds), session.run(None, one.feeds))
+    held(one, unoptimized.run(path, one.feeds), session.run(None, one.feeds))

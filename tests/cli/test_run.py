@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
-import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +21,7 @@ from ortconv.cli import images, main
 from ortconv.compare.feeds import first_run
 from ortconv.errors import FormatError
 from ortconv.runtime.session import Session
+from tests import unoptimized
 from tests.cli.conftest import Printed
 from tests.conftest import examples
 
@@ -349,10 +349,7 @@ def test_inner_values_are_those_of_the_model_cut_there(
     printed("run", path, *nodes, "--save", tmp_path / "o.npz", "--backend", backend, "--input", "input_ids")
     got = np.load(tmp_path / "o.npz")
     fed, _ = first_run(Session(path))
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    theirs = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    theirs = unoptimized.session(proto)
     for name, want in zip(names, theirs.run(names, fed), strict=True):
         np.testing.assert_allclose(got[name], want, rtol=1e-3, atol=1e-4)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from ortconv.executor import plan
 from ortconv.executor.kernels import registry
+from tests import unoptimized
 
 OPSET = 22
 IR_VERSION = 10
@@ -99,18 +99,7 @@ def run_onnxruntime(
     if domain:
         opsets.append(helper.make_opsetid(domain, 1))
     model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
-    return run_model(model, {name: x for name, x in zip(names, inputs) if name})
-
-
-def run_model(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
-    """The outputs of onnxruntime, single threaded and with its optimizations off."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    options.add_session_config_entry("session.x64quantprecision", "1")
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return list(session.run(None, dict(feeds)))
+    return unoptimized.run(model, {name: x for name, x in zip(names, inputs) if name})
 
 
 def _attribute(value: Any) -> Any:

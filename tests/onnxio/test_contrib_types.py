@@ -14,6 +14,7 @@ from ortconv.ir.schema import Formal, Schema, schema
 from ortconv.ir.types import DType, MapType, TensorType
 from ortconv.onnxio.infer import infer_node
 from ortconv.onnxio.load import from_proto
+from tests import unoptimized
 from tests.batches import batched
 
 Q = "float[2, 3, 16] q, float[2, 3, 16] k, float[2, 3, 16] v"
@@ -129,13 +130,9 @@ def outputs(text: str) -> tuple[list[TensorType], list[TensorType]]:
     proto = parser.parse_model(text)
     for output in proto.graph.output:
         output.ClearField("type")
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
     theirs = [
         TensorType(DType[o.type[7:-1].upper()], tuple(d if isinstance(d, int) else None for d in o.shape) or None)
-        for o in session.get_outputs()
+        for o in unoptimized.session(proto).get_outputs()
     ]
     ours = []
     for value in from_proto(proto).graph.outputs:

@@ -6,7 +6,6 @@ import random
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import parser
 
@@ -15,6 +14,7 @@ from ortconv.ir.model import Model
 from ortconv.ir.verify import verify
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
+from tests import unoptimized
 from tests.batches import batched
 
 X = np.array([[-1.5, 0, 1], [2, 3, -4]], np.float32)
@@ -32,10 +32,7 @@ def proto_of(graph: str, *functions: str, opset: int = 18, own: int = 0, ir: int
 
 
 def run(proto: onnx.ModelProto) -> np.ndarray:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    result: np.ndarray = onnxruntime.InferenceSession(proto.SerializeToString(), options).run(["y"], {"x": X})[0]
+    result: np.ndarray = unoptimized.session(proto).run(["y"], {"x": X})[0]
     return result
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import ml_dtypes  # noqa: F401  the names of numpy dtypes
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import small_models
 from onnx import AttributeProto, TensorProto, helper, numpy_helper, parser
@@ -27,6 +26,7 @@ from ortconv.onnxio import wire
 from ortconv.onnxio.load import from_proto, load
 from ortconv.onnxio.proto import model_proto
 from tests.batches import batched
+from tests.unoptimized import run
 
 
 def parsed(text: str, header: str = 'ir_version: 8, opset_import: ["" : 17]') -> Model:
@@ -40,14 +40,6 @@ def saved(proto: onnx.ModelProto, directory: Path) -> Model:
     model = load(directory / "m.onnx")
     verify(model.graph)
     return model
-
-
-def run(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(proto.SerializeToString(), options).run(None, feeds)
 
 
 def assert_same_results(proto: onnx.ModelProto, model: Model, feeds: dict[str, np.ndarray]) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper, numpy_helper
 
 from ortconv.compare.tolerance import Difference, difference, limit, worst
@@ -26,6 +25,7 @@ from ortconv.ortformat.writer import serialize
 from ortconv.partition import Target
 from ortconv.pipeline import optimize
 from ortconv.runtime.session import Session
+from tests.unoptimized import session
 
 Feeds = Mapping[str, Any]
 VARIANTS: tuple[tuple[str, bool], ...] = (
@@ -50,15 +50,6 @@ class Tally:
 
 class DifferenceError(AssertionError):
     """A result is not what the source computes, is refused, or was not reached."""
-
-
-def session(model: bytes) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    options.add_session_config_entry("session.x64quantprecision", "1")
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def examine(

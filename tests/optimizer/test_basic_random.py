@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from golden import dump, optimize
 from hypothesis import HealthCheck, given, settings
 from random_graphs import models
@@ -13,14 +12,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.levels import passes_of
 from tests.conftest import examples
-
-
-def run(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    return ort.InferenceSession(proto.SerializeToString(), options).run(None, feeds)
+from tests.unoptimized import run
 
 
 @settings(examples(60), suppress_health_check=list(HealthCheck))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 from golden import optimize, passes_in
 from hypothesis import assume, given
@@ -19,16 +18,9 @@ from ortconv.optimizer.engine import Context
 from ortconv.optimizer.levels import passes_of, run_passes
 from tests.conftest import examples
 from tests.counting import calls
+from tests.unoptimized import run
 
 BASIC = "ortconv.optimizer.basic."
-
-
-def run(proto: ModelProto, feeds: dict[str, Any]) -> list[np.ndarray]:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    return ort.InferenceSession(proto.SerializeToString(), options).run(None, feeds)
 
 
 def model(nodes: list[Any], constants: dict[str, Any], shape: list[int], rank: int | None = None) -> ModelProto:

@@ -6,22 +6,14 @@ import os
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from golden import Case, cases, dump, feeds, optimize, optimized
 
 from ortconv.onnxio.proto import model_proto
 from tests.batches import batched
+from tests.unoptimized import session
 
 CASES = list(cases())
-
-
-def session(proto: onnx.ModelProto) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    return ort.InferenceSession(proto.SerializeToString(), options)
 
 
 @batched

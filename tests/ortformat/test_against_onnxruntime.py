@@ -26,6 +26,7 @@ from ortconv.ortformat.writer import save, serialize
 from ortconv.pipeline import convert
 from tests.batches import batched
 from tests.conftest import SMALL
+from tests.unoptimized import options
 
 MODELS = models()
 SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "models"
@@ -34,14 +35,6 @@ FILES = sorted(SHARED.glob("*.onnx"))
 
 def is_slow(path: Path) -> bool:
     return path.stem not in SMALL
-
-
-def options() -> Any:
-    made = ort.SessionOptions()
-    made.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    made.log_severity_level = 4
-    made.intra_op_num_threads = 1
-    return made
 
 
 def their_file(model: onnx.ModelProto, path: Path) -> bytes:

@@ -18,6 +18,7 @@ from ortconv.ortformat.functions import expand_functions
 from ortconv.ortformat.reader import parse
 from ortconv.ortformat.writer import serialize
 from ortconv.runtime.session import Session
+from tests.unoptimized import options
 
 NEWEST = 26
 PREFIXES = (
@@ -31,14 +32,6 @@ PREFIXES = (
     "sequence_map",
     "center_crop",
 )
-
-
-def options() -> Any:
-    made = ort.SessionOptions()
-    made.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    made.log_severity_level = 4
-    made.intra_op_num_threads = 1
-    return made
 
 
 @cache

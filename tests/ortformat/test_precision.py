@@ -18,6 +18,7 @@ from ortconv.ortformat.precision import insert_casts
 from ortconv.ortformat.writer import write
 from ortconv.pipeline import optimize
 from tests.batches import batched
+from tests.unoptimized import options, session
 
 CASES = {
     "one node": "g (float16[2,3] x) => (float16[2,3] y) { y = Sqrt(x) }",
@@ -57,14 +58,6 @@ CASES = {
 
 OPSETS = {"function with an attribute beyond float16": 24}
 """The operator sets of cases; 17 for the others."""
-
-
-def session(content: bytes) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
 def source(case: str) -> onnx.ModelProto:
@@ -107,11 +100,9 @@ ROUNDED = {"rounded by the model"}
 def test_no_more_casts_than_onnxruntime(case: str, tmp_path: Path) -> None:
     model = from_proto(source(case))
     optimize(model, "disable")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.optimized_model_filepath = str(tmp_path / "theirs.onnx")
-    onnxruntime.InferenceSession(source(case).SerializeToString(), options, providers=["CPUExecutionProvider"])
+    settings = options()
+    settings.optimized_model_filepath = str(tmp_path / "theirs.onnx")
+    onnxruntime.InferenceSession(source(case).SerializeToString(), settings, providers=["CPUExecutionProvider"])
     theirs = onnx.load(tmp_path / "theirs.onnx").graph
     assert sum(n.op == "Cast" for n in model.graph) <= sum(n.op_type == "Cast" for n in theirs.node)
 

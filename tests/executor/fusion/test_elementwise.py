@@ -7,7 +7,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.parser import parse_graph
-from single_node import run_model
 
 from ortconv.compare.tolerance import difference, limit
 from ortconv.executor import plan
@@ -17,6 +16,7 @@ from ortconv.executor.fusion.elementwise_program import BlockProgram
 from ortconv.executor.replay.work import AT_ONCE
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
+from tests import unoptimized
 from tests.batches import batched
 
 RNG = np.random.default_rng(7)
@@ -301,7 +301,7 @@ def test_units_of_scalars_and_quantizers(name, shape):
         value.type.tensor_type.shape.SetInParent()
     feeds = {"x": f32(*shape), "z": f32(*shape)}
     session = Session(from_proto(model))
-    want = run_model(model, feeds)[0]
+    want = unoptimized.run(model, feeds)[0]
     for _ in range(3):
         (got,) = session.run(None, feeds)
         assert got.shape == want.shape

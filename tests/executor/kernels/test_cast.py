@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 from onnx import helper
-from single_node import IR_VERSION, assert_same, compare, run_kernel, run_model
+from single_node import IR_VERSION, assert_same, compare, run_kernel
 
 from ortconv.executor.kernels.cast import convert
 from ortconv.ir.types import DType
+from tests import unoptimized
 from tests.batches import batched
 
 TYPES = [
@@ -78,7 +79,7 @@ def _through(x, to, saturate):
     inputs = [helper.make_tensor_value_info("x", int(DType.of(x.dtype)), x.shape)]
     graph = helper.make_graph(nodes, "cast", inputs, [helper.make_tensor_value_info("y", 1, None)])
     opsets = [helper.make_opsetid("", 22)]
-    return run_model(helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION), {"x": x})[0]
+    return unoptimized.run(helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION), {"x": x})[0]
 
 
 def _round_trip(x, to, saturate=True):

@@ -5,18 +5,19 @@ from types import SimpleNamespace
 import numpy as np
 import onnx.parser
 import pytest
-from single_node import assert_same, run_kernel, run_model
+from single_node import assert_same, run_kernel
 
 from ortconv.errors import BackendError, UnsupportedError
 from ortconv.ir.types import DType, TensorType
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
+from tests import unoptimized
 
 F32, I64 = np.float32, np.int64
 
 
 def onnxruntime_outputs(text, feeds, opset=22):
-    return run_model(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]>\n{text}'), feeds)
+    return unoptimized.run(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]>\n{text}'), feeds)
 
 
 def f32(*values):

@@ -4,11 +4,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, version_converter
-from single_node import assert_same, run_kernel, run_model
+from single_node import assert_same, run_kernel
 
 from ortconv.errors import OrtconvError, UnsupportedError
 from ortconv.models import load
 from ortconv.runtime.session import Session
+from tests import unoptimized
 from tests.batches import batched
 
 BROADCAST = [
@@ -46,7 +47,7 @@ def run(tmp_path, op, opset, inputs, attributes, n_outputs=1):
 def converted(op, opset, inputs, attributes):
     newer = version_converter.convert_version(model(op, opset, inputs, attributes), 9)
     newer.ir_version = 8
-    return run_model(newer, {f"x{i}": x for i, x in enumerate(inputs)})[0]
+    return unoptimized.run(newer, {f"x{i}": x for i, x in enumerate(inputs)})[0]
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def test_gemm(rng, tmp_path, opset, c, broadcast):
     inputs = [random(rng, s) for s in ((3, 2), (4, 3), c)]
     attributes = {"transA": 1, "transB": 1, "alpha": 0.5, "beta": 2.0}
     got = run(tmp_path, "Gemm", opset, inputs, {**attributes, "broadcast": broadcast})[0]
-    assert_same(got, run_model(model("Gemm", 11, inputs, attributes), dict(zip(["x0", "x1", "x2"], inputs)))[0])
+    assert_same(got, unoptimized.run(model("Gemm", 11, inputs, attributes), dict(zip(["x0", "x1", "x2"], inputs)))[0])
 
 
 @pytest.mark.parametrize("opset", [1, 6])
@@ -158,7 +159,7 @@ def test_upsample(rng, tmp_path, mode):
     x = random(rng, (1, 2, 3, 4))
     got = run(tmp_path, "Upsample", 1, [x], {"height_scale": 2.0, "width_scale": 3.0, "mode": mode})[0]
     newer = model("Upsample", 7, [x], {"scales": [1.0, 1.0, 2.0, 3.0], "mode": mode.replace("bilinear", "linear")})
-    assert_same(got, run_model(newer, {"x0": x})[0])
+    assert_same(got, unoptimized.run(newer, {"x0": x})[0])
 
 
 @pytest.mark.parametrize(
@@ -221,7 +222,7 @@ def test_removed_operators(rng, op, inputs, attributes):
     arrays = [random(rng, x) if isinstance(x, tuple) else np.array(x, np.int64) for x in inputs]
     proto = model(op, 8, arrays, attributes)
     feeds = {f"x{i}": x for i, x in enumerate(arrays)}
-    assert_same(Session(proto).run(None, feeds)[0], run_model(proto, feeds)[0])
+    assert_same(Session(proto).run(None, feeds)[0], unoptimized.run(proto, feeds)[0])
 
 
 def test_a_border_beyond_the_image():

@@ -4,10 +4,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from single_node import assert_same, run_model
+from single_node import assert_same
 
 from ortconv.errors import OrtconvError
 from ortconv.runtime.session import Session
+from tests import unoptimized
 from tests.batches import batched
 
 ML = "ai.onnx.ml"
@@ -55,7 +56,7 @@ def run(tmp_path, op, inputs, attributes, version=1, n_outputs=1):
 def compare(tmp_path, op, inputs, attributes, version=1, n_outputs=1, **tolerance):
     got = run(tmp_path, op, inputs, attributes, version, n_outputs)
     model, feeds = model_of(op, inputs, attributes, version, n_outputs)
-    assert_same(got, run_model(model, feeds), **tolerance)
+    assert_same(got, unoptimized.run(model, feeds), **tolerance)
 
 
 def text(*values):
@@ -153,7 +154,7 @@ def test_values_out_of_range(tmp_path, op, inputs, attributes):
 @pytest.mark.parametrize("x", [X, X[0]])
 def test_zip_map(tmp_path, x, labels):
     model, feeds = model_of("ZipMap", [x], labels)
-    assert run(tmp_path, "ZipMap", [x], labels) == run_model(model, feeds)
+    assert run(tmp_path, "ZipMap", [x], labels) == unoptimized.run(model, feeds)
 
 
 MAPS = [

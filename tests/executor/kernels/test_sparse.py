@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from single_node import run_model
 
 from ortconv.errors import GraphError
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
+from tests import unoptimized
 
 DENSE = np.array([[1, 0, 0, 0], [2, 0, 0, 3]], np.float32)
 
@@ -70,7 +70,7 @@ def test_operands(name, coordinates):
     given = feeds(proto)
     session = Session(from_proto(proto))
     for _ in range(3):
-        np.testing.assert_allclose(session.run(None, given)[0], run_model(proto, given)[0], 1e-6)
+        np.testing.assert_allclose(session.run(None, given)[0], unoptimized.run(proto, given)[0], 1e-6)
 
 
 def test_what_operators_must_know_beforehand():
@@ -86,7 +86,9 @@ def test_what_operators_must_know_beforehand():
         "p": np.array([0, 1, 2, 0]), "r": np.array([1, 2]),
     }  # fmt: skip
     proto = model([*nodes, helper.make_node("Add", ["x", "y"], ["z"])], [("x", TensorProto.FLOAT, (1,))], ["z"], arrays)
-    np.testing.assert_allclose(Session(from_proto(proto)).run(None, feeds(proto))[0], run_model(proto, feeds(proto))[0])
+    np.testing.assert_allclose(
+        Session(from_proto(proto)).run(None, feeds(proto))[0], unoptimized.run(proto, feeds(proto))[0]
+    )
 
 
 def test_outputs_and_subgraphs():
@@ -126,7 +128,7 @@ def test_other_backends(backend):
     proto = model(nodes, [("x", TensorProto.FLOAT, (2, 4))])
     session = Session(from_proto(proto), [backend])
     assert [name for name, _ in session.regions] == [backend]
-    np.testing.assert_allclose(session.run(None, feeds(proto))[0], run_model(proto, feeds(proto))[0], 1e-5)
+    np.testing.assert_allclose(session.run(None, feeds(proto))[0], unoptimized.run(proto, feeds(proto))[0], 1e-5)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from single_node import assert_same, run_model
+from single_node import assert_same
 
+from tests import unoptimized
 from tests.batches import batched
 from tests.executor.kernels.test_ml import TRANSFORMS, compare, model_of, run
 
@@ -99,7 +100,7 @@ def test_regressor_takes_other_numbers(tmp_path, dtype):
     x = (2 * rows()).astype(dtype)
     got = run(tmp_path, "TreeEnsembleRegressor", [x], attributes)
     model, feeds = model_of("TreeEnsembleRegressor", [x.astype(F32)], attributes)
-    assert_same(got, run_model(model, feeds))
+    assert_same(got, unoptimized.run(model, feeds))
 
 
 def test_regressor_in_double_precision(tmp_path):
