@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -209,10 +210,17 @@ def fail(error: OrtconvError) -> None:
 
 
 def printable(text: str) -> str:
-    """The text with control characters escaped. Names come from model files and must not control the terminal."""
-    return "".join(
+    """The text with control characters and beginnings of GitHub's commands escaped. Names come from model files and must control
+    neither the terminal nor the workflow in whose log they are.
+    """
+    plain = "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape", "surrogatepass").decode() for c in text
     )
+    return WORKFLOW_COMMAND.sub(lambda found: f"{found[0][:-1]}\\x{ord(found[0][-1]):x}", plain)
+
+
+WORKFLOW_COMMAND = re.compile(r"^\s*::|##(?=\[)", re.MULTILINE)
+"""Where GitHub Actions sees a command in a line of a log."""
 
 
 def color() -> bool | None:

@@ -170,7 +170,7 @@ class Reference:
 
     def _run_shrunk(self) -> None:
         """Run the source on smaller inputs than it declares. onnxruntime would refuse these."""
-        declared = self.reasons[self.settings.numpy]
+        declared = self.reasons["numpy"]
         self.is_shrunk = True
         model = self.loaded()
         session = Session(model, [self.settings.numpy])

@@ -10,7 +10,9 @@ LONG = 64
 
 
 def can_shrink(graph: Graph) -> bool:
-    """True if an input has a dimension that `shrink` would make free."""
+    """True if an input has a dimension that `shrink` would make free, and no node reads sizes: a conversion folds these."""
+    if any(node.is_op("Shape") or node.is_op("Size") for node in graph.walk()):
+        return False
     return any(isinstance(d, int) and d > LONG for v in graph.inputs if v.const is None for d in v.shape or ())
 
 

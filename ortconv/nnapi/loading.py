@@ -6,6 +6,7 @@ called without arguments; see `ortconv.nnapi.driver`.
 
 from __future__ import annotations
 
+import os
 import tomllib
 from functools import cache
 from importlib.resources import files
@@ -50,7 +51,7 @@ def load_device(profile: str | Path) -> Device:
         return SimulatedDevice(tomllib.loads(path.read_text("utf-8")), name)
     if name in installed:
         return _installed(installed[name])
-    if not Path(profile).exists():
+    if not os.path.exists(profile):
         known = [*bundled_profiles(), *installed]
         hint = nearest(name, known) or f"devices: {', '.join(known)}, and the TOML files of profiles"
         raise UsageError(

@@ -15,7 +15,7 @@ import click
 import onnx.parser
 import pytest
 
-from ortconv.cli import VERBS, cli, main, progress
+from ortconv.cli import VERBS, cli, main, printable, progress
 from ortconv.cli.outputs import _is_output
 from ortconv.cli.render import grid
 
@@ -394,3 +394,17 @@ def test_numbers_of_options(line: str, capsys: pytest.CaptureFixture[str]) -> No
     shown = capsys.readouterr().err
     assert "bug" not in shown
     assert line.split()[-2] in shown or "input 'x' wants" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a\x1b[31m", "a\\x1b[31m"),
+        ("::error::x", ":\\x3aerror::x"),
+        ("a\n  ::add-mask::x", "a\n  :\\x3aadd-mask::x"),
+        ("a ##[group]", "a #\\x23[group]"),
+        ("ns::Relu ## ok", "ns::Relu ## ok"),
+    ],
+)
+def test_names_control_neither_the_terminal_nor_a_workflow(name: str, shown: str) -> None:
+    assert printable(name) == shown

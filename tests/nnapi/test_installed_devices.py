@@ -122,3 +122,9 @@ def test_entry_points_that_are_wrong(value: str, message: str, monkeypatch: pyte
     assert loading.installed_devices() == ["own"]
     with pytest.raises(UsageError, match=message):
         loading.load_device("own")
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, ""])
+def test_names_of_no_file(name: str) -> None:
+    with pytest.raises(UsageError):
+        loading.load_device(name)
