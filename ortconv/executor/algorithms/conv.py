@@ -198,8 +198,6 @@ class IntegerFilters(NamedTuple):
     parts: tuple[tuple[slice, Filters], ...]
     """Input channels, and the weights for them."""
     kernel: tuple[int, ...]
-    reach: float
-    """Upper bound on the magnitude of every sum."""
 
     def convolve(self, x: Array, w: Window, work: Work = AT_ONCE) -> Array:
         """Exact sums for a centered, integer-valued float32 input: as float32 if it can represent them, else as int32."""
@@ -223,15 +221,14 @@ class IntegerFilters(NamedTuple):
 def integer_filters(w: Array, zero_point: Array | None, group: int) -> IntegerFilters:
     """Lay out 8-bit weights for inputs that are at most 255 from their zero point."""
     wide = centered(w, None if zero_point is None else zero_point.reshape(-1, *(1,) * (w.ndim - 1)))
-    reach = INPUT_REACH * _largest_sum(wide)
     for count in _PARTS if group == 1 else (1,):
         edges = [w.shape[1] * i // count for i in range(count + 1)]
         slices = [slice(a, b) for a, b in pairwise(edges)]
         if all(INPUT_REACH * _largest_sum(wide[:, s]) <= EXACT_SUM for s in slices):
             inputs = slices if count > 1 else [slice(None)]
             parts = tuple((i, filters(wide[:, s], group)) for i, s in zip(inputs, slices))
-            return IntegerFilters(parts, w.shape[2:], reach)
-    return IntegerFilters(((slice(None), filters(wide.astype(np.float64), group)),), w.shape[2:], reach)
+            return IntegerFilters(parts, w.shape[2:])
+    return IntegerFilters(((slice(None), filters(wide.astype(np.float64), group)),), w.shape[2:])
 
 
 _PARTS = (1, 2, 4, 8, 16)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,6 @@ from ortconv.executor.fusion.int8_ops import Limits, Quantization
 from ortconv.executor.replay.numerics import clip_to, f32
 from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.tensor import Array
-
-Sum = Callable[[Array, Array], Array]
-"""Function of the centered values of two arrays: their sum, rounded and not yet clamped."""
 
 
 def dequantized_sum(first: Array, second: Array, divisor: Array, limits: Limits) -> Function:
@@ -48,14 +44,13 @@ def dequantized_sum(first: Array, second: Array, divisor: Array, limits: Limits)
 
 
 def qlinear_sum(p: Quantization, q: Quantization, y: Quantization) -> Function:
-    """QLinearAdd of centered values, which broadcast. The exact sum is computed only near a half."""
-    ratio_a, ratio_b = _ratios(p, q, y)
-    near, limits, total = f32(_near_half(p, q, y)), y.limits, exact_sum(p, q, y)
-
-    def fall_back(is_near: Array, a: Array, b: Array, out: Array) -> None:
-        (at,) = is_near.nonzero()
-        if at.size:
-            out[at] = total(a[at], b[at]).clip(*limits)
+    """QLinearAdd of centered values, which broadcast: two fused multiply-adds, that of the second operand first. float64
+    represents their products exactly.
+    """
+    zero_a, zero_b, zero_y = (f32(v.zero_point) for v in (p, q, y))
+    ratio_a, ratio_b = (f32(v.scale / y.scale) for v in (p, q))
+    offset = np.asarray(zero_y - (ratio_a * zero_a + ratio_b * zero_b), np.float64)
+    wide_a, wide_b, limits = ratio_a.astype(np.float64), ratio_b.astype(np.float64), y.limits
 
     def run(work: Work, a: Array, b: Array) -> Array:
         shape = np.broadcast_shapes(a.shape, b.shape)
@@ -65,45 +60,23 @@ def qlinear_sum(p: Quantization, q: Quantization, y: Quantization) -> Function:
         out = work.like(a)
         order = sorted(range(a.ndim), key=lambda axis: -out.strides[axis])
         flat = [work.contiguous(v.transpose(order)).reshape(-1) for v in (a, b)] + [out.transpose(order).reshape(-1)]
-        is_near = work.empty((out.size,), np.bool_)
         if parts := spans(out.size, BLOCK):
-            held = work.empty((parts[0].stop - parts[0].start,))
+            longest = parts[0].stop - parts[0].start
+            held, addends = work.empty((longest,), np.float64), work.empty((longest,))
             for part in parts:
                 c, d, made = (v[part] for v in flat)
-                sums = held[: made.size]
-                work.do(np.multiply, c, ratio_a, sums)
-                work.do(np.multiply, d, ratio_b, made)
-                work.do(np.add, sums, made, sums)
-                work.do(np.rint, sums, made)
-                work.do(np.subtract, sums, made, sums)
-                work.do(np.abs, sums, sums)
-                work.do(np.greater, sums, near, is_near[part])
+                wide, addend = held[: made.size], addends[: made.size]
+                work.do(np.add, d, zero_b, wide)
+                work.do(np.multiply, wide, wide_b, wide)
+                work.do(np.add, wide, offset, wide)
+                work.do(np.copyto, addend, wide, "same_kind")
+                work.do(np.add, c, zero_a, wide)
+                work.do(np.multiply, wide, wide_a, wide)
+                work.do(np.add, wide, addend, wide)
+                work.do(np.copyto, made, wide, "same_kind")
+                work.do(np.rint, made, made)
+                work.do(np.subtract, made, zero_y, made)
                 work.do(clip_to, made, *limits, made)
-        work.do(fall_back, is_near, *flat)
         return out
 
     return recordable(run)
-
-
-def exact_sum(p: Quantization, q: Quantization, y: Quantization) -> Sum:
-    """QLinearAdd by definition: two fused multiply-adds, that of the second operand first."""
-    ratio_a, ratio_b = _ratios(p, q, y)
-    zero_a, zero_b, zero_y = (f32(v.zero_point) for v in (p, q, y))
-    offset = np.asarray(zero_y - (ratio_a * zero_a + ratio_b * zero_b), np.float64)
-    # By centered value, where negative ones are found from the end.
-    codes = np.concatenate([np.arange(256.0), np.arange(-256.0, 0)])
-    of_a = (codes + zero_a) * ratio_a
-    of_b = ((codes + zero_b) * ratio_b + offset).astype(np.float32)
-    return lambda a, b: np.rint((of_a[a.astype(np.intp)] + of_b[b.astype(np.intp)]).astype(np.float32)) - zero_y
-
-
-def _ratios(p: Quantization, q: Quantization, y: Quantization) -> tuple[Array, Array]:
-    return f32(p.scale / y.scale), f32(q.scale / y.scale)
-
-
-def _near_half(p: Quantization, q: Quantization, y: Quantization) -> float:
-    """The distance from an integer up to which all ways to compute a sum round to the same integer: eight roundings of
-    the largest number.
-    """
-    largest = 512 * sum(_ratios(p, q, y)) + abs(f32(y.zero_point)) + 1
-    return float(0.5 - 2.0**-21 * largest)
