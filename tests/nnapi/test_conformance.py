@@ -103,7 +103,7 @@ def test_an_execution_that_must_be_refused(tmp_path: Path) -> None:
 )
 def test_files_of_another_format(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.json.gz").write_bytes(content)
-    with pytest.raises(FormatError, match="no file of conformance records"):
+    with pytest.raises(FormatError, match="not a file of conformance records"):
         on(CPU, tmp_path)
 
 

@@ -8,6 +8,7 @@ import pytest
 from single_node import assert_same, compare, run_kernel
 
 from ortconv.errors import BackendError, GraphError
+from ortconv.executor.kernels.ngrams import MOST_SKIPS
 from tests.batches import batched
 
 F32 = np.float32
@@ -174,7 +175,13 @@ def test_counts_of_ngrams_that_are_not_in_the_pool(counts):
 
 
 def test_ngrams_longer_than_any_row_cost_nothing():
-    attributes = {**GRAMS, "mode": "TF", "min_gram_length": -5, "max_gram_length": 1 << 62, "max_skip_count": 1 << 62}
+    attributes = {
+        **GRAMS,
+        "mode": "TF",
+        "min_gram_length": -5,
+        "max_gram_length": 1 << 62,
+        "max_skip_count": MOST_SKIPS,
+    }
     (got,) = run_kernel("TfIdfVectorizer", [np.array([2, 9, 9, 3])], attributes)
     np.testing.assert_array_equal(got, [1, 1, 0, 0, 0, 0, 0])
 
