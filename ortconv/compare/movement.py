@@ -34,7 +34,7 @@ ACTIVATIONS = ("Relu", "Clip")
 
 SHAPES = ("Shape", "Size")
 
-NUDGES = 8
+NUDGES = 12
 """Maximum number of runs with such errors, when they may explain a difference."""
 
 FIRST = 2
