@@ -1,18 +1,18 @@
 """Every error that ortconv raises on purpose, and the exit code each one ends the process with.
 
     OrtconvError            1   something in ortconv itself is wrong: please report it
-    ├── InternalError       1   an exception for which no part of the model accounts
-    ├── UsageError          2   an option or argument is off
+    ├── InternalError       1   an exception that no part of the model explains
+    ├── UsageError          2   an option or argument is wrong
     │   └── UnknownDimError 2   a dimension to fix that no input has
     ├── ModelError          3   the model is invalid, or uses what ortconv does not support
     │   ├── FormatError     3     the bytes of the file are damaged
     │   ├── GraphError      3     the graph breaks the rules of its operators or of SSA form
     │   ├── UnsupportedError 3    valid, but beyond what ortconv can do
     │   ├── LimitError      3     more time or memory needed than the user allows
-    │   └── CrashError      3     the process died that worked on the model
+    │   └── CrashError      3     the process that worked on the model died
     ├── MismatchError       4   the numbers differ
     ├── GateError           5   a --fail-on condition failed
-    ├── UnsafeInputError    6   the input tries to reach what it must not reach
+    ├── UnsafeInputError    6   the input tries to read or write files that it must not
     ├── BatchError          7   part of a batch failed
     └── BackendError        3   a backend refused or failed; carries the backend's name
 
@@ -62,7 +62,7 @@ def _restored(kind: type[OrtconvError], args: tuple[Any, ...], state: dict[str, 
 
 
 class InternalError(OrtconvError):
-    """An unexpected exception during work on a model that is valid as far as can be seen."""
+    """An unexpected exception during work on a model that seems valid."""
 
 
 class UsageError(OrtconvError):

@@ -1,7 +1,7 @@
 """The two modules of the onnx package that every conversion needs: its messages and its C++ library.
 
-`import onnx` runs all of the package, its model hub and helpers included, and takes longer than converting a small model. Both
-modules are therefore loaded by themselves, under their own names, so that a later `import onnx` finds and uses them.
+`import onnx` imports the whole package with its model hub and helpers, which is slower than converting a small model. So both
+modules are loaded alone, under their own names. A later `import onnx` finds and uses them.
 """
 
 from __future__ import annotations

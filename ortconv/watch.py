@@ -1,7 +1,7 @@
-"""A process and its watcher: what the process is at, the limits on its time and memory, and the error that its death amounts to.
+"""A process and its watcher: the stage of the process, the limits on its time and memory, and the error if it dies.
 
-Native code may take a process down: an assertion, a wrong address, a library's own exit. So work on models runs in a child: that of
-the command line (`ortconv.supervisor`), or a worker of a batch. The child notes its stage, and the calls that have killed processes
+Native code may end a process: an assertion, a wrong address, a library's own exit. So work on models runs in a child: that of the
+command line (`ortconv.supervisor`), or a worker of a batch. The child notes its stage, and the calls that have killed processes
 before (`risky`). After a death in such a call the watcher starts the work again, and the call is refused with an error.
 """
 

@@ -273,7 +273,7 @@ def _ending_in_time(api: _Api) -> Iterator[Any]:
 class DirectFile:
     """An .ort file opened with the session options of an app. Its constants stay in the mapped file, in its layout.
 
-    So neither sessions nor runs take memory for them. BackendError with onnxruntime's message if it does not load or run the file.
+    So neither sessions nor runs need memory for them. BackendError with onnxruntime's message if it does not load or run the file.
     """
 
     def __init__(self, file: Path, entries: Mapping[str, str]) -> None:

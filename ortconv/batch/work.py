@@ -21,7 +21,7 @@ FACTS = ("nodes_before", "nodes_after", "bytes_before", "bytes_after", "warnings
 
 
 class Journaling(Enum):
-    """Who appends a line to the journal: nobody, the worker before it puts files in place, or the process that runs the batch."""
+    """The writer of the journal: none, the worker before it puts files in place, or the process that runs the batch."""
 
     NONE = 0
     WORKER = 1
@@ -34,7 +34,7 @@ Outcome = tuple[Result, Record | None]
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """One model of a batch: its file, the file to write below the folder of the batch, and what an earlier batch noted of it.
+    """One model of a batch: its file, the file to write below the folder of the batch, and its record from an earlier batch.
 
     A location is a path, or the text of a URL: see `ortconv.batch.locations`.
     """

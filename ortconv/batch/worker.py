@@ -1,6 +1,6 @@
 """The process that works on the items of a batch, and on Linux the server that forks such processes with all imports done.
 
-    python -m ortconv.batch.worker fork DESCRIPTOR      the server; its socket takes the channels of new workers
+    python -m ortconv.batch.worker fork DESCRIPTOR      the server; it receives the channels of new workers on its socket
     python -m ortconv.batch.worker serve DESCRIPTOR     a worker
 
 Ctrl-C is left to the process that runs the batch: a worker ends when its channel does, or when the server does.

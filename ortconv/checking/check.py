@@ -123,7 +123,7 @@ def check(
     app_config: str | Path | None = None,
     runs: RunSettings | None = None,
 ) -> Check:
-    """Hold a model against a baseline, or with `update` accept it as the new one.
+    """Compare a model with a baseline or, with `update`, accept it as the new one.
 
     Facts are compared with those that the baseline file has; outputs, time and memory with the copy of the model that it names:
     both run here, in turns, on the same inputs. `fail_on` are conditions, by default DEFAULT_GATES. `app_config` is the operator

@@ -173,7 +173,7 @@ def _assigned(text: str, value: Value) -> Any:
 def _is_there(path: Path) -> bool:
     try:
         return path.exists()
-    except (OSError, ValueError):  # no name that the system takes
+    except (OSError, ValueError):  # not a valid name for the system
         return False
 
 

@@ -176,7 +176,7 @@ def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
 def ndk(folder: Path, as_json: bool) -> None:
     """Write the NDK's headers and build libneuralnetworks.so: C and C++ programs that use NNAPI then run on this machine.
 
-    The library embeds this Python and its ortconv. It needs a C compiler (cc, or the one in CC) and Python's headers. Programs take
+    The library embeds this Python and its ortconv. It needs a C compiler (cc, or the one in CC) and Python's headers. Programs read
     their settings from ORTCONV_NNAPI_DEVICES (profiles), _VLOG, _TRACE (a file), _PARTITION, _CPU_ONLY and _FEATURE_LEVEL.
     """
     from ortconv.nnapi.ndk.library import write

@@ -1,4 +1,4 @@
-"""Options that several verbs take, and types of their values."""
+"""Options that several verbs have, and types of their values."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ BATCH = (
         help="With a directory: append the counts and failures to the summary of a GitHub Actions step, and annotate failures.",
     ),
 )
-"""Options of verbs that take a directory of models."""
+"""Options of verbs that accept a directory of models."""
 
 VALIDATION = (
     click.option(

@@ -178,7 +178,9 @@ def _levels(model: Path, analysis_at: Callable[[str | None], Analysis]) -> list[
 
     if model.suffix.lower() == ".ort":
         raise UsageError(
-            "an .ort model has one level only", file=model, hint="compare the levels of the .onnx it came from"
+            "an .ort model has one level only",
+            file=model,
+            hint="compare the levels of the .onnx model that it was made from",
         )
     found = map(analysis_at, STUDIED)
     return [level_row(s.level, s.partitioning, s.estimate) for s in found]

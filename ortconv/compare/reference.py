@@ -151,7 +151,7 @@ class Reference:
             self._obstacle = error
             self.reasons[engine] = error.message if isinstance(error, BackendError) else f"{engine}: {error}"
         except MemoryError:
-            self.reasons[engine] = f"{engine}: a run takes more memory than there is"
+            self.reasons[engine] = f"{engine}: a run needs more memory than there is"
 
     def _run_numpy(self, model: Model) -> None:
         if "numpy" not in self.settings.engines:
@@ -162,7 +162,7 @@ class Reference:
             self._obstacle = error
             self.reasons[self.settings.numpy] = f"numpy: {error}"
         except MemoryError:
-            self.reasons[self.settings.numpy] = "numpy: constants alone take more memory than there is"
+            self.reasons[self.settings.numpy] = "numpy: the constants alone need more memory than there is"
         else:
             self._collect("numpy", model.graph, self.run_of(session))
         if isinstance(self._obstacle, TooLargeError) and can_shrink(model.graph):

@@ -118,7 +118,7 @@ def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Sizes, int, Feeds,
             kind = BeyondBudgetError if may_not_end else TooSlowError
             raise kind(f"one run takes longer than half of {clock.budget.seconds:g} s") from error
         except MemoryError as error:
-            raise CannotTryError(f"a run takes more memory than there is: {error}") from error
+            raise CannotTryError(f"a run needs more memory than there is: {error}") from error
         except BackendError as error:
             failure = failure or error
     raise failure or CannotTryError("no sizes of the free dimensions fit the model")

@@ -120,7 +120,7 @@ def _on_numpy(expected: Reference, converted: Path, excused: tuple[str, ...], ne
     except (BackendError, UnsupportedError) as error:
         return Engine("numpy", skipped=f"numpy does not run the result: {error}")
     except MemoryError:
-        return Engine("numpy", skipped="numpy: a run of the result takes more memory than there is")
+        return Engine("numpy", skipped="numpy: a run of the result needs more memory than there is")
     found = expected.judge("numpy", results, "", _hint(expected), bool(excused))
     return Engine("numpy", loads=True, max_abs=found.max_abs, scaled=found.scaled)
 

@@ -58,11 +58,11 @@ def export(
     standard: bool = False,
     saved_fusions: SavedFusions = "drop",
 ) -> Export:
-    """Write a model as .onnx; or, where `output` ends with .ort, an .ort model in the present format version.
+    """Write a model as .onnx or, if `output` ends with .ort, as an .ort file of the present format version.
 
     The graph stays as it is: converting the result at level disable gives the source's bytes. `standard` rewrites operators of
-    ONNX Runtime's own into standard ones. `saved_fusions` says what becomes of fusions that a file of Runtime style leaves to
-    onnxruntime: "apply" makes them. UsageError if `output` exists: it might be the model that the source came from.
+    ONNX Runtime's own domains into standard ones. `saved_fusions` drops or applies the fusions that a file of Runtime style leaves
+    to onnxruntime. UsageError if `output` exists: it might be the model from which the source was made.
     """
     target = Path(output)
     with as_file(source) as (path, label):

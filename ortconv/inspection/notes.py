@@ -108,7 +108,7 @@ def _constants(graph: Graph) -> Iterator[Note]:
     overridable = [v.name for v in found if v.is_input]
     if overridable:
         message = f"{and_others(overridable)}: a constant that is also an input is never folded"
-        yield Note("overridable", message, "take it out of the inputs")
+        yield Note("overridable", message, "remove it from the inputs")
 
 
 def _largest(value: Value, total: int) -> Iterator[Note]:

@@ -263,7 +263,7 @@ FORMS: dict[tuple[str, str], Callable[[KernelUse], Iterable[str]]] = {
     (MICROSOFT, "Attention"): _attention,
     (MICROSOFT, "MultiHeadAttention"): _attention,
 }
-"""Forms of use that came later than the operator and are neither attributes nor inputs. A function returns the names of the forms
+"""Forms of use that are newer than the operator and are neither attributes nor inputs. A function returns the names of the forms
 of a use; each is the name of the model that `schemas/releases.py` tries: schemas/release_forms/NAME.txt.
 """
 

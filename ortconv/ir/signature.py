@@ -77,7 +77,9 @@ def _remedy(node: Node) -> str | None:
     if newest is not None:
         later = range(node.graph.opset(node.domain) + 1, newest.since + 1)
         first = next(v for v in later if schema(node.domain, node.op, v) is not None)
-        return f"it came with opset {first}: export with this version, or raise the model's with onnx.version_converter"
+        return (
+            f"it exists since opset {first}: export with this version, or raise the model's with onnx.version_converter"
+        )
     for domain in sorted(STANDARD - {node.domain}):
         if schema(domain, node.op, OPEN) is not None:
             return f"{domain or 'ai.onnx'} has it: set the domain of the node"

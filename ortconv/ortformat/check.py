@@ -166,7 +166,7 @@ def _saved_findings(optimizer: str, record: Record, opsets: dict[str, int]) -> I
 
 def _node_findings(node: Record, domain: str, found: Schema | None, opsets: dict[str, int]) -> Iterator[str]:
     if node.domain == "ai.onnx":
-        yield "its domain is written 'ai.onnx', which onnxruntime does not take for the empty one"
+        yield "its domain is written 'ai.onnx', which onnxruntime does not treat as the empty domain"
     if domain not in opsets:
         yield f"no version is imported of its operator set '{domain}'"
         return

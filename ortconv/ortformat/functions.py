@@ -73,7 +73,7 @@ def _takes_row(node: Node) -> bool:
 
 
 def without_kernel(graph: Graph) -> list[Node]:
-    """Nodes that no execution provider takes and for which the CPU provider has no kernel of this operator, version and types."""
+    """Nodes that no execution provider runs and for which the CPU provider has no kernel of this operator, version and types."""
     return [node for node in graph.walk() if not node.ep and not has_kernel(node)]
 
 

@@ -1,6 +1,6 @@
 """The tables of the ORT format: slots, kinds, defaults and required fields. `schemas/ort.fbs` is the readable form.
 
-Writer, decoder and verifier take all their knowledge of the binary format from here.
+Writer, decoder and verifier get all facts about the binary format from here.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from ortconv.wording import counted
 OUTSIDE = {
     "static-shape": "give static shapes to",
     "feature-level": "raise the feature level for",
-    "stop-op": "take out of the stop ops",
+    "stop-op": "remove from the stop operators",
     "assigned": "hand over",
 }
 """Rules whose cause lies outside the operator, each with the verb of its advice. One change of this kind helps nodes of every

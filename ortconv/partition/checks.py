@@ -189,7 +189,7 @@ def numbers(unit: NodeUnit, slot: int, absent: list[int] | None = None) -> list[
 def not_constant(unit: NodeUnit, slot: int, target: Target) -> Objection:
     value = unit.input(slot)
     if value is not None and value.const is not None:
-        advice = "take it out of the graph inputs, where a caller can override it"
+        advice = "remove it from the graph inputs, where a caller can override it"
     else:
         advice = "fold the nodes that compute it into an initializer"
     return Objection("constant", f"{role(unit, slot)} is computed or fed: {target.name} needs a constant", advice)

@@ -53,7 +53,7 @@ class Analysis:
     gain: Gain | None = None
     """The result of rewrites for the target; None if `maximize` was not set."""
     inside: tuple[Inside, ...] = ()
-    """Subgraphs with nodes that the target takes."""
+    """Subgraphs with nodes that are assigned to the target."""
 
     def __repr__(self) -> str:
         p = self.partitioning

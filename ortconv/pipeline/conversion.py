@@ -225,7 +225,7 @@ def _validate(
 
 
 def _stamp(model: Model, source: Path, options: Options) -> None:
-    """Write the stamp that the options ask for. One that came with the source is about another conversion."""
+    """Write the stamp that the options ask for. The stamp of the source is removed, since it describes another conversion."""
     model.metadata.pop(STAMP, None)
     if options.stamp:
         from ortconv.pipeline.manifest import stamp

@@ -34,7 +34,7 @@ ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Numbers of nodes in a graph, of nodes assigned to a target, of partitions, and of multiply-adds in them."""
+    """Counts of a graph: all nodes, nodes assigned to a target (`taken`), partitions, and multiply-adds in them."""
 
     nodes: int
     taken: int
@@ -50,7 +50,7 @@ class Count:
 class Gain:
     """Counts before and after rewriting, and the number of rewrites by rule.
 
-    `dims` lists the symbolic dimensions of the graph's inputs if static shapes would let the target take more nodes.
+    `dims` lists the symbolic dimensions of the graph's inputs if more nodes could be assigned to the target with static shapes.
     """
 
     before: Count
@@ -60,7 +60,7 @@ class Gain:
 
     @property
     def advice(self) -> str:
-        """Advice on how the target could take more nodes; empty if there is none."""
+        """Advice for assigning more nodes to the target; empty if there is none."""
         if not self.dims:
             return ""
         return f"give the inputs fixed shapes: {' '.join(f'--fix-dim {name}=N' for name in self.dims)}"
@@ -75,7 +75,7 @@ class Gain:
 
 
 class Offer(NamedTuple):
-    """A rule that matches at a node, and the refused units that the target would take after the rewrite."""
+    """A rule that matches at a node, and the refused units that the target would support after the rewrite."""
 
     rule: Rule
     root: Node

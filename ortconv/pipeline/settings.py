@@ -87,12 +87,12 @@ def check_values(options: DataclassInstance) -> None:
         kind, _, optional = str(field.type).partition(" | ")
         if value is None and optional:
             continue
-        taken = _KINDS.get(kind)
-        if taken is None:
+        known = _KINDS.get(kind)
+        if known is None:
             continue
-        wanted, take = taken
+        wanted, parse = known
         try:
-            made = take(value)
+            made = parse(value)
         except (TypeError, ValueError):
             raise UsageError(f"{field.name} is {reprlib.repr(value)}: it must be {wanted}") from None
         if kind in ("int", "float") and made < LEAST.get(field.name, 0):
@@ -101,12 +101,12 @@ def check_values(options: DataclassInstance) -> None:
 
 
 def _exactly(kind: type) -> Callable[[Any], Any]:
-    def take(value: Any) -> Any:
+    def parse(value: Any) -> Any:
         if type(value) is not kind:
             raise TypeError
         return value
 
-    return take
+    return parse
 
 
 def _integer(value: Any) -> int:

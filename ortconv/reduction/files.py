@@ -1,4 +1,4 @@
-"""Models as the bytes of a file, in the format that they came in."""
+"""Models as the bytes of a file, in the format of the source."""
 
 from __future__ import annotations
 

@@ -162,4 +162,4 @@ def _pointless(form: Form) -> Iterator[str]:
     if form.offload == "yes" and form.level == "disable":
         yield "level disable rewrites nothing"
     if form.aware != NONE and form.offload == "no" and form.level not in ABOVE_BASIC:
-        yield f"level {form.level} fuses nothing that an accelerator could take"
+        yield f"level {form.level} fuses nothing that an accelerator could run"

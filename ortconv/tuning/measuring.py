@@ -1,4 +1,4 @@
-"""Measurements in a worker: a block of runs in which files take turns, and the memory of one session in a process of its own."""
+"""Measurements in a worker: a block of alternating runs of several files, and the memory of one session in a new process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ortconv.errors import OrtconvError
 
 MOST_TURNS, LEAST_TURNS = 21, 5
 BLOCK_SECONDS = 1.0
-"""A block has fewer turns if the slowest entrant would take more than this time, in seconds."""
+"""A block has fewer turns if those of the slowest entrant would last longer than this, in seconds."""
 
 TURN_SECONDS = 0.003
 MOST_RUNS = 100
@@ -41,7 +41,7 @@ class Entrant:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Entrants that take turns in an order drawn with the seed. `library` holds custom operators."""
+    """Entrants that run in turns, in an order drawn with the seed. `library` holds custom operators."""
 
     entrants: tuple[Entrant, ...]
     seed: int

@@ -18,7 +18,7 @@ FROM_BYTES = ("kotlin", "cpp")
 
 COMMENTS = {"swift": "//", "python": "#"}
 FROM_BYTES_ONLY = (
-    "The direct initializers of this candidate are for C++ and Kotlin. Without them, opening takes more memory."
+    "The direct initializers of this candidate are for C++ and Kotlin. Without them, opening needs more memory."
 )
 
 NNAPI_FLAG = "CPU_DISABLED"

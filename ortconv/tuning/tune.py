@@ -85,7 +85,7 @@ def tune(
     forms(values)
     with as_file(source) as (path, label), ExitStack() as resources:
         if is_ort(path):
-            raise UsageError("tune reads .onnx models", file=path, hint="tune the .onnx that it came from")
+            raise UsageError("tune reads .onnx models", file=path, hint="tune the .onnx model that it was made from")
         kept = None if output_dir is None else Path(output_dir)
         folder = kept or Path(resources.enter_context(TemporaryDirectory(prefix="ortconv-")))
         jobs = jobs or usable_cores()

@@ -106,7 +106,7 @@ def test_table(model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
         "NNAPI-aware",
         "Relu is a stop op",
         "leave Relu out of the stop ops",
-        "take out of the stop ops",
+        "remove from the stop operators",
         "docs/cost.md",
     ):
         assert words in text

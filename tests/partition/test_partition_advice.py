@@ -54,7 +54,7 @@ def test_static_shapes_are_one_class():
 def test_stop_ops_are_one_class():
     graph = make("float[1,4] x", "a = Relu (x)  b = Tanh (a)  y = Neg (b)")
     found = advise(graph, Target(stop_ops=("Tanh",)))
-    assert str(found[-1]).startswith("take out of the stop ops")
+    assert str(found[-1]).startswith("remove from the stop operators")
 
 
 def test_qdq_groups_go_by_their_operator():

@@ -16,7 +16,7 @@ from ortconv.partition import Target, assign, partition
 from ortconv.pipeline import convert, optimize
 from tests.conftest import NAMES, SAMPLES
 from tests.partition.test_partition_aware import FOUND, described, fixed, places, slow
-from tests.test_convert import onnxruntime_session
+from tests.unoptimized import session
 
 NNAPI = "NnapiExecutionProvider"
 COREML = "CoreMLExecutionProvider"
@@ -84,7 +84,7 @@ def test_onnxruntime_runs_the_file(path, name, tmp_path):
     convert(path, out, use_nnapi=union, use_coreml=True, coreml_format=form, fix_dims=fixed(path), validate=False)
     model = load(path, fixed(path))
     feeds = next(iter(candidates(model.graph, seed=3)))
-    want, got = (onnxruntime_session(p).run(None, feeds) for p in (path, out))
+    want, got = (session(p).run(None, feeds) for p in (path, out))
     allowed = limit(model.graph, [v.dtype for v in model.graph.outputs])
     assert all(difference(a, b).within(allowed) for a, b in zip(want, got, strict=True))
 
@@ -165,7 +165,7 @@ def test_nodes_without_cpu_kernel_stay_and_are_counted(tmp_path):
     assert counts == [0, 2]
     assert taken == [("Relu", DType.FLOAT16), ("GroupNormalization", DType.FLOAT16)]
     convert(path, out)
-    onnxruntime_session(out)
+    session(out)
 
 
 def test_nothing_taken_changes_nothing(tmp_path):

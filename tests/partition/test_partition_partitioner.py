@@ -94,7 +94,7 @@ def test_opset_gate(opset, taken):
     assert partition(graph).taken == taken
     assert partition(graph, Target(use_nchw=True)).taken == 1
     if not taken:
-        reason = f"opset: the model has opset {opset}: the change to NHWC layout takes 7 to 26"
+        reason = f"opset: the model has opset {opset}: the change to NHWC layout supports 7 to 26"
         assert messages(graph, "Relu") == [reason]
 
 

@@ -17,7 +17,7 @@ from ortconv.tflite.translate import refused
 
 
 class LiteRt:
-    """Runs partitions as .tflite models on LiteRT's CPU kernels. It takes nodes that both the NNAPI execution provider and LiteRT
+    """Runs partitions as .tflite models on LiteRT's CPU kernels. It runs nodes that both the NNAPI execution provider and LiteRT
     support.
 
     `settings` select the kernels: "reference" the plain ones, "default" those that an app gets, XNNPACK among them.

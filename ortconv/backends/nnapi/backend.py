@@ -83,7 +83,7 @@ def flags_of(names: str) -> dict[str, Any]:
 
 
 class Nnapi:
-    """Runs as NNAPI models the partitions that ONNX Runtime's NNAPI execution provider would take."""
+    """Runs as NNAPI models the partitions that ONNX Runtime's NNAPI execution provider would select."""
 
     name = "nnapi"
     fallback = "numpy"

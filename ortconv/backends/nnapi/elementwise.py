@@ -47,7 +47,7 @@ def binary(b: Builder, unit: NodeUnit, code: Operation, fuses: bool = False) -> 
 
 
 def _fits(b: Builder, value: Value) -> bool:
-    """True if a value can take part in a broadcast of images."""
+    """True if a value can be part of a broadcast of images."""
     return value.rank == 4 or value.constant is not None or value.static_shape in ((), (1,))
 
 

@@ -6,7 +6,7 @@ A form is a line of slots, `name:kind`, in the order of the operands:
     x:T filter:W bias:bias padding:i stride_w:i stride_h:i activation:i [nchw:b=0 @3] [dilation_w:i=1 dilation_h:i=1 @3]
 
 `[...]` is a group of trailing operands that may be absent together, with their defaults and the level that introduced
-them. `?` after a kind means that the operand may be omitted (have no value), `*` that the slot takes any number of operands.
+them. `?` after a kind means that the operand may be omitted (have no value), `*` that the slot accepts any number of operands.
 The kinds are:
 
     T                    a tensor of the main type: the type of the first T operand, one of the row's `types`

@@ -109,7 +109,7 @@ def _unchanged(axis: int, wanted: float, kept: object, target: Target) -> Object
 
 
 def _scaled(axis: int, scale: float, size: int, target: Target) -> Objections:
-    """Require a scale that is a whole number; MLProgram also takes 1/n if n divides the size."""
+    """Require a scale that is a whole number; MLProgram also supports 1/n if n divides the size."""
     message = f"axis {axis} of size {size} is scaled by {scale:g}"
     if scale > 1 and scale != round(scale):
         yield Objection("shape", f"{message}: {target.name} accepts whole numbers", "state sizes instead of scales")

@@ -68,7 +68,7 @@ def _no_row(node: Node, target: Target) -> Objection:
         inside = sum(1 for sub in node.subgraphs for _ in sub.walk())
         if target.takes_subgraphs:
             return Objection(
-                "control-flow", f"{node.op} runs on the CPU, and CoreML what it takes of its {inside} nodes"
+                "control-flow", f"{node.op} runs on the CPU; CoreML runs those of its {inside} nodes that it supports"
             )
         advice = "let CoreML have the nodes inside: --coreml-enable-on-subgraph"
         return Objection("control-flow", f"{node.op} and the {inside} nodes in its subgraphs run on the CPU", advice)

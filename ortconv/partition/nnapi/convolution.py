@@ -52,7 +52,7 @@ def padding(unit: NodeUnit, target: Target) -> Objections:
         yield from window(unit, weights[2:])
 
 
-WIDER = "add a dimension of 1 to image and weights with Reshapes, and take it off behind"
+WIDER = "add a dimension of 1 to image and weights with Reshapes, and remove it after the node"
 WEIGHTS = quantized((0,), weights=1)
 CHECK = all_of(
     nchw_level("convolution", 29), rank(4, 4, 1, fewer="", more=WIDER), constant(1), constant_bias, dilations

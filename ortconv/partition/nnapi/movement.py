@@ -107,7 +107,7 @@ def pad(unit: NodeUnit, target: Target) -> Objections:
 SHAPED = rank(1, 4)
 MOVED = rank(1, 4, fewer="", more="")
 CONSTANT = attribute_is("mode", "constant", instead="write it as Slice nodes and Concat")
-CHANNELS = "reorder the channels with Gather before it, and take mode DCR"
+CHANNELS = "reorder the channels with Gather before it, and use mode DCR"
 
 ROWS = (
     NnapiRow("Concat", types=float32_or_uint8, check=all_of(SHAPED, concat), qdq=quantized(EVERY), takes_empty=True),

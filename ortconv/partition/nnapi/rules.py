@@ -29,7 +29,7 @@ FAMILIES = (convolution, elementwise, matmul, movement, normalization, pooling, 
 ROWS: dict[str, NnapiRow] = {row.op: row for family in FAMILIES for row in family.ROWS}
 """The operators that NNAPI supports, by ONNX op type."""
 
-_FUSED = "write the operators that it was fused from, which NNAPI takes: convert --use-nnapi leaves them in parts"
+_FUSED = "use the operators that it was fused from, which NNAPI supports: convert --use-nnapi leaves them unfused"
 _STATICALLY = f"quantize statically, with QuantizeLinear and DequantizeLinear, {CHANGED}"
 _FIXED = "fix the shapes, so that it folds: convert --fix-dim"
 
@@ -76,7 +76,7 @@ INSTEAD: dict[str, str] = {
 def objections(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
     """All objections to a unit. `in_group(value)` is true if a target node of the growing partition produces the value.
 
-    Objections with the rule "runtime" are to units that ONNX Runtime's execution provider takes and NNAPI then refuses.
+    Objections with the rule "runtime" are to units that ONNX Runtime's execution provider accepts and NNAPI then refuses.
     """
     row = ROWS.get(unit.op)
     if row is None:

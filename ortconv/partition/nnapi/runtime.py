@@ -1,4 +1,4 @@
-"""Nodes that ONNX Runtime's execution provider takes but NNAPI refuses: the session or its run fails."""
+"""Nodes that ONNX Runtime's execution provider accepts but NNAPI refuses: the session or its run fails."""
 
 from __future__ import annotations
 
