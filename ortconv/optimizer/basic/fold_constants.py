@@ -30,8 +30,9 @@ def fold(graph: Graph, context: Context) -> int:
     Returns the number of folded nodes of this graph.
 
     Counterpart: ConstantFolding
-    Differs: elements of partly known shapes fold, and arithmetic on them; limited by the net growth of the model
-        (--fold-limit), while ONNX Runtime limits each output to 1 GiB and skips those of unknown size.
+    Differs: elements of partly known shapes fold, and arithmetic on them, and float16 nodes without a kernel, in float32;
+        limited by the net growth of the model (--fold-limit), while ONNX Runtime limits each output to 1 GiB and skips
+        those of unknown size.
     Also: IfInlining
     """
     changes = 0
