@@ -1,4 +1,4 @@
-"""Reshape, Concat and DepthToSpace in the memory order of their input."""
+"""Reshape and Concat in the memory order of their input."""
 
 from __future__ import annotations
 
@@ -52,16 +52,3 @@ def concat(work: Work, *inputs: Array, axis: int = 1) -> Array:
     out = work.like(y)
     work.do(np.concatenate, inputs, axis, out)
     return out
-
-
-def depth_to_space(work: Work, x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
-    n, c, h, w = x.shape
-    b = blocksize
-    c //= b * b
-    x = x.reshape(n, b, b, c, h, w) if mode == "DCR" else x.reshape(n, c, b, b, h, w).transpose(0, 2, 3, 1, 4, 5)
-    last = x.size > 0 and x.strides[-1] > max(x.strides[1:4])
-    out = work.empty((n, h, b, w, b, c) if last else (n, c, h, b, w, b), x.dtype)
-    y = out.transpose(0, 2, 4, 5, 1, 3) if last else out.transpose(0, 3, 5, 1, 2, 4)
-    for i, j in np.ndindex(b, b):
-        work.do(np.copyto, y[:, i, j], x[:, i, j])
-    return out.reshape(n, h * b, w * b, c).transpose(0, 3, 1, 2) if last else out.reshape(n, c, h * b, w * b)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import UnsupportedError
+from ortconv.executor.algorithms import elementwise
 from ortconv.executor.algorithms.half_precision import in_float32, rounding, widen
 from ortconv.executor.kernels.elementwise import erf
 from ortconv.executor.kernels.registry import kernel
@@ -154,7 +155,7 @@ def fast_gelu(x: Array, bias: Array | None = None) -> Array:
     return gelu(x if bias is None else x + bias, approximate="tanh")  # type: ignore[no-any-return]
 
 
-@kernel("Softmax", since=13)
+@kernel("Softmax", since=13, fast=elementwise.softmax)
 def softmax(x: Array, *, axis: int = -1) -> Array:
     """Half precision is rounded after each step of the operator's function body."""
     wide, rounded = widen(x), rounding(x.dtype)

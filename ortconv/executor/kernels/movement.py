@@ -232,7 +232,7 @@ def expand(x: Array, shape: Array) -> Array:
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, integers(shape)))
 
 
-@kernel("DepthToSpace", record=fast.depth_to_space)
+@kernel("DepthToSpace")
 def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     n, c, h, w = x.shape
     b = blocksize
