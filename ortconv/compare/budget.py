@@ -105,6 +105,10 @@ class Clock:
         self.used += time.monotonic() - self._since
         self._since = None
 
+    def reserve(self, share: float) -> None:
+        """Leave at least this share of the budget: a single node may run on after its time limit."""
+        self.used = min(self.used, self.budget.seconds * (1 - share))
+
     @property
     def left(self) -> float:
         running = 0.0 if self._since is None else time.monotonic() - self._since

@@ -103,6 +103,7 @@ class Reference:
         if opening is not None:
             self._run_onnxruntime(graph, opening)
         if isinstance(self._obstacle, TooSlowError) and not self.trials and can_shrink(graph):
+            self.clock.reserve(0.25)
             with self.clock:
                 self._run_shrunk()
         self._pool.shutdown(wait=False)
@@ -189,6 +190,7 @@ class Reference:
             return
         opening.result()
         if self._opened is not None:
+            self.clock.reserve(0.5)
             with self.clock:
                 self._collect("onnxruntime", graph, self._opened.run)
             self._opened = None

@@ -276,7 +276,9 @@ def test_runs_that_take_too_long(slow: int, proof: str, monkeypatch: pytest.Monk
 
     def timed_unless_late(run: Any, feeds: Any, clock: Any) -> Any:
         if late:
+            clock.used = 100.0
             raise late.pop()
+        assert clock.left > 4
         return timed(run, feeds, clock)
 
     monkeypatch.setattr(trials, "_timed", timed_unless_late)
