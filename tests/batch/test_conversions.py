@@ -273,7 +273,7 @@ def test_a_batch_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     done = subprocess.run([*command, "--no-validate", "--json"], cwd=tmp_path, env=environment, capture_output=True)
     document = json.loads(done.stdout.splitlines()[-1])
     assert (done.returncode, document["converted"]) == (0, count)
-    assert document["unchanged"] >= 40
+    assert document["unchanged"] >= 40 - 2  # each of the two jobs may end between a file and its record
     assert {k: v for k, v in contents(out).items() if k.endswith(".ort")} == {
         k: v for k, v in contents(tmp_path / "whole").items() if k.endswith(".ort")
     }

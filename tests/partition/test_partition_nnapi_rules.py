@@ -471,7 +471,7 @@ def test_advice_names_what_there_is():
         ("float16[2] x", "y = Relu (x)", "export the model in float32"),
         ("double[2] x", "y = Relu (x)", "export the model in float32"),
         ("int64[2] x", "y = Add (x, x)", "NNAPI has no 64-bit integers"),
-        (X, 'y = DepthToSpace <blocksize = 2, mode = "CRD"> (x)', "take mode DCR"),
+        (X, 'y = DepthToSpace <blocksize = 2, mode = "CRD"> (x)', "use mode DCR"),
         ("float[1,N] x", "y = Relu (x)", "--fix-dim N=SIZE"),
         ("float[M,N] x", "y = Relu (x)", "--fix-dim M=SIZE --fix-dim N=SIZE"),
         ("float[?,N] x", "y = Relu (x)", "export it with sizes for them"),
