@@ -9,7 +9,7 @@ import pytest
 
 import ortconv
 from ortconv.choices import LEVELS
-from ortconv.compare.feeds import candidates
+from ortconv.compare.candidates import candidates
 from ortconv.compare.tolerance import difference, limit
 from ortconv.errors import MismatchError, UsageError
 from ortconv.ir.graph import Graph

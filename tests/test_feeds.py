@@ -11,7 +11,8 @@ import pytest
 from onnx import numpy_helper
 
 import ortconv
-from ortconv.compare.feeds import _upper_bound, candidates, free_problem, make
+from ortconv.compare.candidates import candidates
+from ortconv.compare.feeds import _upper_bound, free_problem, make
 from ortconv.compare.parameters import parameter
 from ortconv.errors import UnsupportedError
 from ortconv.onnxio.load import from_proto

@@ -275,7 +275,7 @@ def _first(
     if not wanted.draws and needed <= wanted.arrays.keys() <= known:
         feeds = dict(wanted.arrays)
         return feeds, run(feeds)
-    from ortconv.compare.feeds import accepted
+    from ortconv.compare.candidates import accepted
 
     return accepted(session.model.graph, run, wanted.arrays, wanted.draws, seed)
 

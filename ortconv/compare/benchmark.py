@@ -13,7 +13,8 @@ from typing import Any
 
 from ortconv.backends.nnapi.backend import NnapiOptions, NnapiProgram
 from ortconv.backends.nnapi.recording import RecordingBackend
-from ortconv.compare.feeds import Draw, Feeds, first_run
+from ortconv.compare.candidates import first_run
+from ortconv.compare.feeds import Draw, Feeds
 from ortconv.compare.simulation import TimedPartitions
 from ortconv.compare.tolerance import Difference, difference, worst
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,20 +14,16 @@ from ortconv.compare.parameters import parameter
 from ortconv.compare.ranks import LARGEST_RANK
 from ortconv.compare.repair import repair
 from ortconv.compare.sizes import Problem, Sizes, footprint, infer_shapes, solve
-from ortconv.errors import BackendError, UnsupportedError, UsageError
+from ortconv.errors import UnsupportedError, UsageError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType, SequenceType, TensorType
-from ortconv.runtime.session import Session
 
 Feeds = dict[str, Any]
 
 FREE_SIZES = (8, 32, 64, 224, 1, 2, 16)
 """Sizes of a free dimension with which the search begins, in this order."""
-
-MEMORY = 2 << 30
-"""Limit on the bytes that the values of a run may occupy if the sizes are generated."""
 
 KINDS = ("drawn", "negative", "zeros", "large")
 """Kinds of elements of generated inputs."""
@@ -59,63 +54,6 @@ class Draw:
     shape: tuple[int, ...] | None = None
     low: float | None = None
     high: float | None = None
-
-
-def first_run(
-    session: Session,
-    names: Sequence[str] | None = None,
-    arrays: Mapping[str, Any] | None = None,
-    draws: Mapping[str, Draw] | None = None,
-    seed: int = 0,
-) -> tuple[Feeds, list[Any]]:
-    """Return feeds and the outputs of a session for them. Inputs that are not in `arrays` are generated; the first
-    feeds that the model accepts are used.
-
-    Raises UsageError if there are arrays and an input is neither among them nor among the draws.
-    """
-    return accepted(session.model.graph, partial(session.run, names), arrays, draws, seed)
-
-
-def accepted(
-    graph: Graph,
-    run: Callable[[Feeds], list[Any]],
-    arrays: Mapping[str, Any] | None = None,
-    draws: Mapping[str, Draw] | None = None,
-    seed: int = 0,
-) -> tuple[Feeds, list[Any]]:
-    """Like `first_run`, with a function that runs the model."""
-    failure: BackendError | None = None
-    for feeds in candidates(graph, seed, arrays, draws):
-        try:
-            return feeds, run(feeds)
-        except BackendError as error:
-            failure = failure or error
-    assert failure is not None
-    raise failure
-
-
-def candidates(
-    graph: Graph,
-    seed: int = 0,
-    arrays: Mapping[str, Any] | None = None,
-    draws: Mapping[str, Draw] | None = None,
-) -> Iterator[Feeds]:
-    """Feeds for the required inputs, one set for each initial size of the free dimensions; only one if all sizes are
-    known.
-
-    Free dimensions get the sizes that the graph implies; leading dimensions that are free are a batch of 1. The same
-    seed gives the same feeds. `arrays` are fed unchanged. Raises UnsupportedError if all sizes need more than MEMORY.
-    """
-    arrays, draws = arrays or {}, draws or {}
-    problem = free_problem(graph, arrays, draws)
-    needed = 0
-    for sizes, needed in sizes_to_try(problem, batch=1):
-        if needed <= MEMORY:
-            yield {**arrays, **make(problem, sizes, seed, draws)}
-    if problem.free and needed > MEMORY:
-        raise UnsupportedError(
-            f"the model needs {needed / 2**30:.3g} GiB with the sizes that fit it", hint="give inputs of your own"
-        )
 
 
 def free_problem(graph: Graph, arrays: Mapping[str, Any], draws: Mapping[str, Draw]) -> Problem:

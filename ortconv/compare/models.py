@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ortconv.compare.feeds import Draw, Feeds, candidates
+from ortconv.compare.candidates import candidates
+from ortconv.compare.feeds import Draw, Feeds
 from ortconv.compare.layers import ComparedLayer, Loss, compare_layers, largest_loss
 from ortconv.compare.measure import Measure, measure
 from ortconv.compare.tolerance import limit

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain, islice, product, zip_longest
 from typing import Any
 
-from ortconv.compare.budget import SHARE_OF_EXTRAS, SHARE_OF_SOLVING, Clock, SearchTime
+from ortconv.compare.budget import SHARE_OF_EXTRAS, SHARE_OF_SOLVING, Budget, Clock, SearchTime
 from ortconv.compare.climb import Reached, climb
 from ortconv.compare.demands import Numbers, Shapes
 from ortconv.compare.feeds import SEEDS, Feeds, free_problem, from_arrays, is_condition, make, sizes_to_try
@@ -106,9 +106,8 @@ def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Sizes, int, Feeds,
     since 1 hides wrong shapes.
     """
     failure: OrtconvError | None = None
-    observed = clock.by_trial.spend(_observed_choices(problem, clock))
-    solved = ((sizes, 0) for sizes in chain(_choices(problem, clock), observed))
-    for sizes, seed in chain(solved, clock.by_trial.spend(_climbed_choices(problem, clock))):
+    solved = ((sizes, 0) for sizes in _choices(problem, clock))
+    for sizes, seed in chain(solved, _searched_choices(problem, clock)):
         feeds = make(problem, sizes, seed)
         began = time.monotonic()
         try:
@@ -122,6 +121,19 @@ def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Sizes, int, Feeds,
         except BackendError as error:
             failure = failure or error
     raise failure or CannotTryError("no sizes of the free dimensions fit the model")
+
+
+def searched(problem: Problem) -> Iterator[Feeds]:
+    """Inputs of sizes that only runs of the graph on numpy find. The search takes its share of the default budget."""
+    for sizes, seed in _searched_choices(problem, Clock(Budget())):
+        yield make(problem, sizes, seed)
+
+
+def _searched_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:
+    """Sizes that are found by running the model, and seeds of its inputs."""
+    for sizes in clock.by_trial.spend(_observed_choices(problem, clock)):
+        yield sizes, 0
+    yield from clock.by_trial.spend(_climbed_choices(problem, clock))
 
 
 def _observed_choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:

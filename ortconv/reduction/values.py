@@ -19,7 +19,7 @@ SECONDS = 60.0
 
 def captured(model: Model) -> Values:
     """The smaller values of the main graph, computed on generated inputs; none if the model does not run on numpy."""
-    from ortconv.compare.feeds import first_run
+    from ortconv.compare.candidates import first_run
     from ortconv.runtime.session import Session
 
     names = [v.name for node in model.graph for v in node.outputs if v is not None and _is_small(v)]

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Unpack
 from ortconv.backends.onnxruntime_app import SessionSettings, can_be_direct
 from ortconv.batch.journal import key
 from ortconv.choices import TARGETS
-from ortconv.compare.feeds import Feeds, first_run
+from ortconv.compare.candidates import first_run
+from ortconv.compare.feeds import Feeds
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
 from ortconv.files import digest
 from ortconv.models import ModelSource, as_file, is_ort, load

@@ -12,7 +12,7 @@ import pytest
 
 from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, NnapiProgram
 from ortconv.cli import main
-from ortconv.compare.feeds import candidates
+from ortconv.compare.candidates import candidates
 from ortconv.compare.tolerance import limit
 from ortconv.models import load
 from ortconv.partition import Target, partition

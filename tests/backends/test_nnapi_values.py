@@ -8,7 +8,7 @@ import pytest
 
 from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, NnapiProgram
 from ortconv.compare import layers as module
-from ortconv.compare.feeds import first_run
+from ortconv.compare.candidates import first_run
 from ortconv.compare.layers import compare_layers, largest_loss, stream
 from ortconv.compare.models import Subject, compare
 from ortconv.ir.model import Model

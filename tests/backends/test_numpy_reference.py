@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from ortconv.compare.feeds import first_run
+from ortconv.compare.candidates import first_run
 from ortconv.compare.tolerance import difference
 from ortconv.errors import UsageError
 from ortconv.onnxio.load import from_proto

@@ -18,7 +18,7 @@ import numpy as np
 import onnxruntime
 from _processes import ORTCONV, SAMPLES, in_turn, medians, row, summary
 
-from ortconv.compare.feeds import first_run
+from ortconv.compare.candidates import first_run
 from ortconv.process import take_over
 from ortconv.runtime.session import Session
 

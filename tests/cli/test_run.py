@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 
 from ortconv.cli import images, main
-from ortconv.compare.feeds import first_run
+from ortconv.compare.candidates import first_run
 from ortconv.errors import FormatError
 from ortconv.runtime.session import Session
 from tests import unoptimized

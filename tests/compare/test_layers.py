@@ -10,7 +10,7 @@ import onnx.parser
 import pytest
 
 from ortconv.compare import layers as module
-from ortconv.compare.feeds import first_run
+from ortconv.compare.candidates import first_run
 from ortconv.compare.layers import compare_layers, stream
 from ortconv.compare.models import Origin, Subject, compare
 from ortconv.ir.graph import Graph

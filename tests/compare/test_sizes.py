@@ -12,9 +12,10 @@ from onnx import numpy_helper
 
 import ortconv.compare.trials as trials_module
 from ortconv.compare.budget import Budget, Clock, SearchTime
+from ortconv.compare.candidates import candidates, first_run
 from ortconv.compare.climb import Reached
 from ortconv.compare.demands import Demand
-from ortconv.compare.feeds import candidates, free_problem, make, sizes_to_try
+from ortconv.compare.feeds import free_problem, make, sizes_to_try
 from ortconv.compare.repair import repair
 from ortconv.compare.sizes import DemandKey, Problem, Sizes, demands_for, footprint, infer_shapes, is_solved
 from ortconv.compare.targets import other_elements
@@ -219,6 +220,13 @@ def climbing(name: str) -> Graph:
 @pytest.mark.parametrize("name", CLIMBS)
 def test_sizes_that_nothing_implies_are_found_by_trial(name: str) -> None:
     assert first_trial(climbing(name), Clock(Budget(seconds=200)))
+
+
+@pytest.mark.parametrize("name", CLIMBS)
+def test_single_runs_search_by_trial_too(name: str) -> None:
+    feeds, results = first_run(Session(Model(climbing(name)), ["numpy"]))
+    assert feeds
+    assert len(results) == 1
 
 
 def test_a_length_fits_the_rank_that_readers_need() -> None:

@@ -7,7 +7,7 @@ import pytest
 from partition_graphs import mnist
 
 from ortconv.choices import COREML_FORMATS
-from ortconv.compare.feeds import candidates
+from ortconv.compare.candidates import candidates
 from ortconv.compare.tolerance import difference, limit
 from ortconv.ir.graph import Graph
 from ortconv.ir.types import DType

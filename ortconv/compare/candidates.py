@@ -1,0 +1,76 @@
+"""Feeds that a model accepts, for single runs and comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ortconv.compare.feeds import Draw, Feeds, free_problem, make, sizes_to_try
+from ortconv.errors import BackendError, UnsupportedError
+from ortconv.ir.graph import Graph
+from ortconv.runtime.session import Session
+
+MEMORY = 2 << 30
+"""Limit on the bytes that the values of a run may occupy if the sizes are generated."""
+
+
+def first_run(
+    session: Session,
+    names: Sequence[str] | None = None,
+    arrays: Mapping[str, Any] | None = None,
+    draws: Mapping[str, Draw] | None = None,
+    seed: int = 0,
+) -> tuple[Feeds, list[Any]]:
+    """Return feeds and the outputs of a session for them. Inputs that are not in `arrays` are generated; the first
+    feeds that the model accepts are used.
+
+    Raises UsageError if there are arrays and an input is neither among them nor among the draws.
+    """
+    return accepted(session.model.graph, partial(session.run, names), arrays, draws, seed)
+
+
+def accepted(
+    graph: Graph,
+    run: Callable[[Feeds], list[Any]],
+    arrays: Mapping[str, Any] | None = None,
+    draws: Mapping[str, Draw] | None = None,
+    seed: int = 0,
+) -> tuple[Feeds, list[Any]]:
+    """Like `first_run`, with a function that runs the model."""
+    failure: BackendError | None = None
+    for feeds in candidates(graph, seed, arrays, draws):
+        try:
+            return feeds, run(feeds)
+        except BackendError as error:
+            failure = failure or error
+    assert failure is not None
+    raise failure
+
+
+def candidates(
+    graph: Graph,
+    seed: int = 0,
+    arrays: Mapping[str, Any] | None = None,
+    draws: Mapping[str, Draw] | None = None,
+) -> Iterator[Feeds]:
+    """Feeds for the required inputs, one set for each initial size of the free dimensions; only one if all sizes are
+    known.
+
+    Free dimensions get the sizes that the graph implies; leading dimensions that are free are a batch of 1. The same
+    seed gives the same feeds. `arrays` are fed unchanged. Raises UnsupportedError if all sizes need more than MEMORY.
+    """
+    arrays, draws = arrays or {}, draws or {}
+    problem = free_problem(graph, arrays, draws)
+    needed = 0
+    for sizes, needed in sizes_to_try(problem, batch=1):
+        if needed <= MEMORY:
+            yield {**arrays, **make(problem, sizes, seed, draws)}
+    if not (arrays or draws):
+        from ortconv.compare.trials import searched
+
+        yield from searched(problem)
+    if problem.free and needed > MEMORY:
+        raise UnsupportedError(
+            f"the model needs {needed / 2**30:.3g} GiB with the sizes that fit it", hint="give inputs of your own"
+        )
