@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import combinations, product
 from typing import NamedTuple
 
 from ortconv.compare.demands import Demand
-from ortconv.compare.sizes import LARGEST_SIZE, Problem, Sizes, behind, demands_for, symbol
+from ortconv.compare.sizes import LARGEST_SIZE, DemandKey, Problem, Sizes, behind, demands_for, solve, symbol
 from ortconv.ir.graph import Node
 
 WORK = 40_000
@@ -49,6 +49,7 @@ def repair(problem: Problem, starts: Sequence[Sizes]) -> Sizes | None:
     """
     left = min(MOST_TRIED, WORK // max(1, sum(1 for _ in problem.graph.walk())))
     seen: list[Sizes] = []
+    empty = _always_empty(problem, starts)
     heap: list[tuple[tuple[int, int], int, Iterator[Sizes]]] = [((-sys.maxsize, 0), 0, iter(starts))]
     while heap and len(seen) < left:
         sizes = next(heap[0][2], None)
@@ -56,7 +57,7 @@ def repair(problem: Problem, starts: Sequence[Sizes]) -> Sizes | None:
             heappop(heap)
         elif sizes not in seen and _are_possible(problem, sizes):
             seen.append(sizes)
-            state = _state(problem, sizes)
+            state = _state(problem, sizes, empty)
             if state.first is None:
                 return sizes
             heappush(heap, (state.rank, len(seen), _moves(problem, sizes, *state.first)))
@@ -69,21 +70,30 @@ def _are_possible(problem: Problem, sizes: Sizes) -> bool:
     return all(size > 0 or (size >= -1 and name in elements) for name, size in sizes.items())
 
 
-def _state(problem: Problem, sizes: Sizes) -> State:
+def _always_empty(problem: Problem, starts: Sequence[Sizes]) -> set[DemandKey]:
+    """The demands that values are not empty of which no start meets one: their nodes have empty results with all sizes."""
+    unmet = [
+        {key for key, demand in demands_for(problem, sizes) if demand.kind == "at least" and not demand.is_met}
+        for sizes in starts
+    ]
+    return {key for key in set.intersection(*unmet) if key[1] < 0} if unmet else set()
+
+
+def _state(problem: Problem, sizes: Sizes, ignored: Collection[DemandKey]) -> State:
     met = unmet = 0
     first = None
-    for (node, _), demand in demands_for(problem, sizes):
-        if not demand.is_met:
+    for key, demand in demands_for(problem, sizes):
+        if not demand.is_met and key not in ignored:
             unmet += 1
-            first = first or (node, demand)
+            first = first or (key[0], demand)
         elif first is None:
             met += 1
     return State(sizes, met, unmet, first)
 
 
 def _moves(problem: Problem, sizes: Sizes, node: Node, demand: Demand) -> Iterator[Sizes]:
-    """Other sizes that may meet a demand. They change one dimension, also to small sizes without a reason; one dimension and a
-    second one that compensates it; or two dimensions that share a product.
+    """Other sizes that may meet a demand. They change one dimension, also to small sizes without a reason; one dimension and all
+    that its new size demands; one dimension and a second one that compensates it; or two dimensions that share a product.
     """
     names = behind(problem, node)
     single = [(name, size) for name in names for size in _targets(problem, sizes, name, demand)]
@@ -91,6 +101,8 @@ def _moves(problem: Problem, sizes: Sizes, node: Node, demand: Demand) -> Iterat
         yield {**sizes, name: size}
     for name, size in product(names, SMALL):
         yield {**sizes, name: size}
+    for name, size in single:
+        yield solve(problem, {**sizes, name: size}, frozenset((name,))).sizes
     for name, size in single:
         for other in (n for n in problem.free if n != name and sizes[n] * sizes[name] % size == 0):
             yield {**sizes, name: size, other: sizes[other] * sizes[name] // size}

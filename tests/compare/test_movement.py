@@ -10,10 +10,10 @@ import onnx
 import onnx.parser
 import pytest
 
-from ortconv.compare.movement import Direction, nudge, nudged
+from ortconv.compare.movement import Direction, explains, nudge, nudged
 from ortconv.compare.reference import Reference, ValidationSettings
 from ortconv.compare.validate import UNSTABLE, validate
-from ortconv.compare.verdict import is_nearer
+from ortconv.compare.verdict import gap, is_nearer
 from ortconv.errors import MismatchError
 from ortconv.ir.tensor import Tensor
 from ortconv.models import load
@@ -88,6 +88,13 @@ def reference(folder: Path, case: Case) -> Reference:
     onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'), source)
     given = {"x": np.array(case.x, dtype)}
     return Reference(load(source), source, ValidationSettings(engines=("numpy",), given=(given,)))
+
+
+def test_an_element_that_only_a_later_run_moves_beyond_the_last_bits() -> None:
+    want, off = np.ones(2, np.float32), np.array([1e-4, 0], np.float32)
+    runs = [want + off / 3, want - off / 3, want + off]
+    assert explains(gap(want, want + off), want, runs)
+    assert not explains(gap(want, want + off), want, runs[:2])
 
 
 @pytest.mark.parametrize("name", CASES)

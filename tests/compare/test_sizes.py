@@ -384,6 +384,13 @@ TARGETS = {
               "float[4,K] x, int64[L] t, float[2,L,6] z", s=ints(1, 0, 0, 4), u=ints(1, 2, 4, 1), w=(1, 4, 2)),
         {"L": 4, "K": 2},
     ),
+    "a size that follows from an element": (
+        graph("m = ArgMax<axis = 0>(x) r = Reshape(m, t) y = Reshape(r, s)", "float[4,K,1] x, int64[L] t", s=ints(3, 0)), {}
+    ),
+    "a part that is always empty": (
+        graph("r = Reshape(x, t) y = Reshape(r, s) a, b = Split<axis = 1>(r, p) c = Concat<axis = 1>(a, b) z = Abs(c)",
+              "float[K,M,4] x, int64[4] t", s=ints(0, 1, -1, 3), p=ints(0, 1)), {}
+    ),
     "an empty source": (graph("a = Reshape(x, t) y = Neg(a)", "float[3,1,0] x, int64[3] t"), {}),
     "a shape to repeat to": (
         graph("a = Expand(x, t) y = Add(a, w)", "float[1,4] x, int64[2] t", w=(3, 4)), {}
