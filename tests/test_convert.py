@@ -133,7 +133,7 @@ def test_validation_with_own_inputs(samples: Path, tmp_path: Path) -> None:
     assert result.validation.scaled <= result.validation.limit
     with pytest.raises(UsageError, match="no input 'image'"):
         ortconv.convert(samples / "mnist.onnx", tmp_path / "model.ort", validate_with={"image": feeds["Input3"]})
-    with pytest.raises(UsageError, match="wants float"):
+    with pytest.raises(UsageError, match="must be float"):
         ortconv.convert(samples / "mnist.onnx", tmp_path / "model.ort", validate_with={"Input3": images[:1]})
 
 

@@ -54,7 +54,7 @@ class SavedFusion(NamedTuple):
         return node
 
 
-@dataclass
+@dataclass(repr=False)
 class Model:
     """The content of an .onnx or .ort file. The operator set versions are in `graph.opsets`."""
 
@@ -76,3 +76,6 @@ class Model:
     """The files of external weights, relative to the model's folder."""
     warnings: list[str] = field(default_factory=list)
     """Repairs made when the file was read, one sentence each."""
+
+    def __repr__(self) -> str:
+        return f"<Model of {self.path or self.graph.name or 'a graph'}: {len(self.graph)} nodes, opset {self.graph.opset()}>"

@@ -173,6 +173,9 @@ def get_backend(name: str) -> Backend:
 def with_fallbacks(backends: Sequence[str | Backend]) -> tuple[Backend, ...]:
     """The backends, given by name or as objects, followed by the fallbacks of those that claim groups."""
     found = [get_backend(b) if isinstance(b, str) else b for b in backends]
+    for one in found:
+        if not isinstance(one, Backend):
+            raise UsageError(f"{one!r} is not a backend", hint=f"choose from {', '.join(sorted(discover()))}")
     names = [b.name for b in found]
     wanted = dict.fromkeys(b.fallback for b in found if claims(b) and b.fallback not in names)
     return (*found, *map(get_backend, wanted))

@@ -289,7 +289,12 @@ def check_type(value: Value, given: np.dtype[Any], dims: tuple[int, ...]) -> DTy
     if shape is not None and len(shape) == len(dims):
         fits = all(not isinstance(d, int) or d == n for d, n in zip(shape, dims, strict=True))
     if dtype is not wanted.dtype or not fits:
-        raise UsageError(f"input '{value.name}' wants {wanted}, got {TensorType(dtype, dims)}")
+        hint = (
+            None
+            if dtype is wanted.dtype or wanted.dtype is None
+            else f"convert it with .astype({wanted.dtype.numpy.name!r})"
+        )
+        raise UsageError(f"input '{value.name}' must be {wanted}, got {TensorType(dtype, dims)}", hint=hint)
     return dtype
 
 

@@ -136,7 +136,7 @@ def test_what_an_input_does_not_take_is_not_read(net: Path, capsys: pytest.Captu
     Path("x.npy").write_bytes(data)
     for arguments in (["--inputs", "x.npz"], ["--inputs", "x.npy"], ["--input", "x=x.npy"]):
         assert main(["run", "net.onnx", *arguments]) == 2
-        assert "wants float[n,3], got float[5000,5]" in capsys.readouterr().err
+        assert "must be float[n,3], got float[5000,5]" in capsys.readouterr().err
 
 
 def test_what_memory_does_not_hold_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,7 +106,7 @@ def test_constant_inputs_and_names_with_colons(tmp_path: Path, printed: Printed)
         ("x:1xx2", "'1xx2' is not a shape or range"),
         ("x:3..1", "3 is above 1"),
         ("i:0.2..0.7", "no integer lies in 0.2..0.7"),
-        ("x:1x3x4", r"'x' wants float[n,3,4,5], got float[1,3,4]"),
+        ("x:1x3x4", r"'x' must be float[n,3,4,5], got float[1,3,4]"),
         ("x:1x3x4x6", r"got float[1,3,4,6]"),
         ("x=missing.npy", "there is no file missing.npy"),
     ],
@@ -128,7 +128,7 @@ def feeds() -> dict[str, Any]:
     [
         ({"i": None}, "input 'i' is missing"),
         ({"j": np.zeros(1)}, "there is no input 'j'"),
-        ({"x": np.zeros((1, 3, 4, 5))}, "'x' wants float[n,3,4,5], got double[1,3,4,5]"),
+        ({"x": np.zeros((1, 3, 4, 5))}, "'x' must be float[n,3,4,5], got double[1,3,4,5]"),
         ({"x": np.zeros((3, 4, 5), np.float32)}, "got float[3,4,5]"),
         ({"x": np.zeros((1, 3, 4, 6), np.float32)}, "got float[1,3,4,6]"),
     ],

@@ -55,9 +55,9 @@ def test_outputs_by_name_and_overridable_inputs() -> None:
     [
         ({}, "input 'x' is missing"),
         ({"x": np.zeros((1, 2), np.float32), "q": 1}, "no input 'q'"),
-        ({"x": np.zeros((1, 2))}, r"wants float\[n,2\], got double\[1,2\]"),
-        ({"x": np.zeros((1, 3), np.float32)}, r"wants float\[n,2\], got float\[1,3\]"),
-        ({"x": np.zeros(2, np.float32)}, r"wants float\[n,2\], got float\[2\]"),
+        ({"x": np.zeros((1, 2))}, r"must be float\[n,2\], got double\[1,2\]"),
+        ({"x": np.zeros((1, 3), np.float32)}, r"must be float\[n,2\], got float\[1,3\]"),
+        ({"x": np.zeros(2, np.float32)}, r"must be float\[n,2\], got float\[2\]"),
         ({"x": np.zeros((1, 2), "datetime64[s]")}, "does not exist in ONNX"),
     ],
 )
@@ -71,6 +71,15 @@ def test_unknown_output_and_backend() -> None:
         session(ADD).run(["w"], {"x": np.zeros((1, 2), np.float32)})
     with pytest.raises(UsageError, match="no backend 'tpu'"):
         session(ADD, backends=["tpu"])
+    with pytest.raises(UsageError, match="3 is not a backend"):
+        session(ADD, backends=["numpy", 3])
+    assert repr(session(ADD).model).endswith("2 nodes, opset 17>")
+
+
+def test_another_element_type_has_a_hint() -> None:
+    with pytest.raises(UsageError) as caught:
+        session(ADD).run(None, {"x": np.zeros((1, 2))})
+    assert caught.value.hint == "convert it with .astype('float32')"
 
 
 @pytest.mark.parametrize("body", ["y = Identity(x)", "y = Reshape(x, s)", "y = Transpose(x)", "y = Identity(w)"])
