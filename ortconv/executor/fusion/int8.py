@@ -18,9 +18,8 @@ from ortconv.executor.fusion.int8_ops import Quantization
 from ortconv.executor.fusion.int8_patterns import Int8Step, Int8Steps, is_dequantize
 from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
-
-_MS = "com.microsoft"
 
 
 def int8_groups(scope: Scope) -> list[Group]:
@@ -43,7 +42,7 @@ def dynamic_groups(scope: Scope) -> Iterator[Group]:
                 yield Group((node,), list(node.inputs), dynamic_centered, node.outputs, node)
 
 
-_ZERO_POINTS = {("", "MatMulInteger"): (2, 3), (_MS, "MatMulIntegerToFloat"): (4, 5)}
+_ZERO_POINTS = {("", "MatMulInteger"): (2, 3), (MICROSOFT, "MatMulIntegerToFloat"): (4, 5)}
 """Slots with the zero points of the operands, for products of quantized values."""
 
 

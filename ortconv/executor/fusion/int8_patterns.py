@@ -26,11 +26,10 @@ from ortconv.executor.fusion.int8_ops import (
 from ortconv.executor.replay.numerics import f32
 from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.operators import Trait, named
+from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
-_MS = "com.microsoft"
 _PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 _MOVES = frozenset({*named(Trait.ORDERED), "MaxPool", "Transpose"})
 """Operators whose results are a selection of the values that they read."""
@@ -65,7 +64,7 @@ class _QLinear(NamedTuple):
 
 
 def is_dequantize(node: Node) -> bool:
-    return node.op == "DequantizeLinear" and node.domain in ("", _MS)
+    return node.op == "DequantizeLinear" and node.domain in ("", MICROSOFT)
 
 
 def is_of_weights(node: Node) -> bool:
@@ -283,11 +282,11 @@ _BETWEEN: dict[str, Callable[[Int8Steps, Node, list[Node], Quantization, Limits]
 """Float operators between DequantizeLinear and QuantizeLinear."""
 
 _MATCHES: dict[tuple[str, str], Callable[[Int8Steps, Node], Int8Step | None]] = {
-    ("", "QuantizeLinear"): Int8Steps.of_quantize, (_MS, "QuantizeLinear"): Int8Steps.of_quantize,
-    ("", "QLinearConv"): Int8Steps.of_qlinear_conv, (_MS, "QLinearConv"): Int8Steps.of_qlinear_conv,
-    ("", "QLinearMatMul"): Int8Steps.of_qlinear_product, (_MS, "QGemm"): Int8Steps.of_qlinear_product,
-    (_MS, "QLinearGlobalAveragePool"): Int8Steps.of_qlinear_average,
-    (_MS, "QLinearAdd"): Int8Steps.of_qlinear_add, (_MS, "NhwcMaxPool"): Int8Steps.of_move,
+    ("", "QuantizeLinear"): Int8Steps.of_quantize, (MICROSOFT, "QuantizeLinear"): Int8Steps.of_quantize,
+    ("", "QLinearConv"): Int8Steps.of_qlinear_conv, (MICROSOFT, "QLinearConv"): Int8Steps.of_qlinear_conv,
+    ("", "QLinearMatMul"): Int8Steps.of_qlinear_product, (MICROSOFT, "QGemm"): Int8Steps.of_qlinear_product,
+    (MICROSOFT, "QLinearGlobalAveragePool"): Int8Steps.of_qlinear_average,
+    (MICROSOFT, "QLinearAdd"): Int8Steps.of_qlinear_add, (MICROSOFT, "NhwcMaxPool"): Int8Steps.of_move,
     **{("", op): Int8Steps.of_move for op in _MOVES},
 }  # fmt: skip
 

@@ -14,9 +14,8 @@ from ortconv.executor.algorithms import elementwise
 from ortconv.executor.algorithms.half_precision import in_float32, rounding, widen
 from ortconv.executor.kernels.elementwise import erf
 from ortconv.executor.kernels.registry import kernel
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
-
-MICROSOFT = "com.microsoft"
 
 
 @kernel("Relu")

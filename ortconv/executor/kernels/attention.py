@@ -21,10 +21,9 @@ from ortconv.executor.algorithms.attention_heads import (
 from ortconv.executor.algorithms.gemm import affine, prepared_projection
 from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, rounding, widen
 from ortconv.executor.kernels.registry import Function, kernel
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-
-_MS = "com.microsoft"
 
 
 def _shared(kv: Array, heads: int) -> Array:
@@ -127,7 +126,7 @@ def _bias(
 _IN_BLOCKS: Mapping[str, Function] = {"attend": lambda *_, **__: attend_in_blocks}
 
 
-@kernel("MultiHeadAttention", domain=_MS, inner=_IN_BLOCKS)
+@kernel("MultiHeadAttention", domain=MICROSOFT, inner=_IN_BLOCKS)
 def multi_head_attention(
     query: Array,
     key: Array | None = None,
@@ -181,7 +180,7 @@ def _projected(
     return by_head[0], by_head[1], by_head[2]
 
 
-@kernel("Attention", domain=_MS, inner={**_IN_BLOCKS, "project": prepared_projection})
+@kernel("Attention", domain=MICROSOFT, inner={**_IN_BLOCKS, "project": prepared_projection})
 def attention_ms(
     x: Array,
     weights: Array,
@@ -230,7 +229,7 @@ def self_attention(
     return merge_heads(attend(q, k, v, mask_index, widen(attention_bias), scale, masking)), k, v
 
 
-@kernel("BiasSoftmax", domain=_MS)
+@kernel("BiasSoftmax", domain=MICROSOFT)
 @in_float32
 def bias_softmax(data: Array, bias: Array, *, axis: int = 1, is_inner_broadcast: int) -> Array:
     """Softmax over all axes from `axis` on."""

@@ -14,6 +14,7 @@ from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.algorithms.sliding_window import channels_first, channels_last, convolution_window, windows
 from ortconv.executor.kernels.activation import named_activation
 from ortconv.executor.kernels.registry import kernel
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
 
@@ -44,7 +45,7 @@ def conv(
     return np.asarray(y if b is None else y + b.reshape(-1, *(1,) * (x.ndim - 2)))
 
 
-@kernel("FusedConv", domain="com.microsoft")
+@kernel("FusedConv", domain=MICROSOFT)
 @in_float32
 def fused_conv(
     x: Array,
@@ -61,7 +62,7 @@ def fused_conv(
     return y if apply is None else apply(y)
 
 
-@kernel("NhwcFusedConv", domain="com.microsoft")
+@kernel("NhwcFusedConv", domain=MICROSOFT)
 @in_float32
 def nhwc_fused_conv(x: Array, w: Array, b: Array | None = None, z: Array | None = None, **attributes: Any) -> Array:
     y = fused_conv(channels_first(x), w, b, None if z is None else channels_first(z), **attributes)

@@ -12,10 +12,11 @@ from ortconv.executor.algorithms.attention_heads import merge_heads, softmax_row
 from ortconv.executor.algorithms.half_precision import widen
 from ortconv.executor.kernels.registry import kernel
 from ortconv.executor.kernels.rotary import rotated
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
 
-@kernel("GroupQueryAttention", domain="com.microsoft")
+@kernel("GroupQueryAttention", domain=MICROSOFT)
 def group_query_attention(
     query: Array,
     key: Array | None,

@@ -11,6 +11,7 @@ from ortconv.executor.algorithms.gemm_exact import exact_sums
 from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.kernels.activation import named_activation
 from ortconv.executor.kernels.registry import kernel
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
 
@@ -42,7 +43,7 @@ def _scaled(x: Array, factor: float) -> Array:
     return (x * factor).astype(x.dtype) if x.dtype.kind in "iu" else x * x.dtype.type(factor)
 
 
-@kernel("FusedGemm", domain="com.microsoft")
+@kernel("FusedGemm", domain=MICROSOFT)
 @in_float32
 def fused_gemm(
     a: Array,
@@ -61,7 +62,7 @@ def fused_gemm(
     return y if apply is None else apply(y)
 
 
-@kernel("FusedMatMul", "TransposeMatMul", domain="com.microsoft")
+@kernel("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 @in_float32
 def fused_matmul(
     a: Array,

@@ -12,6 +12,7 @@ from ortconv.errors import GraphError
 from ortconv.executor.algorithms.half_precision import in_float32, widen
 from ortconv.executor.algorithms.sums import precise_sum
 from ortconv.executor.kernels.registry import kernel
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -134,7 +135,7 @@ def rms_normalization(x: Array, scale: Array, *, axis: int = -1, epsilon: float 
 
 
 @kernel("SimplifiedLayerNormalization")
-@kernel("SimplifiedLayerNormalization", domain="com.microsoft")
+@kernel("SimplifiedLayerNormalization", domain=MICROSOFT)
 def simplified_layer_normalization(
     x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, n_outputs: int = 1
 ) -> Any:
@@ -142,7 +143,7 @@ def simplified_layer_normalization(
     return outputs[0] if n_outputs == 1 else outputs
 
 
-@kernel("SkipLayerNormalization", domain="com.microsoft")
+@kernel("SkipLayerNormalization", domain=MICROSOFT)
 def skip_layer_normalization(
     x: Array,
     skip: Array,
@@ -159,7 +160,7 @@ def skip_layer_normalization(
     return _with_statistics(y, mean, inverse, total, x.dtype, n_outputs)
 
 
-@kernel("SkipSimplifiedLayerNormalization", domain="com.microsoft")
+@kernel("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def skip_simplified_layer_normalization(
     x: Array, skip: Array, gamma: Array, bias: Array | None = None, *, epsilon: float = 1e-5, n_outputs: int = 1
 ) -> Any:
@@ -178,7 +179,7 @@ def _with_statistics(y: Array, mean: Array, inverse: Array, total: Array, dtype:
     return outputs[0] if n_outputs == 1 else outputs[:n_outputs]
 
 
-@kernel("EmbedLayerNormalization", domain="com.microsoft")
+@kernel("EmbedLayerNormalization", domain=MICROSOFT)
 def embed_layer_normalization(
     input_ids: Array,
     segment_ids: Array | None,

@@ -14,6 +14,7 @@ from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.algorithms.pooling import lowest, window_counts
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, channels_last, taps, trimmed, window
 from ortconv.executor.kernels.registry import kernel
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
 
@@ -50,7 +51,7 @@ def _max_with_indices(x: Array, w: Window, column_major: int) -> tuple[Array, Ar
     return np.take_along_axis(windows, first, 0)[0], index.astype(np.int64)
 
 
-@kernel("NhwcMaxPool", domain="com.microsoft", fast=fast.nhwc_max_pool)
+@kernel("NhwcMaxPool", domain=MICROSOFT, fast=fast.nhwc_max_pool)
 def nhwc_max_pool(x: Array, **attributes: Any) -> Array:
     return channels_last(max_pool(channels_first(x), **attributes))
 

@@ -20,10 +20,9 @@ from ortconv.executor.kernels.conv import conv_integer
 from ortconv.executor.kernels.pool import average_pool
 from ortconv.executor.kernels.quantize import dequantize_linear, quantize_linear
 from ortconv.executor.kernels.registry import Function, kernel
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-
-_MS = "com.microsoft"
 
 
 def requantize(total: Array, factor: Array, zero_point: Array | None, dtype: np.dtype[Any]) -> Array:
@@ -43,7 +42,7 @@ _CONVOLUTION = {"sums": constant_sums(3, 5)}
 
 
 @kernel("QLinearConv", inner=_CONVOLUTION)
-@kernel("QLinearConv", domain=_MS, inner=_CONVOLUTION)
+@kernel("QLinearConv", domain=MICROSOFT, inner=_CONVOLUTION)
 def qlinear_conv(
     x: Array,
     x_scale: Array,
@@ -67,7 +66,7 @@ def qlinear_conv(
     return to_last(y) if channels_last else y
 
 
-@kernel("QLinearAdd", domain=_MS)
+@kernel("QLinearAdd", domain=MICROSOFT)
 def qlinear_add(
     a: Array,
     a_scale: Array,
@@ -94,7 +93,7 @@ def qlinear_add(
     return round_to_integers(np.asarray(y, np.float32), 0, DType.of(a.dtype))
 
 
-@kernel("QLinearMul", domain=_MS)
+@kernel("QLinearMul", domain=MICROSOFT)
 def qlinear_mul(
     a: Array,
     a_scale: Array,
@@ -137,14 +136,14 @@ def _by_table(
     return np.asarray(answers[x.view(np.uint8)])
 
 
-@kernel("QLinearSigmoid", domain=_MS)
+@kernel("QLinearSigmoid", domain=MICROSOFT)
 def qlinear_sigmoid(
     x: Array, x_scale: Array, x_zero_point: Array | None, y_scale: Array, y_zero_point: Array | None = None
 ) -> Array:
     return _by_table(x, x_scale, x_zero_point, y_scale, y_zero_point, sigmoid)
 
 
-@kernel("QLinearLeakyRelu", domain=_MS)
+@kernel("QLinearLeakyRelu", domain=MICROSOFT)
 def qlinear_leaky_relu(
     x: Array,
     x_scale: Array,
@@ -157,14 +156,14 @@ def qlinear_leaky_relu(
     return _by_table(x, x_scale, x_zero_point, y_scale, y_zero_point, partial(leaky_relu, alpha=alpha))
 
 
-@kernel("QLinearConcat", domain=_MS)
+@kernel("QLinearConcat", domain=MICROSOFT)
 def qlinear_concat(y_scale: Array, y_zero_point: Array, *parts: Array, axis: int) -> Array:
     """`parts` are triples: tensor, scale, zero point."""
     triples = zip(parts[0::3], parts[1::3], parts[2::3])
     return np.concatenate([_by_table(x, s, z, y_scale, y_zero_point) for x, s, z in triples], axis=axis)
 
 
-@kernel("QLinearWhere", domain=_MS)
+@kernel("QLinearWhere", domain=MICROSOFT)
 def qlinear_where(
     condition: Array,
     x: Array,
@@ -180,7 +179,7 @@ def qlinear_where(
     return np.where(condition, chosen, _by_table(y, y_scale, y_zero_point, z_scale, z_zero_point))
 
 
-@kernel("QLinearSoftmax", domain=_MS)
+@kernel("QLinearSoftmax", domain=MICROSOFT)
 def qlinear_softmax(
     x: Array,
     x_scale: Array,
@@ -214,7 +213,7 @@ def _exponentials(scale: Array, length: int) -> Array:
     return np.asarray(np.exp(steps * np.float64(scale)), np.float32)
 
 
-@kernel("QLinearAveragePool", domain=_MS)
+@kernel("QLinearAveragePool", domain=MICROSOFT)
 def qlinear_average_pool(
     x: Array,
     x_scale: Array,
@@ -231,7 +230,7 @@ def qlinear_average_pool(
     return np.ascontiguousarray(np.moveaxis(y, 1, -1)) if channels_last else np.asarray(y)
 
 
-@kernel("QLinearGlobalAveragePool", domain=_MS)
+@kernel("QLinearGlobalAveragePool", domain=MICROSOFT)
 def qlinear_global_average_pool(
     x: Array,
     x_scale: Array,

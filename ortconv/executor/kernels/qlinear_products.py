@@ -17,9 +17,8 @@ from ortconv.executor.algorithms.half_precision import compute_type, widen
 from ortconv.executor.kernels.qlinear import output_dtype, requantize
 from ortconv.executor.kernels.quantize import dynamic_quantize_linear
 from ortconv.executor.kernels.registry import Function, kernel
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
-
-_MS = "com.microsoft"
 
 
 def _per_row(v: Array, a: Array) -> Array:
@@ -48,7 +47,7 @@ def qlinear_matmul(
     return requantize(total, factor, _per_row(y_zero_point, a), y_zero_point.dtype)
 
 
-@kernel("QGemm", domain=_MS, inner={"sums": constant_sums(3, 5)})
+@kernel("QGemm", domain=MICROSOFT, inner={"sums": constant_sums(3, 5)})
 def qgemm(
     a: Array,
     a_scale: Array,
@@ -75,7 +74,7 @@ def qgemm(
     return requantize(total, factor / y_scale.reshape(()), y_zero_point, output_dtype(y_zero_point))
 
 
-@kernel("MatMulIntegerToFloat", domain=_MS, prepare=prepared_to_float)
+@kernel("MatMulIntegerToFloat", domain=MICROSOFT, prepare=prepared_to_float)
 def matmul_integer_to_float(
     a: Array,
     b: Array,
@@ -91,7 +90,7 @@ def matmul_integer_to_float(
     return np.asarray(y.astype(a_scale.dtype, copy=False))
 
 
-@kernel("DynamicQuantizeMatMul", domain=_MS, prepare=prepared_dynamic)
+@kernel("DynamicQuantizeMatMul", domain=MICROSOFT, prepare=prepared_dynamic)
 def dynamic_quantize_matmul(
     a: Array,
     b: Array,
@@ -103,7 +102,7 @@ def dynamic_quantize_matmul(
     return np.asarray(matmul_integer_to_float(quantized, b, scale, b_scale, zero, b_zero_point, bias))
 
 
-@kernel("MatMulNBits", domain=_MS)
+@kernel("MatMulNBits", domain=MICROSOFT)
 def matmul_nbits(
     a: Array,
     b: Array,

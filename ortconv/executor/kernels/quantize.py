@@ -8,12 +8,13 @@ from ortconv.executor.algorithms.half_precision import compute_type, widen
 from ortconv.executor.algorithms.rounding import INTEGER_RANGES, round_to_integers, spread
 from ortconv.executor.kernels.cast import convert
 from ortconv.executor.kernels.registry import kernel
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
 
 @kernel("QuantizeLinear")
-@kernel("QuantizeLinear", domain="com.microsoft")
+@kernel("QuantizeLinear", domain=MICROSOFT)
 def quantize_linear(
     x: Array,
     y_scale: Array,
@@ -42,7 +43,7 @@ def quantize_linear(
 
 
 @kernel("DequantizeLinear")
-@kernel("DequantizeLinear", domain="com.microsoft")
+@kernel("DequantizeLinear", domain=MICROSOFT)
 def dequantize_linear(
     x: Array,
     x_scale: Array,

@@ -13,12 +13,11 @@ from ortconv.executor.kernels.normalization import embed_layer_normalization
 from ortconv.executor.kernels.qlinear_products import matmul_integer_to_float, unpack_bits
 from ortconv.executor.kernels.quantize import dequantize_linear
 from ortconv.executor.kernels.registry import kernel
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
-_MS = "com.microsoft"
 
-
-@kernel("QAttention", domain=_MS)
+@kernel("QAttention", domain=MICROSOFT)
 def qattention(
     x: Array,
     weight: Array,
@@ -43,7 +42,7 @@ def qattention(
     return y if n_outputs == 1 else (y, np.stack([k, v]))
 
 
-@kernel("QEmbedLayerNormalization", domain=_MS)
+@kernel("QEmbedLayerNormalization", domain=MICROSOFT)
 def qembed_layer_normalization(
     input_ids: Array,
     segment_ids: Array | None,
@@ -66,7 +65,7 @@ def qembed_layer_normalization(
     return embed_layer_normalization(input_ids, segment_ids, *tables, mask, epsilon=epsilon, n_outputs=n_outputs)
 
 
-@kernel("GatherBlockQuantized", domain=_MS)
+@kernel("GatherBlockQuantized", domain=MICROSOFT)
 def gather_block_quantized(
     data: Array,
     indices: Array,
@@ -124,7 +123,7 @@ _FP4 = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 0.5, 1 / 6, 0.25)
 _TABLES = np.array([(*_FP4, *(-v for v in _FP4)), _NF4], np.float32)
 
 
-@kernel("MatMulBnb4", domain=_MS)
+@kernel("MatMulBnb4", domain=MICROSOFT)
 def matmul_bnb4(
     a: Array,
     b: Array,

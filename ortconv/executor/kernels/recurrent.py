@@ -14,6 +14,7 @@ from ortconv.executor.algorithms.steps import counted
 from ortconv.executor.kernels.activation import NAMED, named_activation
 from ortconv.executor.kernels.quantize import dequantize_linear, dynamic_quantize_linear
 from ortconv.executor.kernels.registry import kernel
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
 Activation = Callable[[Array], Array]
@@ -199,7 +200,7 @@ for _op in CELLS:
     _register(_op)
 
 
-@kernel("DynamicQuantizeLSTM", domain="com.microsoft")
+@kernel("DynamicQuantizeLSTM", domain=MICROSOFT)
 def dynamic_quantize_lstm(
     x: Array,
     w: Array,

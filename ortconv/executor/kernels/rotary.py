@@ -8,6 +8,7 @@ from ortconv.errors import GraphError
 from ortconv.executor.algorithms.attention_heads import merge_heads, split_heads
 from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.kernels.registry import kernel
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
 
@@ -28,7 +29,7 @@ def rotary_embedding(
     return _rotated(x, cos_cache, sin_cache, interleaved, num_heads, rotary_embedding_dim)
 
 
-@kernel("RotaryEmbedding", domain="com.microsoft")
+@kernel("RotaryEmbedding", domain=MICROSOFT)
 @in_float32
 def rotary_embedding_ms(
     x: Array,
