@@ -11,6 +11,7 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
+from ortconv.compare.budget import Budget
 from ortconv.compare.reference import Reference, ValidationSettings
 from ortconv.compare.validate import validate
 from ortconv.errors import MismatchError
@@ -203,7 +204,7 @@ QUANTIZED_FAULTS: Mapping[str, Callable[[Graph], None]] = {
 @pytest.fixture(scope="module", params=FORMS)
 def reference(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Reference]:
     path = network(tmp_path_factory.mktemp(request.param) / "m.onnx", request.param)
-    expected = Reference(load(path), path, ValidationSettings())
+    expected = Reference(load(path), path, ValidationSettings(budget=Budget(seconds=200)))
     expected.wait()
     return request.param, path, expected
 
