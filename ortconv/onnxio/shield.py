@@ -29,13 +29,12 @@ SIGNED_AXES = 11
 """The first opset for which onnx infers Squeeze and Unsqueeze with negative axes. Before, it ignores such axes."""
 
 _NAMES = {op for _, op in HIDDEN}
-_SQUEEZES = ("Squeeze", "Unsqueeze")
 
 
 def may_need_hiding(operators: Collection[str], opset: int) -> bool:
     """False if a model with these operators has no node that `hide` changes or refuses, or has renamed before."""
     shown = {op.removeprefix(MARK) for op in operators}
-    return not shown.isdisjoint((*_NAMES, *_CHECKS, *(_SQUEEZES if opset < SIGNED_AXES else ())))
+    return not shown.isdisjoint((*_NAMES, *_CHECKS, "Squeeze", *(("Unsqueeze",) if opset < SIGNED_AXES else ())))
 
 
 def hide(graph: GraphProto, opset: int) -> bool:
@@ -44,26 +43,37 @@ def hide(graph: GraphProto, opset: int) -> bool:
 
     Raises GraphError for a node on which onnx would end the process.
     """
-    found = False
+    found, empty = False, _empty_lists(graph)
     for node in walk(graph.node):
         check = _CHECKS.get(node.op_type)
         if check is not None and domain_of(node) == "" and (fault := check(node)):
             raise GraphError(fault, node=label(node))
-        if _is_hidden(node, opset):
+        if _is_hidden(node, opset, empty):
             node.op_type = MARK + node.op_type
         found = found or node.op_type[:1] == MARK
     return found
 
 
-def _is_hidden(node: NodeProto, opset: int) -> bool:
+def _is_hidden(node: NodeProto, opset: int, empty: Collection[str]) -> bool:
     if node.op_type in _NAMES:
         return (domain_of(node), node.op_type) in HIDDEN
-    return opset < SIGNED_AXES and node.op_type in _SQUEEZES and _has_negative_axes(node)
+    if node.op_type not in ("Squeeze", "Unsqueeze") or domain_of(node) != "":
+        return False
+    axes = _attribute(node, "axes")
+    if node.op_type == "Squeeze" and (any(name in empty for name in node.input[1:]) if axes is None else not axes.ints):
+        return True  # all axes of size 1 go, as onnxruntime does it; onnx infers that none does
+    return opset < SIGNED_AXES and axes is not None and any(axis < 0 for axis in axes.ints)
 
 
-def _has_negative_axes(node: NodeProto) -> bool:
-    axes = _attribute(node, "axes") if domain_of(node) == "" else None
-    return axes is not None and any(axis < 0 for axis in axes.ints)
+def _empty_lists(graph: GraphProto) -> set[str]:
+    """The names of constants of shape [0], in subgraphs, too."""
+    found = {t.name for part in graphs(graph) for t in part.initializer if t.dims == [0]}
+    for node in walk(graph.node):
+        if node.op_type == "Constant" and any(
+            not a.ints if a.name == "value_ints" else a.t.dims == [0] for a in node.attribute
+        ):
+            found.update(node.output)
+    return found
 
 
 def reveal(graph: GraphProto) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from onnx import TensorShapeProto, parser
+from onnx import AttributeProto, TensorShapeProto, parser
 
 from ortconv.errors import GraphError
 from ortconv.ir.types import TensorType
@@ -123,6 +123,25 @@ def test_negative_axes_of_early_operator_sets(body: str, expected: str, opset: i
     )
     proto.graph.output[0].ClearField("type")
     assert str(from_proto(proto).graph.outputs[0].type) == expected
+
+
+@pytest.mark.parametrize(
+    ("opset", "body"),
+    [
+        (11, "y = Squeeze(x)"),
+        (13, "y = Squeeze(x, none)"),
+        (13, "e = Constant<value_ints: ints = []>() y = Squeeze(x, e)"),
+        (13, "e = Constant<value = int64[0] {}>() y = Squeeze(x, e)"),
+        (13, "y = If(b) <then_branch = t () => (u) { u = Squeeze(x, none) }, else_branch = e () => (v) { v = Squeeze(x) }>"),
+    ],
+)
+def test_squeeze_with_an_empty_list_of_axes_removes_all_of_size_1(opset: int, body: str) -> None:
+    head = f'<ir_version: 8, opset_import: ["" : {opset}]> g (float[2,1,3,1] x, bool b) => (float y) <int64[0] none = {{}}>'
+    proto = parser.parse_model(f"{head} {{ {body} }}")
+    proto.graph.output[0].ClearField("type")
+    if opset == 11:
+        proto.graph.node[0].attribute.add(name="axes", type=AttributeProto.INTS)
+    assert str(from_proto(proto).graph.outputs[0].type) == "float[2,3]"
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def flatten(x: Array, *, axis: int = 1) -> Array:
 
 @kernel("Squeeze", until=12)
 def squeeze_1(x: Array, *, axes: Sequence[int] | None = None) -> Array:
-    return x.squeeze() if axes is None else x.squeeze(tuple(axes))
+    return x.squeeze(tuple(axes)) if axes else x.squeeze()
 
 
 @kernel("Squeeze", since=13)
