@@ -34,7 +34,9 @@ _NAMES = {op for _, op in HIDDEN}
 def may_need_hiding(operators: Collection[str], opset: int) -> bool:
     """False if a model with these operators has no node that `hide` changes or refuses, or has renamed before."""
     shown = {op.removeprefix(MARK) for op in operators}
-    return not shown.isdisjoint((*_NAMES, *_CHECKS, "Squeeze", *(("Unsqueeze",) if opset < SIGNED_AXES else ())))
+    return not shown.isdisjoint(
+        (*_NAMES, *_CHECKS, "Slice", "Squeeze", *(("Unsqueeze",) if opset < SIGNED_AXES else ()))
+    )
 
 
 def hide(graph: GraphProto, opset: int) -> bool:
@@ -43,12 +45,12 @@ def hide(graph: GraphProto, opset: int) -> bool:
 
     Raises GraphError for a node on which onnx would end the process.
     """
-    found, empty = False, _empty_lists(graph)
+    found, empty, of_shapes = False, _empty_lists(graph), _slices_of_shapes(graph)
     for node in walk(graph.node):
         check = _CHECKS.get(node.op_type)
         if check is not None and domain_of(node) == "" and (fault := check(node)):
             raise GraphError(fault, node=label(node))
-        if _is_hidden(node, opset, empty):
+        if _is_hidden(node, opset, empty) or (node.op_type == "Slice" and not of_shapes.isdisjoint(node.output)):
             node.op_type = MARK + node.op_type
         found = found or node.op_type[:1] == MARK
     return found
@@ -74,6 +76,18 @@ def _empty_lists(graph: GraphProto) -> set[str]:
         ):
             found.update(node.output)
     return found
+
+
+def _slices_of_shapes(graph: GraphProto) -> set[str]:
+    """The outputs of Slices of shapes that begin at a computed index, which onnx takes for 0 when it follows elements."""
+    nodes = list(walk(graph.node))
+    known = {t.name for part in graphs(graph) for t in part.initializer}
+    known.update(name for node in nodes if node.op_type == "Constant" for name in node.output)
+    slices = [n for n in nodes if n.op_type == "Slice" and n.output and len(n.input) > 1 and n.input[1] not in known]
+    for node in nodes if slices else ():
+        if node.op_type in ("Shape", "Size") or (node.input and known.issuperset(filter(None, node.input))):
+            known.update(node.output)
+    return {node.output[0] for node in slices if node.input[0] in known}
 
 
 def reveal(graph: GraphProto) -> None:

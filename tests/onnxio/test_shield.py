@@ -125,6 +125,15 @@ def test_negative_axes_of_early_operator_sets(body: str, expected: str, opset: i
     assert str(from_proto(proto).graph.outputs[0].type) == expected
 
 
+@pytest.mark.parametrize("start", ["k", "d"])
+def test_a_slice_of_a_shape_from_a_computed_index_has_an_unknown_length(start: str) -> None:
+    proto = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[6,1,8,8] x, int64[1] k) => (float y) <int64[1] end = {{4}}, int64[1] axis = {{0}}, int64[1] c = {{48}}> {{
+        d = Abs(k) s = Shape(x) v = Slice(s, {start}, end, axis) t = Concat<axis = 0>(c, v) y = Reshape(x, t) }}""")
+    proto.graph.output[0].ClearField("type")
+    assert str(from_proto(proto).graph.outputs[0].type) == "float[...]"
+
+
 @pytest.mark.parametrize(
     ("opset", "body"),
     [
@@ -132,7 +141,10 @@ def test_negative_axes_of_early_operator_sets(body: str, expected: str, opset: i
         (13, "y = Squeeze(x, none)"),
         (13, "e = Constant<value_ints: ints = []>() y = Squeeze(x, e)"),
         (13, "e = Constant<value = int64[0] {}>() y = Squeeze(x, e)"),
-        (13, "y = If(b) <then_branch = t () => (u) { u = Squeeze(x, none) }, else_branch = e () => (v) { v = Squeeze(x) }>"),
+        (
+            13,
+            "y = If(b) <then_branch = t () => (u) { u = Squeeze(x, none) }, else_branch = e () => (v) { v = Squeeze(x) }>",
+        ),
     ],
 )
 def test_squeeze_with_an_empty_list_of_axes_removes_all_of_size_1(opset: int, body: str) -> None:
