@@ -81,7 +81,7 @@ def _empty_lists(graph: GraphProto) -> set[str]:
 def _slices_of_shapes(graph: GraphProto) -> set[str]:
     """The outputs of Slices of shapes that begin at a computed index, which onnx takes for 0 when it follows elements."""
     nodes = list(walk(graph.node))
-    known = {t.name for part in graphs(graph) for t in part.initializer}
+    known = {t.name for part in graphs(graph) for t in part.initializer if len(t.dims) < 2}
     known.update(name for node in nodes if node.op_type == "Constant" for name in node.output)
     slices = [n for n in nodes if n.op_type == "Slice" and n.output and len(n.input) > 1 and n.input[1] not in known]
     for node in nodes if slices else ():
