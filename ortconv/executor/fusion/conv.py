@@ -17,13 +17,15 @@ def weights_and_bias(node: Node, constant: Constant) -> tuple[Array | None, Arra
 
 
 def has_constant_weights(node: Node, constant: Constant) -> bool:
-    """True for a convolution of float32 whose weights and bias are known and whose input is not."""
+    """True for a convolution of float32 whose weights and bias are known, and fit each other, and whose input is not known."""
     if not node.is_op("Conv") and not node.is_op("FusedConv", MICROSOFT):
         return False
     weights, bias = weights_and_bias(node, constant)
     if node.inputs[0] is None or constant(node.inputs[0]) is not None:
         return False
-    return weights is not None and weights.dtype == np.float32 and (bias is not None or node.input(2) is None)
+    if weights is None or weights.dtype != np.float32:
+        return False
+    return node.input(2) is None if bias is None else bias.shape == weights.shape[:1]
 
 
 def merged_pad(node: Node, constant: Constant) -> Node | None:

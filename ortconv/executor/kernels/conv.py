@@ -38,6 +38,8 @@ def conv(
         raise GraphError(f"{m} output channels cannot be divided into {group} groups")
     if c != each * group:
         raise GraphError(f"the weights expect {each * group} channels, the input has {c}")
+    if b is not None and b.shape != (m,):
+        raise GraphError(f"the bias has shape {list(b.shape)}, it must be [{m}]")
     place = convolution_window(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
     depth = each * prod(place.kernel)
     columns = windows(x, place, 0).reshape(n, group, depth, prod(place.output))

@@ -4,10 +4,13 @@ import math
 from itertools import product
 
 import numpy as np
+import onnx
 import pytest
 
-from ortconv.errors import GraphError
+from ortconv.errors import BackendError, GraphError
 from ortconv.executor.algorithms import conv, row_tiles
+from ortconv.onnxio.load import from_proto
+from ortconv.runtime.session import Session
 from tests.batches import batched
 from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
 
@@ -152,6 +155,16 @@ def test_conv_refuses(rng, x, w, attributes, message):
         run_kernel("Conv", inputs, attributes)
     with pytest.raises(Exception, match=r"."):
         run_onnxruntime("Conv", inputs, attributes)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 1)])
+def test_a_bias_of_another_shape(shape: tuple[int, ...]) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+        g (float[1,2,4,4] x) => (float[1,3,4,4] y) { y = com.microsoft.FusedConv<activation = "Relu">(x, w, b) }""")
+    for name, size in (("w", (3, 2, 1, 1)), ("b", shape)):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(size, np.float32), name))
+    with pytest.raises(BackendError, match=r"the bias has shape .*, it must be \[3\]"):
+        Session(from_proto(model)).run(None, {"x": np.zeros((1, 2, 4, 4), np.float32)})
 
 
 ACTIVATIONS = [
