@@ -45,37 +45,49 @@ def hide(graph: GraphProto, opset: int) -> bool:
 
     Raises GraphError for a node on which onnx would end the process.
     """
-    found, empty, of_shapes = False, _empty_lists(graph), _slices_of_shapes(graph)
+    wrong = _squeezes_of_all_axes(graph) | _slices_of_shapes(graph)
+    found = False
     for node in walk(graph.node):
         check = _CHECKS.get(node.op_type)
         if check is not None and domain_of(node) == "" and (fault := check(node)):
             raise GraphError(fault, node=label(node))
-        if _is_hidden(node, opset, empty) or (node.op_type == "Slice" and not of_shapes.isdisjoint(node.output)):
+        if _is_hidden(node, opset) or (node.op_type in ("Slice", "Squeeze") and not wrong.isdisjoint(node.output)):
             node.op_type = MARK + node.op_type
         found = found or node.op_type[:1] == MARK
     return found
 
 
-def _is_hidden(node: NodeProto, opset: int, empty: Collection[str]) -> bool:
+def _is_hidden(node: NodeProto, opset: int) -> bool:
     if node.op_type in _NAMES:
         return (domain_of(node), node.op_type) in HIDDEN
-    if node.op_type not in ("Squeeze", "Unsqueeze") or domain_of(node) != "":
-        return False
-    axes = _attribute(node, "axes")
-    if node.op_type == "Squeeze" and (any(name in empty for name in node.input[1:]) if axes is None else not axes.ints):
-        return True  # all axes of size 1 go, as onnxruntime does it; onnx infers that none does
-    return opset < SIGNED_AXES and axes is not None and any(axis < 0 for axis in axes.ints)
+    return opset < SIGNED_AXES and node.op_type in ("Squeeze", "Unsqueeze") and _has_negative_axes(node)
 
 
-def _empty_lists(graph: GraphProto) -> set[str]:
-    """The names of constants of shape [0], in subgraphs, too."""
-    found = {t.name for part in graphs(graph) for t in part.initializer if t.dims == [0]}
+def _has_negative_axes(node: NodeProto) -> bool:
+    axes = _attribute(node, "axes") if domain_of(node) == "" else None
+    return axes is not None and any(axis < 0 for axis in axes.ints)
+
+
+def _squeezes_of_all_axes(graph: GraphProto) -> set[str]:
+    """The outputs of Squeezes with an empty list of axes. onnx keeps all axes, onnxruntime removes those of size 1."""
+    squeezes = [n for n in walk(graph.node) if n.op_type == "Squeeze" and n.output]
+    if not squeezes:
+        return set()
+    empty = {t.name for part in graphs(graph) for t in part.initializer if t.dims == [0]}
     for node in walk(graph.node):
-        if node.op_type == "Constant" and any(
-            not a.ints if a.name == "value_ints" else a.t.dims == [0] for a in node.attribute
-        ):
-            found.update(node.output)
-    return found
+        if node.op_type == "Constant" and any(map(_is_empty_list, node.attribute)):
+            empty.update(node.output)
+    return {n.output[0] for n in squeezes if _has_empty_axes(n, empty)}
+
+
+def _is_empty_list(attribute: AttributeProto) -> bool:
+    """True for the attribute of a Constant that is an empty vector."""
+    return not attribute.ints if attribute.name == "value_ints" else attribute.t.dims == [0]
+
+
+def _has_empty_axes(node: NodeProto, empty: Container[str]) -> bool:
+    axes = _attribute(node, "axes")
+    return not axes.ints if axes is not None else len(node.input) > 1 and node.input[1] in empty
 
 
 def _slices_of_shapes(graph: GraphProto) -> set[str]:
