@@ -29,7 +29,7 @@ class Extent(NamedTuple):
 
 class Demand(NamedTuple):
     """A condition: the size `have` of `place` must equal `want`, be at least `want`, or be a multiple of it. `partner`
-    is the dimension whose size is `want`.
+    is the dimension whose size is `want`, or that of a window, from which `want` follows.
     """
 
     place: Extent
@@ -119,8 +119,8 @@ def _elementwise(node: Node, shapes: Shapes) -> Iterator[Demand]:
         yield from _broadcast(node.inputs[1], node.inputs[2], shapes)
 
 
-def _windows(node: Node, kernel: Sequence[int], shapes: Shapes) -> Iterator[Demand]:
-    """The padded image must be at least as large as the window."""
+def _windows(node: Node, kernel: Sequence[int], shapes: Shapes, weights: Value | None = None) -> Iterator[Demand]:
+    """The padded image must be at least as large as the window, which is that of the weights, if there are any."""
     image, shape = node.input(0), _shape(node, 0, shapes)
     if image is None or shape is None or node.attr("auto_pad", "NOTSET").startswith("SAME"):
         return
@@ -131,7 +131,8 @@ def _windows(node: Node, kernel: Sequence[int], shapes: Shapes) -> Iterator[Dema
         have = shape[2 + i]
         if have is not None:
             room = (kernel[i] - 1) * dilations[i] + 1 - pads[i] - pads[i + count]
-            yield Demand(Extent(image, 2 + i), have, max(room, 1), "at least")
+            partner = None if weights is None or dilations[i] != 1 else Extent(weights, 2 + i)
+            yield Demand(Extent(image, 2 + i), have, max(room, 1), "at least", partner)
 
 
 def _conv(node: Node, shapes: Shapes) -> Iterator[Demand]:
@@ -141,7 +142,7 @@ def _conv(node: Node, shapes: Shapes) -> Iterator[Demand]:
         yield from _same(node, (1, 0), (2, 0), shapes)
     weight = _shape(node, slot, shapes)
     if weight is not None and all(isinstance(d, int) for d in weight):
-        yield from _windows(node, [d for d in weight[2:] if d is not None], shapes)
+        yield from _windows(node, [d for d in weight[2:] if d is not None], shapes, node.input(slot))
 
 
 def _conv_transpose(node: Node, shapes: Shapes) -> Iterator[Demand]:

@@ -81,6 +81,11 @@ CASES = {
         {"K": 5},
     ),
     "window": (graph("y = MaxPool<kernel_shape = [20, 1]>(x)"), {"H": 20}),
+    "window of weights": (graph("y = Conv(x, k)", "float[1,2,4,4] x, float[3,2,K,K] k"), {"K": 4}),
+    "padded window of weights": (
+        graph("y = Conv<pads = [1, 1, 1, 1]>(x, k)", "float[1,2,4,4] x, float[3,2,K,K] k"),
+        {"K": 4},
+    ),
     "bias of Gemm": (graph("y = Gemm<transA = 1>(x, w, b)", "float[K,N] x, float[K,M] w", b=(5, 7)), {"N": 5, "M": 7}),
     "bias of a convolution": (graph("y = Conv(x, w, b)", "float[N,C,H,W] x, float[M,C,1,1] w", b=(6,)), {"M": 6}),
     "labels of Einsum": (
