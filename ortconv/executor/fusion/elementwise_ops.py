@@ -336,7 +336,7 @@ def _batch_normalization_by_node(code: Code) -> Temporary | None:
     node, rank = code.node, code.node.out.rank or 0
     known = [v for v in map(code.known, range(1, 5)) if v is not None and v.dtype == np.float32]
     is_plain = not node.attr("training_mode", 0) and node.attr("spatial", 1) and not any(node.outputs[1:])
-    if not is_plain or len(known) < 4 or rank < 2:
+    if not is_plain or len(known) < 4 or rank < 2 or {v.shape for v in known} != {(node.out.dim(1),)}:
         return None
     scale, shift = channel_affine(*known, epsilon=node.attr("epsilon", 1e-5))
     shape = (-1, *(1,) * (rank - 2))

@@ -43,8 +43,12 @@ def _axes_from(x: Array, axis: int) -> Axes:
 
 
 def _per_channel(v: Array, x: Array) -> Array:
-    """A vector of length C that broadcasts against (N, C, ...)."""
-    return v.reshape(-1, *(1,) * (x.ndim - 2)) if x.ndim > 1 else v
+    """A vector of length C that broadcasts against (N, C, ...). GraphError if it has another shape."""
+    if x.ndim < 2:
+        return v
+    if v.shape != x.shape[1:2]:
+        raise GraphError(f"a parameter has shape {list(v.shape)}, the input has {x.shape[1]} channels")
+    return v.reshape(-1, *(1,) * (x.ndim - 2))
 
 
 def _stash(x: Array, stash_type: int) -> Array:

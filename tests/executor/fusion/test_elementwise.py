@@ -169,7 +169,8 @@ OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
 
 def model(name, path):
     constants, body, _ = MODELS[name]
-    graph = parse_graph(f"g (float[n, c, h, w1] x) => (float[o, p, q, r] z) {{ {body} }}")
+    channels = len(constants["s"]) if "BatchNormalization(x" in body else "c"
+    graph = parse_graph(f"g (float[n, {channels}, h, w1] x) => (float[o, p, q, r] z) {{ {body} }}")
     graph.initializer.extend(numpy_helper.from_array(np.asarray(array), key) for key, array in constants.items())
     onnx.save(helper.make_model(graph, opset_imports=OPSETS, ir_version=8), path)
     return path

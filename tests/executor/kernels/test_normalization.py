@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ortconv.errors import GraphError
 from tests.batches import batched
 from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
 
@@ -33,6 +34,16 @@ def test_batch_normalization(rng, shape, opset, dtype):
         positive(rng, 3, dtype=dtype),
     ]
     compare("BatchNormalization", inputs, {"epsilon": 1e-3}, opset=opset, atol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [9, 15])
+def test_as_many_parameters_as_channels(rng, opset):
+    """A single channel does not broadcast against the parameters: onnxruntime refuses it, too."""
+    inputs = [rng.random((2, 1, 4), np.float32), *(rng.random(3, np.float32) for _ in range(4))]
+    with pytest.raises(GraphError, match=r"a parameter has shape \[3\], the input has 1 channels"):
+        run_kernel("BatchNormalization", inputs, opset=opset)
+    with pytest.raises(Exception, match=r"dimension != 1|between 3 and 1"):
+        run_onnxruntime("BatchNormalization", inputs, opset=opset)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
