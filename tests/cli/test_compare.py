@@ -125,7 +125,7 @@ def test_gates_do_not_excuse_what_cannot_be_compared(model: Path, tmp_path: Path
     [
         ("x", "z", "input 'x' of {a} does not exist in {b}"),
         ("best", "most", "output 'best' of {a} does not exist in {b}"),
-        ("float[n,4]", "double[n,4]", "input 'x' wants double[n,4], got float[1,4]"),
+        ("float[n,4]", "double[n,4]", "input 'x' must be double[n,4], got float[1,4]"),
     ],
 )
 def test_models_with_other_inputs_or_outputs(

@@ -393,7 +393,7 @@ def test_numbers_of_options(line: str, capsys: pytest.CaptureFixture[str]) -> No
     assert main(line.split()) == 2
     shown = capsys.readouterr().err
     assert "bug" not in shown
-    assert line.split()[-2] in shown or "input 'x' wants" in shown
+    assert line.split()[-2] in shown or "input 'x' must be" in shown
 
 
 @pytest.mark.parametrize(
