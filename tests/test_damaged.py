@@ -55,7 +55,7 @@ def test_session(path: Path, backend: str) -> None:
 @pytest.mark.parametrize("path", [p for p in FILES if p.suffix == ".onnx"], ids=lambda p: p.name)
 def test_convert(path: Path, target: dict[str, bool], tmp_path: Path) -> None:
     """Refused with the node; or, where only a run shows what is wrong, not called right."""
-    found = outcome(lambda: convert(path, tmp_path / "x.ort", **target))
+    found = outcome(lambda: convert(path, tmp_path / "x.ort", validate_budget="4s", **target))
     if isinstance(found, OrtconvError):
         assert found.exit_code == 3
         assert found.node or "'" in found.message or "could not be checked" in found.message
