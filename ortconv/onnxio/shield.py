@@ -8,7 +8,7 @@ that no runtime accepts. Nodes for which onnx infers a wrong shape are hidden, t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 from ortconv.errors import GraphError
 from ortconv.onnxio.messages import domain_of, graphs, label, walk
@@ -45,22 +45,23 @@ def hide(graph: GraphProto, opset: int) -> bool:
 
     Raises GraphError for a node on which onnx would end the process.
     """
-    wrong = _squeezes_of_all_axes(graph) | _slices_of_shapes(graph)
+    nodes = [(node.op_type, node) for node in walk(graph.node)]
+    wrong = _inferred_wrongly(graph, nodes)
     found = False
-    for node in walk(graph.node):
-        check = _CHECKS.get(node.op_type)
+    for op, node in nodes:
+        check = _CHECKS.get(op)
         if check is not None and domain_of(node) == "" and (fault := check(node)):
             raise GraphError(fault, node=label(node))
-        if _is_hidden(node, opset) or (node.op_type in ("Slice", "Squeeze") and not wrong.isdisjoint(node.output)):
-            node.op_type = MARK + node.op_type
-        found = found or node.op_type[:1] == MARK
+        if _is_hidden(op, node, opset) or (op in wrong and not wrong[op].isdisjoint(node.output)):
+            node.op_type = op = MARK + op
+        found = found or op[:1] == MARK
     return found
 
 
-def _is_hidden(node: NodeProto, opset: int) -> bool:
-    if node.op_type in _NAMES:
-        return (domain_of(node), node.op_type) in HIDDEN
-    return opset < SIGNED_AXES and node.op_type in ("Squeeze", "Unsqueeze") and _has_negative_axes(node)
+def _is_hidden(op: str, node: NodeProto, opset: int) -> bool:
+    if op in _NAMES:
+        return (domain_of(node), op) in HIDDEN
+    return opset < SIGNED_AXES and op in ("Squeeze", "Unsqueeze") and _has_negative_axes(node)
 
 
 def _has_negative_axes(node: NodeProto) -> bool:
@@ -68,16 +69,33 @@ def _has_negative_axes(node: NodeProto) -> bool:
     return axes is not None and any(axis < 0 for axis in axes.ints)
 
 
-def _squeezes_of_all_axes(graph: GraphProto) -> set[str]:
+Nodes = Sequence[tuple[str, NodeProto]]
+"""The nodes of a graph and its subgraphs, each with the name of its operator."""
+
+
+def _inferred_wrongly(graph: GraphProto, nodes: Nodes) -> dict[str, set[str]]:
+    """The outputs of the Slices and Squeezes for which onnx infers a wrong shape, by operator."""
+    slices = [node for op, node in nodes if op == "Slice" and node.output and len(node.input) > 1]
+    squeezes = [node for op, node in nodes if op == "Squeeze" and node.output]
+    if not (slices or squeezes):
+        return {}
+    tensors = {t.name: list(t.dims) for part in graphs(graph) for t in part.initializer}
+    constants = [node for op, node in nodes if op == "Constant"]
+    return {
+        "Slice": _slices_of_shapes(nodes, slices, tensors, constants),
+        "Squeeze": _squeezes_of_all_axes(squeezes, tensors, constants),
+    }
+
+
+def _squeezes_of_all_axes(
+    squeezes: Iterable[NodeProto], tensors: Mapping[str, list[int]], constants: Iterable[NodeProto]
+) -> set[str]:
     """The outputs of Squeezes with an empty list of axes. onnx keeps all axes, onnxruntime removes those of size 1."""
-    squeezes = [n for n in walk(graph.node) if n.op_type == "Squeeze" and n.output]
     if not squeezes:
         return set()
-    empty = {t.name for part in graphs(graph) for t in part.initializer if t.dims == [0]}
-    for node in walk(graph.node):
-        if node.op_type == "Constant" and any(map(_is_empty_list, node.attribute)):
-            empty.update(node.output)
-    return {n.output[0] for n in squeezes if _has_empty_axes(n, empty)}
+    empty = {name for name, dims in tensors.items() if dims == [0]}
+    empty.update(name for node in constants if any(map(_is_empty_list, node.attribute)) for name in node.output)
+    return {node.output[0] for node in squeezes if _has_empty_axes(node, empty)}
 
 
 def _is_empty_list(attribute: AttributeProto) -> bool:
@@ -90,16 +108,17 @@ def _has_empty_axes(node: NodeProto, empty: Container[str]) -> bool:
     return not axes.ints if axes is not None else len(node.input) > 1 and node.input[1] in empty
 
 
-def _slices_of_shapes(graph: GraphProto) -> set[str]:
+def _slices_of_shapes(
+    nodes: Nodes, slices: Iterable[NodeProto], tensors: Mapping[str, list[int]], constants: Iterable[NodeProto]
+) -> set[str]:
     """The outputs of Slices of shapes that begin at a computed index, which onnx takes for 0 when it follows elements."""
-    nodes = list(walk(graph.node))
-    known = {t.name for part in graphs(graph) for t in part.initializer if len(t.dims) < 2}
-    known.update(name for node in nodes if node.op_type == "Constant" for name in node.output)
-    slices = [n for n in nodes if n.op_type == "Slice" and n.output and len(n.input) > 1 and n.input[1] not in known]
-    for node in nodes if slices else ():
-        if node.op_type in ("Shape", "Size") or (node.input and known.issuperset(filter(None, node.input))):
+    known = {name for name, dims in tensors.items() if len(dims) < 2}
+    known.update(name for node in constants for name in node.output)
+    computed = [node for node in slices if node.input[1] not in known]
+    for op, node in nodes if computed else ():
+        if op in ("Shape", "Size") or (node.input and known.issuperset(filter(None, node.input))):
             known.update(node.output)
-    return {node.output[0] for node in slices if node.input[0] in known}
+    return {node.output[0] for node in computed if node.input[0] in known}
 
 
 def reveal(graph: GraphProto) -> None:

@@ -36,7 +36,8 @@ def tfidf_vectorizer(
         raise GraphError(f"TfIdfVectorizer has no mode '{mode}', only {', '.join(_MODES)}")
     if max_skip_count > MOST_SKIPS:
         raise EndlessLoopError(
-            f"max_skip_count is {max_skip_count}, the limit is {MOST_SKIPS}", hint="no row has so many items: use fewer"
+            f"max_skip_count is {max_skip_count}, the limit is {MOST_SKIPS}",
+            hint="set max_skip_count to the length of a row",
         )
     pool = _pool(pool_strings or pool_int64s or (), ngram_counts, min_gram_length, max_gram_length)
     column = np.asarray(ngram_indexes, np.int64)
