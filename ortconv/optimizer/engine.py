@@ -5,7 +5,7 @@
         "Conv(x, w, b) + k  ->  Conv(x, w, b + k)"
         if not ...:
             return None
-        return New("Conv", [m.x, m.w, bias], m.conv.attrs, like=m.conv)
+        return New("Conv", [m.x, m.w, bias], like=m.node("conv"))
 
 A rule returns None (no rewrite), a Value or a New for the root's first output, or a tuple with one of them for every
 output. Inputs of a New are values, other News, constants (Tensor or array), or None. The engine itself refuses a match if
