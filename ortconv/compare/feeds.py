@@ -20,6 +20,9 @@ from ortconv.ir.operators import Trait, named
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType, SequenceType, TensorType
 
+Outputs = list[Any]
+"""The outputs of a model, in its order."""
+
 Feeds = dict[str, Any]
 
 FREE_SIZES = (8, 32, 64, 224, 1, 2, 16)

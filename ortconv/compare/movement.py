@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.compare.feeds import Outputs
 from ortconv.compare.verdict import TIMES, Gap, gap_of_all
 from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph, Node, Value
@@ -43,8 +44,6 @@ FIRST = 2
 
 NEAR = 4.0
 """The remaining runs are made only if the difference is at most this many times as large as an explained one."""
-
-Outputs = list[Any]
 
 
 class Direction:

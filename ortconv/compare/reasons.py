@@ -7,11 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ortconv.compare.feeds import Feeds, Outputs
 from ortconv.compare.movement import Direction, Movements, explains, nudge, swinging
+from ortconv.compare.source_runs import SourceRuns
 from ortconv.compare.unsettled import flip_zeros, settle
 from ortconv.compare.verdict import (
     TIMES,
@@ -38,10 +40,6 @@ from ortconv.ir.types import DType
 from ortconv.runtime.deadline import within
 from ortconv.runtime.session import Session
 
-if TYPE_CHECKING:
-    from ortconv.compare.feeds import Feeds
-    from ortconv.compare.reference import Outputs, Reference
-
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
@@ -59,7 +57,7 @@ class Deviation:
 class Reasons:
     """Judges deviations by further runs of the source, each made when it is needed, and once."""
 
-    def __init__(self, source: Reference) -> None:
+    def __init__(self, source: SourceRuns) -> None:
         self._source = source
         self._movements = Movements(self._run_moved)
         self._changed: dict[tuple[str, int], Outputs | None] = {}

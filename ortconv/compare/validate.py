@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ortconv.compare.consumer import message_of, runtime_name
-from ortconv.compare.reference import Outputs, Reference
+from ortconv.compare.feeds import Outputs
+from ortconv.compare.reference import Reference
 from ortconv.compare.shrink import shrink
 from ortconv.errors import BackendError, UnsupportedError
 from ortconv.ir.model import Model

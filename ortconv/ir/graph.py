@@ -69,9 +69,9 @@ class Node:
         self.prev: Node | None = None
         self.next: Node | None = None
         self.place = 0
-        """Position in its graph when `ortconv.optimizer.looks` last counted."""
+        """Position in its graph when `ortconv.optimizer.tracking` last counted."""
         self.touched = 0
-        """The pass run, as numbered by `ortconv.optimizer.looks`, in which something near the node last changed."""
+        """The pass run, as numbered by `ortconv.optimizer.tracking`, in which something near the node last changed."""
 
     def attr(self, name: str, default: T) -> T:
         """An attribute's value, or the default. The caller guarantees that it has the type of the default."""

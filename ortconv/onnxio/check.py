@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from ortconv.errors import FormatError, GraphError, UnsupportedError
 from ortconv.ir.types import DType
 from ortconv.onnxio.build import check_text
-from ortconv.onnxio.messages import plain_domain, subgraphs
+from ortconv.onnxio.messages import made_by_constants, plain_domain, subgraphs
 from ortconv.onnxlib import (
     IR_VERSION,
     GraphProto,
@@ -121,7 +121,7 @@ def check_rules(message: bytes) -> None:
 
 def _check_declared(graph: GraphProto, inferred: GraphProto, declared: Mapping[str, int]) -> None:
     """Raise GraphError if a node makes another element type than the declared one."""
-    constants = made_by_constants(graph)
+    constants = made_by_constants(graph.node)  # initializers in onnxruntime, which does not read their declared types
     makers = {name: node for node in graph.node for name in node.output if name not in constants}
     for value in inferred.value_info:
         made, stated = value.type.tensor_type.elem_type, declared.get(value.name)
@@ -131,11 +131,6 @@ def _check_declared(graph: GraphProto, inferred: GraphProto, declared: Mapping[s
                 node=_label(makers[value.name].op_type, makers[value.name].name),
                 hint="declare the type that the operator makes, or insert a Cast",
             )
-
-
-def made_by_constants(graph: GraphProto) -> set[str]:
-    """The outputs of Constant nodes. They are initializers in onnxruntime, which does not read the declared types of these."""
-    return {name for node in graph.node if node.op_type == "Constant" for name in node.output}
 
 
 def _undeclare(graph: GraphProto) -> dict[tuple[str, str], NodeProto]:

@@ -14,9 +14,9 @@ from itertools import chain, repeat
 from ortconv.errors import GraphError
 from ortconv.ir.types import Dim, SequenceType, Shape, TensorType, ValueType
 from ortconv.onnxio.build import TypeReader, check_text
-from ortconv.onnxio.check import check_rules, made_by_constants
+from ortconv.onnxio.check import check_rules
 from ortconv.onnxio.infer import ContradictionError, infer_model
-from ortconv.onnxio.messages import domain_of, label, walk
+from ortconv.onnxio.messages import domain_of, label, made_by_constants, walk
 from ortconv.onnxio.proto import type_proto
 from ortconv.onnxio.scopes import INFERRED_BODIES
 from ortconv.onnxio.shield import HIDDEN
@@ -151,7 +151,7 @@ def _take(graphs: Sequence[GraphProto], read: TypeReader) -> TypesByGraph:
 
 def _declared(graph: GraphProto, read: TypeReader, *, is_body: bool) -> dict[str, ValueType]:
     """The declared types of node outputs, and of the inputs of a body."""
-    given = {tensor.name for tensor in graph.initializer} | made_by_constants(graph)
+    given = {tensor.name for tensor in graph.initializer} | made_by_constants(graph.node)
     if not is_body:
         given.update(value.name for value in graph.input)
     infos = (*graph.value_info, *graph.output, *(graph.input if is_body else ()))

@@ -37,6 +37,11 @@ def operators(graph: GraphProto) -> set[str]:
     return {str(node.op_type) for node in walk(graph.node)}
 
 
+def made_by_constants(nodes: Iterable[NodeProto]) -> set[str]:
+    """The outputs of the Constant nodes among these nodes."""
+    return {name for node in nodes if node.op_type == "Constant" for name in node.output}
+
+
 def domain_of(message: NodeProto) -> str:
     return plain_domain(message.domain)
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 from ortconv.errors import GraphError
-from ortconv.onnxio.messages import domain_of, graphs, label, walk
+from ortconv.onnxio.messages import domain_of, graphs, label, made_by_constants, walk
 from ortconv.onnxlib import AttributeProto, GraphProto, NodeProto, TensorProto
 
 HIDDEN = frozenset(
@@ -113,7 +113,7 @@ def _slices_of_shapes(
 ) -> set[str]:
     """The outputs of Slices of shapes that begin at a computed index, which onnx takes for 0 when it follows elements."""
     known = {name for name, dims in tensors.items() if len(dims) < 2}
-    known.update(name for node in constants for name in node.output)
+    known |= made_by_constants(constants)
     computed = [node for node in slices if node.input[1] not in known]
     for op, node in nodes if computed else ():
         if op in ("Shape", "Size") or (node.input and known.issuperset(filter(None, node.input))):

@@ -145,7 +145,7 @@ def broadcasts_into(shape: Shape | None, target: Shape | None) -> bool:
     return all(d == 1 or same_dim(d, t) for d, t in zip(shape, tail))
 
 
-def with_shape(value: Value, shape: Shape) -> TensorType | None:
+def with_shape(value: Value, shape: Shape | None) -> TensorType | None:
     """The type of a value with its shape replaced."""
     return None if value.dtype is None else TensorType(value.dtype, shape)
 

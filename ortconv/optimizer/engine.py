@@ -5,7 +5,7 @@
         "Conv(x, w, b) + k  ->  Conv(x, w, b + k)"
         if not ...:
             return None
-        return New("Conv", [m.x, m.w, bias], m.conv.attrs, like=m.conv)
+        return New("Conv", [m.x, m.w, bias], like=m.node("conv"))
 
 A rule returns None (no rewrite), a Value or a New for the root's first output, or a tuple with one of them for every
 output. Inputs of a New are values, other News, constants (Tensor or array), or None. The engine itself refuses a match if
@@ -29,8 +29,8 @@ from ortconv.ir.kernels import UNKNOWN, KernelUse, first_release, type_text
 from ortconv.ir.schema import Schema, schema
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import TensorType, ValueType
-from ortconv.optimizer.looks import Looks, Operator, producers
 from ortconv.optimizer.pattern import Match, P, matches
+from ortconv.optimizer.tracking import Operator, Tracker, producers
 
 
 class New:
@@ -138,7 +138,7 @@ class Context:
     journal: Journal | None = None
     """If set, records the changes of each rewrite."""
     trace: list[Rewrite] = field(default_factory=list)
-    looks: Looks | None = None
+    tracker: Tracker | None = None
     """If set, limits a pass to nodes near changes; without it, a pass visits all nodes."""
     tried: int = 0
     """Number of times that a rule was tried at a node."""
@@ -184,19 +184,19 @@ class Context:
 
     def nodes(self, graph: Graph, operators: Collection[Operator]) -> list[Node]:
         """The nodes of these operators in a graph, in the graph's order."""
-        if self.looks is not None:
-            return self.looks.nodes(graph, operators)
+        if self.tracker is not None:
+            return self.tracker.nodes(graph, operators)
         return [node for node in graph if (node.domain, node.op) in operators]
 
     @property
     def since(self) -> int:
         """The first run of a pass whose changes are new to the present pass; compared with `Node.touched`."""
-        return 0 if self.looks is None else self.looks.since
+        return 0 if self.tracker is None else self.tracker.since
 
-    def spread(self, others: Iterable[Node] = ()) -> None:
+    def mark_touched(self, others: Iterable[Node] = ()) -> None:
         """Make the present changes, and `others`, visible to a pass that has run before."""
-        if self.looks is not None and self.looks.since:
-            self.looks.spread(others)
+        if self.tracker is not None and self.tracker.since:
+            self.tracker.mark_touched(others)
 
     @property
     def exhausted(self) -> bool:

@@ -7,8 +7,8 @@ from importlib import import_module
 
 from ortconv.ir.graph import Graph
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.looks import Looks
 from ortconv.optimizer.passes import FunctionPass, RulePass
+from ortconv.optimizer.tracking import Tracker
 
 MAX_STEPS = 10
 
@@ -52,16 +52,16 @@ def run_passes(graph: Graph, passes: tuple[AnyPass, ...], context: Context) -> I
     """
     if not passes:
         return
-    looks = context.looks = Looks(graph)
+    tracker = context.tracker = Tracker(graph)
     try:
-        yield from _until_idle(graph, passes, context, looks)
+        yield from _until_idle(graph, passes, context, tracker)
     finally:
-        looks.close()
-        context.looks = None
+        tracker.close()
+        context.tracker = None
 
 
 def _until_idle(
-    graph: Graph, passes: tuple[AnyPass, ...], context: Context, looks: Looks
+    graph: Graph, passes: tuple[AnyPass, ...], context: Context, tracker: Tracker
 ) -> Iterator[tuple[AnyPass, int]]:
     graphs = list(graph.graphs())
     total = 0
@@ -72,13 +72,13 @@ def _until_idle(
             if (step and p.once) or idle_at.get(p) == total:
                 continue
             context.forget()
-            if not looks.has_all(p.operators, p.also):
+            if not tracker.has_all(p.operators, p.also):
                 yield p, 0
                 continue
-            looks.begin(p)
+            tracker.begin(p)
             count = sum(p.run(g, context) for g in graphs if graph.encloses(g))
-            looks.spread()
-            looks.release()
+            tracker.mark_touched()
+            tracker.release()
             total += count
             if not count:
                 idle_at[p] = total

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from ortconv.ir.graph import Graph, Node
 from ortconv.optimizer.engine import Context, Rule, apply
-from ortconv.optimizer.looks import Operator
 from ortconv.optimizer.pattern import Kind, kinds, may_fit
+from ortconv.optimizer.tracking import Operator
 
 MOST_KNOWN = 4096
 """Maximum number of kinds of nodes for which a pass remembers its rules."""
@@ -109,7 +109,7 @@ class RulePass:
                 if touched is None:
                     continue
                 changes += 1
-                context.spread(touched)
+                context.mark_touched(touched)
                 again = self._roots(touched, graph, queued)
                 queue.extend(again)
                 queued.update(again)

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import EllipsisType
-from typing import Any, Union
+from typing import Union, cast
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.tensor import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,10 @@ PatternInput = Union[str, C, P, EllipsisType, None]
 
 
 class Match:
-    """The bindings of a pattern: `m.x` is the value or node with that name, None for an absent optional one."""
+    """The bindings of a pattern: `m.x` is a value, `m.node("conv")` a node, `m.tensor("w")` the content of a constant.
+
+    `m.x` is None if the pattern permits an absent input and there is none. Its type is Value nevertheless.
+    """
 
     __slots__ = ("bound", "nodes", "root")
 
@@ -72,11 +76,40 @@ class Match:
         self.bound = bound
         self.nodes = nodes
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Value:
         try:
-            return self.bound[name]
+            found = self.bound[name]
         except KeyError:
             raise AttributeError(name) from None
+        assert not isinstance(found, Node), f'{name} is a node: use node("{name}")'
+        return cast(Value, found)
+
+    def node(self, name: str) -> Node:
+        """The node with that name."""
+        found = self.bound[name]
+        assert isinstance(found, Node)
+        return found
+
+    def tensor(self, name: str) -> Tensor:
+        """The content of the constant with that name."""
+        found = self.bound[name]
+        assert isinstance(found, Value)
+        assert found.constant is not None
+        return found.constant
+
+    def values(self, *names: str) -> list[Value]:
+        """The values with these names that are present."""
+        return [value for name in names if (value := self.optional(name)) is not None]
+
+    def optional(self, name: str) -> Value | None:
+        """The value with that name; None if it is absent, or if this pattern of the rule does not have it."""
+        found = self.bound.get(name)
+        assert not isinstance(found, Node)
+        return found
+
+    def optional_node(self, name: str) -> Node | None:
+        """The node with that name; None if this pattern of the rule does not have it."""
+        return self.node(name) if name in self.bound else None
 
     @property
     def graph(self) -> Graph:
@@ -84,7 +117,7 @@ class Match:
         return self.root.graph
 
 
-Bound = dict[str, Any]
+Bound = dict[str, Value | Node | None]
 InnerNodes = tuple[tuple[Node, bool], ...]
 """The matched nodes without the root, each with True if other nodes may read its output."""
 

@@ -180,7 +180,7 @@ def _fusions(
 
 def _saved(r: Rule, m: Match, replacement: Replacement, context: Context) -> SavedFusion | None:
     """The record of a match; None if onnxruntime's action would not have the same result as the rule."""
-    target = next((m.bound[name] for name in TARGETS if name in m.bound), m.root)
+    target = next((m.node(name) for name in TARGETS if name in m.bound), m.root)
     action = ACTIONS[r.name, target.op]
     new = _made(replacement)
     before, behind = _dequantizers(target, action, new), _behind(target, m.root)
@@ -195,7 +195,7 @@ def _saved(r: Rule, m: Match, replacement: Replacement, context: Context) -> Sav
     return SavedFusion(
         r.name,
         name,
-        (*before, target, *behind, *([m.clamp] if "clamp" in m.bound else [])),
+        (*before, target, *behind, *([m.node("clamp")] if "clamp" in m.bound else [])),
         Arity(len(before)) if action.slots is not None else Arity(1, len(before)),
         Arity(len(behind)) if target.op != "Split" else Arity(1, len(behind)),
         (_operator_id(new, m.graph),) * made,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ortconv.backends.litert.backend import LiteRt
 from ortconv.backends.litert.export import Exported
 from ortconv.backends.nnapi.backend import NnapiOptions
-from ortconv.compare.reference import Outputs, Reference
+from ortconv.compare.feeds import Outputs
+from ortconv.compare.reference import Reference
 from ortconv.compare.validate import Engine, Validation, remarks
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
 from ortconv.files import created, renamed, replacing
@@ -27,7 +28,7 @@ from ortconv.runtime.deadline import within
 from ortconv.runtime.session import Session
 
 if TYPE_CHECKING:
-    from ortconv.compare.reference import ValidationSettings
+    from ortconv.compare.source_runs import ValidationSettings
 
 HINT = "nothing was written; --no-validate writes the files all the same"
 SHOWN_REFUSALS = 3

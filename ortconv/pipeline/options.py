@@ -26,7 +26,7 @@ from ortconv.pipeline.settings import FeedSets, check_names, check_values
 from ortconv.report.gates import parse_gates
 
 if TYPE_CHECKING:
-    from ortconv.compare.reference import ValidationSettings
+    from ortconv.compare.source_runs import ValidationSettings
     from ortconv.partition import Target
     from ortconv.partition.limits import Limits
     from ortconv.partition.profile import DeviceProfile
@@ -171,7 +171,7 @@ class Options:
     def validation(self) -> ValidationSettings:
         """Settings for comparing source and result."""
         from ortconv.compare.budget import Budget
-        from ortconv.compare.reference import ValidationSettings
+        from ortconv.compare.source_runs import ValidationSettings
 
         given = self.validate_with or ()
         return ValidationSettings(

@@ -6,8 +6,8 @@ import numpy as np
 
 from ortconv.nnapi import Operand
 from ortconv.tflite.layout import ElementType
-from ortconv.tflite.table import RefusedOperationError, Use, translated
-from ortconv.tflite.translation import TYPES, Translation
+from ortconv.tflite.table import Use, translated
+from ortconv.tflite.translation import TYPES, RefusedOperationError, Translation
 
 INT32 = Operand.TENSOR_INT32
 

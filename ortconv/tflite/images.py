@@ -8,8 +8,8 @@ from ortconv.ir.tensor import Array
 from ortconv.nnapi import Operand
 from ortconv.tflite.layout import Padding
 from ortconv.tflite.products import margins, padded, padding_code
-from ortconv.tflite.table import RefusedOperationError, Use, translated
-from ortconv.tflite.translation import Translation
+from ortconv.tflite.table import Use, translated
+from ortconv.tflite.translation import RefusedOperationError, Translation
 
 FLOATS = (Operand.TENSOR_FLOAT32, Operand.TENSOR_FLOAT16)
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from ortconv.nnapi import Operand
 from ortconv.tflite.arithmetic import same_quantization
-from ortconv.tflite.table import RefusedOperationError, Use, translated
-from ortconv.tflite.translation import Translation
+from ortconv.tflite.table import Use, translated
+from ortconv.tflite.translation import RefusedOperationError, Translation
 
 ALL = "F H I Q S"
 

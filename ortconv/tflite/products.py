@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ortconv.nnapi import Operand, PaddingCode
 from ortconv.nnapi.operations.shapes import same_padding
 from ortconv.tflite.layout import Padding
-from ortconv.tflite.table import RefusedOperationError, Use, translated
-from ortconv.tflite.translation import Translation
+from ortconv.tflite.table import Use, translated
+from ortconv.tflite.translation import RefusedOperationError, Translation
 
 Margins = tuple[tuple[int, int], tuple[int, int]]
 """Padding before and after, of rows and of columns."""

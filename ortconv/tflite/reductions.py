@@ -5,8 +5,8 @@ from __future__ import annotations
 from ortconv.tflite.layout import ElementType
 from ortconv.tflite.model import Option
 from ortconv.tflite.movement import through_scalar
-from ortconv.tflite.table import RefusedOperationError, Use, translated
-from ortconv.tflite.translation import Translation
+from ortconv.tflite.table import Use, translated
+from ortconv.tflite.translation import RefusedOperationError, Translation
 
 
 @translated("MEAN", types="F H Q S")

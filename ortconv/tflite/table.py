@@ -8,17 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ortconv.nnapi import Operand, Operation
 from ortconv.nnapi.operations.table import KINDS
-
-if TYPE_CHECKING:
-    from ortconv.tflite.translation import Translation
-
-
-class RefusedOperationError(Exception):
-    """An operation cannot be translated for LiteRT. The message is the reason."""
+from ortconv.tflite.translation import Translation
 
 
 class Use:
@@ -44,7 +38,7 @@ class Use:
         return self.args.get(name)
 
 
-Translator = Callable[["Translation", Use], None]
+Translator = Callable[[Translation, Use], None]
 
 
 @dataclass(frozen=True, slots=True)

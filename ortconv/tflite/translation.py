@@ -1,20 +1,17 @@
-"""The translation of a finished NNAPI model: its tensors, and the requests of the operations' rows."""
+"""The model for LiteRT in the making: tensors for the operands of an NNAPI model, and the operators that rows emit."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi import Model, Operand, OperandType, Operation
+from ortconv.nnapi import Model, Operand, OperandType
 from ortconv.nnapi.model import ModelOperand, ModelOperation
-from ortconv.nnapi.operand import Lifetime
 from ortconv.tflite.layout import ElementType
 from ortconv.tflite.model import Operator, Option, Quantization, Tensor, TfliteModel
-from ortconv.tflite.table import TRANSLATIONS, RefusedOperationError, TranslationRow, Use
 from ortconv.tflite.versions import version_of
 
 TYPES = {
@@ -33,8 +30,12 @@ UNSIGNED, HALF, CHANNELS = (
 )  # fmt: skip
 
 
+class RefusedOperationError(Exception):
+    """An operation cannot be translated for LiteRT. The message is the reason."""
+
+
 class Translation:
-    """A model in translation. `refused` has the operations that cannot be translated, each with the reason.
+    """A model in translation: rows of operations read and write its tensors, and emit operators.
 
     An operand has a tensor of its own type, or one that is easier to compute with, or both: int8 for uint8, since LiteRT has
     filters quantized per channel only for int8; float32 for float16, since LiteRT's CPU kernels have no float16 arithmetic.
@@ -43,7 +44,6 @@ class Translation:
     def __init__(self, model: Model, names: Mapping[int, str] | None = None) -> None:
         self.nnapi = model
         self.model = TfliteModel("")
-        self.refused: list[tuple[ModelOperation, str]] = []
         self._names = names or {}
         self._used: dict[str, int] = {}
         self._tensors: dict[tuple[int, bool], int] = {}  # by operand, and whether it is the one to compute with
@@ -52,11 +52,18 @@ class Translation:
         self._halves: list[tuple[int, int]] = []  # float16 results that the present operation computed in float32
         for index in model.inputs:
             self._tensors[index, False] = self._new(index)
-        for operation in model.operations:
-            try:
-                self._translate(operation)
-            except RefusedOperationError as error:
-                self.refused.append((operation, str(error)))
+
+    def begin(self, operation: ModelOperation, either_sign: bool) -> None:
+        """Decide whether the next operation computes with int8, before its row reads operands."""
+        types = {self.kind(i).type for i in operation.inputs if i >= 0}
+        self.signed = {CHANNELS, UNSIGNED} <= types or (either_sign and self._only_signed(operation.inputs))
+
+    def end(self) -> None:
+        """Round the results that the present operation computed in float32 to float16."""
+        for wide, index in self._halves:
+            made = self._tensors[index, False] = self._new(index)
+            self.emit("CAST", [wide], [made], in_data_type=ElementType.FLOAT32, out_data_type=ElementType.FLOAT16)
+        self._halves.clear()
 
     def finished(self, inputs: Sequence[str], outputs: Sequence[str], name: str) -> TfliteModel:
         """The model, with names for its signature."""
@@ -66,43 +73,12 @@ class Translation:
         self.model.outputs = [(n, self._tensor(i, False)) for n, i in zip(outputs, self.nnapi.outputs, strict=True)]
         return self.model
 
-    def _translate(self, operation: ModelOperation) -> None:
-        row = TRANSLATIONS.get(operation.code)
-        if row is None:
-            raise RefusedOperationError(MISSING.get(operation.code, "it has no such operator"))
-        use = Use(operation.code, operation.use.main, self._arguments(operation), operation.outputs)
-        _check_supported(row, use)
-        types = {self.kind(i).type for i in operation.inputs if i >= 0}
-        self.signed = {CHANNELS, UNSIGNED} <= types or (row.either_sign and self._only_signed(operation.inputs))
-        row.translate(self, use)
-        for wide, index in self._halves:
-            made = self._tensors[index, False] = self._new(index)
-            self.emit("CAST", [wide], [made], in_data_type=ElementType.FLOAT32, out_data_type=ElementType.FLOAT16)
-        self._halves.clear()
-
-    def _arguments(self, operation: ModelOperation) -> dict[str, Any]:
-        use = operation.use
-        args = {slot.name: [] for slot in use.form.required if slot.variadic} | use.form.absent
-        for slot, index in zip(use.slots, operation.inputs):
-            operand = self.nnapi.operands[index]
-            if slot.variadic:
-                args[slot.name].append(index)
-            elif operand.lifetime is Lifetime.NO_VALUE:
-                args[slot.name] = None
-            elif not operand.kind.type.is_scalar:
-                args[slot.name] = index
-            elif operand.value is None:
-                raise RefusedOperationError(f"its {slot.name} is not constant")
-            else:
-                args[slot.name] = operand.value.reshape(-1)[0].item()
-        return args
-
     def _only_signed(self, inputs: Sequence[int]) -> bool:
         """Whether some uint8 input exists only as int8, so that computing with int8 saves an operator."""
         unsigned = [i for i in inputs if self.kind(i).type is UNSIGNED and self.array(i) is None]
         return any((i, True) in self._tensors and (i, False) not in self._tensors for i in unsigned)
 
-    # ------------------------------------------------------------------ what rows ask for
+    # ------------------------------------------------------------------ for rows
 
     def kind(self, index: int) -> OperandType:
         return self.nnapi.operands[index].kind
@@ -223,30 +199,6 @@ class Translation:
 
 SHARED_BYTES = 128
 """Constants up to this size in bytes are one shared tensor. Larger ones share only their bytes in the file."""
-
-MISSING: dict[Operation, str] = {
-    Operation.TOPK_V2: "of equal elements it returns the first ones, NNAPI the last",
-    Operation.INSTANCE_NORMALIZATION: "it has no such operator; MEAN, SUB, MUL, RSQRT and ADD compute the same",
-    Operation.RANDOM_MULTINOMIAL: "it draws other numbers",
-    Operation.RANK: "its rank is a tensor, NNAPI's a number",
-    Operation.HASHTABLE_LOOKUP: "lookups in tables are not translated",
-    Operation.LSH_PROJECTION: "projections are not translated",
-    Operation.IF: "branches are not translated",
-    Operation.WHILE: "loops are not translated",
-} | dict.fromkeys(
-    (Operation.LSTM, Operation.RNN, Operation.SVDF, Operation.UNIDIRECTIONAL_SEQUENCE_LSTM,
-     Operation.UNIDIRECTIONAL_SEQUENCE_RNN, Operation.BIDIRECTIONAL_SEQUENCE_LSTM, Operation.BIDIRECTIONAL_SEQUENCE_RNN,
-     Operation.QUANTIZED_LSTM, Operation.QUANTIZED_16BIT_LSTM),
-    "it keeps the state in variables of the model, NNAPI in inputs and outputs",
-)  # fmt: skip
-"""The reasons why some operations cannot be translated."""
-
-
-def _check_supported(row: TranslationRow, use: Use) -> None:
-    if use.main is not None and use.main not in row.types:
-        raise RefusedOperationError(f"it has no {use.code.name} of {use.main.name}")
-    if use.get("nchw"):
-        raise RefusedOperationError("its images are NHWC")
 
 
 def _quantization(kind: OperandType, eased: bool) -> Quantization | None:

@@ -19,7 +19,7 @@ import ortconv
 from ortconv import process
 from ortconv.backends import onnxruntime_app, onnxruntime_c
 from ortconv.backends.onnxruntime_cpu import ModelFile
-from ortconv.compare import consumer, reference
+from ortconv.compare import consumer, source_runs
 from ortconv.errors import BackendError, MismatchError
 from ortconv.files import mapped
 from ortconv.ir.graph import Graph
@@ -33,7 +33,7 @@ SIDE = 256
 
 @pytest.fixture(autouse=True)
 def everything_is_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference, "HEAVY", 0)
+    monkeypatch.setattr(source_runs, "HEAVY", 0)
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import onnx.parser
 import pytest
 
 from ortconv.compare.movement import Direction, explains, nudge, nudged
-from ortconv.compare.reference import Reference, ValidationSettings
+from ortconv.compare.reference import Reference
+from ortconv.compare.source_runs import ValidationSettings
 from ortconv.compare.validate import UNSTABLE, validate
 from ortconv.compare.verdict import gap, is_nearer
 from ortconv.errors import MismatchError

@@ -12,7 +12,8 @@ import pytest
 from onnx import numpy_helper
 
 from ortconv.compare.budget import Budget
-from ortconv.compare.reference import Reference, ValidationSettings
+from ortconv.compare.reference import Reference
+from ortconv.compare.source_runs import ValidationSettings
 from ortconv.compare.validate import validate
 from ortconv.errors import MismatchError
 from ortconv.ir.graph import Graph, Node

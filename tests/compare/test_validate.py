@@ -22,7 +22,8 @@ from ortconv import cli
 from ortconv.compare import trials
 from ortconv.compare.budget import Budget
 from ortconv.compare.feeds import KINDS, free_problem, make
-from ortconv.compare.reference import Reference, ValidationSettings
+from ortconv.compare.reference import Reference
+from ortconv.compare.source_runs import ValidationSettings
 from ortconv.compare.validate import validate
 from ortconv.errors import BackendError, MismatchError, UnsupportedError, UsageError
 from ortconv.ir.tensor import Tensor

@@ -33,8 +33,8 @@ def eliminate_expanded_operand(m: Match) -> Replacement:
 
     Differs: ONNX Runtime keeps it.
     """
-    x: Value = m.x
-    expanded: Value = m.expand.out
+    x = m.x
+    expanded = m.node("expand").out
     if expanded.is_output or not all(keeps_shape(reader, expanded, x.shape) for reader in expanded.consumers):
         return None
     inputs = [x if v is expanded else v for v in m.root.inputs]

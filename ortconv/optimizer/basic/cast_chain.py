@@ -17,7 +17,7 @@ def eliminate_lossy_cast_chain(m: Match) -> Replacement:
         precision.
     Opt-in: omits a rounding, so the results are nearer to those of the wider type, but differ from those of the source.
     """
-    types = (m.x.dtype, m.inner.out.dtype, m.root.out.dtype)
+    types = (m.x.dtype, m.node("inner").out.dtype, m.root.out.dtype)
     if not FLOATS.issuperset(types):
         return None
     if types[0] is types[2]:

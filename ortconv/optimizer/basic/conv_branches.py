@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.graph import Ints, Node
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.fold_conv import Affine, batch_norm, with_weights
@@ -26,12 +26,13 @@ def merge_convolutions(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    w, v = m.w.constant, m.v.constant
+    other = m.node("other")
+    w, v = m.tensor("w"), m.tensor("v")
     if not _is_convolution(m) or v.rank != w.rank or v.shape[:2] != w.shape[:2] or v.dtype is not w.dtype or not v.size:
         return None
-    if (m.c is not None and m.c.constant.shape != w.shape[:1]) or not _moves_alike(m.conv, m.other, v.shape[2:]):
+    if (m.c is not None and m.tensor("c").shape != w.shape[:1]) or not _moves_alike(m.node("conv"), other, v.shape[2:]):
         return None
-    return _merged(m, wide(m.v), spatial_pads(m.other, w.rank - 2), None if m.c is None else wide(m.c))
+    return _merged(m, wide(m.v), spatial_pads(other, w.rank - 2), None if m.c is None else wide(m.c))
 
 
 def _moves_alike(conv: Node, other: Node, kernel: tuple[int, ...]) -> bool:
@@ -57,9 +58,9 @@ def merge_skip(m: Match) -> Replacement:
     """
     if not _is_convolution(m):
         return None
-    conv, shape = m.conv, m.w.constant.shape
+    conv, shape = m.node("conv"), m.tensor("w").shape
     channels, axes, group = shape[0], len(shape) - 2, conv.attr("group", 1)
-    affine = batch_norm(m.bn) if "bn" in m.bound else Affine(np.ones(channels), np.zeros(channels))
+    affine = batch_norm(m.node("bn")) if "bn" in m.bound else Affine(np.ones(channels), np.zeros(channels))
     if affine is None or len(affine.scale) != channels or shape[1] * group != channels:
         return None
     if any(s != 1 for s in _per_axis(conv, "strides", axes)):
@@ -72,11 +73,11 @@ def merge_skip(m: Match) -> Replacement:
 
 def _is_convolution(m: Match) -> bool:
     """True if weights can be added to those of the matched Conv without loss. float16 would round them too much."""
-    x: Value = m.x
-    w = m.w.constant
+    x = m.x
+    w = m.tensor("w")
     if w.dtype not in (DType.FLOAT, DType.DOUBLE) or w.rank < 3 or not w.size or x.rank != w.rank:
         return False
-    return w.shape[0] % m.conv.attr("group", 1) == 0 and (m.b is None or m.b.constant.shape == w.shape[:1])
+    return w.shape[0] % m.node("conv").attr("group", 1) == 0 and (m.b is None or m.tensor("b").shape == w.shape[:1])
 
 
 def _per_axis(node: Node, name: str, axes: int) -> tuple[int, ...]:
@@ -87,13 +88,14 @@ def _merged(m: Match, taps: Array, pads: tuple[int, ...] | None, bias: Array | N
     """The matched Conv with the weights `taps` and the bias of another convolution with these pads added to its own.
     None if the other window does not lie within its own.
     """
+    conv = m.node("conv")
     w = wide(m.w)
     axes = w.ndim - 2
-    own = spatial_pads(m.conv, axes)
+    own = spatial_pads(conv, axes)
     if own is None or pads is None:
         return None
     window = [slice(None), slice(None)]
-    for i, dilation in enumerate(_per_axis(m.conv, "dilations", axes)):
+    for i, dilation in enumerate(_per_axis(conv, "dilations", axes)):
         first, offset = divmod(own[i] - pads[i], dilation)
         left = w.shape[2 + i] - taps.shape[2 + i] - first
         if offset or first < 0 or left < 0 or own[axes + i] - pads[axes + i] != left * dilation:

@@ -35,7 +35,7 @@ def eliminate_identity(m: Match) -> Replacement:
     Counterpart: EliminateIdentity
     Differs: if the graph returns it, its input may have other readers.
     """
-    x: Value = m.x
+    x = m.x
     if m.root.out.is_output and (x.producer is None or x.is_output or x.graph is not m.graph):
         return None
     return x
@@ -61,7 +61,7 @@ def eliminate_slice(m: Match) -> Replacement:
     Differs: an end equal to the dimension, and a negative start that reaches the first element, count as everything;
         there only 0 to INT64_MAX does. Also computed bounds.
     """
-    x: Value = m.x
+    x = m.x
     parts, backs = axis_slices(m.root, elements), _negated(m.root.input(1))
     if parts is None or any(part.step != 1 for part in parts):
         return None
@@ -159,7 +159,7 @@ def eliminate_cast_chain(m: Match) -> Replacement:
     Differs: only exact chains: the inner type must represent every value of the source's type, and integers must become
         wider. LossyCastChainElimination removes other chains.
     """
-    source, between, to = m.x.dtype, m.inner.out.dtype, m.root.out.dtype
+    source, between, to = m.x.dtype, m.node("inner").out.dtype, m.root.out.dtype
     if source is None or to is None or between not in _HOLDS.get(source, ()):
         return None
     if to is source:
@@ -196,7 +196,7 @@ def eliminate_noop(m: Match) -> Replacement:
     Counterpart: NoopElimination
     Differs: constants of several elements, x ** 1, operands that are graph inputs, results that the graph returns.
     """
-    if not is_filled_with(m.k, _NEUTRAL[m.root.op]) or not broadcasts_into(m.k.constant.shape, m.x.shape):
+    if not is_filled_with(m.k, _NEUTRAL[m.root.op]) or not broadcasts_into(m.tensor("k").shape, m.x.shape):
         return None
     return m.x
 
@@ -241,7 +241,7 @@ def fuse_div_mul(m: Match) -> Replacement:
     Counterpart: DivMulFusion
     Differs: floats only, since 1 / x truncates for integers.
     """
-    if m.x.dtype not in FLOATS or scalar(m.one) != 1 or not broadcasts_into(m.one.constant.shape, m.x.shape):
+    if m.x.dtype not in FLOATS or scalar(m.one) != 1 or not broadcasts_into(m.tensor("one").shape, m.x.shape):
         return None
     return New("Div", [m.y, m.x], {}, like=m.root, types=(m.root.out.type,))
 
@@ -274,11 +274,11 @@ def fuse_relu_clip(m: Match) -> Replacement:
     Counterpart: FuseReluClip
     Differs: also Clip before Relu and Clip before Clip.
     """
-    inner, outer, dtype = _interval(m.inner), _interval(m.root), m.x.dtype
+    inner, outer, dtype = _interval(m.node("inner")), _interval(m.root), m.x.dtype
     if inner is None or outer is None or dtype is None:
         return None
     low, high = (min(max(b, outer[0]), outer[1]) for b in (min(inner), inner[1]))
-    if (low, high) == (0, math.inf) and "Relu" in (m.root.op, m.inner.op):
+    if (low, high) == (0, math.inf) and "Relu" in (m.root.op, m.node("inner").op):
         return New("Relu", [m.x], {}, like=m.root, types=(m.root.out.type,))
     if m.graph.opset() < 11 and dtype not in FLOATS:
         return None
@@ -294,7 +294,7 @@ def fuse_not_where(m: Match) -> Replacement:
 
     Counterpart: NotWhereFusion
     """
-    negated = m.negation.out
+    negated = m.node("negation").out
     if negated.is_output or not all(node.is_op("Where") and slot == 0 for node, slot in negated.uses):
         return None
     return New("Where", [m.c, m.b, m.a], {}, like=m.root, types=(m.root.out.type,))
@@ -336,7 +336,7 @@ def fuse_label_encoders(m: Match) -> Replacement:
     Counterpart: LabelEncoderFusion
     Differs: keys and values of any types if they are lists, from opset 2 of ai.onnx.ml on.
     """
-    first, second = _label_map(m.first), _label_map(m.root)
+    first, second = _label_map(m.node("first")), _label_map(m.root)
     if first is None or second is None or first[2] != second[0]:
         return None
     source, inner, _, inner_default = first

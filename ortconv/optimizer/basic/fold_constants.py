@@ -47,7 +47,7 @@ def fold(graph: Graph, context: Context) -> int:
         made = _folded(node, context, exact)
         if made is not None:
             fresh.update(made)
-            context.spread()
+            context.mark_touched()
             changes += 1
     return changes
 

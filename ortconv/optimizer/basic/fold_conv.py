@@ -68,7 +68,7 @@ def folded(m: Match, affine: Affine) -> New | None:
     """The matched Conv(x, w, b) with `affine` applied to its output."""
     scale, shift = affine
     with np.errstate(all="ignore"):
-        w = m.w if np.all(scale == 1) else scaled_weights(m.w, scale, m.conv)
+        w = m.w if np.all(scale == 1) else scaled_weights(m.w, scale, m.node("conv"))
         return with_weights(m, w, shift if m.b is None else wide(m.b) * scale + shift)
 
 
@@ -76,7 +76,7 @@ def with_weights(m: Match, weights: Value | Array, bias: Array) -> New | None:
     """The matched Conv(x, w, b) with other weights and another bias, rounded to its type, without a new bias of zeros.
     None if they cannot be rounded.
     """
-    conv, dtype = m.conv, m.w.constant.dtype
+    conv, dtype = m.node("conv"), m.tensor("w").dtype
     w = weights if isinstance(weights, Value) else rounded(weights, dtype)
     b = rounded(bias, dtype)
     if w is None or b is None:
@@ -85,13 +85,14 @@ def with_weights(m: Match, weights: Value | Array, bias: Array) -> New | None:
 
 
 def _is_convolution(m: Match) -> bool:
-    w: Tensor = m.w.constant
+    conv = m.node("conv")
+    w: Tensor = m.tensor("w")
     if w.rank < 3 or not w.size:
         return False
-    channels, group = output_channels(w, m.conv), m.conv.attr("group", 1)
+    channels, group = output_channels(w, conv), conv.attr("group", 1)
     if w.shape[0] % group or channels % group:
         return False
-    return m.b is None or m.b.constant.shape == (channels,)
+    return m.b is None or m.tensor("b").shape == (channels,)
 
 
 _CONV = P(("Conv", "ConvTranspose"), "x", C("w"), C("b", optional=True), name="conv")
@@ -125,8 +126,8 @@ def _fold_arithmetic(m: Match) -> New | None:
 
 
 def _affine(m: Match) -> Affine | None:
-    w: Tensor = m.w.constant
-    return arithmetic(m.root, m.k, w.rank, output_channels(w, m.conv)) if _is_convolution(m) else None
+    w: Tensor = m.tensor("w")
+    return arithmetic(m.root, m.k, w.rank, output_channels(w, m.node("conv"))) if _is_convolution(m) else None
 
 
 _ACTIVATED = P(("Relu", "LeakyRelu"), _CONV, name="activation")
@@ -138,9 +139,10 @@ def fold_activated_mul(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
+    activation = m.node("activation")
     affine = _affine(m)
     conv = folded(m, affine) if affine is not None and np.all(affine.scale > 0) else None
-    return conv if conv is None else New(m.activation.op, [conv], like=m.activation, types=(m.root.out.type,))
+    return conv if conv is None else New(activation.op, [conv], like=activation, types=(m.root.out.type,))
 
 
 @rule("ConvBNFusion", P("BatchNormalization", _CONV, C("gamma"), C("beta"), C("mean"), C("var")))
@@ -151,7 +153,7 @@ def fold_conv_batch_norm(m: Match) -> Replacement:
     Differs: computed in float64 and rounded once; refused if a weight would overflow.
     """
     affine = batch_norm(m.root)
-    if affine is None or not _is_convolution(m) or len(affine.scale) != output_channels(m.w.constant, m.conv):
+    if affine is None or not _is_convolution(m) or len(affine.scale) != output_channels(m.tensor("w"), m.node("conv")):
         return None
     return folded(m, affine)
 
@@ -165,13 +167,14 @@ def fold_batch_norm_conv(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    affine = batch_norm(m.bn)
+    conv = m.node("conv")
+    affine = batch_norm(m.node("bn"))
     if affine is None or not _is_convolution(m):
         return None
-    w, group = wide(m.w), m.conv.attr("group", 1)
+    w, group = wide(m.w), conv.attr("group", 1)
     if w.shape[1] * group != len(affine.scale):
         return None
-    pads = spatial_pads(m.conv, w.ndim - 2)
+    pads = spatial_pads(conv, w.ndim - 2)
     if np.any(affine.shift) and (pads is None or any(pads)):
         return None
     by_input = (group, 1, -1, *[1] * (w.ndim - 2))
@@ -221,16 +224,16 @@ def fold_mul_conv(m: Match) -> Replacement:
     """
     if _is_gated(m.x):
         return None
-    weights, conv = m.w, m.root
-    w, group = wide(weights), conv.attr("group", 1)
+    conv, dtype = m.root, m.tensor("w").dtype
+    w, group = wide(m.w), conv.attr("group", 1)
     if w.ndim < 3 or not w.size or m.x.rank != w.ndim or w.shape[0] % group:
         return None
     k = per_channel(m.k, w.ndim, w.shape[1] * group)
-    if k is None or m.x.dtype is not weights.dtype:
+    if k is None or m.x.dtype is not dtype:
         return None
     with np.errstate(all="ignore"):
-        by_input = (1 / k if m.scaling.op == "Div" else k).reshape(group, 1, -1, *[1] * (w.ndim - 2))
-        scaled = rounded((w.reshape(group, -1, *w.shape[1:]) * by_input).reshape(w.shape), weights.constant.dtype)
+        by_input = (1 / k if m.node("scaling").op == "Div" else k).reshape(group, 1, -1, *[1] * (w.ndim - 2))
+        scaled = rounded((w.reshape(group, -1, *w.shape[1:]) * by_input).reshape(w.shape), dtype)
     if scaled is None:
         return None
     return New("Conv", [m.x, scaled, *conv.inputs[2:]], like=conv, types=(conv.out.type,))
@@ -247,7 +250,7 @@ def fold_batch_norm_arithmetic(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    bn, gamma = m.bn, m.gamma.constant
+    bn, gamma = m.node("bn"), m.tensor("gamma")
     if batch_norm(bn) is None or m.x.rank is None or m.x.rank < 2:
         return None
     affine = arithmetic(m.root, m.k, m.x.rank, gamma.size)
@@ -255,7 +258,7 @@ def fold_batch_norm_arithmetic(m: Match) -> Replacement:
         return None
     with np.errstate(all="ignore"):
         scale = rounded(wide(m.gamma) * affine.scale, gamma.dtype)
-        shift = rounded(wide(m.beta) * affine.scale + affine.shift, m.beta.dtype)
+        shift = rounded(wide(m.beta) * affine.scale + affine.shift, m.tensor("beta").dtype)
     if scale is None or shift is None:
         return None
     return New("BatchNormalization", [m.x, scale, shift, m.mean, m.var], like=bn, types=(m.root.out.type,))

@@ -8,7 +8,7 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import DType, Shape, TensorType
+from ortconv.ir.types import Shape
 from ortconv.optimizer.basic.fold_conv import Affine, batch_norm
 from ortconv.optimizer.conditions import (
     FLOATS,
@@ -34,7 +34,7 @@ def fuse_gemm_sum(m: Match) -> Replacement:
     Counterpart: GemmSumFusion
     Differs: Add as well as Sum, and a second bias if both are constants.
     """
-    gemm, k = m.gemm, m.k
+    gemm, k = m.node("gemm"), m.k
     if k is gemm.out or gemm.out.rank != 2 or not broadcasts_into(k.shape, gemm.out.shape):
         return None
     bias = k if m.c is None or gemm.attr("beta", 1.0) == 0 else _total(m.c, gemm.attr("beta", 1.0), k)
@@ -82,7 +82,7 @@ def fuse_transposed_output(m: Match) -> Replacement:
     """Transpose(Gemm(a, b))  ->  Gemm(b, a) with both flags flipped"""
     if tuple(m.root.attr("perm", Ints((1, 0)))) != (1, 0):
         return None
-    gemm = m.gemm
+    gemm = m.node("gemm")
     attrs: dict[str, Attribute] = {
         **gemm.attrs,
         "transA": int(not gemm.attr("transB", 0)),
@@ -100,13 +100,13 @@ _PARAMETERS = (C("gamma"), C("beta"), C("mean"), C("var"))
 
 def _normalized(m: Match, each: int = 1) -> New | None:
     """The matched product as a Gemm that includes the BatchNormalization at the root; each channel has `each` columns."""
-    affine, product, w = batch_norm(m.root), m.product, m.w.constant
+    affine, product, w = batch_norm(m.root), m.node("product"), m.tensor("w")
     if affine is None or w.rank != 2 or m.a.rank != 2 or w.dtype not in FLOATS:
         return None
     columns = int(not product.attr("transB", 0))
     if w.shape[columns] != each * len(affine.scale):
         return None
-    c = m.bound.get("c")
+    c = m.optional("c")
     with np.errstate(all="ignore"):
         scale, shift = (np.repeat(part, each) for part in affine)
         bias = shift if c is None else shift + product.attr("beta", 1.0) * wide(c) * scale
@@ -118,9 +118,9 @@ def _rounded(m: Match, weights: Array, bias: Array, columns: int) -> tuple[Array
     """New weights and bias of the matched product in the type of its weights. None if they cannot be rounded, or if the
     bias is a matrix although the present one is not.
     """
-    dtype, c = m.w.constant.dtype, m.bound.get("c")
+    dtype, c = m.tensor("w").dtype, m.optional("c")
     w, b = rounded(weights, dtype), rounded(bias, dtype)
-    if w is None or b is None or (c is not None and b.size > max(c.constant.size, columns)):
+    if w is None or b is None or (c is not None and b.size > max(m.tensor("c").size, columns)):
         return None
     return w, b
 
@@ -160,10 +160,10 @@ def fold_batch_norm_product(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    affine, product, w = batch_norm(m.bn), m.root, m.w.constant
+    affine, product, w = batch_norm(m.node("bn")), m.root, m.tensor("w")
     if affine is None or w.dtype not in FLOATS or product.attr("transA", 0) or {w.rank, product.out.rank} != {2}:
         return None
-    parts, flat = _with_affine(m, affine), m.bound.get("flat")
+    parts, flat = _with_affine(m, affine), m.optional_node("flat")
     if parts is None:
         return None
     x = m.x if flat is None else New(flat.op, [m.x, *flat.inputs[1:]], like=flat, types=(flat.out.type,))
@@ -174,7 +174,7 @@ def fold_batch_norm_product(m: Match) -> Replacement:
 
 def _with_affine(m: Match, affine: Affine) -> tuple[Array, Array] | None:
     """The weights and the bias of the matched product with the operand x * scale + shift, as `_rounded` returns them."""
-    w, product, c, each = wide(m.w), m.root, m.bound.get("c"), _pixels(m.x)
+    w, product, c, each = wide(m.w), m.root, m.optional("c"), _pixels(m.x)
     by_row = product.attr("transB", 0)
     if each is None or each * len(affine.scale) != w.shape[1 if by_row else 0]:
         return None
@@ -211,7 +211,7 @@ def fold_moved_batch_norm(m: Match) -> Replacement:
     Differs: at most two of Reshape and Transpose in between, not a longer chain.
     """
     axis: int | None = 1
-    moves = [node for name in ("first", "last") if (node := m.bound.get(name)) is not None]
+    moves = [node for name in ("first", "last") if (node := m.optional_node(name)) is not None]
     for move in moves:
         axis = None if axis is None else _axis_behind(move, axis)
     result: New | None = _normalized(m) if axis == 1 else None
@@ -229,7 +229,7 @@ def fold_split_batch_norm(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    move: Node = m.move
+    move = m.node("move")
     pixels = _pixels(move.out)
     result = None if pixels is None else _normalized(m, pixels)
     return None if result is None else New("Reshape", [result, *move.inputs[1:]], like=move, types=(move.out.type,))
@@ -266,25 +266,26 @@ def fuse_matmul_add(m: Match) -> Replacement:
     Counterpart: MatMulAddFusion
     Differs: also double, and a bias of any shape that broadcasts into the product, including a scalar.
     """
-    if m.a.dtype not in FLOATS or m.a.rank != 2 or m.b.rank != 2 or m.k is m.product.out:
+    product = m.node("product")
+    if m.a.dtype not in FLOATS or m.a.rank != 2 or m.b.rank != 2 or m.k is product.out:
         return None
     rows_columns = (m.a.dim(0), m.b.dim(1))
     if not broadcasts_into(m.k.shape, rows_columns):
         return None
-    return New("Gemm", [m.a, m.b, m.k], {}, like=m.product, types=(m.root.out.type,))
+    return New("Gemm", [m.a, m.b, m.k], {}, like=product, types=(m.root.out.type,))
 
 
 @rule("MatMulAddFusion", _WITH_BIAS)
 def fuse_stacked_matmul_add(m: Match) -> Replacement:
     """MatMul(a, b) + k  ->  Reshape(Gemm(Reshape(a), b, k)), for a stack of matrices of known shape and a matrix b"""
-    shapes = _stacked(m.product, m.k)
+    product = m.node("product")
+    shapes = _stacked(product, m.k)
     if shapes is None:
         return None
     outer, (inner, columns) = shapes
     rows = math.prod(outer)
-    dtype: DType = m.a.dtype
-    flat = New("Reshape", [m.a, np.array((rows, inner), np.int64)], {}, types=(TensorType(dtype, (rows, inner)),))
-    gemm = New("Gemm", [flat, m.b, m.k], {}, like=m.product, types=(TensorType(dtype, (rows, columns)),))
+    flat = New("Reshape", [m.a, np.array((rows, inner), np.int64)], {}, types=(with_shape(m.a, (rows, inner)),))
+    gemm = New("Gemm", [flat, m.b, m.k], {}, like=product, types=(with_shape(m.a, (rows, columns)),))
     shape = np.array((*outer, columns), np.int64)
     return New("Reshape", [gemm, shape], {}, types=(with_shape(m.root.out, (*outer, columns)),))
 

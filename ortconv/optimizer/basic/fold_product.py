@@ -49,7 +49,7 @@ def fold_residual_mul(m: Match) -> Replacement:
     product = _scaled(m, scale, shift)
     if product is None:
         return None
-    residual = New("Mul", [m.z, m.k], like=m.scaled)
+    residual = New("Mul", [m.z, m.k], like=m.node("scaled"))
     return New("Add", [product, residual], like=m.root, types=[m.root.out.type])
 
 
@@ -70,10 +70,10 @@ def fold_flattened_batch_norm(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    affine, flat = batch_norm(m.root), m.flat
-    if affine is None or m.w.constant.rank != 2 or (m.x.rank or 0) < 3 or m.w.dtype not in FLOATS:
+    affine, flat = batch_norm(m.root), m.node("flat")
+    if affine is None or m.tensor("w").rank != 2 or (m.x.rank or 0) < 3 or m.w.dtype not in FLOATS:
         return None
-    if flat.out.rank != 2 or not len(affine.scale) == flat.out.dim(1) == m.w.constant.shape[1]:
+    if flat.out.rank != 2 or not len(affine.scale) == flat.out.dim(1) == m.tensor("w").shape[1]:
         return None
     product = _scaled(m, affine.scale, affine.shift)
     if product is None:
@@ -95,7 +95,7 @@ def fold_constant_sum(m: Match) -> Replacement:
 
 def _per_column(m: Match, constant: Value) -> Array | None:
     """A constant with one element for each of several columns of the product, (columns,) in float64; None for any other."""
-    weights, shape = m.w.constant, constant.shape or ()
+    weights, shape = m.tensor("w"), constant.shape or ()
     if weights.rank != 2 or weights.dtype not in FLOATS or (m.x.rank or 0) < len(shape) or not shape:
         return None
     columns = weights.shape[1]
@@ -106,19 +106,20 @@ def _scaled(m: Match, scale: Array, shift: Array | None = None) -> New | None:
     """The product, with its weights and bias scaled, and another bias added; None if other nodes read the weights, or if a
     number would not be finite.
     """
+    product, dtype = m.node("product"), m.tensor("w").dtype
     bias = _per_column(m, m.b) if "b" in m.bound else np.zeros(len(scale))
     if bias is None or len(m.w.uses) > 1 or m.w.is_output:
         return None
     with np.errstate(all="ignore"):
-        weights = rounded(wide(m.w) * scale, m.w.dtype)
-        added = rounded(bias * scale + (0 if shift is None else shift), m.w.dtype)
+        weights = rounded(wide(m.w) * scale, dtype)
+        added = rounded(bias * scale + (0 if shift is None else shift), dtype)
     if weights is None or added is None:
         return None
-    types = [m.product.out.type]
-    product = New("MatMul", [m.x, weights], like=m.product, types=types)
+    types = [product.out.type]
+    scaled = New("MatMul", [m.x, weights], like=product, types=types)
     if not added.any() and "b" not in m.bound:
-        return product
-    return New("Add", [product, added], {}, like=m.bound.get("sum", m.root), types=types)
+        return scaled
+    return New("Add", [scaled, added], {}, like=m.optional_node("sum") or m.root, types=types)
 
 
 RULES = (*fold_product_mul, *fold_residual_mul, *fold_flattened_batch_norm, *fold_constant_sum)

@@ -21,7 +21,7 @@ def fuse_group_norm(m: Match) -> Replacement:
 
     Counterpart: none: ONNX Runtime runs the function's body, 29 nodes
     """
-    x: Value = m.x
+    x = m.x
     shape, groups, by_channel = x.shape or (), m.root.attr("num_groups", 0), since_version(m.root) >= 21
     channels = x.dim(1)
     if not _is_image(x) or not isinstance(channels, int) or groups < 1 or channels % groups:
@@ -33,7 +33,7 @@ def fuse_group_norm(m: Match) -> Replacement:
     if x.dtype is DType.FLOAT and each == (groups,):
         return _normalized(m, x, (m.scale, m.bias))
     y = _normalized(m, x, (np.ones(groups, np.float32), np.zeros(groups, np.float32)))
-    scale, bias = (v.constant.numpy().reshape(-1, *(1,) * (len(shape) - 2)) for v in (m.scale, m.bias))
+    scale, bias = (m.tensor(name).numpy().reshape(-1, *(1,) * (len(shape) - 2)) for name in ("scale", "bias"))
     types = (m.root.out.type,)
     return New("Add", [New("Mul", [y, scale], {}, types=types), bias], {}, types=types)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -108,13 +107,13 @@ def fuse_layer_norm(m: Match) -> Replacement:
 
 def normalized(m: Match) -> Replacement:
     """The LayerNormalization for a match of such a pattern, with or without a scale; None if the match computes something else."""
-    x: Value = m.x
+    x = m.x
     shape = x.shape
     if shape is None or x.dtype not in (DType.FLOAT, DType.DOUBLE):
         return None
-    axis = trailing_axis(bound(m, "mean", "mean_of_square", "mean_of_factor", "variance"), len(shape))
+    axis = trailing_axis(reductions(m), len(shape))
     epsilon = _epsilon(m.epsilon, x.dtype)
-    if axis is None or epsilon is None or not keeps_shape(x, bound(m, "two", "epsilon")):
+    if axis is None or epsilon is None or not keeps_shape(x, m.values("two", "epsilon")):
         return None
     scale = _affine(m.scale, shape, axis) if "scale" in m.bound else ones(shape[axis:], x.dtype)
     stash: dict[str, Attribute] = {"stash_type": DOUBLE_STASH} if x.dtype is DType.DOUBLE else {}
@@ -122,9 +121,10 @@ def normalized(m: Match) -> Replacement:
     return None if scale is None else New("LayerNormalization", [x, scale], attrs, types=[m.root.out.type])
 
 
-def bound(m: Match, *names: str) -> list[Any]:
-    """The values or nodes that a match binds to those of these names which its pattern has."""
-    return [m.bound[name] for name in names if name in m.bound]
+def reductions(m: Match) -> list[Node]:
+    """The nodes with the means and the variance of such a pattern."""
+    names = ("mean", "mean_of_square", "mean_of_factor", "variance")
+    return [node for name in names if (node := m.optional_node(name)) is not None]
 
 
 def _epsilon(value: Value, dtype: DType) -> float | None:
@@ -137,14 +137,13 @@ def _epsilon(value: Value, dtype: DType) -> float | None:
 @rule("LayerNormFusion", P("Add", P("LayerNormalization", "x", "scale", name="norm"), "bias", commutative=True))
 def fuse_layer_norm_bias(m: Match) -> Replacement:
     "LayerNormalization(x, scale) + bias  ->  LayerNormalization(x, scale, bias)"
+    norm = m.node("norm")
     shape = m.x.shape
-    if shape is None or any(v is not None for v in m.norm.outputs[1:]) or m.x.dtype is not m.bias.dtype:
+    if shape is None or any(v is not None for v in norm.outputs[1:]) or m.x.dtype is not m.bias.dtype:
         return None
-    axis = m.norm.attr("axis", -1) % max(1, len(shape))
+    axis = norm.attr("axis", -1) % max(1, len(shape))
     bias = _affine(m.bias, shape, axis)
-    return (
-        None if bias is None else New("LayerNormalization", [m.x, m.scale, bias], like=m.norm, types=[m.root.out.type])
-    )
+    return None if bias is None else New("LayerNormalization", [m.x, m.scale, bias], like=norm, types=[m.root.out.type])
 
 
 def trailing_axis(reductions: list[Node], rank: int) -> int | None:

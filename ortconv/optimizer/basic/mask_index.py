@@ -146,11 +146,13 @@ def fuse_flat_lookup(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    x: Value = m.x
+    x = m.x
     found, size = strides(m.index), None if x.shape is None else times(*x.shape)
-    if found is None or size is None or m.flat.out.shape not in ((size,), (size, 1)) or m.gather.attr("axis", 0) != 0:
+    if found is None or size is None or m.node("gather").attr("axis", 0) != 0:
         return None
-    dims = m.index.shape
+    if m.node("flat").out.shape not in ((size,), (size, 1)):
+        return None
+    dims = m.index.shape or ()
     row_by_row = all(d == 1 or s == times(*dims[i + 1 :]) for i, (s, d) in enumerate(zip(found, dims)))
     return _reshaped(m) if row_by_row and times(*dims) == size else None
 
@@ -162,9 +164,9 @@ def fuse_lookup(m: Match) -> Replacement:
     Counterpart: none: beyond ONNX Runtime
     """
     parts = _components(m.index)
-    if parts is None or m.x.rank != len(parts) or m.gather.attr("batch_dims", 0):
+    if parts is None or m.x.rank != len(parts) or m.node("gather").attr("batch_dims", 0):
         return None
-    shape, dims = m.x.shape, m.index.shape[:-1]
+    shape, dims = m.x.shape or (), (m.index.shape or ())[:-1]
     if not equal_shapes(_without_ones(shape), _without_ones(dims)):
         return None
     longer = iter([i for i, d in enumerate(dims) if d != 1])
@@ -183,11 +185,11 @@ def fuse_store(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    x: Value = m.x
+    x = m.x
     parts = _components(m.index)
-    if parts is None or x.rank != len(parts) or m.scatter.attr("reduction", "none") != "none":
+    if parts is None or x.rank != len(parts) or m.node("scatter").attr("reduction", "none") != "none":
         return None
-    dims = m.index.shape[:-1]
+    dims = (m.index.shape or ())[:-1]
     if not equal_shapes(x.shape, dims) or not equal_shapes(x.shape, m.updates.shape):
         return None
     return m.updates if all(_runs_along(axis, found, dims) for axis, found in enumerate(parts)) else None

@@ -55,7 +55,7 @@ def fuse_pad(m: Match) -> Replacement:
     Differs: Pad with zeros before MaxPool only if no element can be negative, which ONNX Runtime does not check; Pad
         with minus infinity before MaxPool; a constant axes input; not before pooling with ceil_mode.
     """
-    node, pad = m.root, m.pad
+    node, pad = m.root, m.node("pad")
     rank = _rank(node)
     pads, own = (constant_pads(pad, rank), spatial_pads(node, rank - 2)) if rank > 2 else (None, None)
     if pads is None or own is None or any(pads[i] for i in (0, 1, rank, rank + 1)):

@@ -83,15 +83,16 @@ def drop_dequantize_quantize(m: Match) -> Replacement:
     Differs: only pairs with equal parameters, also per channel; pairs with different ones, which ONNX Runtime merges
         into a third range, are unchanged.
     """
-    first, second = parameters(m.dq), parameters(m.root)
+    dq = m.node("dq")
+    first, second = parameters(dq), parameters(m.root)
     if first is None or second is None or first.dtype is not second.dtype:
         return None
     if not _same_elements(first.scale, second.scale) or not _same_zero(first.zero_point, second.zero_point):
         return None
     assert first.scale.constant is not None
-    if first.scale.constant.size > 1 and _axis(m.dq) != _axis(m.root):
+    if first.scale.constant.size > 1 and _axis(dq) != _axis(m.root):
         return None
-    value: Value = m.x
+    value = m.x
     return value
 
 
@@ -120,10 +121,11 @@ def drop_wider_pair(m: Match) -> Replacement:
     """DequantizeLinear(QuantizeLinear(DequantizeLinear(x)))  ->  DequantizeLinear(x), if the Q and the outer DQ have
     the scale and at least the range of the inner DQ
     """
-    inner, between, outer = _steps(m.first), _steps(m.second), _steps(m.root)
+    first = m.node("first")
+    inner, between, outer = _steps(first), _steps(m.node("second")), _steps(m.root)
     if inner is None or between is None or between != outer or inner[0] != between[0]:
         return None
-    return m.first.out if between[1] <= inner[1] and inner[2] <= between[2] else None
+    return first.out if between[1] <= inner[1] and inner[2] <= between[2] else None
 
 
 @rule("DoubleQDQPairsRemover", *(_chain(domain, whole=False) for domain in DOMAINS))
@@ -131,7 +133,7 @@ def drop_wider_quantization(m: Match) -> Replacement:
     """QuantizeLinear(DequantizeLinear(QuantizeLinear(x)))  ->  QuantizeLinear(x), if the inner Q and the DQ have the
     scale and at least the range of the outer Q
     """
-    inner, between, outer = _steps(m.first), _steps(m.second), _steps(m.root)
+    inner, between, outer = _steps(m.node("first")), _steps(m.node("second")), _steps(m.root)
     if inner is None or outer is None or inner != between or inner[0] != outer[0] or m.x.dtype is not DType.FLOAT:
         return None
     if not (inner[1] <= outer[1] and outer[2] <= inner[2]):
@@ -328,8 +330,8 @@ def transpose_weight(m: Match) -> Replacement:
 
     Counterpart: TransposeOptimizer
     """
-    dq, weight = m.dq, m.w.constant
-    if m.dq.attr("block_size", 0) or len(m.w.uses) != 1 or weight.rank < 2:
+    dq, weight = m.node("dq"), m.tensor("w")
+    if dq.attr("block_size", 0) or len(m.w.uses) != 1 or weight.rank < 2:
         return None
     perm = transpose_perm(m.root)
     axis = dq.attr("axis", 1)
@@ -337,9 +339,9 @@ def transpose_weight(m: Match) -> Replacement:
         return None
     moved = Tensor.of(np.ascontiguousarray(weight.numpy().transpose(perm)), weight.dtype)
     attrs = dict(dq.attrs)
-    if m.s.constant.rank and (dq.domain == "" and m.graph.opset() >= PER_AXIS):
+    if m.tensor("s").rank and (dq.domain == "" and m.graph.opset() >= PER_AXIS):
         attrs["axis"] = perm.index(axis % weight.rank)
-    elif m.s.constant.rank:
+    elif m.tensor("s").rank:
         return None
     return New("DequantizeLinear", [moved, *dq.inputs[1:]], attrs, domain=dq.domain, types=(m.root.out.type,))
 

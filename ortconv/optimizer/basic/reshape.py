@@ -46,7 +46,7 @@ def eliminate_reshape(m: Match) -> Replacement:
 
     Differs: also a single Reshape to the shape that x has, which ONNX Runtime keeps.
     """
-    x: Value = m.x
+    x = m.x
     if same_shape(x.shape, m.root.out.shape):
         return x
     wanted = target(m.root)
@@ -88,7 +88,7 @@ def merge_reshapes(m: Match) -> Replacement:
     Counterpart: ReshapeFusion
     Differs: symbolic shapes, Flatten, and chains that begin with Squeeze or Unsqueeze.
     """
-    x, inner, root = m.x, m.inner, m.root
+    x, inner, root = m.x, m.node("inner"), m.root
     wanted = target(root)
     if wanted is None:
         return None
@@ -111,7 +111,7 @@ def merge_transposes(m: Match) -> Replacement:
     Counterpart: TransposeOptimizer
     Differs: wherever two meet, even if no handler moves them; there only in the transpose optimizer.
     """
-    x, inner, root = m.x, m.inner, m.root
+    x, inner, root = m.x, m.node("inner"), m.root
     first, second = _permutation(inner), _permutation(root)
     if first is None or second is None or len(first) != len(second) or x.rank not in (None, len(first)):
         return None
@@ -144,7 +144,7 @@ def pick_before_transpose(m: Match) -> Replacement:
     Counterpart: TransposeOptimizer
     Differs: also if the Transpose has other readers.
     """
-    perm = transpose_perm(m.inner)
+    perm = transpose_perm(m.node("inner"))
     axis = m.root.attr("axis", 0)
     if perm is None or m.index.rank != 0 or not -len(perm) <= axis < len(perm):
         return None
@@ -164,15 +164,15 @@ def fuse_shape_source(m: Match) -> Replacement:
 
     Counterpart: none: ONNX Runtime does not relate the dimensions of different values
     """
-    shape: Node = m.shape
-    found = _source(m.gather, shape) if m.graph.owner is None and not m.x.is_input and not shape.attrs else None
+    shape = m.node("shape")
+    found = _source(m.node("gather"), shape) if m.graph.owner is None and not m.x.is_input and not shape.attrs else None
     if found is None:
         return None
     value, axis = found
     last = not shape.out.is_output and all(_source(user, shape) for user in shape.out.consumers)
     if not last and not _is_needed(value, axis, shape):
         return None
-    index = np.full(m.index.constant.shape, axis, np.int64)
+    index = np.full(m.tensor("index").shape, axis, np.int64)
     return New("Gather", [New("Shape", [value]), index], {"axis": 0}, types=[m.root.out.type])
 
 
@@ -196,7 +196,7 @@ def fuse_quotient_source(m: Match) -> Replacement:
     if place is None:
         return None
     value, axis = place
-    index = np.full(m.index.constant.shape, axis, np.int64)
+    index = np.full(m.tensor("index").shape, axis, np.int64)
     if m.root.out.rank != index.ndim:
         return None
     return New("Gather", [New("Shape", [value]), index], {"axis": 0}, types=[m.root.out.type])

@@ -67,7 +67,7 @@ def fuse_space_to_depth(m: Match) -> Replacement:
 
     Counterpart: SliceConcatToSpaceToDepthFusion
     """
-    slices = [m.bound[f"slice{i}"] for i in range(4)]
+    slices = [m.node(f"slice{i}") for i in range(4)]
     branches = [found for node in slices if (found := _branch(node, len(m.nodes) // 4)) is not None]
     if len({b.x for b in branches}) != 1 or {b.start for b in branches} != set(BLOCKS):
         return None

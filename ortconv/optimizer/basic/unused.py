@@ -27,7 +27,7 @@ def remove_unused(graph: Graph, context: Context) -> int:
         label = node.label
         graph.remove(node)
         context.record("UnusedNodeElimination", label)
-        context.spread()
+        context.mark_touched()
         changes += 1
     return changes
 

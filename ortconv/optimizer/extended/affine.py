@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.ir.graph import Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.fold_conv import arithmetic
@@ -22,13 +21,13 @@ def fuse_scale_shift(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    x: Value = m.x
+    x = m.x
     rank, channels = x.rank or 0, channels_of(x)
     if x.dtype not in (DType.FLOAT, DType.DOUBLE) or not channels or m.graph.opset() < 7:
         return None
-    if max(m.k.constant.size, m.b.constant.size) == 1:
+    if max(m.tensor("k").size, m.tensor("b").size) == 1:
         return None
-    scaling, shifting = arithmetic(m.scaling, m.k, rank, channels), arithmetic(m.root, m.b, rank, channels)
+    scaling, shifting = arithmetic(m.node("scaling"), m.k, rank, channels), arithmetic(m.root, m.b, rank, channels)
     if scaling is None or shifting is None:
         return None
     scale, shift = rounded(scaling.scale, x.dtype), rounded(shifting.shift, x.dtype)

@@ -26,7 +26,7 @@ def approximate_gelu(m: Match) -> Replacement:
     Differs: also ONNX's Gelu of opset 20; float32 only.
     Opt-in: differs from the exact function by up to 0.0005.
     """
-    bias = m.bound.get("bias")
+    bias = m.optional("bias")
     if m.x.dtype is not DType.FLOAT:
         return None
     return microsoft(m, "FastGelu", [m.x] if bias is None else [m.x, bias])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ortconv.ir.graph import Ints, Node
 from ortconv.ir.schema import since_version
 from ortconv.ir.types import Dim, TensorType
-from ortconv.optimizer.conditions import ints, spatial_pads
+from ortconv.optimizer.conditions import ints, spatial_pads, with_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
 from ortconv.optimizer.passes import RulePass
@@ -38,20 +38,21 @@ def move_to_last_axis(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
+    softmax = m.node("softmax")
     shape, x, wanted = m.x.shape, m.x, ints(m.shape)
-    if shape is None or len(shape) != 4 or wanted is None or not is_float(x) or since_version(m.softmax) < 13:
+    if shape is None or len(shape) != 4 or wanted is None or not is_float(x) or since_version(softmax) < 13:
         return None
-    if any(d == 0 for d in wanted[1:]) or m.w.constant.shape[1] != shape[2]:
+    if any(d == 0 for d in wanted[1:]) or m.tensor("w").shape[1] != shape[2]:
         return None
 
-    def typed(*dims: Dim) -> tuple[TensorType]:
-        return (TensorType(x.dtype, dims),)
+    def typed(*dims: Dim) -> tuple[TensorType | None]:
+        return (with_shape(x, dims),)
 
     n, rows, bins, columns = shape
     swapped = New("Transpose", [x], {"perm": Ints((0, 1, 3, 2))}, types=typed(n, rows, columns, bins))
-    share = New("Softmax", [swapped], {"axis": -1}, like=m.softmax, types=typed(n, rows, columns, bins))
-    weights = m.w.constant.numpy().reshape(-1, 1)
-    mean = New("MatMul", [share, weights], {}, like=m.conv, types=typed(n, rows, columns, 1))
+    share = New("Softmax", [swapped], {"axis": -1}, like=softmax, types=typed(n, rows, columns, bins))
+    weights = m.tensor("w").numpy().reshape(-1, 1)
+    mean = New("MatMul", [share, weights], {}, like=m.node("conv"), types=typed(n, rows, columns, 1))
     return New("Reshape", [mean, m.shape], like=m.root, types=(m.root.out.type,))
 
 

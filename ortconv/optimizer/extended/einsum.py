@@ -60,13 +60,14 @@ def multiply_by_weights(m: Match) -> Replacement:
 
     Counterpart: none: its Einsum kernel transposes and reshapes at every run
     """
-    found, x, w = labels(m.einsum), m.a, m.w.constant
+    found, x, w = labels(m.node("einsum")), m.a, m.tensor("w")
     if found is None or not _is_float(x, m.w) or (x.rank, w.rank) != (len(found.left), len(found.right)):
         return None
     summed, rest = found.summed, found.only(found.left)
     columns = found.out[len(rest) :]
     if not rest or not columns or (found.left, found.out) != (rest + summed, rest + columns):
         return None
+    assert x.shape is not None
     weights = w.numpy().transpose([found.right.index(c) for c in summed + columns])
     if 0 in w.shape or not all(map(same_dim, x.shape[len(rest) :], weights.shape)):
         return None
@@ -91,7 +92,7 @@ def multiply_stacks(m: Match) -> Replacement:
 
     Counterpart: none: its Einsum kernel transposes and reshapes at every run
     """
-    found = labels(m.einsum)
+    found = labels(m.node("einsum"))
     if found is None or not _is_float(m.a, m.b) or (m.a.rank, m.b.rank) != (len(found.left), len(found.right)):
         return None
     summed, rows, columns = found.summed, found.only(found.left), found.only(found.right)
@@ -142,10 +143,11 @@ _SPLIT = P("Reshape", "x", C("shape"), name="reshape")
 )
 def compute_before_split(m: Match) -> Replacement:
     """Reshape(x) + k, with the last axis split in two  ->  Reshape(x + k), so that a projection keeps its bias"""
-    x, const, wanted, out = m.x.shape, m.k.constant, ints(m.shape), m.root.out.shape
+    reshape = m.node("reshape")
+    x, const, wanted, out = m.x.shape, m.tensor("k"), ints(m.shape), m.root.out.shape
     if x is None or out is None or wanted is None or not len(x) + 1 == len(wanted) == len(out):
         return None
-    if any(wanted[:-2]) or m.reshape.attr("allowzero", 0) or const.size == 0:
+    if any(wanted[:-2]) or reshape.attr("allowzero", 0) or const.size == 0:
         return None
     if const.shape == out[-2:]:
         operand = const.numpy().reshape(-1)
@@ -154,7 +156,7 @@ def compute_before_split(m: Match) -> Replacement:
     else:
         return None
     inner = New(m.root.op, [m.x, operand], {}, like=m.root, types=[m.x.type])
-    return New("Reshape", [inner, m.shape], like=m.reshape, types=[m.root.out.type])
+    return New("Reshape", [inner, m.shape], like=reshape, types=[m.root.out.type])
 
 
 PASSES = (RulePass("EinsumFusion", multiply_by_weights, multiply_stacks, compute_before_split),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.optimizer.basic.broadcast import from_operand, keeps_shape
 from ortconv.optimizer.engine import New, Replacement, rule
@@ -18,10 +18,11 @@ def eliminate_filled_operand(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    filled: Value = m.fill.out
+    fill = m.node("fill")
+    filled = fill.out
     if not keeps_shape(m.root, filled, ()):
         return None
-    inputs = [_number(m.fill) if v is filled else v for v in m.root.inputs]
+    inputs = [_number(fill) if v is filled else v for v in m.root.inputs]
     return New(m.root.op, inputs, like=m.root, types=(m.root.out.type,))
 
 

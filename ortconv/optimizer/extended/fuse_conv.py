@@ -63,10 +63,11 @@ def fuse_conv_activation(m: Match) -> Replacement:
 
     Counterpart: ConvActivationFusion
     """
+    conv = m.node("conv")
     attrs = activation_attributes(m.root)
-    if attrs is None or not is_float(m.conv.input(0)):
+    if attrs is None or not is_float(conv.input(0)):
         return None
-    return with_activation(m.conv, attrs, m.root)
+    return with_activation(conv, attrs, m.root)
 
 
 def with_activation(conv: Node, attrs: Mapping[str, Attribute], last: Node) -> New:
@@ -89,8 +90,8 @@ def gated(conv: str, domain: str = "", where: Callable[[Node], bool] | None = No
 @rule("ConvActivationFusion", gated("Conv"), P("HardSwish", _CONV))
 def fuse_conv_hard_swish(m: Match) -> Replacement:
     """x * HardSigmoid<1/6, 0.5>(x) with x = Conv(...)  ->  FusedConv<HardSwish>"""
-    conv = m.conv
-    if m.bound.get("again", conv) is not conv or not is_float(conv.input(0)):
+    conv = m.node("conv")
+    if m.optional_node("again") not in (None, conv) or not is_float(conv.input(0)):
         return None
     return with_activation(conv, {"activation": "HardSwish"}, m.root)
 
@@ -128,9 +129,9 @@ def fuse_hard_swish(m: Match) -> Replacement:
 
 
 def _hard_sigmoid(m: Match) -> New | None:
-    if not is_float(m.x) or not all(broadcasts_into(v.constant.shape, m.x.shape) for v in (m.three, m.k)):
+    if not is_float(m.x) or not all(broadcasts_into(m.tensor(name).shape, m.x.shape) for name in ("three", "k")):
         return None
-    return New("HardSigmoid", [m.x], {"alpha": 1 / 6, "beta": 0.5}, like=m.clip, types=[m.x.type])
+    return New("HardSigmoid", [m.x], {"alpha": 1 / 6, "beta": 0.5}, like=m.node("clip"), types=[m.x.type])
 
 
 @rule("PReluFusion", P("PRelu", "x", C("slope")))
@@ -139,7 +140,7 @@ def replace_prelu(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    slopes = m.slope.constant.numpy()
+    slopes = m.tensor("slope").numpy()
     if not is_float(m.x) or not slopes.size or not broadcasts_into(slopes.shape, m.x.shape):
         return None
     if not np.isfinite(slopes).all() or np.any(slopes != slopes.flat[0]):

@@ -30,12 +30,13 @@ def fuse_gemm_activation(m: Match) -> Replacement:
 
     Counterpart: GemmActivationFusion
     """
-    if not is_float(m.gemm.input(0)):
+    gemm = m.node("gemm")
+    if not is_float(gemm.input(0)):
         return None
-    attrs = {**m.gemm.attrs, "activation": m.root.op}
+    attrs = {**gemm.attrs, "activation": m.root.op}
     for name in ACTIVATION_PARAMETERS[m.root.op]:
         attrs[f"activation_{name}"] = float(attribute(m.root, name))
-    return New("FusedGemm", m.gemm.inputs, attrs, domain=MICROSOFT, types=[m.root.out.type], like=m.gemm)
+    return New("FusedGemm", gemm.inputs, attrs, domain=MICROSOFT, types=[m.root.out.type], like=gemm)
 
 
 PASSES = (RulePass("GemmActivationFusion", fuse_gemm_activation),)

@@ -9,8 +9,8 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operators import MICROSOFT
-from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import keeps_rank, numbers
+from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import keeps_rank, numbers, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
@@ -55,16 +55,16 @@ def fuse_transpose_b(m: Match) -> Replacement:
 
 
 def _without_transpose(m: Match, side: str) -> Replacement:
-    rank, other = m.transpose.out.rank or 0, m.other.rank or 0
-    if not _is_supported(m.matmul) or min(rank, other) < 2 or not _is_never_empty(m, side):
+    transpose, matmul = m.node("transpose"), m.node("matmul")
+    rank, other = transpose.out.rank or 0, m.other.rank or 0
+    if not _is_supported(matmul) or min(rank, other) < 2 or not _is_never_empty(m, side):
         return None
-    perm: Perm = tuple(m.transpose.attr("perm", tuple(reversed(range(rank)))))
-    attrs = dict(m.matmul.attrs)
-    done = operand_perm(rank, attrs.get(f"trans{side}", 0), attrs.get(f"transBatch{side}", 0))
+    perm: Perm = tuple(transpose.attr("perm", tuple(reversed(range(rank)))))
+    done = operand_perm(rank, matmul.attr(f"trans{side}", 0), matmul.attr(f"transBatch{side}", 0))
     wanted = tuple(perm[axis] for axis in done)
     for batch, transposed in product((0, 1) if rank == other > 2 else (0,), (0, 1)):
         if operand_perm(rank, transposed, batch) == wanted:
-            attrs |= {f"trans{side}": transposed, f"transBatch{side}": batch}
+            attrs = {**matmul.attrs, f"trans{side}": transposed, f"transBatch{side}": batch}
             inner = _inner(m)
             return _fused(m, (inner, m.other) if side == "A" else (m.other, inner), attrs)
     return None
@@ -72,9 +72,8 @@ def _without_transpose(m: Match, side: str) -> Replacement:
 
 def _inner(m: Match) -> NewInput:
     """The tensor before it is transposed, with the type that it has after a Cast, if there is one."""
-    if "cast" not in m.bound:
-        return m.inner
-    return New("Cast", [m.inner], like=m.cast, types=[TensorType(m.cast.out.dtype, m.inner.shape)])
+    cast = m.optional_node("cast")
+    return m.inner if cast is None else New("Cast", [m.inner], like=cast, types=[with_shape(cast.out, m.inner.shape)])
 
 
 def _is_never_empty(m: Match, side: str) -> bool:
@@ -83,10 +82,11 @@ def _is_never_empty(m: Match, side: str) -> bool:
     With a transposed operand, onnxruntime 1.31 leaves sums of no products uninitialized, and refuses an empty stack of
     matrices before a single one.
     """
-    left, right = m.matmul.inputs[:2]
+    matmul = m.node("matmul")
+    left, right = matmul.inputs[:2]
     assert left is not None
     assert right is not None
-    summed = (left.dim(-2 if m.matmul.attr("transA", 0) else -1), right.dim(-1 if m.matmul.attr("transB", 0) else -2))
+    summed = (left.dim(-2 if matmul.attr("transA", 0) else -1), right.dim(-1 if matmul.attr("transB", 0) else -2))
     if not any(numbers(dim) for dim in summed):
         return False
     stacked = side == "A" and left.rank != 2 and right.rank == 2
@@ -133,22 +133,23 @@ def fuse_scaled_b(m: Match) -> Replacement:
 )
 def fuse_scaled_product(m: Match) -> Replacement:
     "MatMul(a, b) * k  ->  FusedMatMul<alpha = k>(a, b)"
-    return _with_alpha(m, (m.a, m.b), m.matmul.out)
+    return _with_alpha(m, (m.a, m.b), m.node("matmul").out)
 
 
 def _with_alpha(m: Match, operands: tuple[Value, Value], scaled: Value) -> Replacement:
-    if not _is_supported(m.matmul) or not keeps_rank(scaled, m.scale):
+    matmul = m.node("matmul")
+    if not _is_supported(matmul) or not keeps_rank(scaled, m.scale):
         return None
-    factor = float(m.scale.constant.item())
+    factor = float(m.tensor("scale").item())
     if factor == 0 or not math.isfinite(factor):
         return None
-    before = float(m.matmul.attr("alpha", 1.0))
-    alpha = before / factor if m.scaling.op == "Div" else before * factor
+    before = float(matmul.attr("alpha", 1.0))
+    alpha = before / factor if m.node("scaling").op == "Div" else before * factor
     single = float(np.float32(alpha)) if abs(alpha) < np.finfo(np.float32).max else math.inf
     exact = single == alpha or scaled.dtype is DType.FLOAT
     if not exact or not math.isfinite(single) or abs(single) < np.finfo(np.float32).tiny:
         return None
-    return _fused(m, operands, {**m.matmul.attrs, "alpha": single})
+    return _fused(m, operands, {**matmul.attrs, "alpha": single})
 
 
 def _is_supported(matmul: Node) -> bool:
@@ -156,7 +157,7 @@ def _is_supported(matmul: Node) -> bool:
 
 
 def _fused(m: Match, operands: tuple[NewInput, NewInput], attrs: dict[str, Attribute]) -> New:
-    return New("FusedMatMul", operands, attrs, domain=MICROSOFT, types=[m.root.out.type], like=m.matmul)
+    return New("FusedMatMul", operands, attrs, domain=MICROSOFT, types=[m.root.out.type], like=m.node("matmul"))
 
 
 PASSES = (

@@ -147,7 +147,7 @@ def fuse_quick_gelu(m: Match) -> Replacement:
 
     Counterpart: QuickGeluFusion
     """
-    factor = m.bound.get("alpha")
+    factor = m.optional("alpha")
     alpha = 1.0 if factor is None else scalar(factor)
     if m.x.dtype is not DType.FLOAT or alpha is None or not math.isfinite(alpha):
         return None

@@ -24,19 +24,20 @@ def fuse_rows(m: Match) -> Replacement:
 
     Counterpart: none: ONNX Runtime does the reverse (MatMulAddFusion), which results in more nodes and is not faster
     """
-    x: Value = m.x
-    weight, transposed = m.weight.constant, bool(attribute(m.gemm, "transB"))
-    if x.dtype is not DType.FLOAT or weight.rank != 2 or not is_plain_gemm(m.gemm):
+    gemm = m.node("gemm")
+    x = m.x
+    weight, transposed = m.tensor("weight"), bool(attribute(gemm, "transB"))
+    if x.dtype is not DType.FLOAT or weight.rank != 2 or not is_plain_gemm(gemm):
         return None
     columns, width = weight.shape[::-1] if transposed else weight.shape
-    flat = m.flat.out
+    flat = m.node("flat").out
     if x.dim(-1) != columns or flat.rank != 2 or flat.dim(1) != columns or not _restores(m, x, width):
         return None
     if m.bias is not None and m.bias.shape not in ((width,), (1, width)):
         return None
     matrix: NewInput = m.weight if not transposed else np.ascontiguousarray(weight.numpy().T)
     types = [with_shape(x, (*(x.shape or ())[:-1], width))]
-    product = New("MatMul", [x, matrix], types=types, like=m.gemm, attrs={})
+    product = New("MatMul", [x, matrix], types=types, like=gemm, attrs={})
     return product if m.bias is None else New("Add", [product, _vector(m.bias)], types=types)
 
 
@@ -47,7 +48,7 @@ def _vector(bias: Value) -> NewInput:
 
 def _restores(m: Match, x: Value, width: int) -> bool:
     """True if the second Reshape restores the leading dimensions of x, at least two; one may be -1."""
-    wanted, shape = target(m.whole), x.shape or ()
+    wanted, shape = target(m.node("whole")), x.shape or ()
     if wanted is None or not 3 <= len(wanted) == len(shape) or wanted.count(-1) > 1 or 0 in shape:
         return False
     dims = refined(wanted, m.root.out)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Ints, Value
+from ortconv.ir.graph import Attribute, Ints
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
 from ortconv.optimizer.basic.transpose import permuted
@@ -34,15 +34,14 @@ def fuse_channel_norm(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    x: Value = m.x
+    x = m.x
     rank, channels = x.rank or 0, channels_of(x)
     if x.dtype is not DType.FLOAT or not channels:
         return None
-    reductions = basic.bound(m, "mean", "mean_of_square", "mean_of_factor", "variance")
-    if any(axes_of(n) not in ((1,), (1 - rank,)) or not n.attr("keepdims", 1) for n in reductions):
+    if any(axes_of(n) not in ((1,), (1 - rank,)) or not n.attr("keepdims", 1) for n in basic.reductions(m)):
         return None
     scale, epsilon = per_channel(m.scale, rank, channels), _epsilon(m)
-    if scale is None or epsilon is None or not basic.keeps_shape(x, basic.bound(m, "two", "epsilon")):
+    if scale is None or epsilon is None or not basic.keeps_shape(x, m.values("two", "epsilon")):
         return None
     last = (0, *range(2, rank), 1)
     moved = (permuted(x.type, last),)
@@ -64,20 +63,18 @@ _NORM = P("LayerNormalization", "x", "scale", name="norm")
 @rule("ChannelNormFusion", P("Add", P("Transpose", _NORM, name="back"), C("bias"), commutative=True))
 def fuse_channel_norm_bias(m: Match) -> Replacement:
     """Transpose(LayerNormalization(x, scale)) + bias per channel  ->  Transpose(LayerNormalization(x, scale, bias))"""
+    norm, back = m.node("norm"), m.node("back")
     rank = m.x.rank or 0
     last, channels = (0, *range(2, rank), 1), m.x.dim(-1)
-    if (
-        rank < 3
-        or not isinstance(channels, int)
-        or any(v is not None for v in m.norm.outputs[1:])
-        or m.norm.attr("axis", -1) != -1
-    ):
+    if rank < 3 or not isinstance(channels, int):
+        return None
+    if any(v is not None for v in norm.outputs[1:]) or norm.attr("axis", -1) != -1:
         return None
     bias = per_channel(m.bias, rank, channels)
-    if bias is None or m.bias.dtype is not DType.FLOAT or tuple(m.back.attr("perm", Ints())) != inverse(last):
+    if bias is None or m.bias.dtype is not DType.FLOAT or tuple(back.attr("perm", Ints())) != inverse(last):
         return None
-    norm = New("LayerNormalization", [m.x, m.scale, bias.astype(np.float32)], like=m.norm, types=(m.norm.out.type,))
-    return New("Transpose", [norm], like=m.back, types=(m.root.out.type,))
+    biased = New("LayerNormalization", [m.x, m.scale, bias.astype(np.float32)], like=norm, types=(norm.out.type,))
+    return New("Transpose", [biased], like=back, types=(m.root.out.type,))
 
 
 def _unscaled_root_mean_square() -> list[P]:
@@ -110,12 +107,14 @@ def fuse_root_mean_square(m: Match) -> Replacement:
 
 
 def _by_root_mean_square(m: Match, scale: NewInput) -> Replacement:
-    x: Value = m.x
+    x = m.x
     rank = x.rank
     if x.dtype is not DType.FLOAT or not rank or x.dim(-1) == 0 or scale is None:
         return None
-    epsilon, constants = _epsilon(m), tuple(basic.bound(m, "two", "one", "epsilon"))
-    if epsilon is None or basic.trailing_axis([m.mean], rank) != rank - 1 or not basic.keeps_shape(x, constants):
+    epsilon, constants = _epsilon(m), m.values("two", "one", "epsilon")
+    if epsilon is None or not basic.keeps_shape(x, constants):
+        return None
+    if basic.trailing_axis([m.node("mean")], rank) != rank - 1:
         return None
     attrs: dict[str, Attribute] = {"axis": -1, "epsilon": epsilon, "stash_type": int(DType.FLOAT)}
     return New("SimplifiedLayerNormalization", [x, scale], attrs, types=[m.root.out.type])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ortconv.ir.graph import Ints, Value
+from ortconv.ir.graph import Ints
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.split_transpose import merge_transposes
 from ortconv.optimizer.passes import RulePass
@@ -16,20 +16,20 @@ def fuse_matrix_transpose(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    x: Value = m.x
+    x, flattened, transpose = m.x, m.node("flat"), m.node("transpose")
     rank = x.rank
-    if rank is None or rank < 3 or tuple(m.transpose.attr("perm", Ints((2, 1, 0)))) != (0, 2, 1):
+    if rank is None or rank < 3 or tuple(transpose.attr("perm", Ints((2, 1, 0)))) != (0, 2, 1):
         return None
     rows, columns = dim_of(x, rank - 2), dim_of(x, rank - 1)
-    flat, whole = target(m.flat), target(m.root)
+    flat, whole = target(flattened), target(m.root)
     if flat is None or whole is None or len(flat) != 3 or len(whole) != rank or whole.count(-1) > 1:
         return None
-    if not _are(flat, refined(flat, m.flat.out), (-1, rows, columns)):
+    if not _are(flat, refined(flat, flattened.out), (-1, rows, columns)):
         return None
     if not _are(whole, refined(whole, m.root.out), (*(dim_of(x, i) for i in range(rank - 2)), columns, rows)):
         return None
     perm = Ints((*range(rank - 2), rank - 1, rank - 2))
-    return New("Transpose", [x], {"perm": perm}, like=m.transpose, types=[m.root.out.type])
+    return New("Transpose", [x], {"perm": perm}, like=transpose, types=[m.root.out.type])
 
 
 def _are(stated: tuple[Element, ...], known: tuple[Element, ...], wanted: tuple[Element, ...]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import constant_of, equal_shapes, is_filled_with, without_absent
@@ -67,8 +67,8 @@ def _with_bias(m: Match) -> Replacement:
 
 def _operand(m: Match) -> Array | None:
     """The constant behind a normalization as its kernel takes it; None where that does not fit, or there is a bias already."""
-    norm: Node = m.norm
-    const, own = _constant(m.k), m.scale.static_shape
+    norm = m.node("norm")
+    const, own = _constant(m.k), m.tensor("scale").shape
     if const is None or not _is_float(m) or without_absent(norm.outputs) != [norm.out]:
         return None
     if m.bias is not None and not is_filled_with(m.bias, 0):
@@ -81,8 +81,10 @@ def _operand(m: Match) -> Array | None:
 
 def _is_float(m: Match) -> bool:
     """True for float32; a Cast between must be to float16."""
-    narrow = m.bound.get("narrow")
-    return m.norm.out.dtype is m.root.out.dtype is DType.FLOAT and (narrow is None or narrow.out.dtype is DType.FLOAT16)
+    narrow = m.optional_node("narrow")
+    if narrow is not None and narrow.out.dtype is not DType.FLOAT16:
+        return False
+    return m.node("norm").out.dtype is m.root.out.dtype is DType.FLOAT
 
 
 def _constant(value: Value) -> Array | None:
@@ -94,7 +96,8 @@ def _constant(value: Value) -> Array | None:
 
 
 def _normalized(m: Match, *operands: Value | Array) -> New:
-    return New(m.norm.op, [m.x, *operands], like=m.norm, types=(m.root.out.type,))
+    norm = m.node("norm")
+    return New(norm.op, [m.x, *operands], like=norm, types=(m.root.out.type,))
 
 
 PASSES = (RulePass("NormScaleFusion", fuse_scale, fuse_bias),)

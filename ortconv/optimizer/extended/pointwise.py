@@ -8,7 +8,6 @@ import numpy as np
 
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.operators import MICROSOFT
-from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.split_transpose import merge_transposes
@@ -46,7 +45,7 @@ def turn_wide_product(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    x: Value = m.x
+    x = m.x
     sizes = _sizes(m, x.rank, x.shape and x.shape[1:-1])
     if sizes is None or _perm(m.root) != _to_first(x.rank or 0):
         return None
@@ -68,30 +67,31 @@ def turn_narrow_product(m: Match) -> Replacement:
     """MatMul(Transpose(x), w) + b, from channels first  ->  Transpose(Conv(x, w', b)), if the result has fewer channels
     or is transposed back; also with an activation before the product
     """
-    x: Value = m.x
+    turn = m.node("turn")
+    x = m.x
     rank = x.rank or 0
     sizes = _sizes(m, rank, x.shape and x.shape[2:])
-    if sizes is None or _perm(m.turn) != _to_last(rank):
+    if sizes is None or _perm(turn) != _to_last(rank):
         return None
     inner, outer = sizes
     if inner < WIDER * outer and max(sizes) >= NARROW and not _is_turned_back(m.root, rank):
         return None
-    act = m.bound.get("act")
+    act = m.optional_node("act")
     source = x if act is None else _moved(act, x)
     if source is None:
         return None
     assert x.shape is not None
     conv = _conv(m, source, [TensorType(DType.FLOAT, (x.shape[0], outer, *x.shape[2:]))])
-    return New("Transpose", [conv], like=m.turn, types=[m.root.out.type])
+    return New("Transpose", [conv], like=turn, types=[m.root.out.type])
 
 
 def _sizes(m: Match, rank: int | None, points: Shape | None) -> tuple[int, int] | None:
     """The numbers of channels before and after the product; None if it is no product for each of many points."""
-    weights, bias = m.w.constant, m.bound.get("bias")
+    weights, bias = m.tensor("w"), m.optional("bias")
     if rank not in (3, 4) or weights.rank != 2 or m.x.dtype is not DType.FLOAT or not _are_many(points or ()):
         return None
     inner, outer = weights.shape
-    if 0 in weights.shape or (_is_added_later(m.product, outer) if bias is None else bias.shape != (outer,)):
+    if 0 in weights.shape or (_is_added_later(m.node("product"), outer) if bias is None else bias.shape != (outer,)):
         return None
     return inner, outer
 
@@ -110,16 +110,16 @@ def _are_many(points: tuple[Dim, ...]) -> bool:
 
 
 def _conv(m: Match, x: Value | New, types: list[ValueType | None]) -> New:
-    weights: Array = m.w.constant.numpy().T
-    ones = (1,) * (m.x.rank - 2)
+    weights = m.tensor("w").numpy().T
+    ones = (1,) * ((m.x.rank or 0) - 2)
     filters = np.ascontiguousarray(weights).reshape(*weights.shape, *ones)
-    bias = m.bound.get("bias")
+    bias = m.optional("bias")
     return New(
         "Conv",
         [x, filters, *([] if bias is None else [bias])],
         {"kernel_shape": Ints(ones)},
         types=types,
-        like=m.product,
+        like=m.node("product"),
     )
 
 

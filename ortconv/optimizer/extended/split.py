@@ -147,7 +147,7 @@ def fuse_range(m: Match) -> Replacement:
     limit = None if known is None or not _is_nonnegative(known) else _as_vector(m.limit)
     if limit is None:
         return None
-    axis = m.gather.attr("axis", 0) % m.x.rank
+    axis = m.node("gather").attr("axis", 0) % m.x.rank
     numbers = [np.array([n], m.limit.dtype.numpy) for n in (start, axis, step)]
     return New("Slice", [m.x, numbers[0], limit, *numbers[1:]], {}, like=m.root, types=[m.root.out.type])
 

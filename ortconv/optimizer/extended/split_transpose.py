@@ -68,7 +68,7 @@ def merge_transposes(m: Match) -> Replacement:
 
     Counterpart: TransposeOptimizer
     """
-    first, second = (node.attr("perm", Ints()) for node in (m.inner, m.root))
+    first, second = (node.attr("perm", Ints()) for node in (m.node("inner"), m.root))
     if first and second and halves(tuple(first[i] for i in second), m.x) == (tuple(first), tuple(second)):
         return None
     return reshape.merge_transposes[0].build(m)

@@ -23,10 +23,11 @@ def fuse_conv_add(m: Match) -> Replacement:
     Counterpart: ConvAddActivationFusion
     Differs: also a Conv without bias.
     """
-    x, w, b = (m.conv.input(slot) for slot in range(3))
-    if m.z is m.conv.out or not is_float(x) or not _same_shape(m.conv, m.z):
+    conv = m.node("conv")
+    x, w, b = (conv.input(slot) for slot in range(3))
+    if m.z is conv.out or not is_float(x) or not _same_shape(conv, m.z):
         return None
-    return New("FusedConv", [x, w, b, m.z], domain=MICROSOFT, types=[m.root.out.type], like=m.conv)
+    return New("FusedConv", [x, w, b, m.z], domain=MICROSOFT, types=[m.root.out.type], like=conv)
 
 
 def _is_plain(conv: Node) -> bool:
@@ -44,13 +45,14 @@ _FUSED = P("FusedConv", ..., name="conv", domain=MICROSOFT, where=_is_plain)
 def fuse_activation(m: Match) -> Replacement:
     "act(FusedConv(x, w, b, z))  ->  FusedConv<act>(x, w, b, z)"
     attrs = activation_attributes(m.root)
-    return None if attrs is None else with_activation(m.conv, attrs, m.root)
+    return None if attrs is None else with_activation(m.node("conv"), attrs, m.root)
 
 
 @rule("ConvAddActivationFusion", gated("FusedConv", MICROSOFT, _is_plain))
 def fuse_hard_swish(m: Match) -> Replacement:
     """x * HardSigmoid<1/6, 0.5>(x) with x = FusedConv(...)  ->  FusedConv<HardSwish>"""
-    return with_activation(m.conv, {"activation": "HardSwish"}, m.root) if m.again is m.conv else None
+    conv = m.node("conv")
+    return with_activation(conv, {"activation": "HardSwish"}, m.root) if m.node("again") is conv else None
 
 
 def _same_shape(conv: Node, z: Value) -> bool:

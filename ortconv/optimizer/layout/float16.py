@@ -16,7 +16,7 @@ def fold_cast(m: Match) -> Replacement:
     """
     if m.root.attrs.get("to") != DType.FLOAT or m.root.out.is_output:
         return None
-    return m.x.constant.numpy().astype(DType.FLOAT.numpy)
+    return m.tensor("x").numpy().astype(DType.FLOAT.numpy)
 
 
 PASSES = (RulePass("FuseFp16InitializerToFp32NodeTransformer", fold_cast),)

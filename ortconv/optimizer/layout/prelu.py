@@ -22,9 +22,9 @@ def replace_prelu(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    if not is_float(m.x) or not m.slope.constant.size or not broadcasts_into(m.slope.constant.shape, m.x.shape):
+    if not is_float(m.x) or not m.tensor("slope").size or not broadcasts_into(m.tensor("slope").shape, m.x.shape):
         return None
-    slopes, types = m.slope.constant.numpy(), (m.root.out.type,)
+    slopes, types = m.tensor("slope").numpy(), (m.root.out.type,)
     if not np.isfinite(slopes).all() or np.any(slopes > 1) or np.any(slopes == 0):  # 0 * inf is NaN
         return None
     scaled = New("Mul", [m.x, m.slope], {}, types=types)
@@ -33,7 +33,7 @@ def replace_prelu(m: Match) -> Replacement:
 
 def _steep_slopes(m: Match) -> Array | None:
     """The slopes of the matched PRelu, one for each channel, if some are above 1, and their factors fit both convolutions."""
-    w, w2, group = m.w.constant.shape, m.w2.constant.shape, m.root.attr("group", 1)
+    w, w2, group = m.tensor("w").shape, m.tensor("w2").shape, m.root.attr("group", 1)
     slopes = per_channel(m.slope, len(w), w[0]) if 2 < len(w) == len(w2) and is_float(m.x) else None
     if slopes is None or w2[1] * group != w[0] or w2[0] % group:
         return None
@@ -53,24 +53,25 @@ def flatten_slopes(m: Match) -> Replacement:
 
     PRelu(y, s) is -s * PRelu(-y, 1 / s): the sign moves into the first convolution, the factor into the second.
     """
-    w, w2, conv = wide(m.w), wide(m.w2), m.root
-    rank, group, slopes = w.ndim, conv.attr("group", 1), _steep_slopes(m)
+    before, prelu, after = m.node("conv"), m.node("prelu"), m.root
+    w, w2 = wide(m.w), wide(m.w2)
+    rank, group, slopes = w.ndim, after.attr("group", 1), _steep_slopes(m)
     if slopes is None:
         return None
     steep = slopes > 1
     sign, factor = np.where(steep, -1.0, 1.0), np.where(steep, -slopes, 1.0)
-    first = rounded(w * sign.reshape(-1, *[1] * (rank - 1)), m.w.constant.dtype)
+    first = rounded(w * sign.reshape(-1, *[1] * (rank - 1)), m.tensor("w").dtype)
     by_group = w2.reshape(group, -1, *w2.shape[1:]) * factor.reshape(group, 1, -1, *[1] * (rank - 2))
-    second = rounded(by_group.reshape(w2.shape), m.w2.constant.dtype)
-    gentle = rounded(np.where(steep, 1 / slopes, slopes), m.slope.constant.dtype)
-    bias = None if m.b is None else rounded(wide(m.b) * sign, m.b.constant.dtype)
+    second = rounded(by_group.reshape(w2.shape), m.tensor("w2").dtype)
+    gentle = rounded(np.where(steep, 1 / slopes, slopes), m.tensor("slope").dtype)
+    bias = None if m.b is None else rounded(wide(m.b) * sign, m.tensor("b").dtype)
     if first is None or second is None or gentle is None or (m.b is not None and bias is None):
         return None
-    y = New("Conv", [m.x, first] if bias is None else [m.x, first, bias], like=m.conv, types=(m.conv.out.type,))
+    y = New("Conv", [m.x, first] if bias is None else [m.x, first, bias], like=before, types=(before.out.type,))
     shape = (-1, *[1] * (rank - 2))
-    activated = New("PRelu", [y, gentle.reshape(shape)], {}, like=m.prelu, types=(m.prelu.out.type,))
-    rest = conv.inputs[2:]
-    return New(conv.op, [activated, second, *rest], domain=conv.domain, like=conv, types=(conv.out.type,))
+    activated = New("PRelu", [y, gentle.reshape(shape)], {}, like=prelu, types=(prelu.out.type,))
+    inputs = [activated, second, *after.inputs[2:]]
+    return New(after.op, inputs, domain=after.domain, like=after, types=(after.out.type,))
 
 
 PASSES = (RulePass("PReluFusion", flatten_slopes, replace_prelu),)

@@ -22,7 +22,7 @@ def resize_as_float(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime, which computes in float32, too, but converts each element four times
     """
-    x: Value = m.x
+    x = m.x
     if x.dtype not in BYTES or x.rank != IMAGE or not _is_linear(m.root) or not _keeps_outer_axes(m.root, x):
         return None
     numbers = New("Cast", [x], {"to": int(DType.FLOAT)}, types=[TensorType(DType.FLOAT, x.shape)])

@@ -164,7 +164,7 @@ def _is_tanh(m: Match) -> bool:
 
 
 def _biased(m: Match) -> NewInput:
-    bias = m.bound.get("bias")
+    bias = m.optional("bias")
     return m.x if bias is None else add(m.x, bias)
 
 
@@ -175,7 +175,7 @@ def gelu_by_tanh(m: Match) -> Replacement:
     Counterpart: none: FastGeluFusion is the reverse
     Opt-in: more nodes; useful only if an accelerator supports them but not the fused operator.
     """
-    if not is_float(m.x, m.bound.get("bias")) or not _is_tanh(m):
+    if not is_float(m.x, m.optional("bias")) or not _is_tanh(m):
         return None
     x = _biased(m)
     factor = add(mul(mul(x, x), number(0.044715 * SQRT_2_OVER_PI)), number(SQRT_2_OVER_PI))
@@ -189,7 +189,7 @@ def gelu_by_erf(m: Match) -> Replacement:
     Counterpart: none: GeluFusion is the reverse
     Opt-in: more nodes; useful if ErfToExp then replaces Erf.
     """
-    if not is_float(m.x, m.bound.get("bias")) or _is_tanh(m) or m.graph.opset() < OLDEST_WITH_ERF:
+    if not is_float(m.x, m.optional("bias")) or _is_tanh(m) or m.graph.opset() < OLDEST_WITH_ERF:
         return None
     x = _biased(m)
     return mul(mul(x, number(0.5)), add(op("Erf", mul(x, number(math.sqrt(0.5)))), number(1)))

@@ -6,7 +6,6 @@ from functools import reduce
 
 import numpy as np
 
-from ortconv.ir.graph import Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import scalar
@@ -41,7 +40,7 @@ def power(m: Match) -> Replacement:
     """
     exponent = scalar(m.exponent)
     rank = m.x.rank
-    if not is_float(m.x) or exponent is None or rank is None or m.exponent.rank > rank:
+    if not is_float(m.x) or exponent is None or rank is None or m.tensor("exponent").rank > rank:
         return None
     if exponent == 2:
         return mul(m.x, m.x)
@@ -49,7 +48,7 @@ def power(m: Match) -> Replacement:
         return mul(mul(m.x, m.x), m.x)
     if m.exponent.dtype is DType.FLOAT or float(np.float32(exponent)) != exponent:
         return None
-    return op("Pow", m.x, m.exponent.constant.numpy().astype(np.float32))
+    return op("Pow", m.x, m.tensor("exponent").numpy().astype(np.float32))
 
 
 @rule("DivToMul", P("Div", "x", C("divisor")))
@@ -61,7 +60,7 @@ def division(m: Match) -> Replacement:
     """
     if not is_float(m.x):
         return None
-    divisor: Array = m.divisor.constant.numpy()
+    divisor = m.tensor("divisor").numpy()
     with np.errstate(all="ignore"):
         reciprocal: Array = np.asarray(1 / divisor, np.float32)
     tiny = np.finfo(np.float32).tiny
@@ -79,7 +78,7 @@ def subtraction(m: Match) -> Replacement:
     """
     if not is_float(m.a):
         return None
-    b: Value = m.b
+    b = m.b
     return add(m.a, mul(b, number(-1)) if b.constant is None else np.asarray(-b.constant.numpy()))
 
 

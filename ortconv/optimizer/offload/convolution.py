@@ -35,7 +35,7 @@ def images_of_one_row(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support one axis
     Opt-in: two more nodes; useful only if an accelerator supports only images.
     """
-    node: Node = m.root
+    node = m.root
     if not is_float(m.x) or m.x.rank != 3 or len(node.outputs) != 1:
         return None
     attrs: dict[str, Attribute] = dict(node.attrs)
@@ -47,7 +47,7 @@ def images_of_one_row(m: Match) -> Replacement:
         attrs["pads"] = Ints((0, begin, 0, end))
     inputs: list[NewInput] = [with_axes("Unsqueeze", m.x, (2,), m.graph)]
     if node.op == "Conv":
-        weights: Array = m.w.constant.numpy()
+        weights = m.tensor("w").numpy()
         inputs += [np.expand_dims(weights, 2), *([m.b] if m.b is not None else [])]
     return with_axes("Squeeze", New(node.op, inputs, attrs, like=node), (2,), m.graph)
 
@@ -65,7 +65,7 @@ def one_conv_per_group(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support groups
     Opt-in: more nodes; useful only if an accelerator does not support dilation with groups.
     """
-    node, weights = m.root, m.w.constant.numpy()
+    node, weights = m.root, m.tensor("w").numpy()
     groups = node.attr("group", 1)
     dilated = any(d != 1 for d in node.attr("dilations", Ints()))
     if not dilated or not 1 < groups <= MOST_GROUPS or weights.shape[1] == 1:
@@ -79,7 +79,7 @@ def one_conv_per_group(m: Match) -> Replacement:
     for g in range(groups):
         x = sliced(m.x, (g * channels,), ((g + 1) * channels,), (1,))
         own = slice(g * filters, (g + 1) * filters)
-        bias = [] if m.b is None else [m.b.constant.numpy()[own]]
+        bias = [] if m.b is None else [m.tensor("b").numpy()[own]]
         parts.append(New("Conv", [x, weights[own], *bias], attrs))
     return op("Concat", *parts, axis=1)
 
@@ -149,7 +149,7 @@ def conv_transpose(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support ConvTranspose
     Opt-in: more nodes, and more products if filters are padded; useful only if an accelerator has no ConvTranspose.
     """
-    node, weights = m.root, m.w.constant.numpy()
+    node, weights = m.root, m.tensor("w").numpy()
     strides, dilations = (node.attr(name, Ints((1, 1))) for name in ("strides", "dilations"))
     stride = strides[0]
     axes = _axes(node, weights, stride) if strides == (stride,) * IMAGE else None
@@ -157,7 +157,7 @@ def conv_transpose(m: Match) -> Replacement:
         return None
     pads = Ints((*(a.taps - 1 for a in axes), *(a.taps - 1 + a.missing(stride) for a in axes)))
     filters = np.ascontiguousarray(_phases(weights, axes, stride, tuple(dilations)))
-    bias = [] if m.b is None else [np.tile(m.b.constant.numpy(), stride * stride)]
+    bias = [] if m.b is None else [np.tile(m.tensor("b").numpy(), stride * stride)]
     y = New("Conv", [m.x, filters, *bias], {"kernel_shape": Ints(filters.shape[2:]), "pads": pads}, like=node)
     if stride > 1:
         y = op("DepthToSpace", y, blocksize=stride)
@@ -194,14 +194,14 @@ def depth_first(m: Match) -> Replacement:
     """
     source = m.root.inputs[0]
     block, channels = m.root.attr("blocksize", 1), None if source is None else source.dim(1)
-    conv: Node | None = m.bound.get("conv")
+    conv = m.optional_node("conv")
     if not is_float(m.x) or not isinstance(channels, int) or (conv is not None and conv.attr("group", 1) != 1):
         return None
     order = _order(channels, block)
     attrs: dict[str, Attribute] = {"blocksize": block, "mode": "DCR"}
     if conv is None:
         return New("DepthToSpace", [op("Gather", m.x, order.astype(np.int64), axis=1)], attrs, like=m.root)
-    parts: list[NewInput] = [v.constant.numpy()[order] for v in (m.w, m.b) if v is not None]
+    parts: list[NewInput] = [m.tensor(name).numpy()[order] for name in ("w", "b") if m.optional(name) is not None]
     return New("DepthToSpace", [New("Conv", [m.x, *parts], like=conv)], attrs, like=m.root)
 
 

@@ -60,14 +60,14 @@ def by_rows(m: Match) -> Replacement:
     Counterpart: MatMulAddFusion
     Opt-in: two more nodes, which hide attention from its fusions; useful only if an accelerator supports only matrices.
     """
-    product: Node = m.bound.get("product", m.root)
+    product = m.optional_node("product") or m.root
     shapes = _by_matrix(m)
     if shapes is None or len(shapes[0]) < 3 or m.b.constant is None or (product is m.root and _has_bias(product)):
         return None
     left, (inner, columns) = shapes
     rows = reshape(m.a, (math.prod(left[:-1]), inner))
     whole = (*left[:-1], columns)
-    k: Value | None = m.bound.get("k")
+    k = m.optional("k")
     if k is None:
         return reshape(New("MatMul", [rows, _matrix(m.b, (inner, columns))], like=product), whole)
     if not is_float(k) or not broadcasts_into(k.shape, (columns,)):
@@ -173,11 +173,12 @@ def plain_gemm(m: Match) -> Replacement:
 def _product(m: Match, alpha: float, bias: list[NewInput]) -> New:
     """The matched Gemm without transA and alpha. A constant b is multiplied by alpha, a computed b is transposed."""
     a = transpose(m.a, (1, 0)) if m.root.attr("transA", 0) else m.a
-    b, transposed = m.b, bool(m.root.attr("transB", 0))
-    if b.constant is not None:
-        b = b if alpha == 1 else rounded(alpha * wide(b), b.constant.dtype)
+    transposed = bool(m.root.attr("transB", 0))
+    b: NewInput = m.b
+    if m.b.constant is not None:
+        b = m.b if alpha == 1 else rounded(alpha * wide(m.b), m.b.constant.dtype)
     elif not transposed:
-        b, transposed = transpose(b, (1, 0)), True
+        b, transposed = transpose(m.b, (1, 0)), True
     return New("Gemm", [a, b, *bias], {"transB": 1} if transposed else {}, like=m.root)
 
 

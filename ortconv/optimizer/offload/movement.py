@@ -59,7 +59,7 @@ def lower_transpose(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support any rank
     Opt-in: useful only for an accelerator that supports only up to rank 4.
     """
-    move: Node = m.move
+    move = m.node("move")
     shape, out = shape_of(move.inputs[0]), m.root.out.static_shape
     if shape is None or len(shape) <= MOST_AXES or out is None or (move is m.root and _is_before_reshape(move)):
         return None
@@ -85,7 +85,7 @@ def lower_concat(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support any rank
     Opt-in: useful only for an accelerator that supports only up to rank 4.
     """
-    concat: Node = m.concat
+    concat = m.node("concat")
     whole, out = shape_of(concat.out), m.root.out.static_shape
     if whole is None or out is None or len(whole) <= MOST_AXES:
         return None
@@ -290,13 +290,14 @@ def filled(m: Match) -> Replacement:
     if found is None or value is None or _mode(m.root) != "constant":
         return None
     shape, pads = found
-    dims, y, total = list(shape), m.x, 0
+    dims, total = list(shape), 0
+    y: Value | New = m.x
     for axis, pair in enumerate(pads):
         if min(pair) < 0:
             return None
         blocks: list[Array] = [np.full((*dims[:axis], p, *dims[axis + 1 :]), value, np.float32) for p in pair]
         total += sum(b.size for b in blocks)
-        parts = [*([blocks[0]] if pair[0] else []), y, *([blocks[1]] if pair[1] else [])]
+        parts: list[NewInput] = [*([blocks[0]] if pair[0] else []), y, *([blocks[1]] if pair[1] else [])]
         y = op("Concat", *parts, axis=axis) if len(parts) > 1 else y
         dims[axis] += sum(pair)
     return y if isinstance(y, New) and total <= LARGEST_FILLING else None

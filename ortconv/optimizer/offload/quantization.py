@@ -38,10 +38,11 @@ def quantized_reshape(m: Match) -> Replacement:
     Counterpart: none: ONNX Runtime drops the quantizers
     Opt-in: useful only for an accelerator that supports only Reshape of these in 8 bits.
     """
-    shape = m.move.out.static_shape
-    if shape is None or 0 in shape or m.move.domain:
+    move = m.node("move")
+    shape = move.out.static_shape
+    if shape is None or 0 in shape or move.domain:
         return None
-    return New("QuantizeLinear", [reshape(m.dq.out, shape), m.s, m.z], like=m.root)
+    return New("QuantizeLinear", [reshape(m.node("dq").out, shape), m.s, m.z], like=m.root)
 
 
 @rule("QDQMatMulToRows", P("QuantizeLinear", P("MatMul", _DQ, _WEIGHTS, name="product"), "s", "z"))
@@ -52,7 +53,8 @@ def quantized_rows(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support stacks of matrices
     Opt-in: more nodes; useful only if an accelerator supports only matrices.
     """
-    left, right = m.dq.out.static_shape, m.weights.out.static_shape
+    dq, weights = m.node("dq"), m.node("weights")
+    left, right = dq.out.static_shape, weights.out.static_shape
     if left is None or right is None or len(left) < 3 or len(right) != 2 or 0 in (*left, *right):
         return None
     if m.w.constant is None or not _is_constant(m.scale, m.zero, m.s, m.z):
@@ -61,8 +63,8 @@ def quantized_rows(m: Match) -> Replacement:
     def again(x: NewInput, scale: Value, zero: Value) -> New:
         return op("DequantizeLinear", op("QuantizeLinear", x, scale, zero), scale, zero)
 
-    rows = again(reshape(m.dq.out, (math.prod(left[:-1]), left[-1])), m.scale, m.zero)
-    product = again(New("MatMul", [rows, m.weights.out], like=m.product), m.s, m.z)
+    rows = again(reshape(dq.out, (math.prod(left[:-1]), left[-1])), m.scale, m.zero)
+    product = again(New("MatMul", [rows, weights.out], like=m.node("product")), m.s, m.z)
     return New("QuantizeLinear", [reshape(product, (*left[:-1], right[1])), m.s, m.z], like=m.root)
 
 
@@ -83,9 +85,10 @@ def in_float(m: Match) -> Replacement:
     Counterpart: none: CPU kernels compute in 8 bits
     Opt-in: float instead of 8 bits; useful only if an accelerator supports the operator in float only.
     """
-    if m.float.domain or len(m.float.outputs) != 1 or m.dq.input(0).dtype not in (DType.UINT8, DType.INT8):
+    node, dq = m.node("float"), m.node("dq")
+    if node.domain or len(node.outputs) != 1 or dq.present_inputs[0].dtype not in (DType.UINT8, DType.INT8):
         return None
-    y = New(m.float.op, _apart(m.float, m.dq), like=m.float, types=[m.float.out.type])
+    y = New(node.op, _apart(node, dq), like=node, types=[node.out.type])
     return New("QuantizeLinear", [y, *m.root.inputs[1:]], like=m.root, types=[m.root.out.type])
 
 
@@ -94,7 +97,7 @@ def parts_in_float(m: Match) -> Replacement:
     """Split between quantizers  ->  the same after an Identity"""
     count = len(m.root.outputs)
     types = [None if v is None else v.type for v in m.root.outputs]
-    y = New("Split", _apart(m.root, m.dq), outputs=count, like=m.root, types=types)
+    y = New("Split", _apart(m.root, m.node("dq")), outputs=count, like=m.root, types=types)
     return (y, *(Out(y, i) for i in range(1, count)))
 
 

@@ -182,7 +182,7 @@ def nearest(m: Match) -> Replacement:
         return None
     y: NewInput = m.x
     for axis, index in enumerate(found):
-        if not np.array_equal(index, np.arange(m.x.dim(axis))):
+        if m.x.dim(axis) != len(index) or not np.array_equal(index, np.arange(len(index))):
             y = op("Gather", y, index, axis=axis)
     return y if isinstance(y, New) else op("Identity", y)
 

@@ -9,9 +9,9 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import TensorType
+from ortconv.ir.types import ValueType
 from ortconv.optimizer.conditions import equal_shapes, ints, transpose_perm
-from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT, SWAP_HEADS
 from ortconv.optimizer.extended.attention.partial_rotary import is_plain
 from ortconv.optimizer.passes import RulePass
@@ -32,16 +32,17 @@ def rotate_rows(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    x, dims, width = m.x.shape, m.split.out.shape, m.cos.dim(1)
-    if x is None or dims is None or len(x) != 3 or len(dims) != 4 or transpose_perm(m.turn) != SPLIT:
+    split, turn = m.node("split"), m.node("turn")
+    x, dims, width = m.x.shape, split.out.shape, m.cos.dim(1)
+    if x is None or dims is None or len(x) != 3 or len(dims) != 4 or transpose_perm(turn) != SPLIT:
         return None
     if not is_plain(m.root):
         return None
     if not isinstance(width, int) or dims[3] != 2 * width or not equal_shapes(x[:2], dims[:2]):
         return None
     rotated = New("RotaryEmbedding", [m.x, m.positions, m.cos, m.sin], like=m.root, domain=MICROSOFT, types=[m.x.type])
-    split = New("Reshape", [rotated, m.heads], like=m.split, types=[m.split.out.type])
-    return New("Transpose", [split], like=m.turn, types=[m.root.out.type])
+    rows = New("Reshape", [rotated, m.heads], like=split, types=[split.out.type])
+    return New("Transpose", [rows], like=turn, types=[m.root.out.type])
 
 
 def _swapped(x: PatternInput) -> P:
@@ -52,7 +53,7 @@ def _swapped(x: PatternInput) -> P:
 def _order(m: Match, x: Value) -> Array | None:
     """The columns of x in the order after the transposition of heads; None for any other sequence of nodes."""
     parts = _parts(m)
-    if x.rank != 3 or len(parts) != 3 or transpose_perm(m.turn) != SWAP_HEADS or x.dim(2) != prod(parts):
+    if x.rank != 3 or len(parts) != 3 or transpose_perm(m.node("turn")) != SWAP_HEADS or x.dim(2) != prod(parts):
         return None
     return np.arange(prod(parts)).reshape(parts).transpose(1, 0, 2).reshape(-1)
 
@@ -78,21 +79,22 @@ def swap_columns(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    order = _order(m, m.product.out)
+    product = m.node("product")
+    order = _order(m, product.out)
     if order is None or m.w.rank != 2 or len(m.w.uses) > 1:
         return None
-    weights = np.ascontiguousarray(m.w.constant.numpy()[:, order])
-    return _reshaped(m, New("MatMul", [m.x, weights], like=m.product, types=[m.product.out.type]), m.root)
+    weights = np.ascontiguousarray(m.tensor("w").numpy()[:, order])
+    return _reshaped(m, New("MatMul", [m.x, weights], like=product, types=[product.out.type]), m.root)
 
 
 @rule("HeadOrderFusion", _swapped(P("Add", "x", C("b"), name="sum", commutative=True)))
 def swap_bias(m: Match) -> Replacement:
     "Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(x + b)))  ->  Reshape(Reshape(Transpose(Reshape(x))) + b')"
     order = _order(m, m.x)
-    if order is None or m.b.shape != m.x.shape[2:]:
+    if order is None or m.tensor("b").shape != (m.x.dim(2),):
         return None
     type = m.x.type
-    total = New("Add", [_swap(m, type), m.b.constant.numpy()[order]], like=m.sum, types=[type])
+    total = New("Add", [_swap(m, type), m.tensor("b").numpy()[order]], like=m.node("sum"), types=[type])
     return _reshaped(m, total, m.root)
 
 
@@ -101,11 +103,12 @@ def swap_bias(m: Match) -> Replacement:
 )
 def swap_before_rotation(m: Match) -> Replacement:
     "Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(RotaryEmbedding(x))))  ->  Reshape(RotaryEmbedding(Reshape(Transpose(Reshape(x)))))"
+    rotation = m.node("rotation")
     width = m.cos.dim(1)
-    if _order(m, m.x) is None or not is_plain(m.rotation) or not isinstance(width, int) or _parts(m)[2] != 2 * width:
+    if _order(m, m.x) is None or not is_plain(rotation) or not isinstance(width, int) or _parts(m)[2] != 2 * width:
         return None
-    inputs = [_swap(m, m.x.type), m.positions, m.cos, m.sin]
-    return _reshaped(m, New("RotaryEmbedding", inputs, like=m.rotation, domain=MICROSOFT, types=[m.x.type]), m.root)
+    inputs: list[NewInput] = [_swap(m, m.x.type), m.positions, m.cos, m.sin]
+    return _reshaped(m, New("RotaryEmbedding", inputs, like=rotation, domain=MICROSOFT, types=[m.x.type]), m.root)
 
 
 @rule("HeadOrderFusion", P("MatMul", _swapped("x"), C("w")))
@@ -116,15 +119,16 @@ def swap_rows(m: Match) -> Replacement:
         return None
     if ints(m.rows) != (0, 0, len(order)):
         return None
-    weights = np.empty_like(m.w.constant.numpy())
-    weights[order] = m.w.constant.numpy()
+    weights = np.empty_like(m.tensor("w").numpy())
+    weights[order] = m.tensor("w").numpy()
     return New("MatMul", [m.x, weights], like=m.root, types=[m.root.out.type])
 
 
-def _swap(m: Match, type: TensorType) -> New:
+def _swap(m: Match, type: ValueType | None) -> New:
     """The same Reshapes and Transpose, applied to rows of this type."""
-    split = New("Reshape", [m.x, m.heads], like=m.split, types=[m.split.out.type])
-    turned = New("Transpose", [split], like=m.turn, types=[m.turn.out.type])
+    split, turn = m.node("split"), m.node("turn")
+    rows = New("Reshape", [m.x, m.heads], like=split, types=[split.out.type])
+    turned = New("Transpose", [rows], like=turn, types=[turn.out.type])
     shape = np.array([0, 0, prod(_parts(m))], np.int64)
     return New("Reshape", [turned, shape], types=[type])
 

@@ -8,7 +8,7 @@ from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import TensorType
 from ortconv.optimizer.conditions import equal_shapes, transpose_perm
-from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT
 from ortconv.optimizer.extended.parts import sliced
 from ortconv.optimizer.passes import RulePass
@@ -50,7 +50,11 @@ def rotate_rows(m: Match) -> Replacement:
     if whole is None or part is None or hidden is None:
         return None
     rows = (*part[:2], hidden)
-    return _rotate(m, whole) if equal_shapes(m.rows.out.shape, rows) and equal_shapes(m.back.out.shape, part) else None
+    return (
+        _rotate(m, whole)
+        if equal_shapes(m.node("rows").out.shape, rows) and equal_shapes(m.node("back").out.shape, part)
+        else None
+    )
 
 
 def _whole(m: Match) -> Value | None:
@@ -58,7 +62,7 @@ def _whole(m: Match) -> Value | None:
     first, rest = sliced(m.part), sliced(m.rest)
     if first is None or rest is None or first.x is not rest.x or first.x.rank != 4:
         return None
-    if m.root.attr("axis", 0) not in (3, -1) or not is_plain(m.rotation):
+    if m.root.attr("axis", 0) not in (3, -1) or not is_plain(m.node("rotation")):
         return None
     joined = first.end == rest.start < rest.end == first.x.dim(3)
     return first.x if joined and (first.axis, rest.axis, first.start) == (3, 3, 0) else None
@@ -74,8 +78,8 @@ def _rotate(m: Match, x: Value) -> New | None:
         return None
     type = TensorType(x.type.dtype, (batch, length, heads * size))
     rows = New("Reshape", [x, np.array([0, 0, heads * size], np.int64)], types=[type])
-    attrs: dict[str, Attribute] = {**m.rotation.attrs, "num_heads": heads, "rotary_embedding_dim": 2 * width}
-    inputs = [rows, m.positions, m.cos, m.sin]
+    attrs: dict[str, Attribute] = {**m.node("rotation").attrs, "num_heads": heads, "rotary_embedding_dim": 2 * width}
+    inputs: list[NewInput] = [rows, m.positions, m.cos, m.sin]
     rotated = New("RotaryEmbedding", inputs, attrs, domain=MICROSOFT, types=[type])
     return New("Reshape", [rotated, np.array([0, 0, heads, size], np.int64)], types=[x.type])
 

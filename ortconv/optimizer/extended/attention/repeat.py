@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.ir.graph import Ints, Value
+from ortconv.ir.graph import Ints
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.optimizer.conditions import axes_of, equal_shapes, keeps_rank, transpose_perm, with_shape
@@ -22,16 +22,17 @@ def fuse_repeat(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    x: Value = m.x
-    shape, axes = x.shape, axes_of(m.unsqueeze)
+    expand = m.node("expand")
+    x = m.x
+    shape, axes = x.shape, axes_of(m.node("unsqueeze"))
     if shape is None or not axes or len(axes) != 1:
         return None
     axis = axes[0] % (len(shape) + 1) - 1
-    count, copies = x.dim(axis), m.expand.out.dim(axis + 1)
+    count, copies = x.dim(axis), expand.out.dim(axis + 1)
     if axis < 0 or not isinstance(count, int) or not isinstance(copies, int) or min(count, copies) < 1:
         return None
     before, after = shape[:axis], shape[axis + 1 :]
-    if not equal_shapes(m.expand.out.shape, (*before, count, copies, *after)):
+    if not equal_shapes(expand.out.shape, (*before, count, copies, *after)):
         return None
     if not equal_shapes(m.root.out.shape, (*before, count * copies, *after)):
         return None
@@ -44,7 +45,7 @@ def fuse_static_repeat(m: Match) -> Replacement:
     """Reshape(Expand(x)), where an axis of length 1 grows and merges with the one before  ->  Gather(Reshape(x), [0, 0,
     1, 1, ...], axis)
     """
-    dims, wide, merged = m.x.static_shape, m.expand.out.static_shape, m.root.out.static_shape
+    dims, wide, merged = m.x.static_shape, m.node("expand").out.static_shape, m.root.out.static_shape
     if dims is None or wide is None or merged is None or len(dims) != len(wide) or 0 in wide:
         return None
     grown = [i for i, (d, w) in enumerate(zip(dims, wide)) if d != w]
@@ -69,12 +70,13 @@ def transpose_before_repeat(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    perm, x = transpose_perm(m.transpose), m.x
-    if perm is None or x.shape is None or repeats(m.gather) is None:
+    gather = m.node("gather")
+    perm, x = transpose_perm(m.node("transpose")), m.x
+    if perm is None or x.shape is None or repeats(gather) is None:
         return None
     inner = New("Transpose", [x], {"perm": Ints(perm)}, types=[with_shape(x, tuple(x.shape[i] for i in perm))])
-    axis = perm.index(m.gather.attr("axis", 0) % len(perm))
-    return New("Gather", [inner, m.index], {"axis": axis}, like=m.gather, types=[m.root.out.type])
+    axis = perm.index(gather.attr("axis", 0) % len(perm))
+    return New("Gather", [inner, m.index], {"axis": axis}, like=gather, types=[m.root.out.type])
 
 
 @rule(
@@ -84,10 +86,11 @@ def transpose_before_repeat(m: Match) -> Replacement:
 )
 def scale_before_repeat(m: Match) -> Replacement:
     "Gather(x, [0, 0, 1, 1, ...]) * factor  ->  Gather(x * factor, [0, 0, 1, 1, ...])"
-    if not keeps_rank(m.x, m.factor) or repeats(m.gather) is None:
+    gather = m.node("gather")
+    if not keeps_rank(m.x, m.factor) or repeats(gather) is None:
         return None
     inner = New(m.root.op, [m.x, m.factor], {}, types=[m.x.type])
-    return New("Gather", [inner, m.index], like=m.gather, types=[m.root.out.type])
+    return New("Gather", [inner, m.index], like=gather, types=[m.root.out.type])
 
 
 @rule("GroupedMatMulFusion", P("MatMul", "a", _REPEATED, name="matmul"))
@@ -97,9 +100,10 @@ def multiply_groups(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime, whose GroupQueryAttentionFusion supports other providers only
     """
+    gather = m.node("gather")
     a, x = m.a.shape, m.x.shape
-    copies = repeats(m.gather)
-    if a is None or x is None or len(a) != 4 or len(x) != 4 or m.gather.attr("axis", 0) not in (1, -3):
+    copies = repeats(gather)
+    if a is None or x is None or len(a) != 4 or len(x) != 4 or gather.attr("axis", 0) not in (1, -3):
         return None
     if copies is None or m.a.dtype not in (DType.FLOAT, DType.DOUBLE) or not isinstance(x[1], int):
         return None
@@ -108,7 +112,9 @@ def multiply_groups(m: Match) -> Replacement:
     rows = a[2] * copies if isinstance(a[2], int) else None
     groups = New("Reshape", [m.a, _shape(x[1], rows)], {}, types=[TensorType(m.a.dtype, (a[0], x[1], rows, a[3]))])
     batch = m.root.out.dim(0)
-    products = New("MatMul", [groups, m.x], like=m.matmul, types=[TensorType(m.a.dtype, (batch, x[1], rows, x[3]))])
+    products = New(
+        "MatMul", [groups, m.x], like=m.node("matmul"), types=[TensorType(m.a.dtype, (batch, x[1], rows, x[3]))]
+    )
     return New("Reshape", [products, _shape(a[1], a[2])], {}, types=[m.root.out.type])
 
 
@@ -122,11 +128,11 @@ _SPLIT_PRODUCT = P("Reshape", P("MatMul", "a", "b", name="matmul"), "shape", nam
 )
 def scale_before_reshape(m: Match) -> Replacement:
     """Reshape(MatMul(a, b)) * k  ->  Reshape(MatMul(a, b) * k), so that the factor can be fused into the product"""
-    product = m.matmul.out
-    if product.rank is None or m.k.constant.rank > min(product.rank, m.root.out.rank or 0):
+    product = m.node("matmul").out
+    if product.rank is None or m.tensor("k").rank > min(product.rank, m.root.out.rank or 0):
         return None
     inner = New(m.root.op, [product, m.k], {}, like=m.root, types=[product.type])
-    return New("Reshape", [inner, m.shape], like=m.reshape, types=[m.root.out.type])
+    return New("Reshape", [inner, m.shape], like=m.node("reshape"), types=[m.root.out.type])
 
 
 def _shape(count: int, rows: Dim) -> Array:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ortconv.ir.operators import MICROSOFT
-from ortconv.optimizer.looks import Operator
 from ortconv.optimizer.passes import FunctionPass, Later, LaterPass
+from ortconv.optimizer.tracking import Operator
 
 _DOMAINS = ("", MICROSOFT)
 _QUANTIZERS = tuple((domain, op) for domain in _DOMAINS for op in ("QuantizeLinear", "DequantizeLinear"))

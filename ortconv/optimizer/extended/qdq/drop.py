@@ -73,12 +73,13 @@ def drop_around_mover(m: Match) -> Replacement:
         same result; a float bias is rounded to the scale of the sum if that is fine enough; MatMulNBits for 4-bit
         weights only, computing in float32 (see MatMulNBitsAccuracyLevel4).
     """
-    x, y, mover = dequantized(m.target.input(0), m.root), quantizer(m.root), MOVERS[m.target.op]
+    target = m.node("target")
+    x, y, mover = dequantized(target.input(0), m.root), quantizer(m.root), MOVERS[target.op]
     if x is None or y is None or x.dtype not in mover.types or not same_parameters(x, y):
         return None
-    if m.graph.opset() < mover.since or (mover.where is not None and not mover.where(m.target)):
+    if m.graph.opset() < mover.since or (mover.where is not None and not mover.where(target)):
         return None
-    return New(m.target.op, [x.value, *m.target.inputs[1:]], like=m.target)
+    return New(target.op, [x.value, *target.inputs[1:]], like=target)
 
 
 @rule("QDQSelectorActionTransformer", P("Split", ..., where=lambda split: split.input(0) is not None))
@@ -149,7 +150,7 @@ def drop_clip(m: Match) -> Replacement:
 
     Counterpart: ClipQuantRewrite
     """
-    bounds = clip_bounds(m.clip)
+    bounds = clip_bounds(m.node("clip"))
     if bounds is None or not (_saturates(m.root, bounds[0], low=True) and _saturates(m.root, bounds[1], low=False)):
         return None
     return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root)

@@ -36,7 +36,7 @@ def fuse_scales(m: Match) -> Replacement:
 
     Counterpart: MatMulIntegerToFloatFusion
     """
-    if {m.cast.attr("to", 0), m.s.dtype, m.t.dtype} != {DType.FLOAT}:
+    if {m.node("cast").attr("to", 0), m.s.dtype, m.t.dtype} != {DType.FLOAT}:
         return None
     if min(m.a.rank or 0, m.b.rank or 0) < 2 or (m.a.dtype is DType.INT8 and m.b.dtype is not DType.INT8):
         return None
@@ -48,19 +48,20 @@ def fuse_scales(m: Match) -> Replacement:
     if not all(_is_single_or_columns(v, m.b) for v in (m.t, m.b_zero)):
         return None
     inputs = [m.a, m.b, m.s, m.t, m.a_zero, m.b_zero]
-    return microsoft("MatMulIntegerToFloat", without_absent(inputs), m.product)
+    return microsoft("MatMulIntegerToFloat", without_absent(inputs), m.node("product"))
 
 
 @rule("MatMulIntegerToFloatFusion", P("Add", _SCALED, C("bias"), commutative=True))
 def fuse_bias(m: Match) -> Replacement:
     "MatMulIntegerToFloat(a, b) + bias  ->  MatMulIntegerToFloat(a, b, bias)"
+    product = m.node("product")
     columns, shape = m.b.dim(-1), m.bias.static_shape or ()
-    if m.bias.dtype is not DType.FLOAT or not isinstance(columns, int) or len(shape) > (m.product.out.rank or 0):
+    if m.bias.dtype is not DType.FLOAT or not isinstance(columns, int) or len(shape) > (product.out.rank or 0):
         return None
     if not shape or shape != (*(1,) * (len(shape) - 1), columns):
         return None
-    bias = m.bias if len(shape) == 1 else m.bias.constant.numpy().reshape(columns)
-    return microsoft("MatMulIntegerToFloat", [*(list(m.product.inputs) + [None] * 6)[:6], bias], m.product)
+    bias = m.bias if len(shape) == 1 else m.tensor("bias").numpy().reshape(columns)
+    return microsoft("MatMulIntegerToFloat", [*map(product.input, range(6)), bias], product)
 
 
 @rule(
@@ -73,7 +74,7 @@ def fuse_quantization(m: Match) -> Replacement:
 
     Counterpart: DynamicQuantizeMatMulFusion
     """
-    if (m.a_scale, m.a_zero) != tuple(m.quantize.outputs[1:3]):
+    if (m.a_scale, m.a_zero) != tuple(m.node("quantize").outputs[1:3]):
         return None
     inputs = [m.x, m.b, m.b_scale, m.b_zero, m.bias]
     return microsoft("DynamicQuantizeMatMul", without_absent(inputs), m.root)

@@ -39,7 +39,7 @@ def _operands(m: Match, slots: range, *, retype: bool = False) -> tuple[list[Qua
     With `retype`, int8 constants next to uint8 become uint8: for operators whose integer kernel is exact.
     """
     y = _byte_result(m.root)
-    inputs = [x for slot in slots if (x := dequantized(m.target.input(slot), m.root)) is not None]
+    inputs = [x for slot in slots if (x := dequantized(m.node("target").input(slot), m.root)) is not None]
     if y is None or len(inputs) != len(slots) or not all(_has_type(x, y, retype) for x in inputs):
         return None
     return [x if x.dtype is y.dtype else as_unsigned(x, m.root) for x in inputs], y
@@ -130,11 +130,12 @@ UNARY = {
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P(tuple(UNARY), "x", name="target")))
 def fuse_unary(m: Match) -> Replacement:
     "Q(op(DQ(x)))  ->  QLinear<op>(x)"
-    found, unary = _operands(m, range(1)), UNARY[m.target.op]
-    if found is None or not unary.fits(m.target, found[1]):
+    target = m.node("target")
+    found, unary = _operands(m, range(1)), UNARY[target.op]
+    if found is None or not unary.fits(target, found[1]):
         return None
     (x,), y = found
-    return microsoft(f"QLinear{m.target.op}", [*x.operand, *y.parameters], m.target, unary.attrs(m.target))
+    return microsoft(f"QLinear{target.op}", [*x.operand, *y.parameters], target, unary.attrs(target))
 
 
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P(("Add", "Mul"), "a", "b", name="target")))
@@ -144,18 +145,20 @@ def fuse_binary(m: Match) -> Replacement:
     if found is None:
         return None
     (a, b), y = found
-    return microsoft(f"QLinear{m.target.op}", [*a.operand, *b.operand, *y.parameters], m.target)
+    target = m.node("target")
+    return microsoft(f"QLinear{target.op}", [*a.operand, *b.operand, *y.parameters], target)
 
 
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P("Concat", ..., name="target")))
 def fuse_concat(m: Match) -> Replacement:
     "Q(Concat(DQ(a), ...))  ->  QLinearConcat(a, ...)"
-    found = _operands(m, range(len(m.target.inputs)), retype=True)
+    target = m.node("target")
+    found = _operands(m, range(len(target.inputs)), retype=True)
     if found is None:
         return None
     inputs, y = found
     parts: list[NewInput] = [part for x in inputs for part in x.operand]
-    return microsoft("QLinearConcat", [*y.parameters, *parts], m.target, {"axis": attribute(m.target, "axis")})
+    return microsoft("QLinearConcat", [*y.parameters, *parts], target, {"axis": attribute(target, "axis")})
 
 
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P("Where", "condition", "a", "b", name="target")))
@@ -170,7 +173,7 @@ def fuse_where(m: Match) -> Replacement:
     (a, b), y = found
     if not (a.is_constant and b.is_constant and y.is_constant):
         return None
-    return microsoft("QLinearWhere", [m.condition, *a.operand, *b.operand, *y.parameters], m.target)
+    return microsoft("QLinearWhere", [m.condition, *a.operand, *b.operand, *y.parameters], m.node("target"))
 
 
 @rule("WhereDummyDq", *quantize_patterns(P("Where", "condition", "a", "b", name="target")))
@@ -186,7 +189,7 @@ def fuse_where_number(m: Match) -> Replacement:
     a, b = (_branch(v, y, m.root) for v in (m.a, m.b))
     if a is None or b is None:
         return None
-    return microsoft("QLinearWhere", [m.condition, *a.operand, *b.operand, *y.parameters], m.target)
+    return microsoft("QLinearWhere", [m.condition, *a.operand, *b.operand, *y.parameters], m.node("target"))
 
 
 def _branch(value: Value, y: Quantized, root: Node) -> Quantized | None:

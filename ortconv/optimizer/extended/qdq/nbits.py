@@ -116,7 +116,7 @@ def fuse_gemm(m: Match) -> Replacement:
 def _fused(m: Match, bias: Value | None) -> Replacement:
     if m.a.dtype is not DType.FLOAT or (m.a.rank or 0) < 2:
         return None
-    blocks = _blocks(m.dequantize)
+    blocks = _blocks(m.node("dequantize"))
     if blocks is None:
         return None
     inputs: list[NewInput] = [m.a, blocks.codes, blocks.scales, blocks.zero_points, None, bias]
@@ -132,12 +132,12 @@ def fuse_bias(m: Match) -> Replacement:
 
     Counterpart: MatMulNBitsFusion
     """
-    if m.product.input(5) is not None or m.bias.static_shape != (m.product.attr("N", 0),):
+    product = m.node("product")
+    if product.input(5) is not None or m.bias.static_shape != (product.attr("N", 0),):
         return None
-    if m.bias.dtype is not m.product.inputs[0].dtype:
+    if m.bias.dtype is not product.present_inputs[0].dtype:
         return None
-    inputs = [*(list(m.product.inputs) + [None] * 5)[:5], m.bias]
-    return microsoft("MatMulNBits", inputs, m.product, dict(m.product.attrs))
+    return microsoft("MatMulNBits", [*map(product.input, range(5)), m.bias], product, dict(product.attrs))
 
 
 RULES = fuse_matmul + fuse_gemm

@@ -112,15 +112,16 @@ def _is_in(q: Quantized, unit: Array) -> bool:
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P("Conv", ..., name="target")))
 def fuse_conv(m: Match, signed: bool = False) -> Replacement:
     "Q(Conv(DQ(x), DQ(w), DQ(b)))  ->  QLinearConv(x, w, b)"
-    x, w, y = _operands(m.target, m.root)
+    target = m.node("target")
+    x, w, y = _operands(target, m.root)
     if x is None or w is None or y is None or not _fits(x, w, y, signed) or not _weights_fit(w, 0):
         return None
     try:
-        bias = _bias(m.target.input(2), m.root, _unit(x, w), y)
+        bias = _bias(target.input(2), m.root, _unit(x, w), y)
     except _RefusedError:
         return None
     inputs = [*x.operand, *w.operand, *y.parameters]
-    return New("QLinearConv", inputs if bias is None else [*inputs, bias], like=m.target)
+    return New("QLinearConv", inputs if bias is None else [*inputs, bias], like=target)
 
 
 def _operands(target: Node, reader: Node) -> tuple[Quantized | None, Quantized | None, Quantized | None]:
@@ -132,10 +133,11 @@ def _operands(target: Node, reader: Node) -> tuple[Quantized | None, Quantized |
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P("MatMul", "a", "b", name="target")))
 def fuse_matmul(m: Match, signed: bool = False) -> Replacement:
     "Q(MatMul(DQ(a), DQ(b)))  ->  QLinearMatMul(a, b)"
-    a, b, y = _operands(m.target, m.root)
+    target = m.node("target")
+    a, b, y = _operands(target, m.root)
     if a is None or b is None or y is None or not _fits(a, b, y, signed) or not _columns_fit(b, -1):
         return None
-    return New("QLinearMatMul", [*a.operand, *b.operand, *y.parameters], like=m.target)
+    return New("QLinearMatMul", [*a.operand, *b.operand, *y.parameters], like=target)
 
 
 def _columns_fit(b: Quantized, axis: int) -> bool:
@@ -146,7 +148,7 @@ def _columns_fit(b: Quantized, axis: int) -> bool:
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P("Gemm", ..., name="target")))
 def fuse_gemm(m: Match, signed: bool = False) -> Replacement:
     "Q(Gemm(DQ(a), DQ(b), DQ(c)))  ->  QGemm(a, b, c)"
-    return _gemm(m.target, m.root, signed)
+    return _gemm(m.node("target"), m.root, signed)
 
 
 def _gemm(target: Node, reader: Node, signed: bool) -> Replacement:

@@ -99,13 +99,13 @@ def cell_of(root: Node) -> LstmCell | None:
 
 
 def _cell(m: Match, width: int) -> LstmCell | None:
-    sums = [found for name in GATES if (found := _sum(m.bound[name], width)) is not None]
+    sums = [found for value in m.values(*GATES) if (found := _sum(value, width)) is not None]
     operands = _operands(sums)
     nodes = {m.root, *(node for node, _ in m.nodes)}.union(*(gate.nodes for gate in sums))
     if len(operands) not in (1, 2) or any(node.graph is not m.root.graph for node in nodes):
         return None
     biases = tuple(tuple(gate.biases) for gate in sums)
-    return LstmCell(width, nodes, m.root, m.state.out, m.c, operands, biases)
+    return LstmCell(width, nodes, m.root, m.node("state").out, m.c, operands, biases)
 
 
 def _operands(sums: list[_Sum]) -> dict[Value, tuple[Columns, ...]]:

@@ -16,10 +16,11 @@ def stack_slices(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    rank, inputs = m.root.out.rank, m.concat.inputs
+    concat = m.node("concat")
+    rank, inputs = m.root.out.rank, concat.inputs
     if not rank:
         return None
-    axis = m.concat.attr("axis", 0) % rank
+    axis = concat.attr("axis", 0) % rank
     first = _stacked(inputs[0], axis, rank)
     if first is None or len(inputs) != first.x.dim(first.axis):
         return None

@@ -29,10 +29,10 @@ def missed(source: Path | bytes) -> list[str]:
         for p, _ in run_passes(model.graph, passes, context):
             following = passes[(passes.index(p) + 1) % len(passes)]
             seen.add(p.name)
-            looks = context.looks
-            if looks is None or not isinstance(following, RulePass) or following.name not in seen:
+            tracker = context.tracker
+            if tracker is None or not isinstance(following, RulePass) or following.name not in seen:
                 continue
-            since = looks._ran.get(following, 0)
+            since = tracker._ran.get(following, 0)
             found += [
                 f"{r.name} at {node.label}"
                 for graph in model.graph.graphs()
@@ -75,7 +75,7 @@ def test_operators_that_are_not_there_cost_nothing(samples: Path) -> None:
     )
     assert all(count == 0 for _, count in run_passes(model.graph, (absent,), context))
     assert context.tried == 0
-    assert context.looks is None
+    assert context.tracker is None
     assert model.graph.journal is None
 
 

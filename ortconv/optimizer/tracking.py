@@ -1,4 +1,4 @@
-"""Tracks where a pass must look: at nodes of its operators, and, when it runs again, only near changes since its last run."""
+"""Tracks the nodes that a pass must visit: those of its operators and, when it runs again, only near changes since then."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ortconv.ir.journal import Edits
 BEHIND, AHEAD = 2, 8
 """The neighborhood of a change: BEHIND steps back to producers, and from there AHEAD steps forward to all readers."""
 
-MANY = 8
-"""If more than one node in MANY has changed, all nodes count as near a change."""
+LARGE_SHARE = 1 / 8
+"""If a larger share of the nodes has changed, all nodes count as near a change."""
 
 Operator = tuple[str, str]
 """(domain, name)"""
@@ -22,8 +22,11 @@ _runs = count(1)
 _place = attrgetter("place")
 
 
-class Looks:
-    """Follows the changes of a graph and its subgraphs while passes run over them."""
+class Tracker:
+    """Follows the changes of a graph and its subgraphs while passes run over them.
+
+    Runs of passes are numbered. A node near a change has the number of the run in `Node.touched`.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -40,15 +43,15 @@ class Looks:
         if self._own:
             self.edits.close()
 
-    def begin(self, p: object) -> None:
+    def begin(self, running: object) -> None:
         """Must be called when a pass begins to run."""
-        self.since = self._ran.get(p, 0)
-        self.run = self._ran[p] = next(_runs)
+        self.since = self._ran.get(running, 0)
+        self.run = self._ran[running] = next(_runs)
 
     def has_all(self, *groups: Collection[Operator]) -> bool:
         """True if the model has a node of one of the operators of each group that is not empty."""
-        there = self.edits.operators
-        return all(not group or any(there[operator] > 0 for operator in group) for group in groups)
+        counts = self.edits.operators
+        return all(not group or any(counts[operator] > 0 for operator in group) for group in groups)
 
     def nodes(self, graph: Graph, operators: Iterable[Operator]) -> list[Node]:
         """The nodes of these operators in a graph, in the graph's order."""
@@ -62,10 +65,11 @@ class Looks:
         found = [nodes for operator in operators if (nodes := index.get(operator)) is not None]
         return list(found[0]) if len(found) == 1 else sorted(chain.from_iterable(found), key=_place)
 
-    def spread(self, others: Iterable[Node] = ()) -> None:
+    def mark_touched(self, others: Iterable[Node] = ()) -> None:
         """Mark the nodes near changes since the last call, and `others`, as touched in the present run."""
         changed = self.edits.changed
-        near = self._graph.walk() if len(changed) * MANY > self.edits.operators.total() else _neighborhood(changed)
+        everywhere = len(changed) > LARGE_SHARE * self.edits.operators.total()
+        near = self._graph.walk() if everywhere else _neighborhood(changed)
         for node in chain(others, near):
             node.touched = self.run
         changed.clear()
