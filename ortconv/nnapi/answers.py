@@ -35,7 +35,7 @@ def execute(
         results, timing = prepared.execute(inputs, room, limits, measure)
     except NnapiError as error:
         if error.code is ResultCode.OUTPUT_INSUFFICIENT_SIZE:
-            _check_shapes(error, kinds)
+            _check_shapes(error, kinds, room)
         raise
     _check_results(results, kinds, room)
     _check_timing(timing)
@@ -58,14 +58,16 @@ def _check_timing(timing: Timing) -> None:
             raise ValueError(f"{one!r} is not a duration in nanoseconds")
 
 
-def _check_shapes(error: NnapiError, kinds: Sequence[OperandType]) -> None:
+def _check_shapes(error: NnapiError, kinds: Sequence[OperandType], room: Sequence[int | None]) -> None:
     """See validateOutputShapesFromDriver in Android's runtime/Manager.cpp."""
     shapes = error.shapes if isinstance(error, OutputTooSmallError) else []
     if len(shapes) != len(kinds) or all(fits for _, fits in shapes):
         raise ValueError(f"the shapes {shapes} for {len(kinds)} outputs of which one does not fit")
-    for (dims, _), kind in zip(shapes, kinds):
+    for (dims, fits), kind, space in zip(shapes, kinds, room):
         found = kind.with_dims(dims)
         if not all(isinstance(dim, int) and dim >= 0 for dim in dims) or found.nbytes > LARGEST:
             raise ValueError(f"{dims} are not dimensions")
         if not compatible(kind, found):
             raise ValueError(f"{found} for an output {kind}")
+        if fits != (space is None or found.nbytes <= space):
+            raise ValueError(f"{found} and {space} bytes of room, but fits = {fits}")
