@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ortconv.nnapi import vlog
+from ortconv.nnapi.answers import prepared_model
 from ortconv.nnapi.arguments import Nanoseconds
 from ortconv.nnapi.caching import TOKEN_LENGTH, CacheFiles, derived_token
 from ortconv.nnapi.codes import Preference, Priority, ResultCode
@@ -223,13 +224,13 @@ class Compilation(Handle):
         if cache is not None and all(path.exists() for path in cache.paths):
             try:
                 with mark(layer_of(device), "PC", device.name), driver(device, "prepare_from_cache"):
-                    return device.prepare_from_cache(cache, options)
+                    return prepared_model(device.prepare_from_cache(cache, options))
             except NnapiError as error:
                 vlog.error("Manager", "prepareModelFromCache failed: {}", error)
         if cache is not None and not cache.create():
             cache = None
         with mark(layer_of(device), "PC", device.name), driver(device, "prepare"):
-            return device.prepare(model, replace(options, cache=cache))
+            return prepared_model(device.prepare(model, replace(options, cache=cache)))
 
     def _has_foreign_operations(self) -> bool:
         return any(one.code.is_foreign for one in self.model.operations)

@@ -73,8 +73,13 @@ class Capabilities:
         """True if a figure is below the CPU's. A device without such a figure gets no work while the CPU is among the
         devices, because the CPU wins a tie.
         """
-        figures = (*self.types.values(), self.relaxed_scalar, self.relaxed_tensor, self.if_, self.while_)
-        return any(one.exec_time < 1 or one.power_usage < 1 for one in figures)
+        return any(figure < 1 for figure in self.figures)
+
+    @property
+    def figures(self) -> list[float]:
+        """All times and powers."""
+        all_ = (*self.types.values(), self.relaxed_scalar, self.relaxed_tensor, self.if_, self.while_)
+        return [figure for one in all_ for figure in (one.exec_time, one.power_usage)]
 
     def control_flow(self, code: Operation) -> Performance:
         return self.if_ if code is Operation.IF else self.while_

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from weakref import WeakSet
 
+import numpy as np
+
 from ortconv.nnapi import vlog
 from ortconv.nnapi.arguments import checked, wrong
 from ortconv.nnapi.codes import DeviceType, FeatureLevel
-from ortconv.nnapi.device import MAX_CACHE_FILES, REFERENCE, Capabilities, Device, ReferenceDevice
+from ortconv.nnapi.device import MAX_CACHE_FILES, NEVER, REFERENCE, Capabilities, Device, ReferenceDevice
 from ortconv.nnapi.driver_guard import driver
 from ortconv.nnapi.errors import bad_data, bad_state
 from ortconv.nnapi.extension import declare
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.properties import properties
+from ortconv.nnapi.registry import Extension
 from ortconv.nnapi.slicing import supported_by
 
 _reference = ReferenceDevice()
@@ -33,6 +36,8 @@ STATED: dict[str, type] = {
     "cache_files": tuple,
     "alignment": int,
     "padding": int,
+    "has_fences": bool,
+    "extensions": tuple,
 }
 """The properties that every device must have, with their types."""
 DRIVER_HINT = "a driver is a subclass of nnapi.Device that sets these attributes; docs/nnapi.md has one"
@@ -69,12 +74,29 @@ def _check_driver(device: Device) -> None:
         with driver(device, attribute):
             found = getattr(device, attribute, None)
         if not isinstance(found, kind):
-            raise wrong(f"{type(device).__name__}.{attribute}", found or "missing", f"of {kind.__name__}", DRIVER_HINT)
+            given = "missing" if found is None else found
+            raise wrong(f"{type(device).__name__}.{attribute}", given, f"of {kind.__name__}", DRIVER_HINT)
     files = device.cache_files
     if len(files) != 2 or not all(isinstance(one, int) and 0 <= one <= MAX_CACHE_FILES for one in files):
         raise bad_data(
             f"the device '{device.name}' has {files} cache files; of each kind there are 0 to {MAX_CACHE_FILES}"
         )
+    with driver(device, "capabilities"):
+        figures = device.capabilities.figures
+    _check_each(device, "capabilities", figures, "a number above 0", _is_figure)
+    _check_each(device, "extensions", device.extensions, "an Extension", lambda one: isinstance(one, Extension))
+
+
+def _check_each(
+    device: Device, attribute: str, values: Iterable[object], wanted: str, fits: Callable[[object], bool]
+) -> None:
+    for value in values:
+        if not fits(value):
+            raise wrong(f"{type(device).__name__}.{attribute}", value, wanted, DRIVER_HINT)
+
+
+def _is_figure(value: object) -> bool:
+    return isinstance(value, int | float | np.floating) and bool(0 < value <= NEVER.exec_time)
 
 
 def _announce(device: Device) -> None:

@@ -288,7 +288,7 @@ class DeviceMemory(Memory):
         """True if the device has allocated the memory. A driver that fails has not."""
         try:
             with driver(device, "allocates"):
-                return device.allocates(self.declared)
+                return bool(device.allocates(self.declared))
         except NnapiError as error:
             vlog.error("Memory", "{} does not allocate: {}", device.name, error)
             return False

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ortconv.nnapi import vlog
+from ortconv.nnapi import answers, vlog
 from ortconv.nnapi.codes import ResultCode
 from ortconv.nnapi.cpu import CpuProgram, RunLimits, check_loop, truth
 from ortconv.nnapi.device import Device, PreparedModel, Timing
@@ -51,6 +51,7 @@ def layer_of(device: Device) -> str:
 
 def run_on(
     device: Device,
+    model: Model,
     prepared: PreparedModel,
     inputs: Sequence[OperandValue],
     room: Sequence[int | None],
@@ -59,23 +60,16 @@ def run_on(
     """Run a prepared model with the limits of a request."""
     try:
         with mark(layer_of(device), "PE", device.name), driver(device, "execute"):
-            results, timing = prepared.execute(inputs, room, request.limits, request.measure)
-            if not device.is_ours:
-                _check_results(results, room)
+            if device.is_ours:
+                results, timing = prepared.execute(inputs, room, request.limits, request.measure)
+            else:
+                kinds = model.output_types
+                results, timing = answers.execute(prepared, kinds, inputs, room, request.limits, request.measure)
     except NnapiError as error:
         _log("Manager", "**Execution failed** (ResultCode = {})", error.code.name)
         raise
     _log("Manager", "{}::execute completed", "CpuPreparedModel" if device.is_reference else "DriverPreparedModel")
     return results, timing
-
-
-def _check_results(results: Sequence[Tensor], room: Sequence[int | None]) -> None:
-    """Raise ValueError for results that a driver must not return. It counts as a failure of the driver."""
-    if len(results) != len(room) or not all(isinstance(one, Tensor) for one in results):
-        raise ValueError(f"{len(results)} results for {len(room)} outputs, or results that are not Tensors")
-    for result, space in zip(results, room):
-        if result.array.dtype != result.type.dtype or (space is not None and result.nbytes > space):
-            raise ValueError(f"{result} in an array of {result.array.dtype}, with room for {space} bytes")
 
 
 @dataclass(slots=True)
@@ -105,7 +99,7 @@ class SimplePlan:
     def run(self, request: Request) -> tuple[list[Tensor], Timing]:
         _log("ExecutionBuilder", "SimpleExecutionBuilder::computeInternal: execute on {}", self.device.name)
         try:
-            return run_on(self.device, self.prepared, request.inputs, request.room, request)
+            return run_on(self.device, self.model, self.prepared, request.inputs, request.room, request)
         except OutputTooSmallError:
             raise
         except NnapiError as error:
@@ -274,17 +268,26 @@ class _PlanWalk:
             self.store(key, result)
 
     def _results_of(self, step: ModelStep) -> Sequence[Tensor]:
-        """The results of a step on its device, or on the CPU if the device fails and the request permits that."""
+        """The results of a step. If one does not fit, the dimensions of all are kept for the client."""
         inputs = [self.fetch(key) for key in step.inputs]
         room = [self._room(key) for key in step.outputs]
-        assert step.prepared is not None
         try:
-            results, timing = run_on(step.device, step.prepared, inputs, room, self.request)
-            self.timing = self.timing + timing
-            return results
+            return self._computed(step, inputs, room)
         except OutputTooSmallError as error:
             for key, (dims, _) in zip(step.outputs, error.shapes):
                 self.store(key, _shape_only(self.plan, key, dims))
+            raise
+
+    def _computed(
+        self, step: ModelStep, inputs: Sequence[OperandValue], room: Sequence[int | None]
+    ) -> Sequence[Tensor]:
+        """The results of a step on its device, or on the CPU if the device fails and the request permits that."""
+        assert step.prepared is not None
+        try:
+            results, timing = run_on(step.device, step.model, step.prepared, inputs, room, self.request)
+            self.timing = self.timing + timing
+            return results
+        except OutputTooSmallError:
             raise
         except NnapiError as error:
             if not self.request.fallback or step.device.is_reference or error.code in DEADLINES:

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnapi_models import chain, compiled, device, run
+from nnapi_models import chain, compiled, device, run, tensor
 
 from ortconv import nnapi
 from ortconv.errors import UsageError
 from ortconv.nnapi import Operation, ResultCode
 from ortconv.nnapi.device import NO_WORK
+from ortconv.nnapi.errors import OutputTooSmallError
 from ortconv.nnapi.properties import override
 from ortconv.nnapi.simulated import SimulatedDevice
 
@@ -86,6 +87,9 @@ NONSENSE: dict[str, Callable[[Any], Any]] = {
     "no results": lambda given: ([], given[1]),
     "arrays": lambda given: ([one.array for one in given[0]], given[1]),
     "another type": lambda given: ([nnapi.Tensor(one, one.array.astype(np.int32)) for one in given[0]], given[1]),
+    "durations that are none": lambda given: (given[0], None),
+    "a duration of text": lambda given: (given[0], nnapi.Timing("1 ms", 2)),  # type: ignore[arg-type]
+    "another scale": lambda given: ([nnapi.Tensor(tensor(4, scale=0.5), one.array) for one in given[0]], given[1]),
     "too much": lambda given: ([nnapi.Tensor(one, np.zeros(5, np.float32)) for one in given[0]], given[1]),
 }
 
@@ -97,6 +101,34 @@ def test_answers_that_are_none(what: str) -> None:
         with pytest.raises(nnapi.NnapiError) as failed:
             run(compiled(chain(Operation.RELU), [nnapi.get_device("broken")]), X)
     assert failed.value.code is ResultCode.DEAD_OBJECT
+
+
+SHAPES: list[Any] = [
+    None,
+    [],
+    [((5,), True)],
+    [((4, 1), False)],
+    [((-4,), False)],
+    [("a", False)],
+    [((1 << 40,), False)],
+]
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_shapes_of_outputs_that_are_none(shapes: Any) -> None:
+    def too_small(given: Any) -> Any:
+        if shapes is None:
+            raise nnapi.NnapiError(ResultCode.OUTPUT_INSUFFICIENT_SIZE, "too small")
+        raise OutputTooSmallError(shapes)
+
+    with nnapi.registered(Broken("execute", too_small)):
+        assert run(compiled(chain(Operation.RELU)), X).tolist() == [0, 2, 0, 4]
+
+
+@pytest.mark.parametrize("answer", [None, "model", 3])
+def test_no_prepared_model(answer: object) -> None:
+    with nnapi.registered(Broken("prepare", lambda given: answer)):
+        assert run(compiled(chain(Operation.RELU)), X).tolist() == [0, 2, 0, 4]
 
 
 def test_memory_that_a_driver_fails_to_allocate_is_shared() -> None:
@@ -121,11 +153,14 @@ def test_our_own_defects_are_not_hidden() -> None:
     [
         ("name", 3), ("version", None), ("type", "GPU"), ("level", 30), ("capabilities", {}), ("cache_files", 2),
         ("cache_files", (33, 0)), ("cache_files", (0, 33)), ("cache_files", (-1, 0)), ("alignment", "64"),
+        ("extensions", None), ("extensions", ("name",)), ("has_fences", "yes"), ("level", np.zeros(2)),
+        ("capabilities", nnapi.Capabilities.uniform(nnapi.Performance(0.0, 1.0))),
+        ("capabilities", nnapi.Capabilities.uniform(nnapi.Performance(1.0, float("nan")))),
+        ("capabilities", nnapi.Capabilities.uniform(nnapi.Performance(10**400, "1"))),  # type: ignore[arg-type]
     ],
 )  # fmt: skip
 def test_what_a_driver_says_of_itself(attribute: str, value: object) -> None:
-    one = Broken()
-    setattr(one, attribute, value)
+    one = type("Stating", (Broken,), {attribute: value})()
     with nnapi.registered(), pytest.raises(nnapi.NnapiError, match=r"BAD_DATA.*cache_files|BAD_DATA"):
         nnapi.register_device(one)
 

@@ -246,3 +246,24 @@ def test_an_output_of_a_step_without_room() -> None:
     with pytest.raises(nnapi.NnapiError) as small:
         execution.get_output_operand_dimensions(0)
     assert small.value.dimensions == (4,)
+
+
+def test_an_output_without_room_when_the_cpu_steps_in() -> None:
+    """The dimensions are those of the model's outputs, not of the outputs of a step."""
+    b = Builder()
+    x = b.operand(tensor(2, 3))
+    first = b.operation(Operation.RELU, [x], tensor(0, 0))
+    last = b.operation(Operation.TANH, [first], tensor(0, 0))
+    model = b.finish([x], [last, first])
+    failing = device("a", "TANH", faults={"execute": "OP_FAILED"})
+    with nnapi.registered(failing):
+        execution = nnapi.Execution(compiled(model))
+    execution.set_input(0, np.ones((2, 3), np.float32))
+    for index, size in ((0, 5), (1, 6)):
+        execution.set_output(index, np.zeros(size, np.float32))
+    with pytest.raises(nnapi.NnapiError, match="OUTPUT_INSUFFICIENT_SIZE"):
+        execution.compute()
+    assert execution.get_output_operand_dimensions(1) == (2, 3)
+    with pytest.raises(nnapi.NnapiError) as small:
+        execution.get_output_operand_dimensions(0)
+    assert small.value.dimensions == (2, 3)

@@ -1,0 +1,73 @@
+"""Checks of what a driver answers. A wrong answer is an exception, which counts as a failure of the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ortconv.nnapi.codes import ResultCode
+from ortconv.nnapi.cpu import RunLimits
+from ortconv.nnapi.device import PreparedModel, Timing
+from ortconv.nnapi.errors import NnapiError, OutputTooSmallError
+from ortconv.nnapi.operand import OperandType, Tensor
+from ortconv.nnapi.running import OperandValue
+from ortconv.nnapi.validation import LARGEST, compatible
+
+
+def prepared_model(answer: object) -> PreparedModel:
+    """The prepared model that a driver has returned. Raises TypeError if it is something else."""
+    if not isinstance(answer, PreparedModel):
+        raise TypeError(f"a {type(answer).__name__} is not a PreparedModel")
+    return answer
+
+
+def execute(
+    prepared: PreparedModel,
+    kinds: Sequence[OperandType],
+    inputs: Sequence[OperandValue],
+    room: Sequence[int | None],
+    limits: RunLimits,
+    measure: bool,
+) -> tuple[list[Tensor], Timing]:
+    """Run a driver's model with outputs of these types. Raises ValueError for results, shapes of outputs that do not fit,
+    or durations that a driver must not return.
+    """
+    try:
+        results, timing = prepared.execute(inputs, room, limits, measure)
+    except NnapiError as error:
+        if error.code is ResultCode.OUTPUT_INSUFFICIENT_SIZE:
+            _check_shapes(error, kinds, room)
+        raise
+    _check_results(results, kinds, room)
+    _check_timing(timing)
+    return results, timing
+
+
+def _check_results(results: Sequence[Tensor], kinds: Sequence[OperandType], room: Sequence[int | None]) -> None:
+    if len(results) != len(kinds) or not all(isinstance(one, Tensor) for one in results):
+        raise ValueError(f"{len(results)} results for {len(kinds)} outputs, or results that are not Tensors")
+    for result, kind, space in zip(results, kinds, room):
+        if result.with_dims(()) != kind.with_dims(()):
+            raise ValueError(f"{result} for an output {kind}")
+        if result.array.dtype != kind.type.dtype or (space is not None and result.nbytes > space):
+            raise ValueError(f"{result} in an array of {result.array.dtype}, with room for {space} bytes")
+
+
+def _check_timing(timing: Timing) -> None:
+    for one in (timing.on_hardware, timing.in_driver):
+        if one is not None and not (isinstance(one, int) and 0 <= one < 1 << 64):
+            raise ValueError(f"{one!r} is not a duration in nanoseconds")
+
+
+def _check_shapes(error: NnapiError, kinds: Sequence[OperandType], room: Sequence[int | None]) -> None:
+    """See validateOutputShapesFromDriver in Android's runtime/Manager.cpp."""
+    shapes = error.shapes if isinstance(error, OutputTooSmallError) else []
+    if len(shapes) != len(kinds) or all(fits for _, fits in shapes):
+        raise ValueError(f"the shapes {shapes} for {len(kinds)} outputs of which one does not fit")
+    for (dims, fits), kind, space in zip(shapes, kinds, room):
+        found = kind.with_dims(dims)
+        if not all(isinstance(dim, int) and dim >= 0 for dim in dims) or found.nbytes > LARGEST:
+            raise ValueError(f"{dims} are not dimensions")
+        if not compatible(kind, found):
+            raise ValueError(f"{found} for an output {kind}")
+        if fits != (space is None or found.nbytes <= space):
+            raise ValueError(f"{found} and {space} bytes of room, but fits = {fits}")
