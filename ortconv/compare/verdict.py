@@ -11,7 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare.tolerance import QUANTIZED_LIMIT, Difference, changed_form, comparable, limit, quantizes, unequal
+from ortconv.compare.tolerance import (
+    QUANTIZED_LIMIT,
+    Difference,
+    changed_form,
+    comparable,
+    distances,
+    limit,
+    quantizes,
+    unequal,
+)
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.schema import draws
@@ -34,6 +43,9 @@ UNEXPLAINED = 0.25
 """The fraction of differing elements that need no such explanation, since a few runs do not move every element at a rounding tie.
 In right conversions of quantized models it was at most 0.1.
 """
+
+PIECE = 1 << 20
+"""Number of elements that are compared at once."""
 
 MOVES = frozenset((*named(Trait.MOVES, Trait.JOINS, Trait.PICKS), "Pad"))
 """Operators whose first result consists of elements of their first input; Pad adds a constant."""
@@ -153,29 +165,40 @@ def _gap_of_sequences(want: Any, got: Any) -> Gap:
 
 
 def _numeric(a: Array, b: Array) -> Gap:
+    """The gap between two arrays of numbers. It is found in pieces, since wider copies of large outputs may not fit into memory."""
+    pieces = [(a.reshape(-1)[at : at + PIECE], b.reshape(-1)[at : at + PIECE]) for at in range(0, a.size, PIECE)]
+    largest = magnitude = squares = magnitude_squares = 0.0
+    finite = strays = 0
+    for want, got in pieces:
+        magnitudes, errors = _of_finite(want, got)
+        largest = max(largest, float(errors.max(initial=0)))
+        magnitude = max(magnitude, float(magnitudes.max(initial=0)))
+        squares += float(np.square(errors).sum())
+        magnitude_squares += float(np.square(magnitudes).sum())
+        finite += errors.size
+        if errors.size < want.size:
+            strays += int(np.count_nonzero(stray(_wide(want), _wide(got))))
+    least = LAST_BITS * magnitude if a.dtype.kind in "fc" else 0.0
+    count = 0
+    if largest > least:
+        count = sum(int(np.count_nonzero(_of_finite(want, got)[1] > least)) for want, got in pieces)
+    root = math.sqrt(squares / max(finite, 1)), math.sqrt(magnitude_squares / max(finite, 1))
+    return Gap(largest, root[0], count, strays, magnitude, root[1], a.size)
+
+
+def _of_finite(a: Array, b: Array) -> tuple[Array, Array]:
+    """The magnitudes of the elements of `a` that are finite in both arrays, and their distances to those of `b`."""
     if a.dtype.kind in "iu" and a.dtype.itemsize == 8:
-        apart = np.where(a > b, a - b, b - a).view(np.uint64).astype(np.float64)
-        x = a.astype(np.float64)
-        strays = 0
-    else:
-        wide = np.complex128 if a.dtype.kind == "c" else np.float64
-        x, y = a.astype(wide), b.astype(wide)
-        finite = np.isfinite(x) & np.isfinite(y)
-        strays = 0
-        if not finite.all():
-            strays, x, y = int(np.count_nonzero(stray(x, y))), x[finite], y[finite]
-        apart = np.abs(x - y)
-    magnitudes = np.abs(x)
-    largest = float(magnitudes.max(initial=0))
-    return Gap(
-        float(apart.max(initial=0)),
-        math.sqrt(float(np.mean(np.square(apart)))) if apart.size else 0.0,
-        int(np.count_nonzero(apart > (LAST_BITS * largest if a.dtype.kind in "fc" else 0))),
-        strays,
-        largest,
-        math.sqrt(float(np.mean(np.square(magnitudes)))) if apart.size else 0.0,
-        a.size,
-    )
+        return np.abs(a.astype(np.float64)), distances(a, b)
+    x, y = _wide(a), _wide(b)
+    finite = np.isfinite(x) & np.isfinite(y)
+    if not finite.all():
+        x, y = x[finite], y[finite]
+    return np.abs(x), np.abs(x - y)
+
+
+def _wide(a: Array) -> Array:
+    return a.astype(np.complex128 if a.dtype.kind == "c" else np.float64)
 
 
 def stray(want: Array, got: Array) -> Array:

@@ -110,7 +110,7 @@ def _convert(
     if options.validate or options.float16:
         from ortconv.compare.reference import Reference
 
-        with result.timed("validate"):
+        with result.timed("validate"), guarded(model.graph, "validation"):
             expected = Reference(model, source, options.validation())
     context = _optimize(model, source, options, recipe, expected, observer, result)
     _stamp(model, source, options)
@@ -118,7 +118,7 @@ def _convert(
         with result.timed("write"), guarded(model.graph, "writing"):
             write(model, draft)
         if options.validate:
-            _validate(expected, draft, options, result, excused(context, recipe))
+            _validate(expected, model, draft, options, result, excused(context, recipe))
             if not options.allow_unchecked:
                 refuse_without_kernel(model.graph)
         result.bytes_after = draft.stat().st_size
@@ -203,7 +203,7 @@ def _narrowing(expected: Reference | None, options: Options) -> Callable[[Model]
 
 
 def _validate(
-    expected: Reference | None, draft: Path, options: Options, result: Result, excused: tuple[str, ...]
+    expected: Reference | None, model: Model, draft: Path, options: Options, result: Result, excused: tuple[str, ...]
 ) -> None:
     """Validate the draft. Raises UnsupportedError if nothing could be compared, unless `allow_unchecked` is set."""
     from ortconv.compare.validate import Validation, validate
@@ -211,7 +211,8 @@ def _validate(
     assert expected is not None
     with result.timed("validate"):
         try:
-            found = validate(expected, draft, excused, needs_provider=result.without_fallback > 0)
+            with guarded(model.graph, "validation"):
+                found = validate(expected, draft, excused, needs_provider=result.without_fallback > 0)
         except UnsupportedError as error:
             if not options.allow_unchecked:
                 raise

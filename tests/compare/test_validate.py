@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import time
+import tracemalloc
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,13 @@ from onnx import TensorProto, helper
 
 import ortconv
 from ortconv import cli
-from ortconv.compare import trials
+from ortconv.compare import reference, trials, verdict
 from ortconv.compare.budget import Budget
 from ortconv.compare.feeds import KINDS, free_problem, make
 from ortconv.compare.reference import Reference
 from ortconv.compare.source_runs import ValidationSettings
 from ortconv.compare.validate import validate
+from ortconv.compare.verdict import Gap, gap
 from ortconv.errors import BackendError, MismatchError, UnsupportedError, UsageError
 from ortconv.ir.tensor import Tensor
 from ortconv.models import load
@@ -258,6 +261,44 @@ def test_what_needs_too_much_memory_is_not_tried(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"needs 0\.02\d* GiB at Expand"):
         ortconv.convert(source, tmp_path / "m.ort", validate_budget="1M")
     assert ortconv.convert(source, tmp_path / "m.ort").validation is not None
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_comparison_that_needs_too_much_memory_is_none(
+    allowed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*arrays: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(reference, "gap", full)
+    source, output = save(tmp_path / "m.onnx", "y = Relu(x)"), tmp_path / "m.ort"
+    if allowed:
+        found = ortconv.convert(source, output, allow_unchecked=True).validation
+        assert found is not None
+        assert found.skipped == "validation needs more memory than there is"
+    else:
+        with pytest.raises(UnsupportedError, match="validation needs more memory than there is"):
+            ortconv.convert(source, output)
+        assert not output.exists()
+
+
+def test_large_outputs_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    for dtype in (np.float32, np.float16, np.int64, np.uint8, np.bool_, np.complex64):
+        want = (40 * rng.standard_normal((7, 5))).astype(dtype)
+        got = np.where(rng.random((7, 5)) < 0.5, want, want[::-1])
+        if want.dtype.kind == "f":
+            want[3, 1:4], got[3, 2:5] = np.nan, np.inf
+        whole = gap(want, got)
+        with monkeypatch.context() as patch:
+            patch.setattr(verdict, "PIECE", 4)
+            assert astuple(gap(want, got))[:-1] == pytest.approx(astuple(whole)[:-1], rel=1e-12)
+    large = np.zeros(1 << 24, np.float32)
+    tracemalloc.start()
+    assert gap(large, large) == Gap(size=large.size)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < large.nbytes
 
 
 @pytest.mark.parametrize("verify_each", [False, True])
