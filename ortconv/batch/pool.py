@@ -85,7 +85,9 @@ class ForkServer:
         return self._ended.pop(worker.id)
 
     def _read(self) -> list[Any]:
-        line = self._lines.readline()
+        line = b""
+        with suppress(ConnectionError):  # it died without having read all requests
+            line = self._lines.readline()
         if not line:
             raise ServerDiedError
         message: list[Any] = json.loads(line)

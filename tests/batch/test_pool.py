@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import calls
 import pytest
 
-from ortconv.batch.pool import LocalPool, Spawner
+from ortconv.batch.pool import ForkServer, LocalPool, ServerDiedError, Spawner
 from ortconv.errors import CrashError, InternalError, LimitError, OrtconvError, UsageError
 from ortconv.watch import Limits
 
@@ -132,6 +133,16 @@ def test_the_loss_of_all_workers_loses_no_call() -> None:
     assert slow.result(60) is None
     wait_for(lambda: not is_alive(process))
     pool.shutdown()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no server of workers")
+def test_a_server_that_dies_before_it_reads_a_request_is_found_dead() -> None:
+    server = ForkServer(())
+    os.kill(server._process.pid, signal.SIGSTOP)
+    threading.Timer(0.05, server._process.kill).start()
+    with pytest.raises(ServerDiedError):
+        server.start()
+    server.close()
 
 
 def test_what_the_workers_do_is_known(pool: LocalPool) -> None:
