@@ -209,7 +209,9 @@ def test_in_a_python_process(built: Path) -> None:
 
 
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The compiler is searched before Python's header: a bare Debian lacks both."""
     monkeypatch.setenv("CC", "no-such-cc")
+    monkeypatch.setattr(library.sysconfig, "get_path", lambda name: str(tmp_path))
     with pytest.raises(UsageError, match="there is no C compiler 'no-such-cc'"):
         library.write(tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -143,8 +143,8 @@ def build(folder: Path) -> Path:
         (include / name).write_text(text, encoding="utf-8")
     source, built = folder / "neuralnetworks.c", folder / LIBRARY
     source.write_text("".join(code()), encoding="utf-8")
-    python = _python()
     command = [*compiler(), "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-o", str(built), str(source)]
+    python = _python()
     command += ["-I", str(folder / "include"), "-I", sysconfig.get_path("include"), *_defines(python)]
     command += [str(python), f"-Wl,-rpath,{python.parent}", "-ldl", "-lpthread"]
     command += [f"-Wl,-soname,{LIBRARY}"] if sys.platform.startswith("linux") else []
