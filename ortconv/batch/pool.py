@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 from ortconv.batch.worker import Done, Task
-from ortconv.errors import CrashError, InternalError
+from ortconv.errors import CrashError, InternalError, OrtconvError
 from ortconv.watch import MOST_ATTEMPTS, Activity, Death, Limits
 
 NONE = Limits()
@@ -158,6 +158,7 @@ class LocalPool(Executor):
         self._waiting: deque[tuple[Task, Future[Any]]] = deque()
         self._workers: list[Worker] = []
         self._is_closing = self._is_aborted = False
+        self._failure: OrtconvError | None = None
         self._awake, self._wake = Pipe(duplex=False)
         self._thread: threading.Thread | None = None
 
@@ -170,6 +171,8 @@ class LocalPool(Executor):
             self._thread = threading.Thread(target=self._manage, name="ortconv batch", daemon=True)
             self._thread.start()
         self._wake.send_bytes(b"+")
+        if self._failure is not None:
+            self._give_up(self._failure)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -188,24 +191,40 @@ class LocalPool(Executor):
     # ------------------------------------------------------------------ the thread that manages the workers
 
     def _manage(self) -> None:
-        starter: Starter | None = None
+        failure: OrtconvError = CrashError("the workers ended before this was done", hint="try --resume")
         try:
-            for _ in range(MOST_SERVERS):
-                starter = self.starter(self._warm)
-                try:
-                    while self._is_needed():
-                        self._step(starter)
-                    return
-                except ServerDiedError:
-                    self._take_back()
-                finally:
-                    starter.close()
+            self._serve()
+        except OSError as error:
+            failure = CrashError(f"the workers ended before this was done: {error}", hint="try --resume")
+        except Exception as error:
+            failure = InternalError(f"the workers cannot be managed: {error!r}")
+            failure.__cause__ = error
         finally:
-            self._is_closing = True
             self._take_back()
-            for _, future in self._waiting:
-                if not future.cancel():
-                    future.set_exception(CrashError("the workers ended before this was done", hint="try --resume"))
+            self._give_up(failure)
+
+    def _serve(self) -> None:
+        """Run tasks until none is needed, or until the last server died."""
+        for _ in range(MOST_SERVERS):
+            starter = self.starter(self._warm)
+            try:
+                while self._is_needed():
+                    self._step(starter)
+                return
+            except ServerDiedError:
+                self._take_back()
+            finally:
+                starter.close()
+
+    def _give_up(self, failure: OrtconvError) -> None:
+        """Fail the waiting tasks; cancel them if the pool was closed by `shutdown`."""
+        self._failure = failure
+        while self._waiting:
+            _, future = self._waiting.popleft()
+            if self._is_closing and future.cancel():
+                continue
+            if future.running() or future.set_running_or_notify_cancel():
+                future.set_exception(failure)
 
     def _is_needed(self) -> bool:
         if self._is_closing and (self._is_aborted or not self._waiting):

@@ -7,14 +7,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import calls
 import pytest
 
-from ortconv.batch.pool import ForkServer, LocalPool, ServerDiedError, Spawner
+from ortconv.batch.pool import ForkServer, LocalPool, ServerDiedError, Spawner, Starter
 from ortconv.errors import CrashError, InternalError, LimitError, OrtconvError, UsageError
 from ortconv.watch import Limits
 
@@ -161,3 +161,19 @@ def test_nothing_is_left_of_a_pool_that_is_ended(pool: LocalPool) -> None:
     assert all(isinstance(future.exception(1), CrashError) for future in sleeping)
     with pytest.raises(RuntimeError, match="closed"):
         pool.submit(calls.identity, 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(OSError("no more processes"), CrashError), (KeyError("k"), InternalError)]
+)
+def test_all_calls_fail_if_no_worker_can_be_started(error: Exception, kind: type[OrtconvError]) -> None:
+    class Broken(LocalPool):
+        @staticmethod
+        def starter(warm: Sequence[str]) -> Starter:
+            raise error
+
+    pool = Broken(1)
+    for _ in range(2):
+        with pytest.raises(kind, match=str(error)):
+            pool.submit(calls.identity, 1).result(10)
+    pool.shutdown()
