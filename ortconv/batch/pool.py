@@ -157,7 +157,7 @@ class LocalPool(Executor):
         self.jobs, self.limits, self._warm, self._fresh = jobs, limits, warm, fresh
         self._waiting: deque[tuple[Task, Future[Any]]] = deque()
         self._workers: list[Worker] = []
-        self._is_closing = self._is_aborted = False
+        self._is_closing = self._is_aborted = self._is_over = False
         self._awake, self._wake = Pipe(duplex=False)
         self._thread: threading.Thread | None = None
 
@@ -170,6 +170,8 @@ class LocalPool(Executor):
             self._thread = threading.Thread(target=self._manage, name="ortconv batch", daemon=True)
             self._thread.start()
         self._wake.send_bytes(b"+")
+        if self._is_over:
+            self._fail_waiting()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -201,11 +203,19 @@ class LocalPool(Executor):
                 finally:
                     starter.close()
         finally:
-            self._is_closing = True
+            self._is_over = True
             self._take_back()
-            for _, future in self._waiting:
-                if not future.cancel():
-                    future.set_exception(CrashError("the workers ended before this was done", hint="try --resume"))
+            self._fail_waiting()
+
+    def _fail_waiting(self) -> None:
+        """End the calls that nobody will do: cancelled after a shutdown, otherwise with an error."""
+        while True:
+            try:
+                _, future = self._waiting.popleft()
+            except IndexError:
+                return
+            if not (self._is_aborted and future.cancel()) and not future.done():
+                future.set_exception(CrashError("the workers ended before this was done", hint="try --resume"))
 
     def _is_needed(self) -> bool:
         if self._is_closing and (self._is_aborted or not self._waiting):
