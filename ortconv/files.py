@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
 import os
 import re
@@ -11,6 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
+from weakref import WeakSet
 
 from ortconv.errors import FormatError, OrtconvError, UsageError
 
@@ -83,9 +85,23 @@ def read_toml(path: str | Path) -> Mapping[str, Any]:
         raise UsageError(f"not a TOML file: {error}", file=path) from error
 
 
+_mappings: WeakSet[mmap.mmap] = WeakSet()
+_most_mappings = _MAPPINGS = 64
+
+
 def mapped(descriptor: int) -> memoryview:
-    """The content of a file as a read-only memory mapping."""
-    return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+    """The content of a file as a read-only memory mapping.
+
+    A mapping holds a file descriptor until its model is freed. Graphs are cycles of objects, and Python collects these late in a
+    process with many objects. So dead graphs are collected here when there are twice as many mappings as after the last time.
+    """
+    global _most_mappings
+    if len(_mappings) >= _most_mappings:
+        gc.collect()
+        _most_mappings = max(2 * len(_mappings), _MAPPINGS)
+    mapping = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+    _mappings.add(mapping)
+    return memoryview(mapping)
 
 
 def let_go(view: memoryview) -> None:

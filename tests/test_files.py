@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -10,7 +11,17 @@ from pathlib import Path
 import pytest
 
 from ortconv.errors import FormatError, UsageError
-from ortconv.files import byte_count, created, read_bytes, read_text, read_toml, replacing, write_bytes, write_text
+from ortconv.files import (
+    byte_count,
+    created,
+    mapped,
+    read_bytes,
+    read_text,
+    read_toml,
+    replacing,
+    write_bytes,
+    write_text,
+)
 
 posix = pytest.mark.skipif(os.name != "posix", reason="modes, links and locks of POSIX")
 
@@ -200,3 +211,19 @@ def test_sizes(text: str, count: int) -> None:
 def test_sizes_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size"):
         byte_count(text)
+
+
+def test_mappings_in_dead_cycles_do_not_use_up_descriptors(tmp_path: Path) -> None:
+    """The garbage collector is off: only `mapped` collects."""
+    (tmp_path / "model").write_bytes(b"data")
+    with (tmp_path / "model").open("rb") as file:
+        gc.disable()
+        try:
+            for _ in range(500):
+                cycle: list[object] = [mapped(file.fileno())]
+                cycle.append(cycle)
+            lowest = os.dup(file.fileno())
+        finally:
+            gc.enable()
+    os.close(lowest)
+    assert lowest < 300

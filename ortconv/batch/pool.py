@@ -217,13 +217,14 @@ class LocalPool(Executor):
                 starter.close()
 
     def _give_up(self, failure: OrtconvError) -> None:
-        """Fail the waiting tasks; cancel them if the pool was closed by `shutdown`."""
+        """Fail the waiting tasks; cancel them if `shutdown` was called to do so."""
         self._failure = failure
-        while self._waiting:
-            _, future = self._waiting.popleft()
-            if self._is_closing and future.cancel():
-                continue
-            if future.running() or future.set_running_or_notify_cancel():
+        while True:
+            try:
+                _, future = self._waiting.popleft()
+            except IndexError:
+                return
+            if not (self._is_aborted and future.cancel()) and not future.done():
                 future.set_exception(failure)
 
     def _is_needed(self) -> bool:

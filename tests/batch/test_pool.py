@@ -145,6 +145,16 @@ def test_a_server_that_dies_before_it_reads_a_request_is_found_dead() -> None:
     server.close()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no server of workers")
+def test_a_server_that_cannot_start_fails_all_calls() -> None:
+    """Also those that are submitted later: a batch reports each model."""
+    pool = LocalPool(1, warm=["os:abort"])
+    for _ in range(2):
+        with pytest.raises(CrashError, match="the workers ended before this was done"):
+            pool.submit(calls.identity, 1).result(60)
+    pool.shutdown()
+
+
 def test_what_the_workers_do_is_known(pool: LocalPool) -> None:
     future = pool.submit(calls.sleep, 100)
     wait_for(lambda: [activity.stage for _, activity, _ in pool.busy()] == ["sleep"])
