@@ -8,6 +8,7 @@ from operator import attrgetter
 
 from ortconv.ir.graph import Graph, Node
 from ortconv.ir.journal import Edits
+from ortconv.ir.nesting import with_owners
 
 BEHIND, AHEAD = 2, 8
 """The neighborhood of a change: BEHIND steps back to producers, and from there AHEAD steps forward to all readers."""
@@ -89,7 +90,7 @@ class Tracker:
 
 def _neighborhood(changed: Iterable[Node]) -> set[Node]:
     """The nodes near changed ones that are still in a graph."""
-    near = last = _with_owners(node for node in changed if node.graph is not None)
+    near = last = _all_with_owners(node for node in changed if node.graph is not None)
     for _ in range(BEHIND):
         last = set(producers(last)) - near
         near |= last
@@ -98,7 +99,7 @@ def _neighborhood(changed: Iterable[Node]) -> set[Node]:
         readers = {reader for node in last for v in node.outputs if v is not None for reader, _ in v.uses} - near
         if not readers:
             break
-        last = _with_owners(readers)
+        last = _all_with_owners(readers)
         near |= last
     return near
 
@@ -108,14 +109,6 @@ def producers(nodes: Iterable[Node]) -> Iterator[Node]:
     return (p for node in nodes for v in node.inputs if v is not None and (p := v.producer) is not None)
 
 
-def _with_owners(nodes: Iterable[Node]) -> set[Node]:
+def _all_with_owners(nodes: Iterable[Node]) -> set[Node]:
     """The nodes, and the nodes that contain them in subgraphs."""
-    found = set(nodes)
-    found.update(chain.from_iterable(_owners(node) for node in tuple(found)))
-    return found
-
-
-def _owners(node: Node) -> Iterator[Node]:
-    while node.graph is not None and node.graph.owner is not None:
-        node = node.graph.owner
-        yield node
+    return set(chain.from_iterable(map(with_owners, nodes)))

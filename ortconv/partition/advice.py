@@ -147,7 +147,7 @@ class _Search:
 
     def outcome(self, supposed: Collection[int]) -> Outcome:
         self.spent += len(self.work.units)
-        kept = [group for group in self.work.groups(supposed) if self.work.makes_partition(group)]
+        kept = [group for group in self.work.groups(supposed) if self.work.refusal(group) is None]
         return len(kept), sum(len(self.work.units[u].nodes) for group in kept for u in group)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib import import_module
@@ -14,7 +14,6 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import schema
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import type_name
 from ortconv.partition.nnapi.rules import ROWS
 from ortconv.partition.policy import MIN_OPSET, Provider, Target, gate
 from ortconv.partition.reasons import Objection
@@ -23,6 +22,7 @@ from ortconv.partition.units import single_units, units
 
 NEWEST = 1 << 16
 """A number above every opset version."""
+ONLY_CONSTANTS = "constant-inputs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,22 +141,19 @@ def partition(graph: Graph, target: Target | None = None, *, anew: bool = False)
     where: dict[int, int] = {}
     provider = target.provider
     prefix = f"{provider.prefix}_{_fingerprint(graph)}"
-    kept = 0
+    named = 0
     for group in work.groups():
+        refusal = work.refusal(group)
+        if refusal is not None:
+            against.update(dict.fromkeys(group, (refusal,)))
+            named += refusal.rule == ONLY_CONSTANTS  # ONNX Runtime drops the partition after it has named it
+            continue
         nodes = work.nodes(group)
-        if is_trivial(nodes, provider):
-            against.update(dict.fromkeys(group, (_trivial(nodes),)))
-            continue
-        inputs = region_inputs(nodes)
-        name = f"{prefix}_{kept}"
-        kept += 1
-        if not provider.reads_constants:
-            inputs = [v for v in inputs if not _is_fixed(v)]
-        elif all(map(_is_fixed, inputs)):
-            against.update(dict.fromkeys(group, (_only_constants(len(inputs)),)))
-            continue
+        inputs = [v for v in region_inputs(nodes) if provider.reads_constants or not _is_fixed(v)]
         where.update(dict.fromkeys(group, len(partitions)))
-        partitions.append(Partition(name, work.members(group), tuple(inputs), tuple(region_outputs(nodes))))
+        outputs = tuple(region_outputs(nodes))
+        partitions.append(Partition(f"{prefix}_{named}", work.members(group), tuple(inputs), outputs))
+        named += 1
     number = work.number
     verdicts = {node: Verdict(node, where.get(number[node]), against.get(number[node], ())) for node in graph}
     return Partitioning(target, tuple(partitions), verdicts)
@@ -192,31 +189,6 @@ class Grouping:
         """Units whose judgment depends on the members of the growing group, and so can change."""
         self.against: dict[int, tuple[Objection, ...]] = {}
         self._groups = group_by_wave(self.producers, self._judge)
-        while found := self._exposed():
-            self.against.update(found)
-            self._groups = group_by_wave(self.producers, lambda u, in_group: u not in self.against)
-
-    def _exposed(self) -> dict[int, tuple[Objection, ...]]:
-        """Objections to grouped units that have a tensor of an internal type on the border of their group."""
-        internal = self.target.provider.internal
-        found: dict[int, tuple[Objection, ...]] = {}
-        for group in self._groups if internal else ():
-            inside = set(group)
-            for u in group:
-                for value in self._across(u, inside):
-                    if value.dtype in internal:
-                        found.setdefault(u, (_internal(value, self.target),))
-        return found
-
-    def _across(self, u: int, inside: Collection[int]) -> Iterator[Value]:
-        """Values that cross the border of the group at unit `u`: from or to other units, graph inputs and graph outputs."""
-        for node in self.units[u].nodes:
-            for value in node.present_inputs:
-                if self._is_fed(value, inside):
-                    yield value
-            for value in node.present_outputs:
-                if value.is_output or any(self.number.get(user) not in inside for user, _ in value.uses):
-                    yield value
 
     def _is_fed(self, value: Value, inside: Collection[int]) -> bool:
         """True if a value that a group reads is neither a constant nor made in the group."""
@@ -238,17 +210,18 @@ class Grouping:
 
         return group_by_wave(self.producers, eligible)
 
-    def makes_partition(self, group: Sequence[int]) -> bool:
-        """False for a group that is too trivial for a partition, or that reads only constants if the provider counts these as
-        inputs.
+    def refusal(self, group: Sequence[int]) -> Objection | None:
+        """The objection to a group that makes no partition: it is too trivial, or it reads only constants although the provider
+        counts these as inputs.
         """
         provider = self.target.provider
-        if (len(group) == 1 or provider.trivial) and is_trivial(self.nodes(group), provider):
-            return False
+        nodes = self.nodes(group)
+        if is_trivial(nodes, provider):
+            return _trivial(nodes)
         inside = set(group)
-        return not provider.reads_constants or any(
-            self._is_fed(value, inside) for node in self.nodes(group) for value in node.present_reads
-        )
+        if not provider.reads_constants or any(self._is_fed(v, inside) for node in nodes for v in node.present_reads):
+            return None
+        return _only_constants(len(region_inputs(nodes)))
 
     def members(self, group: Iterable[int]) -> tuple[NodeUnit, ...]:
         return tuple(self.units[u] for u in group)
@@ -345,18 +318,9 @@ def _trivial(nodes: Sequence[Node]) -> Objection:
     return Objection("trivial", f"the partition would be {len(nodes)} {ops}, {why}")
 
 
-def _internal(value: Value, target: Target) -> Objection:
-    return Objection(
-        "internal-type",
-        f"'{value.name}' is {type_name(value.dtype)} and crosses the border of the partition: {target.name} has this type "
-        "only inside of one",
-        "keep its producer and its readers in the partition, or cast it to int32 or float32 at the border",
-    )
-
-
 def _only_constants(count: int) -> Objection:
     return Objection(
-        "constant-inputs",
+        ONLY_CONSTANTS,
         f"all {count} inputs of the partition are constants: NNAPI needs 1 input that is not",
         "fold the constants",
     )

@@ -14,7 +14,6 @@ from ortconv.choices import (
 )
 from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph
-from ortconv.ir.types import DType
 from ortconv.partition.reasons import Objection, Objections
 
 
@@ -23,7 +22,7 @@ class Provider(NamedTuple):
 
     `ep_type` is the string that ONNX Runtime stores on its nodes, `prefix` the start of its partitions' names, and `rules` the
     module whose `objections(unit, target, in_group)` judges a unit. If `qdq_units`, a QDQ group is judged as one unit. If
-    `reads_constants`, constants count as inputs of a partition. Tensors of `internal` types cannot cross the border of a partition.
+    `reads_constants`, constants count as inputs of a partition.
     A single `alone` node, or a group of only `trivial` nodes, makes no partition.
     """
 
@@ -33,7 +32,6 @@ class Provider(NamedTuple):
     name: str = ""
     qdq_units: bool = True
     reads_constants: bool = True
-    internal: frozenset[DType] = frozenset()
     alone: frozenset[str] = frozenset({"Reshape", "Flatten", "Identity"})
     trivial: frozenset[str] = frozenset()
 
@@ -47,7 +45,6 @@ PROVIDERS = {
         "CoreML",
         qdq_units=False,
         reads_constants=False,
-        internal=frozenset({DType.BOOL}),
         alone=frozenset(),
         trivial=frozenset(
             {"Cast", "Ceil", "Flatten", "Identity", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"}

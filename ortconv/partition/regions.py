@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.graph import Node, Value
 
 Edges = Sequence[Sequence[int]]
 
@@ -58,11 +58,3 @@ def region_outputs(nodes: Collection[Node]) -> list[Value]:
         for value in node.outputs
         if value is not None and (value.is_output or any(user not in inside for user, _ in value.uses))
     ]
-
-
-def enclosing(node: Node, graph: Graph) -> Node | None:
-    """The node of `graph` that is `node` or that contains it in a subgraph; None if there is none."""
-    found: Node | None = node
-    while found is not None and found.graph is not graph:
-        found = None if found.graph is None else found.graph.owner
-    return found

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.nesting import enclosing
 from ortconv.ir.operators import MICROSOFT, traits
 from ortconv.ir.schema import since_version
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit, UnitOperand
-from ortconv.partition.regions import enclosing
 
 DOMAINS = frozenset({"", MICROSOFT, "com.ms.internal.nhwc"})
 """Domains whose operators may be the target of a QDQ group."""

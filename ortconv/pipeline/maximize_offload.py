@@ -342,7 +342,7 @@ def _worthwhile(work: Grouping, offers: Sequence[Offer], limits: Limits) -> list
 
 def _is_kept(work: Grouping, group: list[int], supposed: frozenset[int], limits: Limits) -> bool:
     """False for a group that makes no partition, exceeds the limits, or has only rewritten nodes and saves no time."""
-    if not group or not work.makes_partition(group):
+    if not group or work.refusal(group) is not None:
         return False
     island = supposed.issuperset(group)
     if not island and not limits:

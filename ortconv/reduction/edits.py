@@ -11,6 +11,7 @@ import numpy as np
 
 from ortconv.ir.graph import Graph, Graphs, Node, Value
 from ortconv.ir.model import Model
+from ortconv.ir.nesting import with_owners
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, TensorType
 from ortconv.onnxio.infer import infer_missing
@@ -32,11 +33,15 @@ def keep_nodes(kept: Collection[int], values: Values, *, constants: bool) -> Edi
 
     def edit(model: Model) -> bool:
         numbers = {node: i for i, node in enumerate(model.graph.walk())}
-        removed = {node for node in numbers if any(numbers[n] not in kept for n in _with_owners(node))}
+        removed = {node for node in numbers if any(numbers[n] not in kept for n in with_owners(node))}
         if not removed or len(removed) == len(numbers):
             return False
         _return_what_is_left(model.graph, removed)
-        gone = [node for node in numbers if node in removed and removed.isdisjoint(_with_owners(node)[1:])]
+        gone = [
+            node
+            for node in numbers
+            if node in removed and not any(n in removed for n in with_owners(node) if n is not node)
+        ]
         instead: dict[Value, str] = {}
         for value in [v for node in gone for v in node.outputs if v is not None and not _is_unread(v, removed)]:
             new = _replacement(model.graph, value, values, constants=constants)
@@ -54,15 +59,6 @@ def keep_nodes(kept: Collection[int], values: Values, *, constants: bool) -> Edi
         return bool(model.graph.outputs)
 
     return edit
-
-
-def _with_owners(node: Node) -> list[Node]:
-    """A node, and the nodes whose subgraphs contain it, from the inside out."""
-    found = [node]
-    while node.graph is not None and node.graph.owner is not None:
-        node = node.graph.owner
-        found.append(node)
-    return found
 
 
 def _return_what_is_left(graph: Graph, removed: Collection[Node]) -> None:

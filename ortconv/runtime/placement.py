@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.nesting import enclosing
 from ortconv.ir.order import readers_of
 from ortconv.ir.units import NodeUnit
 from ortconv.runtime.backend import Backend, Claiming, Region, claims
@@ -197,7 +198,7 @@ def _needed(graph: Graph, nodes: Iterable[Node], inside: Collection[Node], keep:
 
 def is_needed(graph: Graph, value: Value, inside: Collection[Node]) -> bool:
     """True if the graph returns a value, or a node that is not `inside` reads it."""
-    return value.is_output or any(_owner_in(graph, user) not in inside for user, _ in value.uses)
+    return value.is_output or any(enclosing(user, graph) not in inside for user, _ in value.uses)
 
 
 def pieces(region: Region, most: int) -> Iterator[Region]:
@@ -242,12 +243,3 @@ def last_uses(regions: Sequence[Region], keep: Iterable[Value] = ()) -> list[tup
         if value not in kept:
             found[i].append(value)
     return [tuple(values) for values in found]
-
-
-def _owner_in(graph: Graph, node: Node) -> Node:
-    """The node of `graph` that is `node` or contains it in a subgraph, at any depth."""
-    while node.graph is not graph:
-        assert node.graph is not None
-        assert node.graph.owner is not None
-        node = node.graph.owner
-    return node

@@ -67,10 +67,6 @@ CASES = {
     "its list lacks Pad": (
         MLP, X, "a = Pad (x, p)  y = Relu (a)", "y", {"p": i64(0, 0, 1, 1, 0, 0, 1, 1)}, [["Relu"]], [["Pad", "Relu"]], {},
     ),
-    "it lets bool cross borders": (
-        MLP, "float[2,3] x", "a = Cast <to = 9> (x)  b = Not (a)  y = Where (b, x, x)", "y", {},
-        [["Cast"], ["Where"]], [], {"Cast": "internal-type", "Where": "internal-type"},
-    ),
     "it keeps partitions that compute next to nothing": (
         MLP, "float[2,3] x", "a = Ceil (x)  y = Identity (a)", "y", {}, [["Ceil", "Identity"]], [],
         {"Ceil": "trivial", "Identity": "trivial"},

@@ -97,8 +97,6 @@ def test_plain_nodes(op, form):
     if form not in ROWS[op].formats:
         assert rules == ["format"]
         assert f"--coreml-format {ROWS[op].formats[0]}" in verdict.objections[0].advice
-    elif op == "And":
-        assert rules == ["internal-type"]
     else:
         assert verdict.taken, verdict.objections
 
@@ -171,8 +169,7 @@ CASES = [
     ((MLP,), "bool[2] p, int32[2] x", "y = Where (c, x, x)", {"c": np.array([True, False])},
      ["dtype: input 1 'x' is int32: CoreML {} accepts float32 or float16 here",
       "dtype: input 2 'x' is int32: CoreML {} accepts float32 or float16 here"]),
-    ((MLP,), "bool[2] p, float[2] x", "y = Where (p, x, x)", {},
-     ["internal-type: 'p' is bool and crosses the border of the partition: CoreML {} has this type only inside of one"]),
+    ((MLP,), "bool[2] p, float[2] x", "y = Where (p, x, x)", {}, []),
     # convolutions
     (BOTH, "float[1,3,8] x", "y = Conv (x, w)", {"w": f32(4, 3, 3)}, []),
     (BOTH, "float[1,1,8,8,8] x", "y = Conv (x, w)", {"w": f32(1, 1, 3, 3, 3)},
@@ -423,13 +420,12 @@ def test_cast_needs_an_argmax_that_is_taken():
     assert taken("m = ArgMax (x)  y = Cast <to = 12> (m)", MLP) == [["ArgMax"]]
 
 
-def test_bool_stays_inside():
+def test_bool_crosses_borders():
     nodes = "a = Cast <to = 9> (x)  b = And (a, a)  y = Where (b, f, f)"
     assert taken(nodes, inputs="int64[2] x, float[2] f") == [["Cast", "And", "Where"]]
-    assert taken(nodes, inputs="int64[2] x, float[2] f", outputs="y b") == []
-    # What is left is divided anew: Exp would lie on both sides of nodes that the CPU runs.
+    assert taken(nodes, inputs="int64[2] x, float[2] f", outputs="y b") == [["Cast", "And", "Where"]]
     split = "e = Exp (f)  g = Cast <to = 9> (e)  i = Not (g)  h = Where (i, e, e)  y = Exp (h)"
-    assert taken(split, inputs="float[2] f") == [["Exp"], ["Exp"]]
+    assert taken(split, inputs="float[2] f") == [["Exp", "Cast"], ["Where", "Exp"]]
 
 
 def test_trivial_nodes_alone_make_no_partition():

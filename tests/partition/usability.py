@@ -14,7 +14,7 @@ from ortconv.partition import Target, partition
 Checker = Callable[[onnx.ModelProto, bool], PartitioningInfo]
 
 NOT_LOOKED_AT = frozenset({
-    "attribute", "constant", "constant-inputs", "dimension", "dtype", "inputs", "internal-type", "numbers", "qdq", "quantization",
+    "attribute", "constant", "constant-inputs", "dimension", "dtype", "inputs", "numbers", "qdq", "quantization",
     "rank", "runtime", "static-shape", "stop-op", "trivial",
 })  # fmt: skip
 """Rules of the EPs that the checker, which reads names of operators and whether shapes are fixed, leaves out."""

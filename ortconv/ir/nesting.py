@@ -1,0 +1,22 @@
+"""Nodes, and the nodes whose subgraphs contain them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ortconv.ir.graph import Graph, Node
+
+
+def with_owners(node: Node) -> Iterator[Node]:
+    """A node, and the nodes whose subgraphs contain it, from the inside out."""
+    found: Node | None = node
+    while found is not None:
+        yield found
+        found = None if found.graph is None else found.graph.owner
+
+
+def enclosing(node: Node, graph: Graph) -> Node | None:
+    """The node of `graph` that is `node` or that contains it in a subgraph; None if there is none."""
+    return next((one for one in with_owners(node) if one.graph is graph), None)
