@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ortconv.errors import FormatError, OrtconvError, UsageError
+from ortconv.wording import BYTES, scaled
 
 LARGEST_TEXT = 64 << 20
 LARGEST_TOML = 1 << 16
@@ -269,9 +270,5 @@ def byte_count(text: str) -> int:
 
 def size(count: int) -> str:
     """A number of bytes for people."""
-    value, unit = float(count), "B"
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000 or unit == "GB":
-            break
-        value /= 1000
+    value, unit = scaled(count, BYTES)
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
