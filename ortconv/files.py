@@ -108,7 +108,7 @@ def replacing(target: Path, suffix: str | None = None) -> Iterator[Path]:
     is removed when not.
 
     The draft has a random name with the target's suffix, or another one, so that it can be read back. Mode and owner of a file
-    that is replaced are kept; a link is replaced by a file. UsageError, which names the target, where it cannot be written.
+    that is replaced are kept; a link is replaced by a file. Raises UsageError, with the target, if it cannot be written.
     """
     draft, lock, done = None, -1, False
     try:

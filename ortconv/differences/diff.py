@@ -42,7 +42,7 @@ class Difference:
 
 
 def diff(a: ModelSource, b: ModelSource, *, options: Options | None = None, **settings: Unpack[Settings]) -> Difference:
-    """What changed from one model to another: interface, nodes, attributes, constants by content, operator sets, metadata.
+    """The changes from one model to another: interface, nodes, attributes, constants by content, operator sets, metadata.
 
     Each is an .onnx or .ort model. If `a` is an ONNX model and `b` an .ort file, `a` is converted again, and the rewrites
     explain the changes. `options` or `settings`, the fields of Options, are those of the conversion; by default the file's

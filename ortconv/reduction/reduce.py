@@ -84,10 +84,10 @@ def reduce(
 ) -> Reduction:
     """Shrink a model while a check still fails on it, and write the smallest one to `output`, which must not exist.
 
-    The check is a command of the shell, in which {} is the model's path, or a function that says whether the model at a path has
-    the fault. A command fails if it ends with `expect_exit`, by default the exit code that it has on the whole model, and prints
-    `expect_output`, if that is given. `steps` and `seconds` bound the search. With a `journal`, a search that was stopped goes on
-    where it was. `progress` is called with a line about each smaller model. Every candidate is a valid model of the same format.
+    The check is a command of the shell, in which {} is the model's path, or a function that returns True if the model at a path
+    has the fault. A command fails if it ends with `expect_exit`, by default its exit code on the whole model, and prints
+    `expect_output`, if that is given. `steps` and `seconds` bound the search. With a `journal`, a search continues where an earlier
+    one was stopped. `progress` is called with a line about each smaller model. Every candidate is a valid model of the same format.
     Fusions that an .ort file of Runtime style leaves to onnxruntime are dropped.
 
     UsageError if the check does not fail on the whole model, or no longer does when ortconv writes the model anew.

@@ -68,13 +68,13 @@ def tune(
     """Convert an ONNX model in many ways, validate and measure the results, and rank them for a goal.
 
     `only` restricts axes to values: see `ortconv.tuning.axes`. `target` is the accelerator whose time is estimated, for the device
-    of the options. `options` or `settings` hold for all conversions; what an axis sets is ignored in them. `more_flags` is the
-    same for the recommended command line, by the accelerator that they are for, "" for any. `exhaustive` measures every candidate
-    to the end, with all session settings.
+    of the options. `options` or `settings` hold for all conversions, except those that an axis sets. `more_flags` are the same as
+    arguments for the recommended command line, by accelerator, "" for any. If `exhaustive`, every candidate is measured to the end,
+    with all session settings.
 
-    Conversions run `jobs` at a time, measurements alone. `budget` is in seconds: what is not tried until then has no rank. With
-    `output_dir`, the files stay there with what is known of them, and the next tuning goes on where this one was interrupted.
-    Ctrl-C ends it with what has been found out so far. UnsupportedError where no candidate could be measured.
+    Conversions run `jobs` at a time, measurements alone. After `budget` seconds, the remaining candidates have no rank. With
+    `output_dir`, files and results stay there, and the next tuning continues where this one was interrupted. Ctrl-C ends the tuning
+    with the results so far. Raises UnsupportedError if no candidate could be measured.
     """
     shared = replace(options_of(options, settings), details=False, save_optimized_onnx_model=False)
     if target not in TARGETS:
