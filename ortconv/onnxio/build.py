@@ -22,9 +22,9 @@ from ortconv.ir.graph import (
     Value,
     graphs_in,
 )
+from ortconv.ir.graph_reader import GraphReader
 from ortconv.ir.model import Model
 from ortconv.ir.operators import finds_values_by_name
-from ortconv.ir.scope import Scope
 from ortconv.ir.tensor import Array, SparseTensor, Tensor
 from ortconv.ir.types import DType, MapType, OptionalType, SequenceType, Shape, SparseTensorType, TensorType, ValueType
 from ortconv.onnxio.messages import domain_of, label, plain_domain
@@ -74,7 +74,7 @@ def build(proto: ModelProto, resolve: Resolve, symbol: Symbol = str, nodes: Iter
     )
 
 
-class GraphBuilder(Scope):
+class GraphBuilder(GraphReader):
     """Fills one graph. If `named`, inputs and outputs keep their names, since the node refers to them by name."""
 
     def __init__(

@@ -9,8 +9,8 @@ from typing import Any
 from ortconv.errors import FormatError, GraphError, OrtconvError
 from ortconv.files import mapped, opened
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings, Tensors, Value
+from ortconv.ir.graph_reader import GraphReader
 from ortconv.ir.model import Model, SavedFusion
-from ortconv.ir.scope import Scope
 from ortconv.ir.signature import check_signatures
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import Dim, DType, MapType, SequenceType, TensorType, ValueType
@@ -80,7 +80,7 @@ def model_of(root: Record) -> Model:
     )
 
 
-class _Reader(Scope):
+class _Reader(GraphReader):
     """Fills one graph. Saved fusions are appended to `saved`."""
 
     def __init__(

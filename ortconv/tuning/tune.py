@@ -31,7 +31,7 @@ from ortconv.runtime.session import Session
 from ortconv.tuning.axes import NONE, SESSION, Form, chosen, command, file_name, forms
 from ortconv.tuning.candidate import Candidate
 from ortconv.tuning.contest import Contest
-from ortconv.tuning.making import Draft, Estimated, Proof, Work, draft, prove, target_of
+from ortconv.tuning.making import ConversionTask, Draft, Estimated, Proof, draft, prove, target_of
 from ortconv.tuning.measuring import Entrant
 from ortconv.tuning.memo import Memo, key_of
 from ortconv.tuning.ranking import GOALS, Goal, goal_named, ranked
@@ -193,14 +193,14 @@ class Tuner:
 
     def _convert(self) -> None:
         """A candidate for each different file; rows for the refused ones."""
-        works = {self._key("draft", form): form for form in forms(self._plan.values)}
-        jobs = [Job(k, draft, (self._work(form),)) for k, form in works.items()]
+        by_key = {self._key("draft", form): form for form in forms(self._plan.values)}
+        jobs = [Job(k, draft, (self._task(form),)) for k, form in by_key.items()]
         found = {
-            works[job.key]: outcome for job, outcome in self._workshop.each("converting", jobs, _draft, share=SHARE)
+            by_key[job.key]: outcome for job, outcome in self._workshop.each("converting", jobs, _draft, share=SHARE)
         }
         usual = self._usual()
         by_digest: dict[str, Candidate] = {}
-        for form in works.values():
+        for form in by_key.values():
             outcome = found.get(form)
             if isinstance(outcome, Draft) and outcome.digest in by_digest:
                 by_digest[outcome.digest].row.same.append(form.label)
@@ -211,7 +211,7 @@ class Tuner:
                 self._failed.append(row)
                 continue
             row.nodes, row.oldest_onnxruntime = outcome.nodes, outcome.oldest_onnxruntime
-            entrant = Entrant(str(self._work(form).output), usual)
+            entrant = Entrant(str(self._task(form).output), usual)
             by_digest[outcome.digest] = Candidate(
                 row, entrant, outcome.digest, outcome.bytes, holds_fusions=outcome.saved_fusions > 0
             )
@@ -222,10 +222,10 @@ class Tuner:
         jobs: list[Job] = []
         by_key: dict[str, Candidate] = {}
         for c in self._files:
-            job = Job(self._key("proof", c.row.form), prove, (work := self._work(c.row.form),))
+            job = Job(self._key("proof", c.row.form), prove, (task := self._task(c.row.form),))
             jobs.append(job)
             by_key[job.key] = c
-            if not (work.output.exists() and digest(work.output) == c.digest):
+            if not (task.output.exists() and digest(task.output) == c.digest):
                 self._workshop.forget(job.key)
             c.row.error = LATE
         for job, found in self._workshop.each("validating", jobs, _proof):
@@ -278,9 +278,11 @@ class Tuner:
     def _row(self, form: Form, settings: SessionSettings) -> Row:
         return Row(_label(form, settings), form, settings, command(self._label, form, self._plan.more_flags))
 
-    def _work(self, form: Form) -> Work:
+    def _task(self, form: Form) -> ConversionTask:
         output = self._folder / file_name(self._source, form)
-        return Work(self._source, output, form.options(self._shared), target_of(self._shared, self._plan.target))
+        return ConversionTask(
+            self._source, output, form.options(self._shared), target_of(self._shared, self._plan.target)
+        )
 
     def _key(self, kind: str, form: Form) -> str:
         return key_of(kind, self._source_key, asdict(form), self._plan.target)

@@ -11,7 +11,7 @@ from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.value import Value
 
 
-class Scope:
+class GraphReader:
     """The names of one graph while it is filled: `own` are its values, `outer` those of the enclosing scopes.
 
     A value that would hide an outer one gets a fresh name, unless its name is in `kept`.
