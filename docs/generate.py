@@ -100,7 +100,7 @@ def _lines(texts: tuple[str, ...]) -> str:
 
 def gates() -> str:
     """The page with its table of metrics written anew."""
-    rows = ((m.name, m.help, f"`{m.name}>{m.unit.example}`", ", ".join(m.verbs)) for m in METRICS.values())
+    rows = ((m.name, m.help, f"`{m.name}>{m.notation.example}`", ", ".join(m.verbs)) for m in METRICS.values())
     return _with_table("gates.md", ("metric", "meaning", "example", "verbs"), rows)
 
 
@@ -205,7 +205,7 @@ def picture(*options: str) -> str:
 
 SCHEMAS: dict[str, tuple[type, int]] = {
     "bundle": (bundle.Bundle, bundle.VERSION),
-    "diff": (diff.Difference, diff.VERSION),
+    "diff": (diff.ModelDiff, diff.VERSION),
     "build": (build.Build, build.VERSION),
     "baseline": (baseline.Baseline, baseline.VERSION),
     "check": (check.Check, check.VERSION),

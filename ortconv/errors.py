@@ -48,7 +48,7 @@ class OrtconvError(Exception):
         return _restored, (type(self), self.args, self.__dict__)
 
     def at(self, *, file: str | Path | None = None, node: str | None = None) -> OrtconvError:
-        """Fill in the location where it is not known yet, and return the error."""
+        """Fill in the parts of the location that are not known yet, and return the error."""
         self.file = self.file or (None if file is None else str(file))
         self.node = self.node or node
         return self

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 from weakref import WeakSet
 
 from ortconv.errors import FormatError, OrtconvError, UsageError
+from ortconv.wording import BYTES, scaled
 
 LARGEST_TEXT = 64 << 20
 LARGEST_TOML = 1 << 16
@@ -123,7 +124,7 @@ def replacing(target: Path, suffix: str | None = None) -> Iterator[Path]:
     is removed when not.
 
     The draft has a random name with the target's suffix, or another one, so that it can be read back. Mode and owner of a file
-    that is replaced are kept; a link is replaced by a file. UsageError, which names the target, where it cannot be written.
+    that is replaced are kept; a link is replaced by a file. Raises UsageError, with the target, if it cannot be written.
     """
     draft, lock, done = None, -1, False
     try:
@@ -285,9 +286,5 @@ def byte_count(text: str) -> int:
 
 def size(count: int) -> str:
     """A number of bytes for people."""
-    value, unit = float(count), "B"
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000 or unit == "GB":
-            break
-        value /= 1000
+    value, unit = scaled(count, BYTES)
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"

@@ -1,7 +1,7 @@
 """Everything that ortconv changes in the process as a whole: garbage collection, memory, BLAS threads, telemetry, the exit.
 
-A library shares the process with a host. So what lasts is changed only after `take_over()`, which the command calls. What is undone
-at once is changed there too, and in a process in which no other thread could notice. Two changes are made in any case: telemetry of
+A library shares the process with a host. So lasting changes are made only after `take_over()`, which the command calls. Changes
+that are undone at once are also made if no other thread could notice them. Two changes are made in any case: telemetry of
 onnxruntime is off unless the user wants it, and BLAS has other threads while a session with more than one thread runs.
 """
 
@@ -119,7 +119,7 @@ def return_freed_memory() -> None:
 
 
 def trim() -> None:
-    """Return freed memory to the system, where it can be."""
+    """Return freed memory to the system, if its C library can."""
     import ctypes
 
     with suppress(AttributeError, OSError, TypeError):

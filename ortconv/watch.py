@@ -87,7 +87,7 @@ def note_stage(stage: str) -> None:
 
 @contextmanager
 def risky(call: str) -> Iterator[None]:
-    """A call of native code that may kill the process; `call` says the same in each attempt. BackendError if it killed one."""
+    """A call of native code that may kill the process. `call` identifies it in each attempt. BackendError if it has killed one."""
     if call in _fatal:
         raise BackendError(f"it dies of {_fatal[call]}, {call}", backend="onnxruntime")
     if _notify is None:
@@ -208,7 +208,7 @@ class Death(NamedTuple):
         return self.cause in ("SIGALRM", "SIGKILL") or self.code in (_LATE, _LARGE)
 
     def error(self) -> OrtconvError:
-        """The error that says which limit was exceeded, or what killed the process, and in which stage."""
+        """The error with the limit that was exceeded or the cause of death, and the stage."""
         return self._error().at(file=self.activity.file)
 
     def _error(self) -> OrtconvError:
@@ -252,7 +252,7 @@ def _size(count: int) -> str:
 
 
 def die_with(parent: int) -> None:
-    """Let the system kill this process when the thread that started it ends, where it can (Linux)."""
+    """Let the system kill this process when the thread that started it ends. Does nothing except on Linux."""
     if sys.platform != "linux":
         return
     import ctypes

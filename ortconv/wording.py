@@ -10,6 +10,19 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+BYTES = ("B", "kB", "MB", "GB")
+
+
+def scaled(number: float, units: Sequence[str]) -> tuple[float, str]:
+    """A number in the first unit in which it rounds to less than 1000, else in the last. Each unit is 1000 of the one before."""
+    value, (unit, *larger) = float(number), units
+    for next_unit in larger:
+        if value < 999.5:
+            break
+        value, unit = value / 1000, next_unit
+    return value, unit
+
+
 def and_others(names: Sequence[str]) -> str:
     """The first name in quotes, and the number of the others."""
     return f"'{names[0]}'" + (f" and {counted(len(names) - 1, 'other')}" if len(names) > 1 else "")

@@ -142,7 +142,7 @@ def _targets(paths: Iterable[Location], root: Location, folder: Location, option
 
 
 class Conversions(Iterator[Result | Failure]):
-    """What comes of each model of a batch, as it ends.
+    """The result or failure of each model of a batch, as soon as the model is done.
 
     `total` is the number of models. `config` is the operator config: None until it is written, when all models are done.
     """

@@ -147,8 +147,8 @@ def _python(role: str, descriptor: int, warm: Sequence[str]) -> subprocess.Popen
 class LocalPool(Executor):
     """An executor of `jobs` workers. Functions and arguments are pickled; the limits hold for each call.
 
-    `warm` are functions to call in a new process, MODULE:NAME; they import what the work needs. With `fresh`, each call has a
-    worker of its own, in which nothing was done before.
+    `warm` are functions to call in a new process, MODULE:NAME; they import the modules that the work needs. With `fresh`, each call
+    has a new worker.
     """
 
     starter: Callable[[Sequence[str]], Starter] = ForkServer if sys.platform == "linux" else Spawner

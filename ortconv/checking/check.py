@@ -255,7 +255,7 @@ def _rows(values: _Values) -> list[CheckedMetric]:
 def _row(name: str, values: _Values) -> CheckedMetric:
     now, then = values.now[name], values.then.get(name, math.nan)
     value, baseline = (number if math.isfinite(number) else None for number in (now, then))
-    shown, before = ("" if math.isnan(number) else METRICS[name].unit.show(number) for number in (now, then))
+    shown, before = ("" if math.isnan(number) else METRICS[name].notation.show(number) for number in (now, then))
     low, high = values.ends.get(name, (now, now))
     moved = shown != before and not low <= then <= high
     return CheckedMetric(name, value, baseline, shown, before, moved, values.notes.get(name, "") if moved else "")

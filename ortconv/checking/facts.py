@@ -24,7 +24,7 @@ MOST_NAMES = 4
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts about a model that need no run. An .onnx model is partitioned as it is after level basic."""
+    """Facts about a model that need no run. An .onnx model is partitioned after the passes of level basic."""
 
     target: list[str]
     """The accelerator of the partitions, as NAME=VALUE."""
@@ -40,7 +40,7 @@ class Facts:
     """Number of nodes that the accelerator refuses, by operator and rule."""
 
     def __post_init__(self) -> None:
-        release_number(self.onnxruntime)  # a ValueError for what is no release
+        release_number(self.onnxruntime)  # raises ValueError for an invalid release
 
     def values(self) -> dict[str, float]:
         """All metrics that need no run, as numbers."""

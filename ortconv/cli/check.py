@@ -11,7 +11,16 @@ import click
 from ortconv.cli import inputs as given
 from ortconv.cli import print_json
 from ortconv.cli.github import annotate, append_summary, check_github
-from ortconv.cli.options import COREML, JSON_AND_QUIET, MARKDOWN, NNAPI, TIME_AND_MEMORY, Library, add, fail_on
+from ortconv.cli.options import (
+    COREML,
+    CUSTOM_OP_LIBRARY,
+    JSON_AND_QUIET,
+    MARKDOWN,
+    NNAPI,
+    TIME_AND_MEMORY,
+    add,
+    fail_on,
+)
 from ortconv.cli.partition import TARGET, USE_NCHW, target_of
 
 if TYPE_CHECKING:
@@ -42,7 +51,7 @@ if TYPE_CHECKING:
     default=True,
     help="Run both models in turns in onnxruntime, for latency, load and memory.",
 )
-@click.option("--custom-op-library", type=Library(), help="Shared library with your own operators, for onnxruntime.")
+@CUSTOM_OP_LIBRARY
 @add(TIME_AND_MEMORY)
 @click.option(
     "--github",

@@ -11,7 +11,7 @@ from ortconv.wording import counted
 
 if TYPE_CHECKING:
     from ortconv.differences.changes import Change
-    from ortconv.differences.diff import Difference
+    from ortconv.differences.diff import ModelDiff
     from ortconv.differences.replay import Replay, Step
 
 MOST_CHANGES = 8
@@ -41,7 +41,7 @@ CALLED = {
 """The name of one change of each kind, and its plural."""
 
 
-def sections(found: Difference, *, everything: bool = False) -> list[Section]:
+def sections(found: ModelDiff, *, everything: bool = False) -> list[Section]:
     """The difference as lists. Each list is cut after its first entries unless `everything` is set."""
     head = Section(f"{found.a} -> {found.b}", list(_head(found)))
     replay = found.replay
@@ -49,7 +49,7 @@ def sections(found: Difference, *, everything: bool = False) -> list[Section]:
     return [head, *explained, *_by_kind(_shown(found, everything), everything)]
 
 
-def _shown(found: Difference, everything: bool) -> list[Change]:
+def _shown(found: ModelDiff, everything: bool) -> list[Change]:
     """The changes to list. After a repeated conversion, only those that its rewrites do not explain."""
     replay = found.replay
     if everything or replay is None or replay.failure is not None:
@@ -61,7 +61,7 @@ OF_REWRITES = ("node added", "node removed", "operator", "attribute", "rewired",
 """Kinds of changes that rewrites make."""
 
 
-def _head(found: Difference) -> Iterator[str]:
+def _head(found: ModelDiff) -> Iterator[str]:
     if found.equal:
         yield f"no change; {found.nodes_in_both} nodes"
     else:

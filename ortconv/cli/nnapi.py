@@ -153,7 +153,7 @@ def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
     from ortconv.compare.benchmark import benchmark, contenders, expectation
     from ortconv.report.benchmark import BenchmarkComparison
 
-    load_devices(flags["profiles"])  # complains of what is wrong with them
+    load_devices(flags["profiles"])  # raises an error if one is invalid
     ready, settings = prepared(model, flags)
     variants = {text: parsed(text) for text in flags["variants"]}
     entrants = contenders(flags["backends"], flags["profiles"] or DEFAULT_DEVICES, variants, **settings)

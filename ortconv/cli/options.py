@@ -341,6 +341,10 @@ JSON_LINES = click.option(
 MARKDOWN = click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
 
 
+CUSTOM_OP_LIBRARY = click.option(
+    "--custom-op-library", type=Library(), help="Shared library with your own operators, for onnxruntime."
+)
+
 BACKENDS = (
     click.option(
         "--backend",
@@ -352,11 +356,7 @@ BACKENDS = (
         help="Backend to run on: numpy, numpy:reference, onnxruntime, nnapi, litert or an installed one. "
         "Repeat it in order of preference.",
     ),
-    click.option(
-        "--custom-op-library",
-        type=Library(),
-        help="Shared library with your own operators, for onnxruntime.",
-    ),
+    CUSTOM_OP_LIBRARY,
 )
 
 

@@ -15,7 +15,7 @@ from ortconv.report.picture import drawn, picture, stage
 from ortconv.report.story import RewriteStep, story_page
 
 if TYPE_CHECKING:
-    from ortconv.differences.diff import Difference
+    from ortconv.differences.diff import ModelDiff
     from ortconv.inspection.inspect import Inspection
     from ortconv.pipeline import Options, Result
 
@@ -39,7 +39,7 @@ def write_inspection(html: Path, model: Path, found: Inspection, fix_dims: Mappi
     write_text(html, text)
 
 
-def write_difference(html: Path, a: Path, b: Path, found: Difference) -> None:
+def write_difference(html: Path, a: Path, b: Path, found: ModelDiff) -> None:
     """Both graphs with the changed nodes marked, and for a conversion its rewrites as steps."""
     from ortconv.cli.diff_view import sections
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ortconv.cli.render import gained, room, size
+from ortconv.cli.tables import count
 from ortconv.report.partitions import refusals
 from ortconv.report.sections import Section
 from ortconv.wording import counted
@@ -32,7 +33,7 @@ def sections(
     head = (
         f"{counted(len(p.partitions), 'partition')}, "
         f"{p.taken} of {p.total} nodes ({p.coverage:.1f} %), "
-        f"{_count(e.multiply_adds_taken)} of {_count(e.multiply_adds)} multiply-adds"
+        f"{count(e.multiply_adds_taken)} of {count(e.multiply_adds)} multiply-adds"
     )
     offload = gained(analysis.gain.to_dict()) if analysis.gain is not None else []
     width = room()
@@ -76,7 +77,7 @@ def _partitions(analysis: Analysis, wide: bool) -> Section:
     for i, (p, c) in enumerate(zip(shown, analysis.estimate.partitions, strict=False)):
         ops = Counter(n.op for n in p.nodes).most_common()
         named = ", ".join(f"{op} x{n}" if n > 1 else op for op, n in ops[:4]) + (", ..." if len(ops) > 4 else "")
-        amounts = (size(c.bytes_in), size(c.bytes_out), _count(c.multiply_adds)) if wide else ()
+        amounts = (size(c.bytes_in), size(c.bytes_out), count(c.multiply_adds)) if wide else ()
         times = (_ms(c.cpu_seconds), _ms(c.accelerator_seconds), _ms(c.copy_seconds))
         rows.append((f"{i}  {named}", len(p.nodes), *amounts, *times, "yes" if c.is_worthwhile else "no"))
     header = ("#  operators", ">nodes", *sizes, ">CPU", ">accelerator", ">copies", "worth it")
@@ -106,12 +107,3 @@ def _reasons(analysis: Analysis) -> Section:
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms"
-
-
-def _count(number: int) -> str:
-    value, unit = float(number), ""
-    for unit in ("", " k", " M", " G"):
-        if value < 1000 or unit == " G":
-            break
-        value /= 1000
-    return f"{number}" if unit == "" else f"{value:.1f}{unit}"

@@ -9,6 +9,7 @@ import click
 from ortconv.cli import color, printable
 from ortconv.cli.render import columns, wrapped
 from ortconv.report.sections import Section
+from ortconv.wording import scaled
 
 TONES = {True: "green", False: "red", None: None}
 """The colors of titles by their verdicts."""
@@ -29,13 +30,9 @@ def _filled(sections: Sequence[Section]) -> list[Section]:
 
 
 def count(number: float) -> str:
-    """A count with its noun."""
-    value, unit = float(number), ""
-    for unit in ("", " k", " M", " G"):
-        if value < 1000 or unit == " G":
-            break
-        value /= 1000
-    return f"{number:g}" if unit == "" else f"{value:.1f}{unit}"
+    """A large number for people: 950, 1.2 k, 3.4 M."""
+    value, unit = scaled(number, ("", " k", " M", " G"))
+    return f"{value:.1f}{unit}" if unit else f"{number:g}"
 
 
 def _text(section: Section) -> str:

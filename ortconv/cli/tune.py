@@ -11,6 +11,7 @@ from ortconv.choices import GOALS, SNIPPETS, TARGETS
 from ortconv.cli import print_json
 from ortconv.cli.options import (
     COREML,
+    CUSTOM_OP_LIBRARY,
     FIX_DIM,
     JSON,
     MARKDOWN,
@@ -18,7 +19,6 @@ from ortconv.cli.options import (
     TIME_AND_MEMORY,
     VALIDATION,
     Duration,
-    Library,
     add,
     fail_on,
 )
@@ -87,7 +87,7 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
 )
 @add(FIX_DIM)
 @add(VALIDATION)
-@click.option("--custom-op-library", type=Library(), help="Shared library with your own operators, for onnxruntime.")
+@CUSTOM_OP_LIBRARY
 @click.option(
     "--jobs",
     type=click.IntRange(1),

@@ -1,4 +1,4 @@
-"""Wrong arguments end in the form of all errors: one message, and what to try."""
+"""Wrong arguments end in the form of all errors: one message, and a hint."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class SearchTime:
     seconds: float
 
     def spend(self, found: Iterator[T]) -> Iterator[T]:
-        """Yield what a search finds in this time. The time between two results does not count."""
+        """Yield the results of a search that come in this time. The time between two results does not count."""
         while self.seconds > 0:
             began = time.monotonic()
             try:

@@ -163,7 +163,7 @@ def _nudge_filled(graph: Graph, node: Node, direction: Direction) -> None:
 
 
 def _of_shapes(graph: Graph) -> set[Value | None]:
-    """The values that shapes are computed from. What a Shape or a product reads is not among them."""
+    """The values from which shapes are computed, except those that a Shape or a product reads."""
     waiting = [node.input(slot) for node in graph.walk() for slot in traits(node).shaped_by]
     found: set[Value | None] = set()
     while waiting:

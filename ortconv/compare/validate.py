@@ -18,7 +18,7 @@ from ortconv.runtime.session import Session
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class EngineResult:
     """The result on one engine. `own` is the difference between onnxruntime's own result of the source and the source."""
 
     name: str
@@ -44,7 +44,7 @@ class Validation:
     limit: float = 0.0
     skipped: str | None = None
     excused: tuple[str, ...] = ()
-    engines: tuple[Engine, ...] = ()
+    engines: tuple[EngineResult, ...] = ()
     inputs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -78,7 +78,7 @@ def validate(
     )
 
 
-def _skipped(engines: Iterable[Engine]) -> str:
+def _skipped(engines: Iterable[EngineResult]) -> str:
     """The reasons why nothing was compared."""
     reasons = dict.fromkeys(engine.skipped for engine in engines if engine.skipped is not None)
     return "; ".join(reasons) or "no engine was asked"
@@ -106,9 +106,9 @@ def _hint(expected: Reference) -> str:
     return HINT if expected.settings.error_budget is None else FLOAT16_HINT
 
 
-def _on_numpy(expected: Reference, converted: Path, excused: tuple[str, ...], needs_provider: bool) -> Engine:
+def _on_numpy(expected: Reference, converted: Path, excused: tuple[str, ...], needs_provider: bool) -> EngineResult:
     if "numpy" not in expected.outputs:
-        return Engine("numpy", skipped=expected.reasons.get("numpy", "numpy: not run"))
+        return EngineResult("numpy", skipped=expected.reasons.get("numpy", "numpy: not run"))
     try:
         model = load(converted)
         if expected.is_shrunk:
@@ -119,27 +119,29 @@ def _on_numpy(expected: Reference, converted: Path, excused: tuple[str, ...], ne
             with within(expected.clock.left):
                 results.append(run(trial.feeds))
     except (BackendError, UnsupportedError) as error:
-        return Engine("numpy", skipped=f"numpy does not run the result: {error}")
+        return EngineResult("numpy", skipped=f"numpy does not run the result: {error}")
     except MemoryError:
-        return Engine("numpy", skipped="numpy: a run of the result needs more memory than there is")
+        return EngineResult("numpy", skipped="numpy: a run of the result needs more memory than there is")
     found = expected.judge("numpy", results, "", _hint(expected), bool(excused))
-    return Engine("numpy", loads=True, max_abs=found.max_abs, scaled=found.scaled)
+    return EngineResult("numpy", loads=True, max_abs=found.max_abs, scaled=found.scaled)
 
 
 REFUSED = "try --optimization-level basic, which has standard operators only, or --target-ort; --allow-unchecked writes the file"
 
 
-def _on_onnxruntime(expected: Reference, converted: Path, excused: tuple[str, ...], needs_provider: bool) -> Engine:
+def _on_onnxruntime(
+    expected: Reference, converted: Path, excused: tuple[str, ...], needs_provider: bool
+) -> EngineResult:
     from ortconv.backends.onnxruntime_cpu import version
 
     about_source = expected.reasons.get("onnxruntime")
     try:
         opened = expected.open_file(converted, True)
     except ImportError as error:
-        return Engine("onnxruntime", skipped=f"onnxruntime cannot be imported: {error}")
+        return EngineResult("onnxruntime", skipped=f"onnxruntime cannot be imported: {error}")
     except BackendError as error:
         if needs_provider:
-            return Engine("onnxruntime", skipped="onnxruntime: some nodes run only where a provider accepts them")
+            return EngineResult("onnxruntime", skipped="onnxruntime: some nodes run only where a provider accepts them")
         if about_source is not None and "onnxruntime" not in expected.outputs:
             raise UnsupportedError(
                 about_source, hint="the result has the same fault: mend the model, or --allow-unchecked"
@@ -149,14 +151,14 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: tuple[str, ..
         ) from error
     if "onnxruntime" not in expected.outputs:
         reason = about_source or expected.reasons.get("numpy", "onnxruntime: not run")
-        return Engine("onnxruntime", version(), loads=True, skipped=reason)
+        return EngineResult("onnxruntime", version(), loads=True, skipped=reason)
     results: list[Outputs | None] = []
     for trial, want in zip(expected.trials, expected.outputs["onnxruntime"], strict=True):
         try:
             with within(expected.clock.left):
                 results.append(None if want is None else opened.run(trial.feeds))
         except TimeLimitError as error:
-            return Engine("onnxruntime", version(), loads=True, skipped=error.message)
+            return EngineResult("onnxruntime", version(), loads=True, skipped=error.message)
         except BackendError as error:
             message = (
                 f"{runtime_name()} runs the source, but not the result, {trial.what}: {message_of(error, converted)}"
@@ -164,7 +166,7 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: tuple[str, ..
             raise UnsupportedError(message, hint=REFUSED) from error
     del opened
     found = expected.judge("onnxruntime", results, "", _hint(expected), bool(excused))
-    return Engine(
+    return EngineResult(
         "onnxruntime", version(), loads=True, max_abs=found.max_abs, scaled=found.scaled, own=expected.own_scaled()
     )
 

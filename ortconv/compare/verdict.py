@@ -239,7 +239,7 @@ def widest(gaps: Sequence[Gap]) -> Gap:
 
 
 def gap_of_all(want: Any, results: Sequence[Any], others: Sequence[Any] = ()) -> Gap:
-    """A gap that is as wide as that to each result in every respect. It counts the elements that differ in any of them, or in
+    """The widest gap, in every respect, from `want` to one of the results. It counts the elements that differ in any result, or in
     `others`.
     """
     found = widest([gap(want, one) for one in results])

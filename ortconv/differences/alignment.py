@@ -157,7 +157,7 @@ class Alignment:
     # ------------------------------------------------------------------ neighbors
 
     def _spread(self, levels: int) -> None:
-        """Pair neighbors of pairs by the first of LEVELS. What a level pairs is first spread from by the levels before it."""
+        """Pair neighbors of pairs by the first of LEVELS. From the pairs of a level, the levels before it spread first."""
         border = self._border()
         queues: list[deque[Node | None]] = [deque((None, *border)) for _ in range(levels)]
         self._new = []

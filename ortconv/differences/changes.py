@@ -88,13 +88,13 @@ def of_fusions(partners: Mapping[Node, Node], a: Iterable[SavedFusion], b: Itera
             yield Change("saved fusion", fusion.target.label, ABSENT, f"{fusion.optimizer} {fusion.action}")
 
 
-def between(a: Model, b: Model) -> tuple[Comparison, list[Change]]:
+def between(a: Model, b: Model) -> tuple[GraphChanges, list[Change]]:
     """The aligned graphs of two models, and all changes from one model to the other."""
-    found = Comparison(Alignment(a.graph, b.graph, Palette()))
+    found = GraphChanges(Alignment(a.graph, b.graph, Palette()))
     return found, [*of_models(a, b), *found.changes, *of_fusions(found.pairs, a.saved, b.saved)]
 
 
-class Comparison:
+class GraphChanges:
     """The changes between two aligned graphs, and the values of which only the name changed."""
 
     def __init__(self, alignment: Alignment, place: str = "") -> None:
@@ -253,7 +253,7 @@ class Comparison:
             known = self.alignment.known_inside(a[name], b[name])
             inner = Alignment(a[name], b[name], self.alignment.palette, known)
             place = f"{self.place}, {ours.label} {name}" if self.place else f"{ours.label} {name}"
-            found = Comparison(inner, place)
+            found = GraphChanges(inner, place)
             self.pairs |= found.pairs
             self.renamed |= found.renamed
             yield from found.changes

@@ -20,7 +20,7 @@ VERSION = 1
 
 
 @dataclass
-class Difference:
+class ModelDiff:
     """The changes from model `a` to model `b`. Names of nodes and of values inside the graphs do not count as changes."""
 
     a: str
@@ -41,8 +41,8 @@ class Difference:
         return {"version": VERSION, **asdict(self)}
 
 
-def diff(a: ModelSource, b: ModelSource, *, options: Options | None = None, **settings: Unpack[Settings]) -> Difference:
-    """What changed from one model to another: interface, nodes, attributes, constants by content, operator sets, metadata.
+def diff(a: ModelSource, b: ModelSource, *, options: Options | None = None, **settings: Unpack[Settings]) -> ModelDiff:
+    """The changes from one model to another: interface, nodes, attributes, constants by content, operator sets, metadata.
 
     Each is an .onnx or .ort model. If `a` is an ONNX model and `b` an .ort file, `a` is converted again, and the rewrites
     explain the changes. `options` or `settings`, the fields of Options, are those of the conversion; by default the file's
@@ -63,8 +63,8 @@ def diff(a: ModelSource, b: ModelSource, *, options: Options | None = None, **se
     return found
 
 
-def compared(a: Model, b: Model, labels: tuple[str, str]) -> Difference:
+def compared(a: Model, b: Model, labels: tuple[str, str]) -> ModelDiff:
     """The changes from one model in memory to another."""
     found, changes = between(a, b)
     counts = dict(Counter(str(change.kind) for change in changes))
-    return Difference(*labels, not changes, counts, changes, len(found.pairs), found.renamed)
+    return ModelDiff(*labels, not changes, counts, changes, len(found.pairs), found.renamed)

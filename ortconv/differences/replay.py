@@ -34,7 +34,7 @@ class Step:
 
 @dataclass
 class Replay:
-    """The repeated conversion of `a`. `ends_at_b` says whether its result is the given .ort file."""
+    """The repeated conversion of `a`. `ends_at_b` is True if its result is the given .ort file."""
 
     level: str
     options: list[str]

@@ -207,7 +207,7 @@ class GroupVerdict:
 
 
 def lint(graph: Graph) -> list[GroupVerdict]:
-    """For each QDQ group of the main graph, whether NNAPI and CoreML support it. For other operators, what a group would need."""
+    """For each QDQ group of the main graph, whether NNAPI and CoreML support it; for other operators, the quantizers they lack."""
     found = [unit for unit in units(graph) if unit.is_group]
     members = {node for unit in found for node in unit.nodes}
     rows: list[GroupVerdict] = []
@@ -224,7 +224,7 @@ def lint(graph: Graph) -> list[GroupVerdict]:
 
 def _verdict(unit: NodeUnit, partitioning: Partitioning) -> GroupVerdict:
     verdicts = [partitioning.verdicts[node] for node in unit.nodes]
-    if not partitioning.target.provider.qdq_units:  # what it says of the target follows from what it says of the others
+    if not partitioning.target.provider.qdq_units:  # its verdict on the target follows from those on the others
         verdicts = [v for v in verdicts if v.node is not unit.target]
     reasons = {(o.rule, o.message): o for v in verdicts for o in v.objections}
     return GroupVerdict(

@@ -76,7 +76,7 @@ def type_text(type: ValueType | None) -> str:
 
 
 def has_kernel(node: Node, release: int | None = None) -> bool:
-    """True if `release` (default: the newest) and all later ones have a kernel for the node as it is.
+    """True if `release` (default: the newest) and all later ones have a kernel for the node.
 
     Also true for a custom operator, which may have one.
     """

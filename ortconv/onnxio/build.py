@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any
 
@@ -23,6 +22,7 @@ from ortconv.ir.graph import (
     Value,
     graphs_in,
 )
+from ortconv.ir.graph_reader import GraphReader
 from ortconv.ir.model import Model
 from ortconv.ir.operators import finds_values_by_name
 from ortconv.ir.tensor import Array, SparseTensor, Tensor
@@ -74,11 +74,8 @@ def build(proto: ModelProto, resolve: Resolve, symbol: Symbol = str, nodes: Iter
     )
 
 
-class GraphBuilder:
-    """Fills one graph. `outer` maps the names of the enclosing scopes to their values.
-
-    Values that would hide an outer value are renamed, except, if `named`, inputs and outputs: those are referred to by name.
-    """
+class GraphBuilder(GraphReader):
+    """Fills one graph. If `named`, inputs and outputs keep their names, since the node refers to them by name."""
 
     def __init__(
         self,
@@ -90,14 +87,11 @@ class GraphBuilder:
         read_type: TypeReader | None = None,
         named: bool = False,
     ) -> None:
-        self.graph = graph
-        self.outer = outer
+        super().__init__(graph, outer)
         self.resolve = resolve
         self.overridable = overridable
         self.named = named
-        self.kept: set[str] = set()
         self.read_type = read_type or TypeReader()
-        self.own: dict[str, Value] = {}
         self.types: dict[str, ValueType] = {}
 
     def fill(self, proto: GraphProto, nodes: Iterable[NodeProto] | None = None) -> None:
@@ -109,20 +103,20 @@ class GraphBuilder:
         self._add_constants(proto)
         self.types = self._declared(proto)
         self._add_nodes(proto.node if nodes is None else nodes)
-        self._returns(proto)
+        self.set_outputs(info.name for info in proto.output)
         self.graph.sort()
 
     def _add_inputs(self, proto: GraphProto) -> None:
         constants = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
         for info in proto.input:
             if self.overridable or info.name not in constants:
-                self._declare(self.graph.add_input(self._scoped(info.name), self.read_type(info.type)), info.name)
+                self.declare(self.graph.add_input(self.scoped(info.name), self.read_type(info.type)), info.name)
 
     def _add_constants(self, proto: GraphProto) -> None:
         for tensor in proto.initializer:
-            self._initializer(tensor.name, self.tensor(tensor))
+            self.add_constant(tensor.name, self.tensor(tensor))
         for sparse in proto.sparse_initializer:
-            self._initializer(sparse.values.name, self.sparse(sparse))
+            self.add_constant(sparse.values.name, self.sparse(sparse))
 
     def _declared(self, proto: GraphProto) -> dict[str, ValueType]:
         """The declared types of values other than inputs, by name."""
@@ -138,49 +132,9 @@ class GraphBuilder:
             if node is not None:
                 self._connect(node, message)
 
-    # ------------------------------------------------------------------ values
-
-    def _scoped(self, name: str) -> str:
-        """Return the name, or a fresh one if it would hide an outer value."""
+    def scoped(self, name: str) -> str:
         check_text(name)
-        return self.graph.fresh(name) if name in self.outer and name not in self.kept else name
-
-    def _declare(self, value: Value, name: str) -> None:
-        if name in self.own:
-            raise GraphError(
-                f"'{name}' is defined twice", node=None if value.producer is None else value.producer.label
-            )
-        self.own[name] = value
-
-    def _initializer(self, name: str, const: Tensor | SparseTensor) -> None:
-        known = self.own.get(name)
-        if known is not None and not known.is_input:
-            del self.graph.initializers[known.name]
-            known = None
-        own_name = known.name if known else self._scoped(name)
-        self.own[name] = self.graph.add_initializer(own_name, const, known)
-
-    def _read(self, name: str, node: Node) -> Value | None:
-        if not name:
-            return None
-        value = self.own.get(name) or self.outer.get(name)
-        if value is None:
-            raise GraphError(f"input '{name}' is not defined anywhere", node=node.label)
-        return value
-
-    def _returns(self, proto: GraphProto) -> None:
-        outputs: dict[Value, None] = {}
-        for info in proto.output:
-            value = self.own.get(info.name)
-            if value is None:
-                outer = self.outer.get(info.name)
-                if outer is None:
-                    raise GraphError(f"graph output '{info.name}' is not defined anywhere")
-                value = self.graph.add_node("Identity", [outer], types=[outer.type]).out
-            if value in outputs:
-                value = self.graph.add_node("Identity", [value], types=[value.type]).out
-            outputs[value] = None
-        self.graph.set_outputs(outputs)
+        return super().scoped(name)
 
     # ------------------------------------------------------------------ nodes
 
@@ -196,7 +150,7 @@ class GraphBuilder:
         node = self.graph.add_node(
             sys.intern(op),
             (),
-            [self._scoped(name) if name else None for name in names] if self.outer else [n or None for n in names],
+            [self.scoped(name) if name else None for name in names] if self.outer else [n or None for n in names],
             domain=sys.intern(plain_domain(domain)),
             name=title,
             types=[self.types.get(name) for name in names],
@@ -204,7 +158,7 @@ class GraphBuilder:
         node.doc = doc
         for name, value in zip(names, node.outputs, strict=True):
             if value is not None:
-                self._declare(value, name)
+                self.declare(value, name)
         return node
 
     def _connect(self, node: Node, message: NodeProto) -> None:
@@ -212,7 +166,7 @@ class GraphBuilder:
         try:
             self.graph.set_inputs(node, [own[name] if name else None for name in inputs])
         except KeyError:
-            self.graph.set_inputs(node, [self._read(name, node) for name in inputs])
+            self.graph.set_inputs(node, [self.read(name, node) for name in inputs])
         for attribute in message.attribute:
             title = attribute.name
             check_text(title)
@@ -239,7 +193,7 @@ class GraphBuilder:
         const = read(self, attribute)
         if output in self.own:
             raise GraphError(f"'{output}' is defined twice", node=label(message))
-        self._initializer(output, const)
+        self.add_constant(output, const)
         return True
 
     def _attribute(self, message: AttributeProto, node: Node) -> Attribute:
@@ -253,9 +207,8 @@ class GraphBuilder:
 
     def _subgraph(self, proto: GraphProto, node: Node) -> Graph:
         sub = Graph(proto.name, parent=self.graph)
-        outer = ChainMap(self.own, self.outer)
         named = finds_values_by_name(node)
-        builder = GraphBuilder(sub, outer, self.resolve, overridable=True, read_type=self.read_type, named=named)
+        builder = GraphBuilder(sub, self.visible, self.resolve, overridable=True, read_type=self.read_type, named=named)
         builder.fill(proto)
         return sub
 

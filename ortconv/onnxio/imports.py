@@ -39,7 +39,7 @@ def raise_opset(proto: ModelProto, oldest: int, warn: Callable[[str], None]) -> 
     """Import ONNX's operators in version `oldest` instead of an older one, if all used operators are the same in both. The shape of
     a Reshape may be an attribute, as before version 5: it becomes an input.
 
-    ONNX Runtime loads such a model: kernels of other operators of older versions are what it lacks.
+    ONNX Runtime loads such a model: it lacks kernels only for older versions of operators that differ.
     """
     old = [e for e in proto.opset_import if plain_domain(e.domain) == "" and 0 < e.version < oldest]
     if len(old) != 1 or proto.functions:

@@ -27,7 +27,7 @@ SMALL_EXTERNAL = 8 * wire.THRESHOLD
 """Shape inference sees external payloads of up to this number of bytes."""
 
 LARGE = 1 << 20
-"""Messages with more bytes, weights excluded: what onnx used for them is returned to the system, since Python does not reuse it."""
+"""After a message with more bytes, without weights, memory that onnx used is returned to the system: Python does not reuse it."""
 
 
 Check = Callable[[GraphProto], None]

@@ -123,7 +123,7 @@ def _saved_by(recipe: Recipe) -> set[str]:
     return {name for p in recipe.stages.get("extended", ()) for name in names_of(p)}
 
 
-# ---------------------------------------------------------------------- what is saved
+# ---------------------------------------------------------------------- saved fusions
 
 
 def save_fusions(model: Model, recipe: Recipe, context: Context) -> None:

@@ -255,7 +255,7 @@ def _rule(node: Node) -> Compute | None:
     return _ELEMENTS.get(node.op) if node.domain == "" else None
 
 
-# ---------------------------------------------------------------------- what Reshape and its kin return
+# ---------------------------------------------------------------------- dimensions of reshaped values
 
 
 def target(node: Node) -> tuple[Element, ...] | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, MutableMapping
 from pathlib import Path
 from typing import Any
 
 from ortconv.errors import FormatError, GraphError, OrtconvError
 from ortconv.files import mapped, opened
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings, Tensors, Value
+from ortconv.ir.graph_reader import GraphReader
 from ortconv.ir.model import Model, SavedFusion
 from ortconv.ir.signature import check_signatures
 from ortconv.ir.tensor import SparseTensor, Tensor
@@ -79,15 +80,15 @@ def model_of(root: Record) -> Model:
     )
 
 
-class _Reader:
-    """Fills one graph. `outer` maps the names of the enclosing scopes to their values; saved fusions are appended to `saved`."""
+class _Reader(GraphReader):
+    """Fills one graph. Saved fusions are appended to `saved`."""
 
-    def __init__(self, graph: Graph, outer: dict[str, Value], saved: list[SavedFusion], *, overridable: bool) -> None:
-        self.graph = graph
-        self.outer = outer
+    def __init__(
+        self, graph: Graph, outer: MutableMapping[str, Value], saved: list[SavedFusion], *, overridable: bool
+    ) -> None:
+        super().__init__(graph, outer)
         self.saved = saved
         self.overridable = overridable
-        self.own: dict[str, Value] = {}
         self.types: dict[str, ValueType] = {}
 
     def fill(self, record: Record) -> None:
@@ -96,57 +97,19 @@ class _Reader:
         for name in record.inputs or ():
             if self.overridable or name not in constants:
                 self.declare(self.graph.add_input(self.scoped(name), self.types[name]), name)
-        self.constants(constants)
+        for name, const in constants.items():
+            self.add_constant(name, const)
         made = [(self.node(r), r) for r in record.nodes or ()]
         for node, r in made:
             self.connect(node, r)
         self.saved += runtime.read(record, {r.index: node for node, r in made})
-        self.returns(record.outputs)
+        self.set_outputs(record.outputs or ())
         self.graph.sort()
 
     def connect(self, node: Node, record: Record) -> None:
         self.graph.set_inputs(node, [self.read(name, node) for name in record.inputs])
         for attribute in record.attributes or ():
             node.attrs[attribute.name] = self.attribute(attribute, node)
-
-    # ------------------------------------------------------------------ values
-
-    def scoped(self, name: str) -> str:
-        """Return the name, or a fresh one if it would hide an outer value."""
-        return self.graph.fresh(name) if name in self.outer else name
-
-    def declare(self, value: Value, name: str) -> None:
-        if name in self.own:
-            raise GraphError(f"'{name}' is defined twice", node=value.producer.label if value.producer else None)
-        self.own[name] = value
-
-    def constants(self, constants: Mapping[str, Tensor | SparseTensor]) -> None:
-        inputs = dict(self.own)
-        for name, const in constants.items():
-            if name in inputs:
-                inputs[name].const = const
-                self.graph.initializers[inputs[name].name] = inputs[name]
-            else:
-                self.own[name] = self.graph.add_initializer(self.scoped(name), const)
-
-    def read(self, name: str, node: Node) -> Value | None:
-        if not name:
-            return None
-        value = self.own.get(name) or self.outer.get(name)
-        if value is None:
-            raise GraphError(f"input '{name}' is not defined anywhere", node=node.label)
-        return value
-
-    def returns(self, names: Iterable[str] | None) -> None:
-        outputs: list[Value] = []
-        for name in names or ():
-            value = self.own.get(name) or self.outer.get(name)
-            if value is None:
-                raise GraphError(f"graph output '{name}' is not defined anywhere")
-            if value.graph is not self.graph or value in outputs:
-                value = self.graph.add_node("Identity", [value], types=[value.type]).out
-            outputs.append(value)
-        self.graph.set_outputs(outputs)
 
     # ------------------------------------------------------------------ nodes
 
@@ -172,7 +135,7 @@ class _Reader:
         if kind == 5:
             sub = Graph(parent=self.graph)
             sub.owner = node
-            _Reader(sub, {**self.outer, **self.own}, self.saved, overridable=True).fill(record.g)
+            _Reader(sub, self.visible, self.saved, overridable=True).fill(record.g)
             return sub
         return _ATTRIBUTES[kind](record)
 

@@ -25,7 +25,7 @@ REWRITABLE_LEVELS = ("basic", "aware")
 """The levels after which refused nodes can be rewritten for a target."""
 
 
-class Inside(NamedTuple):
+class DividedSubgraph(NamedTuple):
     """A subgraph of a node, with its partitioning. The estimate is for one run of the subgraph."""
 
     graph: Graph
@@ -52,7 +52,7 @@ class Analysis:
     estimate: Estimate
     gain: Gain | None = None
     """The result of rewrites for the target; None if `maximize` was not set."""
-    inside: tuple[Inside, ...] = ()
+    inside: tuple[DividedSubgraph, ...] = ()
     """Subgraphs with nodes that are assigned to the target."""
 
     def __repr__(self) -> str:
@@ -94,7 +94,7 @@ def analyze(
         node.ep = ""  # ONNX Runtime divides a model anew when it loads it
     limits = limits or Limits()
     graphs = list(model.graph.graphs()) if target.takes_subgraphs else [model.graph]
-    main, *inside = (Inside(graph, *_divided(graph, target, limits, device, maximize)) for graph in graphs)
+    main, *inside = (DividedSubgraph(graph, *_divided(graph, target, limits, device, maximize)) for graph in graphs)
     return Analysis(model, level, main.partitioning, main.estimate, optimized.gain, tuple(inside))
 
 

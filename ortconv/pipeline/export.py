@@ -13,7 +13,7 @@ from ortconv.backends.litert.export import Exported
 from ortconv.backends.nnapi.backend import NnapiOptions
 from ortconv.compare.feeds import Outputs
 from ortconv.compare.reference import Reference
-from ortconv.compare.validate import Engine, Validation, remarks
+from ortconv.compare.validate import EngineResult, Validation, remarks
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
 from ortconv.files import created, renamed, replacing
 from ortconv.ir.graph import Graph, Node
@@ -231,7 +231,7 @@ def _compared(expected: Reference, session: Session) -> Validation:
     from ortconv.backends.litert.runtime import version
 
     found = expected.judge("numpy", _outputs(expected, session), "on LiteRT: ", HINT, excused=False)
-    engine = Engine("litert", version(), loads=True, max_abs=found.max_abs, scaled=found.scaled)
+    engine = EngineResult("litert", version(), loads=True, max_abs=found.max_abs, scaled=found.scaled)
     what = tuple(trial.what for trial in expected.trials)
     return Validation(
         "litert",

@@ -324,7 +324,7 @@ def _one_more(refused: Sequence[Node], rules: Rules, context: Context) -> bool:
     return changed
 
 
-# ---------------------------------------------------------------------- what is worth it
+# ---------------------------------------------------------------------- profit
 
 
 def _worthwhile(work: Grouping, offers: Sequence[Offer], limits: Limits) -> list[Offer]:

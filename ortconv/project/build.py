@@ -265,8 +265,8 @@ def build(
 ) -> Build:
     """Build a project: the file ortconv.toml, or the one of a folder or of a folder above it.
 
-    What is out of date is converted by `jobs` processes at a time, each with `timeout` seconds and `memory` bytes; with `force`,
-    everything. Each artifact gets a manifest, and all together one operator config. Then the gates are checked; with `update`,
+    Artifacts that are out of date (all, with `force`) are converted by `jobs` processes at a time, each with `timeout` seconds and
+    `memory` bytes. Each artifact gets a manifest, and all together one operator config. Then the gates are checked; with `update`,
     the artifacts are accepted as baselines. `models` and `targets` restrict the build. Errors of single artifacts are in the
     result: see `Build.refuse`.
     """

@@ -66,7 +66,7 @@ def bundle(
 ) -> Bundle:
     """Write a folder, or an archive if `output` ends with .zip, with a model and all that a bug report needs.
 
-    Descriptions and metadata of the model are left out, and absolute paths of what the command prints. With `strip_weights`, the
+    Descriptions and metadata of the model are left out, and absolute paths in the command's output. With `strip_weights`, the
     larger constants are replaced by random ones of the same statistics. `inputs` are arrays by name; without them, generated ones
     are included if the model accepts such. A `command` runs on the whole model and on the bundled one. UsageError if it ends
     otherwise there, or with another exit code than `expect_exit`; or if `output` exists.

@@ -14,15 +14,15 @@ from pathlib import Path
 from ortconv.files import LARGEST_TEXT, read_text
 
 
-class Journal:
+class KnownResults:
     """A file with one line of JSON for each candidate: its digest, and whether it fails. The first line names the search."""
 
     def __init__(self, path: Path | None, search: str) -> None:
         self.path = path
         self.known: dict[str, bool] = {} if path is None else dict(_records(path, search))
-        self.goes_on = bool(self.known)
+        self.continues = bool(self.known)
         """Whether the file is of an earlier run of this search. A file of another search is replaced at the first note."""
-        self._head = "" if self.goes_on else json.dumps({"search": search}) + "\n"
+        self._head = "" if self.continues else json.dumps({"search": search}) + "\n"
 
     def note(self, digest: str, fails: bool) -> None:
         """Store the result of a candidate."""

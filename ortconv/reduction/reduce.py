@@ -19,7 +19,7 @@ from ortconv.pipeline.result import operator_counts
 from ortconv.reduction import edits
 from ortconv.reduction.command import LATE, Command, Outcome
 from ortconv.reduction.files import check_valid, model_bytes
-from ortconv.reduction.journal import Journal
+from ortconv.reduction.journal import KnownResults
 from ortconv.reduction.values import captured
 
 VERSION = 1
@@ -84,10 +84,10 @@ def reduce(
 ) -> Reduction:
     """Shrink a model while a check still fails on it, and write the smallest one to `output`, which must not exist.
 
-    The check is a command of the shell, in which {} is the model's path, or a function that says whether the model at a path has
-    the fault. A command fails if it ends with `expect_exit`, by default the exit code that it has on the whole model, and prints
-    `expect_output`, if that is given. `steps` and `seconds` bound the search. With a `journal`, a search that was stopped goes on
-    where it was. `progress` is called with a line about each smaller model. Every candidate is a valid model of the same format.
+    The check is a command of the shell, in which {} is the model's path, or a function that returns True if the model at a path
+    has the fault. A command fails if it ends with `expect_exit`, by default its exit code on the whole model, and prints
+    `expect_output`, if that is given. `steps` and `seconds` bound the search. With a `journal`, a search continues where an earlier
+    one was stopped. `progress` is called with a line about each smaller model. Every candidate is a valid model of the same format.
     Fusions that an .ort file of Runtime style leaves to onnxruntime are dropped.
 
     UsageError if the check does not fail on the whole model, or no longer does when ortconv writes the model anew.
@@ -105,8 +105,8 @@ def reduce(
         has_fault = _tried(check, expect_exit, expect_output, path, found)
         search = _Search(Path(folder), target, has_fault, found, steps, seconds, progress)
         name = _name_of(path, found.command, found.exit_code, expect_output)
-        search.journal = Journal(None if journal is None else Path(journal), name)
-        if not search.journal.goes_on:
+        search.journal = KnownResults(None if journal is None else Path(journal), name)
+        if not search.journal.continues:
             _refuse_existing(target)
         search.begin(model)
         try:
@@ -193,7 +193,7 @@ class _Search:
         self.candidate = folder / f"candidate{target.suffix}"
         self._ort = target.suffix.lower() == ".ort"
         self.found = found
-        self.journal = Journal(None, "")
+        self.journal = KnownResults(None, "")
         self._target, self._has_fault, self._steps, self._progress = target, has_fault, steps, progress
         self._rank: tuple[int, int] | None = None
         self._packed: int | None = None

@@ -21,7 +21,7 @@ MOST_ELEMENTS = 1 << 22
 """Larger constants have no range: reading them would take longer than the rest of the page."""
 
 
-class Facts:
+class GraphFacts:
     """The nodes of a graph as JSON values, numbered. Values and reasons that several nodes share are stored once.
 
     `operators` has [version, names of inputs, names of outputs, family] by operator; the last name is that of all further values.

@@ -13,7 +13,7 @@ FAMILIES = {
     "elementwise": "element by element",
     "movement": "moves elements",
 }
-"""By family: what the legend says."""
+"""The legend of each family."""
 
 _PRODUCT = re.compile("Conv|MatMul|Gemm|Attention|LSTM|GRU|RNN")
 _REDUCTION = re.compile("Pool|Norm|LRN|Softmax")

@@ -39,10 +39,10 @@ _TIME = rf"({_NUMBER})\s*(us|ms|s)"
 _RELEASE = r"(\d{1,3})\.(\d{1,3})(?:\.\d{1,3})?"
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
-# ------------------------------------------------------------------------------------------------------------------- units
+# ------------------------------------------------------------------------------------------------------------------- notations
 
 
-class Unit(NamedTuple):
+class Notation(NamedTuple):
     """How a limit is read and a value is shown. Reading raises ValueError for a text that is no limit. `example` is a limit."""
 
     read: Callable[[str], float]
@@ -81,12 +81,12 @@ def _shown_seconds(value: float) -> str:
     return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
 
 
-NUMBER = Unit(_number, _shown_number, "3")
-PERCENT = Unit(lambda text: _number(text.removesuffix("%").rstrip()), lambda v: f"{_shown_number(v)}%", "80%")
-BYTES = Unit(byte_count, lambda v: size(round(v)), "5MB")
-SECONDS = Unit(_seconds, _shown_seconds, "20ms")
-DECIBEL = Unit(lambda text: _number(text.removesuffix("dB").rstrip()), lambda v: f"{_shown_number(v)} dB", "40dB")
-RELEASE = Unit(release_number, lambda v: f"{int(v) // 1000}.{int(v) % 1000}", "1.17")
+NUMBER = Notation(_number, _shown_number, "3")
+PERCENT = Notation(lambda text: _number(text.removesuffix("%").rstrip()), lambda v: f"{_shown_number(v)}%", "80%")
+BYTES = Notation(byte_count, lambda v: size(round(v)), "5MB")
+SECONDS = Notation(_seconds, _shown_seconds, "20ms")
+DECIBEL = Notation(lambda text: _number(text.removesuffix("dB").rstrip()), lambda v: f"{_shown_number(v)} dB", "40dB")
+RELEASE = Notation(release_number, lambda v: f"{int(v) // 1000}.{int(v) % 1000}", "1.17")
 
 # ----------------------------------------------------------------------------------------------------------------- metrics
 
@@ -95,7 +95,7 @@ class Metric(NamedTuple):
     """A number that conditions can name, and the verbs that have it."""
 
     name: str
-    unit: Unit
+    notation: Notation
     verbs: tuple[str, ...]
     help: str
 
@@ -193,9 +193,9 @@ class FailedGate(NamedTuple):
 
     def __str__(self) -> str:
         metric = self.condition.metric
-        text = f"{metric.name} is {metric.unit.show(self.value)}"
+        text = f"{metric.name} is {metric.notation.show(self.value)}"
         if self.baseline is not None:
-            text += f", {metric.unit.show(self.baseline)} in the baseline{_percent_more(self)}"
+            text += f", {metric.notation.show(self.baseline)} in the baseline{_percent_more(self)}"
         return f"{text} ({self.condition})" + (f": {self.note}" if self.note else "")
 
     def to_dict(self) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class FailedGate(NamedTuple):
 
 def _percent_more(failed: FailedGate) -> str:
     """The change in percent; empty for counts and where a percentage has no meaning."""
-    if not failed.baseline or failed.condition.metric.unit not in (BYTES, SECONDS):
+    if not failed.baseline or failed.condition.metric.notation not in (BYTES, SECONDS):
         return ""
     return f", {RELATIONS['percent'](failed.value, failed.baseline):+.1f}%"
 
@@ -224,12 +224,12 @@ def _condition(part: str, verb: str) -> GateCondition:
     metric = _metric(match[1].replace("-", "_"), verb)
     relation, digits = _relation(metric, match[3], match[4])
     try:
-        limit = (_number if relation in ("percent", "ratio") else metric.unit.read)(digits)
+        limit = (_number if relation in ("percent", "ratio") else metric.notation.read)(digits)
     except ValueError:
-        hint = f"a limit of {metric.name} is such as {metric.name}{match[2]}{metric.unit.example}"
+        hint = f"a limit of {metric.name} is such as {metric.name}{match[2]}{metric.notation.example}"
         raise UsageError(f"--fail-on does not understand the limit of '{part.strip()}'", hint=hint) from None
     if relation != "value" and metric.name not in BASELINES.get(verb, ()):
-        hint = f"give a value, such as {metric.name}{match[2]}{metric.unit.example}; check compares with a baseline"
+        hint = f"give a value, such as {metric.name}{match[2]}{metric.notation.example}; check compares with a baseline"
         raise UsageError(
             f"--fail-on: '{part.strip()}' needs a baseline, and {verb} has none of {metric.name}", hint=hint
         )
@@ -239,7 +239,7 @@ def _condition(part: str, verb: str) -> GateCondition:
 
 def _relation(metric: Metric, sign: str, limit: str) -> tuple[Relation, str]:
     """The quantity that a limit applies to, and the limit's text without the mark for it."""
-    if sign and limit.endswith("%") and metric.unit is not PERCENT:
+    if sign and limit.endswith("%") and metric.notation is not PERCENT:
         return "percent", limit[:-1].rstrip()
     if sign:
         return "change", limit

@@ -11,6 +11,7 @@ from ortconv.ir.operators import Trait, traits
 from ortconv.ir.schema import schema_of
 from ortconv.ir.tensor import Tensor
 from ortconv.report.page import clean
+from ortconv.wording import BYTES, scaled
 
 LONGEST = 30
 """Characters of a text in a box."""
@@ -77,7 +78,8 @@ def shape(value: Value | None) -> str:
 
 def byte_text(count: int) -> str:
     """A number of bytes for people."""
-    return f"{count} B" if count < 1000 else f"{count / 1e3:.3g} kB" if count < 1e6 else f"{count / 1e6:.3g} MB"
+    value, unit = scaled(count, BYTES)
+    return f"{value:.3g} {unit}"
 
 
 def short(text: str, most: int = LONGEST) -> str:

@@ -47,7 +47,7 @@ class Stage:
 
 
 def page(title: str, headline: str, sections: Iterable[Section], *, kind: str, stage: Stage | None = None) -> str:
-    """The whole page. `kind` names what it shows, such as "partitions"."""
+    """The whole page. `kind` is the kind of its content, such as "partitions"."""
     stage = stage or Stage(Markup(""))
     style = _files("page.css", *stage.styles)
     script = _files("page.js", *stage.scripts)

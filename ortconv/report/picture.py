@@ -8,7 +8,7 @@ from typing import Any
 from ortconv.ir.graph import Graph
 from ortconv.partition import Partitioning
 from ortconv.partition.cost import Estimate
-from ortconv.report.facts import Facts
+from ortconv.report.facts import GraphFacts
 from ortconv.report.families import FAMILIES
 from ortconv.report.labels import FONT, text_width
 from ortconv.report.layout import Layout
@@ -52,7 +52,7 @@ def drawn(graph: Graph | None, partitioning: Partitioning | None = None, estimat
 
 def picture(found: Scene, title: str, estimate: Estimate | None = None) -> dict[str, Any]:
     """A picture as JSON values. web/geometry.js documents them."""
-    facts = Facts(found.partitioning, None if estimate is None else estimate.device)
+    facts = GraphFacts(found.partitioning, None if estimate is None else estimate.device)
     facts.add(all_nodes(found))
     writer = _Writer(found, facts)
     writer.write()
@@ -131,7 +131,7 @@ def open_at_first(root: Part) -> list[Part]:
 class _Writer:
     """Number the parts of a scene. The parts of a group are numbered consecutively."""
 
-    def __init__(self, found: Scene, facts: Facts) -> None:
+    def __init__(self, found: Scene, facts: GraphFacts) -> None:
         self.scene, self.facts = found, facts
         self.ids: dict[Part, int] = {found.root: 0}
         self.parts: list[dict[str, Any]] = []

@@ -17,7 +17,7 @@ from ortconv.tflite.translation import Translation
 
 class Use:
     """One operation of a model, its operands by the names of the slots: numbers of operands for tensors, values for scalars, lists
-    for variadic slots, None for what is omitted.
+    for variadic slots, None for omitted operands.
     """
 
     def __init__(self, code: Operation, main: Operand | None, args: dict[str, Any], outputs: tuple[int, ...]) -> None:
@@ -43,8 +43,8 @@ Translator = Callable[[Translation, Use], None]
 
 @dataclass(frozen=True, slots=True)
 class TranslationRow:
-    """`types` are the main types that LiteRT computes. `either_sign` says that uint8 may be computed as int8, all elements and
-    zero points 128 less, with the same result.
+    """`types` are the main types that LiteRT computes. If `either_sign`, int8 gives the same result as uint8, with all elements and
+    zero points 128 less.
     """
 
     translate: Translator

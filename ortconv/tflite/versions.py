@@ -12,7 +12,7 @@ from ortconv.tflite.layout import ElementType
 from ortconv.tflite.model import Option, Tensor
 
 
-class Use(NamedTuple):
+class OperatorUse(NamedTuple):
     """An operator with its inputs and outputs."""
 
     code: str
@@ -49,7 +49,7 @@ BROADCASTS = frozenset({"DIV", "MAXIMUM", "MINIMUM", "SUB"})
 
 def version_of(code: str, tensors: Sequence[Tensor], options: Mapping[str, Option]) -> int:
     """`tensors` are inputs and outputs."""
-    use = Use(code, tensors, options)
+    use = OperatorUse(code, tensors, options)
     found = [version for applies, version in SPECIAL.get(code, ()) if applies(use)]
     if use.has(ElementType.INT8) and code not in PLAIN_INT8:
         found.append(INT8.get(code, 2))
@@ -62,21 +62,21 @@ def version_of(code: str, tensors: Sequence[Tensor], options: Mapping[str, Optio
     return max(found, default=1)
 
 
-def _is_dilated(use: Use) -> bool:
+def _is_dilated(use: OperatorUse) -> bool:
     return (use.option("dilation_w_factor") or 1, use.option("dilation_h_factor") or 1) != (1, 1)
 
 
-def _is_grouped(use: Use) -> bool:
+def _is_grouped(use: OperatorUse) -> bool:
     return use.tensors[0].shape[3:] != use.tensors[1].shape[3:]
 
 
-def _grows(use: Use) -> bool:
+def _grows(use: OperatorUse) -> bool:
     """Whether the product of the inputs' scales is at least the scale of the output."""
     scales = [one.quantization.scales[0] for one in use.tensors if one.quantization is not None]
     return len(scales) == 3 and scales[0] * scales[1] >= scales[2]
 
 
-SPECIAL: Mapping[str, Sequence[tuple[Callable[[Use], object], int]]] = {
+SPECIAL: Mapping[str, Sequence[tuple[Callable[[OperatorUse], object], int]]] = {
     "ABS": [(lambda use: use.has(ElementType.INT32), 5)],
     "BATCH_TO_SPACE_ND": [(lambda use: len(use.tensors[0].shape) != 4, 3)],
     "CONV_2D": [(_is_grouped, 6)],

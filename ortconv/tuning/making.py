@@ -15,7 +15,7 @@ from ortconv.pipeline.options import Options
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ConversionTask:
     """A conversion, and the accelerator whose time is to be estimated for the result."""
 
     source: Path
@@ -63,11 +63,11 @@ class Proof:
     estimated: Estimated
 
 
-def draft(work: Work) -> Draft:
+def draft(task: ConversionTask) -> Draft:
     """Convert without validation. Many candidates give the same file, which is then validated once."""
     with TemporaryDirectory(prefix="ortconv-") as folder:
-        output = Path(folder, work.output.name)
-        result = convert(work.source, output, options=replace(work.options, validate=False))
+        output = Path(folder, task.output.name)
+        result = convert(task.source, output, options=replace(task.options, validate=False))
         found = digest(output)
     return Draft(
         found,
@@ -78,10 +78,10 @@ def draft(work: Work) -> Draft:
     )
 
 
-def prove(work: Work) -> Proof:
+def prove(task: ConversionTask) -> Proof:
     """Convert again with validation, and estimate the time on accelerators."""
-    found = convert(work.source, work.output, options=work.options).validation
-    estimated = _estimated(work)
+    found = convert(task.source, task.output, options=task.options).validation
+    estimated = _estimated(task)
     if found is None:
         return Proof(0.0, 0.0, "validation is off", estimated)
     return Proof(found.scaled, found.limit, found.skipped, estimated)
@@ -93,9 +93,9 @@ def target_of(shared: Options, name: str) -> Target:
     return asked.targets()[0]
 
 
-def _estimated(work: Work) -> Estimated:
-    found = analyze(work.output, work.target, device=work.options.device or DeviceProfile())
+def _estimated(task: ConversionTask) -> Estimated:
+    found = analyze(task.output, task.target, device=task.options.device or DeviceProfile())
     times, divided = found.estimate, found.partitioning
     return Estimated(
-        work.target.ep, times.cpu_seconds, times.seconds, len(divided.partitions), divided.taken, divided.total
+        task.target.ep, times.cpu_seconds, times.seconds, len(divided.partitions), divided.taken, divided.total
     )

@@ -68,7 +68,7 @@ def bound(candidate: Candidate, goal: Goal) -> tuple[float, float]:
 
 
 def _criterion(candidate: Candidate, name: str) -> float | None:
-    """The logarithm of what a criterion counts."""
+    """The logarithm of the quantity of a criterion: seconds or bytes."""
     estimated = candidate.row.estimated
     if name == "latency":
         return statistics.fmean(candidate.logs.values()) if candidate.logs else None

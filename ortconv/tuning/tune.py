@@ -31,7 +31,7 @@ from ortconv.runtime.session import Session
 from ortconv.tuning.axes import NONE, SESSION, Form, chosen, command, file_name, forms
 from ortconv.tuning.candidate import Candidate
 from ortconv.tuning.contest import Contest
-from ortconv.tuning.making import Draft, Estimated, Proof, Work, draft, prove, target_of
+from ortconv.tuning.making import ConversionTask, Draft, Estimated, Proof, draft, prove, target_of
 from ortconv.tuning.measuring import Entrant
 from ortconv.tuning.memo import Memo, key_of
 from ortconv.tuning.ranking import GOALS, Goal, goal_named, ranked
@@ -68,13 +68,13 @@ def tune(
     """Convert an ONNX model in many ways, validate and measure the results, and rank them for a goal.
 
     `only` restricts axes to values: see `ortconv.tuning.axes`. `target` is the accelerator whose time is estimated, for the device
-    of the options. `options` or `settings` hold for all conversions; what an axis sets is ignored in them. `more_flags` is the
-    same for the recommended command line, by the accelerator that they are for, "" for any. `exhaustive` measures every candidate
-    to the end, with all session settings.
+    of the options. `options` or `settings` hold for all conversions, except those that an axis sets. `more_flags` are the same as
+    arguments for the recommended command line, by accelerator, "" for any. If `exhaustive`, every candidate is measured to the end,
+    with all session settings.
 
-    Conversions run `jobs` at a time, measurements alone. `budget` is in seconds: what is not tried until then has no rank. With
-    `output_dir`, the files stay there with what is known of them, and the next tuning goes on where this one was interrupted.
-    Ctrl-C ends it with what has been found out so far. UnsupportedError where no candidate could be measured.
+    Conversions run `jobs` at a time, measurements alone. After `budget` seconds, the remaining candidates have no rank. With
+    `output_dir`, files and results stay there, and the next tuning continues where this one was interrupted. Ctrl-C ends the tuning
+    with the results so far. Raises UnsupportedError if no candidate could be measured.
     """
     shared = replace(options_of(options, settings), details=False, save_optimized_onnx_model=False)
     if target not in TARGETS:
@@ -193,14 +193,14 @@ class Tuner:
 
     def _convert(self) -> None:
         """A candidate for each different file; rows for the refused ones."""
-        works = {self._key("draft", form): form for form in forms(self._plan.values)}
-        jobs = [Job(k, draft, (self._work(form),)) for k, form in works.items()]
+        by_key = {self._key("draft", form): form for form in forms(self._plan.values)}
+        jobs = [Job(k, draft, (self._task(form),)) for k, form in by_key.items()]
         found = {
-            works[job.key]: outcome for job, outcome in self._workshop.each("converting", jobs, _draft, share=SHARE)
+            by_key[job.key]: outcome for job, outcome in self._workshop.each("converting", jobs, _draft, share=SHARE)
         }
         usual = self._usual()
         by_digest: dict[str, Candidate] = {}
-        for form in works.values():
+        for form in by_key.values():
             outcome = found.get(form)
             if isinstance(outcome, Draft) and outcome.digest in by_digest:
                 by_digest[outcome.digest].row.same.append(form.label)
@@ -211,7 +211,7 @@ class Tuner:
                 self._failed.append(row)
                 continue
             row.nodes, row.oldest_onnxruntime = outcome.nodes, outcome.oldest_onnxruntime
-            entrant = Entrant(str(self._work(form).output), usual)
+            entrant = Entrant(str(self._task(form).output), usual)
             by_digest[outcome.digest] = Candidate(
                 row, entrant, outcome.digest, outcome.bytes, holds_fusions=outcome.saved_fusions > 0
             )
@@ -222,10 +222,10 @@ class Tuner:
         jobs: list[Job] = []
         by_key: dict[str, Candidate] = {}
         for c in self._files:
-            job = Job(self._key("proof", c.row.form), prove, (work := self._work(c.row.form),))
+            job = Job(self._key("proof", c.row.form), prove, (task := self._task(c.row.form),))
             jobs.append(job)
             by_key[job.key] = c
-            if not (work.output.exists() and digest(work.output) == c.digest):
+            if not (task.output.exists() and digest(task.output) == c.digest):
                 self._workshop.forget(job.key)
             c.row.error = LATE
         for job, found in self._workshop.each("validating", jobs, _proof):
@@ -278,9 +278,11 @@ class Tuner:
     def _row(self, form: Form, settings: SessionSettings) -> Row:
         return Row(_label(form, settings), form, settings, command(self._label, form, self._plan.more_flags))
 
-    def _work(self, form: Form) -> Work:
+    def _task(self, form: Form) -> ConversionTask:
         output = self._folder / file_name(self._source, form)
-        return Work(self._source, output, form.options(self._shared), target_of(self._shared, self._plan.target))
+        return ConversionTask(
+            self._source, output, form.options(self._shared), target_of(self._shared, self._plan.target)
+        )
 
     def _key(self, kind: str, form: Form) -> str:
         return key_of(kind, self._source_key, asdict(form), self._plan.target)

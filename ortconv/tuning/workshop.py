@@ -90,7 +90,7 @@ class Workshop:
     def each(
         self, stage: str, jobs: Sequence[Job], decode: Callable[[Any], R], *, fresh: bool = False, share: float = 1.0
     ) -> Iterator[tuple[Job, R | OrtconvError]]:
-        """Each job with its result or error, as it ends; fewer of them if this share of the time is over before.
+        """Each job with its result or error, as it ends. Once this share of the time is over, the other jobs are dropped.
 
         `decode` makes a result from its JSON value. With `fresh`, each job has a new process.
         """
@@ -148,7 +148,7 @@ class Workshop:
     def _crew(self, fresh: bool) -> Crew:
         if fresh not in self._crews:
             timeout, memory = self._limits
-            memory = memory or (memory_share(1) if fresh else None)  # what is measured runs alone
+            memory = memory or (memory_share(1) if fresh else None)  # measurements run alone
             resources = ExitStack()
             crew = crew_of(None, self._jobs, timeout, memory, isolated=True, fresh=fresh)
             self._crews[fresh] = resources.enter_context(crew), resources

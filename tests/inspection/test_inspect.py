@@ -78,10 +78,15 @@ def test_a_value_with_a_late_reader_stays_alive() -> None:
     assert found.memory.peak_bytes == 1200  # a and two more at a time; x is free behind Relu
 
 
-def test_memory_counts_subgraphs_while_their_node_runs(samples: Path) -> None:
-    found = ortconv.inspect(samples / "if_branch.onnx")
+def test_memory_counts_the_larger_subgraph_while_its_node_runs() -> None:
+    branches = (
+        "then_branch = t () => (float[100] c) { a = Neg (x) c = Abs (a) }",
+        "else_branch = e () => (float[100] d) { d = Exp (x) }",
+    )
+    found = inspect(f"(float[100] x, bool b) => (float[100] y) {{ y = If (b) <{', '.join(branches)}> }}")
     assert found.graphs == 3
-    assert found.memory.peak_bytes <= found.memory.total_bytes
+    assert (found.memory.peak_node, found.memory.peak_bytes) == ("If 'y'", 4 * 400 + 1)  # x, b, y, a and c
+    assert found.memory.total_bytes == 5 * 400 + 1
 
 
 def test_dimensions_can_be_fixed(samples: Path) -> None:

@@ -6,6 +6,10 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper, parser
 
+from ortconv.ir.model import Model
+from ortconv.ir.verify import verify
+from ortconv.onnxio.load import from_proto
+
 CONTROL_FLOW = """
 <ir_version: 8, opset_import: ["" : 17]>
 control_flow (float[N, 3] x, bool c) => (float[N, 3] y, float[M] z)
@@ -101,3 +105,10 @@ def shapes() -> onnx.ModelProto:
 
 
 ALL = {"control_flow": control_flow, "functions": functions, "shapes": shapes, "contributed": contributed}
+
+
+def parsed(text: str, header: str = 'ir_version: 8, opset_import: ["" : 17]') -> Model:
+    """The model of a graph in ONNX's text form, verified."""
+    model = from_proto(parser.parse_model(f"<{header}>\n{text}"))
+    verify(model.graph)
+    return model

@@ -8,7 +8,7 @@ from partition_graphs import f32, make
 
 from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Tensor
-from ortconv.report.facts import Facts
+from ortconv.report.facts import GraphFacts
 from ortconv.report.families import family
 from ortconv.report.labels import LONGEST, block_name, constants, operators
 
@@ -95,7 +95,7 @@ def test_families(text: str, expected: str):
 
 def test_details_have_version_formal_names_and_elements():
     conv = node("y = Conv (x, w)", w=WEIGHTS)
-    facts = Facts(None)
+    facts = GraphFacts(None)
     facts.add([conv])
     version, inputs, outputs, kind = facts.to_dict()["operators"]["Conv"]
     assert version == "ai.onnx 11"

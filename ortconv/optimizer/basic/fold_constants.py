@@ -77,7 +77,7 @@ def _update_types(node: Node) -> bool:
     return update_types(node)
 
 
-# ---------------------------------------------------------------------- what is known
+# ---------------------------------------------------------------------- known values
 
 
 def _known(node: Node, context: Context, exact: Exact) -> list[Tensor | None] | None:

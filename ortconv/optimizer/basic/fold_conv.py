@@ -229,7 +229,7 @@ def fold_mul_conv(m: Match) -> Replacement:
     if w.ndim < 3 or not w.size or m.x.rank != w.ndim or w.shape[0] % group:
         return None
     k = per_channel(m.k, w.ndim, w.shape[1] * group)
-    if k is None or m.x.dtype is not dtype:
+    if k is None:
         return None
     with np.errstate(all="ignore"):
         by_input = (1 / k if m.node("scaling").op == "Div" else k).reshape(group, 1, -1, *[1] * (w.ndim - 2))

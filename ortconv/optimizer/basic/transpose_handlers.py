@@ -353,8 +353,8 @@ def push(node: Node, slot: int, perm: Perm) -> Push | None:
 def carries(node: Node, slot: int) -> bool:
     """True if a Transpose at this input may be able to move past the node, for some permutation.
 
-    False for a Reshape: a value that reaches it over a long way, such as a normalization of the last axis, is better
-    left as it is.
+    False for a Reshape: a value that reaches it over a long way, such as a normalization of the last axis, should
+    not change.
     """
     handler = HANDLERS.get((node.domain, node.op))
     return handler not in (None, _reshape) and (slot == 0 or handler in (_broadcast, _concat))

@@ -22,7 +22,7 @@ def fuse_matrix_transpose(m: Match) -> Replacement:
         return None
     rows, columns = dim_of(x, rank - 2), dim_of(x, rank - 1)
     flat, whole = target(flattened), target(m.root)
-    if flat is None or whole is None or len(flat) != 3 or len(whole) != rank or whole.count(-1) > 1:
+    if flat is None or whole is None or len(flat) != 3 or len(whole) != rank:
         return None
     if not _are(flat, refined(flat, flattened.out), (-1, rows, columns)):
         return None

@@ -66,7 +66,7 @@ def _with_bias(m: Match) -> Replacement:
 
 
 def _operand(m: Match) -> Array | None:
-    """The constant behind a normalization as its kernel takes it; None where that does not fit, or there is a bias already."""
+    """The constant behind a normalization in the form of its scale or bias; None if it does not fit, or if there is a bias."""
     norm = m.node("norm")
     const, own = _constant(m.k), m.tensor("scale").shape
     if const is None or not _is_float(m) or without_absent(norm.outputs) != [norm.out]:

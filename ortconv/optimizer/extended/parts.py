@@ -8,7 +8,7 @@ from ortconv.ir.graph import Node, Value
 from ortconv.optimizer.conditions import axes_of, ints, producer_of
 
 
-class Part(NamedTuple):
+class AxisRange(NamedTuple):
     """[start, end) of a tensor along an axis, counted from the front."""
 
     x: Value
@@ -17,7 +17,7 @@ class Part(NamedTuple):
     end: int
 
 
-def part_of(value: Value | None) -> Part | None:
+def part_of(value: Value | None) -> AxisRange | None:
     """The part that a Split or Slice selects along one axis, if its bounds are known; else None."""
     split = producer_of(value, "Split")
     if value is None or split is None:
@@ -28,10 +28,10 @@ def part_of(value: Value | None) -> Part | None:
     axis = split.attr("axis", 0) % x.rank
     sizes = [None if v is None else v.dim(axis) for v in split.outputs[: value.index + 1]]
     known = [size for size in sizes if isinstance(size, int)]
-    return Part(x, axis, sum(known[:-1]), sum(known)) if len(known) == len(sizes) else None
+    return AxisRange(x, axis, sum(known[:-1]), sum(known)) if len(known) == len(sizes) else None
 
 
-def sliced(value: Value | None) -> Part | None:
+def sliced(value: Value | None) -> AxisRange | None:
     """The part that a Slice selects along one axis with step 1, if its bounds are known; else None."""
     node = producer_of(value, "Slice")
     x = None if node is None else node.inputs[0]
@@ -43,7 +43,7 @@ def sliced(value: Value | None) -> Part | None:
         return None
     start, end, axis, _ = known
     size = x.dim(axis)
-    return Part(x, axis % x.rank, *slice(start, end).indices(size)[:2]) if isinstance(size, int) else None
+    return AxisRange(x, axis % x.rank, *slice(start, end).indices(size)[:2]) if isinstance(size, int) else None
 
 
 def _bound(node: Node, slot: int, name: str) -> int | None:
@@ -54,7 +54,7 @@ def _bound(node: Node, slot: int, name: str) -> int | None:
     return found[0] if found is not None and len(found) == 1 else None
 
 
-def gathered(value: Value | None, *, keeps: bool) -> Part | None:
+def gathered(value: Value | None, *, keeps: bool) -> AxisRange | None:
     """The part that a Gather with a single index selects, with its axis of length 1 or, unless it `keeps` the axis,
     without; else None.
     """
@@ -71,10 +71,10 @@ def gathered(value: Value | None, *, keeps: bool) -> Part | None:
     if not x.rank or not isinstance(size, int) or not -size <= found[0] < size:
         return None
     start = found[0] % size
-    return Part(x, axis % x.rank, start, start + 1)
+    return AxisRange(x, axis % x.rank, start, start + 1)
 
 
-def slice_of(value: Value | None) -> Part | None:
+def slice_of(value: Value | None) -> AxisRange | None:
     """The position in another tensor of a slice without its axis; None if the value is no such slice."""
     squeeze = producer_of(value, "Squeeze")
     if squeeze is None:

@@ -267,7 +267,7 @@ def plain_pad(m: Match) -> Replacement:
 
 
 def _cropped(x: Value, shape: tuple[int, ...], pads: list[tuple[int, int]]) -> NewInput:
-    """x without what negative pads remove; None if nothing remains."""
+    """x without the elements that negative pads remove; None if nothing remains."""
     cut = [a for a, pair in enumerate(pads) if min(pair) < 0]
     starts = [max(0, -pads[a][0]) for a in cut]
     ends = [shape[a] + min(0, pads[a][1]) for a in cut]

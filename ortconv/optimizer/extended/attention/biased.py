@@ -1,4 +1,4 @@
-"""Recognizes masks: what is added to the scores of attention before the softmax, or replaces them."""
+"""Recognizes masks: values that are added to the scores of attention before the softmax, or replace them."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class _Fuser:
         return multi_head_attention(f)
 
     def _past(self, f: Found) -> Past | None:
-        """What keys and values are joined of, where attention may join them; the mask may need the number of keys."""
+        """The past and present parts of keys and values, if attention may join them; the mask may need the number of keys."""
         others = (f.query.source, *masks_of(f))
         past = self.pasts.find(f.key, f.value, others)
         if past is None and past_of(f.key, f.value) is not None:
@@ -155,7 +155,7 @@ def _find(softmax: Node, masks: Masks, context: Context) -> Found | None:
 
 
 def _around(softmax: Node) -> tuple[Biased, Sides, After] | None:
-    """What a Softmax of scores reads, and the nodes that read it; None if they are not those of attention."""
+    """The inputs of a Softmax of scores, and the nodes that read it; None if they are not those of attention."""
     total = softmax.inputs[0]
     if total is None or not _is_of_scores(softmax, total) or alone(total) is None:
         return None

@@ -305,7 +305,7 @@ def _picks_rows(node: Node) -> bool:
 
 
 def _put(pick: Node, size: Value) -> None:
-    """Replace the Gather by a tensor of one element, as a scalar where that is what it returns."""
+    """Replace the Gather by a tensor of one element: a scalar if the Gather returns one."""
     graph = pick.graph
     assert graph is not None
     graph.replace(

@@ -23,7 +23,7 @@ from ortconv.optimizer.conditions import (
 )
 from ortconv.optimizer.engine import Context, New
 from ortconv.optimizer.extended.attention.heads import alone
-from ortconv.optimizer.extended.parts import Part, part_of
+from ortconv.optimizer.extended.parts import AxisRange, part_of
 from ortconv.optimizer.insertion import insert, insert_fused, integers, reshaped
 from ortconv.optimizer.passes import FunctionPass
 
@@ -218,7 +218,7 @@ def _source_of_halves(value: Value | None) -> _Halves | None:
     if first is None or second is None:
         return None
     x, half = first.x, first.end
-    halves = Part(x, rank - 1, 0, half), Part(x, rank - 1, half, 2 * half)
+    halves = AxisRange(x, rank - 1, 0, half), AxisRange(x, rank - 1, half, 2 * half)
     return _Halves(x, (join, negative)) if (first, second) == halves and x.dim(-1) == 2 * half else None
 
 

@@ -135,8 +135,6 @@ def fuse_bias(m: Match) -> Replacement:
     product = m.node("product")
     if product.input(5) is not None or m.bias.static_shape != (product.attr("N", 0),):
         return None
-    if m.bias.dtype is not product.present_inputs[0].dtype:
-        return None
     return microsoft("MatMulNBits", [*map(product.input, range(5)), m.bias], product, dict(product.attrs))
 
 

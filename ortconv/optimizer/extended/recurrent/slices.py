@@ -5,7 +5,7 @@ from __future__ import annotations
 from ortconv.ir.graph import Ints, Value
 from ortconv.optimizer.conditions import axes_of, equal_shapes, producer_of
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.extended.parts import Part, slice_of
+from ortconv.optimizer.extended.parts import AxisRange, slice_of
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 
@@ -25,7 +25,7 @@ def stack_slices(m: Match) -> Replacement:
     if first is None or len(inputs) != first.x.dim(first.axis):
         return None
     x, old_axis = first.x, first.axis
-    if any(_stacked(v, axis, rank) != Part(x, old_axis, i, i + 1) for i, v in enumerate(inputs)):
+    if any(_stacked(v, axis, rank) != AxisRange(x, old_axis, i, i + 1) for i, v in enumerate(inputs)):
         return None
     perm = [i for i in range(rank) if i != old_axis]
     perm.insert(axis, old_axis)
@@ -34,7 +34,7 @@ def stack_slices(m: Match) -> Replacement:
     return New("Transpose", [x], {"perm": Ints(perm)}, like=m.root, types=[m.root.out.type])
 
 
-def _stacked(value: Value | None, axis: int, rank: int) -> Part | None:
+def _stacked(value: Value | None, axis: int, rank: int) -> AxisRange | None:
     """The slice to which an Unsqueeze adds this axis; None if there is none."""
     node = producer_of(value, "Unsqueeze")
     return slice_of(node.inputs[0]) if node is not None and axes_of(node) in ((axis,), (axis - rank,)) else None

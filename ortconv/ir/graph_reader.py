@@ -1,0 +1,71 @@
+"""The values of a graph that is read from a file, by the names that they have in the file."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable, MutableMapping
+
+from ortconv.errors import GraphError
+from ortconv.ir.graph import Graph, Node
+from ortconv.ir.tensor import SparseTensor, Tensor
+from ortconv.ir.value import Value
+
+
+class GraphReader:
+    """The names of one graph while it is filled: `own` are its values, `outer` those of the enclosing scopes.
+
+    A value that would hide an outer one gets a fresh name, unless its name is in `kept`.
+    """
+
+    def __init__(self, graph: Graph, outer: MutableMapping[str, Value]) -> None:
+        self.graph = graph
+        self.outer = outer
+        self.own: dict[str, Value] = {}
+        self.kept: set[str] = set()
+
+    @property
+    def visible(self) -> MutableMapping[str, Value]:
+        """The values that subgraphs may read, by name."""
+        return ChainMap(self.own, self.outer)
+
+    def scoped(self, name: str) -> str:
+        """The name that a value of this graph gets."""
+        return self.graph.fresh(name) if name in self.outer and name not in self.kept else name
+
+    def declare(self, value: Value, name: str) -> None:
+        """Enter a value. Raises GraphError if the graph has another one of this name."""
+        if name in self.own:
+            raise GraphError(
+                f"'{name}' is defined twice", node=None if value.producer is None else value.producer.label
+            )
+        self.own[name] = value
+
+    def add_constant(self, name: str, const: Tensor | SparseTensor) -> None:
+        """Add a constant, or give an input of this name its default. A second constant of one name replaces the first."""
+        known = self.own.get(name)
+        if known is not None and not known.is_input:
+            del self.graph.initializers[known.name]
+            known = None
+        own_name = known.name if known else self.scoped(name)
+        self.own[name] = self.graph.add_initializer(own_name, const, known)
+
+    def read(self, name: str, node: Node) -> Value | None:
+        """The value that a node reads; None for an empty name. Raises GraphError if there is none."""
+        if not name:
+            return None
+        value = self.own.get(name) or self.outer.get(name)
+        if value is None:
+            raise GraphError(f"input '{name}' is not defined anywhere", node=node.label)
+        return value
+
+    def set_outputs(self, names: Iterable[str]) -> None:
+        """Set the values that the graph returns. Identities return outer values, and values that are returned already."""
+        outputs: dict[Value, None] = {}
+        for name in names:
+            value = self.own.get(name) or self.outer.get(name)
+            if value is None:
+                raise GraphError(f"graph output '{name}' is not defined anywhere")
+            if value.graph is not self.graph or value in outputs:
+                value = self.graph.add_node("Identity", [value], types=[value.type]).out
+            outputs[value] = None
+        self.graph.set_outputs(outputs)

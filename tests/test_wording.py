@@ -1,0 +1,36 @@
+"""Numbers and counts in messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from ortconv.cli.tables import count
+from ortconv.files import size
+from ortconv.report.labels import byte_text
+from ortconv.wording import and_others, counted
+
+
+@pytest.mark.parametrize(
+    ("number", "in_tables", "in_pictures"),
+    [
+        (0, "0 B", "0 B"),
+        (999, "999 B", "999 B"),
+        (1000, "1.0 kB", "1 kB"),
+        (314_000, "314.0 kB", "314 kB"),
+        (999_960, "1.0 MB", "1 MB"),
+        (12_345_678_901, "12.3 GB", "12.3 GB"),
+    ],
+)
+def test_numbers_of_bytes_have_a_unit_in_which_they_are_below_1000(
+    number: int, in_tables: str, in_pictures: str
+) -> None:
+    assert (size(number), byte_text(number)) == (in_tables, in_pictures)
+
+
+def test_large_numbers() -> None:
+    assert [count(n) for n in (7, 1_230, 4_560_000, 78e12)] == ["7", "1.2 k", "4.6 M", "78000.0 G"]
+
+
+def test_nouns() -> None:
+    assert (counted(1, "node"), counted(2, "node")) == ("1 node", "2 nodes")
+    assert (and_others(["a"]), and_others(["a", "b", "c"])) == ("'a'", "'a' and 2 others")
