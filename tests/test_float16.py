@@ -49,6 +49,29 @@ DENSE = with_weights(
 )
 
 
+@pytest.mark.parametrize("imports", ['"com.microsoft": 1', '"": 28, "com.microsoft": 1'])
+def test_casts_of_a_model_without_operators_of_onnx(imports: str, tmp_path: Path) -> None:
+    """The Casts have a version although no node of the source does, and onnxruntime 1.17 has their kernels."""
+    signature = "g (float[n,4,12] x) => (float[n,4,4] y)"
+    body = "y = com.microsoft.Attention <num_heads: int = 2> (x, w, b)"
+    proto = onnx.parser.parse_model(f"<ir_version: 8, opset_import: [{imports}]> {signature} {{ {body} }}")
+    draw = np.random.default_rng(0).standard_normal
+    result, nodes = converted(with_weights(proto, w=draw((12, 12)), b=draw(12)), tmp_path)
+    assert nodes[-1].outputs[0].dtype is DType.FLOAT
+    assert result.oldest_onnxruntime["release"] == "1.14"
+
+
+@pytest.mark.parametrize(("op", "rows"), [("ScatterND", [[0], [2]]), ("ScatterElements", [[0, 2, 1, 0], [1, 1, 0, 2]])])
+def test_sums_by_scatter_stay_float32(op: str, rows: list[list[int]], tmp_path: Path) -> None:
+    """onnxruntime's float16 kernels throw when they run."""
+    body = f'h = MatMul(x, w)  s = {op}<reduction = "add">(h, i, u)  y = MatMul(s, v)'
+    proto = model(f"g (float[3,8] x, float[2,4] u) => (float[3,8] y) {{ {body} }}", 18)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(rows), "i"))
+    draw = np.random.default_rng(0).standard_normal
+    _, nodes = converted(with_weights(proto, w=draw((8, 4)), v=draw((4, 8))), tmp_path)
+    assert next(n for n in nodes if n.op == op).out.dtype is DType.FLOAT
+
+
 @pytest.mark.parametrize("seed", [48, 114, 188, 191])
 def test_values_that_onnxruntime_does_not_round_count_in_the_budget(seed: int, tmp_path: Path) -> None:
     """The errors of operands and results cancel here; onnxruntime has only the first, beyond the budget."""

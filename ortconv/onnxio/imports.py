@@ -14,6 +14,10 @@ KNOWN = {"": 28, "ai.onnx.ml": 5, MICROSOFT: 1, "com.microsoft.nchwc": 1}
 """Operator sets that ONNX Runtime imports, with their version in the newest release that this table has been checked against."""
 
 
+UNUSED_OPSET = 13
+"""The version of ONNX's operators for models that use none: every supported release loads its operators."""
+
+
 def opset_of(proto: ModelProto) -> int:
     """The version of ONNX's operators that a model imports; 0 without an import."""
     return max((e.version for e in proto.opset_import if plain_domain(e.domain) == ""), default=0)
@@ -90,6 +94,17 @@ def import_used(proto: ModelProto, message: bytes, warn: Callable[[str], None]) 
         version = _version_with(domain, ops)
         proto.opset_import.add(domain=domain, version=version)
         warn(f"the model uses operators of {domain or 'ai.onnx'} without importing it: version {version} is imported")
+
+
+def import_for_rewrites(proto: ModelProto) -> None:
+    """Import ONNX's operators in a version that no release lacks if no node uses them: rewrites may add such nodes."""
+    if any(domain_of(node) == "" for node in walk(proto.graph.node)):
+        return
+    entry = next((e for e in proto.opset_import if plain_domain(e.domain) == ""), None)
+    if entry is None:
+        proto.opset_import.add(version=UNUSED_OPSET)
+    else:
+        entry.version = min(entry.version, UNUSED_OPSET)
 
 
 def _version_with(domain: str, ops: Iterable[str]) -> int:

@@ -33,6 +33,11 @@ QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLi
 INTEGER_SUMS = frozenset({"ConvInteger", "MatMulInteger"})
 """Operators whose int32 results a Cast and a Mul by the scale convert to numbers. The sums may be beyond float16."""
 
+SCATTERS = frozenset({"ScatterElements", "ScatterND"})
+"""Operators whose kernels throw when they run on float16 with most values of `reduction` (onnxruntime's cpu/tensor/scatter.cc
+and scatter_nd.cc).
+"""
+
 MAKERS = {"Cast": "to", "Constant": "value", "ConstantOfShape": "value"}
 """Operators whose result may be float16 although they have no float32 inputs, with the attribute that selects the type."""
 
@@ -111,9 +116,13 @@ def _slots(node: Node) -> Slots | None:
 
 def _is_fixed(node: Node) -> bool:
     """True for nodes that this conversion leaves as they are, whatever their operator accepts."""
-    if node.subgraphs or node.ep or draws(node) or _is_quantized(node):
+    if node.subgraphs or node.ep or draws(node) or _is_quantized(node) or _reduces_by_scatter(node):
         return True
     return any(_is_other(v.type) for v in (*node.inputs, *node.outputs) if v is not None)
+
+
+def _reduces_by_scatter(node: Node) -> bool:
+    return node.op in SCATTERS and node.attrs.get("reduction", "none") != "none"
 
 
 def _allowed(values: Iterable[Value | None], formals: Sequence[Formal], found: Schema) -> tuple[int, ...]:
