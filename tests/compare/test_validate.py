@@ -34,22 +34,20 @@ from ortconv.models import load
 from ortconv.ortformat.writer import write
 from ortconv.runtime.deadline import TimeLimitError, within
 from ortconv.runtime.session import Session
+from tests import text_models
 
 
-def save(path: Path, body: str, head: str = "float[batch,4] x", out: str = "y", domains: str = "") -> Path:
-    text = f'<ir_version: 8, opset_import: ["": 17{domains}]> g ({head}) => ({out}) {{ {body} }}'
-    onnx.save(onnx.parser.parse_model(text), path)
-    return path
+def save(path: Path, body: str, head: str = "float[batch,4] x", out: str = "y", **domains: int) -> Path:
+    return text_models.save(path, f"g ({head}) => ({out}) {{ {body} }}", domains=domains)
 
 
 def endless(path: Path, turns: int, condition: str = "going") -> Path:
     """A Loop that adds 1 to x so many times."""
-    text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[1] x) => (float[1] y)
+    text = f"""g (float[1] x) => (float[1] y)
         <int64 n = {{{turns}}}, bool t = {{1}}> {{
         y = Loop(n, t, x) <body = b (int64 i, bool going, float[1] v) => (bool more, float[1] w) {{
             more = Identity({condition}) one = Constant<value_floats = [1.0]>() w = Add(v, one) }}> }}"""
-    onnx.save(onnx.parser.parse_model(text), path)
-    return path
+    return text_models.save(path, text)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +102,7 @@ def test_a_source_that_onnxruntime_refuses_is_said_to_be_so(tmp_path: Path) -> N
 
 
 def test_what_is_not_checked_is_an_error_unless_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = save(tmp_path / "m.onnx", "y = mine.Mine(x)", out="float[batch,4] y", domains=', "mine": 1')
+    source = save(tmp_path / "m.onnx", "y = mine.Mine(x)", out="float[batch,4] y", mine=1)
     target = tmp_path / "m.ort"
     assert cli.main(["convert", str(source), "-q"]) == 3
     assert "Mine" in capsys.readouterr().err
