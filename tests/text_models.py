@@ -22,3 +22,8 @@ def save(path: Path, graph: str, opset: int = 17, domains: Mapping[str, int] | N
     """Write the model of a graph, and return the path."""
     path.write_bytes(parse(graph, opset, domains).SerializeToString())
     return path
+
+
+def save_nodes(path: Path, nodes: str, inputs: str = "float[batch,4] x", outputs: str = "y", **domains: int) -> Path:
+    """Write the model of a graph with these nodes, and return the path."""
+    return save(path, f"g ({inputs}) => ({outputs}) {{ {nodes} }}", domains=domains)
