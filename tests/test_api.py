@@ -20,12 +20,13 @@ import ortconv
 from ortconv.errors import FormatError, MismatchError, UsageError
 from ortconv.pipeline import Options
 from ortconv.pipeline.settings import Settings
+from tests import text_models
 
 X = np.float32([[1, -2, 3]])
 
 
 def proto(text: str = "g (float[batch,3] x) => (float[batch,3] y) { y = Relu(x) }") -> onnx.ModelProto:
-    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>\n{text}')
+    return text_models.parse(text)
 
 
 @pytest.fixture

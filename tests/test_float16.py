@@ -18,12 +18,13 @@ from ortconv.ir.verify import verify
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.cut import minimum_cut
 from ortconv.optimizer.float16 import to_float16
+from tests import text_models
 
 SAMPLES = Path(__file__).resolve().parents[1] / "sample_models"
 
 
 def model(body: str, opset: int = 17) -> onnx.ModelProto:
-    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]>\n{body}')
+    return text_models.parse(body, opset)
 
 
 def with_weights(proto: onnx.ModelProto, **weights: Any) -> onnx.ModelProto:

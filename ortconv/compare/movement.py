@@ -31,10 +31,13 @@ TIES = 2.0**-12
 """Error of a sum of products of quantized values before it is rounded, in quantization steps."""
 
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+"""Operators whose sums fixed-point arithmetic rounds: those that NNAPI computes on quantized values, not all that sum."""
+
 ACTIVATIONS = ("Relu", "Clip")
 """Operators that a quantized operator includes after its sums, before they are rounded."""
 
 SHAPES = ("Shape", "Size")
+"""Operators that read only the shape of their input."""
 
 NUDGES = 12
 """Maximum number of runs with such errors, when they may explain a difference."""

@@ -134,6 +134,7 @@ negative.
 """
 
 _WINDOWED = frozenset({"AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool", "QLinearConv"})
+"""Operators whose attributes may show that the window fits. Other operators with such names always count as shortening."""
 
 
 def shortening(graph: GraphProto, operators: Collection[str]) -> int:

@@ -58,6 +58,7 @@ TRACKED: dict[KernelName, Tracked] = {
     ("ai.onnx", "Where"): Tracked((1,)),
     ("ai.onnx", "Cast"): Tracked((0,), (0,)),
 }
+"""The slots whose types ONNX Runtime's build can restrict, by operator: its lists, so traits do not decide."""
 
 ONE_HOT = ("ai.onnx", "OneHot")
 """Its kernel depends on three types at once: those of inputs 0, 2 and 1."""

@@ -23,6 +23,7 @@ from ortconv.optimizer import catalog
 from ortconv.optimizer.engine import New, rule
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
+from tests import text_models
 
 
 def convert(source: Path, target: Path, *flags: str) -> None:
@@ -30,9 +31,7 @@ def convert(source: Path, target: Path, *flags: str) -> None:
 
 
 def write(path: Path, text: str, opset: int = 13) -> Path:
-    imports = f'"": {opset}, "com.microsoft": 1'
-    onnx.save(onnx.parser.parse_model(f"<ir_version: 8, opset_import: [{imports}]>\n{text}"), path)
-    return path
+    return text_models.save(path, text, opset, text_models.MICROSOFT)
 
 
 # ---------------------------------------------------------------------- the trace

@@ -21,7 +21,7 @@ from ortconv.cli import images, main
 from ortconv.compare.candidates import first_run
 from ortconv.errors import FormatError
 from ortconv.runtime.session import Session
-from tests import unoptimized
+from tests import text_models, unoptimized
 from tests.cli.conftest import Printed
 from tests.conftest import examples
 
@@ -39,10 +39,7 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def model(tmp_path: Path, text: str, opset: int = 17) -> Path:
-    path = tmp_path / "m.onnx"
-    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]>\n{text}')
-    path.write_bytes(proto.SerializeToString())
-    return path
+    return text_models.save(tmp_path / "m.onnx", text, opset)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 2) -> str:

@@ -6,7 +6,6 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
-import onnx.parser
 import pytest
 
 from ortconv.compare import layers as module
@@ -23,10 +22,11 @@ from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 from ortconv.pipeline import optimize_traced
 from ortconv.runtime.session import Session
+from tests import text_models
 
 
 def model(text: str) -> Model:
-    return from_proto(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>\n{text}'))
+    return from_proto(text_models.parse(text))
 
 
 @pytest.mark.parametrize("backends", [["numpy:reference"], ["onnxruntime"]])

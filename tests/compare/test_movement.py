@@ -19,6 +19,7 @@ from ortconv.errors import MismatchError
 from ortconv.ir.tensor import Tensor
 from ortconv.models import load
 from ortconv.onnxio.load import from_proto
+from tests import text_models
 
 INF = np.inf
 LARGEST = np.finfo(np.float32).max
@@ -85,8 +86,7 @@ def reference(folder: Path, case: Case) -> Reference:
     dtype = {"float": np.float32, "float16": np.float16}[case.dtype]
     constants = "<float one = {1}, uint8 zero = {0}, float three = {3}>" if "one" in case.body else ""
     text = f"g ({case.dtype}[4] x) => ({case.dtype}[4] y) {constants} {{ {case.body} }}"
-    source = folder / "m.onnx"
-    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'), source)
+    source = text_models.save(folder / "m.onnx", text)
     given = {"x": np.array(case.x, dtype)}
     return Reference(load(source), source, ValidationSettings(engines=("numpy",), given=(given,)))
 
@@ -137,9 +137,8 @@ def test_a_scalar_is_as_near_to_the_truth_as_the_source(got: float, is_fine: boo
 
 
 def test_a_wrong_scalar_in_float16_is_a_mismatch(tmp_path: Path) -> None:
-    source = tmp_path / "m.onnx"
     text = "g (float16[4] x) => (float16 y) { y = ReduceSum<keepdims = 0>(x) }"
-    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'), source)
+    source = text_models.save(tmp_path / "m.onnx", text)
     given = {"x": np.ones(4, np.float16)}
     expected = Reference(load(source), source, ValidationSettings(engines=("numpy",), given=(given,)))
     with expected.clock, pytest.raises(MismatchError):
@@ -158,8 +157,7 @@ def test_a_result_that_was_accepted_for_this_is_named(tmp_path: Path) -> None:
 def test_large_inputs_may_overflow_as_they_do_in_onnxruntime(tmp_path: Path) -> None:
     """ReduceLogSumExp of onnxruntime may add up the exponentials themselves."""
     text = "g (float[1,2] x) => (float[1,1] y) { y = ReduceLogSumExp<axes = [1]>(x) }"
-    source = tmp_path / "m.onnx"
-    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'), source)
+    source = text_models.save(tmp_path / "m.onnx", text)
     expected = Reference(load(source), source, ValidationSettings(engines=("numpy",)))
     large = next(i for i, trial in enumerate(expected.trials) if trial.is_large)
     overflow = [np.full((1, 1), INF, np.float32)]
@@ -205,9 +203,7 @@ agraph (float[1,2,4,4] x) => (float[1,1,4,4] y)
 def test_sums_of_quantized_products_move_as_their_arithmetic_rounds(
     tmp_path: Path, fixed_point: bool, unit: float
 ) -> None:
-    path = tmp_path / "quantized.onnx"
-    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {QUANTIZED}'), path)
-    graph = load(path).graph
+    graph = load(text_models.save(tmp_path / "quantized.onnx", QUANTIZED)).graph
     nudge(graph, Direction(0), fixed_point)
     added = {}
     for node in graph:

@@ -18,14 +18,14 @@ from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.passes import FunctionPass, RulePass
+from tests import text_models
 
 Feeds = Mapping[str, Array]
 
 
 def parse(text: str, opset: int = 13) -> onnx.ModelProto:
     """A model from onnx's text form of a graph, whose outputs are of unknown shape whatever the text says."""
-    imports = f'"": {opset}, "com.microsoft": 1'
-    proto = onnx.parser.parse_model(f"<ir_version: 8, opset_import: [{imports}]>\n{text}")
+    proto = text_models.parse(text, opset, text_models.MICROSOFT)
     _forget_output_shapes(proto.graph)
     return proto
 

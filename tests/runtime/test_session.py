@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-import onnx.parser
 import onnxruntime
 import pytest
 
@@ -19,11 +17,11 @@ from ortconv.ir.graph import Node
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime import backend as backends
 from ortconv.runtime.backend import Region
+from tests import text_models
 
 
 def session(text: str, opset: int = 17, **options: Any) -> ortconv.Session:
-    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]>\n{text}')
-    return ortconv.Session(from_proto(proto), **options)
+    return ortconv.Session(from_proto(text_models.parse(text, opset)), **options)
 
 
 @pytest.mark.parametrize("suffix", [".onnx", ".ort"])

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx.parser
 import onnxruntime
 import pytest
 
@@ -25,6 +24,7 @@ from ortconv.tuning.axes import Form
 from ortconv.tuning.measuring import Entrant
 from ortconv.tuning.result import Row, Tuning
 from ortconv.tuning.workshop import Progress
+from tests import text_models
 
 pytestmark = pytest.mark.slow
 
@@ -49,9 +49,7 @@ NEEDS_1_14 = "g (int32[2] x) => (int32[2] y) { y = BitwiseNot (x) }"
 
 
 def model(path: Path, text: str, opset: int = 17) -> Path:
-    parsed = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}, "com.microsoft": 1]>\n{text}')
-    path.write_bytes(parsed.SerializeToString())
-    return path
+    return text_models.save(path, text, opset, text_models.MICROSOFT)
 
 
 @pytest.fixture(scope="module")

@@ -181,6 +181,7 @@ def eliminate_cast_before_shape(m: Match) -> Replacement:
 
 
 _NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1}
+"""The second operand with which an operator returns its first one."""
 
 
 @rule(

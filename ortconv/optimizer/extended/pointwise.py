@@ -30,6 +30,8 @@ _ACTIVATIONS = {
     "": ("Relu", "Gelu", "LeakyRelu", "HardSigmoid", "HardSwish", "Sigmoid", "Tanh", "Erf", "Softmax"),
     MICROSOFT: ("Gelu", "QuickGelu"),
 }
+"""Activations between a Transpose and a product, in known models."""
+
 _TURNED = P("Transpose", "x", name="turn")
 
 
