@@ -20,7 +20,7 @@ LAYERS: list[set[str]] = [
     {"files", "onnxlib", "process"},
     {"documents"},
     {"watch"},
-    {"supervisor"},
+    {"supervisor", "workers"},
     {"ir"},
     {"runtime"},
     {"onnxio", "ortformat", "optimizer", "partition", "executor"},
