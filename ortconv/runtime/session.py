@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from ortconv.errors import BackendError, UsageError, nearest
-from ortconv.executor.guard import SMALLER
+from ortconv.executor.guard import SMALLER, guarded
 from ortconv.executor.replay.numerics import kernel_settings
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
@@ -167,7 +167,8 @@ class Session:
                 f"inputs are given by name, not as a {type(input_feed).__name__}", hint="run(None, {'x': array})"
             )
         wanted = self._wanted(output_names)
-        values = check_feeds(self._graph, input_feed)
+        with guarded((), "reading the inputs"):
+            values = check_feeds(self._graph, input_feed)
         fed = list(values.values())
         with kernel_settings():
             if self._observer is None:
