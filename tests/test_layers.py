@@ -16,7 +16,7 @@ PACKAGE = ROOT / "ortconv"
 
 LAYERS: list[set[str]] = [
     {"errors"},
-    {"choices", "wording"},
+    {"choices", "public", "wording"},
     {"files", "onnxlib", "process"},
     {"documents"},
     {"watch"},

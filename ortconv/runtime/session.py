@@ -13,13 +13,14 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from ortconv.errors import BackendError, UsageError, nearest
-from ortconv.executor.guard import SMALLER, guarded
+from ortconv.executor.guard import SMALLER
 from ortconv.executor.replay.numerics import kernel_settings
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
 from ortconv.ir.schema import draws
 from ortconv.ir.types import DType, TensorType
 from ortconv.models import ModelSource, load
+from ortconv.public import public
 from ortconv.runtime.backend import (
     Backend,
     Closeable,
@@ -64,6 +65,7 @@ class Session:
     `plan` states for each node where it runs, and why not on an earlier backend; `regions` are the compiled regions in order.
     """
 
+    @public
     def __init__(
         self,
         model: ModelSource | Model,
@@ -118,6 +120,7 @@ class Session:
     def get_outputs(self) -> list[NodeArg]:
         return [_node_arg(v) for v in self._graph.outputs]
 
+    @public
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
         """The outputs or kept values with these names (None: all outputs).
 
@@ -125,6 +128,7 @@ class Session:
         """
         return self._run(output_names, input_feed, lambda program, inputs: program.run(inputs))
 
+    @public
     def profile(self, input_feed: Mapping[str, Any]) -> list[Event]:
         """The steps of one run with their times. A program that cannot measure steps counts as one step."""
         events: list[Event] = []
@@ -167,8 +171,7 @@ class Session:
                 f"inputs are given by name, not as a {type(input_feed).__name__}", hint="run(None, {'x': array})"
             )
         wanted = self._wanted(output_names)
-        with guarded((), "reading the inputs"):
-            values = check_feeds(self._graph, input_feed)
+        values = check_feeds(self._graph, input_feed)
         fed = list(values.values())
         with kernel_settings():
             if self._observer is None:
