@@ -32,7 +32,11 @@ _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 
 
 def opened(path: str | Path) -> BinaryIO:
-    """Open a regular file for reading. UsageError for anything else: a pipe or device might never end."""
+    """Open a regular file for reading. UsageError for anything else: a pipe or device might never end.
+
+    TypeError for a number, which `open` takes for a file that is open already, and closes.
+    """
+    path = Path(path)
     try:
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE))  # noqa: SIM115
     except (OSError, ValueError) as error:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from ortconv.errors import UsageError
 from ortconv.files import opened
 from ortconv.ir.model import Model
+from ortconv.public import public
 
 if TYPE_CHECKING:
     from ortconv.onnxlib import GraphProto
@@ -29,6 +30,7 @@ ORT = b"ORTM"
 """Bytes 4 to 8 of a file in ORT format."""
 
 
+@public
 def load(
     source: ModelSource,
     fix_dims: Mapping[str, int] | None = None,

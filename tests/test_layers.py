@@ -16,11 +16,11 @@ PACKAGE = ROOT / "ortconv"
 
 LAYERS: list[set[str]] = [
     {"errors"},
-    {"choices", "wording"},
+    {"choices", "public", "wording"},
     {"files", "onnxlib", "process"},
     {"documents"},
     {"watch"},
-    {"supervisor"},
+    {"supervisor", "workers"},
     {"ir"},
     {"runtime"},
     {"onnxio", "ortformat", "optimizer", "partition", "executor"},

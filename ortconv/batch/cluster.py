@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
 
-from ortconv.batch.pool import LocalPool
 from ortconv.choices import natural
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.watch import Activity, Limits
+from ortconv.workers.pool import LocalPool
 
 LEAST_MEMORY = 1 << 30
 

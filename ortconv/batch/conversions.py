@@ -39,6 +39,7 @@ from ortconv.pipeline.options import Options
 from ortconv.pipeline.result import Result
 from ortconv.pipeline.settings import Settings
 from ortconv.pipeline.stages import Observer
+from ortconv.public import public
 from ortconv.watch import Activity
 
 PathLike = str | os.PathLike[str]
@@ -76,6 +77,7 @@ class Failure:
         return {**found, "hint": error.hint}
 
 
+@public
 def convert_all(
     sources: PathLike | Sequence[PathLike],
     output_dir: PathLike | None = None,

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ortconv.batch.pool import LocalPool
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.process import usable_cores, usable_memory
 from ortconv.watch import Limits
+from ortconv.workers.pool import LocalPool
 
 TIMEOUT = 3600.0
 """Limit on the time for one model, in seconds."""

@@ -17,6 +17,7 @@ from ortconv.errors import GateError, UsageError
 from ortconv.files import digest, read_text
 from ortconv.ortformat.opconfig import RequiredOperators
 from ortconv.partition import Target
+from ortconv.public import public
 from ortconv.report import comparison
 from ortconv.report.gates import METRICS, GateCondition, failed_gates, metrics_of, parse_gates
 
@@ -113,6 +114,7 @@ class RunSettings:
     measure: bool = True
 
 
+@public
 def check(
     model: str | Path,
     baseline: str | Path,

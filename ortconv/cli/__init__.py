@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -19,7 +18,8 @@ import click
 
 from ortconv import __version__
 from ortconv.cli.usage import Commands, usage_error
-from ortconv.errors import InternalError, OrtconvError, UnsupportedError, UsageError, how_to_report
+from ortconv.errors import InternalError, OrtconvError, UsageError, how_to_report
+from ortconv.public import by_system
 
 VERBS = {
     "convert": ("ortconv.cli.convert", "Convert .onnx models to optimized, NNAPI-aware .ort files."),
@@ -145,7 +145,7 @@ def main(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (MemoryError, OSError) as error:
-        return _failed(printed, _by_system(error))
+        return _failed(printed, by_system(error))
     except Exception as error:
         if os.environ.get("ORTCONV_DEBUG"):
             raise
@@ -188,16 +188,6 @@ def _ended(printed: Printed, message: str, code: int, error: OrtconvError | None
         places = {key: getattr(error, key, None) for key in ("file", "node", "hint")}
         click.echo(json.dumps({"version": 1, "error": message, **places, "exit_code": code}, indent=1))
     return code
-
-
-def _by_system(error: MemoryError | OSError) -> OrtconvError:
-    """An error for an exception of the system: out of memory, or a file that could not be read or written."""
-    if isinstance(error, MemoryError) or error.errno == errno.ENOMEM:
-        return UnsupportedError(
-            f"out of memory{f': {error}' if str(error) else ''}",
-            hint="try smaller inputs, or a machine with more memory",
-        )
-    return UsageError(error.strerror or str(error), file=error.filename)
 
 
 def fail(error: OrtconvError) -> None:

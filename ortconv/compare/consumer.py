@@ -13,7 +13,7 @@ from ortconv.errors import BackendError
 from ortconv.files import let_go
 from ortconv.ir.tensor import Tensor
 from ortconv.process import kept_out
-from ortconv.runtime.deadline import TimeLimitError
+from ortconv.runtime.deadline import TimeLimitError, seconds_left
 from ortconv.runtime.session import Session
 
 
@@ -81,6 +81,19 @@ def _without_copies(file: Path, default: bool, library: Path | None, external: C
         settings = onnxruntime_app.SessionSettings(direct=True)
         return onnxruntime_c.DirectFile(file, {**settings.entries, **AS_STORED})
     return ModelFile(file, default=default, custom_op_library=library, entries=AS_STORED, external=external)
+
+
+def run_apart(open: Callable[[], Opened], feeds: Mapping[str, Any]) -> list[Any]:
+    """All outputs of a file that is opened and run in a process of its own. A crash there is a BackendError or CrashError here."""
+    from ortconv.watch import Limits
+    from ortconv.workers.pool import LocalPool
+
+    with LocalPool(1, Limits(seconds_left())) as pool:
+        return pool.submit(_run, open, feeds).result()  # type: ignore[no-any-return]
+
+
+def _run(open: Callable[[], Opened], feeds: Mapping[str, Any]) -> list[Any]:
+    return open().run(feeds)
 
 
 def run_of(session: Session, *, light: bool = False) -> Callable[[Mapping[str, Any]], list[Any]]:

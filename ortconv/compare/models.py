@@ -16,6 +16,7 @@ from ortconv.errors import BackendError, OrtconvError, UsageError
 from ortconv.ir.graph import Graph, Node
 from ortconv.ir.model import Model
 from ortconv.models import load
+from ortconv.public import public
 from ortconv.runtime.backend import discover
 from ortconv.runtime.session import Session
 
@@ -88,6 +89,7 @@ class Comparison:
         return largest_loss(self.layers or ())
 
 
+@public
 def subject(text: str, backends: Sequence[str]) -> Subject:
     """Load the model of PATH or PATH@BACKEND[,BACKEND...]; backends in the text replace the given ones. Raises UsageError if there
     is no model.
@@ -100,6 +102,7 @@ def subject(text: str, backends: Sequence[str]) -> Subject:
     return Subject(text, load(path, only_to_run=True), own or tuple(backends), Path(path))
 
 
+@public
 def compare(
     subjects: Sequence[Subject],
     arrays: Mapping[str, Any] | None = None,
@@ -114,6 +117,10 @@ def compare(
 
     Missing inputs are generated for the first model, such that all models accept them.
     """
+    if not subjects:
+        raise UsageError("subjects is empty", hint="give the models to compare, the first is the reference")
+    if seed < 0:
+        raise UsageError(f"seed is {seed}", hint="it must be 0 or more")
     reference = subjects[0]
     for other in subjects[1:]:
         _check_alike(reference, other)

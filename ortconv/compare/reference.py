@@ -109,8 +109,9 @@ class Reference(SourceRuns):
         return None if want is None or own is None else gap(want[k], own[k]).difference()
 
     def own_scaled(self) -> float | None:
-        """The largest of these differences over the inputs with known results. Those of the first set are computed if needed,
-        unless the model has more than MANY nodes.
+        """The largest of these differences over the inputs with known results; None if there are none.
+
+        Those of the first set are computed in a watched process, unless the model has more than MANY nodes.
         """
         if self._shows_own:
             self.own_outputs(0)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ortconv.compare.budget import Budget, Clock
-from ortconv.compare.consumer import Opened, message_of, open_file, run_of, runtime_name
+from ortconv.compare.consumer import Opened, message_of, open_file, run_apart, run_of, runtime_name
 from ortconv.compare.feeds import Feeds, Outputs
 from ortconv.compare.shrink import can_shrink, shrink
 from ortconv.compare.trials import BeyondBudgetError, CannotTryError, Run, TooLargeError, TooSlowError, Trial, trials
@@ -23,6 +23,7 @@ from ortconv.ir.model import Model
 from ortconv.models import load
 from ortconv.runtime.deadline import within
 from ortconv.runtime.session import Session
+from ortconv.watch import is_watched
 
 HEAVY = 100 << 20
 """Sessions of models with more bytes are not kept, because each holds a copy of the weights."""
@@ -74,7 +75,7 @@ class SourceRuns:
             open_file, custom_op_library=settings.custom_op_library, light=heavy, external=external
         )
         self.run_of = partial(run_of, light=heavy)
-        self._shows_own = sum(1 for _ in graph.walk()) <= MANY
+        self._shows_own = is_watched() and sum(1 for _ in graph.walk()) <= MANY
         self._pool = ThreadPoolExecutor(1, "onnxruntime")
         asked = "onnxruntime" in settings.engines
         opening = self._pool.submit(self._open) if asked else None
@@ -201,13 +202,21 @@ class SourceRuns:
         """onnxruntime's outputs of the source with the session options of an app; None if the run fails."""
         if i not in self._own:
             self._own[i] = None
-            with suppress(BackendError), within(self.clock.left / 2):
-                if self._own_file is None:
-                    self._own_file = self.open_file(self.source, True)
-                self._own[i] = self._own_file.run(self.trials[i].feeds)
-                if self.is_heavy:
-                    self._own_file = None
+            with suppress(OrtconvError), within(self.clock.left / 2):
+                self._own[i] = self._run_own(self.trials[i].feeds)
         return self._own[i]
+
+    def _run_own(self, feeds: Feeds) -> Outputs:
+        """onnxruntime's optimizations crash on some models. So they run in another process unless this one is watched."""
+        open_own = partial(self.open_file, self.source, True)
+        if not is_watched():
+            return run_apart(open_own, feeds)
+        if self._own_file is None:
+            self._own_file = open_own()
+        outputs = self._own_file.run(feeds)
+        if self.is_heavy:
+            self._own_file = None
+        return outputs
 
     def loaded(self) -> Model:
         """The source, read again."""

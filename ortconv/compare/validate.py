@@ -19,7 +19,9 @@ from ortconv.runtime.session import Session
 
 @dataclass(frozen=True, slots=True)
 class EngineResult:
-    """The result on one engine. `own` is the difference between onnxruntime's own result of the source and the source."""
+    """The result on one engine. `own` is the difference between onnxruntime's own result of the source and the source; None if it
+    was not computed.
+    """
 
     name: str
     version: str = ""

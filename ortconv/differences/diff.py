@@ -14,6 +14,7 @@ from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.pipeline import Options
 from ortconv.pipeline.conversion import options_of
 from ortconv.pipeline.settings import Settings
+from ortconv.public import public
 
 VERSION = 1
 """Version of the JSON document."""
@@ -41,6 +42,7 @@ class ModelDiff:
         return {"version": VERSION, **asdict(self)}
 
 
+@public
 def diff(a: ModelSource, b: ModelSource, *, options: Options | None = None, **settings: Unpack[Settings]) -> ModelDiff:
     """The changes from one model to another: interface, nodes, attributes, constants by content, operator sets, metadata.
 

@@ -72,10 +72,18 @@ def _all(nodes: Iterable[Node]) -> Iterator[Node]:
 
 def _failure(node: Node) -> str | None:
     """The reason why a node cannot run with zeros as its inputs; None if it can, or if that is unknown."""
-    from ortconv.executor.kernels.evaluate import evaluated
+    from ortconv.executor.kernels.evaluate import evaluated, kernel_of
 
     if node.subgraphs or node.graph is None:
         return None
+    try:
+        kernel, attributes = kernel_of(node)
+        if kernel.build is not None:
+            kernel.build(**attributes)
+    except (UnsupportedError, MemoryError):
+        return None
+    except Exception as error:
+        return f"{error or type(error).__name__}, with its attributes"
     operands: list[Any] = []
     for value in node.inputs:
         operand = None if value is None else _operand(value)

@@ -16,6 +16,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.levels import run_passes
+from ortconv.public import public
 
 SavedFusions = Literal["apply", "drop"]
 
@@ -51,6 +52,7 @@ class Export:
         return {"version": VERSION, **asdict(self)}
 
 
+@public
 def export(
     source: ModelSource,
     output: str | Path,

@@ -20,6 +20,7 @@ from ortconv.onnxio.check import OLDEST_OPSET
 from ortconv.ortformat.reader import format_version
 from ortconv.ortformat.releases import oldest_release
 from ortconv.pipeline.stages import optimize
+from ortconv.public import public
 from ortconv.report.gates import release_number
 
 VERSION = 1
@@ -102,6 +103,7 @@ class Inspection:
         return {"version": VERSION, **asdict(self)}
 
 
+@public
 def inspect(
     source: ModelSource,
     *,

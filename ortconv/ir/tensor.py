@@ -110,6 +110,10 @@ def aligned(array: Array) -> Array:
     return array if array.flags.aligned else array.copy(order="K")
 
 
+LARGEST_DENSE = 1 << 31
+"""Bytes of a sparse constant as a dense tensor up to which onnxruntime loads it."""
+
+
 class SparseTensor:
     """A constant in coordinate form: `values` (nnz,), `indices` (nnz,) linear or (nnz, rank), dense `shape`.
 
@@ -134,6 +138,9 @@ class SparseTensor:
             return f"its indices are {self.indices.dtype.name.lower()}, not integers"
         if any(d < 0 for d in self.shape):
             return f"it has a negative dimension: {list(self.shape)}"
+        size = math.prod(self.shape) * self.values.dtype.numpy.itemsize
+        if size > LARGEST_DENSE:
+            return f"it takes {size} bytes as a dense tensor, and onnxruntime allows {LARGEST_DENSE}"
         index, sizes = self.indices.numpy(), self.shape if len(places) == 2 else (math.prod(self.shape),)
         if index.size and ((index < 0).any() or (index.reshape(-1, len(sizes)).max(axis=0) >= np.array(sizes)).any()):
             return f"an index lies outside {list(sizes)}"

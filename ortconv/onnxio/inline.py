@@ -155,8 +155,10 @@ def _convert(proto: ModelProto, inliner: _Inliner) -> None:
     """Convert and inline, with onnx, the functions that are invalid under the model's operator sets."""
     from onnx.inliner import inline_local_functions
 
-    for key, function in inliner.left.items():
-        added = proto.functions.add()
+    done: set[FunctionKey] = set()
+    while (key := next((key for key in inliner.left if key not in done), None)) is not None:
+        done.add(key)
+        function, added = inliner.left[key], proto.functions.add()
         added.CopyFrom(function)
         del added.node[:]
         added.node.extend(inliner.nodes(function.node))

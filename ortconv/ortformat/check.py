@@ -24,6 +24,7 @@ from ortconv.ortformat.reader import map_file, model_of
 from ortconv.ortformat.releases import oldest_release
 from ortconv.ortformat.verify import decode, edge_rows, node_label, operator_of
 from ortconv.process import without_collections
+from ortconv.public import public
 from ortconv.wording import counted
 
 NO_KERNEL = "onnxruntime has no kernel for it, and does not expand functions or insert Casts when it loads .ort files"
@@ -76,6 +77,7 @@ class Report:
         )
 
 
+@public
 def check(path: str | Path) -> Report:
     """Verify an .ort file and report on it. Raises OrtconvError, with the file's name, if it cannot be loaded at all."""
     try:

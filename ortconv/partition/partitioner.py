@@ -19,6 +19,7 @@ from ortconv.partition.policy import MIN_OPSET, Provider, Target, gate
 from ortconv.partition.reasons import Objection
 from ortconv.partition.regions import group_by_wave, region_inputs, region_outputs
 from ortconv.partition.units import single_units, units
+from ortconv.public import public
 
 NEWEST = 1 << 16
 """A number above every opset version."""
@@ -125,6 +126,7 @@ def node_name(node: Node) -> str:
     return node.name or next((v.name for v in node.outputs if v is not None), "")
 
 
+@public
 def partition(graph: Graph, target: Target | None = None, *, anew: bool = False) -> Partitioning:
     """Decide about every node of a graph, without those in its subgraphs. The graph is not changed.
 
@@ -159,6 +161,7 @@ def partition(graph: Graph, target: Target | None = None, *, anew: bool = False)
     return Partitioning(target, tuple(partitions), verdicts)
 
 
+@public
 def assign(graph: Graph, partitioning: Partitioning) -> None:
     """Set `ep` of the nodes in partitions to the target's provider, and clear it on other nodes that had this provider."""
     ep = partitioning.target.ep_type

@@ -20,6 +20,7 @@ from ortconv.partition.limits import Limits, limit
 from ortconv.partition.profile import DeviceProfile
 from ortconv.pipeline.maximize_offload import Gain, hinted
 from ortconv.pipeline.stages import Offload, optimize
+from ortconv.public import public
 
 REWRITABLE_LEVELS = ("basic", "aware")
 """The levels after which refused nodes can be rewritten for a target."""
@@ -65,6 +66,7 @@ class Analysis:
         return advise(self.model.graph, self.partitioning.target)
 
 
+@public
 def analyze(
     source: str | Path,
     target: Target,

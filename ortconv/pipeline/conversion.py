@@ -33,6 +33,7 @@ from ortconv.pipeline.stages import (
     optimize_as_asked,
 )
 from ortconv.pipeline.verify_each import watching
+from ortconv.public import public
 from ortconv.report.gates import check_gates, parse_gates
 from ortconv.watch import left_out
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from ortconv.pipeline.float16 import Float16
 
 
+@public
 def convert(
     source: ModelSource,
     output: str | Path,

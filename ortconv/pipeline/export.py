@@ -22,6 +22,7 @@ from ortconv.partition import Target
 from ortconv.partition.policy import DEFAULT_STOP_OPS
 from ortconv.pipeline.analysis import analyze
 from ortconv.pipeline.options import Options
+from ortconv.public import public
 from ortconv.report.gates import check_gates, parse_gates
 from ortconv.runtime.backend import Claim, Program, Region
 from ortconv.runtime.deadline import within
@@ -70,6 +71,7 @@ class ExportResult:
         return asdict(self) | {"taken": self.taken}
 
 
+@public
 def export(
     source: ModelSource,
     output: str | Path,

@@ -20,6 +20,7 @@ from ortconv.files import digest
 from ortconv.onnxio.external import components
 from ortconv.pipeline.arguments import arguments
 from ortconv.pipeline.config import STAMP
+from ortconv.public import public
 
 if TYPE_CHECKING:
     from ortconv.pipeline.options import Options
@@ -218,6 +219,7 @@ class ManifestReport:
         return {"version": VERSION, **asdict(self)}
 
 
+@public
 def verify_manifest(path: str | Path) -> ManifestReport:
     """Check a manifest against its files: digests, the structure of .ort files, and stamps. The
     source is checked if it is present.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,6 +15,7 @@ from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import Context, Rewrite, rule_counts
 from ortconv.optimizer.levels import AnyPass, inexact, run_passes
 from ortconv.ortformat.releases import target_release
+from ortconv.public import public
 
 if TYPE_CHECKING:
     from ortconv.partition import Partitioning, Target
@@ -52,6 +54,19 @@ class Optimized(NamedTuple):
         return rule_counts(self.trace)
 
 
+def _targets(target: Target | Sequence[Target] | None) -> Sequence[Target]:
+    """The targets of `optimize` as a sequence. UsageError for an object that is no target."""
+    found = target if isinstance(target, Sequence) else () if target is None else (target,)
+    if not found:
+        return found
+    from ortconv.partition import Target
+
+    if not all(isinstance(one, Target) for one in found):
+        raise UsageError(f"target is {reprlib.repr(target)}", hint="give a Target, such as Target('nnapi')")
+    return found
+
+
+@public
 def optimize(
     model: Model,
     level: str | recipes.Recipe = "all",
@@ -75,7 +90,7 @@ def optimize(
         raise UsageError(f"not a Model, but of type {type(model).__name__}", hint="load it: ortconv.load(path)")
     recipe = recipes.make(level, offload=offload is not Offload.NONE) if isinstance(level, str) else level
     context = context or new_context(recipe)
-    targets = target if isinstance(target, Sequence) else () if target is None else (target,)
+    targets = _targets(target)
     with guarded(model.graph, "optimizing"):
         _run(model, recipe.basic, context, observer)
         float16 = None

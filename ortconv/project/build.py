@@ -22,6 +22,7 @@ from ortconv.pipeline.config import beside
 from ortconv.pipeline.manifest import ENDING, read_manifest
 from ortconv.pipeline.result import Result
 from ortconv.project.project import Artifact, Project, find_project, read_project
+from ortconv.public import public
 from ortconv.watch import Activity
 
 VERSION = 1
@@ -252,6 +253,7 @@ def check_artifact(item: CheckItem) -> Check:
     )
 
 
+@public
 def build(
     project: str | Path = ".",
     *,

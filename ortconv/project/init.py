@@ -11,6 +11,7 @@ from ortconv.files import write_text
 from ortconv.models import find_models
 from ortconv.onnxio.load import names_in
 from ortconv.project.project import NAME
+from ortconv.public import public
 
 HEAD = """\
 # Which models this repository ships, how they are converted, and what must hold of them.
@@ -42,6 +43,7 @@ optimization-level = "all"
 """
 
 
+@public
 def init(folder: str | Path = ".", *, gates: bool = True) -> Path:
     """Write a commented project file for the .onnx models below a folder, and return its path. Gates are comments by default.
 

@@ -18,6 +18,7 @@ import numpy as np
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import read_bytes, write_bytes
 from ortconv.models import ModelSource, as_file, is_ort, load
+from ortconv.public import public
 from ortconv.reduction.command import Command, Outcome
 from ortconv.reduction.files import model_bytes
 from ortconv.reduction.strip import without_texts, without_weights
@@ -55,6 +56,7 @@ class Bundle:
         return {"version": VERSION, **asdict(self)}
 
 
+@public
 def bundle(
     source: ModelSource,
     output: str | Path,

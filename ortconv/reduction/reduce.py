@@ -16,6 +16,7 @@ from ortconv.files import read_bytes, write_bytes
 from ortconv.ir.model import Model
 from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.pipeline.result import operator_counts
+from ortconv.public import public
 from ortconv.reduction import edits
 from ortconv.reduction.command import LATE, Command, Outcome
 from ortconv.reduction.files import check_valid, model_bytes
@@ -70,6 +71,7 @@ class _Stop(Exception):  # noqa: N818
         self.bound = bound
 
 
+@public
 def reduce(
     source: ModelSource,
     output: str | Path,

@@ -20,6 +20,7 @@ from ortconv.ir.model import Model
 from ortconv.ir.schema import draws
 from ortconv.ir.types import DType, TensorType
 from ortconv.models import ModelSource, load
+from ortconv.public import public
 from ortconv.runtime.backend import (
     Backend,
     Closeable,
@@ -64,6 +65,7 @@ class Session:
     `plan` states for each node where it runs, and why not on an earlier backend; `regions` are the compiled regions in order.
     """
 
+    @public
     def __init__(
         self,
         model: ModelSource | Model,
@@ -118,6 +120,7 @@ class Session:
     def get_outputs(self) -> list[NodeArg]:
         return [_node_arg(v) for v in self._graph.outputs]
 
+    @public
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
         """The outputs or kept values with these names (None: all outputs).
 
@@ -125,6 +128,7 @@ class Session:
         """
         return self._run(output_names, input_feed, lambda program, inputs: program.run(inputs))
 
+    @public
     def profile(self, input_feed: Mapping[str, Any]) -> list[Event]:
         """The steps of one run with their times. A program that cannot measure steps counts as one step."""
         events: list[Event] = []

@@ -27,6 +27,7 @@ from ortconv.pipeline.conversion import options_of
 from ortconv.pipeline.options import Options
 from ortconv.pipeline.settings import Settings
 from ortconv.process import usable_cores
+from ortconv.public import public
 from ortconv.runtime.session import Session
 from ortconv.tuning.axes import NONE, SESSION, Form, chosen, command, file_name, forms
 from ortconv.tuning.candidate import Candidate
@@ -48,6 +49,7 @@ SHARE = 0.5
 LATE = "not tried: the time was up"
 
 
+@public
 def tune(
     source: ModelSource,
     *,

@@ -50,7 +50,7 @@ def left_behind(folder: Path) -> list[str]:
             words = path.read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        if "ortconv.batch.worker" in words or ("ortconv" in words and str(folder) in words):
+        if "ortconv.workers.worker" in words or ("ortconv" in words and str(folder) in words):
             drafts.append(" ".join(words))
     return drafts
 
@@ -136,7 +136,7 @@ def workers_of(ancestor: int) -> list[int]:
         with contextlib.suppress(OSError):
             tasks = Path(f"/proc/{process}/task").iterdir()
             below += [int(child) for task in tasks for child in (task / "children").read_text().split()]
-            if b"ortconv.batch.worker" in Path(f"/proc/{process}/cmdline").read_bytes():
+            if b"ortconv.workers.worker" in Path(f"/proc/{process}/cmdline").read_bytes():
                 found.append(process)
     return found
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import calls
 import numpy as np
 import onnx
 import onnx.parser
@@ -17,6 +18,7 @@ from onnx import TensorProto, helper
 
 import ortconv
 from ortconv import cli
+from ortconv.compare import source_runs
 from ortconv.compare.feeds import KINDS, free_problem, make
 from ortconv.compare.reference import Reference
 from ortconv.compare.source_runs import ValidationSettings
@@ -39,7 +41,35 @@ def test_engines(choice: str, names: set[str], samples: Path, tmp_path: Path) ->
     assert {e.name for e in found.engines if e.skipped is None} == names
     assert {e.name for e in found.engines if e.loads} == names
     assert set(found.backend.split(" and ")) == names
-    assert (found.engines[-1].own is not None) == ("onnxruntime" in names)
+    assert found.engines[-1].own is None
+
+
+def test_onnxruntimes_own_result_is_computed_where_a_crash_is_survived(
+    samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = samples / "mnist.onnx"
+    model, settings = load(source), ValidationSettings()
+    plain = Reference(model, source, settings)
+    plain.wait()
+    assert plain.own_scaled() is None
+    apart = plain.own_outputs(0)
+    monkeypatch.setattr(source_runs, "is_watched", lambda: True)
+    watched = Reference(model, source, settings)
+    watched.wait()
+    here = watched.own_outputs(0)
+    assert watched.own_scaled() is not None
+    assert apart is not None
+    assert here is not None
+    np.testing.assert_array_equal(apart[0], here[0])
+
+
+def test_a_crash_of_onnxruntimes_optimizations_costs_their_result_alone(samples: Path) -> None:
+    source = samples / "mnist.onnx"
+    expected = Reference(load(source), source, ValidationSettings())
+    expected.wait()
+    expected.open_file = calls.segfault
+    assert expected.own_outputs(0) is None
+    assert expected.own_outputs(0) is None
 
 
 def test_the_summary_says_what_was_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

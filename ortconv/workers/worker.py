@@ -1,7 +1,7 @@
 """The process that works on the items of a batch, and on Linux the server that forks such processes with all imports done.
 
-    python -m ortconv.batch.worker fork DESCRIPTOR      the server; it receives the channels of new workers on its socket
-    python -m ortconv.batch.worker serve DESCRIPTOR     a worker
+    python -m ortconv.workers.worker fork DESCRIPTOR      the server; it receives the channels of new workers on its socket
+    python -m ortconv.workers.worker serve DESCRIPTOR     a worker
 
 Ctrl-C is left to the process that runs the batch: a worker ends when its channel does, or when the server does.
 """
@@ -178,6 +178,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     # Tasks are pickled with the names of this module's classes, which are not those of __main__.
-    from ortconv.batch.worker import main as run
+    from ortconv.workers.worker import main as run
 
     run()

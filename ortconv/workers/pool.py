@@ -23,9 +23,9 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-from ortconv.batch.worker import Done, Task
 from ortconv.errors import CrashError, InternalError, OrtconvError
 from ortconv.watch import MOST_ATTEMPTS, Activity, Death, Limits
+from ortconv.workers.worker import Done, Task
 
 NONE = Limits()
 
@@ -130,8 +130,8 @@ class Spawner:
 
 
 def _python(role: str, descriptor: int, warm: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a process of `ortconv.batch.worker` that inherits the descriptor and has this process's module search path."""
-    command = [sys.executable, "-P", "-m", "ortconv.batch.worker", role, str(descriptor), *warm]
+    """Start a process of `ortconv.workers.worker` that inherits the descriptor and has this process's module search path."""
+    command = [sys.executable, "-P", "-m", "ortconv.workers.worker", role, str(descriptor), *warm]
     shown = None if os.environ.get("ORTCONV_DEBUG") else subprocess.DEVNULL
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     more: dict[str, Any] = {}

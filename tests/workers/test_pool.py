@@ -14,9 +14,9 @@ from typing import Any
 import calls
 import pytest
 
-from ortconv.batch.pool import ForkServer, LocalPool, ServerDiedError, Spawner, Starter
 from ortconv.errors import CrashError, InternalError, LimitError, OrtconvError, UsageError
 from ortconv.watch import Limits
+from ortconv.workers.pool import ForkServer, LocalPool, ServerDiedError, Spawner, Starter
 
 
 class SpawningPool(LocalPool):

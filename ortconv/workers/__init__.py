@@ -1,0 +1,1 @@
+"""Worker processes: calls in other processes of this machine, which may die."""
