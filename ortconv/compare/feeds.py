@@ -25,7 +25,7 @@ Outputs = list[Any]
 
 Feeds = dict[str, Any]
 
-FREE_SIZES = (8, 32, 64, 224, 1, 2, 16)
+FREE_SIZES = (8, 32, 64, 1, 2, 16, 224)
 """Sizes of a free dimension with which the search begins, in this order."""
 
 KINDS = ("drawn", "negative", "zeros", "large")
