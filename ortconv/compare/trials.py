@@ -15,7 +15,7 @@ from ortconv.compare.climb import Reached, climb
 from ortconv.compare.demands import Numbers, Shapes
 from ortconv.compare.feeds import SEEDS, Feeds, free_problem, from_arrays, is_condition, make, sizes_to_try
 from ortconv.compare.layers import stream
-from ortconv.compare.sizes import Problem, Sizes, footprint, infer_shapes, is_solved, solve
+from ortconv.compare.sizes import Problem, Sizes, can_be_met, footprint, infer_shapes, is_solved, solve
 from ortconv.errors import BackendError, OrtconvError
 from ortconv.executor.replay.work import Function
 from ortconv.ir.graph import Graph, Node, Value
@@ -152,6 +152,8 @@ def searched(problem: Problem) -> Iterator[Feeds]:
 
 def _searched_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:
     """Sizes that are found by running the model, and seeds of its inputs."""
+    if not can_be_met(problem):
+        return
     for sizes in clock.by_trial.spend(_observed_choices(problem, clock)):
         yield sizes, 0
     yield from clock.by_trial.spend(_climbed_choices(problem, clock))

@@ -250,6 +250,19 @@ def test_bodies_of_loops_make_demands(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first_trial(case, Clock(Budget(seconds=200))).sizes["B"] == 6
 
 
+def test_constants_that_do_not_fit_each_other_end_the_search() -> None:
+    case = graph("y = Conv(x, w, b)", w=(4, 3, 1, 1), b=(5,))
+    session, runs = Session(Model(case), ["numpy"]), []
+
+    def run(feeds: dict[str, Any]) -> list[Any]:
+        runs.append(feeds)
+        return session.run(None, feeds)
+
+    with pytest.raises(BackendError, match="bias"):
+        next(trials(case, run, (), Clock(Budget()), []))
+    assert len(runs) == 2  # a batch of 2 and of 1
+
+
 def test_smaller_sizes_are_tried_after_a_run_that_is_too_slow() -> None:
     case = graph("y = Neg(x)", "float[N,M] x")
     tried = []
