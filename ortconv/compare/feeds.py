@@ -13,7 +13,7 @@ import numpy as np
 from ortconv.compare.parameters import parameter
 from ortconv.compare.ranks import LARGEST_RANK
 from ortconv.compare.repair import repair
-from ortconv.compare.sizes import Problem, Sizes, footprint, infer_shapes, solve
+from ortconv.compare.sizes import Problem, Sizes, can_be_met, footprint, infer_shapes, solve
 from ortconv.errors import UnsupportedError, UsageError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, named
@@ -25,7 +25,7 @@ Outputs = list[Any]
 
 Feeds = dict[str, Any]
 
-FREE_SIZES = (8, 32, 64, 224, 1, 2, 16)
+FREE_SIZES = (8, 32, 64, 1, 2, 16, 224)
 """Sizes of a free dimension with which the search begins, in this order."""
 
 KINDS = ("drawn", "negative", "zeros", "large")
@@ -91,8 +91,8 @@ def _fixed(graph: Graph, given: Mapping[str, tuple[int, ...]]) -> Sizes:
 def sizes_to_try(problem: Problem, batch: int, *, keep_batch: bool = False) -> Iterator[tuple[Sizes, int]]:
     """Sizes of the free dimensions that meet the demands of the graph, and the bytes that a run with them needs.
 
-    With `keep_batch`, the graph's declarations do not change the batch: models that were made dynamic later declare a
-    batch of 1 inside.
+    Only the first sizes if the graph's constants contradict each other. With `keep_batch`, the graph's declarations do not
+    change the batch: models that were made dynamic later declare a batch of 1 inside.
     """
     if not problem.free:
         yield problem.fixed, 0
@@ -106,6 +106,8 @@ def sizes_to_try(problem: Problem, batch: int, *, keep_batch: bool = False) -> I
         if found.sizes not in seen:
             seen.append(found.sizes)
             yield found.sizes, footprint(problem.graph, found.shapes).bytes
+        if not can_be_met(problem):
+            return
     repaired = None if is_met else repair(problem, seen)
     if repaired is not None:
         yield repaired, footprint(problem.graph, infer_shapes(problem, repaired)).bytes

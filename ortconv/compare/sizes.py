@@ -274,6 +274,12 @@ def is_solved(problem: Problem, sizes: Sizes) -> bool:
     return all(d.is_met for _, d in demands_for(problem, sizes))
 
 
+def can_be_met(problem: Problem) -> bool:
+    """False if a node's constants do not fit each other: then no sizes help. Nodes of subgraphs may never run."""
+    constants = {v: v.static_shape for v in problem.graph.initializers.values() if v.static_shape and not v.is_input}
+    return all(demand.is_met for node in problem.graph for demand in demands(node, constants))
+
+
 def behind(problem: Problem, node: Node) -> list[str]:
     """The free dimensions of the inputs that a node depends on, the nearest first."""
     nodes = {node: None}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, product, zip_longest
@@ -14,7 +15,7 @@ from ortconv.compare.climb import Reached, climb
 from ortconv.compare.demands import Numbers, Shapes
 from ortconv.compare.feeds import SEEDS, Feeds, free_problem, from_arrays, is_condition, make, sizes_to_try
 from ortconv.compare.layers import stream
-from ortconv.compare.sizes import Problem, Sizes, footprint, infer_shapes, is_solved, solve
+from ortconv.compare.sizes import Problem, Sizes, can_be_met, footprint, infer_shapes, is_solved, solve
 from ortconv.errors import BackendError, OrtconvError
 from ortconv.executor.replay.work import Function
 from ortconv.ir.graph import Graph, Node, Value
@@ -103,24 +104,44 @@ def _most(clock: Clock) -> int:
 
 def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Sizes, int, Feeds, list[Any], float]:
     """The first sizes and seed with which the source runs, with the feeds, results and time in seconds. Batches are 2,
-    since 1 hides wrong shapes.
+    since 1 hides wrong shapes. After a run that takes too long or too much memory, only smaller sizes are tried, until a second
+    one does.
     """
     failure: OrtconvError | None = None
+    beyond: tuple[Sizes, CannotTryError] | None = None
     solved = ((sizes, 0) for sizes in _choices(problem, clock))
     for sizes, seed in chain(solved, _searched_choices(problem, clock)):
+        if beyond is not None and not _are_smaller(sizes, beyond[0]):
+            continue
         feeds = make(problem, sizes, seed)
         began = time.monotonic()
         try:
             return sizes, seed, feeds, _timed(run, feeds, clock), time.monotonic() - began
-        except TimeLimitError as error:
-            may_not_end = any(node.is_op("Loop") for node in problem.graph.walk())
-            kind = BeyondBudgetError if may_not_end else TooSlowError
-            raise kind(f"one run takes longer than half of {clock.budget.seconds:g} s") from error
-        except MemoryError as error:
-            raise CannotTryError(f"a run needs more memory than there is: {error}") from error
+        except (TimeLimitError, MemoryError) as error:
+            reason = _too_much(problem, clock, error)
+            if beyond is not None or not problem.free or isinstance(reason, BeyondBudgetError):
+                raise reason from error
+            beyond = sizes, reason
         except BackendError as error:
             failure = failure or error
+    if beyond is not None:
+        raise beyond[1]
     raise failure or CannotTryError("no sizes of the free dimensions fit the model")
+
+
+def _are_smaller(sizes: Sizes, limits: Sizes) -> bool:
+    """True if a run with these sizes needs much less time and memory."""
+    least, most = (math.prod(max(1, size) for size in some.values()) for some in (sizes, limits))
+    return 4 * least <= most
+
+
+def _too_much(problem: Problem, clock: Clock, error: Exception) -> CannotTryError:
+    """The reason why inputs cannot be tried, for a run that exceeds a limit. A Loop may not end, on any engine."""
+    if isinstance(error, MemoryError):
+        return CannotTryError(f"a run needs more memory than there is: {error}")
+    may_not_end = any(node.is_op("Loop") for node in problem.graph.walk())
+    kind = BeyondBudgetError if may_not_end else TooSlowError
+    return kind(f"one run takes longer than half of {clock.budget.seconds:g} s")
 
 
 def searched(problem: Problem) -> Iterator[Feeds]:
@@ -131,6 +152,8 @@ def searched(problem: Problem) -> Iterator[Feeds]:
 
 def _searched_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:
     """Sizes that are found by running the model, and seeds of its inputs."""
+    if not can_be_met(problem):
+        return
     for sizes in clock.by_trial.spend(_observed_choices(problem, clock)):
         yield sizes, 0
     yield from clock.by_trial.spend(_climbed_choices(problem, clock))
@@ -155,18 +178,21 @@ def _observed(problem: Problem, clock: Clock, sizes: Sizes, inferred: Shapes) ->
 def _computed(
     problem: Problem, clock: Clock, sizes: Sizes, inferred: Shapes, seed: int = 0
 ) -> dict[Value, Numbers | None]:
-    """The shapes of all values, those of subgraphs too, that a run computes before a node fails; None for a value that is no
-    array. Empty if the sizes need too much memory.
+    """The shapes of all values that a run reads or computes before a node fails, those of subgraphs too; None for a value that is
+    no array. Empty if the sizes need too much memory.
     """
     from ortconv.backends.numpy_cpu import Numpy
 
     found: dict[Value, Numbers | None] = {}
 
+    def note(values: Iterable[Value | None], results: Iterable[Any]) -> None:
+        found.update((v, getattr(result, "shape", None)) for v, result in zip(values, results) if v is not None)
+
     def watch(node: Node, function: Function) -> Function:
         def run(*operands: Any) -> Any:
+            note(node.inputs, operands)
             results = function(*operands)
-            made = zip(node.outputs, results if type(results) is tuple else (results,))
-            found.update((value, getattr(result, "shape", None)) for value, result in made if value is not None)
+            note(node.outputs, results if type(results) is tuple else (results,))
             return results
 
         return run

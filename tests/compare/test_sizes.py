@@ -24,7 +24,7 @@ from ortconv.errors import BackendError, UnsupportedError
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
 from ortconv.onnxio.load import from_proto
-from ortconv.runtime.deadline import check_limit
+from ortconv.runtime.deadline import TimeLimitError, check_limit
 from ortconv.runtime.session import Session
 
 
@@ -232,6 +232,49 @@ def test_single_runs_search_by_trial_too(name: str) -> None:
     feeds, results = first_run(Session(Model(climbing(name)), ["numpy"]))
     assert feeds
     assert len(results) == 1
+
+
+def test_bodies_of_loops_make_demands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shape of a carried value is known only from a run."""
+    monkeypatch.setattr(trials_module, "CLIMBS", ())
+    body = (
+        "body = b (int64 i, bool d, float[] l) => (bool e, float[] m) { e = Identity(d) r = Reshape(l, s) m = Neg(l) }"
+    )
+    case = graph(
+        f"v = Loop(n, c, x) <{body}> y = Neg(v)",
+        "float[A,B] x",
+        n=np.array(1),
+        c=np.array(True),
+        s=ints(0, 3, 1, 2),
+    )
+    assert first_trial(case, Clock(Budget(seconds=200))).sizes["B"] == 6
+
+
+def test_constants_that_do_not_fit_each_other_end_the_search() -> None:
+    case = graph("y = Conv(x, w, b)", w=(4, 3, 1, 1), b=(5,))
+    session, runs = Session(Model(case), ["numpy"]), []
+
+    def run(feeds: dict[str, Any]) -> list[Any]:
+        runs.append(feeds)
+        return session.run(None, feeds)
+
+    with pytest.raises(BackendError, match="bias"):
+        next(trials(case, run, (), Clock(Budget()), []))
+    assert len(runs) == 2  # a batch of 2 and of 1
+
+
+def test_smaller_sizes_are_tried_after_a_run_that_is_too_slow() -> None:
+    case = graph("y = Neg(x)", "float[N,M] x")
+    tried = []
+
+    def run(feeds: dict[str, Any]) -> list[Any]:
+        tried.append(feeds["x"].shape)
+        if feeds["x"].size > 4:
+            raise TimeLimitError("too slow", backend="numpy")
+        return [-feeds["x"]]
+
+    assert next(trials(case, run, (), Clock(Budget()), []))[0].sizes
+    assert tried[:2] == [(2, 8), (2, 1)]
 
 
 def test_a_length_fits_the_rank_that_readers_need() -> None:
