@@ -5,12 +5,14 @@ A check that needs a rank or shape that is unknown yields nothing: the shape che
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.schema import attribute
-from ortconv.ir.types import DType
+from ortconv.ir.types import DType, Shape
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
@@ -226,6 +228,21 @@ def ones(name: str) -> Check:
             yield Objection("attribute", f"{name} is {list(values)}: {target.name} accepts 1 here")
 
     return check
+
+
+def shrinks_evenly(shape: Shape, scales: Mapping[int, float], target: Target) -> Objections:
+    """Require that if one axis of an image shrinks, all of `scales` do, by 1/n, where n divides the size. See
+    ReciprocalIsAFactorOfN in ONNX Runtime's core/providers/utils.cc.
+    """
+    if all(scale >= 1 for scale in scales.values()):
+        return
+    for axis, scale in scales.items():
+        size, parts = shape[axis], 1 / float(np.float32(scale)) if scale > 0 else 0.0
+        if not isinstance(size, int) or not parts > 1 or abs(parts - round(parts)) >= 1e-4 or size % round(parts):
+            message = f"axis {axis} of size {size} is scaled by {scale:g}"
+            exact = isinstance(size, int) and (size * scale).is_integer()
+            advice = "state sizes instead of scales" + ("" if exact else f", {CHANGED}")
+            yield Objection("shape", f"{message}: {target.name} shrinks all by 1 over a divisor of the size", advice)
 
 
 def single_output(unit: NodeUnit, target: Target) -> Objections:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from ortconv.ir.graph import Value
-from ortconv.ir.types import DType, Shape
+from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import Check, dtype, dynamic, role
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-
-MAX_DIM = 16384
-"""Largest dimension: CoreML does not load models with a larger one."""
 
 MAX_RANK = 5
 
@@ -47,19 +43,9 @@ def readable(unit: NodeUnit, target: Target, empty: bool) -> Objections:
             continue
         if target.coreml_static_inputs and value.static_shape is None:
             yield dynamic(value, target.name, "every dimension here")
-        yield from _sizes_within_limits(value, value.shape, target)
+        yield from _rank_within_limit(f"'{value.name}'", value.rank, target)
         if 0 in value.shape and not empty:
             yield Objection("empty", f"'{value.name}' has shape {list(value.shape)}: no dimension may be 0")
-
-
-def _sizes_within_limits(value: Value, shape: Shape, target: Target) -> Objections:
-    longest = max((d for d in shape if isinstance(d, int)), default=0)
-    if longest > MAX_DIM:
-        message = f"'{value.name}' has a dimension of {longest}: {target.name} accepts {MAX_DIM} at most"
-        yield Objection("dimension", message, "part it into several dimensions, or into several tensors")
-    if len(shape) > MAX_RANK:
-        message = f"'{value.name}' has rank {len(shape)}: {target.name} accepts {MAX_RANK} at most"
-        yield Objection("rank", message, f"merge dimensions, to {MAX_RANK} at most")
 
 
 def static(unit: NodeUnit, target: Target) -> Objections:
@@ -71,8 +57,12 @@ def static(unit: NodeUnit, target: Target) -> Objections:
 
 def result_rank(unit: NodeUnit, found: int | None, target: Target) -> Objections:
     """Require that the rank `found` of the output is within CoreML's limit."""
+    yield from _rank_within_limit("the result", found, target)
+
+
+def _rank_within_limit(what: str, found: int | None, target: Target) -> Objections:
     if found is not None and found > MAX_RANK:
-        message = f"the result has rank {found}: {target.name} accepts {MAX_RANK} at most"
+        message = f"{what} has rank {found}: {target.name} accepts {MAX_RANK} at most"
         yield Objection("rank", message, f"merge dimensions, to {MAX_RANK} at most")
 
 

@@ -5,16 +5,23 @@ from __future__ import annotations
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import all_of, constant, dtype, rank, role, type_name
-from ortconv.partition.coreml.checks import by_format, floats
+from ortconv.partition.checks import all_of, constant, dtype, dynamic, numbers, rank, role, type_name
+from ortconv.partition.coreml.checks import floats, typed
 from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 
 
 def slope(unit: NodeUnit, target: Target) -> Objections:
-    """Require a slope of shape [C,1,1], or of a single value if there is more than one channel."""
+    """Require a known number of channels, and a slope of shape [C,1,1], or of a single value if there is more than one channel."""
     shape, found = unit.input(0), unit.shape(1)
+    if (
+        shape is not None
+        and shape.shape is not None
+        and len(shape.shape) in (3, 4)
+        and not isinstance(shape.dim(-3), int)
+    ):
+        yield dynamic(shape, target.name, "its number of channels")
     if found is None:
         return
     count = 1
@@ -37,9 +44,22 @@ def same_types(unit: NodeUnit, target: Target) -> Objections:
         yield Objection("dtype", message, "cast the exponent to the type of the base")
 
 
+def clip_bounds(unit: NodeUnit, target: Target) -> Objections:
+    """Require constant bounds that differ, of floats."""
+    yield from constant(1, 2)(unit, target)
+    if unit.since < 11:
+        low, high = unit.target.attr("min", None), unit.target.attr("max", None)
+    else:
+        low, high = (numbers(unit, slot) for slot in (1, 2))
+    if low is not None and low == high:
+        yield Objection("attribute", f"both bounds are {low}: {target.name} accepts different ones", "fold the node")
+    if unit.since >= 11 and (unit.input(1) is not None or unit.input(2) is not None):
+        yield from typed(DType.FLOAT)(unit, target)
+
+
 both_bool = dtype(DType.BOOL, slots=(0, 1))
 choice = all_of(dtype(DType.BOOL), dtype(DType.FLOAT, DType.FLOAT16, slots=(1, 2)))
-PRELU = all_of(rank(3, 4), by_format(constant(1), constant()), slope)
+PRELU = all_of(rank(3, 4), constant(1), slope)
 
 ROWS = (
     CoremlRow("Add", since=7),
@@ -55,10 +75,10 @@ ROWS = (
     CoremlRow("Relu", since=6),
     CoremlRow("LeakyRelu", since=6),
     CoremlRow("PRelu", since=6, check=PRELU),
-    CoremlRow("Gelu", formats=ML_PROGRAM, domains=("", MICROSOFT)),
+    CoremlRow("Gelu", formats=ML_PROGRAM),
     CoremlRow("QuickGelu", formats=ML_PROGRAM, domains=(MICROSOFT,)),
-    CoremlRow("HardSigmoid", formats=ML_PROGRAM),
-    CoremlRow("Elu", formats=ML_PROGRAM),
+    CoremlRow("HardSigmoid", since=6, types=typed(DType.FLOAT)),
+    CoremlRow("Elu", since=6, formats=ML_PROGRAM),
     CoremlRow("Softplus", formats=ML_PROGRAM),
     CoremlRow("Sqrt"),
     CoremlRow("Reciprocal"),
@@ -68,6 +88,6 @@ ROWS = (
     CoremlRow("Sin", formats=ML_PROGRAM),
     CoremlRow("Cos", formats=ML_PROGRAM),
     CoremlRow("Ceil", formats=ML_PROGRAM),
-    CoremlRow("Clip", check=constant(1, 2)),
-    CoremlRow("Identity", formats=ML_PROGRAM),
+    CoremlRow("Clip", check=clip_bounds),
+    CoremlRow("Identity"),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ortconv.ir.graph import Node
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import all_of, attribute_is, constant, dtype, dynamic, no_objection, type_name
-from ortconv.partition.coreml.checks import by_format, float16_version, result_rank, typed
+from ortconv.partition.checks import all_of, attribute_is, constant, dtype, dynamic, no_objection, rank, type_name
+from ortconv.partition.coreml.checks import MAX_RANK, by_format, float16_version, result_rank, typed
 from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow, judge
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
@@ -69,10 +69,20 @@ def gather(unit: NodeUnit, target: Target) -> Objections:
             yield Objection("rank", message, "index with a list of 1 and Squeeze")
 
 
+def indexed(unit: NodeUnit, target: Target) -> Objections:
+    """Require that the dimensions that the indices count are known."""
+    data, indices = unit.input(0), unit.shape(1)
+    yield from rank(1, MAX_RANK, 1)(unit, target)
+    if data is None or data.shape is None or not indices or target.coreml_static_inputs:
+        return
+    if not all(isinstance(d, int) for d in data.shape[: indices[-1]]):
+        yield dynamic(data, target.name, "every dimension that is indexed")
+
+
 ROWS = (
     ARGMAX,
     CoremlRow("Cast", types=by_format(dtype(DType.INT64), dtype(*CASTS)), check=by_format(after_argmax, cast)),
     CoremlRow("Gather", types=typed(DType.FLOAT, DType.INT64), check=all_of(float16_version, gather)),
     CoremlRow("GatherND", formats=ML_PROGRAM, types=dtype(*CASTS),
-        check=all_of(attribute_is("batch_dims", 0), constant(1))),
+        check=all_of(attribute_is("batch_dims", 0), constant(1), indexed)),
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, rank, role
-from ortconv.partition.coreml.checks import MAX_RANK, by_format
+from ortconv.partition.coreml.checks import by_format
 from ortconv.partition.coreml.row import CoremlRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
@@ -22,9 +22,17 @@ def gemm_bias(unit: NodeUnit, target: Target) -> Objections:
         yield Objection("shape", message, "add it with Add")
 
 
+def no_vector(unit: NodeUnit, target: Target) -> Objections:
+    """Refuse the product of a vector and a matrix, in which CoreML has a defect."""
+    ranks = unit.rank(0), unit.rank(1)
+    if None not in ranks and ranks.count(1) == 1:
+        message = f"{role(unit, ranks.index(1))} has rank 1 and the other input {sum(r or 0 for r in ranks) - 1}"
+        yield Objection("rank", f"{message}: {target.name} needs 2 at least", "add a dimension of 1 with a Reshape")
+
+
 ONE_BETA = all_of(attribute_is("transA", 0), attribute_is("alpha", 1.0), attribute_is("beta", 1.0))
 
 ROWS = (
     CoremlRow("Gemm", check=all_of(ONE_BETA, constant(1), gemm_bias)),
-    CoremlRow("MatMul", check=by_format(all_of(rank(2, 2, 0, 1), constant(1)), rank(2, MAX_RANK, 0, 1))),
+    CoremlRow("MatMul", check=by_format(all_of(rank(2, 2, 0, 1), constant(1)), no_vector)),
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from ortconv.ir.graph import Value
 from ortconv.ir.schema import attribute
-from ortconv.ir.types import Dim, DType
+from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, dtype, dynamic, no_objection, numbers, rank, role
 from ortconv.partition.coreml.checks import (
@@ -11,6 +14,7 @@ from ortconv.partition.coreml.checks import (
     OTHER_FORMAT,
     by_format,
     float16_version,
+    needs_version,
     result_rank,
     static,
     typed,
@@ -21,7 +25,8 @@ from ortconv.partition.reasons import Objection, Objections
 
 
 def reshape(unit: NodeUnit, target: Target) -> Objections:
-    """Require a result of at most 5 dimensions, and that each 0 in the shape copies a dimension."""
+    """Require an input of 1 to 5 dimensions, a result of at most 5, and that each 0 in the shape copies a dimension."""
+    yield from rank(1, MAX_RANK)(unit, target)
     sizes = numbers(unit, 1)
     if sizes is None:
         return
@@ -49,23 +54,33 @@ def kept(unit: NodeUnit, target: Target) -> Objections:
 
 
 def split(unit: NodeUnit, target: Target) -> Objections:
-    """Require at least two outputs, and parts that are not empty and add up to the dimension; without sizes, equal parts."""
-    count, value = len(unit.target.present_outputs), unit.input(0)
+    """Require at least two outputs, and parts that are not empty and add up to a known dimension. From version 18 on, sizes or
+    num_outputs are stated.
+    """
+    sizes = numbers(unit, 1) if unit.since >= 13 else unit.target.attr("split", None)
+    if sizes is None and unit.since >= 13 and unit.input(1) is not None:
+        return  # not constant
+    count = len(unit.target.outputs) if sizes is None else len(sizes)
     if count < 2:
         yield Objection("outputs", f"the node has {count} output: {target.name} splits into 2 at least", "leave it out")
+    value = unit.input(0)
     size = None if value is None else value.dim(unit.target.attr("axis", 0))
-    if value is None or value.shape is None or isinstance(size, int):
-        yield from _parts(unit, size, count, target)
-    elif not target.coreml_static_inputs:
+    if isinstance(size, int):
+        yield from _parts(unit, sizes, size, count, target)
+    elif value is not None and value.shape is not None and not target.coreml_static_inputs:
         yield dynamic(value, target.name, "every dimension here")
 
 
-def _parts(unit: NodeUnit, size: Dim, count: int, target: Target) -> Objections:
-    parts = numbers(unit, 1)
-    if parts is not None and (0 in parts or sum(parts) != size):
-        yield Objection("shape", f"the parts of dimension {size} are {parts}: {target.name} needs all of it, no part 0")
-    elif unit.input(1) is None and isinstance(size, int) and size % max(count, 1):
-        yield Objection("shape", f"dimension {size} is split into {count} parts: {target.name} needs them equal")
+def _parts(unit: NodeUnit, sizes: Sequence[int] | None, size: int, count: int, target: Target) -> Objections:
+    if sizes is not None:
+        if min(sizes, default=1) < 1 or sum(sizes) != size:
+            message = f"the parts of dimension {size} are {list(sizes)}: {target.name} needs all of it, no part 0"
+            yield Objection("shape", message)
+    elif unit.since >= 18:
+        if "num_outputs" not in unit.target.attrs:
+            yield Objection("attribute", f"{target.name} needs sizes or num_outputs", f"state num_outputs {count}")
+        elif count > size:
+            yield Objection("shape", f"dimension {size} is split into {count} parts: {target.name} needs no part 0")
 
 
 def pad_amounts(unit: NodeUnit, target: Target) -> Objections:
@@ -98,7 +113,7 @@ def pad_form(unit: NodeUnit, target: Target) -> Objections:
     """Require rank 2 or more and an explicit constant_value in NeuralNetwork format. In mode reflect, amounts must be less than the
     dimension.
     """
-    shape, amounts = unit.shape(0), _amounts(unit)
+    value, amounts = unit.input(0), _amounts(unit)
     if not target.is_mlprogram:
         yield from rank(2, MAX_RANK)(unit, target)
         if unit.input(2) is None and attribute(unit.target, "mode") == "constant":
@@ -106,17 +121,28 @@ def pad_form(unit: NodeUnit, target: Target) -> Objections:
             yield Objection("inputs", message, f"state the value 0, or {OTHER_FORMAT}")
     elif unit.rank(0) == 0:
         yield from rank(1, MAX_RANK)(unit, target)
-    if shape is not None and amounts is not None and attribute(unit.target, "mode") == "reflect":
-        for axis, both in amounts.items():
-            if max(both) >= shape[axis]:
-                message = f"axis {axis} of size {shape[axis]} is padded by {max(both)}"
-                yield Objection("shape", f"{message}: {target.name} reflects fewer elements than there are")
+    if value is not None and amounts is not None and attribute(unit.target, "mode") == "reflect":
+        yield from _reflected(value, amounts, target)
+
+
+def _reflected(value: Value, amounts: Mapping[int, tuple[int, int]], target: Target) -> Objections:
+    sizes = {axis: value.dim(axis) for axis in amounts}
+    if not all(isinstance(size, int) for size in sizes.values()) and not target.coreml_static_inputs:
+        yield dynamic(value, target.name, "every dimension here")
+    for axis, size in sizes.items():
+        if isinstance(size, int) and max(amounts[axis]) >= size:
+            message = f"axis {axis} of size {size} is padded by {max(amounts[axis])}"
+            yield Objection("shape", f"{message}: {target.name} reflects fewer elements than there are")
 
 
 def depth_to_space(unit: NodeUnit, target: Target) -> Objections:
-    """Require a static shape for CRD order: MLProgram builds it from several operations."""
+    """Require a static shape for CRD order, which MLProgram builds from several operations, and CoreML version 7 for float16 in DCR
+    order.
+    """
     if unit.since >= 11 and unit.target.attr("mode", "DCR") == "CRD":
         yield from static(unit, target)
+    elif unit.dtype(0) is DType.FLOAT16:
+        yield from needs_version(f"{unit.op} of float16", 7, target)
 
 
 def repeats(unit: NodeUnit, target: Target) -> Objections:
@@ -130,6 +156,14 @@ def whole_shape(unit: NodeUnit, target: Target) -> Objections:
     if "end" in unit.target.attrs:
         yield Objection(
             "attribute", f"end is {unit.target.attrs['end']}: {target.name} accepts none", "use Slice behind it"
+        )
+
+
+def some_shape(unit: NodeUnit, target: Target) -> Objections:
+    found, start, end = unit.rank(0), unit.target.attr("start", 0), unit.target.attr("end", None)
+    if found is not None and not range(found)[start:end]:
+        yield Objection(
+            "empty", f"nothing is left of {found} dimensions from {start} on: {target.name} needs an element"
         )
 
 
@@ -157,17 +191,17 @@ SLICE = all_of(static, constant(1, 2, 3, 4), float16_version, kept)
 
 ROWS = (
     CoremlRow("Reshape", since=5, check=all_of(static, constant(1), reshape)),
-    CoremlRow("Flatten", formats=NEURAL_NETWORK),
+    CoremlRow("Flatten", formats=NEURAL_NETWORK, check=rank(1, MAX_RANK)),
     CoremlRow("Squeeze", check=constant(1)),
     CoremlRow("Unsqueeze", formats=ML_PROGRAM, check=all_of(constant(1), unsqueeze)),
     CoremlRow("Transpose"),
     CoremlRow("Concat", check=all_of(several, by_format(images_by_channel, no_objection))),
     CoremlRow("Slice", since=10, types=typed(DType.FLOAT, DType.INT64), check=SLICE),
-    CoremlRow("Split", since=13, check=all_of(constant(1), split)),
+    CoremlRow("Split", check=all_of(constant(1), split)),
     CoremlRow("Pad", since=11, types=typed(DType.FLOAT), check=PAD),
     CoremlRow("DepthToSpace", check=all_of(rank(4, 4), by_format(attribute_is("mode", "DCR", since=11), depth_to_space))),
     CoremlRow("Tile", types=typed(DType.FLOAT, DType.INT32, DType.INT64, DType.BOOL),
         check=all_of(by_format(constant(1), no_objection), float16_version, repeats)),
     CoremlRow("Shape", types=by_format(dtype(DType.FLOAT), dtype(DType.FLOAT, DType.FLOAT16, DType.INT32, DType.INT64)),
-        check=by_format(whole_shape, no_objection)),
+        check=by_format(whole_shape, some_shape)),
 )  # fmt: skip

@@ -12,11 +12,10 @@ from ortconv.partition.reasons import Objection, Objections
 
 
 def reduced_axes(unit: NodeUnit, target: Target) -> Objections:
-    """Require that an empty list of axes means all axes."""
-    if unit.target.attr("noop_with_empty_axes", 0) != 1:
-        return
+    """Require, in NeuralNetwork format, that an empty list of axes means all axes."""
     const = unit.constant(1)
-    if (unit.input(1) is None and not unit.target.attr("axes", ())) or (const is not None and const.size == 0):
+    has_axes = const is not None and const.size
+    if unit.target.attr("noop_with_empty_axes", 0) and not target.is_mlprogram and not has_axes:
         message = f"noop_with_empty_axes is 1 and axes are empty: {target.name} needs at least 1 axis"
         yield Objection("attribute", message, "leave the node out")
 
@@ -34,6 +33,12 @@ def one_type(unit: NodeUnit, target: Target) -> Objections:
             yield from dtype(unit.dtype(0) or DType.FLOAT, slots=(slot,))(unit, target)
 
 
+def softmax(unit: NodeUnit, target: Target) -> Objections:
+    """Require a static shape below version 13, where dimensions are merged."""
+    if unit.since < 13:
+        yield from static(unit, target)
+
+
 SCALED = all_of(constant(1, 2), attribute_is("stash_type", 1), single_output)
 REDUCED = all_of(constant(1), reduced_axes)
 
@@ -43,7 +48,7 @@ ROWS = (
     CoremlRow("InstanceNormalization", formats=ML_PROGRAM, types=one_type, check=SCALED),
     CoremlRow("GroupNormalization", formats=ML_PROGRAM, types=one_type, check=SCALED),
     CoremlRow("LRN", formats=NEURAL_NETWORK, check=rank(3, 4)),
-    CoremlRow("Softmax", check=static),
+    CoremlRow("Softmax", check=softmax),
     CoremlRow("ReduceSum", check=REDUCED),
     CoremlRow("ReduceMean", check=REDUCED),
     CoremlRow("ReduceMax", formats=ML_PROGRAM, check=REDUCED),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import floor
 
 from ortconv.ir.schema import attribute
-from ortconv.ir.types import Shape
+from ortconv.ir.types import Dim, Shape
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import CHANGED, all_of, attribute_is, constant, dynamic, rank, role
+from ortconv.partition.checks import CHANGED, all_of, attribute_is, constant, dynamic, rank, role, shrinks_evenly
 from ortconv.partition.coreml.checks import OTHER_FORMAT, by_format
 from ortconv.partition.coreml.row import CoremlRow
 from ortconv.partition.policy import Target
@@ -64,42 +64,33 @@ def extent(unit: NodeUnit, target: Target) -> Objections:
     axes = [axis % rank_of_value for axis in stated] or list(range(rank_of_value))
     if len(given) != len(axes):
         yield Objection("shape", f"{role(unit, slot)} has {len(given)} elements for {len(axes)} axes")
-    elif all(isinstance(d, int) for d in value.shape[-2:]):
+    elif _sizes_are_known(value.shape, slot, target):
         yield from _resized(unit, value.shape, dict(zip(axes, given, strict=True)), target)
     elif not target.coreml_static_inputs:
         yield dynamic(value, target.name, "every dimension here")
+
+
+def _sizes_are_known(shape: Shape, slot: int, target: Target) -> bool:
+    """Scales need a known height and width, sizes need all dimensions in NeuralNetwork format and none in MLProgram format."""
+    needed = shape[-2:] if slot == 2 else () if target.is_mlprogram else shape
+    return all(isinstance(d, int) for d in needed)
 
 
 def _resized(unit: NodeUnit, shape: Shape, wanted_of: Mapping[int, float], target: Target) -> Objections:
     """Objections to the scales or sizes of axes."""
     by_scale, first = given_by(unit) == 2, len(shape) - 2
     if by_scale and target.is_mlprogram:
-        yield from _one_direction([scale for axis, scale in wanted_of.items() if axis >= first], target)
+        yield from shrinks_evenly(shape, {axis: scale for axis, scale in wanted_of.items() if axis >= first}, target)
     for axis, wanted in wanted_of.items():
         size = shape[axis]
         if axis < first:
             yield from _unchanged(axis, wanted, 1 if by_scale else size, target)
-        elif isinstance(size, int):
-            yield from _changed(unit, axis, wanted, size, target)
-
-
-def _one_direction(scales: Sequence[float], target: Target) -> Objections:
-    """Require that height and width are not scaled in opposite directions."""
-    if min(scales, default=1) < 1 < max(scales, default=1):
-        message = f"one axis is scaled by {min(scales):g} and the other by {max(scales):g}"
-        yield Objection(
-            "shape", f"{message}: {target.name} makes images larger or smaller", "resize one axis at a time"
-        )
-
-
-def _changed(unit: NodeUnit, axis: int, wanted: float, size: int, target: Target) -> Objections:
-    """Objections to the scale or size `wanted` for one axis of an image."""
-    by_scale = given_by(unit) == 2
-    if by_scale:
-        yield from _scaled(axis, wanted, size, target)
-    elif not target.is_mlprogram:
-        yield from _sized(axis, int(wanted), size, target)
-    yield from _half_pixel(unit, axis, floor(size * wanted) if by_scale else int(wanted), target)
+        elif by_scale and isinstance(size, int):
+            yield from _scaled(axis, wanted, size, target)
+            yield from _half_pixel(unit, axis, floor(size * wanted), target)
+        elif not by_scale:
+            yield from _sized(axis, int(wanted), size, target)
+            yield from _half_pixel(unit, axis, int(wanted), target)
 
 
 def _unchanged(axis: int, wanted: float, kept: object, target: Target) -> Objections:
@@ -109,18 +100,17 @@ def _unchanged(axis: int, wanted: float, kept: object, target: Target) -> Object
 
 
 def _scaled(axis: int, scale: float, size: int, target: Target) -> Objections:
-    """Require a scale that is a whole number; MLProgram also supports 1/n if n divides the size."""
-    message = f"axis {axis} of size {size} is scaled by {scale:g}"
+    """Require a scale that is a whole number. MLProgram accepts some below 1."""
+    message = f"axis {axis} of size {size} is scaled by {scale:g}: {target.name} accepts whole numbers"
     if scale > 1 and scale != round(scale):
-        yield Objection("shape", f"{message}: {target.name} accepts whole numbers", "state sizes instead of scales")
+        yield Objection("shape", message, "state sizes instead of scales")
     elif scale < 1 and not target.is_mlprogram:
-        yield Objection("shape", f"{message}: {target.name} accepts whole numbers", OTHER_FORMAT)
-    elif scale < 1 and (scale <= 0 or abs(1 / scale - round(1 / scale)) > 1e-4 or size % round(1 / scale)):
-        yield Objection("shape", f"{message}: {target.name} needs 1 over a divisor of the size")
+        yield Objection("shape", message, OTHER_FORMAT)
 
 
-def _sized(axis: int, wanted: int, size: int, target: Target) -> Objections:
-    if size == 0 or wanted % size:
+def _sized(axis: int, wanted: int, size: Dim, target: Target) -> Objections:
+    """Require a multiple of the size in NeuralNetwork format."""
+    if not target.is_mlprogram and isinstance(size, int) and (size == 0 or wanted % size):
         message = f"axis {axis} of size {size} becomes {wanted}: {target.name} needs a multiple"
         yield Objection("shape", message, OTHER_FORMAT)
 

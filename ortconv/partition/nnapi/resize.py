@@ -7,7 +7,7 @@ import numpy as np
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import CHANGED, all_of, attribute_is, constant, rank, role
+from ortconv.partition.checks import CHANGED, all_of, attribute_is, constant, rank, role, shrinks_evenly
 from ortconv.partition.nnapi.checks import float32_or_uint8, needs_level, quantized
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Target
@@ -86,20 +86,7 @@ def _layout(shape: tuple[int, ...], values: list[float], slot: int, target: Targ
     if nchw:
         yield from needs_level("Resize in NCHW layout", 29, target)
     if slot == 2:
-        yield from _divisible(shape, values, (2, 3) if nchw else (1, 2))
-
-
-def _divisible(shape: tuple[int, ...], scales: list[float], axes: tuple[int, int]) -> Objections:
-    """Require, if an axis shrinks, that each size is a multiple of 1 / its scale."""
-    if all(scales[axis] >= 1 for axis in axes):
-        return
-    for axis in axes:
-        scale = np.float32(scales[axis])
-        if shape[axis] == 0 or scale <= 0 or np.fmod(np.float32(shape[axis]), np.float32(1) / scale) != 0:
-            yield Objection(
-                "shape",
-                f"dimension {axis} of size {shape[axis]} is scaled by {scale:g}: NNAPI needs a multiple of 1/{scale:g}",
-            )
+        yield from shrinks_evenly(shape, {axis: values[axis] for axis in ((2, 3) if nchw else (1, 2))}, target)
 
 
 def sampled_places(unit: NodeUnit, target: Target) -> Objections:
