@@ -100,7 +100,7 @@ def _lines(texts: tuple[str, ...]) -> str:
 
 def gates() -> str:
     """The page with its table of metrics written anew."""
-    rows = ((m.name, m.help, f"`{m.name}>{m.notation.example}`", ", ".join(m.verbs)) for m in METRICS.values())
+    rows = ((m.name, m.help, f"`{m.name}{m.example}`", ", ".join(m.verbs)) for m in METRICS.values())
     return _with_table("gates.md", ("metric", "meaning", "example", "verbs"), rows)
 
 

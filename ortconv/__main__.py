@@ -14,7 +14,7 @@ SUPERVISED = ("check", "compare", "convert", "nnapi", "partition", "run")
 
 
 def main() -> None:
-    _open_closed_streams()
+    _prepare_streams()
     if sys.argv[1:2] and sys.argv[1] in SUPERVISED and hasattr(os, "fork") and not os.environ.get("ORTCONV_DEBUG"):
         from ortconv.supervisor import supervised
 
@@ -39,8 +39,10 @@ def _died(error: OrtconvError) -> int:
     return cli.report(sys.argv[1:], error)
 
 
-def _open_closed_streams() -> None:
-    """Open closed standard streams on the null device. Otherwise the next opened file would get their numbers."""
+def _prepare_streams() -> None:
+    """Open closed standard streams on the null device: otherwise the next opened file would get their numbers. Escape characters
+    that the encoding of a stream lacks.
+    """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -49,6 +51,9 @@ def _open_closed_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        getattr(sys, name).reconfigure(
+            errors="backslashreplace"
+        )  # names may have characters that a Windows console lacks
 
 
 if __name__ == "__main__":

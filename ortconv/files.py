@@ -7,9 +7,9 @@ import mmap
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO
 from weakref import WeakSet
@@ -139,7 +139,7 @@ def replacing(target: Path, suffix: str | None = None) -> Iterator[Path]:
         yield draft
         if old is not None:
             _give_back(draft, old)
-        os.replace(draft, target)
+        _changed(partial(os.replace, draft, target))
         done = True
     except OSError as error:
         raise UsageError(f"cannot write: {_reason(error)}", file=target) from error
@@ -148,9 +148,18 @@ def replacing(target: Path, suffix: str | None = None) -> Iterator[Path]:
     finally:
         if draft is not None and not done:
             with suppress(OSError):
-                draft.unlink()
+                _changed(draft.unlink)
         if lock >= 0:
             os.close(lock)
+
+
+def _changed(change: Callable[[], object]) -> None:
+    """Rename or remove a file. Windows refuses it while a file is mapped, even by a dead graph: try again after a collection."""
+    try:
+        change()
+    except PermissionError:
+        gc.collect()
+        change()
 
 
 def created(draft: Path) -> BinaryIO:

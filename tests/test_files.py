@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from weakref import WeakSet
 
 import pytest
 
@@ -227,3 +228,24 @@ def test_mappings_in_dead_cycles_do_not_use_up_descriptors(tmp_path: Path) -> No
             gc.enable()
     os.close(lowest)
     assert lowest < 300
+
+
+def test_a_draft_that_only_a_dead_cycle_maps_is_put_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, which renames no mapped file."""
+    mappings = WeakSet[object]()
+    rename = os.replace
+
+    def replace(draft: Path, target: Path) -> None:
+        if mappings:
+            raise PermissionError(13, "in use")
+        rename(draft, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with replacing(tmp_path / "a.txt") as draft:
+        draft.write_text("whole")
+        with draft.open("rb") as file:
+            cycle: list[object] = [mapped(file.fileno())]
+        cycle.append(cycle)
+        mappings.add(cycle[0].obj)  # type: ignore[attr-defined]
+        del cycle
+    assert (tmp_path / "a.txt").read_text() == "whole"

@@ -35,12 +35,13 @@ def endless(tmp_path: Path) -> Path:
     ("verb", "stage"),
     [("run {}", "run"), ("compare {0}@numpy {0}@numpy:reference", ""), ("convert {} --output-dir out", "validate")],
 )
-def test_a_time_limit(verb: str, stage: str, endless: Path) -> None:
-    done = ortconv(*verb.format(endless).split(), "--timeout", "1", "--json")
+def test_a_time_limit(verb: str, stage: str, endless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(endless.parent)
+    done = ortconv(*verb.format(endless).split(), "--timeout", "2", "--json")
     assert done.returncode == 3
-    assert f"not done after 1 s, the time limit{f', in stage {stage}' if stage else ''}\n" in done.stderr
+    assert f"not done after 2 s, the time limit{f', in stage {stage}' if stage else ''}\n" in done.stderr
     assert json.loads(done.stdout)["exit_code"] == 3
-    assert not Path("out").exists()
+    assert list(endless.parent.iterdir()) == [endless]
 
 
 def test_a_memory_limit(tmp_path: Path) -> None:

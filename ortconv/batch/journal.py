@@ -83,8 +83,7 @@ class Journal:
                 file=folder,
                 hint="wait until it has ended, or choose another --output-dir",
             )
-        size = os.fstat(self._descriptor).st_size
-        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+        if not _ends_with_line(self._descriptor):
             os.write(self._descriptor, b"\n")
 
     def records(self) -> dict[str, Record]:
@@ -93,8 +92,8 @@ class Journal:
             return {record.output: record for line in file if (record := Record.parse(line)) is not None}
 
     def append(self, record: Line) -> None:
-        """Append a line."""
-        _write(self._descriptor, record)
+        """Append a line. UsageError if it cannot be written."""
+        _write(self._descriptor, record, self.path)
 
     def close(self) -> None:
         """Let other batches write to the folder."""
@@ -102,23 +101,35 @@ class Journal:
 
 
 def append(path: Path, record: Line) -> None:
-    """Append a line. Lines of several processes do not mix."""
+    """Append a line. Lines of several processes do not mix. UsageError if it cannot be written."""
     descriptor = _opened(path)
     try:
-        _write(descriptor, record)
+        _write(descriptor, record, path)
     finally:
         os.close(descriptor)
 
 
 def _opened(path: Path) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+    for name in ("O_BINARY", "O_CLOEXEC", "O_NOFOLLOW"):
+        flags |= getattr(os, name, 0)
     return os.open(path, flags, 0o666)
 
 
-def _write(descriptor: int, record: Line) -> None:
+def _ends_with_line(descriptor: int) -> bool:
+    """Whether the last line of a file is complete."""
+    size = os.fstat(descriptor).st_size
+    os.lseek(descriptor, max(size - 1, 0), os.SEEK_SET)  # Windows has no os.pread
+    return os.read(descriptor, 1) in (b"", b"\n")
+
+
+def _write(descriptor: int, record: Line, path: Path) -> None:
     line = record.line()
-    if os.write(descriptor, line) < len(line):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    try:
+        if os.write(descriptor, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError as error:
+        raise UsageError(f"cannot write: {error.strerror}", file=path) from error
 
 
 def is_current(record: Record, source: Path, folder: Path, options: Options) -> bool:

@@ -92,43 +92,44 @@ RELEASE = Notation(release_number, lambda v: f"{int(v) // 1000}.{int(v) % 1000}"
 
 
 class Metric(NamedTuple):
-    """A number that conditions can name, and the verbs that have it."""
+    """A number that conditions can name, and the verbs that have it. `example` is a condition without the name."""
 
     name: str
     notation: Notation
     verbs: tuple[str, ...]
     help: str
+    example: str
 
 
 DIVIDING = ("partition", "convert", "check", "nnapi export")
 """The verbs that partition a model for an accelerator."""
 
 TABLE = (
-    Metric("nodes", NUMBER, (*DIVIDING, "inspect"), "nodes of the graph"),
-    Metric("size", BYTES, ("convert", "inspect", "check", "tune"), "size of the model, with its weights"),
-    Metric("constants", BYTES, ("convert", "inspect", "check"), "bytes of the constants"),
-    Metric("parameters", NUMBER, ("inspect",), "elements of the constants"),
-    Metric("multiply_adds", NUMBER, ("inspect",), "multiply-adds of a run"),
-    Metric("activations", BYTES, ("inspect",), "most bytes of activations that are alive at once"),
-    Metric("onnxruntime", RELEASE, ("convert", "inspect", "check"), "oldest onnxruntime that loads the model"),
-    Metric("operators", NUMBER, ("inspect", "check"), "different operators"),
-    Metric("missing", NUMBER, ("check",), "operators and types that the operator config lacks"),
-    Metric("partitions", NUMBER, DIVIDING, "partitions of the accelerator"),
-    Metric("coverage", PERCENT, DIVIDING, "nodes in partitions, in percent"),
-    Metric("work_coverage", PERCENT, ("partition",), "multiply-adds in partitions, in percent"),
-    Metric("refused", NUMBER, DIVIDING, "nodes left to the CPU"),
-    Metric("worthwhile", NUMBER, ("partition",), "partitions estimated to save time"),
-    Metric("max_abs", NUMBER, ("convert", "compare", "check"), "largest absolute difference of an output"),
-    Metric("scaled", NUMBER, ("convert", "compare", "check"), "the same over the largest magnitude"),
-    Metric("ulp", NUMBER, ("compare", "check"), "floats between two elements, at most"),
-    Metric("cosine", NUMBER, ("compare", "check"), "smallest cosine"),
-    Metric("snr", DECIBEL, ("compare", "check"), "smallest signal to noise ratio"),
-    Metric("outputs", NUMBER, ("compare", "check"), "outputs that differ by more than rounding"),
-    Metric("layers", NUMBER, ("compare",), "inner values that differ, with --layers"),
-    Metric("latency", SECONDS, ("run", "check", "tune"), "median time of a run"),
-    Metric("p90", SECONDS, ("run",), "time that nine of ten runs do not exceed"),
-    Metric("load", SECONDS, ("run", "check", "tune"), "time of loading the model"),
-    Metric("memory", BYTES, ("run", "check", "tune"), "peak memory of the process"),
+    Metric("nodes", NUMBER, (*DIVIDING, "inspect"), "nodes of the graph", ">300"),
+    Metric("size", BYTES, ("convert", "inspect", "check", "tune"), "size of the model, with its weights", ">5MB"),
+    Metric("constants", BYTES, ("convert", "inspect", "check"), "bytes of the constants", ">5MB"),
+    Metric("parameters", NUMBER, ("inspect",), "elements of the constants", ">2000000"),
+    Metric("multiply_adds", NUMBER, ("inspect",), "multiply-adds of a run", ">300000000"),
+    Metric("activations", BYTES, ("inspect",), "most bytes of activations that are alive at once", ">5MB"),
+    Metric("onnxruntime", RELEASE, ("convert", "inspect", "check"), "oldest onnxruntime that loads the model", ">1.17"),
+    Metric("operators", NUMBER, ("inspect", "check"), "different operators", ">30"),
+    Metric("missing", NUMBER, ("check",), "operators and types that the operator config lacks", ">0"),
+    Metric("partitions", NUMBER, DIVIDING, "partitions of the accelerator", ">3"),
+    Metric("coverage", PERCENT, DIVIDING, "nodes in partitions, in percent", "<80%"),
+    Metric("work_coverage", PERCENT, ("partition",), "multiply-adds in partitions, in percent", "<80%"),
+    Metric("refused", NUMBER, DIVIDING, "nodes left to the CPU", ">10"),
+    Metric("worthwhile", NUMBER, ("partition",), "partitions estimated to save time", "<1"),
+    Metric("max_abs", NUMBER, ("convert", "compare", "check"), "largest absolute difference of an output", ">0.01"),
+    Metric("scaled", NUMBER, ("convert", "compare", "check"), "the same over the largest magnitude", ">0.001"),
+    Metric("ulp", NUMBER, ("compare", "check"), "floats between two elements, at most", ">4"),
+    Metric("cosine", NUMBER, ("compare", "check"), "smallest cosine", "<0.999"),
+    Metric("snr", DECIBEL, ("compare", "check"), "smallest signal to noise ratio", "<40dB"),
+    Metric("outputs", NUMBER, ("compare", "check"), "outputs that differ by more than rounding", ">0"),
+    Metric("layers", NUMBER, ("compare",), "inner values that differ, with --layers", ">0"),
+    Metric("latency", SECONDS, ("run", "check", "tune"), "median time of a run", ">20ms"),
+    Metric("p90", SECONDS, ("run",), "time that nine of ten runs do not exceed", ">20ms"),
+    Metric("load", SECONDS, ("run", "check", "tune"), "time of loading the model", ">100ms"),
+    Metric("memory", BYTES, ("run", "check", "tune"), "peak memory of the process", ">200MB"),
 )
 METRICS = {metric.name: metric for metric in TABLE}
 

@@ -228,6 +228,15 @@ def test_a_closed_stdout(k: Path) -> None:
     assert run("verify", "m.ort", redirect="<&- >&- 2>&-").returncode == 0
 
 
+def test_characters_that_a_console_lacks(k: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The encoding is that of Western consoles of Windows."""
+    monkeypatch.setenv("PYTHONIOENCODING", "cp1252")
+    command = [sys.executable, "-m", "ortconv", "convert", "k.onnx", "-o", "\u2192.ort", "--no-validate"]
+    found = subprocess.run(command, capture_output=True, encoding="cp1252")
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout.startswith("k.onnx -> \\u2192.ort\n")
+
+
 @pytest.mark.skipif(os.name != "posix", reason="closes a pipe in a shell")
 @pytest.mark.parametrize(
     "arguments",

@@ -41,6 +41,14 @@ def test_values_are_remembered_across_processes(tmp_path: Path) -> None:
     assert Memo(tmp_path).get("c") == {"value": 3}
 
 
+def test_a_full_disk_is_an_error_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memo = Memo(tmp_path)
+    monkeypatch.setattr(os, "write", lambda descriptor, data: len(data) // 2)
+    with pytest.raises(UsageError, match=f"{NAME}: cannot write: No space left on device"):
+        memo.put("a", 1)
+    memo.close()
+
+
 def test_a_folder_has_one_tuning_at_a_time(tmp_path: Path) -> None:
     memo = Memo(tmp_path)
     with pytest.raises(UsageError, match="another"):
