@@ -108,6 +108,7 @@ class _Sums:
         return True
 
     def result(self) -> tuple[float, float, float, float, float]:
+        """(max_abs, scaled, ulp, cosine, snr) over all elements added so far."""
         scaled = self.max_abs / self.largest if self.largest else 0.0 if self.max_abs == 0 else math.inf
         lengths = math.sqrt(self.square_a) * math.sqrt(self.square_b)
         cosine = 1.0 if self.max_abs == 0 else self.products / lengths if lengths else 0.0

@@ -41,6 +41,7 @@ def node_text(node: Node) -> str:
 
 
 def attribute_text(value: Attribute) -> str:
+    """An attribute as text, on one line; of a long constant only the first elements."""
     if isinstance(value, (Tensor, SparseTensor)):
         return tensor_text(value)
     if isinstance(value, str):

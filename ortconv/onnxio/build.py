@@ -95,6 +95,7 @@ class GraphBuilder(GraphReader):
         self.types: dict[str, ValueType] = {}
 
     def fill(self, proto: GraphProto, nodes: Iterable[NodeProto] | None = None) -> None:
+        """Read inputs, constants, nodes and outputs. `nodes` are the nodes if they are not in the message."""
         check_text(proto.name, proto.doc_string)
         self.graph.doc = proto.doc_string
         if self.named:

@@ -106,6 +106,7 @@ def _sparse(sparse: SparseTensor, name: str = "") -> SparseTensorProto:
 
 
 def value_info(value: Value) -> ValueInfoProto:
+    """The name and type of a value; without a type if it is unknown."""
     made = ValueInfoProto(name=value.name)
     if value.type is not None:
         made.type.CopyFrom(type_proto(value.type))
@@ -113,6 +114,7 @@ def value_info(value: Value) -> ValueInfoProto:
 
 
 def type_proto(type: ValueType) -> TypeProto:
+    """ONNX's message of a type."""
     made = TypeProto()
     if isinstance(type, TensorType):
         made.tensor_type.elem_type = int(type.dtype)

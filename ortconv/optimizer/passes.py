@@ -95,6 +95,7 @@ class RulePass:
         return {root: max(len(r.pattern.inputs) for r in found) for root, found in self._by_root.items()}
 
     def run(self, graph: Graph, context: Context) -> int:
+        """Apply the rules until none matches, or the limit of the context is reached. Return the number of rewrites."""
         since = context.since
         queue = deque(context.nodes(graph, self._by_root))
         queued = set(queue)

@@ -51,6 +51,7 @@ class ValueWriter:
     # ------------------------------------------------------------------ values and types
 
     def value_type(self, value: Value, *, keep_shape: bool) -> tuple[int, int]:
+        """(index of the type's table, visits below it); without its shape unless `keep_shape`. UnsupportedError if it is unknown."""
         type = value.type
         if isinstance(type, TensorType):
             type = derived.stored_type(value, type) if keep_shape else TensorType(type.dtype)
@@ -69,6 +70,7 @@ class ValueWriter:
         return made
 
     def type_info(self, type: ValueType) -> tuple[int, int]:
+        """(index of the table, visits below it)."""
         out = self.out
         if isinstance(type, TensorType):
             tag = 1
@@ -100,6 +102,7 @@ class ValueWriter:
         return out.pooled(out.shape("TensorTypeAndShape", "elem_type", "shape"), dtype, shape), 1 + 2 * len(type.shape)
 
     def dimension(self, dim: Dim) -> int:
+        """The index of the table of a dimension: a number, a stated symbol, or unknown."""
         out = self.out
         if isinstance(dim, str) and derived.is_stated(dim):
             value = out.pooled(out.shape("DimensionValue", "dim_type", "dim_param"), 2, self.text(dim))
@@ -110,6 +113,7 @@ class ValueWriter:
         return out.pooled(out.shape("Dimension", "value"), value)
 
     def element_type(self, dtype: DType, of: str = "values", refused: frozenset[DType] = UNLOADABLE) -> int:
+        """The number of an element type. UnsupportedError for a refused one; `of` names the kind of content for the message."""
         if dtype in refused:
             raise UnsupportedError(
                 f"the ORT format holds no {of} of element type {dtype.name.lower()}",
@@ -122,6 +126,7 @@ class ValueWriter:
     # ------------------------------------------------------------------ constants
 
     def tensor(self, tensor: Tensor, name: str | None = None) -> int:
+        """Write a constant. GraphError if its data do not fit its shape."""
         out = self.out
         dtype, data = self.element_type(tensor.dtype, "constants", NO_CONSTANTS), tensor.data
         if isinstance(data, tuple):
@@ -140,6 +145,7 @@ class ValueWriter:
         return out.table(out.shape("Tensor", "name", "dims", "data_type", field), self.text(name), dims, dtype, content)
 
     def sparse_tensor(self, sparse: SparseTensor, name: str) -> int:
+        """Write a sparse constant, with indices into the flat tensor."""
         indices = derived.linear_indices(sparse)
         if not 0 <= indices.size == sparse.values.size:
             raise GraphError(f"{indices.size} indices for {sparse.values.size} values", node=self.where)

@@ -184,6 +184,7 @@ class _Sweep:
         return known
 
     def apply(self, node: Node, found: Push, perm: Perm) -> None:
+        """Replace a node by one before the Transposes of its inputs, with Transposes of its outputs."""
         before = len(self.graph)
         inputs = self.moved_inputs(node, found, inverse(perm))
         types = [
@@ -303,6 +304,7 @@ class _Sweep:
         return None
 
     def transposed_constant(self, value: Value, perm: Perm, node: Node) -> Value:
+        """A constant with its axes permuted; made once for each permutation. Missing leading axes have size 1."""
         const = value.constant
         assert const is not None
         if const.shape == (1,) * len(perm):

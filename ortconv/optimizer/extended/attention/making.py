@@ -104,6 +104,7 @@ def masks_of(f: Found) -> list[Value | None]:
 
 
 def attention(f: Found, packed: dict[tuple[Value | None, ...], tuple[Value, Value]]) -> Node:
+    """The Attention node of heads whose projections it includes. `packed` has the joined weights and biases made so far."""
     assert f.projections is not None
     key = tuple(v for p in f.projections for v in (p.weight, p.bias))
     if key not in packed:
