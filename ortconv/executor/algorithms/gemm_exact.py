@@ -12,7 +12,7 @@ import numpy as np
 
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights, leave, less_zero_point
 from ortconv.executor.algorithms.rounding import dynamic_centered
-from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
+from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 EXACT_SUM = float(1 << 24)
@@ -57,21 +57,6 @@ def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
         return total.reshape(*x.shape[:-1], shape[1])
 
     return recordable(run)
-
-
-def prepared_matmul_integer(operands: Sequence[Array | None]) -> Function | None:
-    """MatMulInteger with constant weights."""
-    b, b_zero_point = (*operands, None, None)[1:4:2]
-    if b is None or b.ndim != 2:
-        return None
-    sums = integer_sums(b, b_zero_point)
-
-    def run(work: Work, a: Array, b: Array, a_zero_point: Array | None = None, zero_point: Array | None = None) -> Any:
-        if work is not AT_ONCE or (zero_point is None) != (b_zero_point is None):
-            return None
-        return sums(a, a_zero_point).astype(np.int32)
-
-    return run
 
 
 def _exact_parts(weights: Array) -> list[slice]:
