@@ -24,7 +24,6 @@ from ortconv.executor.algorithms.sliding_window import (
     outputs_last,
     pad_channels_last,
 )
-from ortconv.executor.replay.memory import once
 from ortconv.executor.replay.work import AT_ONCE, Finish, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
@@ -185,6 +184,20 @@ def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Functio
         return whole if finish is None else _finished(whole, finish)
 
     return by_shape(bound)
+
+
+def once(function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
+    """A function that makes this call when it is first called, and from then on holds only the result."""
+    pending: list[Callable[[], Any]] = [lambda: function(*args)]
+    made: list[Any] = []
+
+    def result() -> Any:
+        for make in [] if made else pending.copy():
+            made.append(make())
+        pending.clear()
+        return made[0]
+
+    return result
 
 
 def by_shape(bound: Callable[..., Function]) -> Function:
