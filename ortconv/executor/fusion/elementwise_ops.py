@@ -13,10 +13,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import dot_of_rows, erf_block, gelu_block, gelu_tanh_block, ones
-from ortconv.executor.algorithms.exponential import fast_exponential
 from ortconv.executor.algorithms.rounding import integer_range, quantize_centered
 from ortconv.executor.fusion.group import Constant
-from ortconv.executor.replay.numerics import clip_to, f32
+from ortconv.executor.replay.numerics import clip_to, f32, fast_exponential
 from ortconv.executor.replay.work import AT_ONCE, Recordable, Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT
@@ -260,6 +259,17 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
 """Operators without attributes: a function of their operands and of the result."""
 
 
+_PARAMETRIC: dict[tuple[str, str], Callable[[Node], Callable[..., Any]]] = {
+    ("", "HardSigmoid"): lambda node: _hard_sigmoid(node.attr("alpha", 0.2), node.attr("beta", 0.5)),
+    ("", "LeakyRelu"): lambda node: _leaky_relu(node.attr("alpha", 0.01)),
+    ("", "Swish"): lambda node: swish(node.attr("alpha", 1.0)),
+    (MICROSOFT, "QuickGelu"): lambda node: swish(node.attr("alpha", 1.702)),
+    ("", "Gelu"): lambda node: gelu_tanh_block if node.attr("approximate", "none") == "tanh" else gelu_block,
+    (MICROSOFT, "Gelu"): lambda _: gelu_block,
+}
+"""Operators of one operand with attributes: the function of the operand and of the result."""
+
+
 def instructions_of(node: Node, constant: Constant) -> list[Instruction] | None:
     """The instructions of a node on float32 elements, of which the last computes its output; None if there are none.
 
@@ -268,6 +278,8 @@ def instructions_of(node: Node, constant: Constant) -> list[Instruction] | None:
     code = Code(node, constant)
     if node.op in _UFUNCS and not node.domain:
         made = code.add(_UFUNCS[node.op], *map(code.operand, range(len(node.inputs))))
+    elif (node.domain, node.op) in _PARAMETRIC:
+        made = code.add(_PARAMETRIC[node.domain, node.op](node), code.operand(0))
     else:
         write = _WRITERS.get((node.domain, node.op))
         made = None if write is None else write(code)
@@ -305,14 +317,6 @@ def clip_bounds(node: Node, constant: Constant) -> tuple[Array, Array] | None:
 def _clip_by_node(code: Code) -> Temporary | None:
     bounds = clip_bounds(code.node, code.constant)
     return None if bounds is None else code.add(Clip(*bounds), code.operand(0))
-
-
-def _hard_sigmoid_by_node(code: Code) -> Temporary | None:
-    return code.add(_hard_sigmoid(code.node.attr("alpha", 0.2), code.node.attr("beta", 0.5)), code.operand(0))
-
-
-def _leaky_relu_by_node(code: Code) -> Temporary | None:
-    return code.add(_leaky_relu(code.node.attr("alpha", 0.01)), code.operand(0))
 
 
 def _prelu_by_node(code: Code) -> Temporary | None:
@@ -428,18 +432,9 @@ def _normalized(code: Code, x: Operand | None, scale: int, shift: int, centers: 
     return made if code.node.input(shift) is None else code.add(np.add, made, code.operand(shift))
 
 
-def _gelu_by_node(code: Code) -> Temporary | None:
-    is_tanh = code.node.attr("approximate", "none") == "tanh"
-    return code.add(gelu_tanh_block if is_tanh else gelu_block, code.operand(0))
-
-
 def _bias_gelu_by_node(code: Code) -> Temporary | None:
     x = code.operand(0) if code.node.input(1) is None else code.add(np.add, code.operand(0), code.operand(1))
     return code.add(gelu_tanh_block if code.node.op == "FastGelu" else gelu_block, x)
-
-
-def _swish_by_node(code: Code) -> Temporary | None:
-    return code.add(swish(code.node.attr("alpha", 1.702 if code.node.domain else 1.0)), code.operand(0))
 
 
 def _mul_by_node(code: Code) -> Temporary | None:
@@ -467,17 +462,15 @@ def _is_included(before: Node, node: Node) -> bool:
 
 
 _WRITERS: dict[tuple[str, str], Callable[[Code], Temporary | None]] = {
-    ("", "Clip"): _clip_by_node, ("", "HardSigmoid"): _hard_sigmoid_by_node, ("", "LeakyRelu"): _leaky_relu_by_node,
-    ("", "Mul"): _mul_by_node,
+    ("", "Clip"): _clip_by_node, ("", "Mul"): _mul_by_node,
     ("", "PRelu"): _prelu_by_node, ("", "Pow"): _pow_by_node, ("", "BatchNormalization"): _batch_normalization_by_node,
     ("", "DequantizeLinear"): _dequantize_by_node, ("", "LayerNormalization"): _layer_normalization_by_node,
     ("", "RMSNormalization"): _rms_normalization_by_node, ("", "SimplifiedLayerNormalization"): _rms_normalization_by_node,
     (MICROSOFT, "SimplifiedLayerNormalization"): _rms_normalization_by_node,
     ("", "ReduceMean"): _reduce_mean_by_node, ("", "Softmax"): _softmax_by_node,
-    ("", "Gelu"): _gelu_by_node,
-    ("", "Sum"): _sum_by_node, ("", "Swish"): _swish_by_node,
-    (MICROSOFT, "Gelu"): _gelu_by_node, (MICROSOFT, "BiasGelu"): _bias_gelu_by_node,
-    (MICROSOFT, "FastGelu"): _bias_gelu_by_node, (MICROSOFT, "QuickGelu"): _swish_by_node,
+    ("", "Sum"): _sum_by_node,
+    (MICROSOFT, "BiasGelu"): _bias_gelu_by_node,
+    (MICROSOFT, "FastGelu"): _bias_gelu_by_node,
     (MICROSOFT, "SkipLayerNormalization"): _skip_layer_normalization_by_node,
 }  # fmt: skip
 """Operators whose instructions depend on attributes or constants."""
