@@ -342,16 +342,10 @@ def _batch_normalization_by_node(code: Code) -> Temporary | None:
     is_plain = not node.attr("training_mode", 0) and node.attr("spatial", 1) and not any(node.outputs[1:])
     if not is_plain or len(known) < 4 or rank < 2 or {v.shape for v in known} != {(node.out.dim(1),)}:
         return None
-    scale, shift = channel_affine(*known, epsilon=node.attr("epsilon", 1e-5))
-    shape = (-1, *(1,) * (rank - 2))
-    scaled = code.add(np.multiply, code.operand(0), Literal(scale.reshape(shape)))
-    return code.add(np.add, scaled, Literal(shift.reshape(shape)))
-
-
-def channel_affine(scale: Array, b: Array, mean: Array, var: Array, *, epsilon: float) -> tuple[Array, Array]:
-    """BatchNormalization as a factor and a summand per channel."""
-    factor = np.asarray(scale / np.sqrt(var + var.dtype.type(epsilon)))
-    return factor, np.asarray(b - mean * factor)
+    scale, b, mean, var = (v.reshape(-1, *(1,) * (rank - 2)) for v in known)
+    factor = scale / np.sqrt(var + var.dtype.type(node.attr("epsilon", 1e-5)))
+    scaled = code.add(np.multiply, code.operand(0), Literal(factor))
+    return code.add(np.add, scaled, Literal(b - mean * factor))
 
 
 def _dequantize_by_node(code: Code) -> Temporary | None:
@@ -400,18 +394,12 @@ def _softmax_by_node(code: Code) -> Temporary | None:
     return code.add(np.divide, exponentials, code.add(_row_sum, exponentials))
 
 
-def _layer_normalization_by_node(code: Code) -> Temporary | None:
-    return _normalized(code, code.operand(0), 1, 2) if _has_rows(code.node) else None
-
-
-def _rms_normalization_by_node(code: Code) -> Temporary | None:
-    return _normalized(code, code.operand(0), 1, 2, centers=False) if _has_rows(code.node) else None
-
-
-def _has_rows(node: Node) -> bool:
-    """True for a normalization along the last axis with no other outputs."""
-    rank = node.out.rank
-    return len(node.outputs) == 1 and bool(rank) and node.attr("axis", -1) in (-1, (rank or 0) - 1)
+def _normalization_by_node(code: Code) -> Temporary | None:
+    """A normalization along the last axis with no other outputs."""
+    node, rank = code.node, code.node.out.rank
+    if len(node.outputs) != 1 or not rank or node.attr("axis", -1) not in (-1, rank - 1):
+        return None
+    return _normalized(code, code.operand(0), 1, 2, centers=node.op == "LayerNormalization")
 
 
 def _skip_layer_normalization_by_node(code: Code) -> Temporary | None:
@@ -464,9 +452,9 @@ def _is_included(before: Node, node: Node) -> bool:
 _WRITERS: dict[tuple[str, str], Callable[[Code], Temporary | None]] = {
     ("", "Clip"): _clip_by_node, ("", "Mul"): _mul_by_node,
     ("", "PRelu"): _prelu_by_node, ("", "Pow"): _pow_by_node, ("", "BatchNormalization"): _batch_normalization_by_node,
-    ("", "DequantizeLinear"): _dequantize_by_node, ("", "LayerNormalization"): _layer_normalization_by_node,
-    ("", "RMSNormalization"): _rms_normalization_by_node, ("", "SimplifiedLayerNormalization"): _rms_normalization_by_node,
-    (MICROSOFT, "SimplifiedLayerNormalization"): _rms_normalization_by_node,
+    ("", "DequantizeLinear"): _dequantize_by_node, ("", "LayerNormalization"): _normalization_by_node,
+    ("", "RMSNormalization"): _normalization_by_node, ("", "SimplifiedLayerNormalization"): _normalization_by_node,
+    (MICROSOFT, "SimplifiedLayerNormalization"): _normalization_by_node,
     ("", "ReduceMean"): _reduce_mean_by_node, ("", "Softmax"): _softmax_by_node,
     ("", "Sum"): _sum_by_node,
     (MICROSOFT, "BiasGelu"): _bias_gelu_by_node,
