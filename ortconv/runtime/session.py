@@ -158,12 +158,7 @@ class Session:
             if sequence is not None:
                 sequence.close()
 
-    def _run(
-        self,
-        output_names: Sequence[str] | None,
-        input_feed: Mapping[str, Any],
-        run: _Run,
-    ) -> list[Any]:
+    def _run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run: _Run) -> list[Any]:
         if self._closed:
             raise UsageError("the session is closed", hint="make another one")
         if not isinstance(input_feed, Mapping):

@@ -10,11 +10,11 @@ import pytest
 from onnx.parser import parse_graph
 
 from ortconv.executor import plan
+from ortconv.executor.algorithms.conv import once
 from ortconv.executor.constants import Constants
 from ortconv.executor.fusion.elementwise_ops import Instruction, Literal, Temporary
 from ortconv.executor.fusion.elementwise_program import BlockProgram
 from ortconv.executor.kernels import evaluate
-from ortconv.executor.replay.memory import once
 from ortconv.executor.replay.work import AT_ONCE
 from ortconv.runtime.session import Session
 from tests.counting import calls

@@ -9,8 +9,8 @@ from math import prod
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import ones
-from ortconv.executor.algorithms.exponential import Exponential, fast_exponential
 from ortconv.executor.algorithms.fallback import Fallback, has_finite_square
+from ortconv.executor.replay.numerics import Exponential, fast_exponential
 from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.exponential import fast_exponential
 from ortconv.executor.algorithms.steps import spans
-from ortconv.executor.replay.numerics import clip_to
+from ortconv.executor.replay.numerics import clip_to, fast_exponential
 from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.tensor import Array
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, lru_cache, partial
-from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from ortconv.errors import GraphError
 from ortconv.executor.algorithms import winograd
 from ortconv.executor.algorithms.depthwise import depthwise
 from ortconv.executor.algorithms.gemm import writer
-from ortconv.executor.algorithms.gemm_exact import EXACT_SUM, INPUT_REACH, centered, one_sided
+from ortconv.executor.algorithms.gemm_exact import centered, exact_parts
 from ortconv.executor.algorithms.im2col import FEW_CHANNELS, unfolded
 from ortconv.executor.algorithms.sliding_window import (
     Window,
@@ -24,7 +23,6 @@ from ortconv.executor.algorithms.sliding_window import (
     outputs_last,
     pad_channels_last,
 )
-from ortconv.executor.replay.memory import once
 from ortconv.executor.replay.work import AT_ONCE, Finish, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
@@ -53,12 +51,6 @@ def filters(w: Array, group: int) -> Filters:
         return Filters(tuple(k), group, w.reshape(m, c).T[None], c, m, False)
     matrix = outputs_last(w, group).reshape(group, c * prod(k), m // group)
     return Filters(tuple(k), group, matrix, c * group, m, False)
-
-
-def convolve(x: Array, f: Filters, w: Window) -> Array:
-    """(N, C, spatial...) with laid out weights to (N, M, output...), without bias."""
-    result: Array = convolver(f, w, x.shape[1])(x)
-    return result
 
 
 def convolver(f: Filters, w: Window, channels: int, finish: Finish | None = None) -> Function:
@@ -187,6 +179,20 @@ def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Functio
     return by_shape(bound)
 
 
+def once(function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
+    """A function that makes this call when it is first called, and from then on holds only the result."""
+    pending: list[Callable[[], Any]] = [lambda: function(*args)]
+    made: list[Any] = []
+
+    def result() -> Any:
+        for make in [] if made else pending.copy():
+            made.append(make())
+        pending.clear()
+        return made[0]
+
+    return result
+
+
 def by_shape(bound: Callable[..., Function]) -> Function:
     """A function of x that calls `bound(x.shape)(x)`. Further operands are passed to `bound`."""
     return recordable(lambda work, x, *more: work.call(bound(x.shape, *more), x))
@@ -221,19 +227,11 @@ class IntegerFilters(NamedTuple):
 def integer_filters(w: Array, zero_point: Array | None, group: int) -> IntegerFilters:
     """Lay out 8-bit weights for inputs that are at most 255 from their zero point."""
     wide = centered(w, None if zero_point is None else zero_point.reshape(-1, *(1,) * (w.ndim - 1)))
-    for count in _PARTS if group == 1 else (1,):
-        edges = [w.shape[1] * i // count for i in range(count + 1)]
-        slices = [slice(a, b) for a, b in pairwise(edges)]
-        if all(INPUT_REACH * _largest_sum(wide[:, s]) <= EXACT_SUM for s in slices):
-            inputs = slices if count > 1 else [slice(None)]
-            parts = tuple((i, filters(wide[:, s], group)) for i, s in zip(inputs, slices))
-            return IntegerFilters(parts, w.shape[2:])
-    return IntegerFilters(((slice(None), filters(wide.astype(np.float64), group)),), w.shape[2:])
+    parts = exact_parts(wide, _MOST_PARTS if group == 1 else 1)
+    if parts is None:
+        return IntegerFilters(((slice(None), filters(wide.astype(np.float64), group)),), w.shape[2:])
+    return IntegerFilters(tuple([(k, filters(wide[:, k], group)) for k in parts]), w.shape[2:])
 
 
-_PARTS = (1, 2, 4, 8, 16)
-"""Numbers of parts into which input channels may be split."""
-
-
-def _largest_sum(w: Array) -> float:
-    return one_sided(w, tuple(range(1, w.ndim)))
+_MOST_PARTS = 16
+"""Maximum number of parts into which input channels may be split."""

@@ -11,6 +11,7 @@ import numpy as np
 from ortconv.executor.algorithms.row_tiles import RowTile, rows_per_tile
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, columns_held, strided, to_last
 from ortconv.executor.algorithms.steps import spans
+from ortconv.executor.replay.numerics import internal
 from ortconv.executor.replay.work import Finish, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
@@ -95,5 +96,5 @@ def _copies_read(size: int, stride: int, dilation: int) -> dict[int, _Columns]:
     }
 
 
-_einsum = getattr(getattr(getattr(np, "_core", None), "_multiarray_umath", None), "c_einsum", np.einsum)
+_einsum = internal("_multiarray_umath", "c_einsum", np.einsum)
 """The C function behind np.einsum, without its parsing in Python."""

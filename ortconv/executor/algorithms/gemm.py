@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from ortconv.executor.replay.numerics import HAS_AVX512
 from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.tensor import Array, aligned
 
@@ -154,11 +155,9 @@ def largest_without_copies() -> int:
     """The largest product, in multiplications, for which BLAS does not copy its operands; 0 unless BLAS is OpenBLAS
     with AVX-512.
     """
-    core = getattr(getattr(np, "_core", None), "_multiarray_umath", None)
-    features: dict[str, bool] = getattr(core, "__cpu_features__", {})
     config: Any = np.show_config(mode="dicts")
     name = str(config.get("Build Dependencies", {}).get("blas", {}).get("name", "")) if config else ""
-    return 100**3 if features.get("AVX512_SKX") and "openblas" in name else 0
+    return 100**3 if HAS_AVX512 and "openblas" in name else 0
 
 
 def contiguous(matrix: Array) -> Array:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
 
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights, leave, less_zero_point
 from ortconv.executor.algorithms.rounding import dynamic_centered
-from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
+from ortconv.executor.algorithms.steps import spans
+from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 EXACT_SUM = float(1 << 24)
@@ -36,7 +36,7 @@ def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
     float32 operands are centered values.
     """
     weights = less_zero_point(b, b_zero_point)
-    parts = [(k, IntegerWeights(weights[k])) for k in _exact_parts(weights)]
+    parts = [(k, IntegerWeights(weights[k])) for k in exact_parts(weights.T) or ()]
 
     def run(work: Work, a: Array, a_zero_point: Array | None) -> Array:
         if a_zero_point is not None and a_zero_point.ndim == 1 and a_zero_point.size > 1:
@@ -59,40 +59,25 @@ def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
     return recordable(run)
 
 
-def prepared_matmul_integer(operands: Sequence[Array | None]) -> Function | None:
-    """MatMulInteger with constant weights."""
-    b, b_zero_point = (*operands, None, None)[1:4:2]
-    if b is None or b.ndim != 2:
-        return None
-    sums = integer_sums(b, b_zero_point)
-
-    def run(work: Work, a: Array, b: Array, a_zero_point: Array | None = None, zero_point: Array | None = None) -> Any:
-        if work is not AT_ONCE or (zero_point is None) != (b_zero_point is None):
-            return None
-        return sums(a, a_zero_point).astype(np.int32)
-
-    return run
-
-
-def _exact_parts(weights: Array) -> list[slice]:
-    """Slices of the rows of weights (K, N), such that float32 can represent the sums of each part for any 8-bit values
-    and zero points.
+def exact_parts(weights: Array, most: float = inf) -> list[slice] | None:
+    """Slices of the inputs of weights (outputs, inputs, ...), such that float32 can represent the sums of each part for any
+    8-bit values and zero points. None if that needs more than `most` parts.
     """
-    count = 1
-    while True:
-        edges = [len(weights) * i // count for i in range(count + 1)]
-        parts = [slice(a, b) for a, b in pairwise(edges)]
-        if all(INPUT_REACH * one_sided(weights[k], axis=0) <= EXACT_SUM for k in parts):
+    parts, count = [slice(None)], 1
+    while count <= most:
+        if all(INPUT_REACH * one_sided(weights[:, k]) <= EXACT_SUM for k in parts):
             return parts
         count *= 2
+        parts = spans(weights.shape[1], -(-weights.shape[1] // count))
+    return None
 
 
-def one_sided(weights: Array, axis: int | tuple[int, ...]) -> float:
-    """The largest sum along axes of integer weights of one sign. The magnitude of a sum of products is at most
-    `INPUT_REACH` times this. Sums that are small enough to matter are exact in float32.
+def one_sided(weights: Array) -> float:
+    """The largest sum for one output of integer weights (outputs, ...) of one sign. The magnitude of a sum of products is
+    at most `INPUT_REACH` times this. Sums that are small enough to matter are exact in float32.
     """
-    weights = weights.astype(np.float32, copy=False)
-    return float((np.abs(weights).sum(axis=axis) + np.abs(weights.sum(axis=axis))).max(initial=0)) / 2
+    weights, axes = weights.astype(np.float32, copy=False), tuple(range(1, weights.ndim))
+    return float((np.abs(weights).sum(axis=axes) + np.abs(weights.sum(axis=axes))).max(initial=0)) / 2
 
 
 def stacked_columns(v: Array, b: Array) -> Array:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms.blockwise import blockwise
-from ortconv.executor.replay.numerics import clip_to
+from ortconv.executor.replay.numerics import clip_to, f32
 from ortconv.executor.replay.work import Work, recordable
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -56,12 +55,6 @@ def round_to_integers(y: Array, zero_point: Any, dtype: DType) -> Array:
     return y.astype(dtype.numpy)
 
 
-BYTE_LIMITS = {
-    dtype: tuple(np.asarray(limit, np.float32) for limit in INTEGER_RANGES[dtype])
-    for dtype in (DType.UINT8, DType.INT8)
-}
-
-
 def quantize_centered(x: Array, scale: Array, low: Array, high: Array, out: Array) -> None:
     """QuantizeLinear of float32 to centered values, limited to [low, high]. NaN becomes the lowest."""
     np.divide(x, scale, out)
@@ -69,22 +62,6 @@ def quantize_centered(x: Array, scale: Array, low: Array, high: Array, out: Arra
     if np.isnan(out.min()):
         np.copyto(out, low, where=np.isnan(out))
     clip_to(out, low, high, out)
-
-
-def to_bytes(x: Array, scale: Array, zero_point: Array, dtype: DType) -> Array:
-    """float32 quantized with one scale, in parts that fit the cache. NaN becomes the lowest value."""
-    low, high = BYTE_LIMITS[dtype]
-
-    def quantize(part: Array, out: Array) -> None:
-        y = np.divide(part, scale)
-        np.rint(y, out=y)
-        y += zero_point
-        if np.isnan(y.min()):
-            np.copyto(y, low, where=np.isnan(y))
-        clip_to(y, low, high, y)
-        np.copyto(out, y, casting="unsafe")
-
-    return np.asarray(blockwise(quantize, dtype.numpy)(x))
 
 
 def _dynamic_range(low: float, high: float) -> tuple[float, int, bool]:
@@ -113,6 +90,9 @@ _MINIMUM: Callable[..., Any] = np.minimum.reduce
 _MAXIMUM: Callable[..., Any] = np.maximum.reduce
 
 
+_ZERO, _LARGEST = f32(0), f32(255)
+
+
 def dynamic_quantization(x: Array) -> tuple[Array, np.float32, np.uint8]:
     """x as uint8 with the scale and zero point that cover its range and zero."""
     low, high = np.empty((), np.float32), np.empty((), np.float32)
@@ -121,7 +101,7 @@ def dynamic_quantization(x: Array) -> tuple[Array, np.float32, np.uint8]:
     y = np.asarray(x / np.float32(scale))
     np.rint(y, out=y)
     np.add(y, np.float32(zero), out=y)
-    return y.clip(*BYTE_LIMITS[DType.UINT8], out=y).astype(np.uint8), np.float32(scale), np.uint8(zero)
+    return y.clip(_ZERO, _LARGEST, out=y).astype(np.uint8), np.float32(scale), np.uint8(zero)
 
 
 @recordable

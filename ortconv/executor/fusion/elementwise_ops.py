@@ -13,10 +13,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import dot_of_rows, erf_block, gelu_block, gelu_tanh_block, ones
-from ortconv.executor.algorithms.exponential import fast_exponential
 from ortconv.executor.algorithms.rounding import integer_range, quantize_centered
 from ortconv.executor.fusion.group import Constant
-from ortconv.executor.replay.numerics import clip_to, f32
+from ortconv.executor.replay.numerics import clip_to, f32, fast_exponential
 from ortconv.executor.replay.work import AT_ONCE, Recordable, Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT
@@ -260,6 +259,17 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
 """Operators without attributes: a function of their operands and of the result."""
 
 
+_PARAMETRIC: dict[tuple[str, str], Callable[[Node], Callable[..., Any]]] = {
+    ("", "HardSigmoid"): lambda node: _hard_sigmoid(node.attr("alpha", 0.2), node.attr("beta", 0.5)),
+    ("", "LeakyRelu"): lambda node: _leaky_relu(node.attr("alpha", 0.01)),
+    ("", "Swish"): lambda node: swish(node.attr("alpha", 1.0)),
+    (MICROSOFT, "QuickGelu"): lambda node: swish(node.attr("alpha", 1.702)),
+    ("", "Gelu"): lambda node: gelu_tanh_block if node.attr("approximate", "none") == "tanh" else gelu_block,
+    (MICROSOFT, "Gelu"): lambda _: gelu_block,
+}
+"""Operators of one operand with attributes: the function of the operand and of the result."""
+
+
 def instructions_of(node: Node, constant: Constant) -> list[Instruction] | None:
     """The instructions of a node on float32 elements, of which the last computes its output; None if there are none.
 
@@ -268,6 +278,8 @@ def instructions_of(node: Node, constant: Constant) -> list[Instruction] | None:
     code = Code(node, constant)
     if node.op in _UFUNCS and not node.domain:
         made = code.add(_UFUNCS[node.op], *map(code.operand, range(len(node.inputs))))
+    elif (node.domain, node.op) in _PARAMETRIC:
+        made = code.add(_PARAMETRIC[node.domain, node.op](node), code.operand(0))
     else:
         write = _WRITERS.get((node.domain, node.op))
         made = None if write is None else write(code)
@@ -307,14 +319,6 @@ def _clip_by_node(code: Code) -> Temporary | None:
     return None if bounds is None else code.add(Clip(*bounds), code.operand(0))
 
 
-def _hard_sigmoid_by_node(code: Code) -> Temporary | None:
-    return code.add(_hard_sigmoid(code.node.attr("alpha", 0.2), code.node.attr("beta", 0.5)), code.operand(0))
-
-
-def _leaky_relu_by_node(code: Code) -> Temporary | None:
-    return code.add(_leaky_relu(code.node.attr("alpha", 0.01)), code.operand(0))
-
-
 def _prelu_by_node(code: Code) -> Temporary | None:
     slope = code.known(1)
     if slope is None or not slope.size or not np.isfinite(slope).all():
@@ -338,16 +342,10 @@ def _batch_normalization_by_node(code: Code) -> Temporary | None:
     is_plain = not node.attr("training_mode", 0) and node.attr("spatial", 1) and not any(node.outputs[1:])
     if not is_plain or len(known) < 4 or rank < 2 or {v.shape for v in known} != {(node.out.dim(1),)}:
         return None
-    scale, shift = channel_affine(*known, epsilon=node.attr("epsilon", 1e-5))
-    shape = (-1, *(1,) * (rank - 2))
-    scaled = code.add(np.multiply, code.operand(0), Literal(scale.reshape(shape)))
-    return code.add(np.add, scaled, Literal(shift.reshape(shape)))
-
-
-def channel_affine(scale: Array, b: Array, mean: Array, var: Array, *, epsilon: float) -> tuple[Array, Array]:
-    """BatchNormalization as a factor and a summand per channel."""
-    factor = np.asarray(scale / np.sqrt(var + var.dtype.type(epsilon)))
-    return factor, np.asarray(b - mean * factor)
+    scale, b, mean, var = (v.reshape(-1, *(1,) * (rank - 2)) for v in known)
+    factor = scale / np.sqrt(var + var.dtype.type(node.attr("epsilon", 1e-5)))
+    scaled = code.add(np.multiply, code.operand(0), Literal(factor))
+    return code.add(np.add, scaled, Literal(b - mean * factor))
 
 
 def _dequantize_by_node(code: Code) -> Temporary | None:
@@ -396,18 +394,12 @@ def _softmax_by_node(code: Code) -> Temporary | None:
     return code.add(np.divide, exponentials, code.add(_row_sum, exponentials))
 
 
-def _layer_normalization_by_node(code: Code) -> Temporary | None:
-    return _normalized(code, code.operand(0), 1, 2) if _has_rows(code.node) else None
-
-
-def _rms_normalization_by_node(code: Code) -> Temporary | None:
-    return _normalized(code, code.operand(0), 1, 2, centers=False) if _has_rows(code.node) else None
-
-
-def _has_rows(node: Node) -> bool:
-    """True for a normalization along the last axis with no other outputs."""
-    rank = node.out.rank
-    return len(node.outputs) == 1 and bool(rank) and node.attr("axis", -1) in (-1, (rank or 0) - 1)
+def _normalization_by_node(code: Code) -> Temporary | None:
+    """A normalization along the last axis with no other outputs."""
+    node, rank = code.node, code.node.out.rank
+    if len(node.outputs) != 1 or not rank or node.attr("axis", -1) not in (-1, rank - 1):
+        return None
+    return _normalized(code, code.operand(0), 1, 2, centers=node.op == "LayerNormalization")
 
 
 def _skip_layer_normalization_by_node(code: Code) -> Temporary | None:
@@ -428,18 +420,9 @@ def _normalized(code: Code, x: Operand | None, scale: int, shift: int, centers: 
     return made if code.node.input(shift) is None else code.add(np.add, made, code.operand(shift))
 
 
-def _gelu_by_node(code: Code) -> Temporary | None:
-    is_tanh = code.node.attr("approximate", "none") == "tanh"
-    return code.add(gelu_tanh_block if is_tanh else gelu_block, code.operand(0))
-
-
 def _bias_gelu_by_node(code: Code) -> Temporary | None:
     x = code.operand(0) if code.node.input(1) is None else code.add(np.add, code.operand(0), code.operand(1))
     return code.add(gelu_tanh_block if code.node.op == "FastGelu" else gelu_block, x)
-
-
-def _swish_by_node(code: Code) -> Temporary | None:
-    return code.add(swish(code.node.attr("alpha", 1.702 if code.node.domain else 1.0)), code.operand(0))
 
 
 def _mul_by_node(code: Code) -> Temporary | None:
@@ -467,17 +450,15 @@ def _is_included(before: Node, node: Node) -> bool:
 
 
 _WRITERS: dict[tuple[str, str], Callable[[Code], Temporary | None]] = {
-    ("", "Clip"): _clip_by_node, ("", "HardSigmoid"): _hard_sigmoid_by_node, ("", "LeakyRelu"): _leaky_relu_by_node,
-    ("", "Mul"): _mul_by_node,
+    ("", "Clip"): _clip_by_node, ("", "Mul"): _mul_by_node,
     ("", "PRelu"): _prelu_by_node, ("", "Pow"): _pow_by_node, ("", "BatchNormalization"): _batch_normalization_by_node,
-    ("", "DequantizeLinear"): _dequantize_by_node, ("", "LayerNormalization"): _layer_normalization_by_node,
-    ("", "RMSNormalization"): _rms_normalization_by_node, ("", "SimplifiedLayerNormalization"): _rms_normalization_by_node,
-    (MICROSOFT, "SimplifiedLayerNormalization"): _rms_normalization_by_node,
+    ("", "DequantizeLinear"): _dequantize_by_node, ("", "LayerNormalization"): _normalization_by_node,
+    ("", "RMSNormalization"): _normalization_by_node, ("", "SimplifiedLayerNormalization"): _normalization_by_node,
+    (MICROSOFT, "SimplifiedLayerNormalization"): _normalization_by_node,
     ("", "ReduceMean"): _reduce_mean_by_node, ("", "Softmax"): _softmax_by_node,
-    ("", "Gelu"): _gelu_by_node,
-    ("", "Sum"): _sum_by_node, ("", "Swish"): _swish_by_node,
-    (MICROSOFT, "Gelu"): _gelu_by_node, (MICROSOFT, "BiasGelu"): _bias_gelu_by_node,
-    (MICROSOFT, "FastGelu"): _bias_gelu_by_node, (MICROSOFT, "QuickGelu"): _swish_by_node,
+    ("", "Sum"): _sum_by_node,
+    (MICROSOFT, "BiasGelu"): _bias_gelu_by_node,
+    (MICROSOFT, "FastGelu"): _bias_gelu_by_node,
     (MICROSOFT, "SkipLayerNormalization"): _skip_layer_normalization_by_node,
 }  # fmt: skip
 """Operators whose instructions depend on attributes or constants."""

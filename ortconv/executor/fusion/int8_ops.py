@@ -20,10 +20,7 @@ from ortconv.executor.algorithms.gemm_exact import EXACT_SUM, INPUT_REACH
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights
 from ortconv.executor.algorithms.pooling import sums_of_channels
 from ortconv.executor.algorithms.rounding import quantize_centered
-from ortconv.executor.algorithms.sliding_window import (
-    Window,
-    convolution_window,
-)
+from ortconv.executor.algorithms.sliding_window import Window, convolution_window
 from ortconv.executor.algorithms.steps import spans
 from ortconv.executor.replay.numerics import clip_to, f32
 from ortconv.executor.replay.work import Finish, Function, Work, recordable

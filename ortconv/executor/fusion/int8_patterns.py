@@ -310,7 +310,7 @@ def _exact_rounding(w: Array, p: _QLinear) -> Rounding | None:
     """The rounding of sums for weights (M, ...); None if a sum might not be exact in float32, or if scales do not fit."""
     bias, w_scale = p.bias, p.scale
     largest = 0 if bias is None else np.abs(bias.astype(np.float64)).max(initial=0)
-    reach = INPUT_REACH * one_sided(w, tuple(range(1, w.ndim))) + largest
+    reach = INPUT_REACH * one_sided(w) + largest
     fits = all(v is None or v.size in (1, len(w)) for v in (w_scale, bias))
     if reach > EXACT_SUM or not fits or w_scale.dtype != np.float32:
         return None

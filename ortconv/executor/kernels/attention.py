@@ -110,7 +110,7 @@ def _bias(
     bias = np.zeros((), scores.dtype)
     if mask is not None:
         bias = np.where(mask, scores.dtype.type(0), never) if mask.dtype == bool else widen(mask).astype(scores.dtype)
-        if (bias.ndim and bias.shape[-1] not in (1, keys)) or (bias.ndim and bias.shape[-1] < keys):
+        if bias.ndim and bias.shape[-1] != keys:
             widths = [(0, 0)] * (bias.ndim - 1) + [(0, keys - bias.shape[-1])]
             bias = np.pad(bias, widths, constant_values=never)
     right = min(r for r in (right, 0) if r >= 0) if causal else right

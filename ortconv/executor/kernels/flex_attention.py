@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms.half_precision import widen
+from ortconv.executor.algorithms.half_precision import compute_type, widen
 from ortconv.executor.kernels.activation import softmax
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
@@ -34,7 +34,7 @@ def flex_attention(
     if not k.shape[1] or q.shape[1] % k.shape[1]:
         raise GraphError(f"{q.shape[1]} query heads cannot share {k.shape[1]} key heads")
     dtype = q.dtype
-    precision = _precision(dtype, softmax_precision)
+    precision = compute_type(dtype) if softmax_precision is None else DType(softmax_precision).numpy
     # The scale is split between both operands, and both are rounded, as in the operator's function body.
     root = np.sqrt(np.float32(1 / np.sqrt(q.shape[3]) if scale is None else scale)).astype(dtype)
     group = q.shape[1] // k.shape[1]
@@ -50,9 +50,3 @@ def flex_attention(
     probs = widen(probs).reshape(q.shape[0], k.shape[1], group * q.shape[2], k.shape[2])
     y: Array = np.matmul(probs, v.astype(probs.dtype, copy=False))
     return y.reshape(*q.shape[:3], v.shape[3]).astype(dtype, copy=False)
-
-
-def _precision(dtype: np.dtype[Any], wanted: int | None) -> np.dtype[Any]:
-    if wanted is None:
-        return np.dtype(np.float64 if dtype == np.float64 else np.float32)
-    return DType(wanted).numpy

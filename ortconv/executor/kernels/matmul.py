@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms import gemm, gemm_exact
-from ortconv.executor.algorithms.gemm_exact import exact_sums
+from ortconv.executor.algorithms import gemm
+from ortconv.executor.algorithms.gemm_exact import constant_sums, exact_sums
 from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.kernels.activation import named_activation
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import Function, kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
@@ -87,9 +87,16 @@ def _operand(x: Array, transposed: int, batch_moved: int) -> Array:
     return x
 
 
-@kernel("MatMulInteger", prepare=gemm_exact.prepared_matmul_integer)
-def matmul_integer(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None) -> Array:
-    return exact_sums(a, b, a_zero_point, b_zero_point)
+@kernel("MatMulInteger", inner={"sums": constant_sums(1, 3)})
+def matmul_integer(
+    a: Array,
+    b: Array,
+    a_zero_point: Array | None = None,
+    b_zero_point: Array | None = None,
+    *,
+    sums: Function = exact_sums,
+) -> Any:
+    return sums(a, b, a_zero_point, b_zero_point).astype(np.int32, copy=False)
 
 
 @kernel("Einsum")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms.half_precision import in_float32, widen
+from ortconv.executor.algorithms.half_precision import compute_type, in_float32, widen
 from ortconv.executor.algorithms.sums import precise_sum
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.operators import MICROSOFT
@@ -49,11 +49,6 @@ def _per_channel(v: Array, x: Array) -> Array:
     if v.shape != x.shape[1:2]:
         raise GraphError(f"a parameter has shape {list(v.shape)}, the input has {x.shape[1]} channels")
     return v.reshape(-1, *(1,) * (x.ndim - 2))
-
-
-def _stash(x: Array, stash_type: int) -> Array:
-    """The input in the type of the first stage: float32 by default, and never narrower than that of x."""
-    return x if x.dtype in (np.float64, object) else x.astype(np.float32, copy=False)
 
 
 @kernel("BatchNormalization", since=7, until=13)
@@ -119,23 +114,23 @@ def layer_normalization(
     stash_type: int = 1,
     n_outputs: int = 1,
 ) -> Any:
-    y, *statistics = _standardized(_stash(x, stash_type), _axes_from(x, axis), epsilon)
+    y, *statistics = _standardized(x.astype(compute_type(x.dtype), copy=False), _axes_from(x, axis), epsilon)
     y = y * widen(scale) if b is None else y * widen(scale) + widen(b)
     stash = x.dtype if x.dtype == object else DType(stash_type).numpy
     outputs = (y.astype(x.dtype, copy=False), *(v.astype(stash, copy=False) for v in statistics))
     return outputs[0] if n_outputs == 1 else outputs[:n_outputs]
 
 
-def _root_mean_square(x: Array, scale: Array, axis: int, epsilon: float, stash_type: int) -> tuple[Array, Array]:
+def _root_mean_square(x: Array, scale: Array, axis: int, epsilon: float) -> tuple[Array, Array]:
     """x / sqrt(mean(x^2) + epsilon) * scale, and the reciprocal of the root."""
-    wide = _stash(x, stash_type)
+    wide = x.astype(compute_type(x.dtype), copy=False)
     inverse = _inverse_deviation(wide, _axes_from(x, axis), epsilon)
     return (wide * inverse * widen(scale)).astype(x.dtype, copy=False), inverse
 
 
 @kernel("RMSNormalization")
 def rms_normalization(x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Array:
-    return _root_mean_square(x, scale, axis, epsilon, stash_type)[0]
+    return _root_mean_square(x, scale, axis, epsilon)[0]
 
 
 @kernel("SimplifiedLayerNormalization")
@@ -143,7 +138,7 @@ def rms_normalization(x: Array, scale: Array, *, axis: int = -1, epsilon: float 
 def simplified_layer_normalization(
     x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, n_outputs: int = 1
 ) -> Any:
-    outputs = _root_mean_square(x, scale, axis, epsilon, stash_type)
+    outputs = _root_mean_square(x, scale, axis, epsilon)
     return outputs[0] if n_outputs == 1 else outputs
 
 

@@ -195,14 +195,13 @@ def qlinear_softmax(
     if y_scale.dtype == object:
         powers = np.exp(dequantize_linear(moved, x_scale, x_zero_point))
         shares = np.asarray(powers / powers.sum(axis=-1, keepdims=True) * np.floor(1 / y_scale.reshape(())))
-        y = round_to_integers(shares, y_zero_point.reshape(()).astype(object), DType.of(x.dtype))
-        return y.reshape(x.shape) if opset < 13 else np.ascontiguousarray(np.moveaxis(y, -1, axis))
-    steps = moved.astype(np.int32)
-    steps = steps - steps.max(axis=-1, keepdims=True) + 255
-    exponentials = _exponentials(x_scale.reshape(()), moved.shape[-1])[steps]
-    total = np.add.accumulate(exponentials, axis=-1)[..., -1:]
-    inverse = np.floor(np.float32(1) / y_scale.reshape(()))
-    y = round_to_integers(exponentials * inverse / total, y_zero_point.reshape(()), DType.of(x.dtype))
+    else:
+        steps = moved.astype(np.int32)
+        steps = steps - steps.max(axis=-1, keepdims=True) + 255
+        exponentials = _exponentials(x_scale.reshape(()), moved.shape[-1])[steps]
+        total = np.add.accumulate(exponentials, axis=-1)[..., -1:]
+        shares = exponentials * np.floor(np.float32(1) / y_scale.reshape(())) / total
+    y = round_to_integers(shares, y_zero_point.reshape(()).astype(shares.dtype), DType.of(x.dtype))
     return y.reshape(x.shape) if opset < 13 else np.ascontiguousarray(np.moveaxis(y, -1, axis))
 
 

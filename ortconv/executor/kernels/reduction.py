@@ -20,31 +20,25 @@ Axes = tuple[int, ...]
 Reduction = Callable[[Array, Axes, bool], Any]
 
 
-def _sum(x: Array, axes: Axes, keepdims: bool) -> Any:
-    return precise_sum(x, axes, keepdims)
-
-
 def _mean(x: Array, axes: Axes, keepdims: bool) -> Any:
     # The mean of nothing is left open by ONNX; onnxruntime returns 0.
     count = x.dtype.type(max(math.prod(x.shape[a] for a in axes), 1))
-    total = np.asarray(_sum(x, axes, keepdims))
+    total = np.asarray(precise_sum(x, axes, keepdims))
     return truncated_quotient(total, count) if x.dtype.kind in "iu" else total / count
 
 
 def _max(x: Array, axes: Axes, keepdims: bool) -> Any:
-    return x.max(axis=axes, keepdims=keepdims, initial=_lowest(x.dtype) if x.size == 0 else None)  # type: ignore[arg-type]
+    return x.max(axis=axes, keepdims=keepdims, initial=_limits(x.dtype)[0] if x.size == 0 else None)  # type: ignore[arg-type]
 
 
 def _min(x: Array, axes: Axes, keepdims: bool) -> Any:
-    return x.min(axis=axes, keepdims=keepdims, initial=_highest(x.dtype) if x.size == 0 else None)  # type: ignore[arg-type]
+    return x.min(axis=axes, keepdims=keepdims, initial=_limits(x.dtype)[1] if x.size == 0 else None)  # type: ignore[arg-type]
 
 
-def _lowest(dtype: np.dtype[Any]) -> Any:
-    return -np.inf if dtype.kind == "f" else False if dtype.kind == "b" else np.iinfo(dtype).min
-
-
-def _highest(dtype: np.dtype[Any]) -> Any:
-    return np.inf if dtype.kind == "f" else True if dtype.kind == "b" else np.iinfo(dtype).max
+def _limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    if dtype.kind in "fb":
+        return (-np.inf, np.inf) if dtype.kind == "f" else (False, True)
+    return np.iinfo(dtype).min, np.iinfo(dtype).max
 
 
 def _prod(x: Array, axes: Axes, keepdims: bool) -> Any:
@@ -55,7 +49,7 @@ def _log_sum_exp(x: Array, axes: Axes, keepdims: bool) -> Any:
     if x.dtype.kind in "iu":
         return _log_sum_exp(x.astype(np.float64), axes, keepdims)
     if x.size == 0:
-        return np.log(_sum(x, axes, keepdims))
+        return np.log(precise_sum(x, axes, keepdims))
     peak = np.asarray(x.max(axis=axes, keepdims=True))
     peak = np.where(np.isfinite(peak), peak, 0).astype(x.dtype)
     total = np.asarray(np.log(np.exp(x - peak).sum(axis=axes, keepdims=True))) + peak
@@ -63,15 +57,15 @@ def _log_sum_exp(x: Array, axes: Axes, keepdims: bool) -> Any:
 
 
 _REDUCTIONS: dict[str, Reduction] = {
-    "ReduceSum": _sum,
+    "ReduceSum": precise_sum,
     "ReduceMean": _mean,
     "ReduceMax": _max,
     "ReduceMin": _min,
     "ReduceProd": _prod,
-    "ReduceL1": lambda x, axes, keepdims: _sum(np.abs(x), axes, keepdims),
-    "ReduceL2": lambda x, axes, keepdims: np.sqrt(_sum(x * x, axes, keepdims)),
-    "ReduceSumSquare": lambda x, axes, keepdims: _sum(x * x, axes, keepdims),
-    "ReduceLogSum": lambda x, axes, keepdims: np.log(_sum(x, axes, keepdims)),
+    "ReduceL1": lambda x, axes, keepdims: precise_sum(np.abs(x), axes, keepdims),
+    "ReduceL2": lambda x, axes, keepdims: np.sqrt(precise_sum(x * x, axes, keepdims)),
+    "ReduceSumSquare": lambda x, axes, keepdims: precise_sum(x * x, axes, keepdims),
+    "ReduceLogSum": lambda x, axes, keepdims: np.log(precise_sum(x, axes, keepdims)),
     "ReduceLogSumExp": _log_sum_exp,
 }
 

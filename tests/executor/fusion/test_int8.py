@@ -11,7 +11,7 @@ from onnx.parser import parse_graph
 
 from ortconv.executor import plan
 from ortconv.executor.algorithms import winograd, winograd_int8
-from ortconv.executor.algorithms.conv import convolve, filters
+from ortconv.executor.algorithms.conv import convolver, filters
 from ortconv.executor.algorithms.gemm_int8 import leave
 from ortconv.executor.algorithms.sliding_window import window
 from ortconv.executor.algorithms.winograd_int8 import TiledWeights, _Bounds
@@ -264,7 +264,7 @@ def test_exact_winograd(name, lowest, monkeypatch):
     x = x.astype(np.float32)
     geometry = {"pads": (1, 1, 1, 1)}
     place = window((12, 14), (3, 3), **geometry)
-    want = convolve(x.astype(np.float64), filters(w.astype(np.float64), 1), place)
+    want = convolver(filters(w.astype(np.float64), 1), place, x.shape[1])(x.astype(np.float64))
     made = int8_ops.Convolution(w, 1, geometry, leave, lowest, False)
     np.testing.assert_array_equal(int8_ops.convolution(made)(x), want)
     seen = set()
