@@ -338,13 +338,19 @@ def _attention_mask(node: Node, shapes: Shapes) -> Iterator[Demand]:
 
 
 def _heads(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    """The past of com.microsoft's other attention operators: [..., heads, length, head size]."""
+    """The past of com.microsoft's other attention operators: [..., heads, length, head size]. Queries of GroupQueryAttention are
+    packed with keys and values if there is no input for keys. Its past may be a buffer for a window.
+    """
     heads = node.attr("num_heads", 0)
-    hidden = _dim(node, 0, -1, shapes)
-    if heads and hidden and hidden >= heads:
-        for slot in (6, 7) if node.op == "MultiHeadAttention" else (3, 4):
-            yield from _wanted(node, slot, -3, node.attr("kv_num_heads", heads), shapes)
-            yield from _wanted(node, slot, -1, hidden // heads, shapes)
+    kept = node.attr("kv_num_heads", heads)
+    is_packed = node.op == "GroupQueryAttention" and node.input(1) is None
+    hidden, parts = _dim(node, 0, -1, shapes), heads + 2 * kept if is_packed else heads
+    for slot in (6, 7) if node.op == "MultiHeadAttention" else (3, 4):
+        if heads and hidden and hidden >= parts:
+            yield from _wanted(node, slot, -3, kept, shapes)
+            yield from _wanted(node, slot, -1, hidden // parts, shapes)
+        if node.attr("sliding_window_cache", 0):
+            yield from _wanted(node, slot, -2, node.attr("local_window_size", 1), shapes, "at least")
 
 
 def _condition(node: Node, shapes: Shapes) -> Iterator[Demand]:

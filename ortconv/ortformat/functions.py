@@ -13,12 +13,27 @@ from ortconv.ir.kernels import has_kernel, lacks_kernel, type_text
 from ortconv.ir.model import Model
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import default_attributes, since_version
+from ortconv.ir.types import DType
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, ModelProto, NodeProto
 
 SMALL_CONSTANT = 1024
 """Shape inference sees the contents of constants of up to this number of elements."""
+
+DOUBLE_BODIES = {
+    "FastGelu": """ (x) => (y) {
+        half = Constant<value = double {0.5}>()  one = Constant<value = double {1.0}>()
+        slope = Constant<value = double {0.797885}>()  cubic = Constant<value = double {0.035677}>()
+        square = Mul(x, x)  bend = Mul(cubic, square)  sum = Add(slope, bend)  inner = Mul(x, sum)
+        bounded = Tanh(inner)  shifted = Add(one, bounded)  product = Mul(x, shifted)  y = Mul(half, product) }""",
+    "QuickGelu": """ <alpha> (x) => (y) {
+        float = Constant<value_float: float = @alpha>()  factor = Cast<to: int = 11>(float)
+        scaled = Mul(factor, x)  gate = Sigmoid(scaled)  y = Mul(x, gate) }""",
+}
+"""Bodies that ONNX Runtime has for its own operators (core/graph/contrib_ops: bert_defs.cc, contrib_defs.cc), for doubles: other
+types have kernels.
+"""
 
 DEEPEST = 8
 """Maximum nesting depth of functions in function bodies."""
@@ -47,15 +62,15 @@ def expand_functions(model: Model, release: int | None = None) -> int:
 
 
 def _add_biases(root: Graph, release: int | None) -> int:
-    """FastGelu(x, bias)  ->  FastGelu(x + bias) where there is no kernel for the types, unless the bias is a row of x. Return the
-    number of changed nodes.
+    """FastGelu(x, bias)  ->  FastGelu(x + bias) where there is no kernel for the types, unless the bias is a row of x or
+    the types are double. Return the number of changed nodes.
 
     The kernel for float, which also serves float16 between Casts, takes a row; the function body takes any bias that broadcasts.
     """
     from ortconv.onnxio.infer import update_types
 
     nodes = [n for n in root.walk() if n.is_op("FastGelu", MICROSOFT) and n.input(1) is not None]
-    found = [n for n in nodes if not n.ep and not has_kernel(n, release) and not _takes_row(n)]
+    found = [n for n in nodes if not n.ep and not has_kernel(n, release) and (_is_double(n) or not _takes_row(n))]
     for node in found:
         graph = node.graph
         assert graph is not None
@@ -70,6 +85,11 @@ def _takes_row(node: Node) -> bool:
     return (
         x is not None and bias is not None and bias.rank == 1 and bias.dim(0) is not None and bias.dim(0) == x.dim(-1)
     )
+
+
+def _is_double(node: Node) -> bool:
+    x = node.input(0)
+    return x is not None and x.dtype is DType.DOUBLE
 
 
 def without_kernel(graph: Graph) -> list[Node]:
@@ -93,7 +113,9 @@ def _unsupported(graph: Graph, release: int | None) -> list[Node]:
 
 
 def has_body(node: Node) -> bool:
-    """True if ONNX defines the node's operator by a function."""
+    """True if ONNX defines the node's operator by a function, or ONNX Runtime does so for its types."""
+    if node.domain == MICROSOFT:
+        return node.op in DOUBLE_BODIES and _is_double(node)
     from ortconv.onnxlib import SchemaError, get_schema
 
     try:
@@ -175,7 +197,7 @@ def _inline_calls(proto: ModelProto, node: Node) -> ModelProto:
     (call,) = _calls(proto, node)
     # The inliner leaves attributes without a value out of the body, too.
     call.attribute.extend(attribute_proto(name, value) for name, value in default_attributes(node).items())
-    if None in node.inputs:  # whose types the inliner asks for in vain
+    if node.domain == MICROSOFT or None in node.inputs:  # whose types the inliner asks for in vain
         proto.functions.append(_function(call, node))
         return inline_local_functions(proto)
     return inline_selected_functions(proto, [(node.domain, node.op)], inline_schema_functions=True)
@@ -188,6 +210,12 @@ def _function(call: NodeProto, node: Node) -> FunctionProto:
 
     from ortconv.onnxio.proto import value_info
 
+    if node.domain == MICROSOFT:
+        from onnx.parser import parse_function
+
+        assert node.graph is not None
+        head = f'<domain: "{MICROSOFT}", opset_import: ["": {node.graph.opset()}]> {node.op}'
+        return parse_function(head + DOUBLE_BODIES[node.op])
     schema = get_schema(node.op, since_version(node), node.domain)
     if schema.has_function:
         found: FunctionProto = schema.function_body

@@ -118,6 +118,24 @@ def test_bodies_whatever_is_left_out(name: str) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("call", "bias"),
+    [("FastGelu(x)", ""), ("FastGelu(x, b)", "[4]"), ("FastGelu(x, b)", "[2,1]"), ("QuickGelu<alpha = 0.7>(x)", "")],
+)
+def test_gelus_of_doubles_have_the_bodies_of_onnxruntime(call: str, bias: str) -> None:
+    other = f", double{bias} b" if bias else ""
+    head = '<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>'
+    message = parser.parse_model(f"{head} g (double[2,4] x{other}) => (double[2,4] y) {{ y = com.microsoft.{call} }}")
+    draw = np.random.default_rng(0).standard_normal
+    feeds = {"x": draw((2, 4)), **({"b": draw((2, 1) if "," in bias else 4)} if bias else {})}
+    want = ort.InferenceSession(message.SerializeToString(), options()).run(None, feeds)
+    model = from_proto(message)
+    expand_functions(model)
+    assert not {n.domain for n in model.graph} - {""}
+    got = ort.InferenceSession(b"".join(serialize(model)), options()).run(None, feeds)
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-14)
+
+
 @pytest.mark.slow
 def test_all_node_cases(cases: list[Any]) -> None:
     results = {c.name: compare(c) for c in cases}
