@@ -114,7 +114,7 @@ def _operand(value: Value) -> Any:
     shape = [d if isinstance(d, int) else 1 for d in type.shape]
     if len(shape) > LARGEST_RANK:
         return f"'{value.name}' has rank {len(shape)}, the limit is {LARGEST_RANK}"
-    size = math.prod(shape)
+    size = math.prod(max(d, 1) for d in shape)
     if size > LARGEST_TENSOR:
         return f"'{value.name}' has {size} elements"
     if size > LARGEST_OPERAND or (type.dtype in (DType.INT64, DType.INT32) and len(shape) < 2):

@@ -29,7 +29,7 @@ def _regex_full_match(node: Node) -> list[ValueType | None]:
 def _squeeze(node: Node) -> list[ValueType | None]:
     source, axes = shape_of(node, 0), _axes(node)
     shape: Shape | None = None
-    if source is not None and axes:
+    if source and axes:
         gone = {a % len(source) for a in axes}
         shape = tuple(d for i, d in enumerate(source) if i not in gone)
     elif source is not None and axes == () and all(isinstance(d, int) for d in source):
@@ -43,7 +43,7 @@ def _unsqueeze(node: Node) -> list[ValueType | None]:
     if source is not None and axes is not None:
         rank, dims = len(source) + len(axes), iter(source)
         new = {a % rank for a in axes}
-        shape = tuple(1 if i in new else next(dims) for i in range(rank))
+        shape = tuple(1 if i in new else next(dims) for i in range(rank)) if len(new) == len(axes) else None
     return [tensor(dtype_of(node, 0), shape)]
 
 

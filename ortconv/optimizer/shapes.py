@@ -284,8 +284,10 @@ def _reshaped(node: Node, x: Value) -> tuple[Element, ...] | None:
     return tuple(dim_of(x, i) if e == 0 and copies else e for i, e in enumerate(wanted))
 
 
-def _unsqueezed(x: Value, axes: Sequence[int], rank: int) -> tuple[Element, ...]:
+def _unsqueezed(x: Value, axes: Sequence[int], rank: int) -> tuple[Element, ...] | None:
     inserted = {a % (rank + len(axes)) for a in axes}
+    if len(inserted) < len(axes):
+        return None
     rest = iter(range(rank))
     return tuple(1 if i in inserted else dim_of(x, next(rest)) for i in range(rank + len(axes)))
 

@@ -42,6 +42,12 @@ def test_what_no_node_accounts_for_is_a_bug(error: Exception) -> None:
     assert raised.value.exit_code == 1
 
 
+def test_an_impossible_shape_is_to_blame_even_if_it_is_empty() -> None:
+    huge = graph("y = Relu(x)", inputs="float[0,4611686018427387904,4611686018427387904] x")
+    with pytest.raises(GraphError, match="elements"), guarded(huge, "testing"):
+        raise IndexError
+
+
 @pytest.mark.parametrize("error", [MemoryError(), RecursionError()])
 def test_limits_are_no_bugs(error: Exception) -> None:
     with pytest.raises(UnsupportedError, match="testing"), guarded(graph("y = Relu(x)"), "testing"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -16,6 +17,9 @@ from ortconv.executor.kernels.activation import named_activation
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
+
+MOST_COLUMNS = 1 << 25
+"""Number of elements of all windows up to which they are copied at once."""
 
 
 @kernel("Conv")
@@ -42,9 +46,24 @@ def conv(
         raise GraphError(f"the bias has shape {list(b.shape)}, it must be [{m}]")
     place = convolution_window(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
     depth = each * prod(place.kernel)
-    columns = windows(x, place, 0).reshape(n, group, depth, prod(place.output))
-    y = np.matmul(w.reshape(group, m // group, depth), columns).reshape(n, m, *place.output)
+    y = _products(w.reshape(group, m // group, depth), windows(x, place, 0), place.output).reshape(n, m, *place.output)
     return np.asarray(y if b is None else y + b.reshape(-1, *(1,) * (x.ndim - 2)))
+
+
+def _products(matrices: Array, columns: Array, shape: Sequence[int]) -> Array:
+    """The matrix of each group, (groups, M, K), times the windows of its channels, a view (N, C, kernel..., shape...).
+
+    The products are (N, groups, M, outputs...). Windows are copied all at once, or some rows of outputs at a time if they are many.
+    """
+    (groups, rows, depth), n = matrices.shape, len(columns)
+    if columns.size <= MOST_COLUMNS:
+        return np.asarray(np.matmul(matrices, columns.reshape(n, groups, depth, prod(shape))))
+    y: Array = np.empty((n, groups, rows, shape[0], prod(shape[1:])), np.result_type(matrices, columns))
+    step, by_row = max(1, MOST_COLUMNS * n * shape[0] // columns.size), np.moveaxis(columns, -len(shape), 1)
+    for i, at in product(range(n), range(0, shape[0], step)):
+        some = np.moveaxis(by_row[i, at : at + step], 0, -len(shape)).reshape(groups, depth, -1)
+        y[i, :, :, at : at + step] = np.matmul(matrices, some).reshape(groups, rows, -1, prod(shape[1:]))
+    return y
 
 
 @kernel("FusedConv", domain=MICROSOFT)

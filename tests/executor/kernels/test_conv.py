@@ -1,6 +1,7 @@
 """Convolutions against onnxruntime."""
 
 import math
+import tracemalloc
 from itertools import product
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from ortconv.errors import BackendError, GraphError
 from ortconv.executor.algorithms import conv, row_tiles
+from ortconv.executor.kernels import conv as kernels
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
 from tests.batches import batched
@@ -74,6 +76,25 @@ def _numbers(rng, *shape):
 def test_conv(rng, x, w, attributes, bias):
     inputs = [_numbers(rng, *x), _numbers(rng, *w), _numbers(rng, w[0]) if bias else None]
     compare("Conv", inputs, attributes, atol=1e-6 + 1e-7 * math.prod(w[1:]))
+
+
+@pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
+def test_windows_that_are_many_are_copied_in_pieces(rng, x, w, attributes, monkeypatch):
+    """On the kernel itself, which runs if the weights are an input."""
+    a, b = rng.standard_normal(x), rng.standard_normal(w)
+    whole = kernels.conv(a, b, **attributes)
+    monkeypatch.setattr(kernels, "MOST_COLUMNS", 100)
+    np.testing.assert_allclose(kernels.conv(a, b, **attributes), whole, rtol=1e-9, atol=1e-9)
+
+
+def test_memory_of_large_windows(rng):
+    x, w = _numbers(rng, 1, 1, 300, 300), _numbers(rng, 1, 1, 40, 40)
+    tracemalloc.start()
+    result = kernels.conv(x, w)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert result.shape == (1, 1, 261, 261)
+    assert peak < 8 * kernels.MOST_COLUMNS
 
 
 def laid_out(w, group=1, **geometry):
