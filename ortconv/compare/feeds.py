@@ -91,7 +91,7 @@ def _fixed(graph: Graph, given: Mapping[str, tuple[int, ...]]) -> Sizes:
 def sizes_to_try(problem: Problem, batch: int, *, keep_batch: bool = False) -> Iterator[tuple[Sizes, int]]:
     """Sizes of the free dimensions that meet the demands of the graph, and the bytes that a run with them needs.
 
-    Only the first sizes if the graph's constants contradict each other. With `keep_batch`, the graph's declarations do not
+    Only the first sizes if no inputs fit the graph. With `keep_batch`, the graph's declarations do not
     change the batch: models that were made dynamic later declare a batch of 1 inside.
     """
     if not problem.free:

@@ -275,9 +275,14 @@ def is_solved(problem: Problem, sizes: Sizes) -> bool:
 
 
 def can_be_met(problem: Problem) -> bool:
-    """False if a node's constants do not fit each other: then no sizes help. Nodes of subgraphs may never run."""
-    constants = {v: v.static_shape for v in problem.graph.initializers.values() if v.static_shape and not v.is_input}
-    return all(demand.is_met for node in problem.graph for demand in demands(node, constants))
+    """False if sizes that are the same with all inputs contradict each other: then no inputs help. Nodes of subgraphs may never
+    run, the bodies of Loop and Scan may declare wrong shapes, and a size of 1 may broadcast.
+    """
+    inputs = {v: shape for v in problem.graph.inputs if (shape := _substituted(v, {})) is not None}
+    shapes = _inferred_shapes(Problem(problem.graph, []), {}, inputs)
+    certain = (node for node in problem.graph if not node.domain and not node.is_op("Loop") and not node.is_op("Scan"))
+    found = (demand for node in certain for demand in demands(node, shapes))
+    return all(d.is_met or (d.partner is not None and 1 in (d.have, d.want)) for d in found)
 
 
 def behind(problem: Problem, node: Node) -> list[str]:
@@ -298,15 +303,21 @@ def behind(problem: Problem, node: Node) -> list[str]:
 def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numbers]:
     """The shapes of all values that are determined by these sizes. Raises TimeLimitError at the end of the search time."""
     check_limit()
-    graph = problem.graph
     fed = {v: problem.shape(v, sizes) for v in problem.made if v in problem.shapes}
     if not sizes:
-        return {**_known(graph), **fed}
+        return {**_known(problem.graph), **fed}
+    found = _inferred_shapes(problem, sizes, fed)
+    if problem.observe is not None:
+        found.update(problem.observe(dict(sizes), found))
+    return found
+
+
+def _inferred_shapes(problem: Problem, sizes: Mapping[str, int], fed: Mapping[Value, Numbers]) -> dict[Value, Numbers]:
+    """The shapes that onnx infers from those of constants and of the inputs `fed`, as far as they are known."""
+    graph = problem.graph
     found: dict[Value, Numbers] = {**_constants(graph), **fed}
     with suppress(GraphError, BackendError), risky(f"onnx inferring shapes for {dict(sizes)}"):
         _read(_inferred(_message(problem, sizes, fed)), graph, found)
-    if problem.observe is not None:
-        found.update(problem.observe(dict(sizes), found))
     return found
 
 
