@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ortconv.nnapi.codes import ResultCode
 from ortconv.nnapi.cpu import RunLimits
 from ortconv.nnapi.device import PreparedModel, Timing
-from ortconv.nnapi.errors import NnapiError, OutputTooSmallError
+from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.running import OperandValue
 from ortconv.nnapi.validation import LARGEST, compatible
@@ -28,14 +28,14 @@ def execute(
     limits: RunLimits,
     measure: bool,
 ) -> tuple[list[Tensor], Timing]:
-    """Run a driver's model with outputs of these types. Raises ValueError for results, shapes of outputs that do not fit,
-    or durations that a driver must not return.
+    """Run a driver's model with outputs of these types. Raises ValueError for results or durations, and OP_FAILED for shapes of
+    outputs that do not fit, which a driver must not return.
     """
     try:
         results, timing = prepared.execute(inputs, room, limits, measure)
     except NnapiError as error:
         if error.code is ResultCode.OUTPUT_INSUFFICIENT_SIZE:
-            _check_shapes(error, kinds, room)
+            _check_shapes(error, kinds)
         raise
     _check_results(results, kinds, room)
     _check_timing(timing)
@@ -58,16 +58,16 @@ def _check_timing(timing: Timing) -> None:
             raise ValueError(f"{one!r} is not a duration in nanoseconds")
 
 
-def _check_shapes(error: NnapiError, kinds: Sequence[OperandType], room: Sequence[int | None]) -> None:
-    """See validateOutputShapesFromDriver in Android's runtime/Manager.cpp."""
+def _check_shapes(error: NnapiError, kinds: Sequence[OperandType]) -> None:
+    """Raise OP_FAILED, as validateOutputShapesFromDriver and updateOutputShapes in Android's runtime/ExecutionBuilder.cpp, unless
+    there is a shape for each output, as far as it is declared, and one that does not fit.
+    """
     shapes = error.shapes if isinstance(error, OutputTooSmallError) else []
     if len(shapes) != len(kinds) or all(fits for _, fits in shapes):
-        raise ValueError(f"the shapes {shapes} for {len(kinds)} outputs of which one does not fit")
-    for (dims, fits), kind, space in zip(shapes, kinds, room):
+        raise op_failed(f"the driver states the shapes {shapes} for {len(kinds)} outputs of which one does not fit")
+    for (dims, _), kind in zip(shapes, kinds):
         found = kind.with_dims(dims)
         if not all(isinstance(dim, int) and dim >= 0 for dim in dims) or found.nbytes > LARGEST:
-            raise ValueError(f"{dims} are not dimensions")
+            raise op_failed(f"the driver states the dimensions {dims}")
         if not compatible(kind, found):
-            raise ValueError(f"{found} for an output {kind}")
-        if fits != (space is None or found.nbytes <= space):
-            raise ValueError(f"{found} and {space} bytes of room, but fits = {fits}")
+            raise op_failed(f"the driver states {found} for an output {kind}")

@@ -26,8 +26,9 @@ or WHILE. `inputs` and `outputs` of the model are indices of operands, too.
 raise `OutputTooSmallError` for a larger output. Call `limits.check(ResultCode.MISSED_DEADLINE_TRANSIENT)` between
 operations. Several threads may execute at once.
 
-**Failures.** Raise `NnapiError` with a result code. Any other exception counts as the death of the driver, DEAD_OBJECT.
-Without a list of devices in the compilation, the CPU takes over in both cases.
+**Failures.** Raise `NnapiError` with a result code. Any other exception counts as the death of the driver, DEAD_OBJECT,
+and so does an answer that a driver must not give, such as a result of another type or size. Without a list of devices
+in the compilation, the CPU takes over in both cases.
 
 **Buffers.** A device whose `allocates` returns True owns memory that `MemoryDesc` describes. A device with
 `cache_files` stores prepared models in the files of `PrepareOptions.cache`, and loads them in `prepare_from_cache`.

@@ -18,6 +18,7 @@ from ortconv.backends.nnapi.claims import refusals, region_of
 from ortconv.errors import BackendError, UsageError
 from ortconv.ir.graph import Value
 from ortconv.models import load
+from ortconv.nnapi.errors import OutputTooSmallError
 from ortconv.nnapi.simulated import SimulatedDevice
 from ortconv.partition.units import units
 from ortconv.runtime.placement import make_region
@@ -438,3 +439,34 @@ def test_numbers_beyond_32_bits_are_left_to_the_fallback(size: int, tmp_path: Pa
     path = saved(tmp_path, [helper.make_node("LRN", ["x"], ["y"], size=size)], {})
     session = Session(path, ["nnapi", "numpy"])
     assert {name for name, _ in session.regions} == ({"nnapi"} if size < 1 << 32 else {"numpy"})
+
+
+class Insatiable(nnapi.Device):
+    """Claims that no output has enough room."""
+
+    name, version, type, level = "insatiable", "1", nnapi.DeviceType.ACCELERATOR, nnapi.FeatureLevel.LEVEL_8
+    capabilities = nnapi.Capabilities.uniform(nnapi.Performance(0.1, 0.1))
+
+    def supported_operations(self, model: nnapi.Model) -> list[bool]:
+        return [True] * len(model.operations)
+
+    def takes(self, code: nnapi.Operation, kind: nnapi.Operand) -> bool:
+        return True
+
+    def prepare(self, model: nnapi.Model, options: nnapi.PrepareOptions) -> nnapi.PreparedModel:
+        return AsksForMore(model)
+
+
+class AsksForMore(nnapi.PreparedModel):
+    def __init__(self, model: nnapi.Model) -> None:
+        self.shapes = [(kind.dims, False) for kind in model.output_types]
+
+    def execute(self, *given: object) -> tuple[list[nnapi.Tensor], nnapi.Timing]:
+        raise OutputTooSmallError(self.shapes)
+
+
+def test_a_device_that_is_never_content(tmp_path: Path) -> None:
+    path = saved(tmp_path, [helper.make_node("Relu", ["x"], ["y"])], {})
+    session = Session(path, [Nnapi(NnapiOptions(devices=(Insatiable(),)))])
+    with session, pytest.raises(BackendError, match="asks for the room that it has"):
+        session.run(None, X)

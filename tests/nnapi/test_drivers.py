@@ -123,6 +123,9 @@ def test_shapes_of_outputs_that_are_none(shapes: Any) -> None:
 
     with nnapi.registered(Broken("execute", too_small)):
         assert run(compiled(chain(Operation.RELU)), X).tolist() == [0, 2, 0, 4]
+        with pytest.raises(nnapi.NnapiError) as failed:
+            run(compiled(chain(Operation.RELU), [nnapi.get_device("broken")]), X)
+    assert failed.value.code in (ResultCode.OP_FAILED, ResultCode.DEAD_OBJECT)
 
 
 @pytest.mark.parametrize("answer", [None, "model", 3])

@@ -84,6 +84,8 @@ CASES = [
      {"k": F([1, 1, 2, 2])}),
     ("resize with mode linear", MLP, X, 'y = Resize <mode = "cubic"> (x, , k)', 'y = Resize <mode = "linear"> (x, , k)',
      {"k": F([1, 1, 2, 2])}),
+    ("add a dimension of 1 with a Reshape", MLP, "float[4] x, float[4,3] b", "y = MatMul (x, b)",
+     "a = Reshape (x, row)  c = MatMul (a, b)  y = Reshape (c, flat)", {"row": i64(1, 4), "flat": i64(3)}),
     ("state sizes instead of scales", MLP, X, f"y = Resize <{ASYMMETRIC}> (x, , k)", f"y = Resize <{ASYMMETRIC}> (x, , , n)",
      {"k": F([1, 1, 2, 2]), "n": i64(1, 4, 16, 16)}),
     ("state sizes instead of scales", MLP, X, 'y = Resize <mode = "linear"> (x, , k)', 'y = Resize <mode = "linear"> (x, , , n)',

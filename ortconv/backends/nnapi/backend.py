@@ -197,7 +197,10 @@ class NnapiProgram:
                 results = self._executed(inputs, rooms)
                 break
             except OutputTooSmallError as error:
-                rooms = [room if fits else dims for room, (dims, fits) in zip(rooms, error.shapes, strict=True)]
+                wanted = [room if fits else dims for room, (dims, fits) in zip(rooms, error.shapes, strict=True)]
+                if wanted == rooms:
+                    raise BackendError("a device asks for the room that it has", backend="nnapi") from error
+                rooms = wanted
             except NnapiError as error:
                 raise BackendError(f"an execution failed: {error}", backend="nnapi") from error
         return [

@@ -54,9 +54,7 @@ def kept(unit: NodeUnit, target: Target) -> Objections:
 
 
 def split(unit: NodeUnit, target: Target) -> Objections:
-    """Require at least two outputs, and parts that are not empty and add up to a known dimension. From version 18 on, sizes or
-    num_outputs are stated.
-    """
+    """Require at least two outputs, and parts that are not empty and add up to a known dimension."""
     sizes = numbers(unit, 1) if unit.since >= 13 else unit.target.attr("split", None)
     if sizes is None and unit.since >= 13 and unit.input(1) is not None:
         return  # not constant
@@ -76,11 +74,8 @@ def _parts(unit: NodeUnit, sizes: Sequence[int] | None, size: int, count: int, t
         if min(sizes, default=1) < 1 or sum(sizes) != size:
             message = f"the parts of dimension {size} are {list(sizes)}: {target.name} needs all of it, no part 0"
             yield Objection("shape", message)
-    elif unit.since >= 18:
-        if "num_outputs" not in unit.target.attrs:
-            yield Objection("attribute", f"{target.name} needs sizes or num_outputs", f"state num_outputs {count}")
-        elif count > size:
-            yield Objection("shape", f"dimension {size} is split into {count} parts: {target.name} needs no part 0")
+    elif count > size:
+        yield Objection("shape", f"dimension {size} is split into {count} parts: {target.name} needs no part 0")
 
 
 def pad_amounts(unit: NodeUnit, target: Target) -> Objections:

@@ -104,6 +104,13 @@ def pad(unit: NodeUnit, target: Target) -> Objections:
         yield Objection("attribute", message, "pad the other axes by 0")
 
 
+def stated_axes(unit: NodeUnit, target: Target) -> Objections:
+    """Require axes if there are steps: the provider looks for a constant without a name."""
+    inputs = unit.target.inputs
+    if len(inputs) > 4 and inputs[3] is None:
+        yield Objection("constant", "axes are listed with an empty name: NNAPI needs a constant", "state the axes")
+
+
 SHAPED = rank(1, 4)
 MOVED = rank(1, 4, fewer="", more="")
 CONSTANT = attribute_is("mode", "constant", instead="write it as Slice nodes and Concat")
@@ -118,7 +125,7 @@ ROWS = (
     NnapiRow("Transpose", level=28, types=float32_or_uint8, check=SHAPED, qdq=quantized(), takes_empty=True),
     NnapiRow("Identity", takes_empty=True),
     NnapiRow("Gather", level=29, check=all_of(SHAPED, not_empty, gather), runtime=no_negative_indices),
-    NnapiRow("Slice", since=10, level=28, check=all_of(rank(0, 4), not_empty, constant(1, 2, 3, 4))),
+    NnapiRow("Slice", since=10, level=28, check=all_of(rank(0, 4), not_empty, constant(1, 2, 3, 4), stated_axes)),
     NnapiRow("Split", since=13, level=29, check=split),
     NnapiRow("Pad", since=11, level=29, check=all_of(SHAPED, not_empty, CONSTANT, constant(1, 2), pad)),
     NnapiRow("DepthToSpace",

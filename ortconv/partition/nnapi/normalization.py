@@ -39,13 +39,16 @@ def softmax(unit: NodeUnit, target: Target) -> Objections:
         )
 
 
-def reduced_axes(unit: NodeUnit, target: Target) -> Objections:
-    """Require that an empty list of axes means all axes."""
-    if unit.target.attr("noop_with_empty_axes", 0) != 1:
-        return
-    const = unit.constant(1)
-    if (unit.input(1) is None and not unit.target.attr("axes", ())) or (const is not None and const.size == 0):
-        yield Objection("attribute", "noop_with_empty_axes is 1 and axes are empty: NNAPI needs at least 1 axis")
+def no_noop(unit: NodeUnit, target: Target) -> Objections:
+    """Require that noop_with_empty_axes is 0, even if there are axes."""
+    if unit.target.attr("noop_with_empty_axes", 0):
+        const = unit.constant(1)
+        advice = (
+            "leave the attribute out, since there are axes"
+            if const is not None and const.size
+            else "leave the node out"
+        )
+        yield Objection("attribute", "noop_with_empty_axes is 1: NNAPI accepts 0", advice)
 
 
 BATCH = all_of(
@@ -68,5 +71,5 @@ ROWS = (
         runtime=rank(0, 4),
         takes_empty=True,
     ),
-    NnapiRow("ReduceMean", level=28, check=all_of(rank(1, 4), constant(1), reduced_axes)),
+    NnapiRow("ReduceMean", level=28, check=all_of(rank(1, 4), constant(1), no_noop)),
 )
