@@ -214,5 +214,5 @@ WORKFLOW_COMMAND = re.compile(r"^\s*::|##(?=\[)", re.MULTILINE)
 
 
 def color() -> bool | None:
-    """The `color` argument of click: False with NO_COLOR, else None, which means as the stream supports."""
-    return False if os.environ.get("NO_COLOR") else None
+    """The `color` argument of click: False with NO_COLOR or TERM=dumb, else None, which means as the stream supports."""
+    return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None

@@ -54,7 +54,7 @@ def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, 
     """Build the project of ortconv.toml: convert models that are out of date, and check the gates of each artifact.
 
     With MODELs, builds only these. Writes the .ort files with their manifests, and one operator config for all. Exits with 7 if a
-    conversion fails, else with 5 if a gate fails.
+    model cannot be converted or checked, else with 5 if a gate fails.
     """
     from ortconv.cli.batch_view import BatchView
     from ortconv.files import write_text

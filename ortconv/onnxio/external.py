@@ -18,6 +18,9 @@ SMALL = 1 << 16
 
 _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _FILE = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_FILE |= getattr(os, "O_BINARY", 0)
+_JUNCTION = 0xA0000003
+"""IO_REPARSE_TAG_MOUNT_POINT of Windows."""
 
 _COPY = "if you trust it, copy the file itself into the model's directory (cp -L)"
 
@@ -81,30 +84,63 @@ def components(location: str) -> list[str]:
 
 def _map(directory: str, parts: list[str], location: str) -> memoryview:
     """The contents of a file. No symbolic link is followed."""
-    at = -1
+    file = (_descend if os.open in os.supports_dir_fd else _look_and_open)(directory, parts, location)
     try:
-        at = os.open(directory, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))
-        for i, part in enumerate(parts):
-            last = i == len(parts) - 1
-            try:
-                inner = os.open(part, _FILE if last else _DIRECTORY, dir_fd=at)
-            except OSError as error:
-                raise _refusal(error, part, at, location, directory) from error
-            os.close(at)
-            at = inner
-        status = os.fstat(at)
+        status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
             raise UnsafeInputError(f"external data '{location}' is not a regular file")
         if status.st_nlink > 1:
             raise UnsafeInputError(f"external data '{location}' is a hard link ({status.st_nlink} names)", hint=_COPY)
         if status.st_size <= SMALL:
-            return memoryview(_read(at, status.st_size))
-        return mapped(at)
+            return memoryview(_read(file, status.st_size))
+        return mapped(file)
     except OSError as error:
         raise _system_error(error, location) from error
     finally:
-        if at >= 0:
+        os.close(file)
+
+
+def _descend(directory: str, parts: list[str], location: str) -> int:
+    """Open each part in the directory opened before it, so that nobody can replace one by a link in between."""
+    try:
+        at = os.open(directory, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))
+    except OSError as error:
+        raise _system_error(error, location) from error
+    for i, part in enumerate(parts):
+        try:
+            inner = os.open(part, _FILE if i == len(parts) - 1 else _DIRECTORY, dir_fd=at)
+        except OSError as error:
+            try:
+                is_link = _is_link(os.stat(part, dir_fd=at, follow_symlinks=False))
+            except OSError:
+                is_link = False
+            raise _link(part, location) if is_link else _refusal(error, location, directory) from error
+        finally:
             os.close(at)
+        at = inner
+    return at
+
+
+def _look_and_open(directory: str, parts: list[str], location: str) -> int:
+    """The same on systems that open no directories, such as Windows: look at each part, then open the file."""
+    path = directory
+    try:
+        for part in parts:
+            path = os.path.join(path, part)
+            if _is_link(os.lstat(path)):
+                raise _link(part, location)
+        return os.open(path, _FILE)
+    except OSError as error:
+        raise _refusal(error, location, directory) from error
+
+
+def _is_link(status: os.stat_result) -> bool:
+    """Whether a part is a symbolic link or a junction of Windows."""
+    return stat.S_ISLNK(status.st_mode) or getattr(status, "st_reparse_tag", 0) == _JUNCTION
+
+
+def _link(part: str, location: str) -> UnsafeInputError:
+    return UnsafeInputError(f"external data '{location}': '{part}' is a symbolic link", hint=_COPY)
 
 
 def _read(file: int, size: int) -> bytes:
@@ -114,13 +150,7 @@ def _read(file: int, size: int) -> bytes:
     return data
 
 
-def _refusal(error: OSError, part: str, at: int, location: str, directory: str) -> ModelError | UnsafeInputError:
-    try:
-        is_link = stat.S_ISLNK(os.stat(part, dir_fd=at, follow_symlinks=False).st_mode)
-    except OSError:
-        is_link = False
-    if is_link:
-        return UnsafeInputError(f"external data '{location}': '{part}' is a symbolic link", hint=_COPY)
+def _refusal(error: OSError, location: str, directory: str) -> ModelError | UnsafeInputError:
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return ModelError(
             f"external data '{location}' does not exist in '{directory}'",

@@ -15,7 +15,7 @@ import click
 import onnx.parser
 import pytest
 
-from ortconv.cli import VERBS, cli, main, printable, progress
+from ortconv.cli import VERBS, cli, color, main, printable, progress
 from ortconv.cli.outputs import _is_output
 from ortconv.cli.render import grid
 
@@ -417,3 +417,12 @@ def test_numbers_of_options(line: str, capsys: pytest.CaptureFixture[str]) -> No
 )
 def test_names_control_neither_the_terminal_nor_a_workflow(name: str, shown: str) -> None:
     assert printable(name) == shown
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_no_colors_where_they_are_not_wanted(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert color() is None
+    monkeypatch.setenv(name, value)
+    assert color() is False

@@ -18,6 +18,13 @@ from ortconv.onnxio.load import from_proto, load
 WEIGHTS = np.arange(20000, dtype=np.float32)
 
 
+@pytest.fixture(autouse=True, params=["below open directories", "by path, as on Windows"])
+def opening(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How files are opened."""
+    if request.param == "by path, as on Windows":
+        monkeypatch.setattr(os, "supports_dir_fd", set())
+
+
 def model(entries: dict[str, str], shape: list[int] = [20000], dtype: int = TensorProto.FLOAT) -> onnx.ModelProto:  # noqa: B006
     tensor = TensorProto(name="w", data_type=dtype, dims=shape, data_location=TensorProto.EXTERNAL)
     for key, value in entries.items():

@@ -52,6 +52,12 @@ def test_calls_share_the_workers(pool: LocalPool) -> None:
     assert len({process for _, process in results} - {os.getpid()}) <= 2
 
 
+def test_channels_may_be_of_another_class(pool: LocalPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, where a pipe is a PipeConnection."""
+    monkeypatch.setattr("ortconv.workers.pool.Connection", type("PipeConnection", (), {}))
+    assert pool.submit(calls.identity, 3).result(60)[0] == 3
+
+
 @pytest.mark.parametrize("kind", [LocalPool, SpawningPool])
 def test_each_call_has_a_fresh_worker(kind: type[LocalPool]) -> None:
     pool = kind(2, Limits(60, None), fresh=True)
