@@ -164,7 +164,8 @@ def _types(nodes: Sequence[Node]) -> list[str]:
 
 
 def _scales(node: Node) -> int:
-    shape = None if node.input(1) is None else node.inputs[1].static_shape  # type: ignore[union-attr]
+    scale = node.input(1)
+    shape = None if scale is None else scale.static_shape
     return int(np.prod(shape)) if shape else 1
 
 

@@ -290,8 +290,7 @@ def transpose_perm(node: Node | None) -> tuple[int, ...] | None:
     if node is None or not node.is_op("Transpose"):
         return None
     x: Value | None = node.inputs[0]
-    stated: tuple[int, ...] | None = node.attrs.get("perm")  # type: ignore[assignment]
-    if stated is not None:
-        return tuple(stated)
+    if "perm" in node.attrs:
+        return tuple(node.attr("perm", Ints()))
     rank = node.out.rank if x is None or x.rank is None else x.rank
     return None if rank is None else tuple(reversed(range(rank)))

@@ -51,7 +51,7 @@ class ValueWriter:
     # ------------------------------------------------------------------ values and types
 
     def value_type(self, value: Value, *, keep_shape: bool) -> tuple[int, int]:
-        """(index of the type's table, visits below it); without its shape unless `keep_shape`. UnsupportedError if unknown."""
+        """(index of the type's table, visits below it); without shapes unless `keep_shape`. UnsupportedError if it is unknown."""
         type = value.type
         if isinstance(type, TensorType):
             type = derived.stored_type(value, type) if keep_shape else TensorType(type.dtype)

@@ -5,7 +5,7 @@ Lines enter and leave a group through ports, one for each tensor, so that a port
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ortconv.ir.graph import Node, Value
@@ -146,10 +146,11 @@ def _ends(inside: Inside) -> tuple[dict[int, Ports], dict[int, Ports]]:
     for r in inside.layout.routes:
         arriving.setdefault(r.target, {})[r.arrives_at, r.net] = inside.values[r.net]
         leaving.setdefault(r.source, {})[r.leaves_at, r.net] = inside.values[r.net]
-    return tuple(  # type: ignore[return-value]
-        {i: [(at, found[at, net]) for at, net in sorted(found)] for i, found in ends.items()}
-        for ends in (arriving, leaving)
-    )
+    return _from_the_left(arriving), _from_the_left(leaving)
+
+
+def _from_the_left(ends: Mapping[int, Mapping[tuple[float, int], Value]]) -> dict[int, Ports]:
+    return {i: [(at, found[at, net]) for at, net in sorted(found)] for i, found in ends.items()}
 
 
 def port(value: Value) -> Box:

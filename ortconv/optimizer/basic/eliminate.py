@@ -18,6 +18,7 @@ from ortconv.optimizer.conditions import (
     broadcasts_into,
     clip,
     clip_bounds,
+    constant_of,
     equal_shapes,
     ints,
     is_filled_with,
@@ -75,15 +76,11 @@ def list_slice_bounds(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime, whose Slice fails on the scalars that exporters write
     """
-    bounds = m.root.inputs[1:]
-    if not any(map(_is_scalar, bounds)):
+    bounds = [(v, constant_of(v)) for v in m.root.inputs[1:]]
+    lists = [v if const is None or const.rank else const.numpy().reshape(1) for v, const in bounds]
+    if all(found is v for found, (v, _) in zip(lists, bounds)):
         return None
-    lists = [v.constant.numpy().reshape(1) if _is_scalar(v) else v for v in bounds]  # type: ignore[union-attr]
     return New("Slice", [m.x, *lists], {}, like=m.root, types=(m.root.out.type,))
-
-
-def _is_scalar(value: Value | None) -> bool:
-    return value is not None and value.constant is not None and value.rank == 0
 
 
 def _negated(value: Value | None) -> tuple[Element, ...] | None:

@@ -9,6 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
+from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import broadcasts_into, only_use, rounded, wide
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import (
@@ -72,7 +73,7 @@ def by_rows(m: Match) -> Replacement:
         return reshape(New("MatMul", [rows, _matrix(m.b, (inner, columns))], like=product), whole)
     if not is_float(k) or not broadcasts_into(k.shape, (columns,)):
         return None
-    bias = k if k.static_shape == (columns,) else np.broadcast_to(k.constant.numpy(), (columns,))  # type: ignore[union-attr]
+    bias = k if k.static_shape == (columns,) else np.broadcast_to(m.tensor("k").numpy(), (columns,))
     return reshape(New("Gemm", [rows, _matrix(m.b, (inner, columns)), bias], {}, like=product), whole)
 
 
@@ -163,22 +164,27 @@ def plain_gemm(m: Match) -> Replacement:
         return None
     c = m.c if beta != 0 else None
     bias = _folded(c, beta, out[1])
-    if alpha == 1 or m.b.constant is not None:
-        result = _product(m, alpha, summand(bias, out[1], m.graph))
+    b = _scaled_matrix(m, alpha)
+    if b is not None:
+        result = _product(m, b, summand(bias, out[1], m.graph))
         return result if c is None or bias is not None else add(result, _scaled(c, beta, bias))
-    result = mul(_product(m, 1, summand(None, out[1], m.graph)), number(alpha))
+    result = mul(_product(m, m.b, summand(None, out[1], m.graph)), number(alpha))
     return result if c is None else add(result, _scaled(c, beta, bias))
 
 
-def _product(m: Match, alpha: float, bias: list[NewInput]) -> New:
-    """The matched Gemm without transA and alpha. A constant b is multiplied by alpha, a computed b is transposed."""
+def _scaled_matrix(m: Match, alpha: float) -> Value | Array | None:
+    """b multiplied by alpha, unless alpha is 1; None if b is computed, or if an element would not be finite."""
+    if alpha == 1:
+        return m.b
+    return None if m.b.constant is None else rounded(alpha * wide(m.b), m.b.constant.dtype)
+
+
+def _product(m: Match, b: NewInput, bias: list[NewInput]) -> New:
+    """The matched Gemm of a and b, without transA and alpha. A computed b is transposed."""
     a = transpose(m.a, (1, 0)) if m.root.attr("transA", 0) else m.a
     transposed = bool(m.root.attr("transB", 0))
-    b: NewInput = m.b
-    if m.b.constant is not None:
-        b = m.b if alpha == 1 else rounded(alpha * wide(m.b), m.b.constant.dtype)
-    elif not transposed:
-        b, transposed = transpose(m.b, (1, 0)), True
+    if m.b.constant is None and not transposed:
+        b, transposed = transpose(b, (1, 0)), True
     return New("Gemm", [a, b, *bias], {"transB": 1} if transposed else {}, like=m.root)
 
 
@@ -197,7 +203,8 @@ def _folded(c: Value | None, beta: float, width: int) -> NewInput:
     """A constant summand multiplied by beta, as one number per column; another one if it has that form, else None."""
     if c is None or c.constant is None or not broadcasts_into(c.shape, (width,)):
         return c if _is_row(c, beta, width) else None
-    return np.broadcast_to(rounded(beta * wide(c), c.constant.dtype), (width,))  # type: ignore[arg-type]
+    scaled = rounded(beta * wide(c), c.constant.dtype)
+    return None if scaled is None else np.broadcast_to(scaled, (width,))
 
 
 def _scaled(c: Value, beta: float, bias: NewInput) -> NewInput:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.schema import attribute, since_version
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import numbers, scalar
@@ -107,14 +107,14 @@ def _any(node: Node, y: Quantized) -> bool:
     return True
 
 
-def _softmax(node: Node) -> dict[str, object]:
+def _softmax(node: Node) -> dict[str, Attribute]:
     return {"axis": attribute(node, "axis"), "opset": since_version(node)}
 
 
 class Unary(NamedTuple):
     """An operator with one input: the attributes of its counterpart, and the condition under which both have the same result."""
 
-    attrs: Callable[[Node], dict[str, object]]
+    attrs: Callable[[Node], dict[str, Attribute]]
     fits: Callable[[Node, Quantized], bool] = _any
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
@@ -38,7 +38,7 @@ class WeightBlocks(NamedTuple):
     codes: Array
     scales: Array
     zero_points: Array | None
-    attrs: dict[str, object]
+    attrs: dict[str, Attribute]
 
 
 def _constants(dq: Node) -> tuple[Tensor, Array, Array] | None:
@@ -70,7 +70,7 @@ def _blocks(dq: Node) -> WeightBlocks | None:
     codes[:rows] = weight.numpy().astype(np.int8) - low
     packed = _packed(codes.T.reshape(columns, count, size))
     zero_points = None if (offsets == DEFAULT_ZERO_POINT).all() else _packed(offsets.T).reshape(-1)
-    attrs: dict[str, object] = {"K": rows, "N": columns, "bits": 4, "block_size": size, "accuracy_level": FLOAT32}
+    attrs: dict[str, Attribute] = {"K": rows, "N": columns, "bits": 4, "block_size": size, "accuracy_level": FLOAT32}
     return WeightBlocks(packed, np.ascontiguousarray(scales.T).reshape(-1), zero_points, attrs)
 
 

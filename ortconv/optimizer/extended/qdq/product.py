@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import without_absent
@@ -164,7 +164,7 @@ def _gemm(target: Node, reader: Node, signed: bool) -> Replacement:
         bias = _bias(target.input(2), reader, _unit(a, b), y)
     except _RefusedError:
         return None
-    attrs: dict[str, object] = {"alpha": float(alpha), "transA": trans_a, "transB": trans_b}
+    attrs: dict[str, Attribute] = {"alpha": float(alpha), "transA": trans_a, "transB": trans_b}
     parameters = [] if y is None else y.parameters
     return microsoft("QGemm", [*a.operand, *b.operand, *without_absent([bias, *parameters])], target, attrs)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
@@ -146,6 +147,6 @@ def quantize_patterns(*inner: P) -> tuple[P, ...]:
     return tuple(P("QuantizeLinear", p, "scale", "zero_point?", domain=d) for p in inner for d in DOMAINS)
 
 
-def microsoft(op: str, inputs: list[NewInput], like: Node, attrs: dict[str, object] | None = None) -> New:
+def microsoft(op: str, inputs: list[NewInput], like: Node, attrs: Mapping[str, Attribute] | None = None) -> New:
     """A node of ONNX Runtime's own domain, with the name of the node that it replaces."""
-    return New(op, inputs, attrs or {}, domain=MICROSOFT, like=like)  # type: ignore[arg-type]
+    return New(op, inputs, attrs or {}, domain=MICROSOFT, like=like)
