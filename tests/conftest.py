@@ -54,12 +54,6 @@ def pytest_configure(config: pytest.Config) -> None:
     batches.select_by_name(config)
 
 
-def pytest_collection_finish() -> None:
-    """Collected tests are millions of objects that live until the end: a collection of garbage need not look through them."""
-    gc.collect()
-    gc.freeze()
-
-
 def pytest_sessionfinish() -> None:
     """Pytest collects garbage several times at its end. Objects that are alive by then need not be scanned again."""
     gc.collect()

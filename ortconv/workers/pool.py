@@ -244,12 +244,12 @@ class LocalPool(Executor):
         """Hand waiting tasks to idle workers, and receive the next messages."""
         while self._waiting and (worker := self._free(starter)) is not None:
             self._give(worker, starter)
-        channels = {worker.channel: worker for worker in self._workers}
-        for ready in wait([self._awake, *channels]):
+        workers: dict[object, Worker] = {worker.channel: worker for worker in self._workers}
+        for ready in wait([self._awake, *(worker.channel for worker in self._workers)]):
             if ready is self._awake:
                 self._awake.recv_bytes()
-            elif isinstance(ready, Connection):
-                self._take(channels[ready], starter)
+            else:  # on Windows a PipeConnection, which is no Connection
+                self._take(workers[ready], starter)
 
     def _free(self, starter: Starter) -> Worker | None:
         free = next((worker for worker in self._workers if worker.future is None), None)

@@ -75,7 +75,6 @@ def test_weights_are_held_once(tmp_path, shift):
     feeds = {"x": f32(1, 256, 8, 8)}
     session.run(None, feeds)
     del session
-    gc.collect()
     tracemalloc.start()
     try:
         session = Session(tmp_path / "m.onnx")
