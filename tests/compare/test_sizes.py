@@ -17,8 +17,8 @@ from ortconv.compare.climb import Reached
 from ortconv.compare.demands import Demand
 from ortconv.compare.feeds import free_problem, make, sizes_to_try
 from ortconv.compare.repair import repair
+from ortconv.compare.shape_inputs import other_elements
 from ortconv.compare.sizes import DemandKey, Problem, Sizes, demands_for, footprint, infer_shapes, is_solved
-from ortconv.compare.targets import other_elements
 from ortconv.compare.trials import Trial, trials
 from ortconv.errors import BackendError, UnsupportedError
 from ortconv.ir.graph import Graph
