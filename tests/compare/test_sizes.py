@@ -247,7 +247,8 @@ def test_sizes_that_nothing_implies_are_found_by_trial(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLIMBS)
-def test_single_runs_search_by_trial_too(name: str) -> None:
+def test_single_runs_search_by_trial_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials_module, "Budget", lambda: Budget(seconds=200))
     feeds, results = first_run(Session(Model(climbing(name)), ["numpy"]))
     assert feeds
     assert len(results) == 1
