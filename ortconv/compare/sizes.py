@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare import targets
+from ortconv.compare import shape_inputs
 from ortconv.compare.demands import Demand, Extent, Numbers, demands, size_of
 from ortconv.compare.ranks import LARGEST_RANK, rank_of
 from ortconv.errors import BackendError, GraphError
@@ -70,7 +70,7 @@ class Problem:
     def __post_init__(self) -> None:
         self.shapes = {v: dimensions(v) for v in self.made if isinstance(v.type, TensorType)}
         self.targets = self._targets()
-        self._named = {out: tuple(self.targets[v]) for out, v in targets.outputs(self.targets).items()}
+        self._named = {out: tuple(self.targets[v]) for out, v in shape_inputs.outputs(self.targets).items()}
         names = chain(chain.from_iterable(self.shapes.values()), chain.from_iterable(self.targets.values()))
         self.free = [n for n in dict.fromkeys(names) if isinstance(n, str) and n not in self.fixed]
         self.batches = {s[0] for s in self.shapes.values() if len(s) > 1 and isinstance(s[0], str)}
@@ -81,14 +81,14 @@ class Problem:
         """
         found: dict[Value, Sizes] = {}
         uses = Counter(dim for shape in self.shapes.values() for dim in shape)
-        for value in filter(targets.is_target, self.shapes):
+        for value in filter(shape_inputs.is_target, self.shapes):
             (dim,) = self.shapes[value]
             if isinstance(dim, str) and uses[dim] > 1 and dim not in self.fixed:
                 continue
-            count = dim if isinstance(dim, int) else self.fixed.get(dim, targets.length(value))
+            count = dim if isinstance(dim, int) else self.fixed.get(dim, shape_inputs.length(value))
             if count is not None and count <= LARGEST_RANK:
                 self.fixed |= {} if isinstance(dim, int) else {dim: count}
-                found[value] = targets.elements(value, count)
+                found[value] = shape_inputs.elements(value, count)
         return found
 
     @property
@@ -96,9 +96,9 @@ class Problem:
         """The free lengths of inputs that hold shapes but are no targets, because their length is not known; with the least rank
         that readers need.
         """
-        values = (v for v in self.shapes if targets.is_target(v) and v not in self.targets)
+        values = (v for v in self.shapes if shape_inputs.is_target(v) and v not in self.targets)
         dims = ((v, dim) for v in values for dim in self.shapes[v])
-        return {dim: targets.length(v) or 0 for v, dim in dims if isinstance(dim, str) and dim in self.free}
+        return {dim: shape_inputs.length(v) or 0 for v, dim in dims if isinstance(dim, str) and dim in self.free}
 
     def first(self, size: int, batch: int) -> Sizes:
         """Initial sizes: `batch` for leading dimensions, `size` for all other free dimensions."""
@@ -112,7 +112,7 @@ class Problem:
             {
                 name: made
                 for value, found in self.targets.items()
-                for name, made in zip(found, targets.other_elements(value, len(found), variant))
+                for name, made in zip(found, shape_inputs.other_elements(value, len(found), variant))
             }
             for variant in variants
         ]
@@ -124,7 +124,9 @@ class Problem:
     def held(self, sizes: Mapping[str, int]) -> dict[Value, list[int]]:
         """The elements of the targets, and of default values that hold shapes."""
         made = {value: [sizes[name] for name in names] for value, names in self.targets.items()}
-        return made | {value: numbers for value in self.defaults if (numbers := targets.default(value)) is not None}
+        return made | {
+            value: numbers for value in self.defaults if (numbers := shape_inputs.default(value)) is not None
+        }
 
     def shape(self, value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
         named = self.shapes.get(value, ())

@@ -17,8 +17,8 @@ from ortconv.compare.climb import Reached
 from ortconv.compare.demands import Demand
 from ortconv.compare.feeds import free_problem, make, sizes_to_try
 from ortconv.compare.repair import repair
+from ortconv.compare.shape_inputs import other_elements
 from ortconv.compare.sizes import DemandKey, Problem, Sizes, demands_for, footprint, infer_shapes, is_solved
-from ortconv.compare.targets import other_elements
 from ortconv.compare.trials import Trial, trials
 from ortconv.errors import BackendError, UnsupportedError
 from ortconv.ir.graph import Graph
@@ -247,7 +247,8 @@ def test_sizes_that_nothing_implies_are_found_by_trial(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLIMBS)
-def test_single_runs_search_by_trial_too(name: str) -> None:
+def test_single_runs_search_by_trial_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials_module, "Budget", lambda: Budget(seconds=200))
     feeds, results = first_run(Session(Model(climbing(name)), ["numpy"]))
     assert feeds
     assert len(results) == 1
