@@ -284,15 +284,12 @@ def check_type(value: Value, given: np.dtype[Any], dims: tuple[int, ...]) -> DTy
     except KeyError:
         raise UsageError(f"input '{value.name}': numpy type {given} does not exist in ONNX") from None
     shape = wanted.shape
-    fits = shape is None or shape == dims
-    if shape is not None and len(shape) == len(dims):
-        fits = all(not isinstance(d, int) or d == n for d, n in zip(shape, dims, strict=True))
+    fits = shape is None or (
+        len(shape) == len(dims) and not any(isinstance(d, int) and d != n for d, n in zip(shape, dims))
+    )
     if dtype is not wanted.dtype or not fits:
-        hint = (
-            None
-            if dtype is wanted.dtype or wanted.dtype is None
-            else f"convert it with .astype({wanted.dtype.numpy.name!r})"
-        )
+        known = wanted.dtype
+        hint = None if known is None or known is dtype else f"convert it with .astype({known.numpy.name!r})"
         raise UsageError(f"input '{value.name}' must be {wanted}, got {TensorType(dtype, dims)}", hint=hint)
     return dtype
 
