@@ -283,15 +283,17 @@ def check_type(value: Value, given: np.dtype[Any], dims: tuple[int, ...]) -> DTy
         dtype = _element_type(given)
     except KeyError:
         raise UsageError(f"input '{value.name}': numpy type {given} does not exist in ONNX") from None
-    shape = wanted.shape
-    fits = shape is None or (
-        len(shape) == len(dims) and not any(isinstance(d, int) and d != n for d, n in zip(shape, dims))
-    )
-    if dtype is not wanted.dtype or not fits:
+    if dtype is not wanted.dtype or not _fits(dims, wanted.shape):
         known = wanted.dtype
         hint = None if known is None or known is dtype else f"convert it with .astype({known.numpy.name!r})"
         raise UsageError(f"input '{value.name}' must be {wanted}, got {TensorType(dtype, dims)}", hint=hint)
     return dtype
+
+
+def _fits(dims: Sequence[int], shape: Sequence[int | str | None] | None) -> bool:
+    if shape is None:
+        return True
+    return len(shape) == len(dims) and all(not isinstance(d, int) or d == n for d, n in zip(shape, dims))
 
 
 _element_type = lru_cache(maxsize=64)(DType.of)
