@@ -283,18 +283,17 @@ def check_type(value: Value, given: np.dtype[Any], dims: tuple[int, ...]) -> DTy
         dtype = _element_type(given)
     except KeyError:
         raise UsageError(f"input '{value.name}': numpy type {given} does not exist in ONNX") from None
-    shape = wanted.shape
-    fits = shape is None or shape == dims
-    if shape is not None and len(shape) == len(dims):
-        fits = all(not isinstance(d, int) or d == n for d, n in zip(shape, dims, strict=True))
-    if dtype is not wanted.dtype or not fits:
-        hint = (
-            None
-            if dtype is wanted.dtype or wanted.dtype is None
-            else f"convert it with .astype({wanted.dtype.numpy.name!r})"
-        )
+    if dtype is not wanted.dtype or not _fits(dims, wanted.shape):
+        known = wanted.dtype
+        hint = None if known is None or known is dtype else f"convert it with .astype({known.numpy.name!r})"
         raise UsageError(f"input '{value.name}' must be {wanted}, got {TensorType(dtype, dims)}", hint=hint)
     return dtype
+
+
+def _fits(dims: Sequence[int], shape: Sequence[int | str | None] | None) -> bool:
+    if shape is None:
+        return True
+    return len(shape) == len(dims) and all(not isinstance(d, int) or d == n for d, n in zip(shape, dims))
 
 
 _element_type = lru_cache(maxsize=64)(DType.of)

@@ -22,6 +22,7 @@ from ortconv.executor.algorithms.sliding_window import (
     convolution_window,
     outputs_last,
     pad_channels_last,
+    placement,
 )
 from ortconv.executor.replay.work import AT_ONCE, Finish, Function, Work, recordable
 from ortconv.ir.tensor import Array
@@ -162,7 +163,7 @@ def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Functio
     Its second operand may be a `Finish` for the results.
     """
     laid_out = once(filters, weights, group)
-    placement = {key: geometry[key] for key in ("strides", "dilations", "pads", "auto_pad") if key in geometry}
+    where = placement(geometry)
     steps = {*geometry.get("strides", ()), *geometry.get("dilations", ())}
     suits_winograd = winograd.suits(weights, group) and steps <= {1}
     tiled = once(winograd.transform_weights, weights) if suits_winograd else None
@@ -170,7 +171,7 @@ def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Functio
 
     @lru_cache(maxsize=16)
     def bound(shape: tuple[int, ...], finish: Finish | None = None) -> Function:
-        w = convolution_window(shape[2:], size, **placement)
+        w = convolution_window(shape[2:], size, **where)
         if tiled is None or shape[1] != channels or not winograd.suits_window(w):
             return convolver(laid_out(), w, shape[1], finish)
         whole = winograd.convolver(tiled, w, cache(lambda: convolver(laid_out(), w, shape[1])))

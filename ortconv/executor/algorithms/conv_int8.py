@@ -10,7 +10,7 @@ import numpy as np
 
 from ortconv.executor.algorithms.conv import integer_filters
 from ortconv.executor.algorithms.gemm_exact import centered
-from ortconv.executor.algorithms.sliding_window import convolution_window
+from ortconv.executor.algorithms.sliding_window import convolution_window, placement
 from ortconv.executor.replay.work import AT_ONCE, Function, Work
 from ortconv.ir.tensor import Array
 
@@ -47,17 +47,8 @@ def _integer_convolution(w: Array, w_zero_point: Array | None, group: int) -> Fu
         return None
     weights = integer_filters(w, w_zero_point, group)
 
-    def run(
-        x: Array,
-        _: Array,
-        x_zero_point: Array | None = None,
-        zero_point: Array | None = None,
-        *,
-        group: int = 1,
-        kernel_shape: Sequence[int] | None = None,
-        **geometry: Any,
-    ) -> Array:
-        place = convolution_window(x.shape[2:], weights.kernel, **geometry)
+    def run(x: Array, w: Array, x_zero_point: Array | None = None, *_: Array | None, **geometry: Any) -> Array:
+        place = convolution_window(x.shape[2:], weights.kernel, **placement(geometry))
         return weights.convolve(centered(x, x_zero_point), place).astype(np.int32)
 
     return run

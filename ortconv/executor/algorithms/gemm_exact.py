@@ -99,17 +99,16 @@ def constant_sums(weights: int, zero_point: int) -> Callable[..., Function | Non
     """Return the `inner` entry that computes `exact_sums` if the operands at these two places are constant."""
 
     def make(operands: Sequence[Array | None], *, transB: int = 0, **_: Any) -> Function | None:  # noqa: N803
-        b, b_zero_point = (*operands, None, None, None, None)[weights], (*operands, None, None, None, None)[zero_point]
+        given = (*operands, *(None,) * 4)
+        b, b_zero_point = given[weights], given[zero_point]
         if b is None or b.ndim != 2 or b.dtype not in (np.uint8, np.int8):
             return None
         sums = integer_sums(b.T if transB else b, None if b_zero_point is None else stacked_columns(b_zero_point, b))
 
-        def run(
-            work: Work, a: Array, b: Array, a_zero_point: Array | None = None, zero_point: Array | None = None
-        ) -> Any:
-            if (zero_point is None) != (b_zero_point is None):
-                return work.call(exact_sums, a, b, a_zero_point, zero_point)
-            return work.call(sums, a, a_zero_point)
+        def run(work: Work, a: Array, b: Array, a_zero: Array | None = None, b_zero: Array | None = None) -> Any:
+            if (b_zero is None) != (b_zero_point is None):
+                return work.call(exact_sums, a, b, a_zero, b_zero)
+            return work.call(sums, a, a_zero)
 
         return run
 
@@ -122,18 +121,9 @@ def prepared_to_float(operands: Sequence[Array | None]) -> Function | None:
     if sums is None:
         return None
 
-    def run(
-        work: Work,
-        a: Array,
-        b: Array,
-        a_scale: Array,
-        b_scale: Array,
-        a_zero_point: Array | None = None,
-        b_zero_point: Array | None = None,
-        bias: Array | None = None,
-    ) -> Array | None:
-        total = sums(work, a, b, a_zero_point, b_zero_point)
-        return _scaled(work, total, a_scale, b_scale, bias)
+    def run(work: Work, a: Array, b: Array, a_scale: Array, b_scale: Array, *others: Array | None) -> Array | None:
+        a_zero_point, b_zero_point, bias = (*others, None, None, None)[:3]
+        return _scaled(work, sums(work, a, b, a_zero_point, b_zero_point), a_scale, b_scale, bias)
 
     return run
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import product
 from math import prod
@@ -79,6 +79,11 @@ def window(
 
 convolution_window = partial(window, is_pool=False)
 """The window of a convolution: GraphError for an image that is empty or smaller than the window, as in onnxruntime."""
+
+
+def placement(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a convolution that state where its windows are."""
+    return {key: attributes[key] for key in ("strides", "dilations", "pads", "auto_pad") if key in attributes}
 
 
 @lru_cache(maxsize=256)

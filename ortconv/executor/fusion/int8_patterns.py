@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ortconv.executor.algorithms.gemm_exact import EXACT_SUM, INPUT_REACH, one_sided
 from ortconv.executor.algorithms.gemm_int8 import less_zero_point
+from ortconv.executor.algorithms.sliding_window import placement
 from ortconv.executor.fusion.conv import has_input_in_every_window
 from ortconv.executor.fusion.elementwise_ops import clip_bounds
 from ortconv.executor.fusion.group import Scope
@@ -331,7 +332,6 @@ def _is_plain_product(node: Node, w: Array, bias: Array | None) -> bool:
 
 
 def _convolution(node: Node, w: Array, finish: Rounding, lowest: float | None) -> Convolution:
-    geometry: dict[str, Any] = {
-        name: node.attrs[name] for name in ("auto_pad", "dilations", "pads", "strides") if name in node.attrs
-    }
-    return Convolution(w, node.attr("group", 1), geometry, finish, lowest, bool(node.attr("channels_last", 0)))
+    return Convolution(
+        w, node.attr("group", 1), placement(node.attrs), finish, lowest, bool(node.attr("channels_last", 0))
+    )

@@ -221,19 +221,16 @@ def dict_vectorizer(
 ) -> Array:
     """One row, (1, size of the vocabulary). Python floats become float32, numpy doubles stay double."""
     vocabulary = string_vocabulary or int64_vocabulary or ()
-    values = list(x.values())
-    dtype: Any = np.float32
-    if values and isinstance(values[0], str):
-        dtype = object
-    elif values and isinstance(values[0], int | np.integer):
-        dtype = np.int64
-    elif values and isinstance(values[0], np.float64):
-        dtype = np.float64
+    first = next(iter(x.values()), None)
+    dtype: Any = next((dtype for kind, dtype in _ROW_TYPES if isinstance(first, kind)), np.float32)
     empty = "" if dtype is object else 0
     row = np.empty(len(vocabulary), dtype)
     row[:] = [x.get(key, empty) for key in vocabulary]
     return row.reshape(1, -1)
 
+
+_ROW_TYPES: tuple[tuple[Any, Any], ...] = ((str, object), (int | np.integer, np.int64), (np.float64, np.float64))
+"""The type of a row for each type of a map's first value."""
 
 _CASTS: dict[str, tuple[Any, Callable[[Any], Any], Any]] = {
     "TO_FLOAT": (np.float32, float, 0.0),
