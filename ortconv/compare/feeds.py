@@ -69,10 +69,19 @@ def free_problem(graph: Graph, arrays: Mapping[str, Any], draws: Mapping[str, Dr
     given |= {name: np.shape(array) for name, array in arrays.items()}
     others = [v for v in graph.inputs if v.name not in arrays]
     made = [v for v in others if v.const is None or v.name in draws]
+    for value in made:
+        _check_rank(value)
     shaped = tuple(v for v in made if v.name in given)
     defaults = frozenset(others).difference(made)
     problem = Problem(graph, [v for v in made if v not in shaped], _fixed(graph, given), shaped, defaults)
     return _with_implied_lengths(problem) if problem.open_lengths else problem
+
+
+def _check_rank(value: Value) -> None:
+    """UnsupportedError for an input of a rank that numpy lacks, before a search for sizes with many dimensions."""
+    rank = 0 if value.shape is None else len(value.shape)
+    if rank > LARGEST_RANK:
+        raise UnsupportedError(f"input '{value.name}' has rank {rank}, numpy's limit is {LARGEST_RANK}")
 
 
 def _with_implied_lengths(problem: Problem) -> Problem:
@@ -208,8 +217,6 @@ LARGEST_INPUT = 1 << 40
 
 def _check_possible(value: Value, dtype: DType, shape: tuple[int, ...]) -> None:
     """Raise UnsupportedError for an input that numpy cannot hold."""
-    if len(shape) > LARGEST_RANK:
-        raise UnsupportedError(f"input '{value.name}' has rank {len(shape)}, numpy's limit is {LARGEST_RANK}")
     if math.prod(filter(None, shape)) > LARGEST_INPUT:
         raise UnsupportedError(
             f"input '{value.name}' of shape {list(shape)} of {dtype.name.lower()} fits no memory",

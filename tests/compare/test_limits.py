@@ -81,6 +81,16 @@ def test_sizes_of_inputs_larger_than_the_memory_are_not_checked(tmp_path: Path) 
         ortconv.convert(source, tmp_path / "m.ort")
 
 
+def test_ranks_that_numpy_lacks_are_refused_before_sizes_are_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "sizes_to_try", None)
+    dims = ",".join(f"d{i}" for i in range(3000))
+    source = save_nodes(tmp_path / "m.onnx", "y = Size(x)", f"float[{dims}] x")
+    with pytest.raises(UnsupportedError, match="input 'x' has rank 3000, numpy's limit is 64"):
+        ortconv.convert(source, tmp_path / "m.ort")
+
+
 def test_endless_skips_run_on_no_engine(tmp_path: Path) -> None:
     body = """y = TfIdfVectorizer<max_gram_length = 2, max_skip_count = 4611686018427387904, min_gram_length = 2, mode = "TF",
         ngram_counts = [0, 0], ngram_indexes = [0, 1], pool_int64s = [5, 6, 7, 8]>(x)"""
