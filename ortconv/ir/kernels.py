@@ -220,6 +220,11 @@ def first_release_of_imports(graph: Graph) -> int:
     return found
 
 
+def newest_opset(release: int) -> int:
+    """The newest version of ONNX's operators that a release supports, given by position."""
+    return max((int(version) for version, first in _document()["opsets"][""].items() if first <= release), default=17)
+
+
 def first_release_of_action(action: str) -> int:
     """The first release that supports a saved action."""
     first: int = _document()["actions"].get(action, 0)

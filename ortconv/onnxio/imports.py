@@ -14,10 +14,6 @@ KNOWN = {"": 28, "ai.onnx.ml": 5, MICROSOFT: 1, "com.microsoft.nchwc": 1}
 """Operator sets that ONNX Runtime imports, with their version in the newest release that this table has been checked against."""
 
 
-OLDEST_OPSET = 17
-"""The newest version of ONNX's operators in onnxruntime 1.13, the oldest release that conversions know."""
-
-
 def opset_of(proto: ModelProto) -> int:
     """The version of ONNX's operators that a model imports; 0 without an import."""
     return max((e.version for e in proto.opset_import if plain_domain(e.domain) == ""), default=0)
@@ -94,17 +90,6 @@ def import_used(proto: ModelProto, message: bytes, warn: Callable[[str], None]) 
         version = _version_with(domain, ops)
         proto.opset_import.add(domain=domain, version=version)
         warn(f"the model uses operators of {domain or 'ai.onnx'} without importing it: version {version} is imported")
-
-
-def import_for_rewrites(proto: ModelProto) -> None:
-    """Import ONNX's operators in a version that each release has if no node uses them: rewrites may add such nodes."""
-    if any(domain_of(node) == "" for node in walk(proto.graph.node)):
-        return
-    entry = next((e for e in proto.opset_import if plain_domain(e.domain) == ""), None)
-    if entry is None:
-        proto.opset_import.add(version=OLDEST_OPSET)
-    else:
-        entry.version = min(entry.version, OLDEST_OPSET)
 
 
 def _version_with(domain: str, ops: Iterable[str]) -> int:

@@ -17,7 +17,7 @@ from ortconv.onnxio.check import OLDEST_OPSET, check_versions, not_onnx
 from ortconv.onnxio.complete_types import forget, stated_types
 from ortconv.onnxio.declared import infer_declared
 from ortconv.onnxio.external import ExternalData
-from ortconv.onnxio.imports import import_for_rewrites, import_used, keep_last_imports, raise_opset
+from ortconv.onnxio.imports import import_used, keep_last_imports, raise_opset
 from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing
 from ortconv.onnxio.messages import graphs, walk
 from ortconv.onnxlib import GraphProto, ModelProto, NodeProto, TensorProto
@@ -175,7 +175,6 @@ def _standardize(
     if check is not None:
         check(proto.graph)
     import_used(proto, message, warn)
-    import_for_rewrites(proto)
 
 
 def _skeleton(data: memoryview) -> wire.Skeleton:

@@ -7,9 +7,12 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from ortconv.choices import TARGET_ORT
 from ortconv.errors import UsageError
 from ortconv.executor.guard import guarded
+from ortconv.ir.graph import Graph
 from ortconv.ir.journal import Journal
+from ortconv.ir.kernels import newest_opset, release_named
 from ortconv.ir.model import Model
 from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import Context, Rewrite, rule_counts
@@ -91,6 +94,8 @@ def optimize(
     recipe = recipes.make(level, offload=offload is not Offload.NONE) if isinstance(level, str) else level
     context = context or new_context(recipe)
     targets = _targets(target)
+    if narrow is not None or any(recipe.stages.values()):
+        _import_onnx(model.graph, context.release)
     with guarded(model.graph, "optimizing"):
         _run(model, recipe.basic, context, observer)
         float16 = None
@@ -110,6 +115,14 @@ def optimize(
             _fuse(model, recipe, context, observer)
         model.graph.prune()
     return Optimized(context.trace, partitionings, gain, float16)
+
+
+def _import_onnx(graph: Graph, release: int | None) -> None:
+    """Import ONNX's operators in a version that a release supports if no node uses them: rewrites may add such nodes."""
+    if any(node.domain == "" for node in graph.walk()):
+        return
+    newest = newest_opset(release_named(TARGET_ORT) if release is None else release)
+    graph.opsets[""] = min(graph.opset() or newest, newest)
 
 
 def _divide(
