@@ -63,21 +63,21 @@ class Budget:
 
 @dataclass(slots=True)
 class SearchTime:
-    """The seconds that a search may still take."""
+    """The seconds of CPU time that a search may still take in this thread."""
 
     seconds: float
 
     def spend(self, found: Iterator[T]) -> Iterator[T]:
         """Yield the results of a search that come in this time. The time between two results does not count."""
         while self.seconds > 0:
-            began = time.monotonic()
+            began = time.thread_time()
             try:
-                with within(self.seconds):
+                with within(self.seconds, cpu=True):
                     item = next(found)
             except (StopIteration, TimeLimitError):
                 return
             finally:
-                self.seconds -= time.monotonic() - began
+                self.seconds -= time.thread_time() - began
             yield item
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ortconv.errors import BackendError
 
@@ -17,15 +18,31 @@ class TimeLimitError(BackendError):
 
 T = TypeVar("T")
 
-_ENDS: ContextVar[float | None] = ContextVar("deadline", default=None)
-"""The deadline as a time of time.monotonic()."""
+BUSY = 4.0
+"""A limit of CPU time is also one of BUSY times as much real time."""
+
+
+class Deadline(NamedTuple):
+    """The latest times by time.monotonic() and by time.thread_time()."""
+
+    real: float = math.inf
+    cpu: float = math.inf
+
+
+_ENDS: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
 
 
 @contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Context manager: runs in the block raise TimeLimitError after `seconds`. In nested blocks, the earliest deadline counts."""
-    ends, outer = time.monotonic() + seconds, _ENDS.get()
-    token = _ENDS.set(ends if outer is None else min(ends, outer))
+def within(seconds: float, *, cpu: bool = False) -> Iterator[None]:
+    """Context manager: runs in the block raise TimeLimitError after `seconds`. In nested blocks, the earliest deadline counts.
+
+    With `cpu`, the seconds are CPU time of this thread, so that results depend less on what else the machine does.
+    """
+    outer = _ENDS.get() or Deadline()
+    real = time.monotonic() + (BUSY * seconds if cpu else seconds)
+    token = _ENDS.set(
+        Deadline(min(real, outer.real), min(time.thread_time() + seconds, outer.cpu) if cpu else outer.cpu)
+    )
     try:
         yield
     finally:
@@ -35,7 +52,7 @@ def within(seconds: float) -> Iterator[None]:
 def seconds_left() -> float | None:
     """Seconds until the deadline, at least 0; None if there is no limit."""
     ends = _ENDS.get()
-    return None if ends is None else max(0.0, ends - time.monotonic())
+    return None if ends is None else max(0.0, ends.real - time.monotonic())
 
 
 def check_limit() -> None:
@@ -51,13 +68,13 @@ def watched(steps: Iterable[T], backend: str) -> Iterable[T]:
     return steps if ends is None else _watched(steps, ends, backend)
 
 
-def _watched(steps: Iterable[T], ends: float, backend: str) -> Iterator[T]:
+def _watched(steps: Iterable[T], ends: Deadline, backend: str) -> Iterator[T]:
     check(ends, backend)
     for step in steps:
         check(ends, backend)
         yield step
 
 
-def check(ends: float, backend: str) -> None:
-    if time.monotonic() > ends:
+def check(ends: Deadline, backend: str) -> None:
+    if time.monotonic() > ends.real or (ends.cpu < math.inf and time.thread_time() > ends.cpu):
         raise TimeLimitError("the run exceeds its time limit", backend=backend)

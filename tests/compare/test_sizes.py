@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -365,6 +366,18 @@ def test_a_search_that_does_not_end_is_given_up() -> None:
     time = SearchTime(0.02)
     assert list(time.spend(found())) == [1]
     assert list(time.spend(iter([2]))) == []
+
+
+def test_the_time_of_a_search_is_that_of_the_processor() -> None:
+    """On a busy machine, a search finds the same sizes."""
+
+    def found() -> Iterator[int]:
+        for number in range(3):
+            sleep(0.05)
+            check_limit()
+            yield number
+
+    assert list(SearchTime(0.1).spend(found())) == [0, 1, 2]
 
 
 def test_sizes_beyond_64_bits_are_unknown() -> None:
