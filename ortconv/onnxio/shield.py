@@ -28,6 +28,12 @@ MARK = "\1"
 SIGNED_AXES = 11
 """The first opset for which onnx infers Squeeze and Unsqueeze with negative axes. Before, it ignores such axes."""
 
+LENGTH_IS_RANK = 12
+"""The last opset for which onnx gives an Expand as many dimensions as its shape is declared to have elements."""
+
+MOST_DIMENSIONS = 64
+"""No model has values with more dimensions. onnx needs memory for each."""
+
 _NAMES = {op for _, op in HIDDEN}
 
 
@@ -35,7 +41,11 @@ def may_need_hiding(operators: Collection[str], opset: int) -> bool:
     """False if a model with these operators has no node that `hide` changes or refuses, or has renamed before."""
     shown = {op.removeprefix(MARK) for op in operators}
     return not shown.isdisjoint(
-        (*_NAMES, *_CHECKS, "Slice", "Squeeze", *(("Unsqueeze",) if opset < SIGNED_AXES else ()))
+        (
+            *(*_NAMES, *_CHECKS, "Slice", "Squeeze"),
+            *(("Unsqueeze",) if opset < SIGNED_AXES else ()),
+            *(("Expand",) if opset <= LENGTH_IS_RANK else ()),
+        )
     )
 
 
@@ -46,7 +56,7 @@ def hide(graph: GraphProto, opset: int) -> bool:
     Raises GraphError for a node on which onnx would end the process.
     """
     nodes = [(node.op_type, node) for node in walk(graph.node)]
-    wrong = _inferred_wrongly(graph, nodes)
+    wrong = _inferred_wrongly(graph, nodes, opset)
     found = False
     for op, node in nodes:
         check = _CHECKS.get(op)
@@ -73,18 +83,29 @@ Nodes = Sequence[tuple[str, NodeProto]]
 """The nodes of a graph and its subgraphs, each with the name of its operator."""
 
 
-def _inferred_wrongly(graph: GraphProto, nodes: Nodes) -> dict[str, set[str]]:
-    """The outputs of the Slices and Squeezes for which onnx infers a wrong shape, by operator."""
+def _inferred_wrongly(graph: GraphProto, nodes: Nodes, opset: int) -> dict[str, set[str]]:
+    """The outputs of the Slices, Squeezes and Expands for which onnx infers a wrong or endless shape, by operator."""
     slices = [node for op, node in nodes if op == "Slice" and node.output and len(node.input) > 1]
     squeezes = [node for op, node in nodes if op == "Squeeze" and node.output]
-    if not (slices or squeezes):
+    expands = [node for op, node in nodes if op == "Expand" and len(node.input) > 1] if opset <= LENGTH_IS_RANK else []
+    if not (slices or squeezes or expands):
         return {}
     tensors = {t.name: list(t.dims) for part in graphs(graph) for t in part.initializer}
     constants = [node for op, node in nodes if op == "Constant"]
     return {
         "Slice": _slices_of_shapes(nodes, slices, tensors, constants),
         "Squeeze": _squeezes_of_all_axes(squeezes, tensors, constants),
+        "Expand": _expands_to_many_dimensions(graph, expands),
     }
+
+
+def _expands_to_many_dimensions(graph: GraphProto, expands: Iterable[NodeProto]) -> set[str]:
+    """The outputs of Expands whose shapes are declared longer than any shape is."""
+    if not expands:
+        return set()
+    declared = (v for part in graphs(graph) for v in (*part.input, *part.value_info))
+    long = {v.name for v in declared if any(d.dim_value > MOST_DIMENSIONS for d in v.type.tensor_type.shape.dim[:1])}
+    return {node.output[0] for node in expands if node.output and node.input[1] in long}
 
 
 def _squeezes_of_all_axes(

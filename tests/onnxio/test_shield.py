@@ -281,26 +281,28 @@ from ortconv.onnxio.load import from_proto
 from ortconv.process import data_bytes, peak_bytes
 
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-proto = parser.parse_model('<ir_version: 8, opset_import: ["": 17]> g (' + sys.argv[1] + ') => (y) { ' + sys.argv[2] + ' }')
+inputs, body, most, opset = sys.argv[1:]
+proto = parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> g ({inputs}) => (y) {{ {body} }}')
 sizes = []
 for _ in range(3):
     from_proto(proto)
     sizes.append(data_bytes())
 assert sizes[-1] - sizes[0] < 64 << 20, sizes
-assert peak_bytes() < int(sys.argv[3]) << 20, peak_bytes()
+assert peak_bytes() < int(most) << 20, peak_bytes()
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs limits of memory")
 @pytest.mark.parametrize(
-    ("inputs", "body", "most"),
+    ("inputs", "body", "most", "opset"),
     [
-        ("float[4611686018427387904] x", "y = Add(x, x)", 200),
-        ("float[2147483648, 2147483648] x", "flat = Reshape<allowzero = 0>(x, whole) y = Add(flat, flat)", 500),
+        ("float[4611686018427387904] x", "y = Add(x, x)", 200, 17),
+        ("float[2147483648, 2147483648] x", "flat = Reshape<allowzero = 0>(x, whole) y = Add(flat, flat)", 500, 17),
+        ("float[3] x, int64[4611686018427387904] s", "y = Expand(x, s)", 200, 12),
     ],
 )
-def test_vectors_without_end_take_little_memory(inputs: str, body: str, most: int) -> None:
+def test_vectors_without_end_take_little_memory(inputs: str, body: str, most: int, opset: int) -> None:
     whole = "whole = Constant<value_ints = [-1]>() "
-    command = [sys.executable, "-c", LOADED_AGAIN, inputs, whole + body, str(most)]
+    command = [sys.executable, "-c", LOADED_AGAIN, inputs, whole + body, str(most), str(opset)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
