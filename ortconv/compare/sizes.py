@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -48,6 +48,10 @@ def dimensions(value: Value) -> tuple[int | str, ...]:
 
 TARGETS_TRIED = 16
 """Number of alternatives for the elements of targets, tried if the model runs with none of the sizes."""
+
+
+LENGTHS = range(1, 7)
+"""Lengths of inputs that hold shapes, tried if the model does not run with the length that its readers imply."""
 
 
 @dataclass
@@ -99,6 +103,14 @@ class Problem:
         values = (v for v in self.shapes if shape_inputs.is_target(v) and v not in self.targets)
         dims = ((v, dim) for v in values for dim in self.shapes[v])
         return {dim: shape_inputs.length(v) or 0 for v, dim in dims if isinstance(dim, str) and dim in self.free}
+
+    def with_other_lengths(self) -> Iterator[Problem]:
+        """The same problem with each other length of the inputs that hold shapes, unless their lengths are declared."""
+        dims = [dim for v in self.shapes if shape_inputs.is_target(v) for dim in self.shapes[v] if isinstance(dim, str)]
+        for count in LENGTHS if dims else ():
+            fixed = {**self.fixed, **dict.fromkeys(dims, count)}
+            if fixed != self.fixed:
+                yield replace(self, fixed=fixed)
 
     def first(self, size: int, batch: int) -> Sizes:
         """Initial sizes: `batch` for leading dimensions, `size` for all other free dimensions."""

@@ -86,8 +86,7 @@ def trials(
             feeds = from_arrays(graph, arrays)
             yield Trial(f"given inputs {i + 1}", feeds, {}), _timed(run, feeds, clock)
         return
-    problem = free_problem(graph, {}, {})
-    sizes, seed, feeds, results, seconds = _first(problem, run, clock)
+    problem, sizes, seed, feeds, results, seconds = _first(free_problem(graph, {}, {}), run, clock)
     yield Trial(_text("drawn", sizes), feeds, sizes), results
     yield from _others(problem, sizes, seed, run, clock, seconds, notes)
 
@@ -102,21 +101,20 @@ def _most(clock: Clock) -> int:
     return 2 * clock.budget.bytes + (1 << 30)
 
 
-def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Sizes, int, Feeds, list[Any], float]:
-    """The first sizes and seed with which the source runs, with the feeds, results and time in seconds. Batches are 2,
+def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Problem, Sizes, int, Feeds, list[Any], float]:
+    """The first sizes and seed with which the source runs, with their problem, feeds, results and time in seconds. Batches are 2,
     since 1 hides wrong shapes. After a run that takes too long or too much memory, only smaller sizes are tried, until a second
     one does.
     """
     failure: OrtconvError | None = None
     beyond: tuple[Sizes, CannotTryError] | None = None
-    solved = ((sizes, 0) for sizes in _choices(problem, clock))
-    for sizes, seed in chain(solved, _searched_choices(problem, clock)):
+    for tried, sizes, seed in _all_choices(problem, clock):
         if beyond is not None and not _are_smaller(sizes, beyond[0]):
             continue
-        feeds = make(problem, sizes, seed)
+        feeds = make(tried, sizes, seed)
         began = time.monotonic()
         try:
-            return sizes, seed, feeds, _timed(run, feeds, clock), time.monotonic() - began
+            return tried, sizes, seed, feeds, _timed(run, feeds, clock), time.monotonic() - began
         except (TimeLimitError, MemoryError) as error:
             reason = _too_much(problem, clock, error)
             if beyond is not None or not problem.free or isinstance(reason, BeyondBudgetError):
@@ -148,6 +146,20 @@ def searched(problem: Problem) -> Iterator[Feeds]:
     """Inputs of sizes that only runs of the graph on numpy find. The search takes its share of the default budget."""
     for sizes, seed in _searched_choices(problem, Clock(Budget())):
         yield make(problem, sizes, seed)
+
+
+def _all_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Problem, Sizes, int]]:
+    """Sizes that are solved, those that are found by running the model, and those of other lengths; with seeds of inputs."""
+    yield from ((problem, sizes, 0) for sizes in _choices(problem, clock))
+    yield from ((problem, sizes, seed) for sizes, seed in _searched_choices(problem, clock))
+    yield from SearchTime(clock.budget.seconds * SHARE_OF_SOLVING).spend(_choices_of_other_lengths(problem, clock))
+
+
+def _choices_of_other_lengths(problem: Problem, clock: Clock) -> Iterator[tuple[Problem, Sizes, int]]:
+    for other in problem.with_other_lengths():
+        solved = [sizes for sizes, needed in _sized(other, clock) if needed <= clock.budget.bytes]
+        chosen = (sizes | elements for sizes in solved[:1] for elements in other.other_targets())
+        yield from ((other, sizes, 0) for sizes in chain(solved, chosen))
 
 
 def _searched_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:

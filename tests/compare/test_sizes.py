@@ -368,6 +368,18 @@ def test_a_search_that_does_not_end_is_given_up() -> None:
     assert list(time.spend(iter([2]))) == []
 
 
+@pytest.mark.parametrize(
+    ("nodes", "inputs", "arrays"),
+    [
+        ("r = Reshape(x, s) y = Reshape(r, k)", "float[2] x, int64[n] s", {"k": ints(0, 0, 2, 1)}),
+        ("r = Reshape(x, s) q = Squeeze(r, k) y = Neg(q)", "float[3,4] x, int64[n] s", {"k": ints(0)}),
+    ],
+)
+def test_other_lengths_of_inputs_that_hold_shapes(nodes: str, inputs: str, arrays: dict[str, Any]) -> None:
+    """The length that readers imply is only the least one, or none is implied."""
+    assert first_trial(graph(nodes, inputs, **arrays), Clock(Budget(seconds=200)))
+
+
 def test_the_time_of_a_search_is_that_of_the_processor() -> None:
     """On a busy machine, a search finds the same sizes."""
 
