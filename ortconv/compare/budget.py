@@ -19,8 +19,8 @@ SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
 SHARE_OF_EXTRAS = 0.02
 """Share of the time that may be spent on sets of inputs beyond the first."""
 
-SHARE_OF_SOLVING = 0.1
-"""Share of the time that each engine may spend on further sizes that meet a model's demands."""
+SHARE_OF_SOLVING = 0.15
+"""Share of the time that may be spent on further sizes that meet a model's demands."""
 
 SHARE_OF_TRIAL = 0.1
 """Share of the time that may be spent on sizes that are found by running the model."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import tee
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,17 @@ from ortconv.compare.budget import Budget, Clock
 from ortconv.compare.consumer import Opened, message_of, open_file, run_apart, run_of, runtime_name
 from ortconv.compare.feeds import Feeds, Outputs
 from ortconv.compare.shrink import can_shrink, shrink
-from ortconv.compare.trials import BeyondBudgetError, CannotTryError, Run, TooLargeError, TooSlowError, Trial, trials
+from ortconv.compare.trials import (
+    BeyondBudgetError,
+    CannotTryError,
+    Choice,
+    Run,
+    TooLargeError,
+    TooSlowError,
+    Trial,
+    choices,
+    trials,
+)
 from ortconv.compare.widen import is_narrow
 from ortconv.errors import BackendError, OrtconvError
 from ortconv.executor.algorithms.steps import EndlessLoopError
@@ -64,6 +76,7 @@ class SourceRuns:
         self.reasons: dict[str, str] = {}
         self.notes: list[str] = []
         self.is_shrunk = False
+        self._choices: dict[Graph, Iterator[Choice]] = {}
         self._obstacle: Exception | None = None
         self._late: Future[None] | None = None
         self._own: dict[int, Outputs | None] = {}
@@ -87,6 +100,7 @@ class SourceRuns:
             self.clock.reserve(0.25)
             with self.clock:
                 self._run_shrunk()
+        self._choices.clear()
         self._pool.shutdown(wait=False)
 
     @property
@@ -113,8 +127,11 @@ class SourceRuns:
 
     def _collect(self, engine: str, graph: Graph, run: Run) -> None:
         """Select the inputs that an engine accepts, and store its outputs."""
+        if graph not in self._choices:
+            (self._choices[graph],) = tee(choices(graph, self.clock), 1)
+        tried = copy(self._choices[graph])  # each engine begins with the first
         try:
-            for trial, results in trials(graph, run, self.settings.given, self.clock, self.notes):
+            for trial, results in trials(graph, run, self.settings.given, self.clock, self.notes, tried):
                 if trial.is_large and self.settings.error_budget is not None:
                     continue
                 self.trials.append(trial)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, product, zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 from ortconv.compare.budget import SHARE_OF_EXTRAS, SHARE_OF_SOLVING, Budget, Clock, SearchTime
 from ortconv.compare.climb import Reached, climb
@@ -73,10 +73,35 @@ class TooSlowError(CannotTryError):
     """A run takes most of the budget's time; another engine may be faster."""
 
 
+class Choice(NamedTuple):
+    """Sizes of the free dimensions of a problem, and a seed of its inputs."""
+
+    problem: Problem
+    sizes: Sizes
+    seed: int = 0
+
+
+def choices(graph: Graph, clock: Clock) -> Iterator[Choice]:
+    """Choices to try, the most likely first. They are searched while they are read, and are the same for all engines.
+
+    Raises CannotTryError if all need more time or memory than the budget has.
+    """
+    problem = free_problem(graph, {}, {})
+    yield from (Choice(problem, sizes) for sizes in _choices(problem, clock))
+    yield from (Choice(problem, *found) for found in _searched_choices(problem, clock))
+    yield from SearchTime(clock.budget.seconds * SHARE_OF_SOLVING).spend(_choices_of_other_lengths(problem, clock))
+
+
 def trials(
-    graph: Graph, run: Run, given: Sequence[Mapping[str, Any]], clock: Clock, notes: list[str]
+    graph: Graph,
+    run: Run,
+    given: Sequence[Mapping[str, Any]],
+    clock: Clock,
+    notes: list[str],
+    tried: Iterable[Choice] | None = None,
 ) -> Iterator[tuple[Trial, list[Any]]]:
-    """Sets of inputs that the source accepts, each with its outputs. The inputs are the user's, or generated.
+    """Sets of inputs that the source accepts, each with its outputs. The inputs are the user's, or generated for the first choice
+    with which the source runs; by default, of `choices`.
 
     Raises CannotTryError if there is none. Omissions are appended to `notes`.
     """
@@ -86,9 +111,9 @@ def trials(
             feeds = from_arrays(graph, arrays)
             yield Trial(f"given inputs {i + 1}", feeds, {}), _timed(run, feeds, clock)
         return
-    problem, sizes, seed, feeds, results, seconds = _first(free_problem(graph, {}, {}), run, clock)
-    yield Trial(_text("drawn", sizes), feeds, sizes), results
-    yield from _others(problem, sizes, seed, run, clock, seconds, notes)
+    choice, feeds, results, seconds = _first(choices(graph, clock) if tried is None else tried, run, clock)
+    yield Trial(_text("drawn", choice.sizes), feeds, choice.sizes), results
+    yield from _others(choice, run, clock, seconds, notes)
 
 
 def _timed(run: Run, feeds: Feeds, clock: Clock) -> list[Any]:
@@ -101,20 +126,20 @@ def _most(clock: Clock) -> int:
     return 2 * clock.budget.bytes + (1 << 30)
 
 
-def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Problem, Sizes, int, Feeds, list[Any], float]:
-    """The first sizes and seed with which the source runs, with their problem, feeds, results and time in seconds. Batches are 2,
-    since 1 hides wrong shapes. After a run that takes too long or too much memory, only smaller sizes are tried, until a second
-    one does.
+def _first(tried: Iterable[Choice], run: Run, clock: Clock) -> tuple[Choice, Feeds, list[Any], float]:
+    """The first choice with which the source runs, with its feeds, results and time in seconds. Batches are 2, since 1 hides
+    wrong shapes. After a run that takes too long or too much memory, only smaller sizes are tried, until a second one does.
     """
     failure: OrtconvError | None = None
     beyond: tuple[Sizes, CannotTryError] | None = None
-    for tried, sizes, seed in _all_choices(problem, clock):
+    for choice in tried:
+        problem, sizes, seed = choice
         if beyond is not None and not _are_smaller(sizes, beyond[0]):
             continue
-        feeds = make(tried, sizes, seed)
+        feeds = make(problem, sizes, seed)
         began = time.monotonic()
         try:
-            return tried, sizes, seed, feeds, _timed(run, feeds, clock), time.monotonic() - began
+            return choice, feeds, _timed(run, feeds, clock), time.monotonic() - began
         except (TimeLimitError, MemoryError) as error:
             reason = _too_much(problem, clock, error)
             if beyond is not None or not problem.free or isinstance(reason, BeyondBudgetError):
@@ -148,18 +173,11 @@ def searched(problem: Problem) -> Iterator[Feeds]:
         yield make(problem, sizes, seed)
 
 
-def _all_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Problem, Sizes, int]]:
-    """Sizes that are solved, those that are found by running the model, and those of other lengths; with seeds of inputs."""
-    yield from ((problem, sizes, 0) for sizes in _choices(problem, clock))
-    yield from ((problem, sizes, seed) for sizes, seed in _searched_choices(problem, clock))
-    yield from SearchTime(clock.budget.seconds * SHARE_OF_SOLVING).spend(_choices_of_other_lengths(problem, clock))
-
-
-def _choices_of_other_lengths(problem: Problem, clock: Clock) -> Iterator[tuple[Problem, Sizes, int]]:
+def _choices_of_other_lengths(problem: Problem, clock: Clock) -> Iterator[Choice]:
     for other in problem.with_other_lengths():
         solved = [sizes for sizes, needed in _sized(other, clock) if needed <= clock.budget.bytes]
         chosen = (sizes | elements for sizes in solved[:1] for elements in other.other_targets())
-        yield from ((other, sizes, 0) for sizes in chain(solved, chosen))
+        yield from (Choice(other, sizes) for sizes in chain(solved, chosen))
 
 
 def _searched_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:
@@ -285,9 +303,10 @@ def _check_room(problem: Problem, sizes: Sizes, clock: Clock) -> None:
 
 
 def _others(
-    problem: Problem, first: Sizes, seed: int, run: Run, clock: Clock, seconds: float, notes: list[str]
+    choice: Choice, run: Run, clock: Clock, seconds: float, notes: list[str]
 ) -> Iterator[tuple[Trial, list[Any]]]:
     """The sets after the first, as far as time allows: with other sizes, and with unusual elements."""
+    problem, first, seed = choice
     room = clock.budget.seconds * SHARE_OF_EXTRAS
     left_out: list[str] = []
     for kind, wants_ones in PAIRS:
