@@ -289,12 +289,14 @@ def is_solved(problem: Problem, sizes: Sizes) -> bool:
 
 
 def can_be_met(problem: Problem) -> bool:
-    """False if sizes that are the same with all inputs contradict each other: then no inputs help. Nodes of subgraphs may never
-    run, the bodies of Loop and Scan may declare wrong shapes, and a size of 1 may broadcast.
+    """False if sizes that are the same with all inputs contradict each other: then no inputs help.
+
+    Nodes of subgraphs may never run, the bodies of Loop and Scan may declare wrong shapes, the last part of a Split may be
+    smaller, and a size of 1 may broadcast.
     """
     inputs = {v: shape for v in problem.graph.inputs if (shape := _substituted(v, {})) is not None}
     shapes = _inferred_shapes(Problem(problem.graph, []), {}, inputs)
-    certain = (node for node in problem.graph if not node.domain and not node.is_op("Loop") and not node.is_op("Scan"))
+    certain = (node for node in problem.graph if not node.domain and node.op not in ("Loop", "Scan", "Split"))
     found = (demand for node in certain for demand in demands(node, shapes))
     return all(d.is_met or (d.partner is not None and 1 in (d.have, d.want)) for d in found)
 

@@ -295,6 +295,14 @@ def test_the_search_ends_at_once_where_no_inputs_fit(name: str) -> None:
     assert len(runs) == 2  # a batch of 2 and of 1
 
 
+def test_a_split_into_unequal_parts_is_no_contradiction() -> None:
+    """The rows of x follow from computed indices, so they are searched."""
+    nodes = "i = Range(a, b, a) y = Gather(x, i) p, q, r, s = Split<num_outputs = 4>(w)"
+    head = '<ir_version: 10, opset_import: ["": 18]> g (float[N,3] x, float[7,1] w) => (y, s)'
+    case = from_proto(onnx.parser.parse_model(f"{head} <int64 a = {{1}}, int64 b = {{4}}> {{ {nodes} }}")).graph
+    assert first_trial(case, Clock(Budget(seconds=200))).sizes["N"] >= 4
+
+
 def test_smaller_sizes_are_tried_after_a_run_that_is_too_slow() -> None:
     case = graph("y = Neg(x)", "float[N,M] x")
     tried = []
