@@ -78,13 +78,22 @@ def _fits(kind: Any, value: Any) -> bool:
         return any(_fits(one, value) for one in inner)
     if origin is Literal:
         return isinstance(value, str) and value in inner
-    kind = {float: float | int}.get(kind, origin or kind)
-    if isinstance(value, bool) and kind is not object:
-        return kind is bool or kind is Any
-    if not isinstance(kind, type | UnionType) or kind is Any or getattr(kind, "_is_protocol", False):
+    return _is_instance(value, {float: float | int}.get(kind, origin or kind)) and _holds(value, inner)
+
+
+def _is_instance(value: Any, kind: Any) -> bool:
+    """Whether a value has a type, regardless of its elements. A bool is no number, and a text is no list."""
+    if kind is Any or not isinstance(kind, type | UnionType) or getattr(kind, "_is_protocol", False):
         return True
-    if not isinstance(value, kind) or (kind is Sequence and isinstance(value, str | bytes)):
-        return False
-    if isinstance(value, Mapping) and len(inner) == 2:
-        return all(_fits(inner[0], key) and _fits(inner[1], one) for key, one in value.items())
-    return not (isinstance(value, Collection) and inner) or all(_fits(inner[0], one) for one in value)
+    if isinstance(value, bool):
+        return kind in (bool, object)
+    return isinstance(value, kind) and not (kind is Sequence and isinstance(value, str | bytes))
+
+
+def _holds(value: Any, kinds: Sequence[Any]) -> bool:
+    """Whether the elements of a collection have the types of its annotation; True for other values."""
+    if not kinds or not isinstance(value, Collection):
+        return True
+    if isinstance(value, Mapping) and len(kinds) == 2:
+        return all(_fits(kinds[0], key) and _fits(kinds[1], one) for key, one in value.items())
+    return all(_fits(kinds[0], one) for one in value)
