@@ -51,9 +51,7 @@ def _prepare_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
-        getattr(sys, name).reconfigure(
-            errors="backslashreplace"
-        )  # names may have characters that a Windows console lacks
+        getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
 if __name__ == "__main__":

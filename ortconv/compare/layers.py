@@ -178,7 +178,7 @@ class _Lookup:
         self._file = file
 
     def take(self, name: str) -> Any:
-        """The value with this name. Values that come before it are kept until they are taken, on disk if they are large."""
+        """The value with this name. Values that come before it are stored until they are requested, on disk if they are large."""
         while name not in self._waiting:
             value, result = next(self._values)
             if value.name == name:

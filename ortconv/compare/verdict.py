@@ -166,7 +166,8 @@ def _gap_of_sequences(want: Any, got: Any) -> Gap:
 
 def _numeric(a: Array, b: Array) -> Gap:
     """The gap between two arrays of numbers. It is found in pieces, since wider copies of large outputs may not fit into memory."""
-    pieces = [(a.reshape(-1)[at : at + PIECE], b.reshape(-1)[at : at + PIECE]) for at in range(0, a.size, PIECE)]
+    x, y = a.reshape(-1), b.reshape(-1)
+    pieces = [(x[at : at + PIECE], y[at : at + PIECE]) for at in range(0, a.size, PIECE)]
     largest = magnitude = squares = magnitude_squares = 0.0
     finite = strays = 0
     for want, got in pieces:

@@ -67,7 +67,7 @@ def measure_block(block: Block, feeds: Mapping[str, Any]) -> list[Times]:
     """The times of each entrant. They are opened in one process, and each round of turns has another order."""
     found = [Times() for _ in block.entrants]
     order, clock = random.Random(block.seed), clock_for(block.entrants)
-    _open(block.entrants[0], feeds, block.library)  # not measured: it also imports onnxruntime
+    _open(block.entrants[0], feeds, block.library)  # the first load is not measured: it includes the import
     sessions: dict[int, _Runner] = {}
     for k in order.sample(range(len(found)), len(found)):
         try:

@@ -26,7 +26,7 @@ from tests.text_models import save_nodes
 
 
 def endless(path: Path, turns: int, condition: str = "going") -> Path:
-    """A Loop that adds 1 to x so many times."""
+    """Write a model whose Loop adds 1 to x in each of its turns."""
     text = f"""g (float[1] x) => (float[1] y)
         <int64 n = {{{turns}}}, bool t = {{1}}> {{
         y = Loop(n, t, x) <body = b (int64 i, bool going, float[1] v) => (bool more, float[1] w) {{

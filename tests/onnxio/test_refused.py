@@ -182,7 +182,7 @@ def test_names_that_are_no_text() -> None:
 
 
 def nested(levels: int) -> bytes:
-    """A serialized model with If in If in If, at so many levels."""
+    """A serialized model of nested Ifs, with this number of levels."""
 
     def field(number: int, content: bytes) -> bytes:
         return wire.encode(number << 3 | 2) + wire.encode(len(content)) + content
