@@ -68,8 +68,7 @@ def unequal(a: Array, b: Array) -> str | None:
 
 
 def _of_floats(a: Array, b: Array) -> Difference:
-    wide = np.complex128 if a.dtype.kind == "c" else np.float64
-    x, y = a.astype(wide), b.astype(wide)
+    x, y = widened(a), widened(b)
     finite = np.isfinite(x)
     if not np.array_equal(x[~finite], y[~finite], equal_nan=True) or not np.isfinite(y[finite]).all():
         return Difference(mismatch="NaN or infinity in other places")
@@ -91,15 +90,20 @@ def distances(a: Array, b: Array) -> Array:
     """The absolute differences of elements as floats, exact for integers before they are rounded to float64."""
     if a.dtype.kind in "iu" and a.dtype.itemsize == 8:
         return np.where(a > b, a - b, b - a).view(np.uint64).astype(np.float64)
-    wide = np.complex128 if a.dtype.kind == "c" else np.float64
-    return np.abs(a.astype(wide) - b.astype(wide))
+    found: Array = np.abs(widened(a) - widened(b))
+    return found
+
+
+def widened(a: Array) -> Array:
+    """The elements of an array in float64 or complex128."""
+    return np.asarray(a, np.complex128 if a.dtype.kind == "c" else np.float64)
 
 
 def _unequal(a: Array, b: Array, rtol: float, atol: float) -> Array:
     """Mask of elements that differ by more than atol + rtol * |expected|; integers by more than atol."""
     if a.dtype == object or a.dtype.kind == "b":
         return np.asarray(a != b)
-    x, y = (v.astype(np.complex128 if v.dtype.kind == "c" else np.float64) for v in (a, b))
+    x, y = widened(a), widened(b)
     rtol = 0.0 if a.dtype.kind in "iu" else rtol
     with np.errstate(all="ignore"):
         return ~np.isclose(y, x, rtol, atol, equal_nan=True)

@@ -20,6 +20,7 @@ from ortconv.compare.tolerance import (
     limit,
     quantizes,
     unequal,
+    widened,
 )
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, named, traits
@@ -178,7 +179,7 @@ def _numeric(a: Array, b: Array) -> Gap:
         magnitude_squares += float(np.square(magnitudes).sum())
         finite += errors.size
         if errors.size < want.size:
-            strays += int(np.count_nonzero(stray(_wide(want), _wide(got))))
+            strays += int(np.count_nonzero(stray(widened(want), widened(got))))
     least = LAST_BITS * magnitude if a.dtype.kind in "fc" else 0.0
     count = 0
     if largest > least:
@@ -191,15 +192,11 @@ def _of_finite(a: Array, b: Array) -> tuple[Array, Array]:
     """The magnitudes of the elements of `a` that are finite in both arrays, and their distances to those of `b`."""
     if a.dtype.kind in "iu" and a.dtype.itemsize == 8:
         return np.abs(a.astype(np.float64)), distances(a, b)
-    x, y = _wide(a), _wide(b)
+    x, y = widened(a), widened(b)
     finite = np.isfinite(x) & np.isfinite(y)
     if not finite.all():
         x, y = x[finite], y[finite]
     return np.abs(x), np.abs(x - y)
-
-
-def _wide(a: Array) -> Array:
-    return a.astype(np.complex128 if a.dtype.kind == "c" else np.float64)
 
 
 def stray(want: Array, got: Array) -> Array:
