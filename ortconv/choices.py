@@ -17,7 +17,7 @@ PLATFORMS = ("arm", "amd64")
 TARGETS = ("nnapi", "coreml")
 """Execution providers that a model can be partitioned for, in the order in which ONNX Runtime asks them."""
 
-STUDIED = ("disable", "basic", "extended", "aware")
+ANALYSIS_LEVELS = ("disable", "basic", "extended", "aware")
 """How a model is prepared before it is partitioned: by a level, or as a conversion for the target does it."""
 
 FEATURE_LEVELS = (27, 28, 29, 30, 31, 1000006, 1000007, 1000008)

@@ -1,4 +1,4 @@
-"""Every error that ortconv raises on purpose, and the exit code each one ends the process with.
+"""Every error that ortconv raises on purpose, and the exit code with which each one ends the process.
 
     OrtconvError            1   something in ortconv itself is wrong: please report it
     ├── InternalError       1   an exception that no part of the model explains
@@ -9,12 +9,12 @@
     │   ├── GraphError      3     the graph breaks the rules of its operators or of SSA form
     │   ├── UnsupportedError 3    valid, but beyond what ortconv can do
     │   ├── LimitError      3     more time or memory needed than the user allows
-    │   └── CrashError      3     the process that worked on the model died
+    │   ├── CrashError      3     the process that worked on the model died
+    │   └── BackendError    3     a backend refused or failed; carries the backend's name
     ├── MismatchError       4   the numbers differ
     ├── GateError           5   a --fail-on condition failed
     ├── UnsafeInputError    6   the input tries to read or write files that it must not
-    ├── BatchError          7   part of a batch failed
-    └── BackendError        3   a backend refused or failed; carries the backend's name
+    └── BatchError          7   part of a batch failed
 
 An error is one message for a person: what, where (file, node), the limit and the actual value, and a hint for what to try.
 """
@@ -125,11 +125,14 @@ class BatchError(OrtconvError):
     exit_code = 7
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """A hint with the known name that is nearest to a misspelled one; None if none is near."""
+def nearest(name: str, known: Iterable[str], most: int = 3, likeness: float = 0.6) -> str | None:
+    """A hint with the known names that are nearest to a misspelled one, at most `most` of them; None if none is near.
+
+    `likeness` is the least similarity of a name that counts as near, from 0 to 1.
+    """
     from difflib import get_close_matches
 
-    found = get_close_matches(name[:100], known, 3)
+    found = get_close_matches(name[:100], known, most, likeness)
     return f"did you mean {', '.join(found)}?" if found else None
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import click
 from click.shell_completion import CompletionItem
-
-Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 FILE = "file"
 """The type of a completion item for which the shell offers files."""

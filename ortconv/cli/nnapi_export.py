@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.choices import STUDIED
+from ortconv.choices import ANALYSIS_LEVELS
 from ortconv.cli import color, print_json, printable
 from ortconv.cli.options import FIX_DIM, JSON_AND_QUIET, NNAPI, VALIDATION, add, fail_on
 from ortconv.cli.render import columns, labeled, proof, size
 from ortconv.wording import counted
 
 if TYPE_CHECKING:
-    from ortconv.pipeline.export import ExportResult
+    from ortconv.pipeline.export_tflite import ExportResult
 
 
 @click.command(name="export")
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--whole", is_flag=True, help="Write the whole model as one file; an error if a node is refused.")
 @click.option(
     "--level",
-    type=click.Choice(STUDIED),
+    type=click.Choice(ANALYSIS_LEVELS),
     help="Level at which an .onnx model is optimized first.  [default: basic]",
 )
 @click.option(
@@ -52,7 +52,7 @@ def command(model: Path, output: Path, as_json: bool, quiet: bool, **flags: Any)
     """
     from ortconv.cli.convert import dims, names
     from ortconv.compare.arrays import read_npz
-    from ortconv.pipeline.export import export
+    from ortconv.pipeline.export_tflite import export
 
     stop_ops = flags.pop("nnapi_partitioning_stop_ops")
     flags["fix_dims"] = dims(flags["fix_dims"])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.choices import STUDIED
+from ortconv.choices import ANALYSIS_LEVELS
 from ortconv.cli import completion, printable
 from ortconv.cli.options import FIX_DIM, NNAPI
 from ortconv.errors import UsageError
@@ -132,7 +132,7 @@ MODEL = (
     click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
     click.option(
         "--level",
-        type=click.Choice(STUDIED),
+        type=click.Choice(ANALYSIS_LEVELS),
         help="Level at which an .onnx model is optimized first; aware is the level of convert --use-nnapi.  [default: basic]",
     ),
     *FIX_DIM,

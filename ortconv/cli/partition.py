@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.choices import STUDIED, TARGETS
+from ortconv.choices import ANALYSIS_LEVELS, TARGETS
 from ortconv.cli import print_json
 from ortconv.cli.options import (
     BATCH,
@@ -44,7 +44,7 @@ USE_NCHW = click.option(
 @add((TARGET, *NNAPI, USE_NCHW, *COREML))
 @click.option(
     "--level",
-    type=click.Choice(STUDIED),
+    type=click.Choice(ANALYSIS_LEVELS),
     help="Level at which an .onnx model is optimized first; aware is the level of convert --use-nnapi.  [default: basic]",
 )
 @click.option("--compare-levels", is_flag=True, help="Show the partitions at every level side by side.")
@@ -182,7 +182,7 @@ def _levels(model: Path, analysis_at: Callable[[str | None], Analysis]) -> list[
             file=model,
             hint="compare the levels of the .onnx model that it was made from",
         )
-    found = map(analysis_at, STUDIED)
+    found = map(analysis_at, ANALYSIS_LEVELS)
     return [level_row(s.level, s.partitioning, s.estimate) for s in found]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ortconv.choices import STUDIED
+from ortconv.choices import ANALYSIS_LEVELS
 from ortconv.errors import UsageError
 from ortconv.executor.guard import guarded
 from ortconv.ir.graph import Graph
@@ -79,7 +79,7 @@ def analyze(
 ) -> Analysis:
     """Partition the model of an .onnx or .ort file for a target. With `maximize`, refused nodes are rewritten for it first.
 
-    `level` is one of STUDIED. None means basic for an .onnx file, and disable for an .ort file, which has no other level.
+    `level` is one of ANALYSIS_LEVELS. None means basic for an .onnx file, and disable for an .ort file, which has no other level.
     """
     source = Path(source)
     level = _checked_level(source, level, maximize)
@@ -102,7 +102,7 @@ def analyze(
 
 def _checked_level(source: Path, level: str | None, maximize: bool) -> str:
     """The level, or the one that a source has by default. Raises UsageError if the source or `maximize` excludes it."""
-    known = STUDIED[:1] if source.suffix.lower() == ".ort" else STUDIED
+    known = ANALYSIS_LEVELS[:1] if source.suffix.lower() == ".ort" else ANALYSIS_LEVELS
     level = level or ("basic" if "basic" in known else known[0])
     if level not in known:
         raise UsageError(f"level {level} is not one of {', '.join(known)}", file=source)
