@@ -9,8 +9,8 @@ import pytest
 from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, NnapiProgram
 from ortconv.compare import layers as module
 from ortconv.compare.candidates import first_run
+from ortconv.compare.comparison import Subject, compare
 from ortconv.compare.layers import compare_layers, largest_loss, stream
-from ortconv.compare.models import Subject, compare
 from ortconv.ir.model import Model
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session, _Sequence

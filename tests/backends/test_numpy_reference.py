@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from ortconv.compare.candidates import first_run
-from ortconv.compare.tolerance import difference
+from ortconv.compare.difference import difference
 from ortconv.errors import UsageError
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session

@@ -5,44 +5,12 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from ortconv.executor.algorithms.elementwise import cast
 from ortconv.executor.half import in_float32
-from ortconv.executor.replay.work import AT_ONCE
 from ortconv.ir.types import DType
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
 
 RNG = np.random.default_rng(5)
-
-HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-FINITE = np.sort(HALVES[np.isfinite(HALVES)]).astype(np.float32)
-MIDDLES = (FINITE[:-1] + FINITE[1:]) / 2
-NUMBERS = {
-    "halves": HALVES,
-    "finite halves": HALVES[np.isfinite(HALVES)],
-    "transposed halves": HALVES.reshape(256, 256).T,
-    "widened": HALVES.astype(np.float32),
-    "middles": MIDDLES,
-    "below middles": np.nextafter(MIDDLES, np.float32(0)),
-    "above middles": np.nextafter(MIDDLES, np.float32(np.inf)),
-    "any": RNG.integers(0, 1 << 32, 1 << 18, dtype=np.uint32).view(np.float32),
-    "small": RNG.standard_normal((1 << 9, 1 << 9)).astype(np.float32).T * np.float32(1e-5),
-    "edges": np.resize(
-        np.float32([65504, 65519.996, 65520, 65536, 3e38, -65520, np.inf, -np.inf, np.nan, -0.0, -1e-9]), 9999
-    ),
-}
-
-
-@pytest.mark.parametrize("x", NUMBERS.values(), ids=NUMBERS)
-def test_every_number_is_cast_as_by_numpy(x):
-    to = DType.FLOAT if x.dtype == np.float16 else DType.FLOAT16
-    with np.errstate(all="ignore"):
-        got, want = cast(AT_ONCE, x, to=int(to)), x.astype(to.numpy)
-    assert (got.dtype, got.strides) == (want.dtype, want.strides)
-    np.testing.assert_array_equal(got, want)
-    numbers = ~np.isnan(x)
-    np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(want)[numbers])
-
 
 GRAPHS = {
     "convolutions": """x: float16[1, 3, 20, 22] -> u = Conv<pads = [1,1,1,1]>(x, w) v = Clip(u, low, high)
@@ -106,9 +74,9 @@ def test_nodes_without_float16_stay():
 
 def test_the_graph_of_the_model_is_left_alone():
     graph = model(GRAPHS["convolutions"]).graph
-    uses = {v: dict(v.uses) for n in graph for v in (*n.inputs, *n.outputs) if v is not None}
+    uses = {v: list(v.uses) for n in graph for v in (*n.inputs, *n.outputs) if v is not None}
     nodes, inputs, outputs = in_float32(list(graph), graph.inputs, graph.outputs)
-    assert {v: dict(v.uses) for v in uses} == uses
+    assert {v: list(v.uses) for v in uses} == uses
     assert [v.type for v in inputs + outputs] == [v.type for v in (*graph.inputs, *graph.outputs)]
     assert not {v.dtype for n in nodes if n.op != "Cast" for v in n.outputs} & {graph.inputs[0].dtype}
 
@@ -151,9 +119,9 @@ def test_nodes_with_subgraphs_stay_among_the_others(condition):
     m = from_proto(proto)
     nodes, *_ = in_float32(list(m.graph), m.graph.inputs, m.graph.outputs)
     assert [n.inputs[0].dtype for n in nodes if n.op == "Exp"] == [DType.FLOAT]
-    uses = {v: dict(v.uses) for n in m.graph.walk() for v in (*n.inputs, *n.outputs) if v is not None}
+    uses = {v: list(v.uses) for n in m.graph.walk() for v in (*n.inputs, *n.outputs) if v is not None}
     plan, reference = Session(m), Session(m, ["numpy:reference"])
-    assert {v: dict(v.uses) for v in uses} == uses
+    assert {v: list(v.uses) for v in uses} == uses
     for _ in range(4):
         feeds = {"x": RNG.standard_normal((2, 40)).astype(np.float16), "c": np.asarray(condition)}
         for got, want in zip(plan.run(None, feeds), reference.run(None, feeds), strict=True):

@@ -8,13 +8,11 @@ import onnx
 import pytest
 from draw import Draw
 from onnx import TensorProto, helper, numpy_helper
+from retyped_cases import assert_close, retyped, variants
 
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
-from tests.batches import batched
-from tests.executor.kernels.test_node_cases_types import VARIANTS, _assert_close, _retyped
-
-CASES = [key for key in VARIANTS if key.endswith("tensor(float16)")]
+from tests.batches import Case, run_cases
 
 
 def assert_same(model, feeds):
@@ -28,14 +26,16 @@ def assert_same(model, feeds):
     session = Session(loaded)
     for _ in range(3):
         for g, w in zip(session.run(names, feeds), want, strict=True):
-            _assert_close(g, w, exactly=False, narrowest="float16")
+            assert_close(g, w, exactly=False, narrowest="float16")
             assert getattr(g, "dtype", None) == getattr(w, "dtype", None)
 
 
-@batched
-@pytest.mark.parametrize("key", CASES)
-def test_of_onnx(key):
-    assert_same(*_retyped(*VARIANTS[key]))
+def test_of_onnx():
+    def test(variant):
+        assert_same(*retyped(*variant))
+
+    cases = [Case(key, {"variant": variant}) for key, variant in variants().items() if key.endswith("tensor(float16)")]
+    run_cases(test, cases)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -9,7 +9,6 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.attention import attended
-from ortconv.executor.algorithms.fallback import Fallback
 from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
 
@@ -92,19 +91,10 @@ def attend_in_blocks(
     def masked(mask_index: Array | None) -> Array | None:
         return microsoft_mask(mask_index, q.shape, k.shape[2], masking)
 
-    fallback = Fallback(work)
     mask = masked(None) if mask_index is None else work.arranged(masked, mask_index)  # type: ignore[arg-type]
     summands = [x for x in (mask, bias) if x is not None]
-    y = attended(work, fallback, q, k.swapaxes(-1, -2), v, scale or 1 / np.sqrt(q.shape[-1]), summands)
-    if y is None:
-        return work.call(attend, q, k, v, mask_index, bias, scale, masking)  # type: ignore[no-any-return]
-    work.do(fallback.fall_back, _write, q, k, v, mask_index, bias, scale, masking, y)
-    return y
-
-
-def _write(*operands: Any) -> None:
-    *given, out = operands
-    np.copyto(out, attend(*given))
+    y = attended(work, q, k.swapaxes(-1, -2), v, scale or 1 / np.sqrt(q.shape[-1]), summands)
+    return work.call(attend, q, k, v, mask_index, bias, scale, masking) if y is None else y
 
 
 def microsoft_mask(mask: Array | None, shape: Sequence[int], keys: int, masking: Masking) -> Array | None:

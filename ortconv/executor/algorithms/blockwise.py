@@ -1,4 +1,4 @@
-"""Chains of ufuncs on float32 elements, block by block in cache: erf, Gelu, sums of rows."""
+"""Chains of ufuncs on float32 elements, block by block in cache: erf, Gelu, Softmax, sums of rows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.executor.algorithms.fallback import has_finite_square
 from ortconv.executor.algorithms.steps import spans
-from ortconv.executor.replay.numerics import clip_to, fast_exponential
+from ortconv.executor.replay.numerics import Exponential, clip_to, fast_exponential
 from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.tensor import Array
 
@@ -105,6 +106,32 @@ def _times_sigmoid(work: Work, x: Array, coefficients: tuple[Array, ...], out: A
     work.do(_EXPONENTIAL, exponent, exponent)
     work.do(np.add, exponent, _ONE, exponent)
     work.do(np.divide, x, exponent, out)
+
+
+def softmax(exponential: Exponential, unit: float) -> Callable[[Work, Array, Array], None]:
+    """Softmax of each row of float32 elements; `exponential(unit * x)` is exp(x). Rows are shifted by their maximum only if that
+    is necessary.
+    """
+    (scale,) = _scalars(unit)
+
+    def run(work: Work, x: Array, out: Array) -> None:
+        powers, sums, shares = work.like(x), work.empty(x.shape[:-1]), work.empty(x.shape[:-1])
+        work.do(np.multiply, x, scale, powers)
+        work.do(exponential, powers, powers)
+        work.do(np.matmul, powers, ones(x.shape[-1], x.dtype), sums)
+        work.do(np.reciprocal, sums, shares)
+        work.do(_shift_if_necessary, x, powers, sums, shares)
+        work.do(np.multiply, powers, shares[..., None], out)
+
+    return run
+
+
+def _shift_if_necessary(x: Array, powers: Array, sums: Array, shares: Array) -> None:
+    """Compute powers and shares again, by the definition, if a sum of powers is out of range."""
+    if not (has_finite_square(sums.reshape(-1)) and has_finite_square(shares.reshape(-1))):
+        np.subtract(x, x.max(axis=-1, keepdims=True), powers)
+        np.exp(powers, powers)
+        np.reciprocal(powers.sum(axis=-1), shares)
 
 
 def _polynomial(work: Work, coefficients: tuple[Array, ...], x: Array, out: Array) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import inf, prod
 from typing import Any
@@ -95,42 +95,51 @@ def exact_sums(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_poi
     return np.asarray(np.matmul(x, y)).astype(np.int64).astype(np.int32)
 
 
-def constant_sums(weights: int, zero_point: int) -> Callable[..., Function | None]:
-    """Return the `inner` entry that computes `exact_sums` if the operands at these two places are constant."""
+def _constant_sums(operands: Sequence[Array | None], zero_point: int) -> Function | None:
+    """A function (work, a, a_zero_point, b_zero_point) that computes `exact_sums` for constant weights, operand 1. It returns None
+    if their zero point, the operand at a place, is not constant.
+    """
+    given = (*operands, *(None,) * 4)
+    b, known = given[1], given[zero_point]
+    if b is None or b.ndim != 2 or b.dtype not in (np.uint8, np.int8):
+        return None
+    sums = integer_sums(b, None if known is None else stacked_columns(known, b))
 
-    def make(operands: Sequence[Array | None], *, transB: int = 0, **_: Any) -> Function | None:  # noqa: N803
-        given = (*operands, *(None,) * 4)
-        b, b_zero_point = given[weights], given[zero_point]
-        if b is None or b.ndim != 2 or b.dtype not in (np.uint8, np.int8):
-            return None
-        sums = integer_sums(b.T if transB else b, None if b_zero_point is None else stacked_columns(b_zero_point, b))
+    def run(work: Work, a: Array, a_zero: Array | None, b_zero: Array | None) -> Any:
+        return None if (b_zero is None) != (known is None) else work.call(sums, a, a_zero)
 
-        def run(work: Work, a: Array, b: Array, a_zero: Array | None = None, b_zero: Array | None = None) -> Any:
-            if (b_zero is None) != (b_zero_point is None):
-                return work.call(exact_sums, a, b, a_zero, b_zero)
-            return work.call(sums, a, a_zero)
+    return run
 
-        return run
 
-    return make
+def prepared_integers(operands: Sequence[Array | None]) -> Function | None:
+    """MatMulInteger with constant weights."""
+    sums = _constant_sums(operands, 3)
+    if sums is None:
+        return None
+
+    def run(work: Work, a: Array, _: Array, a_zero: Array | None = None, b_zero: Array | None = None) -> Array | None:
+        y = sums(work, a, a_zero, b_zero)
+        return None if y is None else work.arranged(lambda y: y.astype(np.int32, copy=False), y)
+
+    return run
 
 
 def prepared_to_float(operands: Sequence[Array | None]) -> Function | None:
     """MatMulIntegerToFloat with constant weights."""
-    sums = constant_sums(1, 5)(operands)
+    sums = _constant_sums(operands, 5)
     if sums is None:
         return None
 
     def run(work: Work, a: Array, b: Array, a_scale: Array, b_scale: Array, *others: Array | None) -> Array | None:
         a_zero_point, b_zero_point, bias = (*others, None, None, None)[:3]
-        return _scaled(work, sums(work, a, b, a_zero_point, b_zero_point), a_scale, b_scale, bias)
+        return _scaled(work, sums(work, a, a_zero_point, b_zero_point), a_scale, b_scale, bias)
 
     return run
 
 
 def prepared_dynamic(operands: Sequence[Array | None]) -> Function | None:
     """DynamicQuantizeMatMul with constant weights."""
-    sums = constant_sums(1, 3)(operands)
+    sums = _constant_sums(operands, 3)
     if sums is None:
         return None
 
@@ -139,17 +148,17 @@ def prepared_dynamic(operands: Sequence[Array | None]) -> Function | None:
             return None
         b_zero_point, bias = (*others, None, None)[:2]
         quantized, scale, _ = work.call(dynamic_centered, a)
-        return _scaled(work, sums(work, quantized, b, None, b_zero_point), scale, b_scale, bias)
+        return _scaled(work, sums(work, quantized, None, b_zero_point), scale, b_scale, bias)
 
     return run
 
 
-def _scaled(work: Work, total: Array, a_scale: Array, b_scale: Array, bias: Array | None) -> Array | None:
-    """Sums times the scales, plus the bias. None unless the types are float32, a has one scale, and b has one scale or
-    one per column.
+def _scaled(work: Work, total: Array | None, a_scale: Array, b_scale: Array, bias: Array | None) -> Array | None:
+    """Sums times the scales, plus the bias. None without sums, and unless the types are float32, a has one scale, and b
+    has one scale or one per column.
     """
     floats = [x for x in (a_scale, b_scale, bias) if x is not None]
-    if a_scale.size != 1 or b_scale.ndim > 1 or any(x.dtype != np.float32 for x in floats):
+    if total is None or a_scale.size != 1 or b_scale.ndim > 1 or any(x.dtype != np.float32 for x in floats):
         return None
     y, factor = work.empty(total.shape), work.empty(b_scale.shape)
     work.do(np.multiply, b_scale, a_scale.reshape(()), factor)

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.replay.numerics import clip_to
-from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
 
 
@@ -72,63 +70,3 @@ def _narrow(x: Any, dtype: np.dtype[Any]) -> Any:
         return x if isinstance(x, np.ndarray) else np.asarray(x)
     with np.errstate(over="ignore"):
         return np.asarray(x.astype(dtype))
-
-
-# float16 and float32 as integers: a float32 has 13 more bits of mantissa, and an exponent that is 112 larger.
-
-
-def _bits(number: int) -> Array:
-    return np.asarray(number & 0xFFFFFFFF, np.uint32).view(np.int32)
-
-
-_MORE_MANTISSA, _FROM_SIGN = _bits(13), _bits(16)
-_WIDENED, _MAGNITUDE, _SIGN = _bits(0x8FFFE000), _bits(0x7FFF), _bits(0x8000)
-_UP, _DOWN = np.asarray(2.0**112, np.float32), np.asarray(2.0**-112, np.float32)
-
-_INFINITE = np.asarray(2.0**16, np.float32)
-"""Replaces infinity: the number with the same bits, except for the larger exponent."""
-
-_EXPONENT, _LEAST, _MOST = _bits(0x7F800000), _bits((127 - 14) << 23), _bits((127 + 17) << 23)
-_SHIFT = _bits((13 << 23) | 1 << 22)
-"""Makes 3 * 2**(e + 12) of 2**e: added to a number with exponent e, that leaves the 11 bits that float16 has."""
-
-
-def widen_block(work: Work, x: Array, out: Array) -> None:
-    """float16 to float32, in contiguous memory. numpy converts one element at a time."""
-    bits = out.view(np.int32)
-    work.do(np.copyto, bits, x.view(np.int16))
-    work.do(np.left_shift, bits, _MORE_MANTISSA, bits)
-    work.do(np.bitwise_and, bits, _WIDENED, bits)
-    work.do(np.multiply, out, _UP, out)
-    work.do(_widen_infinite, x, out)
-
-
-def _widen_infinite(x: Array, out: Array) -> None:
-    if out.max() >= _INFINITE or out.min() <= -_INFINITE:
-        np.copyto(out, x)
-
-
-def narrow_block(work: Work, x: Array, out: Array) -> None:
-    """float32 to the nearest float16, ties to even, in contiguous memory.
-
-    numpy converts one element at a time, and needs 40 times as long for numbers below 2**-14.
-    """
-    rounded, magnitude = work.like(x), work.like(x)
-    bits, other = rounded.view(np.int32), magnitude.view(np.int32)
-    work.do(np.bitwise_and, x.view(np.int32), _EXPONENT, other)
-    work.do(clip_to, other, _LEAST, _MOST, other)
-    work.do(np.add, other, _SHIFT, other)
-    work.do(np.add, x, magnitude, rounded)
-    work.do(np.subtract, rounded, magnitude, rounded)
-    work.do(clip_to, rounded, -_INFINITE, _INFINITE, rounded)
-    work.do(np.multiply, rounded, _DOWN, rounded)
-    work.do(np.right_shift, bits, _MORE_MANTISSA, bits)
-    work.do(np.bitwise_and, bits, _MAGNITUDE, bits)
-    work.do(np.right_shift, x.view(np.int32), _FROM_SIGN, other)
-    work.do(np.bitwise_and, other, _SIGN, other)
-    work.do(np.bitwise_or, bits, other, bits)
-    work.do(_copy_low_bits, bits, out.view(np.int16))
-
-
-def _copy_low_bits(bits: Array, out: Array) -> None:
-    np.copyto(out, bits, casting="unsafe")

@@ -1,8 +1,11 @@
-"""Loops of one node: a limit on the number of steps, and ranges divided into slices."""
+"""Loops of one node: a limit on the number of steps, and ranges and arrays divided into parts."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, product
+from math import prod
+from typing import Any
 
 from ortconv.errors import UnsupportedError
 
@@ -30,3 +33,19 @@ def spans(size: int, most: int) -> list[slice]:
         return []
     count = counted(-(-size // max(most, 1)))
     return [slice(*pair) for pair in pairwise(size - size * left // count for left in range(count, -1, -1))]
+
+
+Index = tuple[Any, ...]
+"""One number for each of the first axes, then a slice; or nothing for the whole."""
+
+
+def blocks_of(shape: Sequence[int], most: int, in_rows: bool = False) -> Iterator[Index]:
+    """Indices of blocks of at most `most` elements, the longest first. With `in_rows`, blocks have whole rows."""
+    axes = len(shape) - in_rows
+    cut = next((a for a in range(axes) if prod(shape[a + 1 :]) <= most), axes - 1)
+    if cut < 0:
+        yield ()
+        return
+    for index in product(*map(range, shape[:cut])):
+        for part in spans(shape[cut], most // max(1, prod(shape[cut + 1 :]))):
+            yield (*index, part)

@@ -1,4 +1,4 @@
-"""Convolutions with constant weights, Pad nodes that they can absorb, and pools without padding."""
+"""Convolutions with constant weights, and Pad nodes that they can absorb."""
 
 from __future__ import annotations
 
@@ -55,10 +55,3 @@ def _sum(node: Node, amounts: tuple[int, ...]) -> tuple[int, ...] | None:
         return None
     own = tuple(node.attr("pads", ())) or (0,) * (2 * rank - 4)
     return tuple(a + b for a, b in zip((*amounts[2:rank], *amounts[rank + 2 :]), own, strict=True))
-
-
-def has_input_in_every_window(pool: Node) -> bool:
-    """False if a window of a MaxPool might contain only padding, whose value depends on the type."""
-    return (
-        max(pool.attr("pads", (0,))) < min(pool.attr("kernel_shape", (1,))) and max(pool.attr("dilations", (1,))) == 1
-    )

@@ -16,7 +16,7 @@ from typing import Any
 
 from ortconv.executor.fusion.conv import has_constant_weights, merged_pad
 from ortconv.executor.fusion.elementwise_ops import Instruction, included, instructions_of
-from ortconv.executor.fusion.elementwise_program import BlockProgram, columns
+from ortconv.executor.fusion.elementwise_program import BlockProgram
 from ortconv.executor.fusion.group import Group, Scope
 from ortconv.executor.fusion.roots import Root, is_fused, root_of
 from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
@@ -50,8 +50,6 @@ def elementwise_groups(scope: Scope) -> Iterator[Group]:
         if instructions(node) is None and node.op not in ("Conv", "FusedConv"):
             continue
         members = _Members(node, scope, instructions)
-        if members.last_is_column:
-            members = _Members(node, scope, instructions, reductions=False)
         if members.are_worthwhile:
             yield members.group()
 
@@ -59,9 +57,9 @@ def elementwise_groups(scope: Scope) -> Iterator[Group]:
 class _Members:
     """The nodes of the group that ends in `last`, collected from the last to the first."""
 
-    def __init__(self, last: Node, scope: Scope, instructions: _Instructions, reductions: bool = True) -> None:
+    def __init__(self, last: Node, scope: Scope, instructions: _Instructions) -> None:
         self._instructions_of = instructions
-        self._last, self._scope, self._reductions = last, scope, reductions
+        self._last, self._scope = last, scope
         self.root: Node | None = None
         self.cast: Node | None = None
         """The Cast of the root's integers to float32."""
@@ -84,7 +82,7 @@ class _Members:
         if not self._fits(node) or (before is not None and self._scope.maker(before.out, (node,)) is None):
             return []
         instructions = self._instructions_of(node)
-        if instructions is None or (not self._reductions and any(i.reduces for i in instructions)):
+        if instructions is None:
             if self.root is None:
                 self._add_root(node)
             return []
@@ -128,12 +126,11 @@ class _Members:
         return node is self._last or self._scope.maker(value, self.nodes) is node
 
     def _has_shape_of_last(self, value: Value) -> bool:
-        """True if a value may have the shape of the last result, or one element for each of its rows."""
+        """True if a value may have the shape of the last result."""
         shape, last = value.shape, self._last.out.shape
         if shape is None or last is None or len(shape) != len(last):
             return False
-        count = len(shape) - 1 if self._reductions and shape and shape[-1] == 1 else len(shape)
-        return not any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(shape[:count], last))
+        return not any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(shape, last))
 
     @property
     def are_worthwhile(self) -> bool:
@@ -144,16 +141,10 @@ class _Members:
         small = shape is not None and prod(shape) < _FEWEST_ELEMENTS
         if self.root is not None and self.root.op in ("Conv", "FusedConv"):
             return len(self.nodes) > 1 or has_constant_weights(self.root, self._scope.constant)
-        return len(self.nodes) >= (_WORTHWHILE_IF_SMALL if small else 2)
+        return len(self.nodes) >= (_WORTHWHILE_IF_SMALL if small else 1)
 
     def _in_order(self) -> list[Instruction]:
         return [i for node in self._scope.sorted(self._instructions) for i in self._instructions[node]]
-
-    @property
-    def last_is_column(self) -> bool:
-        """True if the result of the last node has one element per row."""
-        instructions = self._in_order()
-        return bool(instructions) and instructions[-1].made in columns(instructions)
 
     def group(self) -> Group:
         scope, nodes, instructions = self._scope, self._scope.sorted(self.nodes), self._in_order()

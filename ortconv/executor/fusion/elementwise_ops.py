@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from ortconv.executor.algorithms.blockwise import dot_of_rows, erf_block, gelu_block, gelu_tanh_block, ones
+from ortconv.executor.algorithms.blockwise import dot_of_rows, erf_block, gelu_block, gelu_tanh_block, softmax
 from ortconv.executor.algorithms.rounding import integer_range, quantize_centered
 from ortconv.executor.fusion.group import Constant
 from ortconv.executor.replay.numerics import clip_to, f32, fast_exponential
@@ -45,11 +45,6 @@ class Instruction(NamedTuple):
     function: Callable[..., Any]
     operands: tuple[Operand, ...]
     made: Name
-
-    @property
-    def reduces(self) -> bool:
-        """True for a function of whole rows, along the last axis, that computes one element for each row."""
-        return self.function in ROW_REDUCTIONS
 
     @property
     def is_row_wise(self) -> bool:
@@ -222,20 +217,6 @@ def _share(n: int) -> Array:
     return f32(1 / n)
 
 
-@recordable
-def _row_sum(work: Work, x: Array, out: Array) -> None:
-    work.do(np.matmul, x, ones(x.shape[-1], x.dtype)[:, None], out)
-
-
-@recordable
-def _row_max(work: Work, x: Array, out: Array) -> None:
-    work.do(np.maximum.reduce, x, -1, None, out, True)
-
-
-ROW_REDUCTIONS = frozenset({row_mean, _row_sum, _row_max})
-"""Functions of whole rows, along the last axis, that compute one element for each row."""
-
-
 def _through_integers(scale: Array, zero_point: Array) -> Callable[..., Any] | None:
     """QuantizeLinear and DequantizeLinear with the same parameters."""
     limits = integer_range(DType.of(zero_point.dtype))
@@ -348,6 +329,30 @@ def _batch_normalization_by_node(code: Code) -> Temporary | None:
     return code.add(np.add, scaled, Literal(b - mean * factor))
 
 
+def included(node: Node) -> Node | None:
+    """The node whose result only this node reads, and which is computed with it: the QuantizeLinear before a DequantizeLinear, or
+    the Sigmoid of x before its product with x.
+    """
+    for value in node.inputs if node.is_op("Mul") else node.inputs[:1] if node.is_op("DequantizeLinear") else ():
+        before = None if value is None or value.is_output or len(value.uses) != 1 else value.producer
+        if before is not None and _is_included(before, node):
+            return before
+    return None
+
+
+def _is_included(before: Node, node: Node) -> bool:
+    if node.is_op("DequantizeLinear"):
+        return before.is_op("QuantizeLinear")
+    return before.is_op("Sigmoid") and before.inputs[0] in node.inputs
+
+
+def _mul_by_node(code: Code) -> Temporary | None:
+    gate = included(code.node)
+    if gate is None:
+        return code.add(np.multiply, code.operand(0), code.operand(1))
+    return code.add(swish(1), Code(gate, code.constant).operand(0))
+
+
 def _dequantize_by_node(code: Code) -> Temporary | None:
     node, before = code.node, included(code.node)
     if before is None or not len(node.inputs) == len(before.inputs) == 3 or before.attr("precision", 0):
@@ -376,30 +381,24 @@ def _sum_by_node(code: Code) -> Temporary | None:
     return made
 
 
-def _reduce_mean_by_node(code: Code) -> Temporary | None:
-    node, axes = code.node, code.node.attr("axes", ())
-    if len(node.inputs) > 1:
-        known = code.known(1)
-        axes = () if known is None else tuple(known.reshape(-1).tolist())
-    if not node.attr("keepdims", 1) or not node.out.rank or tuple(axes) not in ((-1,), (node.out.rank - 1,)):
-        return None
-    return code.add(row_mean, code.operand(0))
-
-
-def _softmax_by_node(code: Code) -> Temporary | None:
-    node, rank, x = code.node, code.node.out.rank, code.operand(0)
-    if not rank or node.attr("axis", -1 if since_version(node) >= 13 else 1) not in (-1, rank - 1):
-        return None
-    exponentials = code.add(np.exp, code.add(np.subtract, x, code.add(_row_max, x)))
-    return code.add(np.divide, exponentials, code.add(_row_sum, exponentials))
-
-
 def _normalization_by_node(code: Code) -> Temporary | None:
     """A normalization along the last axis with no other outputs."""
     node, rank = code.node, code.node.out.rank
     if len(node.outputs) != 1 or not rank or node.attr("axis", -1) not in (-1, rank - 1):
         return None
     return _normalized(code, code.operand(0), 1, 2, centers=node.op == "LayerNormalization")
+
+
+def _softmax_by_node(code: Code) -> Temporary | None:
+    """Softmax along the last axis."""
+    node, rank = code.node, code.node.out.rank
+    if not rank or node.attr("axis", -1 if since_version(node) >= 13 else 1) not in (-1, rank - 1):
+        return None
+    x = node.inputs[0]
+    is_product = x is not None and x.producer is not None and x.producer.op in ("MatMul", "Mul", "Div")
+    # The fast exponential is slow for -inf, which masks add.
+    run = softmax(*(fast_exponential() if is_product else (np.exp, 1)))
+    return code.add(RowWise(partial(run, AT_ONCE), run), code.operand(0))
 
 
 def _skip_layer_normalization_by_node(code: Code) -> Temporary | None:
@@ -425,38 +424,13 @@ def _bias_gelu_by_node(code: Code) -> Temporary | None:
     return code.add(gelu_tanh_block if code.node.op == "FastGelu" else gelu_block, x)
 
 
-def _mul_by_node(code: Code) -> Temporary | None:
-    gate = included(code.node)
-    if gate is None:
-        return code.add(np.multiply, code.operand(0), code.operand(1))
-    return code.add(swish(1), Code(gate, code.constant).operand(0))
-
-
-def included(node: Node) -> Node | None:
-    """The node whose result only this node reads, and which is computed with it: the QuantizeLinear before a DequantizeLinear, or
-    the Sigmoid of x before its product with x.
-    """
-    for value in node.inputs if node.is_op("Mul") else node.inputs[:1] if node.is_op("DequantizeLinear") else ():
-        before = None if value is None or value.is_output or len(value.uses) != 1 else value.producer
-        if before is not None and _is_included(before, node):
-            return before
-    return None
-
-
-def _is_included(before: Node, node: Node) -> bool:
-    if node.is_op("DequantizeLinear"):
-        return before.is_op("QuantizeLinear")
-    return before.is_op("Sigmoid") and before.inputs[0] in node.inputs
-
-
 _WRITERS: dict[tuple[str, str], Callable[[Code], Temporary | None]] = {
     ("", "Clip"): _clip_by_node, ("", "Mul"): _mul_by_node,
     ("", "PRelu"): _prelu_by_node, ("", "Pow"): _pow_by_node, ("", "BatchNormalization"): _batch_normalization_by_node,
     ("", "DequantizeLinear"): _dequantize_by_node, ("", "LayerNormalization"): _normalization_by_node,
     ("", "RMSNormalization"): _normalization_by_node, ("", "SimplifiedLayerNormalization"): _normalization_by_node,
     (MICROSOFT, "SimplifiedLayerNormalization"): _normalization_by_node,
-    ("", "ReduceMean"): _reduce_mean_by_node, ("", "Softmax"): _softmax_by_node,
-    ("", "Sum"): _sum_by_node,
+    ("", "Softmax"): _softmax_by_node, ("", "Sum"): _sum_by_node,
     (MICROSOFT, "BiasGelu"): _bias_gelu_by_node,
     (MICROSOFT, "FastGelu"): _bias_gelu_by_node,
     (MICROSOFT, "SkipLayerNormalization"): _skip_layer_normalization_by_node,

@@ -52,6 +52,8 @@ class Scope:
         if self.claimed.isdisjoint(group.nodes):
             self.claimed.update(group.nodes)
             self.groups[group.place] = group
+            # A group may read the input of a node instead of its output.
+            self.live_out.update(v for v in group.reads if v is not None)
 
     def maker(self, value: Value | None, readers: Container[Node]) -> Node | None:
         """The unclaimed node that computes a value, if only these nodes read the value."""

@@ -83,23 +83,10 @@ class _Groups:
 
     def _drop_entries(self) -> None:
         """Keep bytes for values with a reader that is no int8 step, or without an int8 step as reader."""
-        entered = self._entered()
-        read = {v for node, step in self._found.items() if node.out not in entered for v, _ in step.reads}
-        for node, step in reversed(list(self._found.items())):
-            if node.out not in entered:
-                continue
-            if node.out in read and self._all_take(node.out, step.makes):
-                read.add(step.reads[0][0])
-            else:
+        read = {v for step in self._found.values() if not step.enters for v, _ in step.reads}
+        for node, step in list(self._found.items()):
+            if step.enters and not (node.out in read and self._all_take(node.out, step.makes)):
                 del self._found[node]
-
-    def _entered(self) -> set[Value]:
-        """Quantized values computed from float32, and the values to which they are moved."""
-        entered = set[Value]()
-        for node, step in self._found.items():
-            if step.enters or (step.moves and step.reads[0][0] in entered):
-                entered.add(node.out)
-        return entered
 
     def _all_take(self, value: Value, codes: Quantization) -> bool:
         """True if every reader of a quantized value accepts centered values."""

@@ -6,7 +6,7 @@ exact up to `EXACT_SUM`.
 
 from __future__ import annotations
 
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -14,11 +14,9 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms import winograd_int8
-from ortconv.executor.algorithms.blockwise import LARGE_BLOCK, SHORTEST_ROW, blockwise
+from ortconv.executor.algorithms.blockwise import BLOCK, LARGE_BLOCK, SHORTEST_ROW, blockwise
 from ortconv.executor.algorithms.conv import by_shape, convolver, filters
-from ortconv.executor.algorithms.gemm_exact import EXACT_SUM, INPUT_REACH
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights
-from ortconv.executor.algorithms.pooling import sums_of_channels
 from ortconv.executor.algorithms.rounding import quantize_centered
 from ortconv.executor.algorithms.sliding_window import Window, convolution_window
 from ortconv.executor.algorithms.steps import spans
@@ -178,23 +176,40 @@ def matrix_product(w: Array, finish: Finish) -> Function:
     return recordable(run)
 
 
-def global_average(p: Quantization, y: Quantization) -> Function:
-    """A function of centered values (N, C, spatial...) that computes QLinearGlobalAveragePool."""
+def qlinear_sum(p: Quantization, q: Quantization, y: Quantization) -> Function:
+    """QLinearAdd of centered values, which broadcast: two fused multiply-adds, that of the second operand first. float64
+    represents their products exactly.
+    """
+    zero_a, zero_b, zero_y = (f32(v.zero_point) for v in (p, q, y))
+    ratio_a, ratio_b = (f32(v.scale / y.scale) for v in (p, q))
+    offset = np.asarray(zero_y - (ratio_a * zero_a + ratio_b * zero_b), np.float64)
+    wide_a, wide_b, limits = ratio_a.astype(np.float64), ratio_b.astype(np.float64), y.limits
 
-    @lru_cache(maxsize=16)
-    def rounding(size: int, channels: int) -> Rounding:
-        return Rounding(None, p.scale / (y.scale * np.float32(size)), y.limits, channels)
-
-    def run(work: Work, x: Array) -> Array:
-        n, c, *spatial = x.shape
-        size = prod(spatial)
-        if size * INPUT_REACH <= EXACT_SUM:
-            total = sums_of_channels(work, x)
-        else:
-            total, wide = work.empty((n, c)), work.empty((n, c), np.float64)
-            work.do(partial(np.add.reduce, axis=tuple(range(2, x.ndim)), out=wide), x)
-            work.do(np.copyto, total, wide, "same_kind")
-        rounding(size, c)(work, total)
-        return total.reshape(n, c, *(1,) * len(spatial))
+    def run(work: Work, a: Array, b: Array) -> Array:
+        shape = np.broadcast_shapes(a.shape, b.shape)
+        a, b = (
+            v if v.shape == shape else work.arranged(lambda v: np.array(np.broadcast_to(v, shape)), v) for v in (a, b)
+        )
+        out = work.like(a)
+        order = sorted(range(a.ndim), key=lambda axis: -out.strides[axis])
+        flat = [work.contiguous(v.transpose(order)).reshape(-1) for v in (a, b)] + [out.transpose(order).reshape(-1)]
+        if parts := spans(out.size, BLOCK):
+            longest = parts[0].stop - parts[0].start
+            held, addends = work.empty((longest,), np.float64), work.empty((longest,))
+            for part in parts:
+                c, d, made = (v[part] for v in flat)
+                wide, addend = held[: made.size], addends[: made.size]
+                work.do(np.add, d, zero_b, wide)
+                work.do(np.multiply, wide, wide_b, wide)
+                work.do(np.add, wide, offset, wide)
+                work.do(np.copyto, addend, wide, "same_kind")
+                work.do(np.add, c, zero_a, wide)
+                work.do(np.multiply, wide, wide_a, wide)
+                work.do(np.add, wide, addend, wide)
+                work.do(np.copyto, made, wide, "same_kind")
+                work.do(np.rint, made, made)
+                work.do(np.subtract, made, zero_y, made)
+                work.do(clip_to, made, *limits, made)
+        return out
 
     return recordable(run)

@@ -1,4 +1,4 @@
-"""Recognizes int8 operators: QLinear nodes, and float nodes between DequantizeLinear and QuantizeLinear."""
+"""Recognizes int8 operators: QLinear nodes, and float products between DequantizeLinear and QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -10,31 +10,25 @@ import numpy as np
 from ortconv.executor.algorithms.gemm_exact import EXACT_SUM, INPUT_REACH, one_sided
 from ortconv.executor.algorithms.gemm_int8 import less_zero_point
 from ortconv.executor.algorithms.sliding_window import placement
-from ortconv.executor.fusion.conv import has_input_in_every_window
 from ortconv.executor.fusion.elementwise_ops import clip_bounds
 from ortconv.executor.fusion.group import Scope
-from ortconv.executor.fusion.int8_add import dequantized_sum, qlinear_sum
 from ortconv.executor.fusion.int8_ops import (
     Convolution,
     Limits,
     Quantization,
     Rounding,
-    channels_last_form,
     convolution,
-    global_average,
     matrix_product,
+    qlinear_sum,
 )
 from ortconv.executor.replay.numerics import f32
-from ortconv.executor.replay.work import Function, Work, recordable
+from ortconv.executor.replay.work import Function
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.operators import MICROSOFT, Trait, named
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
 _PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
-_MOVES = frozenset({*named(Trait.ORDERED), "MaxPool", "Transpose"})
-"""Operators whose results are a selection of the values that they read."""
-_POOLS = frozenset({"MaxPool", "NhwcMaxPool"})
 
 
 class Int8Step(NamedTuple):
@@ -49,8 +43,6 @@ class Int8Step(NamedTuple):
     """DequantizeLinear nodes whose inputs the step reads instead of their outputs."""
     enters: bool = False
     """True if it computes quantized values from float32."""
-    moves: bool = False
-    """True if its results are a selection of the values that it reads."""
 
 
 class _QLinear(NamedTuple):
@@ -125,7 +117,7 @@ class Int8Steps:
         return None if codes is None else (node, codes)
 
     def of_quantize(self, node: Node) -> Int8Step | None:
-        """Float operators between DequantizeLinear and this QuantizeLinear."""
+        """A float product between DequantizeLinear and this QuantizeLinear."""
         codes = self.codes(node)
         if codes is None:
             return None
@@ -137,10 +129,8 @@ class Int8Steps:
                 return None
             nodes, limits = [before, *nodes], narrower
             before = self.scope.maker(before.inputs[0], (before,))
-        if before is None or before.domain or len(before.outputs) != 1:
-            return None
-        match = _BETWEEN.get(before.op)
-        return None if match is None else match(self, before, [before, *nodes], codes, limits)
+        is_product = before is not None and before.op in _PRODUCTS and not before.domain
+        return self._float_product(before, [before, *nodes], codes, limits) if before and is_product else None
 
     def _narrowed(self, node: Node, limits: Limits, codes: Quantization) -> Limits | None:
         """The limits of centered values, combined with those of a preceding Relu or Clip."""
@@ -184,22 +174,6 @@ class Int8Steps:
             return None
         return node, _centered_weights(q.T if axis else q, zero), scale.reshape(-1).astype(np.float64)
 
-    def _float_sum(self, node: Node, nodes: list[Node], codes: Quantization, limits: Limits) -> Int8Step | None:
-        a, b = (self._dequantized(v) for v in node.inputs)
-        if a is None or b is None:
-            return None
-        reads = ((a[0].inputs[0], a[1]), (b[0].inputs[0], b[1]))
-        if not any(value in self._made for value, _ in reads):
-            return None
-        function = dequantized_sum(a[1].scale, b[1].scale, codes.scale, limits)
-        return Int8Step(tuple(nodes), reads, codes, function, (a[0], b[0]))
-
-    def _float_move(self, node: Node, nodes: list[Node], codes: Quantization, limits: Limits) -> Int8Step | None:
-        source = self._dequantized(node.inputs[0])
-        if len(nodes) > 2 or source is None or not source[1].same(codes):
-            return None
-        return self._moved(node, nodes, source[0].inputs[0], codes, (source[0],))
-
     def _qlinear(self, node: Node, y: int, bias: int | None) -> _QLinear | None:
         """The operands of a QLinear product; `y` and `bias` are the slots of the scale of the result and of the bias."""
         x, made = self.codes(node, 1, 2), self.codes(node, y, y + 1)
@@ -233,15 +207,6 @@ class Int8Steps:
             return None
         return Int8Step((node,), ((node.inputs[0], p.x),), p.y, matrix_product(w.T, finish))
 
-    def of_qlinear_average(self, node: Node) -> Int8Step | None:
-        x, y = self.codes(node, 1, 2), self.codes(node, 3, 4)
-        if x is None or y is None or node.inputs[0] not in self._made:
-            return None
-        function = global_average(x, y)
-        if node.attr("channels_last", 0):
-            function = channels_last_form(function)
-        return Int8Step((node,), ((node.inputs[0], x),), y, function)
-
     def of_qlinear_add(self, node: Node) -> Int8Step | None:
         a, b, y = (self.codes(node, i, i + 1) for i in (1, 4, 6))
         reads = (node.inputs[0], node.inputs[3])
@@ -249,46 +214,12 @@ class Int8Steps:
             return None
         return Int8Step((node,), ((reads[0], a), (reads[1], b)), y, qlinear_sum(a, b, y))
 
-    def of_move(self, node: Node) -> Int8Step | None:
-        value = node.inputs[0]
-        step = None if value is None or value.producer is None else self.found.get(value.producer)
-        return None if step is None else self._moved(node, [node], value, step.makes, ())
-
-    def _moved(
-        self, node: Node, nodes: list[Node], value: Value | None, codes: Quantization, bypassed: tuple[Node, ...]
-    ) -> Int8Step | None:
-        others = self._constants(node, *range(1, len(node.inputs)))
-        if value not in self._made or len(node.outputs) != 1 or others is None:
-            return None
-        is_pool = node.op in _POOLS
-        if is_pool and not has_input_in_every_window(node):
-            return None
-        function, _ = self.scope.bind(node)
-
-        def run(work: Work, x: Array) -> Array | None:
-            y: Array | None = (
-                work.call(function, x, *others) if is_pool else work.arranged(lambda x: function(x, *others), x)
-            )
-            # Only where there is no input at all can a window consist of padding, the lowest of its type.
-            return y if x.size or y is None else np.full_like(y, codes.limits[0])
-
-        return Int8Step(tuple(nodes), ((value, codes),), codes, recordable(run), bypassed, moves=True)
-
-
-_BETWEEN: dict[str, Callable[[Int8Steps, Node, list[Node], Quantization, Limits], Int8Step | None]] = {
-    **dict.fromkeys(_MOVES, Int8Steps._float_move),
-    **dict.fromkeys(_PRODUCTS, Int8Steps._float_product),
-    "Add": Int8Steps._float_sum,
-}
-"""Float operators between DequantizeLinear and QuantizeLinear."""
 
 _MATCHES: dict[tuple[str, str], Callable[[Int8Steps, Node], Int8Step | None]] = {
     ("", "QuantizeLinear"): Int8Steps.of_quantize, (MICROSOFT, "QuantizeLinear"): Int8Steps.of_quantize,
     ("", "QLinearConv"): Int8Steps.of_qlinear_conv, (MICROSOFT, "QLinearConv"): Int8Steps.of_qlinear_conv,
     ("", "QLinearMatMul"): Int8Steps.of_qlinear_product, (MICROSOFT, "QGemm"): Int8Steps.of_qlinear_product,
-    (MICROSOFT, "QLinearGlobalAveragePool"): Int8Steps.of_qlinear_average,
-    (MICROSOFT, "QLinearAdd"): Int8Steps.of_qlinear_add, (MICROSOFT, "NhwcMaxPool"): Int8Steps.of_move,
-    **{("", op): Int8Steps.of_move for op in _MOVES},
+    (MICROSOFT, "QLinearAdd"): Int8Steps.of_qlinear_add,
 }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ QUANTIZED = (
 )
 
 FLOAT = (
-    Fusion("attention", attention_groups),  # MatMul, scale, masks, Softmax, MatMul block by block
+    Fusion("attention", attention_groups),  # MatMul, a factor, masks, Softmax, MatMul block by block
     Fusion("elementwise", elementwise_groups),  # chains of elementwise operators behind their product, in its memory
 )
 

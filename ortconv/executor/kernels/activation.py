@@ -10,151 +10,128 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import UnsupportedError
-from ortconv.executor.algorithms import elementwise
-from ortconv.executor.algorithms.half_precision import in_float32, rounding, widen
+from ortconv.executor.algorithms.half_precision import rounding, widen
 from ortconv.executor.kernels.elementwise import erf
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
 
-@kernel("Relu")
-@in_float32
+@float_kernel("Relu")
 def relu(x: Array) -> Array:
     return np.asarray(np.maximum(x.dtype.type(0), x))
 
 
-@kernel("Sigmoid")
-@in_float32
+@float_kernel("Sigmoid")
 def sigmoid(x: Array) -> Array:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
-@kernel("LeakyRelu")
-@in_float32
+@float_kernel("LeakyRelu")
 def leaky_relu(x: Array, *, alpha: float = 0.01) -> Array:
     return np.where(x < 0, x * x.dtype.type(alpha), x)
 
 
-@kernel("PRelu", since=7)
-@in_float32
+@float_kernel("PRelu", since=7)
 def prelu(x: Array, slope: Array) -> Array:
     return np.where(x < 0, x * slope, x)
 
 
-@kernel("Elu")
-@in_float32
+@float_kernel("Elu")
 def elu(x: Array, *, alpha: float = 1.0) -> Array:
     return np.where(x < 0, alpha * np.expm1(x), x)
 
 
-@kernel("Celu")
-@in_float32
+@float_kernel("Celu")
 def celu(x: Array, *, alpha: float = 1.0) -> Array:
     zero = x.dtype.type(0)
     return np.asarray(np.minimum(alpha * np.expm1(x / alpha), zero) + np.maximum(x, zero))
 
 
-@kernel("Selu", until=5)
-@in_float32
+@float_kernel("Selu", until=5)
 def selu_1(x: Array, *, alpha: float = 1.6732, gamma: float = 1.0507) -> Array:
     return selu(x, alpha=alpha, gamma=gamma)  # type: ignore[no-any-return]
 
 
-@kernel("Selu", since=6)
-@in_float32
+@float_kernel("Selu", since=6)
 def selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Array:
     return np.asarray(gamma * (elu(x, alpha=alpha) + 0))  # a zero without a sign, as in onnxruntime
 
 
-@kernel("HardSigmoid")
-@in_float32
+@float_kernel("HardSigmoid")
 def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
     return np.clip(alpha * x + beta, x.dtype.type(0), x.dtype.type(1))
 
 
-@kernel("HardSwish")
-@in_float32
+@float_kernel("HardSwish")
 def hard_swish(x: Array) -> Array:
     return x * np.clip(x / 6 + 0.5, x.dtype.type(0), x.dtype.type(1))
 
 
-@kernel("Softplus")
-@in_float32
+@float_kernel("Softplus")
 def softplus(x: Array) -> Array:
     return np.asarray(np.log1p(np.exp(-np.abs(x))) + np.maximum(x, x.dtype.type(0)))
 
 
-@kernel("Softsign")
-@in_float32
+@float_kernel("Softsign")
 def softsign(x: Array) -> Array:
     return np.asarray(x / (1 + np.abs(x)))
 
 
-@kernel("Mish")
-@in_float32
+@float_kernel("Mish")
 def mish(x: Array) -> Array:
     return np.asarray(x * np.tanh(softplus(x)))
 
 
-@kernel("Swish")
-@in_float32
+@float_kernel("Swish")
 def swish(x: Array, *, alpha: float = 1.0) -> Array:
     return np.asarray(x / (1 + np.exp(-alpha * x)))
 
 
-@kernel("QuickGelu", domain=MICROSOFT)
-@in_float32
+@float_kernel("QuickGelu", domain=MICROSOFT)
 def quick_gelu(x: Array, *, alpha: float = 1.702) -> Array:
     return swish(x, alpha=alpha)  # type: ignore[no-any-return]
 
 
-@kernel("SwiGLU")
-@in_float32
+@float_kernel("SwiGLU")
 def swiglu(a: Array, b: Array, *, alpha: float = 1.0) -> Array:
     return np.asarray(swish(a, alpha=alpha) * b)
 
 
-@kernel("ThresholdedRelu")
-@in_float32
+@float_kernel("ThresholdedRelu")
 def thresholded_relu(x: Array, *, alpha: float = 1.0) -> Array:
     return np.where(x > alpha, x, x.dtype.type(0))
 
 
-@kernel("Shrink")
-@in_float32
+@float_kernel("Shrink")
 def shrink(x: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
     shrunk = np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, x.dtype.type(0)))
     return shrunk.astype(x.dtype, copy=False)
 
 
-@kernel("Gelu", since=20)
-@in_float32
+@float_kernel("Gelu", since=20)
 def gelu(x: Array, *, approximate: str = "none") -> Array:
     if approximate == "tanh":
         return np.asarray(x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))))
     return np.asarray(x / 2 * (1 + erf(x / math.sqrt(2))))
 
 
-@kernel("Gelu", domain=MICROSOFT)
-@in_float32
+@float_kernel("Gelu", domain=MICROSOFT)
 def microsoft_gelu(x: Array) -> Array:
     return gelu(x)  # type: ignore[no-any-return]
 
 
-@kernel("BiasGelu", domain=MICROSOFT)
-@in_float32
+@float_kernel("BiasGelu", domain=MICROSOFT)
 def bias_gelu(x: Array, bias: Array) -> Array:
     return gelu(x + bias)  # type: ignore[no-any-return]
 
 
-@kernel("FastGelu", domain=MICROSOFT)
-@in_float32
+@float_kernel("FastGelu", domain=MICROSOFT)
 def fast_gelu(x: Array, bias: Array | None = None) -> Array:
     return gelu(x if bias is None else x + bias, approximate="tanh")  # type: ignore[no-any-return]
 
 
-@kernel("Softmax", since=13, fast=elementwise.softmax)
+@kernel("Softmax", since=13)
 def softmax(x: Array, *, axis: int = -1) -> Array:
     """Half precision is rounded after each step of the operator's function body."""
     wide, rounded = widen(x), rounding(x.dtype)
@@ -162,15 +139,13 @@ def softmax(x: Array, *, axis: int = -1) -> Array:
     return (powers / rounded(powers.sum(axis=axis, keepdims=True))).astype(x.dtype, copy=False)
 
 
-@kernel("LogSoftmax", since=13)
-@in_float32
+@float_kernel("LogSoftmax", since=13)
 def log_softmax(x: Array, *, axis: int = -1) -> Array:
     shifted = x - x.max(axis=axis, keepdims=True, initial=-np.inf)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True)))
 
 
-@kernel("Hardmax", since=13)
-@in_float32
+@float_kernel("Hardmax", since=13)
 def hardmax(x: Array, *, axis: int = -1) -> Array:
     out = np.zeros_like(x)
     if x.size:
@@ -183,20 +158,17 @@ def _as_matrix(x: Array, axis: int) -> Array:
     return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 
-@kernel("Softmax", until=12)
-@in_float32
+@float_kernel("Softmax", until=12)
 def softmax_1(x: Array, *, axis: int = 1) -> Any:
     return softmax(_as_matrix(x, axis)).reshape(x.shape)
 
 
-@kernel("LogSoftmax", until=12)
-@in_float32
+@float_kernel("LogSoftmax", until=12)
 def log_softmax_1(x: Array, *, axis: int = 1) -> Any:
     return log_softmax(_as_matrix(x, axis)).reshape(x.shape)
 
 
-@kernel("Hardmax", until=12)
-@in_float32
+@float_kernel("Hardmax", until=12)
 def hardmax_1(x: Array, *, axis: int = 1) -> Any:
     return hardmax(_as_matrix(x, axis)).reshape(x.shape)
 

@@ -19,8 +19,8 @@ from ortconv.executor.algorithms.attention_heads import (
     visible,
 )
 from ortconv.executor.algorithms.gemm import affine, prepared_projection
-from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, rounding, widen
-from ortconv.executor.kernels.registry import Function, kernel
+from ortconv.executor.algorithms.half_precision import is_narrow, rounding, widen
+from ortconv.executor.kernels.registry import Function, float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -229,8 +229,7 @@ def self_attention(
     return merge_heads(attend(q, k, v, mask_index, widen(attention_bias), scale, masking)), k, v
 
 
-@kernel("BiasSoftmax", domain=MICROSOFT)
-@in_float32
+@float_kernel("BiasSoftmax", domain=MICROSOFT)
 def bias_softmax(data: Array, bias: Array, *, axis: int = 1, is_inner_broadcast: int) -> Array:
     """Softmax over all axes from `axis` on."""
     total = np.array(data + bias)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms import elementwise as fast
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
@@ -19,7 +18,7 @@ _PACKED = {DType.UINT4: 4, DType.INT4: 4, DType.UINT2: 2, DType.INT2: 2}
 _element_type = cache(DType.of)
 
 
-@kernel("Cast", since=6, fast=fast.cast)
+@kernel("Cast", since=6)
 def cast(x: Array, *, to: int, saturate: int = 1, round_mode: str = "up") -> Array:
     return convert(x, DType(to), bool(saturate), round_mode)
 

@@ -11,10 +11,9 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms import conv_int8
-from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.algorithms.sliding_window import channels_first, channels_last, convolution_window, windows
 from ortconv.executor.kernels.activation import named_activation
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
@@ -22,8 +21,7 @@ MOST_COLUMNS = 1 << 25
 """Number of elements of all windows up to which they are copied at once."""
 
 
-@kernel("Conv")
-@in_float32
+@float_kernel("Conv")
 def conv(
     x: Array,
     w: Array,
@@ -66,8 +64,7 @@ def _products(matrices: Array, columns: Array, shape: Sequence[int]) -> Array:
     return y
 
 
-@kernel("FusedConv", domain=MICROSOFT)
-@in_float32
+@float_kernel("FusedConv", domain=MICROSOFT)
 def fused_conv(
     x: Array,
     w: Array,
@@ -83,8 +80,7 @@ def fused_conv(
     return y if apply is None else apply(y)
 
 
-@kernel("NhwcFusedConv", domain=MICROSOFT)
-@in_float32
+@float_kernel("NhwcFusedConv", domain=MICROSOFT)
 def nhwc_fused_conv(x: Array, w: Array, b: Array | None = None, z: Array | None = None, **attributes: Any) -> Array:
     y = fused_conv(channels_first(x), w, b, None if z is None else channels_first(z), **attributes)
     return channels_last(y)

@@ -8,14 +8,12 @@ from math import prod
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, to_last
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import float_kernel
 from ortconv.ir.tensor import Array
 
 
-@kernel("ConvTranspose")
-@in_float32
+@float_kernel("ConvTranspose")
 def conv_transpose(
     x: Array,
     w: Array,

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ortconv.executor.algorithms.half_precision import in_float32, widen
+from ortconv.executor.algorithms.half_precision import widen
 from ortconv.executor.algorithms.steps import counted
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import float_kernel, kernel
 from ortconv.ir.tensor import Array
 
 
@@ -168,8 +168,7 @@ def _pooled(image: Array, rows: _Samples, columns: _Samples, mode: str) -> Array
     return np.asarray(np.maximum.reduce(corners).max(axis=(2, 4)))
 
 
-@kernel("MaxRoiPool")
-@in_float32
+@float_kernel("MaxRoiPool")
 def max_roi_pool(x: Array, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0) -> Array:
     counted(prod(pooled_shape))
     out = np.zeros((len(rois), x.shape[1], *pooled_shape), dtype=x.dtype)

@@ -11,7 +11,7 @@ import numpy as np
 from ortconv.executor.algorithms.blockwise import blockwise, erf_block
 from ortconv.executor.algorithms.elementwise import of_ufunc
 from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, widen
-from ortconv.executor.kernels.registry import Function, kernel, table
+from ortconv.executor.kernels.registry import Function, float_kernel, kernel, table
 from ortconv.ir.tensor import Array
 
 
@@ -57,8 +57,7 @@ table({
 }, since=7)  # fmt: skip
 
 
-@kernel("Div", since=7)
-@in_float32
+@float_kernel("Div", since=7)
 def div(a: Array, b: Array) -> Array:
     if a.dtype.kind in "iu":
         return truncated_quotient(a, b)
@@ -74,20 +73,17 @@ def truncated_quotient(a: Array, b: Array) -> Array:
     return quotient
 
 
-@kernel("Mod")
-@in_float32
+@float_kernel("Mod")
 def mod(a: Array, b: Array, *, fmod: int = 0) -> Array:
     return np.asarray(np.fmod(a, b) if fmod else np.mod(a, b))
 
 
-@kernel("Mean")
-@in_float32
+@float_kernel("Mean")
 def mean(x: Array, *others: Array) -> Array:
     return np.asarray(reduce(np.add, others, x) / x.dtype.type(1 + len(others)))
 
 
-@kernel("Pow", since=7)
-@in_float32
+@float_kernel("Pow", since=7)
 def pow_(x: Array, y: Array) -> Array:
     if x.dtype.kind in "iu" and y.dtype.kind in "iu":
         return _integer_power(x, y)
@@ -108,14 +104,12 @@ def bit_shift(x: Array, y: Array, *, direction: str) -> Array:
     return np.asarray(np.left_shift(x, y) if direction == "LEFT" else np.right_shift(x, y))
 
 
-@kernel("IsNaN")
-@in_float32
+@float_kernel("IsNaN")
 def is_nan(x: Array) -> Array:
     return np.asarray(x != x)
 
 
-@kernel("IsInf")
-@in_float32
+@float_kernel("IsInf")
 def is_inf(x: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:
     return np.asarray((x == -np.inf) & bool(detect_negative) | (x == np.inf) & bool(detect_positive))
 
@@ -123,8 +117,7 @@ def is_inf(x: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> A
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
-@kernel("Clip", until=10)
-@in_float32
+@float_kernel("Clip", until=10)
 def clip_6(x: Array, *, min: float = -_FLOAT32_MAX, max: float = _FLOAT32_MAX) -> Array:
     return limit(x, np.asarray(min, x.dtype), np.asarray(max, x.dtype))
 
@@ -162,8 +155,7 @@ def where(condition: Array, x: Array, y: Array) -> Array:
     return np.where(condition, x, y)
 
 
-@kernel("Erf")
-@in_float32
+@float_kernel("Erf")
 def erf(x: Array) -> Array:
     """numpy has no erf: float32 is computed by a rational function, other types element by element."""
     return np.asarray(blockwise(erf_block)(x) if x.dtype == np.float32 else _erf(x), x.dtype)

@@ -7,13 +7,11 @@ from itertools import product
 
 import numpy as np
 
-from ortconv.executor.algorithms.half_precision import in_float32
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import float_kernel
 from ortconv.ir.tensor import Array
 
 
-@kernel("GridSample")
-@in_float32
+@float_kernel("GridSample")
 def grid_sample(
     x: Array, grid: Array, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
 ) -> Array:
@@ -100,8 +98,7 @@ _MODES: dict[str, Callable[[Array, list[Array], str, bool], Array]] = {
 }  # fmt: skip
 
 
-@kernel("AffineGrid")
-@in_float32
+@float_kernel("AffineGrid")
 def affine_grid(theta: Array, size: Array, *, align_corners: int = 0) -> Array:
     """theta (N, r, r + 1) to a grid (N, out..., r); the last axis first."""
     spatial = [int(n) for n in size[2:]]

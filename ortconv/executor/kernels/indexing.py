@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, widen
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.algorithms.half_precision import is_narrow, widen
+from ortconv.executor.kernels.registry import float_kernel, kernel
 from ortconv.ir.tensor import Array
 
 
@@ -105,14 +105,12 @@ def trilu(x: Array, k: Array | None = None, *, upper: int = 1) -> Array:
     return out
 
 
-@kernel("CumSum")
-@in_float32
+@float_kernel("CumSum")
 def cum_sum(x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Array:
     return _accumulate(np.add, x, int(axis.item()), exclusive, reverse)
 
 
-@kernel("CumProd")
-@in_float32
+@float_kernel("CumProd")
 def cum_prod(x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Array:
     return _accumulate(np.multiply, x, int(axis.item()), exclusive, reverse)
 

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.kernels import activation, matmul, movement, normalization
-from ortconv.executor.kernels.registry import Function, kernel, lookup, table
+from ortconv.executor.kernels.registry import Function, float_kernel, kernel, lookup, table
 from ortconv.ir.tensor import Array
 
 _BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Less", "Greater")
@@ -119,8 +118,7 @@ def image_scaler(x: Array, *, bias: Sequence[float], scale: float = 1.0) -> Any:
     return x * x.dtype.type(scale) + np.array(bias, x.dtype).reshape(-1, 1, 1)
 
 
-@kernel("ParametricSoftplus")
-@in_float32
+@float_kernel("ParametricSoftplus")
 def parametric_softplus(x: Array, *, alpha: float, beta: float) -> Any:
     return x.dtype.type(alpha) * np.logaddexp(x * x.dtype.type(beta), x.dtype.type(0))
 
@@ -130,7 +128,6 @@ def scale(x: Array, *, scale: float = 1.0) -> Any:
     return x * x.dtype.type(scale)
 
 
-@kernel("ScaledTanh")
-@in_float32
+@float_kernel("ScaledTanh")
 def scaled_tanh(x: Array, *, alpha: float, beta: float) -> Any:
     return x.dtype.type(alpha) * np.tanh(x.dtype.type(beta) * x)

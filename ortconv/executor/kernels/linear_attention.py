@@ -8,8 +8,8 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.attention_heads import merge_heads, split_heads
-from ortconv.executor.algorithms.half_precision import in_float32, widen
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.algorithms.half_precision import widen
+from ortconv.executor.kernels.registry import float_kernel, kernel
 from ortconv.ir.tensor import Array
 
 _RULES = {"linear": (False, False), "gated": (True, False), "delta": (False, True), "gated_delta": (True, True)}
@@ -58,8 +58,7 @@ def linear_attention(
     return outputs[0] if n_outputs == 1 else outputs
 
 
-@kernel("CausalConvWithState")
-@in_float32
+@float_kernel("CausalConvWithState")
 def causal_conv_with_state(
     x: Array,
     weight: Array,

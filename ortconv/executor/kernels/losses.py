@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.kernels.activation import log_softmax
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import float_kernel
 from ortconv.ir.tensor import Array
 
 
-@kernel("NegativeLogLikelihoodLoss")
-@in_float32
+@float_kernel("NegativeLogLikelihoodLoss")
 def negative_log_likelihood_loss(
     log_prob: Array,
     target: Array,
@@ -43,8 +41,7 @@ def negative_log_likelihood_loss(
     return np.asarray(total if reduction == "sum" else total / weights.sum(dtype=log_prob.dtype))
 
 
-@kernel("SoftmaxCrossEntropyLoss")
-@in_float32
+@float_kernel("SoftmaxCrossEntropyLoss")
 def softmax_cross_entropy_loss(
     scores: Array,
     labels: Array,

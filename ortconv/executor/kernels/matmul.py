@@ -7,22 +7,19 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.algorithms import gemm
-from ortconv.executor.algorithms.gemm_exact import constant_sums, exact_sums
-from ortconv.executor.algorithms.half_precision import in_float32
+from ortconv.executor.algorithms.gemm_exact import exact_sums, prepared_integers
 from ortconv.executor.kernels.activation import named_activation
-from ortconv.executor.kernels.registry import Function, kernel
+from ortconv.executor.kernels.registry import float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
 
-@kernel("MatMul", prepare=gemm.prepared_matmul)
-@in_float32
+@float_kernel("MatMul", prepare=gemm.prepared_matmul)
 def matmul(a: Array, b: Array) -> Array:
     return np.asarray(np.matmul(a, b))
 
 
-@kernel("Gemm", since=7, prepare=gemm.prepared_gemm)
-@in_float32
+@float_kernel("Gemm", since=7, prepare=gemm.prepared_gemm)
 def general_product(
     a: Array,
     b: Array,
@@ -43,8 +40,7 @@ def _scaled(x: Array, factor: float) -> Array:
     return (x * factor).astype(x.dtype) if x.dtype.kind in "iu" else x * x.dtype.type(factor)
 
 
-@kernel("FusedGemm", domain=MICROSOFT)
-@in_float32
+@float_kernel("FusedGemm", domain=MICROSOFT)
 def fused_gemm(
     a: Array,
     b: Array,
@@ -62,8 +58,7 @@ def fused_gemm(
     return y if apply is None else apply(y)
 
 
-@kernel("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
-@in_float32
+@float_kernel("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(
     a: Array,
     b: Array,
@@ -87,27 +82,23 @@ def _operand(x: Array, transposed: int, batch_moved: int) -> Array:
     return x
 
 
-@kernel("MatMulInteger", inner={"sums": constant_sums(1, 3)})
+@kernel("MatMulInteger", prepare=prepared_integers)
 def matmul_integer(
     a: Array,
     b: Array,
     a_zero_point: Array | None = None,
     b_zero_point: Array | None = None,
-    *,
-    sums: Function = exact_sums,
 ) -> Any:
-    return sums(a, b, a_zero_point, b_zero_point).astype(np.int32, copy=False)
+    return exact_sums(a, b, a_zero_point, b_zero_point).astype(np.int32, copy=False)
 
 
-@kernel("Einsum")
-@in_float32
+@float_kernel("Einsum")
 def einsum(*operands: Array, equation: str) -> Array:
     return np.asarray(np.einsum(equation.replace(" ", ""), *operands, optimize=len(operands) > 1)).astype(
         operands[0].dtype, copy=False
     )
 
 
-@kernel("Det")
-@in_float32
+@float_kernel("Det")
 def det(x: Array) -> Array:
     return np.asarray(np.linalg.det(x), x.dtype)

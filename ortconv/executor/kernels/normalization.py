@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms.half_precision import compute_type, in_float32, widen
+from ortconv.executor.algorithms.half_precision import compute_type, widen
 from ortconv.executor.algorithms.sums import precise_sum
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -96,8 +96,7 @@ def _normalized_batch(x: Array, epsilon: float, scale: Array, b: Array, mean: Ar
     )
 
 
-@kernel("InstanceNormalization")
-@in_float32
+@float_kernel("InstanceNormalization")
 def instance_normalization(x: Array, scale: Array, b: Array, *, epsilon: float = 1e-5) -> Array:
     y, _, _ = _standardized(x, tuple(range(2, x.ndim)), epsilon)
     return y * _per_channel(scale, x) + _per_channel(b, x)
@@ -216,8 +215,7 @@ def _normalized_groups(x: Array, num_groups: int, epsilon: float) -> Array:
     return _standardized(groups, (2,), epsilon)[0].reshape(x.shape)
 
 
-@kernel("GroupNormalization", since=18, until=20)
-@in_float32
+@float_kernel("GroupNormalization", since=18, until=20)
 def group_normalization_18(x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5) -> Array:
     """Scale and bias per group."""
     repeat = x.shape[1] // max(num_groups, 1)
@@ -225,8 +223,7 @@ def group_normalization_18(x: Array, scale: Array, bias: Array, *, num_groups: i
     return y * _per_channel(np.repeat(scale, repeat), x) + _per_channel(np.repeat(bias, repeat), x)
 
 
-@kernel("GroupNormalization", since=21)
-@in_float32
+@float_kernel("GroupNormalization", since=21)
 def group_normalization(
     x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Array:
@@ -234,16 +231,14 @@ def group_normalization(
     return _normalized_groups(x, num_groups, epsilon) * _per_channel(scale, x) + _per_channel(bias, x)
 
 
-@kernel("LpNormalization")
-@in_float32
+@float_kernel("LpNormalization")
 def lp_normalization(x: Array, *, axis: int = -1, p: int = 2) -> Array:
     """The result is zero if the norm is zero."""
     norm = np.abs(x).sum(axis=axis, keepdims=True) if p == 1 else np.sqrt(np.square(x).sum(axis=axis, keepdims=True))
     return np.asarray(np.divide(x, norm, out=np.zeros_like(x), where=norm != 0))
 
 
-@kernel("MeanVarianceNormalization")
-@in_float32
+@float_kernel("MeanVarianceNormalization")
 def mean_variance_normalization(
     x: Array, *, axes: Sequence[int] = (0, 2, 3), across_channels: int | None = None, normalize_variance: int = 1
 ) -> Array:
@@ -256,8 +251,7 @@ def mean_variance_normalization(
     return np.asarray(centered / (deviation + x.dtype.type(1e-9)))
 
 
-@kernel("LRN")
-@in_float32
+@float_kernel("LRN")
 def lrn(x: Array, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Array:
     before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
     channels = x.shape[1]

@@ -10,16 +10,14 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.algorithms import pooling as fast
-from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.algorithms.pooling import lowest, window_counts
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, channels_last, taps, trimmed, window
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
 
-@kernel("MaxPool", fast=fast.max_pool)
-@in_float32
+@float_kernel("MaxPool", fast=fast.max_pool)
 def max_pool(
     x: Array,
     *,
@@ -56,8 +54,7 @@ def nhwc_max_pool(x: Array, **attributes: Any) -> Array:
     return channels_last(max_pool(channels_first(x), **attributes))
 
 
-@kernel("AveragePool", fast=fast.average_pool)
-@in_float32
+@float_kernel("AveragePool", fast=fast.average_pool)
 def average_pool(
     x: Array,
     *,
@@ -75,8 +72,7 @@ def average_pool(
     )
 
 
-@kernel("LpPool")
-@in_float32
+@float_kernel("LpPool")
 def lp_pool(
     x: Array,
     *,
@@ -100,20 +96,17 @@ def _root(x: Array, p: float) -> Array:
     return np.asarray(np.sqrt(x) if p == 2 else x if p == 1 else x ** x.dtype.type(1 / p))
 
 
-@kernel("GlobalAveragePool", fast=fast.global_average_pool)
-@in_float32
+@float_kernel("GlobalAveragePool", fast=fast.global_average_pool)
 def global_average_pool(x: Array) -> Array:
     return np.asarray(x.sum(axis=tuple(range(2, x.ndim)), keepdims=True) / x.dtype.type(prod(x.shape[2:])))
 
 
-@kernel("GlobalMaxPool")
-@in_float32
+@float_kernel("GlobalMaxPool")
 def global_max_pool(x: Array) -> Array:
     return np.asarray(x.max(axis=tuple(range(2, x.ndim)), keepdims=True))
 
 
-@kernel("GlobalLpPool")
-@in_float32
+@float_kernel("GlobalLpPool")
 def global_lp_pool(x: Array, *, p: float = 2) -> Array:
     return _root(_power(x, p).sum(axis=tuple(range(2, x.ndim)), keepdims=True), p)
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.conv_int8 import constant_sums
 from ortconv.executor.algorithms.gemm_exact import centered
 from ortconv.executor.algorithms.half_precision import compute_type
 from ortconv.executor.algorithms.rounding import integer_range, round_to_integers
@@ -19,7 +18,7 @@ from ortconv.executor.kernels.cast import convert
 from ortconv.executor.kernels.conv import conv_integer
 from ortconv.executor.kernels.pool import average_pool
 from ortconv.executor.kernels.quantize import dequantize_linear, quantize_linear
-from ortconv.executor.kernels.registry import Function, kernel
+from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -38,11 +37,8 @@ def output_dtype(zero_point: Array | None) -> np.dtype[Any]:
     return np.dtype(np.uint8) if zero_point is None else zero_point.dtype
 
 
-_CONVOLUTION = {"sums": constant_sums(3, 5)}
-
-
-@kernel("QLinearConv", inner=_CONVOLUTION)
-@kernel("QLinearConv", domain=MICROSOFT, inner=_CONVOLUTION)
+@kernel("QLinearConv")
+@kernel("QLinearConv", domain=MICROSOFT)
 def qlinear_conv(
     x: Array,
     x_scale: Array,
@@ -55,11 +51,10 @@ def qlinear_conv(
     b: Array | None = None,
     *,
     channels_last: int = 0,
-    sums: Function = conv_integer,
     **geometry: Any,
 ) -> Array:
     per_channel = (-1, *(1,) * (x.ndim - 2))
-    total = sums(channels_first(x) if channels_last else x, w, x_zero_point, w_zero_point, **geometry)
+    total = conv_integer(channels_first(x) if channels_last else x, w, x_zero_point, w_zero_point, **geometry)
     total = total if b is None else total + b.reshape(per_channel)
     factor = np.asarray(x_scale * w_scale / y_scale).reshape(per_channel)
     y = requantize(total, factor, y_zero_point, output_dtype(y_zero_point))

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.algorithms.gemm_exact import (
-    constant_sums,
     exact_sums,
     prepared_dynamic,
     prepared_to_float,
@@ -16,7 +15,7 @@ from ortconv.executor.algorithms.gemm_exact import (
 from ortconv.executor.algorithms.half_precision import compute_type, widen
 from ortconv.executor.kernels.qlinear import output_dtype, requantize
 from ortconv.executor.kernels.quantize import dynamic_quantize_linear
-from ortconv.executor.kernels.registry import Function, kernel
+from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
@@ -29,7 +28,7 @@ def _per_column(v: Array) -> Array:
     return v.reshape(()) if v.size == 1 else v
 
 
-@kernel("QLinearMatMul", inner={"sums": constant_sums(3, 5)})
+@kernel("QLinearMatMul")
 def qlinear_matmul(
     a: Array,
     a_scale: Array,
@@ -39,15 +38,13 @@ def qlinear_matmul(
     b_zero_point: Array,
     y_scale: Array,
     y_zero_point: Array,
-    *,
-    sums: Function = exact_sums,
 ) -> Array:
-    total = sums(a, b, a_zero_point, b_zero_point)
+    total = exact_sums(a, b, a_zero_point, b_zero_point)
     factor = np.asarray(_per_row(widen(a_scale), a) * _per_column(widen(b_scale)) / _per_row(widen(y_scale), a))
     return requantize(total, factor, _per_row(y_zero_point, a), y_zero_point.dtype)
 
 
-@kernel("QGemm", domain=MICROSOFT, inner={"sums": constant_sums(3, 5)})
+@kernel("QGemm", domain=MICROSOFT)
 def qgemm(
     a: Array,
     a_scale: Array,
@@ -62,10 +59,9 @@ def qgemm(
     alpha: float = 1.0,
     transA: int = 0,  # noqa: N803
     transB: int = 0,  # noqa: N803
-    sums: Function = exact_sums,
 ) -> Array:
     left, right = (a.T if transA else a), (b.T if transB else b)
-    total = sums(left, right, a_zero_point.reshape(()), _per_column(b_zero_point))
+    total = exact_sums(left, right, a_zero_point.reshape(()), _per_column(b_zero_point))
     if c is not None:
         total = total.astype(np.int32, copy=False) + c
     factor = np.asarray(a_scale.dtype.type(alpha) * a_scale.reshape(()) * _per_column(b_scale))

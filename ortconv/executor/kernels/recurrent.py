@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.algorithms.recurrent import BACKWARDS, prepared
 from ortconv.executor.algorithms.steps import counted
 from ortconv.executor.kernels.activation import NAMED, named_activation
 from ortconv.executor.kernels.quantize import dequantize_linear, dynamic_quantize_linear
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
@@ -177,8 +176,7 @@ def _activations(
 
 
 def _register(op: str) -> None:
-    @kernel(op, prepare=prepared(op))
-    @in_float32
+    @float_kernel(op, prepare=prepared(op))
     def run(
         x: Array,
         w: Array,

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.half_precision import in_float32, widen
+from ortconv.executor.algorithms.half_precision import widen
 from ortconv.executor.algorithms.pooling import mean_of_channels
 from ortconv.executor.algorithms.sums import precise_sum
 from ortconv.executor.kernels.elementwise import truncated_quotient
 from ortconv.executor.kernels.movement import integers
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import float_kernel, kernel
 from ortconv.ir.tensor import Array
 
 Axes = tuple[int, ...]
@@ -82,13 +82,11 @@ def _register(op: str, reduction: Reduction) -> None:
     first = 13 if op == "ReduceSum" else 18
     fast = mean_of_channels if op == "ReduceMean" else None
 
-    @kernel(op, until=first - 1, fast=fast)
-    @in_float32
+    @float_kernel(op, until=first - 1, fast=fast)
     def with_attribute(x: Array, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Array:
         return _reduce(reduction, x, axes, keepdims, 0)
 
-    @kernel(op, since=first, fast=fast)
-    @in_float32
+    @float_kernel(op, since=first, fast=fast)
     def with_input(x: Array, axes: Array | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
         return _reduce(reduction, x, None if axes is None else integers(axes), keepdims, noop_with_empty_axes)
 

@@ -15,10 +15,10 @@ A kernel is the definition of its operator: plain numpy, generic in the type of 
 Floats may be exact numbers in object arrays, whose arithmetic and functions are methods of the elements; integers have numpy's
 types. The forms that plans run instead are in `algorithms/`, and are named where the kernel is registered:
 
-    @kernel("Reshape", fast=movement.reshape)             # reshape(work, x, shape, *, allowzero=0)
-    @kernel("Add", record=of_ufunc(np.add))               # function (work, a, b)
-    @kernel("MatMul", prepare=gemm.prepared_matmul)       # prepared_matmul([None, w]) -> function (work, x, w)
-    @kernel("QGemm", inner={"sums": constant_sums(3, 5)}) # qgemm(a, ..., *, ..., sums=definition)
+    @kernel("Reshape", fast=movement.reshape)        # reshape(work, x, shape, *, allowzero=0)
+    @kernel("Add", record=of_ufunc(np.add))          # function (work, a, b)
+    @kernel("MatMul", prepare=gemm.prepared_matmul)  # prepared_matmul([None, w]) -> function (work, x, w)
+    @kernel("Attention", inner={"project": prepared_projection})  # attention_ms(x, ..., *, ..., project=affine)
 
 `fast` computes the same up to rounding, or returns None for operands that it does not support. `record` is such a form that is
 used only while a run is recorded. `prepare` gets the operands (arrays if they are constant, else None) and the attributes; it
@@ -34,6 +34,8 @@ from functools import cache, wraps
 from inspect import CO_VARKEYWORDS, unwrap
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from ortconv.executor.algorithms.half_precision import in_float32
 
 Function = Callable[..., Any]
 
@@ -96,6 +98,11 @@ def kernel(
         return function
 
     return register
+
+
+def float_kernel(*ops: str, **options: Any) -> Callable[[Function], Function]:
+    """Like `kernel`, for a function that computes in float32 if its first operand has half precision."""
+    return lambda function: kernel(*ops, **options)(in_float32(function))
 
 
 def _keywords(function: Function) -> tuple[frozenset[str], bool]:

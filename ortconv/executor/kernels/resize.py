@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms.half_precision import in_float32
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import float_kernel, kernel
 from ortconv.ir.tensor import Array
 
 
@@ -189,27 +188,23 @@ def _before_11(x: Array, scales: Array | Sequence[float], mode: str) -> Array:
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
 
 
-@kernel("Upsample", until=6)
-@in_float32
+@float_kernel("Upsample", until=6)
 def upsample_1(x: Array, *, height_scale: float, width_scale: float, mode: str = "nearest") -> Array:
     return _before_11(x, (1, 1, height_scale, width_scale), mode)
 
 
-@kernel("Upsample", since=7, until=8)
-@in_float32
+@float_kernel("Upsample", since=7, until=8)
 def upsample_7(x: Array, *, scales: Sequence[float], mode: str = "nearest") -> Array:
     return _before_11(x, scales, mode)
 
 
 @kernel("Upsample", since=9)
-@kernel("Resize", until=10)
-@in_float32
+@float_kernel("Resize", until=10)
 def upsample(x: Array, scales: Array, *, mode: str = "nearest") -> Array:
     return _before_11(x, scales, mode)
 
 
-@kernel("Resize", since=11)
-@in_float32
+@float_kernel("Resize", since=11)
 def resize(
     x: Array,
     roi: Array | None = None,

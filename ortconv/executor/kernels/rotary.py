@@ -6,14 +6,12 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.attention_heads import merge_heads, split_heads
-from ortconv.executor.algorithms.half_precision import in_float32
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import float_kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
 
-@kernel("RotaryEmbedding")
-@in_float32
+@float_kernel("RotaryEmbedding")
 def rotary_embedding(
     x: Array,
     cos_cache: Array,
@@ -29,8 +27,7 @@ def rotary_embedding(
     return _rotated(x, cos_cache, sin_cache, interleaved, num_heads, rotary_embedding_dim)
 
 
-@kernel("RotaryEmbedding", domain=MICROSOFT)
-@in_float32
+@float_kernel("RotaryEmbedding", domain=MICROSOFT)
 def rotary_embedding_ms(
     x: Array,
     position_ids: Array,

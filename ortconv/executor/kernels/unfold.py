@@ -7,15 +7,13 @@ from math import prod
 
 import numpy as np
 
-from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.algorithms.sliding_window import convolution_window, window
 from ortconv.executor.kernels.grid_sample import weighted
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import float_kernel
 from ortconv.ir.tensor import Array
 
 
-@kernel("DeformConv")
-@in_float32
+@float_kernel("DeformConv")
 def deform_conv(
     x: Array,
     w: Array,
@@ -55,8 +53,7 @@ def deform_conv(
     return y if b is None else np.asarray(y + b.reshape(-1, *(1,) * rank))
 
 
-@kernel("Col2Im")
-@in_float32
+@float_kernel("Col2Im")
 def col2im(
     x: Array,
     image_shape: Array,

@@ -8,7 +8,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.parser import parse_graph
 
-from ortconv.compare.tolerance import difference, limit
+from ortconv.compare.difference import difference
+from ortconv.compare.tolerance import limit
 from ortconv.executor import plan
 from ortconv.executor.fusion import elementwise_program
 from ortconv.executor.fusion.elementwise_ops import Instruction, Literal, Temporary
@@ -87,7 +88,7 @@ MODELS = {
     "rows": (
         {"two": np.float32(2), "e": np.float32(1e-3), "g": f32(8), "h": f32(8)},
         """u = ReduceMean<axes = [-1]>(x) d = Sub(x, u) p = Pow(d, two) v = ReduceMean<axes = [3]>(p) a = Add(v, e)
-        r = Sqrt(a) n = Div(d, r) f = Mul(n, g) z = Add(f, h)""", 1),
+        r = Sqrt(a) n = Div(d, r) f = Mul(n, g) z = Add(f, h)""", 6),
     "LayerNormalization": (
         {"w": f32(8, 24), "c": f32(24), "g": f32(24), "h": f32(24)},
         "y = MatMul(x, w) a = Add(y, c) n = LayerNormalization<axis = 3, epsilon = 0.01>(a, g, h) z = Neg(n)", 1),
@@ -109,10 +110,6 @@ MODELS = {
         {"w": np.arange(-160, 160).clip(-127, 127).astype(np.int8).reshape(8, 40), "s": f32(40), "c": f32(40)},
         """q, t, o = DynamicQuantizeLinear(x) a = com.microsoft.MatMulIntegerToFloat(q, w, t, s, o)
         b = com.microsoft.MatMulIntegerToFloat(q, w, t, s, o, , c) d = Tanh(b) z = Add(a, d)""", 3),
-    "columns": (
-        {"e": np.float32(1e-3)},
-        "u = ReduceMean<axes = [-1]>(x) d = Sub(x, u) p = Mul(d, d) v = ReduceMean<axes = [-1]>(p) z = Add(v, e)", 3),
-    "Softmax": ({"w": f32(8, 50), "c": f32(8, 50)}, "y = MatMul(x, w) a = Add(y, c) s = Softmax(a) z = Sqrt(s)", 1),
     "Gelu": (
         {"w": f32(8, 40), "r": np.float32(2**0.5), "one": np.float32(1), "half": np.float32(0.5)},
         "y = MatMul(x, w) d = Div(y, r) e = Erf(d) a = Add(one, e) m = Mul(y, a) z = Mul(m, half)", 1),
@@ -159,7 +156,7 @@ MODELS = {
 }  # fmt: skip
 """Constants, nodes, and how many steps are left of them."""
 
-LAST_AXES = {"product", "integer product", "integer product and its codes", "Gelu", "rows", "columns", "Softmax"}
+LAST_AXES = {"product", "integer product", "integer product and its codes", "Gelu", "rows"}
 LAST_AXES |= {"Gelu by tanh", "SkipLayerNormalization", "dynamic product", "dynamic products"}
 LAST_AXES |= {name for name in MODELS if name.startswith("LayerNormalization")}
 
@@ -232,7 +229,7 @@ def test_threads_share_a_plan(tmp_path):
 SHAPES = [
     [(4, 6, 5), (4, 6, 5)], [(4, 6, 5), (5,)], [(4, 6, 5), (6, 5)], [(4, 6, 5), (4, 1, 1)], [(4, 6, 5), (4, 6, 1)],
     [(4, 6, 5), (1, 6, 1)], [(4, 6, 5), ()], [(), ()], [(1, 1), (1,)], [(2, 300, 500), (500,)], [(2, 300, 500), (300, 1)],
-    [(2, 300, 500), (2, 300, 500)], [(70000, 3), (3,)], [(70001,), (1,)],
+    [(2, 300, 500), (2, 300, 500)], [(70000, 3), (3,)], [(70001,), (1,)], [(4, 60, 50), (4, 1, 50)], [(40, 60, 50), (40, 1, 50)],
 ]  # fmt: skip
 
 
@@ -260,7 +257,7 @@ def test_program_broadcasts_as_numpy(monkeypatch, shapes, order, owned, small):
     assert owned or np.array_equal(held, a)
 
 
-@pytest.mark.parametrize("shapes", [[(3, 1), (1, 4)], [(4, 60, 50), (4, 1, 50)], [(0, 3), (3,)]], ids=str)
+@pytest.mark.parametrize("shapes", [[(3, 1), (1, 4)], [(0, 3), (3,)]], ids=str)
 def test_program_declines_what_it_cannot_lay_out(shapes):
     a, b = (np.ones(s, np.float32) for s in shapes)
     operands = Temporary(), Temporary()

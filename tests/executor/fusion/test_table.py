@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from ortconv.compare.tolerance import difference
+from ortconv.compare.difference import difference
 from ortconv.executor.constants import Constants
 from ortconv.executor.fusion.group import Scope
 from ortconv.executor.fusion.table import FLOAT, QUANTIZED

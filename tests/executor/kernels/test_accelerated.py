@@ -11,13 +11,13 @@ import onnx
 import pytest
 import quantized_cases
 from draw import Draw, Tolerance
+from node_cases import node_cases, plain
 from single_node import accelerated, run_kernel
 
 from ortconv.executor.kernels import registry
 from ortconv.executor.replay.recorder import Recorder
 from ortconv.executor.replay.work import Recordable
-from tests.batches import batched
-from tests.executor.kernels.test_node_cases import CASES, _plain
+from tests.batches import Case, batched, run_cases
 
 DRAWN = float_cases.OPERATORS | quantized_cases.OPERATORS
 SEEDS = 3
@@ -43,7 +43,7 @@ def _attributes(node):
 def _of_node(case):
     """Domain, operator, inputs, attributes, opset and number of outputs of a node case."""
     (node,), (inputs, _) = case.model.graph.node, case.data_sets[0]
-    values = dict(zip([v.name for v in case.model.graph.input], map(_plain, inputs)))
+    values = dict(zip([v.name for v in case.model.graph.input], map(plain, inputs)))
     opset = next(o.version for o in case.model.opset_import if o.domain == node.domain)
     operands = [values.get(name) if name else None for name in node.input]
     return node.domain, node.op_type, operands, _attributes(node), opset, len(node.output)
@@ -54,15 +54,19 @@ def _drawn(op, seed):
     return DRAWN[op].domain, op, list(case.inputs), dict(case.attributes), 22, case.n_outputs
 
 
-NODES = [
-    pytest.param(c, Tolerance(), id=c.name)
-    for c in CASES
-    if len(c.model.graph.node) == 1
-    and (c.model.graph.node[0].domain, c.model.graph.node[0].op_type) in ACCELERATED
-    and len(c.data_sets[0][0]) == len(c.model.graph.input)
-]
+def _of_nodes():
+    """The node cases of accelerated operators."""
+    return [
+        c
+        for c in node_cases()
+        if len(c.model.graph.node) == 1
+        and (c.model.graph.node[0].domain, c.model.graph.node[0].op_type) in ACCELERATED
+        and len(c.data_sets[0][0]) == len(c.model.graph.input)
+    ]
+
+
 RANDOM = [
-    pytest.param((op, seed), operator.tolerance, id=f"{op}-{seed}")
+    pytest.param(op, seed, id=f"{op}-{seed}")
     for op, operator in DRAWN.items()
     if (operator.domain, op) in ACCELERATED
     for seed in range(SEEDS)
@@ -70,8 +74,8 @@ RANDOM = [
 
 
 def test_every_operator_has_a_case():
-    tried = {(n.domain, n.op_type) for p in NODES for n in p.values[0].model.graph.node}
-    tried |= {(DRAWN[p.values[0][0]].domain, p.values[0][0]) for p in RANDOM}
+    tried = {(n.domain, n.op_type) for case in _of_nodes() for n in case.model.graph.node}
+    tried |= {(DRAWN[p.values[0]].domain, p.values[0]) for p in RANDOM}
     assert {op for _, op in ACCELERATED - tried} <= {"SimplifiedLayerNormalization"}
 
 
@@ -95,9 +99,18 @@ def _close(got, want, tolerance):
 
 
 @batched
-@pytest.mark.parametrize(("case", "tolerance"), [*NODES, *RANDOM])
-def test_as_defined(case, tolerance):
-    domain, op, inputs, attributes, opset, n_outputs = _drawn(*case) if isinstance(case, tuple) else _of_node(case)
+@pytest.mark.parametrize(("op", "seed"), RANDOM)
+def test_drawn_cases(op, seed):
+    _is_as_defined(*_drawn(op, seed), DRAWN[op].tolerance)
+
+
+def test_node_cases():
+    run_cases(
+        lambda case: _is_as_defined(*_of_node(case), Tolerance()), [Case(c.name, {"case": c}) for c in _of_nodes()]
+    )
+
+
+def _is_as_defined(domain, op, inputs, attributes, opset, n_outputs, tolerance):
     options = {"domain": domain, "opset": opset, "n_outputs": n_outputs}
     want = tuple(run_kernel(op, inputs, attributes, **options))
     for known in ((), range(1, len(inputs))):

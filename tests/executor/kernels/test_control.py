@@ -188,6 +188,18 @@ def test_loop_whose_body_does_not_end_it(c, m, again):
         np.testing.assert_array_equal(session.run(None, feeds)[0], feeds["x"] * (1 if c is False else 8))
 
 
+def test_a_body_may_end_a_loop_without_a_number_of_trips():
+    text = ENDLESS.format(
+        m='""',
+        c='""',
+        trips="",
+        again="k = ReduceSum <keepdims = 0> (v) n = Constant <value = float {9.0}> () again = Less (k, n)",
+    )
+    model = from_proto(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 22]>\n{text}'))
+    [got] = Session(model, ["numpy"]).run(None, {"x": f32(1, 2), "c": np.array(True)})
+    assert got.tolist() == [8, 16]
+
+
 def test_scan_over_an_endless_sequence_of_nothing():
     with pytest.raises(UnsupportedError, match="steps, the limit is"):
         run_kernel("Scan", [np.zeros((1 << 40, 0), F32)], {"body": lambda x: (x,), "num_scan_inputs": 1}, n_outputs=1)

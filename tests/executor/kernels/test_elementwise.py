@@ -88,6 +88,11 @@ def test_pow_types(base, exponent):
     compare("Pow", [np.array([1, 2, -1, -1], base), np.array([-1, -2, -3, -2], exponent)])
 
 
+def test_integer_powers_are_exact():
+    [got] = run_kernel("Pow", [np.array([3, -3], I64), np.array([39, 39], I64)])
+    assert got.tolist() == [3**39, -(3**39)]
+
+
 def test_pow_special_values():
     compare("Pow", [REALS.astype(F32)[:, None], REALS.astype(F32)[None]])
 

@@ -1,12 +1,10 @@
 """The node test cases that come with onnx, through sessions."""
 
 import importlib.util
-import warnings
 
 import onnx
 import pytest
-from onnx import numpy_helper
-from onnx.backend.test.case.node import collect_testcases
+from node_cases import RANDOM, node_cases, plain
 from single_node import assert_same
 
 from ortconv.runtime.session import Session
@@ -28,15 +26,7 @@ EXPECTED_FAILURES = {
     "test_resize_downsample_scales_linear_align_corners": WHOLE_LENGTHS,
 }
 
-RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 NO_PILLOW = importlib.util.find_spec("PIL") is None
-
-
-def _cases():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = {c.name: c for c in collect_testcases(None) if c.model is not None and c.data_sets}
-    return [found[name] for name in sorted(found)]
 
 
 def _parameter(case):
@@ -48,17 +38,7 @@ def _parameter(case):
     return pytest.param(case, id=case.name, marks=marks)
 
 
-CASES = _cases()
-
-
-def _plain(x):
-    if isinstance(x, onnx.TensorProto):
-        return numpy_helper.to_array(x)
-    if isinstance(x, onnx.SequenceProto):
-        return numpy_helper.to_list(x)
-    if isinstance(x, onnx.OptionalProto):
-        return numpy_helper.to_optional(x)
-    return x
+CASES = node_cases()
 
 
 def _draws_numbers(case):
@@ -78,9 +58,9 @@ def test_case(case, path):
     session = Session(path)
     names = [i.name for i in case.model.graph.input]
     for inputs, outputs in case.data_sets:
-        got = session.run(None, dict(zip(names, map(_plain, inputs))))
+        got = session.run(None, dict(zip(names, map(plain, inputs))))
         assert len(got) == len(outputs)
-        for g, w in zip(got, map(_plain, outputs)):
+        for g, w in zip(got, map(plain, outputs)):
             if w is None:
                 assert g is None
             elif _draws_numbers(case):

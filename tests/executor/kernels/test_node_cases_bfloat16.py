@@ -9,11 +9,12 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from node_cases import node_cases
 from onnx.reference.ops import op_attention
 from single_node import run_kernel
 
 from ortconv.runtime.session import Session
-from tests.executor.kernels.test_node_cases import BFLOAT16_SUM, CASES, EXPECTED_FAILURES
+from tests.executor.kernels.test_node_cases import BFLOAT16_SUM, EXPECTED_FAILURES
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 NAMES = [name for name, reason in EXPECTED_FAILURES.items() if reason == BFLOAT16_SUM]
@@ -29,7 +30,7 @@ def summed_once(x, axis=-1):
 
 
 def case_named(name):
-    return next(case for case in CASES if case.name == name)
+    return next(case for case in node_cases() if case.name == name)
 
 
 def feeds(case):

@@ -5,12 +5,12 @@ shapes.
 import numpy as np
 import onnx
 import pytest
+from node_cases import RANDOM, node_cases, plain
 from onnx import helper, numpy_helper
 from single_node import assert_same
 
 from ortconv.errors import OrtconvError
 from ortconv.runtime.session import Session
-from tests.executor.kernels.test_node_cases import CASES, RANDOM, _plain
 
 I64 = onnx.TensorProto.INT64
 
@@ -26,20 +26,20 @@ def _asking_for_shapes(case):
         return None
     fed, *rest = [v.name for v in graph.input]
     graph.initializer.extend(
-        numpy_helper.from_array(np.asarray(_plain(x)), n) for n, x in zip(rest, inputs[1:], strict=True)
+        numpy_helper.from_array(np.asarray(plain(x)), n) for n, x in zip(rest, inputs[1:], strict=True)
     )
     del graph.input[1:]
     for value in list(graph.output):
         graph.node.append(helper.make_node("Shape", [value.name], [f"{value.name}/shape"]))
         graph.output.append(helper.make_tensor_value_info(f"{value.name}/shape", I64, [None]))
-    return model, fed, np.asarray(_plain(inputs[0]))
+    return model, fed, np.asarray(plain(inputs[0]))
 
 
 def _usable(case):
     return not any(n.op_type in RANDOM | {"Dropout", "ImageDecoder"} for n in case.model.graph.node)
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in CASES if _usable(c) and c.data_sets[0][0]])
+@pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in node_cases() if _usable(c) and c.data_sets[0][0]])
 def test_later_runs_are_right(case, tmp_path):
     asking = _asking_for_shapes(case)
     if asking is None:
