@@ -57,7 +57,7 @@ SERVER = re.compile(r"IDevice::.*server", re.IGNORECASE)
 NOTIFIED = re.compile(r"IExecutionCallback::notify\w*::client")
 
 
-class Line(NamedTuple):
+class MarkLine(NamedTuple):
     """The begin or end (text None) of a mark. `at` is in seconds."""
 
     thread: int
@@ -106,9 +106,9 @@ def read_trace(path: str | Path) -> PhoneTrace:
     return PhoneTrace(_runs([line for line in lines if line.thread in threads], notified), lost)
 
 
-def _lines(path: str | Path) -> tuple[list[Line], int]:
+def _lines(path: str | Path) -> tuple[list[MarkLine], int]:
     """The marks in a file, and how many events or times the tracer says it lost."""
-    found: list[Line] = []
+    found: list[MarkLine] = []
     owners: dict[int, int] = {}
     writes, lost = _writes(path)
     for thread, process, at, write in writes:
@@ -118,7 +118,7 @@ def _lines(path: str | Path) -> tuple[list[Line], int]:
         owner = process or matched["owner"]
         owners[thread] = int(owner) if owner else owners.get(thread, thread)
         text = (matched["text"] or "") if matched["kind"] == "B" else None
-        found.append(Line(thread, owners[thread], at, text))
+        found.append(MarkLine(thread, owners[thread], at, text))
     return found, lost
 
 
@@ -192,7 +192,7 @@ class _Thread:
         self.stack: list[_Open] = []
         self.spans: list[Span] = []
 
-    def take(self, line: Line) -> None:
+    def take(self, line: MarkLine) -> None:
         if line.text is None:
             if self.stack:
                 self._end(line)
@@ -215,7 +215,7 @@ class _Thread:
         """The marks that have begun and count, the outermost first."""
         return [one for one in self.stack if one.layer]
 
-    def _end(self, line: Line) -> None:
+    def _end(self, line: MarkLine) -> None:
         ended = self.stack.pop()
         if not ended.layer:
             return
@@ -232,7 +232,7 @@ class _Thread:
                 break  # this time moves with the outer mark
 
 
-def _runs(lines: list[Line], notified: list[tuple[int, float]]) -> list[Run]:
+def _runs(lines: list[MarkLine], notified: list[tuple[int, float]]) -> list[Run]:
     """The runs of the threads that use NNAPI. `notified` lists processes and times of a driver's callbacks."""
     processes = {line.thread: line.process for line in lines}
     threads = _threads(lines, processes)
@@ -254,7 +254,7 @@ def _spans(threads: list[_Thread], processes: Mapping[int, int], notified: list[
     return spans
 
 
-def _threads(lines: list[Line], processes: Mapping[int, int]) -> list[_Thread]:
+def _threads(lines: list[MarkLine], processes: Mapping[int, int]) -> list[_Thread]:
     """The threads with their marks. If a process is known to be a driver, the others are not."""
     drivers = {line.process for line in lines if line.text and SERVER.search(line.text)}
     threads = {thread: _Thread(process in drivers if drivers else None) for thread, process in processes.items()}
@@ -263,7 +263,7 @@ def _threads(lines: list[Line], processes: Mapping[int, int]) -> list[_Thread]:
     return list(threads.values())
 
 
-def _programs(lines: list[Line]) -> list[tuple[str, float, float]]:
+def _programs(lines: list[MarkLine]) -> list[tuple[str, float, float]]:
     """The name, begin and end of each run: from a mark [NN_LA_PO] to the next. The first and the last one have no bound before
     and after them.
     """

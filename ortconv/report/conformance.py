@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ortconv.nnapi.conformance.run import Conformance, Failure, OperationCount
+from ortconv.nnapi.conformance.run import Conformance, FailedRecord, OperationCount
 from ortconv.report.page import about, page
 from ortconv.report.sections import Section
 
@@ -34,7 +34,7 @@ def sections(found: Conformance) -> list[Section]:
     ]
 
 
-def _failures(failures: Sequence[Failure]) -> Section:
+def _failures(failures: Sequence[FailedRecord]) -> Section:
     rows = [(one.spec, one.record, one.mode, one.reason) for one in failures[:SHOWN_FAILURES]]
     more = len(failures) - len(rows)
     return Section("Failures", [f"{more} more are in the JSON document"] if more else [], FAILURES, rows)

@@ -81,6 +81,7 @@ def test_records_are_selected(tmp_path: Path) -> None:
     files: list[str] = []
     found = on(CPU, folder, modes=[Mode.SYNC], operations=["RELU"], variations=False, progress=files.append)
     assert (found.records, files) == (3, ["V1_0/small"])
+    assert found.operations == [OperationCount("RELU", 1, 3, 0, 0)]
     with pytest.raises(UsageError, match="there is no operation 'RELUU'") as error:
         on(CPU, folder, operations=["RELUU"])
     assert "RELU" in str(error.value.hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import shlex
 import shutil
@@ -13,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from ortconv.errors import UsageError
-from ortconv.nnapi import timing
-from ortconv.nnapi.ndk import library
+from ortconv.nnapi import NnapiError, timing
+from ortconv.nnapi.ndk import library, pointers
 from ortconv.nnapi.ndk.headers import headers
 from ortconv.nnapi.ndk.signature import Signature
 from ortconv.nnapi.ndk.table import by_name
@@ -235,3 +236,13 @@ def test_the_table() -> None:
     row = table["ANeuralNetworksModel_addOperation"].signature
     assert str(Signature.of(str(row))) == str(row)
     assert [row.count_of(at) for at in range(6)] == [None, None, None, 2, None, 4]
+
+
+def test_memory_that_a_program_cannot_have_is_refused() -> None:
+    with pytest.raises(NnapiError, match="a buffer of 9223372036854775808 bytes"):
+        pointers.buffer(0, 1 << 63)
+    scales = (ctypes.c_float * 1)(0.5)
+    for count, address in ((0, ctypes.addressof(scales)), (1, 0)):
+        parameters = ctypes.create_string_buffer(pointers.CHANNEL_QUANT.pack(0, count, address))
+        with pytest.raises(NnapiError, match=f"{count} scales"):
+            pointers.channel_quant(ctypes.addressof(parameters))

@@ -44,18 +44,18 @@ class Outcome(StrEnum):
     """The device does not support an operation of the model, or the mode does not suit the record."""
 
 
-class Verdict(NamedTuple):
+class RecordVerdict(NamedTuple):
     """The result of a record in a mode, and the reason for it."""
 
     outcome: Outcome
     reason: str = ""
 
 
-PASSED = Verdict(Outcome.PASSED)
-UNSUITED = Verdict(Outcome.SKIPPED, "the record says nothing of dynamic outputs")
+PASSED = RecordVerdict(Outcome.PASSED)
+UNSUITED = RecordVerdict(Outcome.SKIPPED, "the record says nothing of dynamic outputs")
 
 
-def check(device: Device, spec: Spec, record: Record, modes: Iterable[Mode]) -> Iterator[tuple[Mode, Verdict]]:
+def check(device: Device, spec: Spec, record: Record, modes: Iterable[Mode]) -> Iterator[tuple[Mode, RecordVerdict]]:
     """The verdicts on a record, mode by mode. The model is compiled once for all modes except DYNAMIC, which has its own."""
     modes = tuple(modes)
     plain = tuple(mode for mode in modes if mode is not Mode.DYNAMIC)
@@ -69,11 +69,11 @@ def check(device: Device, spec: Spec, record: Record, modes: Iterable[Mode]) -> 
 
 def _checked(
     device: Device, spec: Spec, record: Record, graph: GraphSpec, modes: Sequence[Mode]
-) -> Iterator[tuple[Mode, Verdict]]:
+) -> Iterator[tuple[Mode, RecordVerdict]]:
     try:
         model = _model(spec, graph, record)
         if not all(get_supported_operations_for_devices(model, [device])):
-            verdict = Verdict(Outcome.SKIPPED, f"{device.name} does not support all of it")
+            verdict = RecordVerdict(Outcome.SKIPPED, f"{device.name} does not support all of it")
             yield from ((mode, verdict) for mode in modes)
             return
         compilation = Compilation(model, [device])
@@ -89,18 +89,20 @@ def _checked(
                 yield mode, _of_error(record, error)
 
 
-def _of_error(record: Record, error: Exception) -> Verdict:
+def _of_error(record: Record, error: Exception) -> RecordVerdict:
     """The verdict on a record that ended with an error. Any exception other than NnapiError is a fault of the runtime."""
     if not isinstance(error, NnapiError):
-        return Verdict(Outcome.FAILED, f"{type(error).__name__}: {error}")
+        return RecordVerdict(Outcome.FAILED, f"{type(error).__name__}: {error}")
     if record.get("timeout_test"):
         return (
-            PASSED if error.code in MISSED else Verdict(Outcome.FAILED, f"{error.code.name} is not a missed deadline")
+            PASSED
+            if error.code in MISSED
+            else RecordVerdict(Outcome.FAILED, f"{error.code.name} is not a missed deadline")
         )
-    return PASSED if record["expect_failure"] else Verdict(Outcome.FAILED, str(error))
+    return PASSED if record["expect_failure"] else RecordVerdict(Outcome.FAILED, str(error))
 
 
-def _executed(compilation: Compilation, spec: Spec, record: Record, mode: Mode) -> Verdict:
+def _executed(compilation: Compilation, spec: Spec, record: Record, mode: Mode) -> RecordVerdict:
     graph = record["model"]
     for example in record["examples"]:
         inputs = [
@@ -109,13 +111,13 @@ def _executed(compilation: Compilation, spec: Spec, record: Record, mode: Mode) 
         ]
         results, dims = _execute(compilation, graph, inputs, mode)
         if record["expect_failure"] or record.get("timeout_test"):
-            return Verdict(Outcome.FAILED, "it must be refused, and was executed")
+            return RecordVerdict(Outcome.FAILED, "it must be refused, and was executed")
         outputs = zip(graph["outputs"], results, dims, example["outputs"], strict=True)
         for k, (at, result, found, index) in enumerate(outputs):
             want = None if index is None else spec.array(index)
             fault = _fault(record, graph["operands"][at], result, found, want, inputs)
             if fault:
-                return Verdict(Outcome.FAILED, f"output {k} {fault}")
+                return RecordVerdict(Outcome.FAILED, f"output {k} {fault}")
     return PASSED
 
 

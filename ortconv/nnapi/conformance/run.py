@@ -49,7 +49,7 @@ class OperationCount:
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailedRecord:
     """A record that failed in a mode. `operations` lists those of its model."""
 
     spec: str
@@ -68,7 +68,7 @@ class Conformance:
     records: int
     modes: list[ModeCount]
     operations: list[OperationCount]
-    failures: list[Failure]
+    failures: list[FailedRecord]
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data, for JSON."""
@@ -103,7 +103,7 @@ def check_device(
                 by_mode[mode, verdict.outcome] += 1
                 by_operation.update((name, level, verdict.outcome) for name in counted)
                 if verdict.outcome is Outcome.FAILED:
-                    failures.append(Failure(spec.name, record["name"], mode.value, names, verdict.reason))
+                    failures.append(FailedRecord(spec.name, record["name"], mode.value, names, verdict.reason))
     by_row = _operation_counts(by_operation)
     by_mode_row = [ModeCount(mode.value, *(by_mode[mode, outcome] for outcome in Outcome)) for mode in modes]
     return Conformance(device.name, str(folder), records, by_mode_row, by_row, failures)
