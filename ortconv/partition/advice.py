@@ -103,12 +103,12 @@ def advise(graph: Graph, target: Target | None = None, most: int = SHOWN) -> lis
     target = target or Target()
     if any(gate(graph, target)):
         return []
-    search = _Search(Grouping(graph, target))
+    search = _MergeSearch(Grouping(graph, target))
     if not search.work.against:
         return []
     sets = [*(search.smallest() if search.is_small else ()), *search.candidates()]
     found = [m for m in map(search.merge, dict.fromkeys(sets)) if m.gained > 0]
-    if search.now[0] == 0:
+    if search.present[0] == 0:
         return sorted(found, key=lambda m: -m.gained)[:1]
     return _best(found)[:most]
 
@@ -135,17 +135,20 @@ def _worth(merge: Merge) -> tuple[float, int, int]:
     return (-merge.saved / len(merge.nodes), -merge.gained, len(merge.nodes))
 
 
-Outcome = tuple[int, int]
+Effect = tuple[int, int]
 """(number of partitions, number of nodes in them)."""
 
 
-class _Search:
+class _MergeSearch:
+    """A search for sets of refused units, limited by the number of units that its attempts group."""
+
     def __init__(self, work: Grouping) -> None:
         self.work = work
         self.spent = 0
-        self.now = self.outcome(())
+        self.present = self.effect(())
 
-    def outcome(self, supposed: Collection[int]) -> Outcome:
+    def effect(self, supposed: Collection[int]) -> Effect:
+        """The partitions and their nodes if these units were supported."""
         self.spent += len(self.work.units)
         kept = [group for group in self.work.groups(supposed) if self.work.refusal(group) is None]
         return len(kept), sum(len(self.work.units[u].nodes) for group in kept for u in group)
@@ -166,7 +169,7 @@ class _Search:
         found: dict[int, frozenset[int]] = {}
         for size in range(1, len(refused) + 1):
             for chosen in combinations(refused, size):
-                found.setdefault(self.outcome(frozenset(chosen))[0], frozenset(chosen))
+                found.setdefault(self.effect(frozenset(chosen))[0], frozenset(chosen))
         return list(found.values())
 
     def classes(self) -> list[frozenset[int]]:
@@ -183,32 +186,32 @@ class _Search:
         needed.
         """
         classes = self.classes()
-        alone = {c: self.outcome(c) for c in classes if not self.exhausted}
+        alone = {c: self.effect(c) for c in classes if not self.exhausted}
         tried = dict(alone)
-        tried.update(self.sums(alone))
+        tried.update(self.unions(alone))
         best = sorted(tried, key=lambda c: (tried[c][0], len(c), -tried[c][1]))
-        merging = [c for c in best if tried[c][0] < self.now[0]]
-        thinned = [self.thin(c, tried[c][0]) for c in merging[: 2 * SHOWN]]
-        return [*thinned, *(c for c in best if c not in merging)]
+        merging = [c for c in best if tried[c][0] < self.present[0]]
+        reduced = [self.minimal(c, tried[c][0]) for c in merging[: 2 * SHOWN]]
+        return [*reduced, *(c for c in best if c not in merging)]
 
-    def sums(self, alone: dict[frozenset[int], Outcome]) -> dict[frozenset[int], Outcome]:
+    def unions(self, alone: dict[frozenset[int], Effect]) -> dict[frozenset[int], Effect]:
         """Unions of classes: each step adds the class that leaves the fewest partitions. `alone` has the classes as keys."""
-        found: dict[frozenset[int], Outcome] = {}
+        found: dict[frozenset[int], Effect] = {}
         total: frozenset[int] = frozenset()
         rest = set(alone)
-        count = self.now[0]
+        count = self.present[0]
         while rest and count > 1 and not self.exhausted:
-            outcomes = {c: self.outcome(total | c) for c in sorted(rest, key=min)}
-            c = min(outcomes, key=lambda c: (outcomes[c][0], len(c), -outcomes[c][1]))
-            if outcomes[c][0] >= count and len(total) > 0 and outcomes[c][1] <= self.now[1]:
+            effects = {c: self.effect(total | c) for c in sorted(rest, key=min)}
+            c = min(effects, key=lambda c: (effects[c][0], len(c), -effects[c][1]))
+            if effects[c][0] >= count and len(total) > 0 and effects[c][1] <= self.present[1]:
                 break
             total |= c
             rest.discard(c)
-            count = min(count, outcomes[c][0])
-            found[total] = outcomes[c]
+            count = min(count, effects[c][0])
+            found[total] = effects[c]
         return found
 
-    def thin(self, units: frozenset[int], partitions: int) -> frozenset[int]:
+    def minimal(self, units: frozenset[int], partitions: int) -> frozenset[int]:
         """A subset of `units` from which no unit can be removed without more than `partitions` partitions. If the work limit is
         reached, the set as reduced so far.
         """
@@ -218,7 +221,7 @@ class _Search:
             at = 0
             while at < len(kept) and not self.exhausted:
                 fewer = kept[:at] + kept[at + size :]
-                if fewer and self.outcome(frozenset(fewer))[0] <= partitions:
+                if fewer and self.effect(frozenset(fewer))[0] <= partitions:
                     kept = fewer
                 else:
                     at += size
@@ -226,12 +229,13 @@ class _Search:
         return frozenset(kept)
 
     def merge(self, units: Iterable[int]) -> Merge:
+        """The merge that the support of these units would lead to, with a step for each kind of change."""
         chosen = sorted(units)
-        partitions, taken = self.outcome(frozenset(chosen))
+        partitions, taken = self.effect(frozenset(chosen))
         steps: dict[str, list[int]] = {}
         for u in chosen:
             rules = {o.rule for o in self.work.against[u]}
             steps.setdefault(OUTSIDE.get(min(rules), REWRITE) if len(rules) == 1 else REWRITE, []).append(u)
         todo = tuple((verb, self.work.nodes(group)) for verb, group in steps.items())
         why = dict.fromkeys(o.rule for u in chosen for o in self.work.against[u])
-        return Merge(todo, tuple(why), self.now[0], partitions, self.now[1], taken)
+        return Merge(todo, tuple(why), self.present[0], partitions, self.present[1], taken)

@@ -14,8 +14,8 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType, Shape
 from ortconv.ir.units import NodeUnit
+from ortconv.partition.objections import Objection, Objections
 from ortconv.partition.policy import Target
-from ortconv.partition.reasons import Objection, Objections
 
 Check = Callable[[NodeUnit, Target], Objections]
 
@@ -95,7 +95,7 @@ def no_objection(unit: NodeUnit, target: Target) -> Objections:
 def rank(low: int, high: int, *slots: int, fewer: str | None = None, more: str | None = None) -> Check:
     """Require ranks from `low` to `high` for the inputs `slots`, by default the first.
 
-    `fewer` and `more` are the advice for too few and too many dimensions; without them, it is to put Reshapes around the node.
+    `more` is the advice for too few dimensions, `fewer` for too many. The default advice is to put Reshapes around the node.
     """
     wanted = str(low) if low == high else f"at most {high}" if low == 0 else f"{low} to {high}"
 
@@ -103,16 +103,20 @@ def rank(low: int, high: int, *slots: int, fewer: str | None = None, more: str |
         for slot in slots or (0,):
             found = unit.rank(slot)
             if found is not None and not low <= found <= high:
-                advice = f"merge dimensions with a Reshape before and part them after it, to {high} at most"
-                advice = advice if fewer is None else fewer
-                if found == 0 and more is None:
-                    advice = "give the tensor the shape [1] where it is made"
-                elif found < low:
-                    advice = f"add dimensions of 1 with a Reshape before and remove them after it, to {low} at least"
-                    advice = advice if more is None else more
-                yield Objection(
-                    "rank", f"{role(unit, slot)} has rank {found}: {target.name} accepts {wanted} here", advice
-                )
+                message = f"{role(unit, slot)} has rank {found}: {target.name} accepts {wanted} here"
+                yield Objection("rank", message, _to_higher(found) if found < low else _to_lower())
+
+    def _to_higher(found: int) -> str:
+        if more is not None:
+            return more
+        if found == 0:
+            return "give the tensor the shape [1] where it is made"
+        return f"add dimensions of 1 with a Reshape before and remove them after it, to {low} at least"
+
+    def _to_lower() -> str:
+        if fewer is not None:
+            return fewer
+        return f"merge dimensions with a Reshape before and part them after it, to {high} at most"
 
     return check
 
@@ -202,7 +206,7 @@ CHANGED = "which changes the numbers"
 
 
 def attribute_is(name: str, *allowed: Any, since: int = 1, instead: str | None = None) -> Check:
-    """Require one of the `allowed` values for an attribute, be it stated or the default. Operator versions before `since` are not
+    """Require one of the `allowed` values for an attribute, whether stated or the default. Operator versions before `since` are not
     checked.
 
     `instead` is advice that keeps the results.

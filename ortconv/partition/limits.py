@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph
 from ortconv.partition.cost import Cost, cost
+from ortconv.partition.objections import Objection
 from ortconv.partition.partitioner import Partition, Partitioning, Verdict, assign, partition
 from ortconv.partition.policy import Target
 from ortconv.partition.profile import DeviceProfile
-from ortconv.partition.reasons import Objection
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,14 @@ def limit(partitioning: Partitioning, limits: Limits) -> Partitioning:
     if not limits:
         return partitioning
     costs = {p.name: cost(p, limits.device) for p in partitioning.partitions}
-    against = {p.name: reason for p in partitioning.partitions if (reason := too_little(p, costs[p.name], limits))}
+    against = {p.name: reason for p in partitioning.partitions if (reason := below_limits(p, costs[p.name], limits))}
     kept = [p for p in partitioning.partitions if p.name not in against]
     if limits.max_partitions is not None:
         ranked = sorted(kept, key=lambda p: (-costs[p.name].gain, -len(p.nodes)))
         for place, p in enumerate(ranked[limits.max_partitions :], limits.max_partitions + 1):
             against[p.name] = _beyond(place, costs[p.name], limits.max_partitions)
         kept = [p for p in kept if p.name not in against]
-    return _without(partitioning, kept, lambda p: against[p.name])
+    return _with_only(partitioning, kept, lambda p: against[p.name])
 
 
 def divide(graph: Graph, target: Target, limits: Limits | None = None) -> Iterator[Partitioning]:
@@ -59,7 +59,8 @@ def divide(graph: Graph, target: Target, limits: Limits | None = None) -> Iterat
         yield partitioning
 
 
-def too_little(p: Partition, estimated: Cost, limits: Limits) -> Objection | None:
+def below_limits(p: Partition, estimated: Cost, limits: Limits) -> Objection | None:
+    """The objection to a partition that is too small or saves no time; None if it is neither."""
     if len(p.nodes) < limits.min_nodes:
         return Objection("min-nodes", f"the partition would have {len(p.nodes)} nodes: the least is {limits.min_nodes}")
     if limits.only_worthwhile and not estimated.is_worthwhile:
@@ -82,9 +83,10 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms"
 
 
-def _without(
+def _with_only(
     partitioning: Partitioning, kept: list[Partition], reason: Callable[[Partition], Objection]
 ) -> Partitioning:
+    """The partitioning with some of its partitions. `reason` is the objection to the nodes of the others."""
     place = {p.name: i for i, p in enumerate(kept)}
     verdicts = {}
     for node, verdict in partitioning.verdicts.items():

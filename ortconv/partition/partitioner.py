@@ -9,14 +9,14 @@ from hashlib import blake2b
 from importlib import import_module
 from typing import Any
 
-from ortconv.errors import UsageError
+from ortconv.errors import UsageError, nearest
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import schema
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.nnapi.rules import ROWS
+from ortconv.partition.objections import Objection
 from ortconv.partition.policy import MIN_OPSET, Provider, Target, gate
-from ortconv.partition.reasons import Objection
 from ortconv.partition.regions import group_by_wave, region_inputs, region_outputs
 from ortconv.partition.units import single_units, units
 from ortconv.public import public
@@ -281,10 +281,8 @@ def check_stop_ops(graph: Graph, stop_ops: Iterable[str]) -> None:
             continue
         used = {node.op for node in graph.walk()}
         if op not in used:
-            from difflib import get_close_matches
-
-            near = get_close_matches(op, sorted({*used, *ROWS}), 1, 0.4)
-            hint = f"did you mean {near[0]}?" if near else "stop ops are operator types such as Conv, without a domain"
+            near = nearest(op, sorted({*used, *ROWS}), 1, 0.4)
+            hint = near or "stop ops are operator types such as Conv, without a domain"
             raise UsageError(f"there is no operator '{op}' to stop at", hint=hint)
 
 

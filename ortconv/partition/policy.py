@@ -14,7 +14,7 @@ from ortconv.choices import (
 )
 from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph
-from ortconv.partition.reasons import Objection, Objections
+from ortconv.partition.objections import Objection, Objections
 
 
 class Provider(NamedTuple):

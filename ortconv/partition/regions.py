@@ -22,16 +22,16 @@ def group_by_wave(producers: Edges, eligible: Eligible) -> list[list[int]]:
     The wave of a unit is the largest number of edges from an eligible to an ineligible unit on any path to it.
     """
     waves: list[int] = []
-    taken: list[bool] = []
+    eligibles: list[bool] = []
     groups: list[list[int]] = []
     for u, before in enumerate(producers):
         wave = max((waves[p] for p in before), default=0)
-        yes = eligible(u, lambda p, wave=wave: taken[p] and waves[p] == wave)  # type: ignore[misc]
-        if not yes and any(taken[p] and waves[p] == wave for p in before):
+        is_eligible = eligible(u, lambda p, wave=wave: eligibles[p] and waves[p] == wave)  # type: ignore[misc]
+        if not is_eligible and any(eligibles[p] and waves[p] == wave for p in before):
             wave += 1
         waves.append(wave)
-        taken.append(yes)
-        if yes:
+        eligibles.append(is_eligible)
+        if is_eligible:
             groups.extend([] for _ in range(wave + 1 - len(groups)))
             groups[wave].append(u)
     return groups

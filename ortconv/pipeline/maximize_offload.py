@@ -18,7 +18,7 @@ from ortconv.optimizer.pattern import Match
 from ortconv.optimizer.recipe import make
 from ortconv.partition import Partition, Partitioning, Target, partition
 from ortconv.partition.cost import cost, multiply_adds
-from ortconv.partition.limits import Limits, limit, too_little
+from ortconv.partition.limits import Limits, below_limits, limit
 from ortconv.partition.partitioner import Grouping, Verdict
 from ortconv.partition.policy import gate
 from ortconv.partition.regions import region_inputs, region_outputs
@@ -184,17 +184,17 @@ def _tidy(graph: Graph, context: Context) -> None:
 
 def _offers(work: Grouping, rules: Rules, context: Context) -> Iterator[Offer]:
     """One rewrite for every refused node that has one. Offers do not overlap."""
-    spoken_for: set[Node] = set()
+    claimed: set[Node] = set()
     for u in sorted(work.against):
         if FIXED & {o.rule for o in work.against[u]}:
             continue
         for node in work.units[u].nodes:
-            if node not in spoken_for and (offer := _offer(work, node, rules, context, spoken_for)) is not None:
+            if node not in claimed and (offer := _offer(work, node, rules, context, claimed)) is not None:
                 yield offer
                 break
 
 
-def _offer(work: Grouping, node: Node, rules: Rules, context: Context, spoken_for: set[Node]) -> Offer | None:
+def _offer(work: Grouping, node: Node, rules: Rules, context: Context, claimed: set[Node]) -> Offer | None:
     """The first rule that matches around a refused node and whose whole result is supported. Rules rooted at a reader of the node
     come first.
     """
@@ -205,10 +205,10 @@ def _offer(work: Grouping, node: Node, rules: Rules, context: Context, spoken_fo
                 continue
             m = found[0]
             matched = {n for n, _ in m.nodes} | {root}
-            if node not in matched or matched & spoken_for or (trial := _trial(m, r, rules, work.target)) is None:
+            if node not in matched or matched & claimed or (trial := _tried(m, r, rules, work.target)) is None:
                 continue
             trial.discard()
-            spoken_for |= matched
+            claimed |= matched
             return Offer(r, root, frozenset(work.number[n] for n in matched) & work.against.keys())
     return None
 
@@ -224,7 +224,7 @@ def _around(node: Node) -> Iterator[Node]:
 def _accept(offer: Offer, graph: Graph, target: Target, rules: Rules, context: Context) -> None:
     """Replace the match by the rule's result, and apply the rules to that result in turn."""
     found = find(offer.rule, offer.root, context) if offer.root.graph is graph else None
-    trial = None if found is None else _trial(found[0], offer.rule, rules, target)
+    trial = None if found is None else _tried(found[0], offer.rule, rules, target)
     if trial is not None:
         trial.move_in(offer.rule, context)
 
@@ -241,8 +241,7 @@ class RewriteTrial:
         self.graph = Graph()
         self.graph.opsets = m.graph.opsets
         self._copies: dict[Value, Value] = {}
-        for node in self.matched:
-            self.copy = self._add_copy(node)
+        self.root_copy = [self._add_copy(node) for node in self.matched][-1]
         self.returned = [v for v in m.root.outputs if v is not None]
         self.graph.set_outputs([self._copies[v] for v in self.returned])
 
@@ -281,7 +280,7 @@ class RewriteTrial:
 
 
 def _in_order(nodes: set[Node]) -> list[Node]:
-    """The nodes in topological order. The node that no other of them reads comes last."""
+    """The nodes in topological order: the root of a match, which no other of them reads, comes last."""
     done: dict[Node, None] = {}
 
     def visit(node: Node) -> None:
@@ -296,13 +295,13 @@ def _in_order(nodes: set[Node]) -> list[Node]:
     return list(done)
 
 
-def _trial(m: Match, r: Rule, rules: Rules, target: Target) -> RewriteTrial | None:
+def _tried(m: Match, r: Rule, rules: Rules, target: Target) -> RewriteTrial | None:
     """Apply a rule, and further rules to its result, in a separate graph. Return None unless the target supports all resulting
     nodes.
     """
     trial = RewriteTrial(m)
     scratch = Context()
-    if apply(r, trial.copy, scratch) is not None:
+    if apply(r, trial.root_copy, scratch) is not None:
         for _ in range(ROUNDS):
             refused = _refused(Grouping(trial.graph, target))
             if not refused:
@@ -350,4 +349,4 @@ def _is_kept(work: Grouping, group: list[int], supposed: frozenset[int], limits:
     nodes = work.nodes(group)
     estimated = Partition("", work.members(group), tuple(region_inputs(nodes)), tuple(region_outputs(nodes)))
     costs = cost(estimated, limits.device)
-    return (not island or costs.is_worthwhile) and too_little(estimated, costs, limits) is None
+    return (not island or costs.is_worthwhile) and below_limits(estimated, costs, limits) is None

@@ -8,7 +8,8 @@ from partition_graphs import mnist
 
 from ortconv.choices import COREML_FORMATS
 from ortconv.compare.candidates import candidates
-from ortconv.compare.tolerance import difference, limit
+from ortconv.compare.difference import difference
+from ortconv.compare.tolerance import limit
 from ortconv.ir.graph import Graph
 from ortconv.ir.types import DType
 from ortconv.models import load

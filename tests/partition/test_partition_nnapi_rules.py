@@ -364,6 +364,7 @@ QUANTIZED_CASES = [
      ["quantization: the scale of input 1 'w' has 3 elements: NNAPI accepts 1 here",
       "quantization: the scale of input 1 'w' has 3 elements: dimension 0 of the weights is 4",
       "quantization: the zero point of input 1 'w' has 3 elements, not 1 or 4"]),
+    ("uint8[5,2,4] x", MM, GOOD | {"w": u8(4, 3)}, ["rank: input 0 'x' has rank 3: NNAPI accepts 2 here"]),
     ("uint8[5,2,4] x, uint8[5,4,3] w", MM, GOOD | {"w": None},
      ["rank: input 0 'x' has rank 3: NNAPI accepts 2 here", "rank: input 1 'w' has rank 3: NNAPI accepts 2 here",
       "constant: input 1 'w' is computed or fed: NNAPI needs a constant"]),

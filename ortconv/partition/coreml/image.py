@@ -7,8 +7,8 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import CHANGED, all_of, attribute_is, no_objection, ones, rank, single_output
 from ortconv.partition.coreml.checks import by_format
 from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow
+from ortconv.partition.objections import Objection, Objections
 from ortconv.partition.policy import Target
-from ortconv.partition.reasons import Objection, Objections
 
 # ---------------------------------------------------------------------- pooling
 

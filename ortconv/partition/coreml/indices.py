@@ -8,8 +8,8 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, dtype, dynamic, no_objection, rank, type_name
 from ortconv.partition.coreml.checks import MAX_RANK, by_format, float16_version, result_rank, typed
 from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow, judge
+from ortconv.partition.objections import Objection, Objections
 from ortconv.partition.policy import Target
-from ortconv.partition.reasons import Objection, Objections
 from ortconv.partition.units import plain_unit
 
 CASTS = (DType.FLOAT, DType.FLOAT16, DType.INT32, DType.INT64, DType.BOOL)

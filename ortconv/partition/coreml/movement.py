@@ -20,8 +20,8 @@ from ortconv.partition.coreml.checks import (
     typed,
 )
 from ortconv.partition.coreml.row import ML_PROGRAM, NEURAL_NETWORK, CoremlRow
+from ortconv.partition.objections import Objection, Objections
 from ortconv.partition.policy import Target
-from ortconv.partition.reasons import Objection, Objections
 
 
 def reshape(unit: NodeUnit, target: Target) -> Objections:

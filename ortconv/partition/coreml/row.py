@@ -8,8 +8,8 @@ from ortconv.choices import COREML_FORMATS
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import Check, no_objection
 from ortconv.partition.coreml.checks import floats, readable
+from ortconv.partition.objections import Objection, Objections
 from ortconv.partition.policy import Target
-from ortconv.partition.reasons import Objection, Objections
 
 MAX_SINCE_VERSION = 27
 """Newest supported version of an operator's schema; 20 in ONNX Runtime of 2024."""

@@ -9,8 +9,8 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import CHANGED
 from ortconv.partition.coreml import convolution, elementwise, image, indices, matmul, movement, normalization, resize
 from ortconv.partition.coreml.row import CoremlRow, judge
+from ortconv.partition.objections import Objection, Objections
 from ortconv.partition.policy import Target
-from ortconv.partition.reasons import Objection, Objections
 
 FAMILIES = (convolution, elementwise, image, indices, matmul, movement, normalization, resize)
 

@@ -13,8 +13,8 @@ from ortconv.partition.nnapi.checks import (
     window,
 )
 from ortconv.partition.nnapi.row import NnapiRow
+from ortconv.partition.objections import Objection, Objections
 from ortconv.partition.policy import Target
-from ortconv.partition.reasons import Objection, Objections
 
 WIDER = "pool over 2 dimensions, one of them 1, between Reshapes"
 

@@ -10,8 +10,8 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import CHANGED, all_of, attribute_is, constant, rank, role, shrinks_evenly
 from ortconv.partition.nnapi.checks import float32_or_uint8, needs_level, quantized
 from ortconv.partition.nnapi.row import NnapiRow
+from ortconv.partition.objections import Objection, Objections
 from ortconv.partition.policy import Target
-from ortconv.partition.reasons import Objection, Objections
 
 WIDER = "add a dimension of 1 with a Reshape before and remove it after it; scale it by 1"
 

@@ -21,8 +21,8 @@ from ortconv.partition.nnapi import (
 from ortconv.partition.nnapi.checks import needs_level, static_shapes
 from ortconv.partition.nnapi.row import MAX_SINCE_VERSION, NnapiRow
 from ortconv.partition.nnapi.runtime import INTERNAL_UINT8, refusals
+from ortconv.partition.objections import Objection, Objections
 from ortconv.partition.policy import Target
-from ortconv.partition.reasons import Objection, Objections
 
 FAMILIES = (convolution, elementwise, matmul, movement, normalization, pooling, quantization, resize)
 

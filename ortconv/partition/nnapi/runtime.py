@@ -10,8 +10,8 @@ from ortconv.ir.units import NodeUnit, UnitOperand
 from ortconv.partition.checks import CHANGED
 from ortconv.partition.nnapi.checks import parameters
 from ortconv.partition.nnapi.row import NnapiRow
+from ortconv.partition.objections import Objection, Objections
 from ortconv.partition.policy import Target
-from ortconv.partition.reasons import Objection, Objections
 from ortconv.partition.units import single_unit
 
 RULE = "runtime"
