@@ -4,10 +4,10 @@
 from typing import Any, NotRequired, TypedDict
 
 from ortconv.compare.validate import Validation
-from ortconv.optimizer.catalog import Entry
+from ortconv.optimizer.catalog import RewriteEntry
 from ortconv.ortformat.check import Finding
 from ortconv.ortformat.opconfig import Missing
-from ortconv.pipeline.export import ExportedFile
+from ortconv.pipeline.export_tflite import ExportedFile
 from ortconv.pipeline.float16 import Float16
 from ortconv.report.profile import Share
 
@@ -531,7 +531,7 @@ class Verify(TypedDict):
 
 
 class Passes(TypedDict):
-    passes: list[Entry]
+    passes: list[RewriteEntry]
 
 
 class OpsLint(TypedDict):
@@ -553,7 +553,7 @@ DOCUMENTS: dict[str, type] = {
     "nnapi_ndk": Written,
     "ops_lint": OpsLint,
     "partition": Partition,
-    "passes_explain": Entry,
+    "passes_explain": RewriteEntry,
     "passes_list": Passes,
     "run": Run,
     "verify": Verify,

@@ -15,7 +15,7 @@ from ortconv.cli.usage import Commands
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from ortconv.optimizer.catalog import Entry
+    from ortconv.optimizer.catalog import RewriteEntry
     from ortconv.optimizer.pattern import PatternInput
     from ortconv.optimizer.recipe import Recipe
 
@@ -64,7 +64,7 @@ def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | Non
         _show_entries(shown)
 
 
-def _show_entries(shown: Sequence[Entry]) -> None:
+def _show_entries(shown: Sequence[RewriteEntry]) -> None:
     width = max((len(entry.name) for entry in shown), default=0)
     for entry in shown:
         mark = click.style("opt-in ", fg="yellow") if entry.opt_in else ""
@@ -72,7 +72,7 @@ def _show_entries(shown: Sequence[Entry]) -> None:
         click.echo(f"{entry.level:9} {name}  {mark}{entry.doc[0]}", color=color())
 
 
-def _entries(level: str | None, chosen: Recipe | None) -> list[Entry]:
+def _entries(level: str | None, chosen: Recipe | None) -> list[RewriteEntry]:
     """The passes of a level; with a recipe, those that it runs."""
     from ortconv.optimizer.catalog import entries
     from ortconv.optimizer.recipe import names_of
@@ -116,14 +116,14 @@ def explain(name: str, as_json: bool) -> None:
 SHOWN_PATTERNS = 4
 
 
-def _head(entry: Entry) -> str:
+def _head(entry: RewriteEntry) -> str:
     name = click.style(entry.name, bold=True)
     where = f", pass {entry.group}" if entry.group != entry.name else ""
     switch = f"--enable-pass {entry.name}" if entry.opt_in else f"--disable-pass {entry.name}"
     return f"{name}, level {entry.level}{where}, {'opt-in' if entry.opt_in else 'on'} ({switch})"
 
 
-def _facts(entry: Entry) -> list[tuple[str, tuple[str, ...]]]:
+def _facts(entry: RewriteEntry) -> list[tuple[str, tuple[str, ...]]]:
     return [
         ("in ONNX Runtime:", entry.counterpart),
         ("differs:", entry.differs),

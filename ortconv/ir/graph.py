@@ -304,11 +304,11 @@ class Graph(Links):
             self.journal.node_changed(node, (*node.inputs, *inputs))
         for slot, value in enumerate(node.inputs):
             if value is not None:
-                del value.uses[node, slot]
+                value.drop_use(node, slot)
         node.inputs = tuple(inputs)
         for slot, value in enumerate(node.inputs):
             if value is not None:
-                value.uses[node, slot] = None
+                value.add_use(node, slot)
 
     def set_input(self, node: Node, slot: int, value: Value | None) -> None:
         """Replace one input of a node; its list of inputs is extended if the slot is beyond the end."""
@@ -317,11 +317,11 @@ class Graph(Links):
         if self.journal is not None:
             self.journal.node_changed(node, (old, value))
         if old is not None:
-            del old.uses[node, slot]
+            old.drop_use(node, slot)
         inputs[slot] = value
         node.inputs = tuple(inputs)
         if value is not None:
-            value.uses[node, slot] = None
+            value.add_use(node, slot)
 
     def replace_uses(self, old: Value, new: Value) -> None:
         """Make every reader of `old`, in this graph and its subgraphs, read `new`. Graph outputs are unchanged."""
@@ -447,8 +447,8 @@ class Graph(Links):
             if self.journal is not None:
                 self.journal.values_changed(node.inputs)
             for slot, value in enumerate(node.inputs):
-                if value is not None:
-                    value.uses.pop((node, slot), None)
+                if value is not None and (node, slot) in value.uses:
+                    value.drop_use(node, slot)
 
 
 def captures(node: Node) -> list[Value]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ortconv.ir.graph import Graph, Node, Value
 
 
-class Change(NamedTuple):
+class NodeChanges(NamedTuple):
     """The edits between two calls of Journal.take: labels of the removed and added nodes, and totals for the whole model.
 
     Bytes count constants that are read or returned; seconds include the time spent on finding the edits.
@@ -25,9 +25,9 @@ class Change(NamedTuple):
     bytes_after: int
     seconds: float
 
-    def then(self, later: Change) -> Change:
+    def then(self, later: NodeChanges) -> NodeChanges:
         """This change and the one that follows it, as one."""
-        return Change(
+        return NodeChanges(
             self.consumed + later.consumed, self.made + later.made, self.nodes_before, later.nodes_after,
             self.bytes_before, later.bytes_after, self.seconds + later.seconds,
         )  # fmt: skip
@@ -102,11 +102,13 @@ class Journal(Edits):
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
         self._bytes_of: dict[Value, int] = {}
-        self._came: dict[Node, int] = {}
-        self._went: dict[Node, tuple[str, int]] = {}
+        self._added_sizes: dict[Node, int] = {}
+        """The added nodes, each with the number of nodes in it, itself included."""
+        self._removed_labels: dict[Node, tuple[str, int]] = {}
+        """The removed nodes, each with its label and the number of nodes in it."""
         self._touched: dict[Value, None] = {}
         self._names = {v.name: v for node in graph for v in node.outputs if v is not None}
-        self._heirs: dict[Value, Value] = {}
+        self._replaced_by: dict[Value, Value] = {}
         self._began = time.perf_counter()
         self.nodes = 0
         self.bytes = 0
@@ -117,14 +119,14 @@ class Journal(Edits):
 
     def node_added(self, node: Node) -> None:
         super().node_added(node)
-        if self._went.pop(node, None) is None:
-            self._came[node] = _size(node)
+        if self._removed_labels.pop(node, None) is None:
+            self._added_sizes[node] = _size(node)
 
     def node_removed(self, node: Node) -> None:
         """Called when a node has been removed from a graph."""
         super().node_removed(node)
-        if self._came.pop(node, None) is None:
-            self._went[node] = node.label, _size(node)
+        if self._added_sizes.pop(node, None) is None:
+            self._removed_labels[node] = node.label, _size(node)
 
     def values_changed(self, values: Iterable[Value | None]) -> None:
         values = tuple(values)
@@ -132,36 +134,40 @@ class Journal(Edits):
         self._touched.update((v, None) for v in values if v is not None and v.const is not None)
 
     def value_replaced(self, new: Value, old: Value) -> None:
-        self._heirs[old] = new
+        self._replaced_by[old] = new
 
     def names(self) -> dict[str, str]:
         """Current names, by original name, of values of the main graph that nodes produced at first and still do."""
         found = {}
         for name, value in self._names.items():
             seen = {value}
-            while (heir := self._heirs.get(value)) is not None and heir not in seen:
-                value = heir
-                seen.add(heir)
+            while (successor := self._replaced_by.get(value)) is not None and successor not in seen:
+                value = successor
+                seen.add(successor)
             if value.producer is not None and value.producer.graph is self._graph:
                 found[name] = value.name
         return found
 
-    def take(self) -> Change:
+    def take(self) -> NodeChanges:
         """The edits since the previous call."""
         nodes, count, seconds = self.nodes, self.bytes, time.perf_counter() - self._began
-        self.nodes += sum(self._came.values()) - sum(size for _, size in self._went.values())
+        self.nodes += sum(self._added_sizes.values()) - sum(size for _, size in self._removed_labels.values())
         for value in self._touched:
             used = value.uses or value.is_output
             held = getattr(value.const, "nbytes", 0) if used else 0
             self.bytes += held - self._bytes_of.get(value, 0)
             self._bytes_of[value] = held
-        consumed, made = tuple(label for label, _ in self._went.values()), tuple(n.label for n in self._came)
-        change = Change(consumed, made, nodes, self.nodes, count, self.bytes, seconds)
-        for log in (self._came, self._went, self._touched):
+        consumed, made = (
+            tuple(label for label, _ in self._removed_labels.values()),
+            tuple(n.label for n in self._added_sizes),
+        )
+        change = NodeChanges(consumed, made, nodes, self.nodes, count, self.bytes, seconds)
+        for log in (self._added_sizes, self._removed_labels, self._touched):
             log.clear()
         self._began = time.perf_counter()
         return change
 
 
 def _size(node: Node) -> int:
+    """The number of nodes in a node: itself and those of its subgraphs."""
     return 1 + sum(1 for sub in node.subgraphs for _ in sub.walk()) if node.attrs else 1

@@ -41,6 +41,8 @@ def check_signatures(graph: Graph) -> None:
         if key not in checked:
             _check(node)
             checked.add(key)
+        if node.is_op("Transpose"):
+            _check_permutation(node)
 
 
 def _type_key(value: Value | None) -> Hashable:
@@ -130,6 +132,12 @@ def _check_attributes(node: Node, found: Schema) -> None:
     missing = sorted(found.required - node.attrs.keys())
     if missing:
         raise GraphError(f"the required attribute '{missing[0]}' is missing", node=node.label)
+
+
+def _check_permutation(node: Node) -> None:
+    perm = node.attr("perm", Ints())
+    if sorted(perm) != list(range(len(perm))):
+        raise GraphError(f"attribute 'perm' is {list(perm)}, must be a permutation of the axes", node=node.label)
 
 
 def _check_types(node: Node, found: Schema) -> None:

@@ -10,6 +10,14 @@ from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 if TYPE_CHECKING:
     from ortconv.ir.graph import Graph, Node
 
+Use = tuple["Node", int]
+"""A node, and the slot in which it reads a value."""
+
+FEW_USES = 8
+"""Up to this number of uses are a tuple, which needs less than half of a dict's memory. More are a dict, since removing one of
+thousands from a tuple is slow.
+"""
+
 
 class Value:
     """An edge of the graph. Only Graph creates and changes values."""
@@ -25,7 +33,7 @@ class Value:
         self.index = 0
         self.is_input = False
         self.is_output = False
-        self.uses: dict[tuple[Node, int], None] = {}
+        self.uses: tuple[Use, ...] | dict[Use, None] = ()
 
     @property
     def constant(self) -> Tensor | None:
@@ -62,6 +70,22 @@ class Value:
         """One dimension; None if unknown or out of range."""
         shape = self.shape
         return shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
+
+    def add_use(self, node: Node, slot: int) -> None:
+        """Append a use. Only Graph calls this."""
+        if isinstance(self.uses, dict):
+            self.uses[node, slot] = None
+        else:
+            uses = (*self.uses, (node, slot))
+            self.uses = uses if len(uses) <= FEW_USES else dict.fromkeys(uses)
+
+    def drop_use(self, node: Node, slot: int) -> None:
+        """Remove a use, which must exist. Only Graph calls this."""
+        if isinstance(self.uses, dict):
+            del self.uses[node, slot]
+        else:
+            at = self.uses.index((node, slot))
+            self.uses = self.uses[:at] + self.uses[at + 1 :]
 
     def retype(self, type: ValueType | None) -> None:
         """Set the type."""

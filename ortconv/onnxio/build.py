@@ -47,10 +47,10 @@ class PackedNodes:
         return map(NodeProto.FromString, self._nodes)
 
 
-def build(proto: ModelProto, resolve: Resolve, symbol: Symbol = str, nodes: Iterable[NodeProto] | None = None) -> Model:
-    """Build the model that a message describes. Its functions must be inlined already. Raises GraphError for an invalid graph.
+def begin(proto: ModelProto, resolve: Resolve, symbol: Symbol = str) -> tuple[Model, GraphBuilder]:
+    """Build the model that a message describes, without its nodes. The builder adds them, and needs the message no more.
 
-    `nodes` are those of the graph, if the message lacks them.
+    Functions must be inlined already. Raises GraphError for an invalid graph.
     """
     if not proto.HasField("graph"):
         raise GraphError("the model has no graph")
@@ -61,8 +61,8 @@ def build(proto: ModelProto, resolve: Resolve, symbol: Symbol = str, nodes: Iter
     for entry in proto.opset_import:
         graph.opsets[plain_domain(entry.domain)] = entry.version
     builder = GraphBuilder(graph, {}, resolve, overridable=proto.ir_version >= 4, read_type=TypeReader(symbol))
-    builder.fill(proto.graph, nodes)
-    return Model(
+    builder.start(proto.graph)
+    model = Model(
         graph,
         ir_version=proto.ir_version,
         producer_name=proto.producer_name,
@@ -72,6 +72,7 @@ def build(proto: ModelProto, resolve: Resolve, symbol: Symbol = str, nodes: Iter
         doc=proto.doc_string,
         metadata={p.key: p.value for p in proto.metadata_props},
     )
+    return model, builder
 
 
 class GraphBuilder(GraphReader):
@@ -93,9 +94,17 @@ class GraphBuilder(GraphReader):
         self.named = named
         self.read_type = read_type or TypeReader()
         self.types: dict[str, ValueType] = {}
+        """Declared types of the values that are still to be made, by name."""
+        self.returned: list[str] = []
+        """Names of the graph's outputs."""
 
-    def fill(self, proto: GraphProto, nodes: Iterable[NodeProto] | None = None) -> None:
-        """Read inputs, constants, nodes and outputs. `nodes` are the nodes if they are not in the message."""
+    def fill(self, proto: GraphProto) -> None:
+        """Read the whole graph."""
+        self.start(proto)
+        self.finish(proto.node)
+
+    def start(self, proto: GraphProto) -> None:
+        """Read inputs, constants and types, and the names of the outputs."""
         check_text(proto.name, proto.doc_string)
         self.graph.doc = proto.doc_string
         if self.named:
@@ -103,8 +112,12 @@ class GraphBuilder(GraphReader):
         self._add_inputs(proto)
         self._add_constants(proto)
         self.types = self._declared(proto)
-        self._add_nodes(proto.node if nodes is None else nodes)
-        self.set_outputs(info.name for info in proto.output)
+        self.returned = [info.name for info in proto.output]
+
+    def finish(self, nodes: Iterable[NodeProto]) -> None:
+        """Add the nodes, and set the outputs."""
+        self._add_nodes(nodes)
+        self.set_outputs(self.returned)
         self.graph.sort()
 
     def _add_inputs(self, proto: GraphProto) -> None:
@@ -154,7 +167,7 @@ class GraphBuilder(GraphReader):
             [self.scoped(name) if name else None for name in names] if self.outer else [n or None for n in names],
             domain=sys.intern(plain_domain(domain)),
             name=title,
-            types=[self.types.get(name) for name in names],
+            types=[self.types.pop(name, None) for name in names],
         )
         node.doc = doc
         for name, value in zip(names, node.outputs, strict=True):

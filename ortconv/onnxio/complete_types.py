@@ -35,7 +35,7 @@ def stated_types(proto: ModelProto) -> dict[str, ValueType]:
     return {name: type for name, types in found.items() if len(types) == 1 for type in types if type is not None}
 
 
-def forget(graph: Graph, stated: Mapping[str, ValueType]) -> None:
+def keep_unknown(graph: Graph, stated: Mapping[str, ValueType]) -> None:
     """Reset inferred dimensions to unknown if the stated types leave them unknown.
 
     A symbol that occurs only once counts as unknown and stays. Other symbols mean that dimensions are equal; for these, the result

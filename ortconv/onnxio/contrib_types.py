@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Node
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
@@ -18,27 +19,6 @@ def broadcast(slots: Sequence[int], dtype_slot: int) -> TypeRule:
         return [tensor(dtype_of(node, dtype_slot), broadcast_shapes([shape_of(node, s) for s in slots]))]
 
     return rule
-
-
-def broadcast_shapes(shapes: Sequence[Shape | None]) -> Shape | None:
-    """The shape of an elementwise result; None if a rank is unknown or the dimensions do not broadcast."""
-    known = [s for s in shapes if s is not None]
-    rank = max(map(len, known), default=0)
-    axes = [set(dims) - {1} for dims in zip(*((1,) * (rank - len(s)) + s for s in known), strict=True)]
-    if len(known) < len(shapes) or any(len(_numbers(dims)) > 1 for dims in axes):
-        return None
-    return tuple(map(_broadcast_dim, axes))
-
-
-def _numbers(dims: set[Dim]) -> list[int]:
-    return [d for d in dims if isinstance(d, int)]
-
-
-def _broadcast_dim(dims: set[Dim]) -> Dim:
-    """The dimension to which these dimensions other than 1 broadcast; None if it is uncertain."""
-    if len(dims) > 1:
-        return next(iter(_numbers(dims)), None)
-    return next(iter(dims), 1)
 
 
 def _matmul(a: Shape | None, b: Shape | None, *, trans_a: bool = False, trans_b: bool = False) -> Shape | None:
@@ -103,6 +83,7 @@ def _conv(weight_slot: int, dtype_slot: int) -> TypeRule:
 
 
 def _pool(node: Node) -> list[ValueType | None]:
+    """The types of the result and of MaxPool's indices."""
     x = shape_of(node, 0)
     dtype = dtype_of(node, 0)
     if x is None or len(x) < 3:
@@ -113,7 +94,8 @@ def _pool(node: Node) -> list[ValueType | None]:
         out: tuple[Dim, ...] = (1,) * len(spatial)
     else:
         out = window_shape(node, spatial, node.attr("kernel_shape", (None,) * len(spatial)))
-    return [tensor(dtype, (x[0], *out, channels) if last else (x[0], channels, *out))]
+    shape = (x[0], *out, channels) if last else (x[0], channels, *out)
+    return [tensor(dtype, shape), TensorType(DType.INT64, shape)]
 
 
 def window_shape(node: Node, spatial: Shape, kernel: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -358,6 +340,7 @@ CONTRIB_TYPES: dict[tuple[str, str], TypeRule] = {
     ("", "LayerNormalization"): _layer_norm,
     **{("", op): like(0) for op in _OLD},
     **{("", op): _same_rank for op in ("Crop", "DynamicSlice")},
+    **{("", op): _pool for op in ("AveragePool", "LpPool", "MaxPool")},
     **STANDARD_TYPES,
 }
 """Rules for the output types of a node, by (domain, operator)."""

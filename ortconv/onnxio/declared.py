@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain, repeat
+from typing import NamedTuple
 
 from ortconv.errors import GraphError
 from ortconv.ir.types import Dim, SequenceType, Shape, TensorType, ValueType
 from ortconv.onnxio.build import TypeReader, check_text
 from ortconv.onnxio.check import check_rules
+from ortconv.onnxio.imports import opset_of
 from ortconv.onnxio.infer import ContradictionError, infer_model
 from ortconv.onnxio.messages import domain_of, label, made_by_constants, walk
 from ortconv.onnxio.proto import type_proto
 from ortconv.onnxio.scopes import INFERRED_BODIES
-from ortconv.onnxio.shield import HIDDEN
+from ortconv.onnxio.shield import HIDDEN, hide, hide_einsums
 from ortconv.onnxlib import GraphProto, ModelProto, NodeProto, SchemaError, SparseTensorProto, TypeProto, get_schema
 
 TypesByGraph = list[dict[str, ValueType]]
@@ -29,14 +31,33 @@ _ADDED_AXES = {"Unsqueeze": 1, "Squeeze": -1}
 """How many axes each element of input 1 adds. Where these elements are computed, onnx does not infer the rank."""
 
 
-def infer_declared(proto: ModelProto, warn: Callable[[str], None]) -> ModelProto:
-    """Return the message with inferred types, and with declared types where they agree. `proto` must not be used afterward.
+class Bare(NamedTuple):
+    """A serialized model, and what it lacks: the declared types of node outputs and the sparse constants, both by graph."""
+
+    message: bytes
+    declared: TypesByGraph
+    sparse: list[list[SparseTensorProto]]
+    read: TypeReader
+    """The reader of the declared types."""
+
+
+def bare(proto: ModelProto) -> Bare:
+    """Take apart a message, which must not be used afterward.
+
+    It should be freed: it has several times the size of the serialized model, and onnx's inference makes another one.
+    """
+    read, graphs = TypeReader(), list(_graphs(proto.graph))
+    sparse = [_densify(graph, outermost=i == 0) for i, graph in enumerate(graphs)]
+    declared = _take(graphs, read)
+    return Bare(proto.SerializeToString(), declared, sparse, read)
+
+
+def infer_declared(model: Bare, warn: Callable[[str], None]) -> ModelProto:
+    """Return the message with inferred types, and with declared types where they agree.
 
     Raises GraphError if a node's output has another element type than declared.
     """
-    graphs = list(_graphs(proto.graph))
-    sparse = [_densify(graph, outermost=i == 0) for i, graph in enumerate(graphs)]
-    inferred = _infer(proto, graphs, warn)
+    inferred, sparse = _infer(model, warn), model.sparse
     for i, (graph, tensors) in enumerate(zip(_graphs(inferred.graph), sparse, strict=True) if any(sparse) else ()):
         if tensors:
             del (graph.initializer if i else graph.input)[-len(tensors) :]
@@ -65,37 +86,35 @@ def _densify(graph: GraphProto, *, outermost: bool) -> list[SparseTensorProto]:
     return sparse
 
 
-def _infer(proto: ModelProto, graphs: Sequence[GraphProto], warn: Callable[[str], None]) -> ModelProto:
-    """The message with inferred types; `graphs` are those of the message."""
-    read = TypeReader()
-    declared = _take(graphs, read)
-    inferred = infer_model(proto, on_errors=check_rules)
+def _infer(model: Bare, warn: Callable[[str], None]) -> ModelProto:
+    """The message with inferred types, and with declared types where they agree."""
+    message, declared, _, read = model
+    inferred = infer_model(message, on_errors=check_rules)
     typed = list(_graphs(inferred.graph))
     found = _found(typed, declared, read)
-    merged, wrong = _compare(proto.graph, typed, declared, found, read)
+    merged, wrong = _compare(typed, declared, found, read)
     if not wrong and any(merged):
-        if not _read(proto.graph, merged):
+        if not _read(inferred.graph, merged):
             _state(typed, merged)
             return inferred
         try:
-            return _infer_with(proto, graphs, merged)
+            return _infer_with(_stating(message, merged, inferred.graph))
         except ContradictionError as error:
             wrong = [str(error.message)]
-            _take(graphs, read)
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         warn(f"declared shapes contradict the graph and are not used: {wrong[0]}{more}")
         merged = _only_ranks(declared, found)
     if not any(merged):
         return inferred
-    _state(graphs, merged)
-    return infer_model(proto)
+    return infer_model(_stating(message, merged, inferred.graph).SerializeToString())
 
 
 def _compare(
-    graph: GraphProto, typed: Sequence[GraphProto], declared: TypesByGraph, found: TypesByGraph, read: TypeReader
+    typed: Sequence[GraphProto], declared: TypesByGraph, found: TypesByGraph, read: TypeReader
 ) -> tuple[TypesByGraph, list[str]]:
     """As `_merge`, with all contradictions. Raises GraphError, with the node, for a wrong element type."""
+    graph = typed[0]
     symbols = {d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
     wrong = list(_drop_wrong_ranks(typed, declared, read))
     try:
@@ -104,16 +123,27 @@ def _compare(
         raise error.at(node=_producer(graph, error.message)) from error
     wrong += contradicted
     if any(declared[1:]):
-        wrong += _fed_otherwise(typed[0], iter(declared[1:]), {}, symbols)
+        wrong += _fed_otherwise(graph, iter(declared[1:]), {}, symbols)
     return merged, wrong
 
 
-def _infer_with(proto: ModelProto, graphs: Sequence[GraphProto], types: TypesByGraph) -> ModelProto:
-    """The message with these declared types and the inferred ones. Raises ContradictionError if they disagree."""
-    _state(graphs, types)
+def _stating(message: bytes, types: TypesByGraph, inferred: GraphProto) -> ModelProto:
+    """The serialized model with these declared types, and with the operators renamed that are hidden from onnx.
+
+    `inferred` has the types that onnx infers without the declared ones.
+    """
+    proto = ModelProto.FromString(message)
+    hide(proto.graph, opset_of(proto))
+    hide_einsums(proto.graph, inferred)
+    _state(list(_graphs(proto.graph)), types)
+    return proto
+
+
+def _infer_with(proto: ModelProto) -> ModelProto:
+    """The model with its declared types and the inferred ones. Raises ContradictionError if they disagree."""
     known = _without_unknown(proto)
-    checked = infer_model(known, strict=True)
-    return checked if known is proto else infer_model(proto)
+    checked = infer_model(known.SerializeToString(), strict=True)
+    return checked if known is proto else infer_model(proto.SerializeToString())
 
 
 def _graphs(graph: GraphProto) -> Iterator[GraphProto]:

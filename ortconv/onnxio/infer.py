@@ -22,6 +22,7 @@ from ortconv.onnxio.scopes import may_clash, rename, rename_clashes
 from ortconv.onnxio.shield import (
     KEEPS_SYMBOLS,
     hide,
+    hide_einsums,
     hide_slices,
     may_be_below_zero,
     may_need_hiding,
@@ -45,18 +46,16 @@ class ContradictionError(GraphError):
     """A declared type differs from the inferred one."""
 
 
-def infer_model(
-    proto: ModelProto, *, strict: bool = False, on_errors: Callable[[bytes], None] | None = None
-) -> ModelProto:
-    """Return the message with all value types that onnx infers. Raises GraphError if the model contradicts itself.
+def infer_model(source: bytes, *, strict: bool = False, on_errors: Callable[[bytes], None] | None = None) -> ModelProto:
+    """Return a serialized model with all value types that onnx infers. Raises GraphError if the model contradicts itself.
 
     Unknown dimensions that are known to be equal get a name of the form INVENTED. Values of shape computations are propagated
     unless that needs too much memory, as for ranges and shapes of millions of elements. Declared types are trusted; with `strict`,
     ContradictionError is raised if one differs from the inferred type. `on_errors` is called with the serialized model if onnx
     finds nodes that break the rules of their operators.
     """
-    message, restore = _guarded(proto)
-    for follow_values in (False,) if _has_long_vectors(proto.graph) else (True, False):
+    message, has_long_vectors, restore = _shielded(source)
+    for follow_values in (False,) if has_long_vectors else (True, False):
         try:
             with memory_limit(_allowance(message)):
                 inferred = ModelProto.FromString(_inferred(message, follow_values, strict, on_errors))
@@ -66,12 +65,16 @@ def infer_model(
             if strict:
                 if "existing" in str(error):
                     raise ContradictionError(first_line(error)) from error
-                return infer_model(proto)
+                return infer_model(source)
             if not (follow_values and _out_of_memory(error)):
                 raise inference_error(first_line(error)) from error
             trim()  # the next limit allows as much again
         else:
             restore(inferred.graph)
+            if b"Einsum" in message:
+                shown = ModelProto.FromString(source)
+                if hide_einsums(shown.graph, inferred.graph):
+                    return infer_model(shown.SerializeToString(), strict=strict, on_errors=on_errors)
             return inferred
     raise AssertionError
 
@@ -84,16 +87,15 @@ def _has_long_vectors(graph: GraphProto) -> bool:
     return any(len(t.dims) == 1 and t.dims[0] > LONGEST_VECTOR for t in graph.initializer)
 
 
-def _guarded(proto: ModelProto) -> tuple[bytes, Callable[[GraphProto], None]]:
-    """Return the serialized model without the parts on which onnx's inference crashes or errs, and
-    a function that restores them.
+def _shielded(source: bytes) -> tuple[bytes, bool, Callable[[GraphProto], None]]:
+    """Return the serialized model without the parts on which onnx's inference crashes or errs, whether it has long vectors, and a
+    function that restores these parts.
     """
+    proto = ModelProto.FromString(source)
     used, opset = operators(proto.graph), opset_of(proto)
     hidden = may_need_hiding(used, opset) and hide(proto.graph, opset)
     renamed = rename_clashes(proto.graph) if may_clash(used) else {}
-    message = proto.SerializeToString()
-    if renamed:
-        rename(proto.graph, renamed)
+    message = proto.SerializeToString() if hidden or renamed else source
     hides_slices = False
     if "Slice" in used:
         message, hides_slices = _checked_slices(message, opset, shortening(proto.graph, used))
@@ -104,7 +106,7 @@ def _guarded(proto: ModelProto) -> tuple[bytes, Callable[[GraphProto], None]]:
         if renamed:
             rename(graph, renamed)
 
-    return message, restore
+    return message, _has_long_vectors(proto.graph), restore
 
 
 def _checked_slices(message: bytes, opset: int, shortening: int) -> tuple[bytes, bool]:

@@ -12,10 +12,10 @@ from ortconv.files import let_go, mapped
 from ortconv.ir.model import Model
 from ortconv.ir.signature import check_signatures
 from ortconv.onnxio import wire
-from ortconv.onnxio.build import PackedNodes, Resolve, build
+from ortconv.onnxio.build import PackedNodes, Resolve, begin
 from ortconv.onnxio.check import OLDEST_OPSET, check_versions, not_onnx
-from ortconv.onnxio.complete_types import forget, stated_types
-from ortconv.onnxio.declared import infer_declared
+from ortconv.onnxio.complete_types import keep_unknown, stated_types
+from ortconv.onnxio.declared import bare, infer_declared
 from ortconv.onnxio.external import ExternalData
 from ortconv.onnxio.imports import import_used, keep_last_imports, raise_opset
 from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing
@@ -140,22 +140,26 @@ def _load(
     symbol = anonymous_symbols(message)
     stated = {} if fix_dims else stated_types(proto)
     is_large = len(message) > LARGE
-    del message
+    untyped = bare(proto)
+    del message, proto
     with without_collections():
-        proto = infer_declared(proto, warnings.append)
+        proto = infer_declared(untyped, warnings.append)
+        del untyped
         proto.graph.initializer.extend(defaults)
-        nodes = None
+        nodes = proto.graph.node
         if is_large:
-            nodes = PackedNodes(proto.graph.node)
+            nodes = PackedNodes(nodes)
             del proto.graph.node[:]
             proto = ModelProto.FromString(proto.SerializeToString())
             return_freed_memory()
-        model = build(proto, resolve, symbol, nodes)
-        del proto, nodes
+        model, builder = begin(proto, resolve, symbol)
+        del proto
+        builder.finish(nodes)
+        del builder, nodes
         if is_large:
             return_freed_memory()
         infer_missing(model.graph)
-        forget(model.graph, stated)
+        keep_unknown(model.graph, stated)
     check_signatures(model.graph)
     model.warnings += dict.fromkeys(warnings)
     return model
@@ -192,6 +196,8 @@ def _parse(data: memoryview, message: bytes) -> ModelProto:
 
 
 def _resolver(payloads: list[memoryview], external: ExternalData | None) -> Resolve:
+    """A function that returns the payload of a tensor outside the message: one cut out of it, or one in a file."""
+
     def resolve(tensor: TensorProto) -> memoryview:
         location = _location(tensor)
         if not location:
@@ -254,4 +260,5 @@ def _fix_dims(graph: GraphProto, fixed: Mapping[str, int]) -> None:
 
 
 def _is_cut(tensor: TensorProto) -> bool:
+    """True for a payload that `wire.skeleton` has cut out of the message."""
     return _location(tensor).startswith(wire.MARKER)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 
 from ortconv.errors import GraphError
 from ortconv.onnxio.messages import domain_of, graphs, label, made_by_constants, walk
+from ortconv.onnxio.type_rules import einsum_labels
 from ortconv.onnxlib import AttributeProto, GraphProto, NodeProto, TensorProto
 
 HIDDEN = frozenset(
@@ -28,6 +29,9 @@ MARK = "\1"
 SIGNED_AXES = 11
 """The first opset for which onnx infers Squeeze and Unsqueeze with negative axes. Before, it ignores such axes."""
 
+CEILS_EXACTLY = 22
+"""The first opset for which onnx infers a pool with ceil_mode rightly. Before, it counts a window that begins in the padding."""
+
 LENGTH_IS_RANK = 12
 """The last opset for which onnx gives an Expand as many dimensions as its shape is declared to have elements."""
 
@@ -35,6 +39,7 @@ MOST_DIMENSIONS = 64
 """No model has values with more dimensions. onnx needs memory for each."""
 
 _NAMES = {op for _, op in HIDDEN}
+_POOLS = ("AveragePool", "LpPool", "MaxPool")
 
 
 def may_need_hiding(operators: Collection[str], opset: int) -> bool:
@@ -45,6 +50,7 @@ def may_need_hiding(operators: Collection[str], opset: int) -> bool:
             *(*_NAMES, *_CHECKS, "Slice", "Squeeze"),
             *(("Unsqueeze",) if opset < SIGNED_AXES else ()),
             *(("Expand",) if opset <= LENGTH_IS_RANK else ()),
+            *(_POOLS if opset < CEILS_EXACTLY else ()),
         )
     )
 
@@ -71,7 +77,14 @@ def hide(graph: GraphProto, opset: int) -> bool:
 def _is_hidden(op: str, node: NodeProto, opset: int) -> bool:
     if op in _NAMES:
         return (domain_of(node), op) in HIDDEN
+    if op in _POOLS:
+        return opset < CEILS_EXACTLY and _has_ceil_mode(node)
     return opset < SIGNED_AXES and op in ("Squeeze", "Unsqueeze") and _has_negative_axes(node)
+
+
+def _has_ceil_mode(node: NodeProto) -> bool:
+    mode = _attribute(node, "ceil_mode") if domain_of(node) == "" else None
+    return mode is not None and mode.i != 0
 
 
 def _has_negative_axes(node: NodeProto) -> bool:
@@ -85,9 +98,8 @@ Nodes = Sequence[tuple[str, NodeProto]]
 
 def _inferred_wrongly(graph: GraphProto, nodes: Nodes, opset: int) -> dict[str, set[str]]:
     """The outputs of the Slices, Squeezes and Expands for which onnx infers a wrong or endless shape, by operator."""
-    slices = [node for op, node in nodes if op == "Slice" and node.output and len(node.input) > 1]
-    squeezes = [node for op, node in nodes if op == "Squeeze" and node.output]
-    expands = [node for op, node in nodes if op == "Expand" and len(node.input) > 1] if opset <= LENGTH_IS_RANK else []
+    slices, squeezes = _operators(nodes, "Slice", 2), _operators(nodes, "Squeeze", 0)
+    expands = _operators(nodes, "Expand", 2) if opset <= LENGTH_IS_RANK else []
     if not (slices or squeezes or expands):
         return {}
     tensors = {t.name: list(t.dims) for part in graphs(graph) for t in part.initializer}
@@ -99,13 +111,18 @@ def _inferred_wrongly(graph: GraphProto, nodes: Nodes, opset: int) -> dict[str, 
     }
 
 
+def _operators(nodes: Nodes, name: str, inputs: int) -> list[NodeProto]:
+    """The nodes of an operator that have an output and at least this number of inputs."""
+    return [node for op, node in nodes if op == name and node.output and len(node.input) >= inputs]
+
+
 def _expands_to_many_dimensions(graph: GraphProto, expands: Iterable[NodeProto]) -> set[str]:
     """The outputs of Expands whose shapes are declared longer than any shape is."""
     if not expands:
         return set()
     declared = (v for part in graphs(graph) for v in (*part.input, *part.value_info))
     long = {v.name for v in declared if any(d.dim_value > MOST_DIMENSIONS for d in v.type.tensor_type.shape.dim[:1])}
-    return {node.output[0] for node in expands if node.output and node.input[1] in long}
+    return {node.output[0] for node in expands if node.input[1] in long}
 
 
 def _squeezes_of_all_axes(
@@ -140,6 +157,32 @@ def _slices_of_shapes(
         if op in ("Shape", "Size") or (node.input and known.issuperset(filter(None, node.input))):
             known.update(node.output)
     return {node.output[0] for node in computed if node.input[0] in known}
+
+
+def hide_einsums(graph: GraphProto, inferred: GraphProto) -> bool:
+    """Rename the Einsums for which onnx infers size 1 for an axis that is broadcast. Return True if there are any."""
+    values = (v for part in graphs(inferred) for v in (*part.input, *part.value_info))
+    sizes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in values}
+    sizes.update((t.name, list(t.dims)) for part in graphs(inferred) for t in part.initializer)
+    wrong = [node for node in walk(graph.node) if node.op_type == "Einsum" and _takes_first_size(node, sizes)]
+    for node in wrong:
+        node.op_type = MARK + node.op_type
+    return bool(wrong)
+
+
+def _takes_first_size(node: NodeProto, sizes: Mapping[str, list[int]]) -> bool:
+    """True if a label has size 1 in one operand and another or unknown size in a later one: onnx only looks at the first."""
+    equation = _attribute(node, "equation")
+    if equation is None or domain_of(node):
+        return False
+    terms = equation.s.decode().replace(" ", "").partition("->")[0].split(",")
+    first: dict[str | int, int] = {}
+    for name, term in zip(node.input, terms, strict=False):
+        dims = sizes.get(name, [])
+        for axis, size in zip(einsum_labels(term, len(dims)), dims, strict=False):
+            if first.setdefault(axis, size) == 1 != size:
+                return True
+    return False
 
 
 def reveal(graph: GraphProto) -> None:

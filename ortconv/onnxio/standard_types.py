@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from ortconv.ir.broadcast import broadcast_dims
 from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Dim, DType, MapType, SequenceType, Shape, TensorType, ValueType
-from ortconv.onnxio.type_rules import TypeRule, dtype_of, shape_of, tensor
+from ortconv.onnxio.type_rules import TypeRule, dtype_of, einsum_labels, shape_of, tensor
+
+
+def _einsum(node: Node) -> list[ValueType | None]:
+    """Axes of size 1 are broadcast to the other axes of the same label, as in onnxruntime."""
+    given, arrow, result = str(node.attr("equation", "")).replace(" ", "").partition("->")
+    sizes: dict[str | int, set[Dim]] = {}
+    for slot, term in enumerate(given.split(",")):
+        source = shape_of(node, slot)
+        if source is None:
+            return [tensor(dtype_of(node, 0), None)]
+        for label, dim in zip(einsum_labels(term, len(source)), source, strict=True):
+            sizes.setdefault(label, set()).add(dim)
+    if not arrow:
+        result = "..." + "".join(sorted(label for label in set(given) if label.isalpha() and given.count(label) == 1))
+    of_ellipsis = sum(isinstance(label, int) for label in sizes)
+    labels = einsum_labels(result, len(result.replace(".", "")) + of_ellipsis)
+    return [tensor(dtype_of(node, 0), tuple(broadcast_dims(sizes[label]) for label in labels))]
 
 
 def _eye_like(node: Node) -> list[ValueType | None]:
@@ -159,6 +177,7 @@ _ML_TYPES: dict[str, TypeRule] = {
 }
 
 STANDARD_TYPES: dict[tuple[str, str], TypeRule] = {
+    ("", "Einsum"): _einsum,
     ("", "EyeLike"): _eye_like,
     ("", "GatherND"): _gather_nd,
     ("", "RegexFullMatch"): _regex_full_match,

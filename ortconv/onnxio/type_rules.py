@@ -42,6 +42,12 @@ def times(a: Dim, b: Dim) -> Dim:
     return a * b if isinstance(a, int) and isinstance(b, int) else None
 
 
+def einsum_labels(term: str, rank: int) -> list[str | int]:
+    """The labels of an operand's axes in an Einsum. The last axis of the ellipsis is -1, the one before it -2, and so on."""
+    before, dots, after = term.partition("...")
+    return [*before, *(range(len(before) + len(after) - rank, 0) if dots else ()), *after]
+
+
 def like(slot: int, dtype_slot: int | None = None) -> TypeRule:
     """Rule: output 0 has the shape of input `slot` and the element type of input `dtype_slot`, by default the same."""
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
-from ortconv.errors import UsageError
+from ortconv.errors import UsageError, nearest
 from ortconv.optimizer.levels import STAGES, AnyPass, opt_in_passes, passes_of
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.pattern import C, P, PatternInput
@@ -24,7 +24,7 @@ from ortconv.optimizer.pattern import C, P, PatternInput
 FIELDS = ("Counterpart", "Differs", "Opt-in", "Also")
 
 
-class Entry(NamedTuple):
+class RewriteEntry(NamedTuple):
     """A rewrite. `group` is the pass that it runs in; `doc` has one line for each form of the rule."""
 
     name: str
@@ -40,15 +40,15 @@ class Entry(NamedTuple):
 
 
 @cache
-def entries() -> tuple[Entry, ...]:
+def entries() -> tuple[RewriteEntry, ...]:
     """Every rewrite in the order in which the levels run them. Those that run only on request come last in their level."""
-    found: dict[str, Entry] = {}
+    found: dict[str, RewriteEntry] = {}
     for level in STAGES:
         for opt_in, group in ((False, passes_of(level)), (True, opt_in_passes(level))):
             for p in group:
                 for name, doc, patterns in _documented(p):
-                    known = found.get(name) or Entry(name, level, p.name, opt_in)
-                    found[name] = _with(known, doc, patterns)
+                    known = found.get(name) or RewriteEntry(name, level, p.name, opt_in)
+                    found[name] = _merged(known, doc, patterns)
     return tuple(found.values())
 
 
@@ -60,7 +60,7 @@ def _documented(p: AnyPass) -> Iterator[tuple[str, str, tuple[P, ...]]]:
         yield r.name, r.doc, (r.pattern,)
 
 
-def _with(entry: Entry, doc: str, patterns: tuple[P, ...]) -> Entry:
+def _merged(entry: RewriteEntry, doc: str, patterns: tuple[P, ...]) -> RewriteEntry:
     """Merge the docstring of another form of the rule into the entry."""
     what, fields = parts(doc)
     return entry._replace(
@@ -112,17 +112,12 @@ def patterns_of(name: str) -> list[P]:
     return [r.pattern for p in every if not isinstance(p, FunctionPass) for r in p.rules if r.name == name]
 
 
-def find(name: str) -> Entry:
+def find(name: str) -> RewriteEntry:
     """The rewrite with this name. Raises UsageError, with the nearest match, for an unknown one."""
     known = {also: entry for entry in entries() for also in (entry.name, *entry.also)}
     if name in known:
         return known[name]
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known, 1, 0.4)
-    raise UsageError(
-        f"there is no pass '{name}'", hint=f"did you mean {near[0]}?" if near else "see: ortconv passes list"
-    )
+    raise UsageError(f"there is no pass '{name}'", hint=nearest(name, known, 1, 0.4) or "see: ortconv passes list")
 
 
 def checked(names: Iterable[str]) -> frozenset[str]:

@@ -85,6 +85,18 @@ def rounded(array: Array, dtype: DType) -> Array | None:
     return result
 
 
+LARGE = 1000.0
+"""Adding a larger number rounds a value. Exporters add 1.5 * 2**23, and subtract it again, to round to whole numbers."""
+
+
+def round_together(a: Array, b: Array) -> bool:
+    """True if adding two constants one after the other rounds a value, and adding their sum does not: both are large,
+    and their signs differ.
+    """
+    opposed = np.sign(a) != np.sign(b)
+    return bool(np.any(opposed & (np.minimum(np.abs(a), np.abs(b)) > LARGE)))
+
+
 def wide(value: Value) -> Array:
     """A constant's elements in float64."""
     const = value.constant
@@ -202,8 +214,9 @@ def axes_of(node: Node) -> tuple[int, ...] | None:
 
 
 def bound(number: float | int | None, dtype: DType) -> Array | None:
-    """A bound of a Clip as an array of this type; None for an absent bound."""
-    return None if number is None else np.array(number, dtype.numpy)
+    """A bound of a Clip as an array of this type, infinite if the type cannot represent it; None for an absent bound."""
+    with np.errstate(over="ignore"):
+        return None if number is None else np.array(number, dtype.numpy)
 
 
 def clip(x: NewInput, low: NewInput, high: NewInput, like: Node, graph: Graph, dtype: DType) -> New:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Union
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Node, Value
-from ortconv.ir.journal import FEW, Change, Journal
+from ortconv.ir.journal import FEW, Journal, NodeChanges
 from ortconv.ir.kernels import UNKNOWN, KernelUse, first_release, type_text
 from ortconv.ir.schema import Schema, schema
 from ortconv.ir.tensor import Array, Tensor
@@ -101,7 +101,7 @@ class Rewrite(NamedTuple):
     root: str
     removed: int
     added: int
-    change: Change | None = None
+    change: NodeChanges | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The entry as plain data, for JSON."""
@@ -228,21 +228,21 @@ def find(r: Rule, root: Node, context: Context) -> tuple[Match, Replacement] | N
     for m in matches(r.pattern, root):
         if context.may_touch(root, *(node for node, _ in m.nodes)) and _is_closed(m):
             replacement = r.build(m)
-            if replacement is not None and all(context.may_make(m.graph, new) for new in _news(replacement)):
+            if replacement is not None and all(context.may_make(m.graph, new) for new in _new_nodes(replacement)):
                 return m, replacement
     return None
 
 
-def _news(source: Replacement) -> Iterator[New]:
+def _new_nodes(source: Replacement) -> Iterator[New]:
     """The nodes that a replacement creates."""
     if isinstance(source, tuple):
         for part in source:
-            yield from _news(part)
+            yield from _new_nodes(part)
     elif isinstance(source, (New, Out)):
         new = source if isinstance(source, New) else source.new
         yield new
         for part in new.inputs:
-            yield from _news(part)
+            yield from _new_nodes(part)
 
 
 def _type(source: NewInput) -> ValueType | None:

@@ -20,7 +20,7 @@ MOST_KNOWN = 4096
 """Maximum number of kinds of nodes for which a pass remembers its rules."""
 
 
-class Later:
+class LaterFunction:
     """The function of a pass in a module. The module is imported when the pass first runs: few models have its operators.
 
     Without a name, it is the only pass in the module's PASSES.
@@ -53,7 +53,7 @@ class FunctionPass(NamedTuple):
 
     @property
     def doc(self) -> str:
-        return (self.run.function if isinstance(self.run, Later) else self.run).__doc__ or ""
+        return (self.run.function if isinstance(self.run, LaterFunction) else self.run).__doc__ or ""
 
 
 def by_root(rules: Iterable[Rule]) -> dict[Operator, list[Rule]]:
@@ -70,10 +70,10 @@ class RulePass:
 
     also: tuple[Operator, ...] = ()
 
-    def __init__(self, name: str, *rules: Iterable[Rule]) -> None:
+    def __init__(self, name: str, *groups: Iterable[Rule]) -> None:
         self.name = name
         self.once = False
-        self._groups = rules
+        self._groups = groups
         self._known: dict[tuple[Operator, tuple[Kind, ...]], tuple[Rule, ...]] = {}
 
     @cached_property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.schema import schema_of
@@ -12,7 +13,7 @@ from ortconv.optimizer.conditions import RESHAPES, ints, spatial_pads
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.shapes import COMPUTES_SHAPES, Element, axis_slices, elements, target
-from ortconv.optimizer.symbols import at_most, broadcast_shapes, is_anonymous, is_vague, minus, plus, quotient
+from ortconv.optimizer.symbols import at_most, is_anonymous, is_vague, minus, plus, quotient
 
 # ---------------------------------------------------------------------- shapes of results
 
@@ -80,7 +81,7 @@ def _transposed(node: Node) -> Shape | None:
     if shape is None:
         return None
     perm = node.attr("perm", Ints(reversed(range(len(shape)))))
-    return tuple(shape[i] for i in perm) if sorted(perm) == list(range(len(shape))) else None
+    return tuple(shape[i] for i in perm) if len(perm) == len(shape) else None
 
 
 def _joined(node: Node) -> Shape | None:
@@ -201,14 +202,14 @@ class Equalities:
     def __init__(self, graph: Graph | None = None) -> None:
         self._learns = graph is None or graph.owner is None or graph.owner.is_op("If")
         self._kept = frozenset(d for v in (graph.inputs if graph else ()) for d in v.shape or ())
-        self._stands_for: dict[str, Dim] = {}
+        self._replacements: dict[str, Dim] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._stands_for)
+        return bool(self._replacements)
 
     def resolve(self, dim: Dim) -> Dim:
-        while isinstance(dim, str) and dim in self._stands_for:
-            dim = self._stands_for[dim]
+        while isinstance(dim, str) and dim in self._replacements:
+            dim = self._replacements[dim]
         return dim
 
     def note(self, a: Dim, b: Dim) -> None:
@@ -218,12 +219,17 @@ class Equalities:
             return
         for dim, other in ((a, b), (b, a)):
             if isinstance(dim, str) and is_anonymous(dim) and dim not in self._kept:
-                self._stands_for[dim] = other
+                self._replacements[dim] = other
                 return
 
     def apply(self, value: Value | None) -> bool:
         """Replace known symbols in the type of a value. Return True if it changed."""
-        if value is None or not self._stands_for or not isinstance(value.type, TensorType) or value.type.shape is None:
+        if (
+            value is None
+            or not self._replacements
+            or not isinstance(value.type, TensorType)
+            or value.type.shape is None
+        ):
             return False
         shape = tuple(map(self.resolve, value.type.shape))
         if shape == value.type.shape:
@@ -244,7 +250,8 @@ def _follow(node: Node, out: Value, equal: Equalities) -> int:
         return 0 if shape is None else _refine(out, shape, equal)
     if _set_shape(node, out, shape):
         return 1
-    return shape is None and all(v is None or v.rank is not None for v in node.inputs) and update_types(node)
+    can_infer = shape is None and all(v is None or v.rank is not None for v in node.inputs)
+    return int(can_infer and update_types(node))
 
 
 def propagate(graph: Graph, context: Context) -> int:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from ortconv import __version__
 from ortconv.choices import LEVELS
-from ortconv.errors import UsageError
+from ortconv.errors import UsageError, nearest
 from ortconv.files import byte_count
 from ortconv.optimizer.engine import FOLD_LIMIT, Rule
 from ortconv.optimizer.levels import STAGES, AnyPass, inexact, opt_in_passes, passes_of
@@ -293,10 +293,7 @@ def _natural(text: str) -> int:
 def _known(name: str, names: Iterable[str], number: int, what: str) -> str:
     names = list(names)
     if name not in names:
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, names, 1, 0.4)
-        raise _error(number, f"there is no {what} '{name}'", f"did you mean {near[0]}?" if near else None)
+        raise _error(number, f"there is no {what} '{name}'", nearest(name, names, 1, 0.4))
     return name
 
 

@@ -123,7 +123,14 @@ def _same_elements(node: Node, look: Look) -> Elements:
 
 
 def _cast(node: Node, look: Look) -> Elements:
-    return look(node.inputs[0]) if node.out.dtype in (DType.INT64, DType.INT32) else None
+    found = look(node.inputs[0]) if node.out.dtype in (DType.INT64, DType.INT32) else None
+    return None if found is None else tuple(_represented(e, node.out) for e in found)
+
+
+def _represented(element: Element, value: Value) -> Element:
+    """An element of an integer value; None for a number that its type cannot represent, which wraps around."""
+    bits = 31 if value.dtype is DType.INT32 else 63
+    return element if not isinstance(element, int) or -(1 << bits) <= element < 1 << bits else None
 
 
 def _concat(node: Node, look: Look) -> Elements:
@@ -180,7 +187,7 @@ def _side_by_side(parts: Sequence[Elements]) -> Iterable[tuple[Element, ...]] | 
 
 def _arithmetic(node: Node, look: Look) -> Elements:
     pairs = _side_by_side([look(v) for v in node.inputs])
-    return None if pairs is None else tuple(_combine(node.op, a, b) for a, b in pairs)
+    return None if pairs is None else tuple(_represented(_combine(node.op, a, b), node.out) for a, b in pairs)
 
 
 Arithmetic = tuple[int, Callable[[int, int], int | None], Callable[[Dim, Dim], Dim]]

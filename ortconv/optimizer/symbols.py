@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ortconv.choices import natural
+from ortconv.ir.broadcast import is_minimum
 from ortconv.ir.types import Dim, Shape
-from ortconv.optimizer.conditions import same_dim
 
 ANONYMOUS = re.compile(r"\?|unk__\d+$")
 """Pattern of the symbols that shape inference invents, in ortconv and elsewhere."""
@@ -110,36 +110,6 @@ def at_most(limit: Dim, dim: Dim) -> Dim:
     return f"min({limit},{dim})" if isinstance(limit, int) and limit > 0 and isinstance(dim, str) else None
 
 
-def broadcast_shapes(shapes: Sequence[Shape | None]) -> Shape | None:
-    """The shape to which these shapes broadcast; None if it is unknown. A dimension that is uncertain is None."""
-    known = [s for s in shapes if s is not None]
-    if len(known) < len(shapes) or not known:
-        return None
-    rank = max(map(len, known))
-    padded = [(1,) * (rank - len(s)) + s for s in known]
-    return tuple(broadcast_dims(dims) for dims in zip(*padded))
-
-
-def broadcast_dims(dims: Sequence[Dim]) -> Dim:
-    """The dimension to which these dimensions broadcast, provided that they do; None if it is uncertain.
-
-    All dimensions other than 1 must be equal, so a number determines the result. Next to a dimension n, min(n, number)
-    is n or 1.
-    """
-    others = [d for d in dims if d != 1]
-    if not others:
-        return 1
-    for d in others:
-        if all(same_dim(d, e) or _is_minimum(e, d) for e in others):
-            return d
-    return next((d for d in others if isinstance(d, int)), None)
-
-
-def _is_minimum(dim: object, whole: object) -> bool:
-    """True for the minimum of a dimension and a number."""
-    return isinstance(dim, str) and dim.startswith("min(") and dim.endswith(f",{whole})")
-
-
 def stretches_to(dim: object, whole: object) -> bool:
     """True if a dimension that broadcasts to another one equals it. This includes min(whole, number) for a number above 1."""
-    return dim == whole or (_is_minimum(dim, whole) and not str(dim).startswith("min(1,"))
+    return dim == whole or (is_minimum(dim, whole) and not str(dim).startswith("min(1,"))

@@ -11,9 +11,6 @@ import ortconv
 from ortconv.cli import main
 from ortconv.errors import MismatchError
 from ortconv.optimizer import catalog
-from ortconv.optimizer.engine import New, rule
-from ortconv.optimizer.passes import RulePass
-from ortconv.optimizer.pattern import Match, P
 
 
 def convert(samples: Path, tmp_path: Path, *flags: str) -> None:
@@ -54,14 +51,6 @@ def test_an_unknown_pass_gets_the_nearest_name(samples: Path, capsys: pytest.Cap
     assert "did you mean ConvAddFusion?" in capsys.readouterr().err
 
 
-def test_verify_each_names_the_pass_that_is_wrong(
-    samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @rule("WrongFusion", P("Relu", "x"))
-    def wrong(m: Match) -> New:
-        """Relu(x) -> Tanh(x), which is not the same"""
-        return New("Tanh", [m.x])
-
-    monkeypatch.setattr("ortconv.optimizer.basic.PASSES", (RulePass("WrongFusion", wrong),))
+def test_verify_each_names_the_pass_that_is_wrong(samples: Path, tmp_path: Path, wrong_fusion: None) -> None:
     with pytest.raises(MismatchError, match="after WrongFusion: output"):
         ortconv.convert(samples / "mnist.onnx", tmp_path / "m.ort", verify_each=True)

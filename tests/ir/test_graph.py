@@ -12,6 +12,7 @@ from ortconv.ir.graph import Floats, Graph, Graphs, Ints, Node, Strings, Value, 
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.text import node_text, text
 from ortconv.ir.types import DType, SequenceType, TensorType
+from ortconv.ir.value import FEW_USES
 from ortconv.ir.verify import verify
 from tests.batches import batched
 
@@ -82,6 +83,22 @@ def test_value_properties() -> None:
     assert [n.op for n in x.consumers] == ["Relu", "Mul"]
     assert len(x.uses) == 3
     assert (relu.input(0), relu.input(1), relu.output(1)) == (x, None, None)
+
+
+@pytest.mark.parametrize("count", [1, FEW_USES, FEW_USES + 1, 3 * FEW_USES])
+def test_uses_keep_their_order(count: int) -> None:
+    graph = Graph()
+    x = graph.add_input("x", FLOAT)
+    uses = [(graph.add_node("Relu", [x]), 0) for _ in range(count)]
+    assert list(x.uses) == uses
+    node, _ = uses.pop(count // 2)
+    graph.set_input(node, 0, None)
+    assert list(x.uses) == uses
+    graph.set_input(node, 0, x)
+    assert list(x.uses) == [*uses, (node, 0)]
+    for node in list(graph):
+        graph.remove(node)
+    assert not x.uses
 
 
 # ---------------------------------------------------------------------- constants and names
@@ -219,7 +236,7 @@ def test_remove_dead_follows_producers_also_of_captures() -> None:
     graph.set_outputs([])
     assert graph.remove_dead(node) == 3
     assert len(graph) == 0
-    assert graph.inputs[0].uses == {}
+    assert not graph.inputs[0].uses
     verify(graph)
 
 
@@ -307,9 +324,9 @@ def break_(graph: Graph, nodes: list[Node], how: str) -> None:
     if how == "order":
         graph.move(a, None)
     elif how == "use unknown to the value":
-        value.uses.clear()
+        value.uses = ()
     elif how == "use that does not exist":
-        value.uses[b, 5] = None
+        value.add_use(b, 5)
     elif how == "producer":
         value.producer = None
     elif how == "slot":

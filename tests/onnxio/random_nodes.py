@@ -155,7 +155,7 @@ def died(found: Any, seeds: int, place: mmap.mmap) -> str | None:
             place[:4] = seed.to_bytes(4, "little")
             signal.alarm(SECONDS)
             try:
-                infer_model(model_of(found, seed))
+                infer_model(model_of(found, seed).SerializeToString())
             except OrtconvError:
                 pass
             except BaseException:

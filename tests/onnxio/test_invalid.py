@@ -58,6 +58,9 @@ INVALID = [
     ("y = Concat<axis = -77>(x, x)", "axis must be in", "onnxruntime"),
     ("y = Transpose<perm = [0, 0]>(x)", "perm for Transpose has repeated value", "onnxruntime"),
     ("y = Transpose<perm = [-1, 5]>(x)", "Invalid attribute perm", "onnxruntime"),
+    ("c = ReduceMin<keepdims = 0>(x) t = Less(c, c) "
+     "r = If<then_branch = a () => (float p) { p = Identity(x) }, else_branch = b () => (float q) { q = Identity(c) }>(t)"
+     "y = Transpose<perm = [0, 9]>(r)", r"'perm' is \[0, 9\], must be a permutation of the axes", None),
     ("y = Conv(x, x)", "at least 3 dimensions", "onnxruntime"),
     ("y = MatMul(x, x)", "Incompatible dimensions for matrix multiplication", "onnxruntime"),
     ("c = Equal(x, x) k = ReduceMin<keepdims = 0>(x) t = Less(k, k) "

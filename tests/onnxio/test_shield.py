@@ -125,6 +125,23 @@ def test_negative_axes_of_early_operator_sets(body: str, expected: str, opset: i
     assert str(from_proto(proto).graph.outputs[0].type) == expected
 
 
+@pytest.mark.parametrize("opset", [12, 22])
+@pytest.mark.parametrize(
+    "window",
+    [
+        'auto_pad = "VALID", kernel_shape = [1], strides = [2]',
+        "pads = [1, 1], kernel_shape = [2], strides = [3]",
+        "dilations = [2], pads = [2, 2], kernel_shape = [2], strides = [3]",
+    ],
+)
+def test_a_pool_with_ceil_mode_has_no_window_in_the_padding_alone(window: str, opset: int) -> None:
+    proto = parser.parse_model(f"""<ir_version: 7, opset_import: ["" : {opset}]>
+        g (float[2,3,4] x) => (float y) {{ y, i = MaxPool<ceil_mode = 1, {window}>(x) z = Identity(i) }}""")
+    proto.graph.output[0].ClearField("type")
+    pool = next(iter(from_proto(proto).graph))
+    assert [str(v.type) for v in pool.outputs if v is not None] == ["float[2,3,2]", "int64[2,3,2]"]
+
+
 @pytest.mark.parametrize("start", ["k", "d"])
 def test_a_slice_of_a_shape_from_a_computed_index_has_an_unknown_length(start: str) -> None:
     proto = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
@@ -306,3 +323,26 @@ def test_vectors_without_end_take_little_memory(inputs: str, body: str, most: in
     command = [sys.executable, "-c", LOADED_AGAIN, inputs, whole + body, str(most), str(opset)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("x", "z", "equation", "expected"),
+    [
+        ("1,1", "N,3", "bi,bj->bij", ("N", 1, 3)),
+        ("1,1", "2,3", "bi, bj -> bij", (2, 1, 3)),
+        ("N,1", "1,3", "bi,bj->bij", ("N", 1, 3)),
+        ("1,2", "N,3", "bi,bj", (2, 3)),
+        ("1,2", "N,2", "bi,bi", ()),
+        ("1,2,3", "N,3,4", "...ij,...jk->...ik", ("N", 2, 4)),
+        ("7,1,1,2", "N,3,5", "...bi,bij->b...j", ("N", 7, 1, 5)),
+    ],
+)
+def test_an_einsum_that_broadcasts_an_axis_of_size_1(
+    x: str, z: str, equation: str, expected: tuple[object, ...]
+) -> None:
+    """onnx takes the first size of each label."""
+    proto = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]> g (float[{x}] x, float[{z}] z) => (y)
+        {{ e = Einsum<equation = "{equation}">(x, z) y = Neg(e) }}"""
+    )
+    assert [node.out.shape for node in from_proto(proto).graph] == [expected, expected]

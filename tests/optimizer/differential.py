@@ -13,7 +13,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from ortconv.compare.tolerance import Difference, difference, limit, worst
+from ortconv.compare.difference import Difference, difference, worst
+from ortconv.compare.tolerance import limit
 from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph, Node
 from ortconv.ir.types import DType

@@ -13,7 +13,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context, apply, find
 from ortconv.optimizer.extended.gelu import fuse_quick_gelu
 from ortconv.optimizer.levels import STAGES, opt_in_passes, passes_of
-from ortconv.optimizer.passes import FunctionPass, Later, LaterPass
+from ortconv.optimizer.passes import FunctionPass, LaterFunction, LaterPass
 from ortconv.optimizer.pattern import P
 
 
@@ -32,13 +32,13 @@ def test_a_rule_that_is_found_but_not_applied_imports_nothing() -> None:
 
 
 EVERY = [p for stage in STAGES for p in (*passes_of(stage), *opt_in_passes(stage))]
-LATER = [p for p in EVERY if isinstance(p, FunctionPass) and isinstance(p.run, Later)]
+LATER = [p for p in EVERY if isinstance(p, FunctionPass) and isinstance(p.run, LaterFunction)]
 LATER_RULES = [p for p in EVERY if isinstance(p, LaterPass)]
 
 
 @pytest.mark.parametrize("p", LATER, ids=lambda p: p.name)
 def test_a_pass_that_is_imported_later_is_that_of_its_module(p: FunctionPass) -> None:
-    assert isinstance(p.run, Later)
+    assert isinstance(p.run, LaterFunction)
     module = sys.modules[p.run.function.__module__]
     assert [(q.name, q.operators, q.also, q.once, q.doc) for q in module.PASSES if q.name == p.name] == [
         (p.name, p.operators, p.also, p.once, p.doc)
@@ -63,7 +63,7 @@ def test_rules_that_are_imported_later_need_the_operators_of_their_pass(p: Later
 
 def test_passes_are_imported_when_a_model_has_their_operators() -> None:
     """Convolutional networks need neither attention nor recurrent networks."""
-    modules = [p.run.function.__module__ for p in LATER if isinstance(p.run, Later)]
+    modules = [p.run.function.__module__ for p in LATER if isinstance(p.run, LaterFunction)]
     modules += sorted({p.rules[0].build.__module__ for p in LATER_RULES})
     assert len(modules) > 12
     code = f"""

@@ -174,7 +174,7 @@ def test_returned_dequantized_value_keeps_the_original() -> None:
     text = f"g (uint8[3] x) => (uint8 y, float d) {PARAMS} {{ d = {D}(x, s, z) a = Relu(d) y = {Q}(a, s, z) }}"
     graph, _ = check(text, UNIQUE)
     assert ops(graph) == {D: 2, "Relu": 1, Q: 1}
-    assert graph.outputs[1].uses == {}
+    assert not graph.outputs[1].uses
 
 
 def test_float_readers_share_the_original() -> None:

@@ -18,14 +18,14 @@ from ortconv.optimizer.basic import (
     unused,
 )
 from ortconv.optimizer.basic.fold_constants import FOLD_CONSTANTS
-from ortconv.optimizer.passes import FunctionPass, Later, LaterPass, RulePass
+from ortconv.optimizer.passes import FunctionPass, LaterFunction, LaterPass, RulePass
 
 _DOMAINS = ("", MICROSOFT)
 _QUANTIZERS = tuple((domain, op) for domain in _DOMAINS for op in ("QuantizeLinear", "DequantizeLinear"))
 
 
 def _of_quantizers(name: str) -> FunctionPass:
-    return FunctionPass(name, Later(f"{__name__}.qdq", name), operators=_QUANTIZERS)
+    return FunctionPass(name, LaterFunction(f"{__name__}.qdq", name), operators=_QUANTIZERS)
 
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
@@ -56,7 +56,9 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     _of_quantizers("QDQPropagation"),
     _of_quantizers("EnsureUniqueDQForNodeUnit"),
     LaterPass(f"{__name__}.qdq", "TransposedWeights", "DequantizeLinear", domains=_DOMAINS),
-    FunctionPass("TransposeOptimizer", Later(f"{__name__}.transpose"), once=True, operators=(("", "Transpose"),)),
+    FunctionPass(
+        "TransposeOptimizer", LaterFunction(f"{__name__}.transpose"), once=True, operators=(("", "Transpose"),)
+    ),
 )
 
 FOR_CPU = frozenset({"GroupNormFusion"})

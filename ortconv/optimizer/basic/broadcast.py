@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.types import Shape
 from ortconv.optimizer.conditions import equal_shapes
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
-from ortconv.optimizer.symbols import broadcast_shapes
 
 BROADCASTING = tuple(named(Trait.BROADCASTS, but=("PRelu",)))
 """Operators whose result has the shape that all their operands broadcast to; PRelu has that of its input."""

@@ -14,7 +14,16 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.optimizer.conditions import output_channels, per_channel, rounded, spatial_pads, wide
+from ortconv.optimizer.conditions import (
+    LARGE,
+    output_channels,
+    per_channel,
+    round_together,
+    rounded,
+    same_dim,
+    spatial_pads,
+    wide,
+)
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -122,7 +131,9 @@ def fold_conv_mul(m: Match) -> Replacement:
 
 def _fold_arithmetic(m: Match) -> New | None:
     affine = _affine(m)
-    return None if affine is None else folded(m, affine)
+    if affine is None or (m.b is not None and round_together(wide(m.b), affine.shift)):
+        return None
+    return folded(m, affine)
 
 
 def _affine(m: Match) -> Affine | None:
@@ -228,8 +239,9 @@ def fold_mul_conv(m: Match) -> Replacement:
     w, group = wide(m.w), conv.attr("group", 1)
     if w.ndim < 3 or not w.size or m.x.rank != w.ndim or w.shape[0] % group:
         return None
-    k = per_channel(m.k, w.ndim, w.shape[1] * group)
-    if k is None:
+    channels = w.shape[1] * group
+    k = per_channel(m.k, w.ndim, channels)
+    if k is None or (m.tensor("k").size > 1 and not same_dim(m.x.dim(1), channels)):
         return None
     with np.errstate(all="ignore"):
         by_input = (1 / k if m.node("scaling").op == "Div" else k).reshape(group, 1, -1, *[1] * (w.ndim - 2))
@@ -248,13 +260,15 @@ def fold_mul_conv(m: Match) -> Replacement:
 def fold_batch_norm_arithmetic(m: Match) -> Replacement:
     """BatchNormalization(x) + k  ->  BatchNormalization(x) with another scale and bias; also -, *, /
 
+    Not for a large k: the kernel adds the mean to it first, which would round the mean.
+
     Counterpart: none: beyond ONNX Runtime
     """
     bn, gamma = m.node("bn"), m.tensor("gamma")
     if batch_norm(bn) is None or m.x.rank is None or m.x.rank < 2:
         return None
     affine = arithmetic(m.root, m.k, m.x.rank, gamma.size)
-    if affine is None:
+    if affine is None or np.any(np.abs(affine.shift) > LARGE):
         return None
     with np.errstate(all="ignore"):
         scale = rounded(wide(m.gamma) * affine.scale, gamma.dtype)

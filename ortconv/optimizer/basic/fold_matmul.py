@@ -15,6 +15,7 @@ from ortconv.optimizer.conditions import (
     RESHAPES,
     broadcasts_into,
     only_use,
+    round_together,
     rounded,
     same_dim,
     wide,
@@ -43,10 +44,11 @@ def fuse_gemm_sum(m: Match) -> Replacement:
 
 
 def _total(c: Value, beta: float, k: Value) -> Array | None:
-    """beta * c + k for constants; None if it is larger than both, or cannot be rounded."""
+    """beta * c + k for constants; None if it is larger than both, or cannot be rounded, or if the constants round together."""
     if c.constant is None or k.constant is None or k.dtype not in FLOATS:
         return None
-    total = rounded(beta * wide(c) + wide(k), k.constant.dtype)
+    scaled, added = beta * wide(c), wide(k)
+    total = None if round_together(scaled, added) else rounded(scaled + added, k.constant.dtype)
     return total if total is not None and total.size <= max(c.constant.size, k.constant.size) else None
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from ortconv.ir.graph import Value
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.basic.fold_conv import batch_norm
-from ortconv.optimizer.conditions import FLOATS, rounded, wide
+from ortconv.optimizer.conditions import FLOATS, round_together, rounded, wide
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -83,13 +83,14 @@ def fold_flattened_batch_norm(m: Match) -> Replacement:
 
 @rule("ConstantSumFusion", P("Add", P("Add", "x", C("b"), commutative=True), C("c"), commutative=True))
 def fold_constant_sum(m: Match) -> Replacement:
-    """(x + b) + c  ->  x + (b + c), for constants of one shape
+    """(x + b) + c  ->  x + (b + c), for constants of one shape that do not round x
 
     Counterpart: none: beyond ONNX Runtime
     """
     if m.b.dtype not in FLOATS or m.b.shape != m.c.shape:
         return None
-    total = rounded(wide(m.b) + wide(m.c), m.b.dtype)
+    b, c = wide(m.b), wide(m.c)
+    total = None if round_together(b, c) else rounded(b + c, m.b.dtype)
     return None if total is None else New("Add", [m.x, total], like=m.root, types=[m.root.out.type])
 
 

@@ -141,9 +141,9 @@ def drop_wider_quantization(m: Match) -> Replacement:
     return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root, types=(m.root.out.type,))
 
 
-def _axis(node: Node) -> int | None:
+def _axis(node: Node) -> int:
     rank, axis = node.out.rank, node.attr("axis", 1)
-    return axis if axis >= 0 else None if rank is None else axis + rank
+    return axis if axis >= 0 or rank is None else axis + rank
 
 
 def _same_elements(a: Value, b: Value) -> bool:

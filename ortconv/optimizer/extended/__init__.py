@@ -17,7 +17,7 @@ from ortconv.optimizer.extended import (
     qdq,
     recurrent,
 )
-from ortconv.optimizer.passes import FunctionPass, Later, LaterPass, RulePass
+from ortconv.optimizer.passes import FunctionPass, LaterFunction, LaterPass, RulePass
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *qdq.PASSES,
@@ -42,7 +42,7 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     *attention.PASSES,
     FunctionPass(
         "GatherSliceToSplitFusion",
-        Later(f"{__name__}.split", "GatherSliceToSplitFusion"),
+        LaterFunction(f"{__name__}.split", "GatherSliceToSplitFusion"),
         operators=(("", "Gather"), ("", "Slice")),
     ),
     LaterPass(f"{__name__}.split", "GatherToSliceFusion", "Gather"),
@@ -56,7 +56,9 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
 OPT_IN: tuple[FunctionPass | RulePass, ...] = (
     *qdq.OPT_IN,
     *norm_scale.OPT_IN,
-    FunctionPass("SkipLayerNormFusion", Later(f"{__name__}.skip_layer_norm"), operators=(("", "LayerNormalization"),)),
+    FunctionPass(
+        "SkipLayerNormFusion", LaterFunction(f"{__name__}.skip_layer_norm"), operators=(("", "LayerNormalization"),)
+    ),
     LaterPass(f"{__name__}.approximate", "GeluApproximation", "Gelu", "BiasGelu", domains=("", MICROSOFT)),
     LaterPass(f"{__name__}.approximate", "MatMulNBitsAccuracyLevel4", "MatMulNBits", domains=(MICROSOFT,)),
 )

@@ -144,7 +144,7 @@ _SPLIT = P("Reshape", "x", C("shape"), name="reshape")
 def compute_before_split(m: Match) -> Replacement:
     """Reshape(x) + k, with the last axis split in two  ->  Reshape(x + k), so that a projection keeps its bias"""
     reshape = m.node("reshape")
-    x, const, wanted, out = m.x.shape, m.tensor("k"), ints(m.shape), m.root.out.shape
+    x, const, wanted, out = m.x.shape, m.tensor("k"), ints(m.shape), reshape.out.shape
     if x is None or out is None or wanted is None or not len(x) + 1 == len(wanted) == len(out):
         return None
     if any(wanted[:-2]) or reshape.attr("allowzero", 0) or const.size == 0:

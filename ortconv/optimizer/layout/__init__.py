@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ortconv.optimizer.layout import conv_add, nchwc
-from ortconv.optimizer.passes import FunctionPass, Later, LaterPass, RulePass
+from ortconv.optimizer.passes import FunctionPass, LaterFunction, LaterPass, RulePass
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
-    FunctionPass("NhwcTransformer", Later(f"{__name__}.nhwc"), operators=(("", "QLinearConv"),)),
+    FunctionPass("NhwcTransformer", LaterFunction(f"{__name__}.nhwc"), operators=(("", "QLinearConv"),)),
     LaterPass(f"{__name__}.resize", "LinearResizeOfBytes", "Resize"),
     LaterPass(f"{__name__}.prelu", "PReluFusion", "PRelu"),
     *conv_add.PASSES,

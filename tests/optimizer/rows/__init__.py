@@ -1,8 +1,6 @@
-"""Small models, each of which some optimizer of ONNX Runtime rewrites, in onnx's text form; one
-            module for each family.
+"""Small models, each of which some optimizer of ONNX Runtime rewrites, in onnx's text form; one module for each family.
 
-Inputs whose names begin with a capital become constants with random elements, those that begin
-            with V positive ones.
+Inputs whose names begin with a capital become constants with random elements, those that begin with V positive ones.
 """
 
 from __future__ import annotations

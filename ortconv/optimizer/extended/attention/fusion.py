@@ -34,7 +34,7 @@ from ortconv.optimizer.extended.attention.making import (
     with_past,
     with_whole_bias,
 )
-from ortconv.optimizer.extended.attention.mask import Masks, Padding, Scores
+from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, Scores
 from ortconv.optimizer.extended.attention.past import Past, Pasts, past_of
 from ortconv.optimizer.extended.attention.projection import (
     Projection,
@@ -169,7 +169,7 @@ def _around(softmax: Node) -> tuple[Biased, Sides, After] | None:
 
 def _mask(
     biased: Biased, root: Node, heads: tuple[Heads, Heads, Heads], masks: Masks, guarded: bool
-) -> tuple[Value | None, Padding | None] | None:
+) -> tuple[Value | None, PaddingMask | None] | None:
     """The bias or the padding for a mask; None if attention has none for it. With a guard, only a bias for all heads."""
     if biased.mask is None:
         return None, None

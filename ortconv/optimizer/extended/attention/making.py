@@ -15,7 +15,7 @@ from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, TensorType, ValueType
 from ortconv.optimizer.engine import Context, New, NewInput
 from ortconv.optimizer.extended.attention.heads import SWAP_HEADS, Heads, length, reader_of
-from ortconv.optimizer.extended.attention.mask import Masks, Padding, whole_type
+from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, whole_type
 from ortconv.optimizer.extended.attention.past import Past
 from ortconv.optimizer.extended.attention.projection import Projection
 from ortconv.optimizer.insertion import insert, insert_fused, reshaped
@@ -34,7 +34,7 @@ class Found(NamedTuple):
     scale: float
     bias: Value | None
     """The bias that is added to the scores, (1 or batch, 1 or heads, queries, keys)."""
-    padding: Padding | None
+    padding: PaddingMask | None
     nodes: tuple[Node, ...]
     projections: tuple[Projection, Projection, Projection] | None
     """The projections from one tensor to query, key and value, if there are such."""

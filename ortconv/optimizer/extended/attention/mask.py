@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ortconv.ir.broadcast import broadcast_dims
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
@@ -16,13 +17,13 @@ from ortconv.optimizer.extended.attention.heads import Heads, length, row_source
 from ortconv.optimizer.extended.attention.past import ROWS, joined
 from ortconv.optimizer.insertion import insert, integers
 from ortconv.optimizer.shapes import Element, dim_of, elements
-from ortconv.optimizer.symbols import PLUS, broadcast_dims, stretches_to, times
+from ortconv.optimizer.symbols import PLUS, stretches_to, times
 
 REDUCE_BY_INPUT = 18
 """The opset from which on ReduceMax has its axes as an input."""
 
 
-class Padding(NamedTuple):
+class PaddingMask(NamedTuple):
     """A mask of keys, int32 (batch, keys), and the number that is added to the scores where it is zero."""
 
     keys: Value
@@ -76,7 +77,7 @@ class Masks:
         fits = outer and _broadcasts(dims[2], rows) and (scores.has_all_columns or _broadcasts(dims[3], columns))
         return self._expanded(mask, scores) if scores.is_bounded or fits else None
 
-    def padding(self, biased: Biased, scores: Scores) -> Padding | None:
+    def padding(self, biased: Biased, scores: Scores) -> PaddingMask | None:
         """The mask as a mask of keys with one row per batch, if it is the same for all queries; else None."""
         found, batch, columns = condition_of(biased), length(scores.query, 0), scores.columns
         if found is None or biased.mask is None or found.value.graph is not self.graph:
@@ -86,7 +87,7 @@ class Masks:
         allowed: tuple[set[Element], ...] = (batch, {1}, scores.rows, columns)
         if keys is None or len(dims) != 4 or not all(map(_broadcasts, dims, allowed)):
             return None
-        return Padding(self._as_numbers(keys, found.inverted, scores.before), found.low)
+        return PaddingMask(self._as_numbers(keys, found.inverted, scores.before), found.low)
 
     def _as_numbers(self, keys: Value, inverted: bool, before: Node) -> Value:
         """A condition as 0 and 1."""

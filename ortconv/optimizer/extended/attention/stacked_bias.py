@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import SLICE_BY_INPUTS, numbers, producer_of
@@ -12,7 +13,7 @@ from ortconv.optimizer.extended.attention.heads import alone
 from ortconv.optimizer.extended.attention.mask import Masks
 from ortconv.optimizer.insertion import insert, integers
 from ortconv.optimizer.passes import FunctionPass
-from ortconv.optimizer.symbols import broadcast_shapes, quotient
+from ortconv.optimizer.symbols import quotient
 
 
 class Stacked(NamedTuple):

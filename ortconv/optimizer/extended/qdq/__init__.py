@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ortconv.ir.operators import MICROSOFT
-from ortconv.optimizer.passes import FunctionPass, Later, LaterPass
+from ortconv.optimizer.passes import FunctionPass, LaterFunction, LaterPass
 from ortconv.optimizer.tracking import Operator
 
 _DOMAINS = ("", MICROSOFT)
@@ -15,7 +15,7 @@ def _rules(module: str, name: str, *operators: str, also: tuple[Operator, ...] =
 
 
 def _signed(name: str) -> FunctionPass:
-    return FunctionPass(name, Later(f"{__name__}.signed", name), operators=_QUANTIZERS)
+    return FunctionPass(name, LaterFunction(f"{__name__}.signed", name), operators=_QUANTIZERS)
 
 
 PASSES = (

@@ -65,7 +65,7 @@ def _unit(x: Quantized, w: Quantized) -> Array | None:
     return a * b
 
 
-class _RefusedError(Exception):
+class _InexactBiasError(Exception):
     """A bias that cannot be represented by integers."""
 
 
@@ -76,11 +76,11 @@ def _bias(value: Value | None, reader: Node, unit: Array | None, y: Quantized | 
     if value is None:
         return None
     if unit is None:
-        raise _RefusedError
+        raise _InexactBiasError
     q = dequantized(value, reader)
     integers = _rounded(value, unit, y) if q is None else q.value if _is_in(q, unit) else None
     if integers is None:
-        raise _RefusedError
+        raise _InexactBiasError
     return integers
 
 
@@ -118,7 +118,7 @@ def fuse_conv(m: Match, signed: bool = False) -> Replacement:
         return None
     try:
         bias = _bias(target.input(2), m.root, _unit(x, w), y)
-    except _RefusedError:
+    except _InexactBiasError:
         return None
     inputs = [*x.operand, *w.operand, *y.parameters]
     return New("QLinearConv", inputs if bias is None else [*inputs, bias], like=target)
@@ -162,7 +162,7 @@ def _gemm(target: Node, reader: Node, signed: bool) -> Replacement:
         return None
     try:
         bias = _bias(target.input(2), reader, _unit(a, b), y)
-    except _RefusedError:
+    except _InexactBiasError:
         return None
     attrs: dict[str, Attribute] = {"alpha": float(alpha), "transA": trans_a, "transB": trans_b}
     parameters = [] if y is None else y.parameters

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ortconv.optimizer.passes import FunctionPass, Later, LaterPass
+from ortconv.optimizer.passes import FunctionPass, LaterFunction, LaterPass
 
 PASSES = (
-    FunctionPass("UnrolledLstmFusion", Later(f"{__name__}.lstm"), operators=(("", "Tanh"),)),
+    FunctionPass("UnrolledLstmFusion", LaterFunction(f"{__name__}.lstm"), operators=(("", "Tanh"),)),
     LaterPass(f"{__name__}.slices", "StackedSlicesElimination", "Concat"),
-    FunctionPass("StepProductFusion", Later(f"{__name__}.step_products"), operators=(("", "MatMul"), ("", "Gemm"))),
+    FunctionPass(
+        "StepProductFusion", LaterFunction(f"{__name__}.step_products"), operators=(("", "MatMul"), ("", "Gemm"))
+    ),
 )

@@ -31,7 +31,7 @@ Operands = Sequence[Value | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ChainLink:
     """A cell of a chain: the previous state, unless it is zero, and its input, x[index] or x[:, index] of a tensor of rank 3."""
 
     cell: LstmCell
@@ -87,19 +87,19 @@ def _fuse_chains(graph: Graph, cells: Sequence[LstmCell], context: Context) -> t
     return gone, again
 
 
-def _pays(chain: Sequence[Link], context: Context) -> bool:
+def _pays(chain: Sequence[ChainLink], context: Context) -> bool:
     shortest = SHORTEST if isinstance(chain[0].batch, int) else GUARDED
     return len(chain) >= shortest and context.may_touch(*_nodes(chain))
 
 
-def _nodes(chain: Sequence[Link]) -> set[Node]:
+def _nodes(chain: Sequence[ChainLink]) -> set[Node]:
     return {node for link in chain for node in link.cell.nodes}
 
 
 # ---------------------------------------------------------------------- chains
 
 
-def _chains(cells: Sequence[LstmCell]) -> list[list[Link]]:
+def _chains(cells: Sequence[LstmCell]) -> list[list[ChainLink]]:
     """Runs of at least two consecutive steps."""
     by_c = {cell.c: cell for cell in cells}
     followers: dict[LstmCell, LstmCell] = {}
@@ -134,9 +134,9 @@ def _line(first: LstmCell, followers: dict[LstmCell, LstmCell]) -> Iterator[tupl
         yield first, h
 
 
-def _runs(line: Iterator[tuple[LstmCell, Value | None]]) -> Iterator[list[Link]]:
+def _runs(line: Iterator[tuple[LstmCell, Value | None]]) -> Iterator[list[ChainLink]]:
     """The longest parts of a line that read consecutive slices, without other readers of inner values."""
-    run: list[Link] = []
+    run: list[ChainLink] = []
     for cell, h_before in line:
         link = _link(cell, h_before)
         if run and (link is None or not _continues(run, link)):
@@ -149,7 +149,7 @@ def _runs(line: Iterator[tuple[LstmCell, Value | None]]) -> Iterator[list[Link]]
         yield run
 
 
-def _link(cell: LstmCell, h_before: Value | None) -> Link | None:
+def _link(cell: LstmCell, h_before: Value | None) -> ChainLink | None:
     for node in cell.nodes:
         for value in node.outputs:
             if value is not None and value not in (cell.h, cell.c) and _is_read(value, cell.nodes):
@@ -157,10 +157,10 @@ def _link(cell: LstmCell, h_before: Value | None) -> Link | None:
     part = slice_of(cell.other(h_before))
     if part is None or part.axis == 2 or part.x.rank != 3 or cell.h.dim(0) not in (None, part.x.dim(1 - part.axis)):
         return None
-    return Link(cell, h_before, part.x, part.axis, part.start)
+    return ChainLink(cell, h_before, part.x, part.axis, part.start)
 
 
-def _continues(run: Sequence[Link], link: Link) -> bool:
+def _continues(run: Sequence[ChainLink], link: ChainLink) -> bool:
     last = run[-1]
     if link.x is not last.x or link.axis != last.axis or abs(link.index - last.index) != 1:
         return False
@@ -169,7 +169,7 @@ def _continues(run: Sequence[Link], link: Link) -> bool:
     return not _is_read(last.cell.c, last.cell.nodes | link.cell.nodes)
 
 
-def _may_start(link: Link) -> bool:
+def _may_start(link: ChainLink) -> bool:
     """True if the previous states have the shape of the next ones."""
     batch, width = link.batch, link.cell.width
     return batch != 0 and all(
@@ -181,12 +181,12 @@ def _may_start(link: Link) -> bool:
 # ---------------------------------------------------------------------- rewriting
 
 
-def _replace(graph: Graph, chain: Sequence[Link], context: Context) -> bool:
+def _replace(graph: Graph, chain: Sequence[ChainLink], context: Context) -> bool:
     """Replace a chain by one operator. Return False if its weights cannot be combined."""
     weights, end = _weights(chain[-1]), chain[-1].cell
     if weights is None:
         return False
-    label, before, made = end.root.label, len(graph), _Maker(graph, chain[0].cell.root)
+    label, before, made = end.root.label, len(graph), _LstmMaker(graph, chain[0].cell.root)
     inside, nodes = _nodes(chain), [*(link.cell.root for link in reversed(chain)), end.c.producer]
     read = [link for link in chain if _is_read(link.cell.h, inside)]
     only_last = read == [chain[-1]]
@@ -202,7 +202,7 @@ def _replace(graph: Graph, chain: Sequence[Link], context: Context) -> bool:
     return True
 
 
-def _low(chain: Sequence[Link]) -> int:
+def _low(chain: Sequence[ChainLink]) -> int:
     return min(chain[0].index, chain[-1].index)
 
 
@@ -218,7 +218,7 @@ def _is_zero(value: Value) -> bool:
     return is_filled_with(value, 0.0)
 
 
-def _weights(link: Link) -> tuple[Array, Array, Array | None] | None:
+def _weights(link: ChainLink) -> tuple[Array, Array, Array | None] | None:
     """W, R and B; None if they are not finite. B is None if it is zero."""
     cell, h = link.cell, link.h_before
     assert h is not None
@@ -233,7 +233,7 @@ def _weights(link: Link) -> tuple[Array, Array, Array | None] | None:
     return w, r, bias if bias.any() else None
 
 
-class _Maker(Maker):
+class _LstmMaker(Maker):
     """Creates the nodes around an LSTM."""
 
     __slots__ = ()
@@ -253,7 +253,7 @@ class _Maker(Maker):
             return None
         return self.with_axes("Unsqueeze", value, (0,), (1, *(value.shape or ())))
 
-    def sequence(self, chain: Sequence[Link]) -> Value:
+    def sequence(self, chain: Sequence[ChainLink]) -> Value:
         """The input of a chain, (length, batch, size)."""
         axis = chain[0].axis
         x = self.part(chain[0].x, axis, _low(chain), len(chain))
@@ -262,7 +262,7 @@ class _Maker(Maker):
         return self.node("Transpose", [x], {"perm": Ints((1, 0, 2))}, (x.dim(1), x.dim(0), x.dim(2)))
 
     def lstm(
-        self, chain: Sequence[Link], weights: Sequence[Array | None], wanted: Sequence[bool]
+        self, chain: Sequence[ChainLink], weights: Sequence[Array | None], wanted: Sequence[bool]
     ) -> list[Value | None]:
         """All states (length, batch, width), the last state, and the last cell state; None for each one that is not wanted."""
         first = chain[0]
@@ -276,7 +276,12 @@ class _Maker(Maker):
         return [v and self.trimmed(v, rows, first.batch) for v in found]
 
     def steps(
-        self, chain: Sequence[Link], x: Value, states: Operands, weights: Sequence[Array | None], wanted: Sequence[bool]
+        self,
+        chain: Sequence[ChainLink],
+        x: Value,
+        states: Operands,
+        weights: Sequence[Array | None],
+        wanted: Sequence[bool],
     ) -> list[Value | None]:
         """The same of an input x, (length, batch, size), with at least one row in the batch."""
         width, backwards = chain[0].cell.width, chain[-1].index < chain[0].index

@@ -57,7 +57,9 @@ def _product(node: Node) -> tuple[Key, int] | None:
 def _may_be_row(value: Value | None) -> bool:
     """True for a constant that adds the same row to every row, or without one."""
     const = constant_of(value)
-    return value is None or (const is not None and const.rank <= 2 and const.size in (1, const.shape[-1]))
+    if value is None or const is None or const.rank > 2:
+        return value is None
+    return const.size == 1 or const.size == const.shape[-1]
 
 
 def _replace(graph: Graph, key: Key, products: list[tuple[int, Node]], context: Context) -> bool:
