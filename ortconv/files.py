@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import mmap
 import os
 import re
@@ -15,6 +14,7 @@ from typing import Any, BinaryIO
 from weakref import WeakSet
 
 from ortconv.errors import FormatError, OrtconvError, UsageError
+from ortconv.process import collect_dead_graphs
 from ortconv.wording import BYTES, scaled
 
 LARGEST_TEXT = 64 << 20
@@ -97,19 +97,19 @@ _most_mappings = _MAPPINGS = 64
 def mapped(descriptor: int) -> memoryview:
     """The content of a file as a read-only memory mapping.
 
-    A mapping holds a file descriptor until its model is freed. Graphs are cycles of objects, and Python collects these late in a
-    process with many objects. So dead graphs are collected here when there are twice as many mappings as after the last time.
+    A mapping holds a file descriptor until its model is freed. So dead graphs are collected when there are twice as many mappings
+    as after the last collection.
     """
     global _most_mappings
     if len(_mappings) >= _most_mappings:
-        gc.collect()
+        collect_dead_graphs()
         _most_mappings = max(2 * len(_mappings), _MAPPINGS)
     mapping = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     _mappings.add(mapping)
     return memoryview(mapping)
 
 
-def let_go(view: memoryview) -> None:
+def drop_pages(view: memoryview) -> None:
     """Drop the pages of a mapped file from the process's memory, where the system can. They are read again at the next access.
 
     Access to a single byte may load megabytes around it.
@@ -132,14 +132,14 @@ def replacing(target: Path, suffix: str | None = None) -> Iterator[Path]:
     """
     draft, lock, done = None, -1, False
     try:
-        old = _replaced(target)
+        old = _status_of_old(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        _clear_away(target.parent)
+        _remove_dead_drafts_once(target.parent)
         draft, lock = _draft(target.parent, target.suffix if suffix is None else suffix, 0o600 if old else 0o666)
         yield draft
         if old is not None:
-            _give_back(draft, old)
-        _changed(partial(os.replace, draft, target))
+            _keep_mode_and_owner(draft, old)
+        _even_if_mapped(partial(os.replace, draft, target))
         done = True
     except OSError as error:
         raise UsageError(f"cannot write: {_reason(error)}", file=target) from error
@@ -148,17 +148,17 @@ def replacing(target: Path, suffix: str | None = None) -> Iterator[Path]:
     finally:
         if draft is not None and not done:
             with suppress(OSError):
-                _changed(draft.unlink)
+                _even_if_mapped(draft.unlink)
         if lock >= 0:
             os.close(lock)
 
 
-def _changed(change: Callable[[], object]) -> None:
-    """Rename or remove a file. Windows refuses it while a file is mapped, even by a dead graph: try again after a collection."""
+def _even_if_mapped(change: Callable[[], object]) -> None:
+    """Rename or remove a file. Windows refuses it while the file is mapped: try again without the mappings of dead graphs."""
     try:
         change()
     except PermissionError:
-        gc.collect()
+        collect_dead_graphs()
         change()
 
 
@@ -179,7 +179,7 @@ def write_bytes(target: Path, data: bytes) -> None:
         file.write(data)
 
 
-def _replaced(target: Path) -> os.stat_result | None:
+def _status_of_old(target: Path) -> os.stat_result | None:
     """The status of the file to replace; None if it does not exist. UsageError for a target that is not a regular file."""
     try:
         found = target.stat()
@@ -206,7 +206,7 @@ def _draft(folder: Path, suffix: str, mode: int) -> tuple[Path, int]:
         os.close(descriptor)  # another process took it for a dead one's before it was locked
 
 
-def _give_back(draft: Path, old: os.stat_result) -> None:
+def _keep_mode_and_owner(draft: Path, old: os.stat_result) -> None:
     """Give the draft the owner and mode of the file that it replaces. The rights of others are copied only if the owners are the
     same.
     """
@@ -227,11 +227,12 @@ def is_draft(path: Path) -> bool:
 
 
 @cache
-def _clear_away(folder: Path) -> None:
-    clear_away(folder)
+def _remove_dead_drafts_once(folder: Path) -> None:
+    """Call `remove_dead_drafts` the first time that this process writes to a folder."""
+    remove_dead_drafts(folder)
 
 
-def clear_away(folder: Path) -> None:
+def remove_dead_drafts(folder: Path) -> None:
     """Remove the drafts of processes that were killed. A draft in use is locked, and stays."""
     if os.name != "posix":
         return
@@ -243,10 +244,10 @@ def clear_away(folder: Path) -> None:
                 and entry.is_file(follow_symlinks=False)
             ):
                 with suppress(OSError):
-                    _remove_if_dead(entry.path)
+                    _remove_unlocked(entry.path)
 
 
-def _remove_if_dead(draft: str) -> None:
+def _remove_unlocked(draft: str) -> None:
     descriptor = os.open(draft, os.O_RDWR | _NO_LINK | _AT_ONCE | _FLAGS)
     try:
         if lock(descriptor):
@@ -269,7 +270,7 @@ def lock(descriptor: int) -> bool | None:
 
 
 def renamed(error: OrtconvError, path: Path, shown: str | Path) -> OrtconvError:
-    """The same error with the name of the file that the user knows."""
+    """The same error with the name `shown`, which the user knows, instead of the path of a temporary file."""
     error.file = str(shown) if error.file == str(path) else error.file
     error.message = error.message.replace(str(path), str(shown))
     error.args = (error.message,)

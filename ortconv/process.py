@@ -55,6 +55,8 @@ _MOST_OBJECTS = 70_000
 """Number of new objects after which Python runs a full collection by default."""
 
 _made = 0
+_host_freezes = False
+"""True once the host was found to have frozen objects. Python counts them one by one, so they are not counted again."""
 
 
 @contextmanager
@@ -63,7 +65,7 @@ def without_collections() -> Iterator[None]:
 
     The new objects then count as old. Garbage of earlier such blocks is collected first.
     """
-    global _made
+    global _made, _host_freezes
     if not gc.isenabled() or not may_change():
         yield
         return
@@ -76,10 +78,19 @@ def without_collections() -> Iterator[None]:
         yield
     finally:
         _made += max(gc.get_count()[0] - before, 0)
-        if gc.get_freeze_count() == 0:
+        _host_freezes = _host_freezes or gc.get_freeze_count() > 0
+        if not _host_freezes:
             gc.freeze()
             gc.unfreeze()
         gc.enable()
+
+
+def collect_dead_graphs() -> None:
+    """Free the graphs that nothing refers to, and the mappings and descriptors of their files.
+
+    Graphs are cycles of objects. Python collects these late in a process with many objects.
+    """
+    gc.collect()
 
 
 # ---------------------------------------------------------------------- memory
@@ -127,12 +138,14 @@ def trim() -> None:
 
 
 _PAUSE = 0.002
+"""Seconds between two calls of `repeatedly`."""
+
 _MADV_DONTNEED = 4
 
 
 @contextmanager
-def kept_out(let_go: Callable[[], None]) -> Iterator[None]:
-    """Call a function again and again while this block runs: one that drops pages of mapped files from the process's memory.
+def repeatedly(drop_pages: Callable[[], None]) -> Iterator[None]:
+    """Call a function every 2 ms while this block runs: one that drops pages of mapped files from the process's memory.
 
     The files must stay mapped until the block ends.
     """
@@ -140,7 +153,7 @@ def kept_out(let_go: Callable[[], None]) -> Iterator[None]:
 
     def repeat() -> None:
         while not ended.wait(_PAUSE):
-            let_go()
+            drop_pages()
 
     thread = threading.Thread(target=repeat, daemon=True)
     thread.start()
@@ -149,7 +162,7 @@ def kept_out(let_go: Callable[[], None]) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        let_go()
+        drop_pages()
 
 
 def private_mappings(files: Collection[Path]) -> list[tuple[int, int]]:
@@ -164,7 +177,7 @@ def private_mappings(files: Collection[Path]) -> list[tuple[int, int]]:
     return found
 
 
-def let_mappings_go(mappings: Iterable[tuple[int, int]]) -> None:
+def drop_mappings(mappings: Iterable[tuple[int, int]]) -> None:
     """Drop the pages of mapped files, to which nothing has been written, from the process's memory."""
     import ctypes
 
@@ -208,7 +221,7 @@ def _limits(allowance: int) -> tuple[int, int, int] | None:
     return limit, soft, hard
 
 
-def forget_peak() -> None:
+def reset_peak() -> None:
     """Reset the peak that `peak_bytes` returns, where the system can (Linux)."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")

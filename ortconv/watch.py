@@ -24,7 +24,7 @@ MOST_ATTEMPTS = 4
 """Maximum number of attempts at work that dies in another risky call each time."""
 
 
-class Limits(NamedTuple):
+class ProcessLimits(NamedTuple):
     """Time limit of a task in seconds, and memory limit of its process in bytes; None for no limit."""
 
     seconds: float | None = None
@@ -37,7 +37,7 @@ class Activity(NamedTuple):
     file: str | None = None
     stage: str = ""
     calls: tuple[str, ...] = ()
-    limits: Limits = Limits()
+    limits: ProcessLimits = ProcessLimits()
 
     def encode(self) -> bytes:
         limits = (self.limits.seconds, self.limits.bytes)
@@ -46,7 +46,7 @@ class Activity(NamedTuple):
     @classmethod
     def decode(cls, data: bytes) -> Activity:
         file, stage, calls, limits = json.loads(data or '[null, "", [], [null, null]]')
-        return cls(file, stage, tuple(calls), Limits(*limits))
+        return cls(file, stage, tuple(calls), ProcessLimits(*limits))
 
 
 # ---------------------------------------------------------------------- inside the watched process
@@ -115,7 +115,7 @@ def _change(activity: Activity) -> None:
 
 
 @contextmanager
-def limited(limits: Limits) -> Iterator[None]:
+def limited(limits: ProcessLimits) -> Iterator[None]:
     """Apply limits to this block. When its time is over, the process is killed.
 
     Beyond the memory limit, an allocation fails with LimitError, or native code dies that does not expect the failure.

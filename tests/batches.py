@@ -47,7 +47,7 @@ def batched(test: Callable[..., None]) -> Callable[..., None]:
     ]
 
     def run(batch: range, **fixtures: object) -> None:
-        _run(test, [cases[i] for i in batch], fixtures)
+        run_cases(test, [cases[i] for i in batch], **fixtures)
 
     own = inspect.signature(test).parameters.values()
     others = [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.name not in cases[0].arguments]
@@ -74,7 +74,8 @@ def _rows(mark: pytest.Mark) -> Iterator[Case]:
         yield Case(str(name or ", ".join(f"{n}={v!r:.80}" for n, v in arguments.items())), arguments)
 
 
-def _run(test: Callable[..., None], cases: list[Case], fixtures: dict[str, object]) -> None:
+def run_cases(test: Callable[..., None], cases: list[Case], **fixtures: object) -> None:
+    """Run a test with the arguments of each case. All of them run; a failure names each case that fails."""
     failed: list[BaseException] = []
     skipped = []
     folder = fixtures.get("tmp_path")

@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 import pytest
 
+from ortconv import files
 from ortconv.errors import FormatError, UsageError
 from ortconv.files import (
     byte_count,
@@ -112,6 +113,24 @@ def test_a_file_that_is_replaced_keeps_its_mode(mode: int, tmp_path: Path) -> No
         draft.write_text("after")
     assert target.read_text() == "after"
     assert target.stat().st_mode & 0o777 == mode
+
+
+@posix
+@pytest.mark.parametrize(("user", "group", "mode"), [(1, 0, 0o664), (0, 1, 0o604), (1, 1, 0o604)])
+def test_a_group_that_cannot_be_kept_gets_no_rights(
+    user: int, group: int, mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = tmp_path / "draft"
+    draft.touch()
+    new = draft.stat()
+
+    def refused(*arguments: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "chown", refused)
+    old = os.stat_result((0o100664, 0, 0, 1, new.st_uid + user, new.st_gid + group, 0, 0, 0, 0))
+    files._keep_mode_and_owner(draft, old)
+    assert draft.stat().st_mode & 0o777 == mode
 
 
 @posix

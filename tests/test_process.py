@@ -32,14 +32,12 @@ def made(count):
         return [Cycle() for _ in range(count)]
 
 
-@pytest.mark.slow
 def test_what_blocks_leave_as_garbage_goes():
     for _ in range(10):
         made(500)
     assert len(ALIVE) <= 1500
 
 
-@pytest.mark.slow
 def test_what_is_held_stays():
     held = [made(500) for _ in range(4)]
     assert len(ALIVE) >= sum(map(len, held))
@@ -54,6 +52,17 @@ def test_collection_is_on_or_off_as_before():
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_objects_that_the_host_has_frozen_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stay frozen, and loading a model does not look through all of them."""
+    counted = []
+    monkeypatch.setattr(process, "_host_freezes", False)
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: counted.append(1) or 5)
+    monkeypatch.setattr(gc, "unfreeze", lambda: pytest.fail("the host's objects are no longer frozen"))
+    for _ in range(3):
+        made(1)
+    assert len(counted) == 1
 
 
 LIBRARY = """

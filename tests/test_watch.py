@@ -14,7 +14,7 @@ import pytest
 
 from ortconv import watch
 from ortconv.errors import BackendError, CrashError, LimitError, OrtconvError
-from ortconv.watch import Activity, Death, Limits
+from ortconv.watch import Activity, Death, ProcessLimits
 from tests.batch_models import write
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
@@ -37,7 +37,7 @@ def endless(tmp_path: Path) -> Path:
 )
 def test_a_time_limit(verb: str, stage: str, endless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(endless.parent)
-    done = ortconv(*verb.format(endless).split(), "--timeout", "2", "--json")
+    done = ortconv(*(word.format(endless) for word in verb.split()), "--timeout", "2", "--json")
     assert done.returncode == 3
     assert f"not done after 2 s, the time limit{f', in stage {stage}' if stage else ''}\n" in done.stderr
     assert json.loads(done.stdout)["exit_code"] == 3
@@ -169,17 +169,17 @@ def test_notes_of_a_risky_call(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("code", "limits", "kind", "message"),
     [
-        (-signal.SIGSEGV, Limits(), CrashError, "the process died of SIGSEGV, in stage s"),
-        (-signal.SIGALRM, Limits(), CrashError, "the process died of SIGALRM, in stage s"),
-        (-signal.SIGALRM, Limits(5), LimitError, "not done after 5 s, the time limit, in stage s"),
-        (124, Limits(0.5), LimitError, "not done after 0.5 s, the time limit, in stage s"),
-        (125, Limits(None, 3 << 30), LimitError, "more memory needed than 3 GiB, the memory limit, in stage s"),
-        (125, Limits(None, 5 << 20), LimitError, "more memory needed than 5 MiB, the memory limit, in stage s"),
-        (9, Limits(1, 1), CrashError, "the process ended with exit code 9, in stage s"),
-        (-63, Limits(), CrashError, "the process died of signal 63, in stage s"),
+        (-signal.SIGSEGV, ProcessLimits(), CrashError, "the process died of SIGSEGV, in stage s"),
+        (-signal.SIGALRM, ProcessLimits(), CrashError, "the process died of SIGALRM, in stage s"),
+        (-signal.SIGALRM, ProcessLimits(5), LimitError, "not done after 5 s, the time limit, in stage s"),
+        (124, ProcessLimits(0.5), LimitError, "not done after 0.5 s, the time limit, in stage s"),
+        (125, ProcessLimits(None, 3 << 30), LimitError, "more memory needed than 3 GiB, the memory limit, in stage s"),
+        (125, ProcessLimits(None, 5 << 20), LimitError, "more memory needed than 5 MiB, the memory limit, in stage s"),
+        (9, ProcessLimits(1, 1), CrashError, "the process ended with exit code 9, in stage s"),
+        (-63, ProcessLimits(), CrashError, "the process died of signal 63, in stage s"),
     ],
 )
-def test_what_a_death_amounts_to(code: int, limits: Limits, kind: type[OrtconvError], message: str) -> None:
+def test_what_a_death_amounts_to(code: int, limits: ProcessLimits, kind: type[OrtconvError], message: str) -> None:
     error = Death(code, Activity("m.onnx", "s", (), limits)).error()
     assert type(error) is kind
     assert (error.message, error.file, error.exit_code) == (message, "m.onnx", 3)

@@ -18,10 +18,10 @@ import numpy as np
 
 from ortconv.backends.onnxruntime_cpu import native, runtime
 from ortconv.errors import BackendError
-from ortconv.files import let_go, mapped
+from ortconv.files import drop_pages, mapped
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.process import kept_out
+from ortconv.process import repeatedly
 from ortconv.runtime.deadline import TimeLimitError, seconds_left
 
 API_VERSION = 17
@@ -209,9 +209,9 @@ class Session:
                 self._api.release("Value", self._results[k])
                 self._results[k] = None
 
-    def let_go(self) -> None:
+    def drop_pages(self) -> None:
         """Drop the pages of the mapped file from the process's memory."""
-        let_go(self._pages)
+        drop_pages(self._pages)
 
     def _array(self, value: Any) -> Array:
         """A copy of a tensor."""
@@ -285,7 +285,7 @@ class DirectFile:
         if not takes(feeds):
             raise BackendError("inputs must be arrays of numbers", backend="onnxruntime")
         session = self._session(feeds)
-        with native(f"running {self._file.name}"), kept_out(session.let_go):
+        with native(f"running {self._file.name}"), repeatedly(session.drop_pages):
             return list(session.outputs())
 
     def _session(self, feeds: Mapping[str, Any]) -> Session:

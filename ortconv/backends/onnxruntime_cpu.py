@@ -22,7 +22,7 @@ from ortconv.files import is_draft
 from ortconv.ir.graph import Node
 from ortconv.ir.schema import Schema, schema_of
 from ortconv.ir.types import DType
-from ortconv.process import disable_telemetry, kept_out, let_mappings_go, private_mappings
+from ortconv.process import disable_telemetry, drop_mappings, private_mappings, repeatedly
 from ortconv.runtime.backend import Event, Program, Region
 from ortconv.runtime.deadline import TimeLimitError, seconds_left
 from ortconv.watch import risky
@@ -143,7 +143,7 @@ class ModelFile:
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
         """All outputs, in the order of the file."""
-        frugal = kept_out(partial(let_mappings_go, self._mappings)) if self._mappings else nullcontext()
+        frugal = repeatedly(partial(drop_mappings, self._mappings)) if self._mappings else nullcontext()
         with frugal, risky(f"onnxruntime running {self._name}"):
             return _run(self._session, None, feeds)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from ortconv.choices import natural
 from ortconv.errors import OrtconvError, UsageError
-from ortconv.watch import Activity, Limits
+from ortconv.watch import Activity, ProcessLimits
 from ortconv.workers.pool import LocalPool
 
 LEAST_MEMORY = 1 << 30
@@ -53,7 +53,7 @@ def cluster(address: str, seconds: float, memory: int | None, warm: Sequence[str
         hint = "start one with: dask scheduler; and on each machine: dask worker ADDRESS"
         raise UsageError(f"there is no Dask scheduler at {address}: {error}", hint=hint) from None
     try:
-        executor = ClusterExecutor(client, Limits(seconds, memory), tuple(warm))
+        executor = ClusterExecutor(client, ProcessLimits(seconds, memory), tuple(warm))
         yield executor, executor.jobs
     finally:
         client.close()
@@ -77,7 +77,7 @@ def _deaf_to_interrupts() -> Iterator[None]:
 class ClusterExecutor(Executor):
     """An executor of concurrent.futures on a Dask client. The time and memory limits hold for each call."""
 
-    def __init__(self, client: Any, limits: Limits, warm: tuple[str, ...]) -> None:
+    def __init__(self, client: Any, limits: ProcessLimits, warm: tuple[str, ...]) -> None:
         self._client, self._limits, self._warm = client, limits, warm
         self._began: dict[Future[Any], float] = {}
         self.jobs = max(sum(client.nthreads().values()), 1)
@@ -112,14 +112,14 @@ class ClusterExecutor(Executor):
         return [(future, Activity(stage="cluster"), now - began) for future, began in sent]
 
 
-def _isolated(call: Callable[[], Any], limits: Limits, warm: tuple[str, ...]) -> tuple[Any, OrtconvError | None]:
+def _isolated(call: Callable[[], Any], limits: ProcessLimits, warm: tuple[str, ...]) -> tuple[Any, OrtconvError | None]:
     """The value of a call, or the ortconv error that it raised, as a value: Dask would repeat a call that raises."""
     from distributed import get_worker
 
     worker = get_worker()
     threads, room = int(worker.state.nthreads), worker.memory_manager.memory_limit
     if limits.bytes is None and room:
-        limits = Limits(limits.seconds, max(int(room / threads), LEAST_MEMORY))
+        limits = ProcessLimits(limits.seconds, max(int(room / threads), LEAST_MEMORY))
     try:
         return _pool(limits, warm, threads).submit(call).result(), None
     except OrtconvError as error:
@@ -127,6 +127,6 @@ def _isolated(call: Callable[[], Any], limits: Limits, warm: tuple[str, ...]) ->
 
 
 @cache
-def _pool(limits: Limits, warm: tuple[str, ...], jobs: int) -> LocalPool:
+def _pool(limits: ProcessLimits, warm: tuple[str, ...], jobs: int) -> LocalPool:
     """The pool of workers in this Dask process."""
     return LocalPool(jobs, limits, warm)

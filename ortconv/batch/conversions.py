@@ -14,7 +14,7 @@ from typing import Any, Unpack
 
 from ortconv.batch.crew import WARM, WARM_TO_CONVERT, Crew, crew_of
 from ortconv.batch.engine import Engine
-from ortconv.batch.journal import Journal, Record
+from ortconv.batch.journal import BatchJournal, FinishedModel
 from ortconv.batch.locations import (
     Location,
     below,
@@ -28,7 +28,7 @@ from ortconv.batch.locations import (
 from ortconv.batch.remote import FarJournal, convert_anywhere
 from ortconv.batch.work import Conversion, Journaling, Outcome, unknown_operators
 from ortconv.errors import OrtconvError, UsageError, nearest
-from ortconv.files import clear_away, write_text
+from ortconv.files import remove_dead_drafts, write_text
 from ortconv.ir.schema import operators
 from ortconv.models import find_models
 from ortconv.onnxio.load import names_in
@@ -157,7 +157,7 @@ class Conversions(Iterator[Result | Failure]):
         folder: Location,
         options: Options,
         engine: Engine[Conversion, Outcome],
-        kept: Journal | FarJournal | None,
+        kept: BatchJournal | FarJournal | None,
         resume: bool,
         resources: ExitStack,
     ) -> None:
@@ -185,7 +185,7 @@ class Conversions(Iterator[Result | Failure]):
         self._resources.close()
         if isinstance(self._folder, Path):
             for folder in {(self._folder / target).parent for target in self._targets}:
-                clear_away(folder)
+                remove_dead_drafts(folder)
 
     def _run(self) -> Iterator[Result | Failure]:
         try:
@@ -205,7 +205,7 @@ class Conversions(Iterator[Result | Failure]):
         finally:
             self.close()
 
-    def _items(self, known: Mapping[str, Record]) -> Iterator[Conversion]:
+    def _items(self, known: Mapping[str, FinishedModel]) -> Iterator[Conversion]:
         who = Journaling.NONE
         if self._journal is not None:
             near = self._engine.crew.is_local and isinstance(self._folder, Path)
@@ -276,8 +276,8 @@ def _names_at(place: Location) -> tuple[set[str], set[str]]:
         return names_in(copy)[:2]
 
 
-def _journal(folder: Location) -> Journal | FarJournal:
-    return Journal(folder) if isinstance(folder, Path) else FarJournal(folder)
+def _journal(folder: Location) -> BatchJournal | FarJournal:
+    return BatchJournal(folder) if isinstance(folder, Path) else FarJournal(folder)
 
 
 def _found(sources: PathLike | Sequence[PathLike]) -> tuple[Location, Sequence[Location]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.process import usable_cores, usable_memory
-from ortconv.watch import Limits
+from ortconv.watch import ProcessLimits
 from ortconv.workers.pool import LocalPool
 
 TIMEOUT = 3600.0
@@ -71,7 +71,7 @@ def crew_of(
     if not isolated:
         yield Crew(Here(), 1, True)
         return
-    pool = LocalPool(jobs, Limits(timeout, memory or memory_share(jobs)), warm, fresh=fresh)
+    pool = LocalPool(jobs, ProcessLimits(timeout, memory or memory_share(jobs)), warm, fresh=fresh)
     try:
         yield Crew(pool, jobs, True)
     finally:

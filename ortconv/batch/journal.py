@@ -32,7 +32,7 @@ UNIMPORTANT = ("details", "validate_budget", "write_config")
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class FinishedModel:
     """A finished model. `key` is a digest of its content, options and versions; `files` are digests by path below the folder."""
 
     output: str
@@ -50,7 +50,7 @@ class Record:
         return json.dumps({"version": VERSION, **asdict(self)}).encode() + b"\n"
 
     @classmethod
-    def parse(cls, line: bytes) -> Record | None:
+    def parse(cls, line: bytes) -> FinishedModel | None:
         """The record of a line; None if the line is not a record, such as the truncated last line of a full disk."""
         try:
             return read_version(cls, json.loads(line), VERSION)
@@ -58,7 +58,7 @@ class Record:
             return None
 
 
-class Line(Protocol):
+class JournalLine(Protocol):
     """The contents of a journal file."""
 
     def line(self) -> bytes:
@@ -66,7 +66,7 @@ class Line(Protocol):
         ...
 
 
-class Journal:
+class BatchJournal:
     """The journal of a folder. Only one process can have it open: UsageError if another one does."""
 
     def __init__(self, folder: Path, name: str = NAME) -> None:
@@ -86,12 +86,12 @@ class Journal:
         if not _ends_with_line(self._descriptor):
             os.write(self._descriptor, b"\n")
 
-    def records(self) -> dict[str, Record]:
+    def records(self) -> dict[str, FinishedModel]:
         """The last record of each output."""
         with open(self.path, "rb") as file:
-            return {record.output: record for line in file if (record := Record.parse(line)) is not None}
+            return {record.output: record for line in file if (record := FinishedModel.parse(line)) is not None}
 
-    def append(self, record: Line) -> None:
+    def append(self, record: JournalLine) -> None:
         """Append a line. UsageError if it cannot be written."""
         _write(self._descriptor, record, self.path)
 
@@ -100,7 +100,7 @@ class Journal:
         os.close(self._descriptor)
 
 
-def append(path: Path, record: Line) -> None:
+def append(path: Path, record: JournalLine) -> None:
     """Append a line. Lines of several processes do not mix. UsageError if it cannot be written."""
     descriptor = _opened(path)
     try:
@@ -123,7 +123,7 @@ def _ends_with_line(descriptor: int) -> bool:
     return os.read(descriptor, 1) in (b"", b"\n")
 
 
-def _write(descriptor: int, record: Line, path: Path) -> None:
+def _write(descriptor: int, record: JournalLine, path: Path) -> None:
     line = record.line()
     try:
         if os.write(descriptor, line) < len(line):
@@ -132,7 +132,7 @@ def _write(descriptor: int, record: Line, path: Path) -> None:
         raise UsageError(f"cannot write: {error.strerror}", file=path) from error
 
 
-def is_current(record: Record, source: Path, folder: Path, options: Options) -> bool:
+def is_current(record: FinishedModel, source: Path, folder: Path, options: Options) -> bool:
     """Whether a record has this source, these options and versions, and files that are in place unchanged."""
     try:
         return record.key == key(source, record.external, options) and all(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ortconv.batch.journal import NAME, Record
+from ortconv.batch.journal import NAME, FinishedModel
 from ortconv.batch.locations import fetch, file_system, send
 from ortconv.batch.work import Conversion, Outcome, convert_one
 from ortconv.errors import OrtconvError, UsageError
@@ -64,7 +64,7 @@ def _fetch_model(url: str, target: Path) -> None:
         fetch(f"{posixpath.dirname(url)}/{path}", target.parent / path)
 
 
-def _fetch_results(known: Record | None, folder: str, near: Path) -> None:
+def _fetch_results(known: FinishedModel | None, folder: str, near: Path) -> None:
     """Download the files that an earlier batch recorded, as far as they exist."""
     near.mkdir()
     for name in known.files if known is not None else ():
@@ -82,14 +82,14 @@ class FarJournal:
     def close(self) -> None:
         """Does nothing: no file is open."""
 
-    def records(self) -> dict[str, Record]:
+    def records(self) -> dict[str, FinishedModel]:
         """The last record of each output."""
         if not self._system.exists(self._path):
             return {}
         lines = self._system.cat_file(self._path).splitlines()
-        return {record.output: record for line in lines if (record := Record.parse(line)) is not None}
+        return {record.output: record for line in lines if (record := FinishedModel.parse(line)) is not None}
 
-    def append(self, record: Record) -> None:
+    def append(self, record: FinishedModel) -> None:
         """Add a line."""
         with self._system.open(self._path, "ab") as file:
             file.write(record.line())

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 from ortconv.batch import journal
-from ortconv.batch.journal import Record
+from ortconv.batch.journal import FinishedModel
 from ortconv.errors import UnknownDimError, UsageError
 from ortconv.files import digest
 from ortconv.onnxio.load import names_in
@@ -28,7 +28,7 @@ class Journaling(Enum):
     CALLER = 2
 
 
-Outcome = tuple[Result, Record | None]
+Outcome = tuple[Result, FinishedModel | None]
 """The result of a model, and its line for the journal."""
 
 
@@ -44,7 +44,7 @@ class Conversion:
     output: str
     options: Options
     journaling: Journaling = Journaling.NONE
-    known: Record | None = None
+    known: FinishedModel | None = None
 
 
 def convert_one(item: Conversion, observer: Observer | None = None) -> Outcome:
@@ -56,7 +56,7 @@ def convert_one(item: Conversion, observer: Observer | None = None) -> Outcome:
     target = folder / item.output
     if target.is_dir():
         raise UsageError("cannot write: it is a directory", file=target)
-    records: list[Record] = []
+    records: list[FinishedModel] = []
 
     def note(result: Result, draft: Path) -> None:
         records.append(_record(item.output, result, draft, source, folder, item.options))
@@ -68,10 +68,10 @@ def convert_one(item: Conversion, observer: Observer | None = None) -> Outcome:
     return result, records[-1] if records else None
 
 
-def _record(output: str, result: Result, draft: Path, source: Path, folder: Path, options: Options) -> Record:
+def _record(output: str, result: Result, draft: Path, source: Path, folder: Path, options: Options) -> FinishedModel:
     """The journal line of a result whose files are still drafts."""
     others = map(Path, result.files[1:])
-    return Record(
+    return FinishedModel(
         output,
         str(source),
         journal.key(source, result.external, options),

@@ -10,9 +10,9 @@ from typing import Any
 
 from ortconv.checking.baseline import Baseline, read_baseline, stored_model, write_baseline
 from ortconv.checking.facts import Facts, facts_of, lacking, notes_on
-from ortconv.checking.measuring import Measured, measure_both
-from ortconv.compare.feeds import Draw
+from ortconv.checking.measuring import MeasuredRatios, measure_both
 from ortconv.compare.models import compare, subject
+from ortconv.compare.feeds import Draw
 from ortconv.errors import GateError, UsageError
 from ortconv.files import digest, read_text
 from ortconv.ortformat.opconfig import RequiredOperators
@@ -227,7 +227,7 @@ def _add_interface(values: _Values, found: Check, outputs: int, error: UsageErro
     found.notes.append(f"outputs, time and memory are not compared: {error.message}")
 
 
-def _add_times(values: _Values, measured: Measured) -> None:
+def _add_times(values: _Values, measured: MeasuredRatios) -> None:
     for name, (interval, base) in measured.ratios.items():
         values.then[name], values.now[name] = base, base * interval.ratio
         if interval.low is not None and interval.high is not None:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Measured(NamedTuple):
+class MeasuredRatios(NamedTuple):
     """Ratios of the model's times to the base's, and the base's times in seconds, by metric. Peak memory of model and base in
     bytes.
     """
@@ -36,7 +36,7 @@ class Measured(NamedTuple):
     memory: tuple[int, int] | None
 
 
-def measure_both(model: Path, base: Path, feeds: Feeds, library: Path | None = None) -> Measured:
+def measure_both(model: Path, base: Path, feeds: Feeds, library: Path | None = None) -> MeasuredRatios:
     """Run two models on the same inputs. If a run fails, its error is raised."""
     entrants = _entrant(base), _entrant(model)
     blocks = [Block(entrants, number, library) for number in range(BLOCKS)]
@@ -50,7 +50,7 @@ def measure_both(model: Path, base: Path, feeds: Feeds, library: Path | None = N
         "latency": (interval([log_ratio(b.turns, a.turns) for a, b in times]), _median(a.turns for a, _ in times)),
         "load": (interval([log_ratio([b.load], [a.load]) for a, b in times]), _median([a.load] for a, _ in times)),
     }
-    return Measured(ratios, _least(peaks[1::2], peaks[::2]))
+    return MeasuredRatios(ratios, _least(peaks[1::2], peaks[::2]))
 
 
 def _entrant(path: Path) -> Entrant:

@@ -94,7 +94,7 @@ def _checked(callback: Callable[..., Any] | None) -> Callable[..., Any] | None:
 
 def _limited(flags: Mapping[str, Any]) -> AbstractContextManager[None]:
     """Set the limits of a command that works on one model. With a directory, each model has its own: see `ortconv.batch`."""
-    from ortconv.watch import Limits, limited, note_file
+    from ortconv.watch import ProcessLimits, limited, note_file
 
     model = flags.get("model")
     if isinstance(model, Path):
@@ -104,7 +104,7 @@ def _limited(flags: Mapping[str, Any]) -> AbstractContextManager[None]:
     if flags.get("timeout") is flags.get("memory") is None:
         return nullcontext()
 
-    return limited(Limits(flags["timeout"], flags["memory"]))
+    return limited(ProcessLimits(flags["timeout"], flags["memory"]))
 
 
 @click.group(cls=Verbs, context_settings=SETTINGS)

@@ -236,7 +236,7 @@ def _measured(
 
     The first run determines the feeds. It counts if it is the only one and computes nothing but outputs.
     """
-    from ortconv.process import forget_peak, peak_bytes
+    from ortconv.process import reset_peak, peak_bytes
 
     wanted = given.read_inputs(session.model.graph, flags["inputs"], flags["texts"])
     times: list[float] = []
@@ -247,7 +247,7 @@ def _measured(
         times.append(time.perf_counter() - start)
         return results
 
-    forget_peak()
+    reset_peak()
     feeds, results = _first(session, partial(run, names), wanted, flags["seed"])
     found = dict(zip(names, results, strict=True))
     if flags["repeat"] > 1 or session.kept:

@@ -26,7 +26,7 @@ from ortconv.cli.progress import stage_line
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
-    from ortconv.tuning.result import Choice, Tuning
+    from ortconv.tuning.result import Recommendation, Tuning
     from ortconv.tuning.workshop import Progress
 
 SHARED = ("device", "fix_dims", "validate_with", "validate_budget", "custom_op_library")
@@ -150,7 +150,7 @@ def command(model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bo
     check_gates(conditions, found.metrics(), found.base_metrics(), file=model)
 
 
-def _show_snippet(language: str | None, choice: Choice | None, *, markdown: bool) -> None:
+def _show_snippet(language: str | None, choice: Recommendation | None, *, markdown: bool) -> None:
     """Print code that opens the recommended file, if a language is chosen and a file recommended."""
     if language is not None and choice is not None:
         from ortconv.tuning.snippets import snippet

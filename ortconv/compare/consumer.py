@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ortconv.errors import BackendError
-from ortconv.files import let_go
+from ortconv.files import drop_pages
 from ortconv.ir.tensor import Tensor
-from ortconv.process import kept_out
+from ortconv.process import repeatedly
 from ortconv.runtime.deadline import TimeLimitError, seconds_left
 from ortconv.runtime.session import Session
 
@@ -85,10 +85,10 @@ def _without_copies(file: Path, default: bool, library: Path | None, external: C
 
 def run_apart(open: Callable[[], Opened], feeds: Mapping[str, Any]) -> list[Any]:
     """All outputs of a file that is opened and run in a process of its own. A crash there is a BackendError or CrashError here."""
-    from ortconv.watch import Limits
+    from ortconv.watch import ProcessLimits
     from ortconv.workers.pool import LocalPool
 
-    with LocalPool(1, Limits(seconds_left())) as pool:
+    with LocalPool(1, ProcessLimits(seconds_left())) as pool:
         return pool.submit(_run, open, feeds).result()  # type: ignore[no-any-return]
 
 
@@ -105,10 +105,10 @@ def run_of(session: Session, *, light: bool = False) -> Callable[[Mapping[str, A
 
     def let_views_go() -> None:
         for view in views.values():
-            let_go(view)
+            drop_pages(view)
 
     def run(feeds: Mapping[str, Any]) -> list[Any]:
-        with kept_out(let_views_go):
+        with repeatedly(let_views_go):
             return session.run(None, feeds)
 
     return run

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ortconv.errors import FormatError, GraphError, ModelError, OrtconvError, UnknownDimError
-from ortconv.files import let_go, mapped
+from ortconv.files import drop_pages, mapped
 from ortconv.ir.model import Model
 from ortconv.ir.signature import check_signatures
 from ortconv.onnxio import wire
@@ -51,7 +51,7 @@ def load(
         model = _load(data, external, fix_dims, oldest_opset, check)
         model.file_bytes = data.nbytes + external.nbytes
         model.external = external.names
-        let_go(data)
+        drop_pages(data)
     except OrtconvError as error:
         raise error.at(file=path) from error
     model.path = os.fspath(path)

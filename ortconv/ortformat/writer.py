@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from ortconv.errors import GraphError, OrtconvError, UnsupportedError, UsageError
-from ortconv.files import created, let_go, replacing
+from ortconv.files import created, drop_pages, replacing
 from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Node, Strings, Tensors, Types, Value
 from ortconv.ir.kernels import later_attributes
 from ortconv.ir.model import Model
@@ -52,7 +52,7 @@ def _stream(segment: Segment, file: BinaryIO) -> None:
     for start in range(0, len(view), PIECE):
         file.write(view[start : start + PIECE])
         if len(view) > PIECE:
-            let_go(view)
+            drop_pages(view)
 
 
 def serialize(model: Model) -> list[Segment]:
@@ -61,16 +61,16 @@ def serialize(model: Model) -> list[Segment]:
     Raises UnsupportedError for features that the format lacks, and GraphError for an invalid model.
     """
     writer = _Writer(model, shapes=True)
-    segments = writer.segments()
+    root = writer.root()
     if writer.visits > LARGEST_VISITS:
         writer = _Writer(model, shapes=False)
-        segments = writer.segments()
+        root = writer.root()
     if writer.visits > LARGEST_VISITS:
         raise UnsupportedError(
             f"the model needs {writer.visits} tables, and onnxruntime loads at most {LARGEST_VISITS}",
             hint="split the model",
         )
-    return segments
+    return writer.segments(root)
 
 
 class _Operator(NamedTuple):
@@ -108,7 +108,8 @@ class _Writer(ValueWriter):
 
     # ------------------------------------------------------------------ the model
 
-    def segments(self) -> list[Segment]:
+    def root(self) -> int:
+        """Write the metadata and return its root table."""
         out, model = self.out, self.model
         graph = self.graph(model.graph, 0)
         resolver = self.kernel_types()
@@ -134,13 +135,16 @@ class _Writer(ValueWriter):
             "metadata_props": out.references(metadata) if metadata else None,
         }
         present = {name: value for name, value in fields.items() if value is not None}
-        root = out.table(
+        return out.table(
             out.shape("InferenceSession", "ort_version", "model", "kernel_type_str_resolver"),
             out.string("6" if self.float8 else "5"),
             out.table(out.shape("Model", *present), *present.values()),
             resolver,
         )
-        head = out.finish(root)
+
+    def segments(self, root: int) -> list[Segment]:
+        """The finished file. Nothing may be written afterward."""
+        head = self.out.finish(root)
         self.check_size(head.nbytes + self.payloads.nbytes)
         return [head, *self.payloads.segments]
 

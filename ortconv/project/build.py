@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from ortconv.batch.conversions import KINDS, Failure
 from ortconv.batch.crew import crew_of
 from ortconv.batch.engine import Engine
-from ortconv.batch.journal import Journal
+from ortconv.batch.journal import BatchJournal
 from ortconv.batch.work import Conversion, Journaling, Outcome, convert_one
 from ortconv.checking.check import Check, RunSettings, check
 from ortconv.errors import BatchError, GateError, OrtconvError, UsageError
@@ -147,7 +147,7 @@ class Building(Iterator[Event]):
     def _convert(self) -> Iterator[Event]:
         """Convert the outdated artifacts."""
         folder = self._project.output_dir
-        journal = Journal(folder)
+        journal = BatchJournal(folder)
         self._resources.callback(journal.close)
         known = {} if self._force else journal.records()
         items = [

@@ -13,7 +13,7 @@ from ortconv.tuning.candidate import Candidate, median_load, median_turn
 from ortconv.tuning.measuring import Block, Times, measure_block, measure_memory
 from ortconv.tuning.memo import key_of
 from ortconv.tuning.ranking import Goal, hopeless, ranked, ratio
-from ortconv.tuning.result import Base
+from ortconv.tuning.result import ReferenceFigures
 from ortconv.tuning.workshop import Job, Workshop
 
 LEAST_BLOCKS, MOST_BLOCKS = 3, 8
@@ -34,12 +34,14 @@ class Contest:
         self._workshop, self._feeds, self._library, self._about = workshop, feeds, library, about
         self.base, self._what, self._blocks = base, what, 0
 
-    def described(self) -> Base | None:
+    def described(self) -> ReferenceFigures | None:
         """The base and its figures; None before the first block."""
         base = self.base
         if not base.times:
             return None
-        return Base(self._what, 1e3 * median_turn(base.times), 1e3 * median_load(base.times), base.bytes, base.peak)
+        return ReferenceFigures(
+            self._what, 1e3 * median_turn(base.times), 1e3 * median_load(base.times), base.bytes, base.peak
+        )
 
     def weigh(self, candidates: Sequence[Candidate]) -> None:
         """Measure the peak memory of each candidate in a new process. A candidate that cannot be opened or run gets its error."""

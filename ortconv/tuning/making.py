@@ -25,7 +25,7 @@ class ConversionTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class UncheckedFile:
     """A converted file without validation: its SHA-256, size, nodes, and the oldest onnxruntime that loads it."""
 
     digest: str
@@ -63,13 +63,13 @@ class Proof:
     estimated: Estimated
 
 
-def draft(task: ConversionTask) -> Draft:
+def draft(task: ConversionTask) -> UncheckedFile:
     """Convert without validation. Many candidates give the same file, which is then validated once."""
     with TemporaryDirectory(prefix="ortconv-") as folder:
         output = Path(folder, task.output.name)
         result = convert(task.source, output, options=replace(task.options, validate=False))
         found = digest(output)
-    return Draft(
+    return UncheckedFile(
         found,
         result.bytes_after,
         result.nodes_after,

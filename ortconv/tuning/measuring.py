@@ -68,13 +68,13 @@ def measure_block(block: Block, feeds: Mapping[str, Any]) -> list[Times]:
     found = [Times() for _ in block.entrants]
     order, clock = random.Random(block.seed), clock_for(block.entrants)
     _open(block.entrants[0], feeds, block.library)  # the first load is not measured: it includes the import
-    sessions: dict[int, _Runner] = {}
+    sessions: dict[int, _WarmSession] = {}
     for k in order.sample(range(len(found)), len(found)):
         try:
             start = time.perf_counter()
             session = _open(block.entrants[k], feeds, block.library)
             found[k].load = time.perf_counter() - start
-            sessions[k] = _Runner(session, clock, block.entrants[k].settings.threads > 1)
+            sessions[k] = _WarmSession(session, clock, block.entrants[k].settings.threads > 1)
         except OrtconvError as error:
             found[k].error = error.message
     turns = min((runner.turns for runner in sessions.values()), default=0)
@@ -84,7 +84,7 @@ def measure_block(block: Block, feeds: Mapping[str, Any]) -> list[Times]:
     return found
 
 
-class _Runner:
+class _WarmSession:
     """A session after its warm-up run, and the number of runs in a turn."""
 
     def __init__(self, session: AppSession, clock: Callable[[], float], has_threads: bool) -> None:
@@ -130,7 +130,7 @@ def measure_memory(entrant: Entrant, feeds: Mapping[str, Any], library: Path | N
     The process must be new: a session would reuse the memory of an earlier one.
     """
     prepare()
-    process.forget_peak()
+    process.reset_peak()
     before = process.peak_bytes()
     session = _open(entrant, feeds, library)
     session.run_first()

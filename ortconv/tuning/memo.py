@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ortconv.batch.journal import Journal
+from ortconv.batch.journal import BatchJournal
 from ortconv.documents import read_version
 
 NAME = ".ortconv-tuning.jsonl"
@@ -16,7 +16,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MemoLine:
     """A line of the file."""
 
     key: str
@@ -26,7 +26,7 @@ class Entry:
         return json.dumps({"version": VERSION, "key": self.key, "value": self.value}).encode() + b"\n"
 
     @classmethod
-    def parse(cls, line: bytes) -> Entry | None:
+    def parse(cls, line: bytes) -> MemoLine | None:
         """The entry of a line; None if the line is not an entry, such as the truncated last line of a full disk."""
         try:
             return read_version(cls, json.loads(line), VERSION)
@@ -38,11 +38,11 @@ class Memo:
     """JSON values by key, in memory and, with a folder, in a journal there. UsageError if another process has it open."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._journal = None if folder is None else Journal(folder, NAME)
+        self._journal = None if folder is None else BatchJournal(folder, NAME)
         self._known: dict[str, Any] = {}
         if self._journal is not None:
             with open(self._journal.path, "rb") as file:
-                entries = filter(None, map(Entry.parse, file))
+                entries = filter(None, map(MemoLine.parse, file))
                 self._known = {entry.key: entry.value for entry in entries}
 
     def get(self, key: str) -> Any:
@@ -53,7 +53,7 @@ class Memo:
         """Keep a value."""
         self._known[key] = value
         if self._journal is not None:
-            self._journal.append(Entry(key, value))
+            self._journal.append(MemoLine(key, value))
 
     def forget(self, key: str) -> None:
         """Forget the value of a key."""

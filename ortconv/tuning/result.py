@@ -60,7 +60,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class ReferenceFigures:
     """The reference of all ratios: in words, and its figures."""
 
     what: str
@@ -82,7 +82,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Recommendation:
     """The recommended candidate: the form and name of its file, and its session options.
 
     `provider` is the execution provider to register, with its options; "cpu" for none. If `holds_fusions`, the file has saved
@@ -110,12 +110,12 @@ class Tuning:
     model: str
     goal: str
     target: str
-    base: Base | None
+    base: ReferenceFigures | None
     machine: Machine
     device: str
     assumptions: list[str]
     rows: list[Row]
-    recommended: Choice | None
+    recommended: Recommendation | None
     candidates: int
     files: int
     seconds: float

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ortconv.backends.onnxruntime_app import SAVED
 from ortconv.errors import UsageError
-from ortconv.tuning.result import Choice
+from ortconv.tuning.result import Recommendation
 
 NOT_THERE = {("kotlin", "coreml"): "Android has no CoreML", ("swift", "nnapi"): "iOS has no NNAPI"}
 """Languages of systems without a provider."""
@@ -45,7 +45,7 @@ def check_snippet(language: str, provider: str) -> None:
         )
 
 
-def snippet(language: str, choice: Choice) -> str:
+def snippet(language: str, choice: Recommendation) -> str:
     """Code in one of SNIPPETS that opens the recommended file."""
     check_snippet(language, choice.provider)
     settings = replace(choice.settings, direct=choice.settings.direct and language in FROM_BYTES)

@@ -32,11 +32,11 @@ from ortconv.runtime.session import Session
 from ortconv.tuning.axes import NONE, SESSION, Form, chosen, command, file_name, forms
 from ortconv.tuning.candidate import Candidate
 from ortconv.tuning.contest import Contest
-from ortconv.tuning.making import ConversionTask, Draft, Estimated, Proof, draft, prove, target_of
+from ortconv.tuning.making import ConversionTask, Estimated, Proof, UncheckedFile, draft, prove, target_of
 from ortconv.tuning.measuring import Entrant
 from ortconv.tuning.memo import Memo, key_of
 from ortconv.tuning.ranking import GOALS, Goal, goal_named, ranked
-from ortconv.tuning.result import Choice, Machine, Row, Tuning
+from ortconv.tuning.result import Machine, Recommendation, Row, Tuning
 from ortconv.tuning.workshop import Job, Notify, Workshop
 from ortconv.wording import counted
 
@@ -84,7 +84,7 @@ def tune(
     values = chosen({"aware": (NONE, target), **(only or {})}, usable_cores())
     if not can_be_direct(shared.custom_op_library):
         values["direct"] = ("no",)
-    plan = Plan(goal_named(goal), goal, target, values, exhaustive, more_flags or {})
+    plan = TuningPlan(goal_named(goal), goal, target, values, exhaustive, more_flags or {})
     forms(values)
     with as_file(source) as (path, label), ExitStack() as resources:
         if is_ort(path):
@@ -101,7 +101,7 @@ def tune(
         return tuner.result()
 
 
-class Plan(NamedTuple):
+class TuningPlan(NamedTuple):
     """The candidates to try, and the goal."""
 
     goal: Goal
@@ -145,7 +145,7 @@ class Tuner:
         label: str,
         folder: Path,
         shared: Options,
-        plan: Plan,
+        plan: TuningPlan,
         workshop: Workshop,
         *,
         is_kept: bool,
@@ -204,11 +204,11 @@ class Tuner:
         by_digest: dict[str, Candidate] = {}
         for form in by_key.values():
             outcome = found.get(form)
-            if isinstance(outcome, Draft) and outcome.digest in by_digest:
+            if isinstance(outcome, UncheckedFile) and outcome.digest in by_digest:
                 by_digest[outcome.digest].row.same.append(form.label)
                 continue
             row = self._row(form, usual)
-            if not isinstance(outcome, Draft):
+            if not isinstance(outcome, UncheckedFile):
                 row.error = LATE if outcome is None else outcome.message
                 self._failed.append(row)
                 continue
@@ -331,11 +331,11 @@ class Tuner:
             return UnsupportedError("no candidate could be measured: the time was up", hint=hint)
         return UnsupportedError(f"no candidate could be measured: {reason}")
 
-    def _choice(self, best: Candidate) -> Choice:
+    def _choice(self, best: Candidate) -> Recommendation:
         row, goal, provider = best.row, self._plan.goal_name, "cpu"
         if goal == "accelerator" and row.estimated is not None and row.estimated.seconds < row.estimated.cpu_seconds:
             provider = self._plan.target
-        return Choice(
+        return Recommendation(
             row.label,
             row.command,
             ort_name(Path(self._label), row.form.level, row.form.style),
@@ -386,5 +386,5 @@ def _proof(value: Mapping[str, Any]) -> Proof:
     return Proof(**{**value, "estimated": Estimated(**value["estimated"])})
 
 
-def _draft(value: Mapping[str, Any]) -> Draft:
-    return Draft(**value)
+def _draft(value: Mapping[str, Any]) -> UncheckedFile:
+    return UncheckedFile(**value)

@@ -24,10 +24,10 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 from ortconv.errors import CrashError, InternalError, OrtconvError
-from ortconv.watch import MOST_ATTEMPTS, Activity, Death, Limits
+from ortconv.watch import MOST_ATTEMPTS, Activity, Death, ProcessLimits
 from ortconv.workers.worker import Done, Task
 
-NONE = Limits()
+NONE = ProcessLimits()
 
 MOST_SERVERS = 4
 """Number of restarts of the fork server after it died."""
@@ -153,7 +153,9 @@ class LocalPool(Executor):
 
     starter: Callable[[Sequence[str]], Starter] = ForkServer if sys.platform == "linux" else Spawner
 
-    def __init__(self, jobs: int, limits: Limits = NONE, warm: Sequence[str] = (), *, fresh: bool = False) -> None:
+    def __init__(
+        self, jobs: int, limits: ProcessLimits = NONE, warm: Sequence[str] = (), *, fresh: bool = False
+    ) -> None:
         self.jobs, self.limits, self._warm, self._fresh = jobs, limits, warm, fresh
         self._waiting: deque[tuple[Task, Future[Any]]] = deque()
         self._workers: list[Worker] = []

@@ -25,7 +25,7 @@ from typing import Any
 
 from ortconv import process, watch
 from ortconv.errors import InternalError, OrtconvError, UnsupportedError
-from ortconv.watch import Limits
+from ortconv.watch import ProcessLimits
 
 GROWTH = 8
 """A worker whose memory has grown by an eighth of its limit is replaced, since leftovers of one model count against the next one's
@@ -42,7 +42,7 @@ class Task:
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
-    limits: Limits
+    limits: ProcessLimits
     fatal: Mapping[str, str]
     is_last: bool = False
 

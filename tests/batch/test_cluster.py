@@ -18,7 +18,7 @@ import ortconv
 from ortconv.batch.cluster import ClusterExecutor
 from ortconv.cli import main
 from ortconv.errors import CrashError, LimitError, UsageError
-from ortconv.watch import Limits
+from ortconv.watch import ProcessLimits
 from tests.batch_models import REASONS, folder_of
 
 try:
@@ -61,7 +61,7 @@ def test_results_are_those_of_this_machine(cluster: Any, tmp_path: Path) -> None
 
 @needs_dask
 def test_limits_and_crashes_on_a_cluster(cluster: Any) -> None:
-    executor = ClusterExecutor(cluster, Limits(2, 1 << 30), ())
+    executor = ClusterExecutor(cluster, ProcessLimits(2, 1 << 30), ())
     workers = set(cluster.run(os.getpid).values())
     slow, crash, big = (
         executor.submit(*call) for call in ((calls.sleep, 100), (calls.segfault,), (calls.allocate, 1 << 32))

@@ -18,7 +18,7 @@ import pytest
 
 import ortconv
 from ortconv.batch import journal
-from ortconv.batch.journal import Journal, Record
+from ortconv.batch.journal import BatchJournal, FinishedModel
 from ortconv.errors import LimitError, UsageError
 from ortconv.ortformat.opconfig import RequiredOperators
 from ortconv.pipeline import required_by
@@ -33,16 +33,16 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-def lines(folder: Path) -> list[Record]:
-    found = [Record.parse(line) for line in (folder / journal.NAME).read_bytes().splitlines(keepends=True)]
+def lines(folder: Path) -> list[FinishedModel]:
+    found = [FinishedModel.parse(line) for line in (folder / journal.NAME).read_bytes().splitlines(keepends=True)]
     return [record for record in found if record is not None]
 
 
 @pytest.mark.slow
 def test_every_trouble_is_named_and_the_others_are_converted(tmp_path: Path) -> None:
-    troubles = folder_of(tmp_path / "in", 40, list(REASONS))
+    troubles = folder_of(tmp_path / "in", 40, [trouble for trouble in REASONS if trouble != "endless"])
     library = custom_ops(tmp_path)
-    batch = ortconv.convert_all(tmp_path / "in", tmp_path / "out", jobs=2, timeout=4, custom_op_library=library)
+    batch = ortconv.convert_all(tmp_path / "in", tmp_path / "out", jobs=2, custom_op_library=library)
     done = {Path(one.source).name: one for one in batch}
     assert len(done) == batch.total == 40
     for name, one in done.items():
@@ -52,8 +52,6 @@ def test_every_trouble_is_named_and_the_others_are_converted(tmp_path: Path) -> 
             assert one.validation.skipped is None
             continue
         assert isinstance(one, ortconv.Failure)
-        if troubles[name] == "endless":
-            assert isinstance(one.error, LimitError)
         if troubles[name] == "aborts" and library is None:
             continue
         expected = "8192 GiB" if troubles[name] == "huge" else REASONS[troubles[name]]
@@ -62,6 +60,23 @@ def test_every_trouble_is_named_and_the_others_are_converted(tmp_path: Path) -> 
     assert {name.removesuffix(".ort") for name in contents(tmp_path / "out") if name.endswith(".ort")} == {
         name.removesuffix(".onnx") for name in done.keys() - troubles.keys()
     }
+
+
+def test_without_a_converted_model_there_is_no_config(tmp_path: Path) -> None:
+    folder_of(tmp_path / "in", 1, ["corrupt"])
+    (failed,) = ortconv.convert_all(tmp_path / "in", tmp_path / "out")
+    assert isinstance(failed, ortconv.Failure)
+    assert contents(tmp_path / "out") == {}
+
+
+@pytest.mark.slow
+def test_an_endless_model_has_a_time_limit(tmp_path: Path) -> None:
+    folder_of(tmp_path / "in", 1, ["endless"])
+    (late,) = ortconv.convert_all(tmp_path / "in", tmp_path / "out", timeout=4)
+    assert isinstance(late, ortconv.Failure)
+    assert isinstance(late.error, LimitError)
+    assert REASONS["endless"] in f"{late.error}"
+    assert contents(tmp_path / "out") == {}
 
 
 @pytest.mark.parametrize("style", ["Fixed", "Runtime"])
@@ -220,11 +235,11 @@ def test_the_fingerprint_of_options(tmp_path: Path) -> None:
     "line", [b"", b"\n", b"[]", b"{}", b'{"version": 1}', b"\xff", b'{"version": 9, "output": "a"}']
 )
 def test_a_line_that_is_no_record(line: bytes) -> None:
-    assert Record.parse(line) is None
+    assert FinishedModel.parse(line) is None
 
 
 def test_two_batches_do_not_write_to_the_same_folder(source: Path) -> None:
-    other = Journal(source.parent / "out")
+    other = BatchJournal(source.parent / "out")
     with pytest.raises(UsageError, match="another batch is writing to this folder"):
         resumed(source)
     other.close()
@@ -285,7 +300,7 @@ def wait_for_quiet(out: Path) -> None:
     end = time.monotonic() + 30
     while time.monotonic() < end:
         try:
-            Journal(out).close()
+            BatchJournal(out).close()
             return
         except UsageError:
             time.sleep(0.01)

@@ -16,7 +16,8 @@ import ortconv
 from ortconv.checking import check as checking
 from ortconv.checking.baseline import read_baseline, stored_model
 from ortconv.checking.check import RunSettings, check
-from ortconv.checking.measuring import Measured
+from ortconv.checking.facts import _first
+from ortconv.checking.measuring import MeasuredRatios
 from ortconv.cli import main
 from ortconv.errors import FormatError, GateError, UsageError
 from ortconv.partition import Target
@@ -119,6 +120,11 @@ def test_planted_regressions(
     assert main([*command, "--fail-on", "nodes>100,size>3x", "-q"]) == 0
 
 
+@pytest.mark.parametrize(("count", "text"), [(4, "2, 3"), (5, "2, 3 and 1 more"), (0, "")])
+def test_a_list_of_changes_ends_after_four(count: int, text: str) -> None:
+    assert _first(list(map(str, range(count)))).endswith(text)
+
+
 def test_a_slower_model_fails(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
     more = "  ".join(f"a{k + 1} = MatMul(a{k}, i)" for k in range(8))
     slower = converted(base.parent, f"a0 = MatMul(x, w)  {more}  b = Relu(a8)  y = Sigmoid(b)")
@@ -134,7 +140,7 @@ def test_only_a_whole_interval_beyond_the_limit_counts(
     interval: tuple[float, float], fails: bool, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ratio = Interval(sum(interval) / 2, *interval)
-    measured = Measured({"latency": (ratio, 0.01), "load": (ratio, 0.1)}, (200, 100))
+    measured = MeasuredRatios({"latency": (ratio, 0.01), "load": (ratio, 0.1)}, (200, 100))
     monkeypatch.setattr(checking, "measure_both", lambda *_: measured)
     found = check(stamped(base), base, fail_on=["latency>1.1x", "memory>3x"])
     assert bool(found.failed) == fails

@@ -72,6 +72,7 @@ def test_the_page_has_plots_and_table(samples: Path, tmp_path: Path) -> None:
         "Candidates",
     ):
         assert heading in text
+    assert text.count('r="9" fill="none"') == 3  # the recommended candidate has a ring in each plot
     assert "options: --only level=all,basic" in text
 
 

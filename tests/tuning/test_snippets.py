@@ -10,15 +10,15 @@ import pytest
 from ortconv.backends.onnxruntime_app import DIRECT, SAVED, SessionSettings
 from ortconv.choices import SNIPPETS
 from ortconv.errors import UsageError
-from ortconv.tuning.result import Choice
+from ortconv.tuning.result import Recommendation
 from ortconv.tuning.snippets import snippet
 
 COREML = {"ModelFormat": "MLProgram"}
 
 
-def choice(provider: str = "cpu", fusions: bool = False, **settings: Any) -> Choice:
+def choice(provider: str = "cpu", fusions: bool = False, **settings: Any) -> Recommendation:
     options = COREML if provider == "coreml" else {}
-    return Choice("all", "", "m.ort", SessionSettings(**settings), fusions, provider, options, "")
+    return Recommendation("all", "", "m.ort", SessionSettings(**settings), fusions, provider, options, "")
 
 
 @pytest.mark.parametrize("language", SNIPPETS)

@@ -15,7 +15,7 @@ import calls
 import pytest
 
 from ortconv.errors import CrashError, InternalError, LimitError, OrtconvError, UsageError
-from ortconv.watch import Limits
+from ortconv.watch import ProcessLimits
 from ortconv.workers.pool import ForkServer, LocalPool, ServerDiedError, Spawner, Starter
 
 
@@ -27,7 +27,7 @@ class SpawningPool(LocalPool):
 
 @pytest.fixture(params=[LocalPool, pytest.param(SpawningPool, marks=pytest.mark.slow)])
 def pool(request: pytest.FixtureRequest) -> Iterator[LocalPool]:
-    pool: LocalPool = request.param(2, Limits(60, 1 << 30))
+    pool: LocalPool = request.param(2, ProcessLimits(60, 1 << 30))
     yield pool
     pool.shutdown(cancel_futures=True)
 
@@ -60,7 +60,7 @@ def test_channels_may_be_of_another_class(pool: LocalPool, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("kind", [LocalPool, SpawningPool])
 def test_each_call_has_a_fresh_worker(kind: type[LocalPool]) -> None:
-    pool = kind(2, Limits(60, None), fresh=True)
+    pool = kind(2, ProcessLimits(60, None), fresh=True)
     results = [future.result(60) for future in [pool.submit(calls.identity, i) for i in range(4)]]
     pool.shutdown()
     assert len({process for _, process in results}) == 4
@@ -100,7 +100,7 @@ def test_an_error_keeps_its_place_and_hint(pool: LocalPool) -> None:
 
 
 def test_a_call_without_end() -> None:
-    with LocalPool(1, Limits(0.3)) as pool:
+    with LocalPool(1, ProcessLimits(0.3)) as pool:
         slow, quick = pool.submit(calls.sleep, 100), pool.submit(calls.identity, 1)
         assert quick.result(60)[0] == 1
         error = slow.exception(60)
@@ -114,7 +114,7 @@ def test_a_risky_call_is_refused_when_it_has_killed_a_worker(pool: LocalPool) ->
 
 
 def test_a_worker_that_has_grown_is_replaced() -> None:
-    with LocalPool(1, Limits(None, 1 << 30)) as pool:
+    with LocalPool(1, ProcessLimits(None, 1 << 30)) as pool:
         first = pool.submit(calls.keep, 10 << 20).result(60)
         second = pool.submit(calls.keep, 200 << 20).result(60)
         third = pool.submit(calls.keep, 1).result(60)
