@@ -35,7 +35,7 @@ if _TYPE_CHECKING:
     from ortconv.pipeline import convert as convert
     from ortconv.pipeline import optimize as optimize
     from ortconv.pipeline.analysis import analyze as analyze
-    from ortconv.pipeline.export import export as export_tflite
+    from ortconv.pipeline.export_tflite import export as export_tflite
     from ortconv.pipeline.manifest import verify_manifest as verify_manifest
     from ortconv.project.build import build as build
     from ortconv.project.init import init as init
@@ -64,7 +64,7 @@ _PUBLIC = {
     "diff": ("ortconv.differences.diff", ""),
     "export": ("ortconv.exporting.export", ""),
     "inspect": ("ortconv.inspection.inspect", ""),
-    "export_tflite": ("ortconv.pipeline.export", "export"),
+    "export_tflite": ("ortconv.pipeline.export_tflite", "export"),
     "init": ("ortconv.project.init", ""),
     "load": ("ortconv.models", ""),
     "optimize": ("ortconv.pipeline", ""),

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
+from hypothesis.strategies import none
 
 from ortconv import process
 from tests import batches
@@ -18,12 +19,13 @@ from tests import batches
 # Tests import onnxruntime themselves.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
+# Commands print as into a file, whatever the terminal wants.
+for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "COLUMNS", "LINES"):
+    os.environ.pop(name, None)
+
 # Hostile models are tested under the limits that the command sets.
 process.take_over()
-
-# Collected tests are millions of objects that live until the end: looking through them after every model is a quarter of the time.
-gc.set_threshold(50_000, 20, 20)
-process._MOST_OBJECTS = 1_000_000
+gc.set_threshold(50_000, 20, 20)  # garbage of many models, unlike that of one command, must go
 
 # A gate gives the same answer twice.
 settings.register_profile("gate", derandomize=True, deadline=None, database=None)
@@ -54,8 +56,9 @@ def pytest_configure(config: pytest.Config) -> None:
     batches.select_by_name(config)
 
 
-def pytest_sessionfinish() -> None:
-    """Pytest collects garbage several times at its end. Objects that are alive by then need not be scanned again."""
+def pytest_collection_finish() -> None:
+    """Exempt collected tests, which are millions of objects that live until the end, from garbage collections."""
+    given(none())(lambda nothing: None)()  # Hypothesis looks for references to numpy's generator, once
     gc.collect()
     gc.freeze()
 

@@ -211,7 +211,7 @@ def test_reprs_are_short(source: Path, tmp_path: Path) -> None:
     subjects = [ortconv.compare.subject(str(p), ("numpy",)) for p in (source, tmp_path / "m.ort")]
     (_, (compared,)) = ortconv.compare.compare(subjects)
     for one in (result, session, compared, ortconv.verify(tmp_path / "m.ort")):
-        assert len(repr(one)) < 300
+        assert len(repr(one).replace(str(tmp_path), "")) < 300
 
 
 def test_stages_are_told_as_they_begin(source: Path, tmp_path: Path) -> None:

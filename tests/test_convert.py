@@ -10,7 +10,8 @@ import pytest
 import ortconv
 from ortconv.choices import LEVELS
 from ortconv.compare.candidates import candidates
-from ortconv.compare.tolerance import difference, limit
+from ortconv.compare.difference import difference
+from ortconv.compare.tolerance import limit
 from ortconv.errors import MismatchError, UsageError
 from ortconv.ir.graph import Graph
 from ortconv.ir.verify import verify

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ortconv import Session, convert
+from ortconv import Session, convert, load
 from ortconv.backends.nnapi.backend import Nnapi
 from ortconv.cli import main
 from ortconv.errors import OrtconvError
@@ -23,6 +23,7 @@ KINDS = {
     "int8": np.int8,
     "bool": np.bool_,
 }
+TARGETS = [{}, {"use_nnapi": True}, {"use_coreml": True}]
 
 
 def ones(arg: NodeArg) -> np.ndarray:
@@ -51,16 +52,20 @@ def test_session(path: Path, backend: str) -> None:
     assert found is None or (isinstance(found, OrtconvError) and found.exit_code in (2, 3) and str(found))
 
 
-@pytest.mark.parametrize("target", [{}, {"use_nnapi": True}, {"use_coreml": True}], ids=["cpu", "nnapi", "coreml"])
 @pytest.mark.parametrize("path", [p for p in FILES if p.suffix == ".onnx"], ids=lambda p: p.name)
-def test_convert(path: Path, target: dict[str, bool], tmp_path: Path) -> None:
+def test_convert(path: Path, tmp_path: Path) -> None:
     """Refused with the node; or, where only a run shows what is wrong, not called right."""
-    found = outcome(lambda: convert(path, tmp_path / "x.ort", validate_budget="4s", **target))
-    if isinstance(found, OrtconvError):
-        assert found.exit_code == 3
-        assert found.node or "'" in found.message or "could not be checked" in found.message
-    else:
-        assert found.validation.skipped  # type: ignore[attr-defined]
+
+    def converted(target: dict[str, bool]) -> object:
+        return outcome(lambda: convert(path, tmp_path / "x.ort", validate_budget="4s", **target))
+
+    loaded = outcome(lambda: load(path))
+    for found in [loaded] if isinstance(loaded, OrtconvError) else map(converted, TARGETS):
+        if isinstance(found, OrtconvError):
+            assert found.exit_code == 3
+            assert found.node or "'" in found.message or "could not be checked" in found.message
+        else:
+            assert found.validation.skipped  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if p.suffix == ".ort"], ids=lambda p: p.name)

@@ -16,8 +16,8 @@ PACKAGE = ROOT / "ortconv"
 
 LAYERS: list[set[str]] = [
     {"errors"},
-    {"choices", "public", "wording"},
-    {"files", "onnxlib", "process"},
+    {"choices", "process", "public", "wording"},
+    {"files", "onnxlib"},
     {"documents"},
     {"watch"},
     {"supervisor", "workers"},

@@ -11,7 +11,7 @@ from typing import Any
 from ortconv.checking.baseline import Baseline, read_baseline, stored_model, write_baseline
 from ortconv.checking.facts import Facts, facts_of, lacking, notes_on
 from ortconv.checking.measuring import MeasuredRatios, measure_both
-from ortconv.compare.models import compare, subject
+from ortconv.compare.comparison import compare, subject
 from ortconv.compare.feeds import Draw
 from ortconv.errors import GateError, UsageError
 from ortconv.files import digest, read_text

@@ -16,7 +16,7 @@ from ortconv.cli.options import BACKENDS, JSON, MARKDOWN, QUIET, TIME_AND_MEMORY
 from ortconv.errors import GateError, MismatchError, OrtconvError, UsageError
 
 if TYPE_CHECKING:
-    from ortconv.compare.models import Comparison, Subject
+    from ortconv.compare.comparison import Comparison, Subject
 
 
 @click.command(context_settings={"show_default": True})
@@ -56,7 +56,7 @@ def command(
     Models are .onnx or .ort files. Backends follow an @, such as model.ort@onnxruntime; the same file may run on two backends.
     Exits with 4 if outputs differ by more than rounding explains.
     """
-    from ortconv.compare.models import compare, subject
+    from ortconv.compare.comparison import compare, subject
     from ortconv.report.comparison import document, metrics
     from ortconv.report.gates import check_gates, parse_gates
 
@@ -116,7 +116,7 @@ def _again(subjects: Sequence[Subject], models: Sequence[str]) -> list[list[str]
 
 def _converted(source: Subject, level: str) -> Subject:
     """The optimized model, with the record of its rewrites."""
-    from ortconv.compare.models import Origin, Subject
+    from ortconv.compare.comparison import Origin, Subject
     from ortconv.models import load
     from ortconv.pipeline import optimize_traced
 

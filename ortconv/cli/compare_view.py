@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from ortconv.report.sections import Section
 
 if TYPE_CHECKING:
+    from ortconv.compare.comparison import Comparison, Subject
     from ortconv.compare.layers import ComparedLayer
     from ortconv.compare.measure import Measure
-    from ortconv.compare.models import Comparison, Subject
 
 NUMBERS = (">max abs", ">scaled", ">ulp", ">cosine", ">snr dB", ">allowed")
 

@@ -67,7 +67,7 @@ def over_folder(done: str, each: Iterable[Mapping[str, Any]], line: Callable[[di
         crew = resources.enter_context(crew_of(given["cluster"], given["jobs"], *limits, isolated=True))
         models = list(dict.fromkeys(piece.parameters["model"] for piece in pieces))
         check_names(dims(given.get("fix_dims", ())), _stop_ops(given) or (), models, crew)
-        work = _Work(Engine(run_piece, crew), resources.pop_all())
+        work = _FolderTask(Engine(run_piece, crew), resources.pop_all())
         with view.shown(work):
             for piece, outcome in work.engine.run(pieces):
                 if isinstance(outcome, OrtconvError):
@@ -86,7 +86,7 @@ def _name(values: Mapping[str, Any]) -> str:
 
 
 @dataclass
-class _Work:
+class _FolderTask:
     engine: Any
     resources: ExitStack
 

@@ -236,7 +236,7 @@ def _measured(
 
     The first run determines the feeds. It counts if it is the only one and computes nothing but outputs.
     """
-    from ortconv.process import reset_peak, peak_bytes
+    from ortconv.process import peak_bytes, reset_peak
 
     wanted = given.read_inputs(session.model.graph, flags["inputs"], flags["texts"])
     times: list[float] = []
@@ -298,7 +298,7 @@ def _profile(session: Session, feeds: Mapping[str, Any], target: Path) -> list[d
 
 
 def _differences(expected: Mapping[str, Any], results: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, str]:
-    from ortconv.compare.tolerance import beyond
+    from ortconv.compare.difference import beyond
 
     found = {name: beyond(want, results[name], flags["rtol"], flags["atol"]) for name, want in expected.items()}
     return {name: text for name, text in found.items() if text is not None}

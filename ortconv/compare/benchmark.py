@@ -14,9 +14,9 @@ from typing import Any
 from ortconv.backends.nnapi.backend import NnapiOptions, NnapiProgram
 from ortconv.backends.nnapi.recording import RecordingBackend
 from ortconv.compare.candidates import first_run
+from ortconv.compare.difference import Difference, difference, worst
 from ortconv.compare.feeds import Draw, Feeds
 from ortconv.compare.simulation import TimedPartitions
-from ortconv.compare.tolerance import Difference, difference, worst
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
 from ortconv.ir.model import Model
 from ortconv.nnapi import timing
@@ -112,9 +112,9 @@ class _Runner:
         self.row = BenchmarkRow(contender)
         self._backend = None if contender.options is None else TimedPartitions(contender.options)
         self._model = model
-        self._session = self._made()
+        self._session = self._opened()
 
-    def _made(self) -> Session:
+    def _opened(self) -> Session:
         start = time.perf_counter()
         session = Session(self._model, [self._backend or self.row.contender.name])
         self.row.loading = time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""Limits on the time and memory of a validation."""
+"""Limits on the time and memory of a validation, and the errors of models that exceed them."""
 
 from __future__ import annotations
 
@@ -30,6 +30,22 @@ def seconds_of(text: str) -> float | None:
     """Convert a time such as 30s, 1.5min or 2h to seconds; None if the text is no time."""
     number = re.fullmatch(r"(\d+(?:\.\d+)?)(s|sec|min|h)", text)
     return None if number is None else float(number[1]) * SECONDS[number[2]]
+
+
+class CannotTryError(Exception):
+    """The reason why there are no inputs on which a model can run."""
+
+
+class BeyondBudgetError(CannotTryError):
+    """A run needs more time or memory than the budget has, on any engine."""
+
+
+class TooLargeError(BeyondBudgetError):
+    """The declared inputs need more memory than the budget has."""
+
+
+class TooSlowError(CannotTryError):
+    """A run takes most of the budget's time; another engine may be faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +129,8 @@ class Clock:
     def left(self) -> float:
         running = 0.0 if self._since is None else time.monotonic() - self._since
         return max(0.01, self.budget.seconds - self.used - running)
+
+    @property
+    def memory_of_run(self) -> int:
+        """Number of bytes by which a run may increase the memory of the process. It leaves room for values of unknown shape."""
+        return 2 * self.budget.bytes + (1 << 30)

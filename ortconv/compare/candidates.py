@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ortconv.compare.budget import Budget
 from ortconv.compare.feeds import Draw, Feeds, free_problem, make, sizes_to_try
 from ortconv.errors import BackendError, UnsupportedError
 from ortconv.ir.graph import Graph
 from ortconv.runtime.session import Session
 
-MEMORY = 2 << 30
+MEMORY = Budget().bytes
 """Limit on the bytes that the values of a run may occupy if the sizes are generated."""
 
 
@@ -62,15 +63,16 @@ def candidates(
     """
     arrays, draws = arrays or {}, draws or {}
     problem = free_problem(graph, arrays, draws)
-    needed = 0
+    needs = []
     for sizes, needed in sizes_to_try(problem, batch=1):
+        needs.append(needed)
         if needed <= MEMORY:
             yield {**arrays, **make(problem, sizes, seed, draws)}
     if not (arrays or draws):
-        from ortconv.compare.trials import searched
+        from ortconv.compare.size_search import searched
 
         yield from searched(problem)
-    if problem.free and needed > MEMORY:
+    if min(needs) > MEMORY:
         raise UnsupportedError(
-            f"the model needs {needed / 2**30:.3g} GiB with the sizes that fit it", hint="give inputs of your own"
+            f"the model needs {min(needs) / 2**30:.3g} GiB with the sizes that fit it", hint="give inputs of your own"
         )

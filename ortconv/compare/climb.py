@@ -8,7 +8,8 @@ from itertools import permutations
 from random import Random
 from typing import NamedTuple
 
-from ortconv.compare.sizes import Problem, Sizes, behind
+from ortconv.compare.problem import Problem, Sizes
+from ortconv.compare.sizes import free_dims_behind
 from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Tensor
 
@@ -45,7 +46,7 @@ def climb(problem: Problem, start: Sizes, reach: Callable[[Sizes], Reached], run
         changed = next(moves, None)
         may_tie = changed is None
         if changed is None:
-            changed = _anywhere(problem, best.failed, sizes, candidates, rng)
+            changed = _random_change(problem, best.failed, sizes, candidates, rng)
         found = reach(changed)
         if found.failed is None or found.values > best.values:
             sizes, best = changed, found
@@ -55,9 +56,9 @@ def climb(problem: Problem, start: Sizes, reach: Callable[[Sizes], Reached], run
     return None
 
 
-def _anywhere(problem: Problem, failed: Node, sizes: Sizes, candidates: list[int], rng: Random) -> Sizes:
+def _random_change(problem: Problem, failed: Node, sizes: Sizes, candidates: list[int], rng: Random) -> Sizes:
     """Change up to three dimensions at random, or move a factor from one dimension to another."""
-    free = behind(problem, failed) if rng.random() < 0.7 else problem.free
+    free = free_dims_behind(problem, failed) if rng.random() < 0.7 else problem.free
     if len(free) > 1 and rng.random() < 0.5:
         a, b = rng.sample(free, 2)
         factors = [f for f in FACTORS if sizes[a] % f == 0]
@@ -69,7 +70,7 @@ def _anywhere(problem: Problem, failed: Node, sizes: Sizes, candidates: list[int
 
 
 def _neighbors(problem: Problem, reached: Reached, sizes: Sizes, candidates: list[int]) -> Iterator[Sizes]:
-    free = [] if reached.failed is None else behind(problem, reached.failed)
+    free = [] if reached.failed is None else free_dims_behind(problem, reached.failed)
     for names in _groups(free, problem.free, sizes):
         for size in candidates:
             changed = {**sizes, **dict.fromkeys(names, size)}

@@ -404,15 +404,3 @@ ROWS: dict[str, DemandsOf] = {
     "Attention": _attention,
     **dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention"), _heads),
 }  # fmt: skip
-
-
-def elements(shape: Numbers) -> int:
-    """Number of elements; unknown dimensions count as 1."""
-    return math.prod(1 if d is None else d for d in shape)
-
-
-def size_of(value: Value, shape: Numbers) -> int:
-    """Size in bytes of a value with this shape; a string counts as 8 bytes."""
-    dtype = value.dtype
-    bits = 64 if dtype is None or not dtype.bits else dtype.bits
-    return elements(shape) * max(bits, 8) // 8

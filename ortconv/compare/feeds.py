@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.compare.footprint import footprint
 from ortconv.compare.parameters import parameter
+from ortconv.compare.problem import Problem, Sizes
 from ortconv.compare.ranks import LARGEST_RANK
 from ortconv.compare.repair import repair
-from ortconv.compare.sizes import Problem, Sizes, can_be_met, footprint, infer_shapes, solve
+from ortconv.compare.shape_inference import infer_shapes
+from ortconv.compare.sizes import can_be_met, solve
 from ortconv.errors import UnsupportedError, UsageError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, named
@@ -65,8 +68,7 @@ def free_problem(graph: Graph, arrays: Mapping[str, Any], draws: Mapping[str, Dr
     """
     if arrays:
         from_arrays(graph, arrays, draws)
-    given = {name: draw.shape for name, draw in draws.items() if draw.shape is not None}
-    given |= {name: np.shape(array) for name, array in arrays.items()}
+    given = _given_shapes(arrays, draws)
     others = [v for v in graph.inputs if v.name not in arrays]
     made = [v for v in others if v.const is None or v.name in draws]
     for value in made:
@@ -77,8 +79,14 @@ def free_problem(graph: Graph, arrays: Mapping[str, Any], draws: Mapping[str, Dr
     return _with_implied_lengths(problem) if problem.open_lengths else problem
 
 
+def _given_shapes(arrays: Mapping[str, Any], draws: Mapping[str, Draw]) -> dict[str, tuple[int, ...]]:
+    """The shapes of inputs that the caller determines."""
+    drawn = {name: draw.shape for name, draw in draws.items() if draw.shape is not None}
+    return drawn | {name: np.shape(array) for name, array in arrays.items()}
+
+
 def _check_rank(value: Value) -> None:
-    """UnsupportedError for an input of a rank that numpy lacks, before a search for sizes with many dimensions."""
+    """Raise UnsupportedError for an input of a rank that numpy lacks, before a search for sizes with many dimensions."""
     rank = 0 if value.shape is None else len(value.shape)
     if rank > LARGEST_RANK:
         raise UnsupportedError(f"input '{value.name}' has rank {rank}, numpy's limit is {LARGEST_RANK}")

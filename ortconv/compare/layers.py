@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.compare.difference import changed_form
 from ortconv.compare.measure import Measure, measure
 from ortconv.compare.tolerance import Allowance
 from ortconv.ir.graph import Graph, Node, Value
@@ -222,8 +223,7 @@ class _OnDisk:
 def _differ_in_kind(want: Any, got: Any) -> bool:
     if isinstance(want, list) or isinstance(got, list) or want is None or got is None:
         return type(want) is not type(got)
-    a, b = np.asarray(want), np.asarray(got)
-    return a.shape != b.shape or a.dtype != b.dtype
+    return changed_form(np.asarray(want), np.asarray(got)) is not None
 
 
 def _is_permuted(want: Any, got: Any) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare.tolerance import QUANTIZED_LIMIT, distances
+from ortconv.compare.difference import OTHER_FORM, changed_form, distances, paired, unequal
+from ortconv.compare.tolerance import QUANTIZED_LIMIT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -50,11 +51,9 @@ def measure(want: Any, got: Any) -> Measure:
         return _of_lists(want, got)
     a, b = np.asarray(want), np.asarray(got)
     about = Measure(dtype=str(a.dtype), shape=a.shape)
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return replace(about, mismatch=f"{a.dtype}{list(a.shape)} became {b.dtype}{list(b.shape)}")
-    if a.dtype.kind in "OUS":
-        wrong = int(np.count_nonzero(a != b))
-        return replace(about, mismatch=f"{wrong} of {a.size} strings differ" if wrong else None)
+    mismatch = changed_form(a, b)
+    if mismatch is not None or a.dtype.kind in "OUS":
+        return replace(about, mismatch=mismatch or unequal(a, b))
     sums = _Sums()
     flat = a.reshape(-1), b.reshape(-1)
     for start in range(0, a.size, CHUNK):
@@ -68,11 +67,10 @@ def measure(want: Any, got: Any) -> Measure:
 
 
 def _of_lists(want: Any, got: Any) -> Measure:
-    if want is None and got is None:
-        return Measure(0.0, 0.0)
-    if not isinstance(want, list) or not isinstance(got, list) or len(want) != len(got):
-        return Measure(mismatch="one is a sequence or empty, the other is not of that form")
-    found = [measure(a, b) for a, b in zip(want, got, strict=True)]
+    each = paired(want, got)
+    if each is None:
+        return Measure(mismatch=OTHER_FORM)
+    found = [measure(a, b) for a, b in each]
     return max(found, key=lambda m: (m.mismatch is not None, m.scaled), default=Measure(0.0, 0.0))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import numpy as np
@@ -11,6 +11,9 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
+
+LARGEST_BLOCK = 64
+"""Upper bound of the sizes of a block of Col2Im that are tried."""
 
 Content = Callable[[Node, tuple[int, ...]], Array | None]
 
@@ -113,15 +116,19 @@ def _block(node: Node, shape: tuple[int, ...]) -> Array | None:
     columns = None if source is None else source.static_shape
     if columns is None or made is None or rank > 3 or len(made) != 2 + rank:
         return None
-    pads, ones = node.attr("pads", ()) or (0,) * 2 * rank, (1,) * rank
-    strides, dilations = node.attr("strides", ()) or ones, node.attr("dilations", ()) or ones
+    pads = node.attr("pads", ()) or (0,) * 2 * rank
     room = [made[2 + i] + pads[i] + pads[i + rank] for i in range(rank)]
-    for block in product(*(range(1, min(r, 64) + 1) for r in room)):
-        if math.prod(block) * made[1] == columns[1]:
-            steps = [_count(*window) for window in zip(room, block, strides, dilations, strict=True)]
-            if min(steps) > 0 and math.prod(steps) == columns[2]:
-                return np.array(block)
+    for block in product(*(range(1, min(r, LARGEST_BLOCK) + 1) for r in room)):
+        if math.prod(block) * made[1] == columns[1] and _places(node, room, block) == columns[2]:
+            return np.array(block)
     return None
+
+
+def _places(node: Node, room: Sequence[int], block: Sequence[int]) -> int:
+    """Number of places of a block in a padded image."""
+    ones = (1,) * len(block)
+    strides, dilations = node.attr("strides", ()) or ones, node.attr("dilations", ()) or ones
+    return math.prod(max(0, _count(*window)) for window in zip(room, block, strides, dilations, strict=True))
 
 
 def _count(size: int, block: int, stride: int, dilation: int) -> int:

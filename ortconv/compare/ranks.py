@@ -43,36 +43,36 @@ def rank_of(value: Value) -> int | None:
         if current.rank is not None:
             return current.rank
         for node, slot in current.uses:
-            taken = _taken(node, slot)
-            if taken is not None:
-                return taken
+            needed = _rank_at(node, slot)
+            if needed is not None:
+                return needed
             if slot == 0 and (traits(node).has(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE) or node.op in KEEP_RANK):
                 same.append(node.out)
     return None
 
 
-def _taken(node: Node, slot: int) -> int | None:
+def _rank_at(node: Node, slot: int) -> int | None:
     """The rank of an input, if the node's operator, attributes or other inputs determine it."""
     if node.op == "Transpose" and "perm" in node.attrs:
         return len(node.attr("perm", ()))
     if node.op in ("Pad", "Tile") and node.input(3) is None:
-        return _listed(node)
+        return _rank_by_list(node)
     if slot == 0 and node.op.endswith("Pool") and "kernel_shape" in node.attrs:
         return len(node.attr("kernel_shape", ())) + 2
     if node.is_op("Scan"):
         return _scanned(node, slot)
     usual = RANKS.get((node.domain, node.op), ())[slot : slot + 1]
-    return next((rank for rank in (*_beside(node, slot), *usual) if rank is not None), None)
+    return next((rank for rank in (*_ranks_of_peers(node, slot), *usual) if rank is not None), None)
 
 
-def _listed(node: Node) -> int | None:
+def _rank_by_list(node: Node) -> int | None:
     """The rank by the number of pads, two for each axis, or of repeats."""
     lists = node.input(1)
     count = len(node.attr("pads", ())) or (None if lists is None else lists.dim(0))
     return None if not isinstance(count, int) else count // 2 if node.op == "Pad" else count
 
 
-def _beside(node: Node, slot: int) -> Iterator[int | None]:
+def _ranks_of_peers(node: Node, slot: int) -> Iterator[int | None]:
     """The ranks of inputs that have the rank of this one."""
     if traits(node).has(Trait.JOINS):
         yield from (v.rank for i, v in enumerate(node.inputs) if i != slot and v is not None)
@@ -91,7 +91,7 @@ def _scanned(node: Node, slot: int) -> int | None:
     states = len(node.inputs) - node.attr("num_scan_inputs", 0)
     needed = _needed(body.inputs[states:], node.attr("scan_input_axes", ()))
     needed |= _needed(body.outputs[states:], node.attr("scan_output_axes", ()))
-    same = _alike(body.inputs[slot], dict(zip(body.outputs, body.inputs[:states], strict=False)))
+    same = _combined_with(body.inputs[slot], dict(zip(body.outputs, body.inputs[:states], strict=False)))
     most = max(max(rank_of(value) or 0, needed.get(value, 0)) for value in same)
     return most + (slot >= states) if most else None
 
@@ -101,7 +101,7 @@ def _needed(values: list[Value], axes: tuple[int, ...]) -> dict[Value, int]:
     return {value: max(axis, -axis - 1) for value, axis in zip(values, axes, strict=False)}
 
 
-def _alike(value: Value, carried: dict[Value, Value]) -> list[Value]:
+def _combined_with(value: Value, carried: dict[Value, Value]) -> list[Value]:
     """The values of a Scan's body that nodes combine with this one by elements. `carried` are its states, after and before."""
     linked = {**carried, **{before: after for after, before in carried.items()}}
     found = {value: None}
@@ -109,14 +109,14 @@ def _alike(value: Value, carried: dict[Value, Value]) -> list[Value]:
     for current in queue:
         nodes = [node for node, _ in current.uses if node.graph is value.graph]
         nodes += [current.producer] if current.producer is not None else []
-        beside = [v for node in nodes for v in _combined(node)] + ([linked[current]] if current in linked else [])
+        beside = [v for node in nodes for v in _operands(node)] + ([linked[current]] if current in linked else [])
         fresh = dict.fromkeys(v for v in beside if v not in found)
         found |= fresh
         queue += fresh
     return queue
 
 
-def _combined(node: Node) -> list[Value]:
+def _operands(node: Node) -> list[Value]:
     """The inputs and the output of a node that works by elements."""
     flags = traits(node)
     inputs = node.inputs if flags.has(Trait.BROADCASTS) else node.inputs[:1]

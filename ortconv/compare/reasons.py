@@ -12,26 +12,23 @@ from typing import Any
 import numpy as np
 
 from ortconv.compare.feeds import Feeds, Outputs
-from ortconv.compare.movement import Direction, Movements, explains, nudge, swinging
-from ortconv.compare.source_runs import SourceRuns
-from ortconv.compare.unsettled import flip_zeros, settle
-from ortconv.compare.verdict import (
+from ortconv.compare.gap import (
     TIMES,
-    UNEXPLAINED,
     Gap,
-    Tolerance,
-    accepts,
-    apart,
     beyond_last_bits,
-    fits,
+    element_errors,
     gap,
     has_same_form,
     is_finite,
-    is_nearer,
     is_numeric,
-    stray,
+    is_stray,
     widest,
 )
+from ortconv.compare.perturbation import Perturbation, PerturbedRuns, explains, near_poles, perturb
+from ortconv.compare.source_runs import SourceRuns
+from ortconv.compare.tolerance import OutputTolerance
+from ortconv.compare.undefined import flip_zeros, replace_undefined
+from ortconv.compare.verdict import UNEXPLAINED, accepts, is_nearer, within_errors
 from ortconv.compare.widen import NARROW, SINGLE, narrow, wide, widen
 from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph
@@ -51,7 +48,7 @@ class Deviation:
     want: Any
     got: Any
     gap: Gap
-    tolerance: Tolerance
+    tolerance: OutputTolerance
 
 
 class Reasons:
@@ -59,14 +56,14 @@ class Reasons:
 
     def __init__(self, source: SourceRuns) -> None:
         self._source = source
-        self._movements = Movements(self._run_moved)
+        self._perturbed_runs = PerturbedRuns(self._run_perturbed)
         self._changed: dict[tuple[str, int], Outputs | None] = {}
         self.unstable: set[int] = set()
         """Indices of outputs accepted because rounding alone moves the source's own outputs as far."""
 
     def explain(self, found: Deviation) -> bool:
         """True if a deviation is no fault of the result."""
-        if found.gap.mismatch is not None and "elements" not in found.gap.mismatch:
+        if found.gap.mismatch is not None and not found.gap.is_in_elements:
             return False
         if found.gap.strays:
             found = replace(found, gap=replace(found.gap, strays=self._strays(found)))
@@ -80,13 +77,13 @@ class Reasons:
         If the source itself overflows on large inputs, on some engine, the overflow depends on the order of operations. The same
         holds for an element that rounding moves through the whole range.
         """
-        want, got, ran = found.want, found.got, self._ran(found)
+        want, got, ran = found.want, found.got, self._source_outputs(found)
         if not is_numeric(want) or not is_numeric(got):
             return found.gap.strays
         if self._source.trials[found.i].is_large and not all(map(is_finite, ran)):
             return 0
-        same = [a for a in (want, *ran, *self._moved(found)) if has_same_form(want, a)]
-        return int(np.count_nonzero(stray(want, got) & ~swinging(same)))
+        same = [a for a in (want, *ran, *self._perturbed(found)) if has_same_form(want, a)]
+        return int(np.count_nonzero(is_stray(want, got) & ~near_poles(same)))
 
     # ------------------------------------------------------------------ reasons
 
@@ -97,14 +94,16 @@ class Reasons:
             return False
         if accepts(found.tolerance, gap(own, found.got)):
             return True
-        return found.tolerance.quantized and found.gap.explained_by(gap(plain, own)) and self._moves_there(found)
+        return (
+            found.tolerance.quantized and found.gap.explained_by(gap(plain, own)) and self._source_varies_there(found)
+        )
 
     def _is_nearer_to_wide(self, found: Deviation) -> bool:
         """True if a result is as near to the computation in float32 as the source on some engine, or within the limit."""
         truth = self._truth(found) if self._source.is_narrow else None
         if truth is None:
             return False
-        ours, theirs = gap(truth, found.got), widest([gap(truth, outputs) for outputs in self._ran(found)])
+        ours, theirs = gap(truth, found.got), widest([gap(truth, outputs) for outputs in self._source_outputs(found)])
         if ours.mismatch is not None or theirs.mismatch is not None or ours.strays > theirs.strays:
             return False
         limit = found.tolerance.limit
@@ -112,7 +111,7 @@ class Reasons:
             ours.largest <= theirs.largest + limit * ours.magnitude + found.tolerance.floor
             and ours.rms <= theirs.rms + limit * ours.average
         )
-        return accepts(found.tolerance, ours) or (is_as_near and self._moves_there(found, truth))
+        return accepts(found.tolerance, ours) or (is_as_near and self._source_varies_there(found, truth))
 
     def _is_as_rounded(self, found: Deviation) -> bool:
         """True if a result is as near as the source on the engine to the computation that rounds each value to its type, as the
@@ -128,7 +127,9 @@ class Reasons:
             return False
         rounded = outputs[found.k]
         ours, theirs = gap(rounded, found.got), gap(rounded, found.want)
-        return accepts(found.tolerance, ours) or (ours.explained_by(theirs) and self._moves_there(found, rounded))
+        return accepts(found.tolerance, ours) or (
+            ours.explained_by(theirs) and self._source_varies_there(found, rounded)
+        )
 
     def _is_within_errors(self, found: Deviation) -> bool:
         """True if each element is as near to the truth as the source on some engine, or is undefined by the model.
@@ -136,7 +137,7 @@ class Reasons:
         The truth is the computation in float32 for narrow types, else the source's own output. If the source returns NaN, infinity
         is accepted: which of the two results depends on the order of operations.
         """
-        want, got, ran = found.want, found.got, self._ran(found)
+        want, got, ran = found.want, found.got, self._source_outputs(found)
         if not all(is_numeric(a) and a.shape == want.shape for a in (want, got, *ran)):
             return False
         exact = self._truth(found) if self._source.is_narrow else None
@@ -144,25 +145,25 @@ class Reasons:
         open_errors = np.where(np.isnan(want) & np.isinf(got), np.inf, self._left_open(found))
         if truth.shape != got.shape or (exact is None and not open_errors.any()):
             return False
-        errors = np.max([apart(truth, a) for a in known], axis=0)
-        return fits(found.tolerance, truth, got, np.maximum(errors, open_errors))
+        errors = np.max([element_errors(truth, a) for a in known], axis=0)
+        return within_errors(found.tolerance, truth, got, np.maximum(errors, open_errors))
 
     def _is_near_to_numpy(self, found: Deviation) -> bool:
         """True if onnxruntime's result is as near to numpy's outputs of the source as onnxruntime's outputs of the source are.
 
         onnxruntime's approximations differ between kernels: a fused sigmoid of large negative numbers is computed differently.
         """
-        exact = self._on("numpy", found) if found.engine == "onnxruntime" else None
+        exact = self._output_on("numpy", found) if found.engine == "onnxruntime" else None
         if exact is None or not gap(exact, found.got).explained_by(gap(exact, found.want)):
             return False
-        return self._moves_there(found)
+        return self._source_varies_there(found)
 
-    def _is_moved(self, found: Deviation) -> bool:
+    def _is_moved_by_rounding(self, found: Deviation) -> bool:
         """True if the source's own output moves as far under rounding errors in its inputs and constants."""
-        want = self._on(self._source.backend, found)
-        if want is None or not explains(found.gap, want, self._moved(found), self._ran(found)):
+        want = self._output_on(self._source.backend, found)
+        if want is None or not explains(found.gap, want, self._perturbed(found), self._source_outputs(found)):
             return False
-        if not self._moves_there(found):
+        if not self._source_varies_there(found):
             return False
         self.unstable.add(found.k)
         return True
@@ -172,12 +173,12 @@ class Reasons:
         source, tolerance = self._source, found.tolerance
         is_plain = tolerance.dtype is DType.FLOAT and not (source.is_narrow or tolerance.quantized or source.is_heavy)
         truth = self._truth(found) if is_plain else None
-        if truth is None or not is_nearer(truth, found.want, found.got, self._ran(found)):
+        if truth is None or not is_nearer(truth, found.want, found.got, self._source_outputs(found)):
             return False
         self.unstable.add(found.k)
         return True
 
-    def _moves_there(self, found: Deviation, truth: Any = None) -> bool:
+    def _source_varies_there(self, found: Deviation, truth: Any = None) -> bool:
         """True if the elements at which a result differs also differ, by not much less, between runs or engines of the source, or
         between these and the truth. The others must be few, or within the limit.
         """
@@ -185,53 +186,55 @@ class Reasons:
             return True
         errors = beyond_last_bits(found.want, found.got)
         count = int(np.count_nonzero(errors))
-        for one, other in chain(((truth, one) for one in self._ran(found)), self._pairs(found)):
+        for one, other in chain(
+            ((truth, one) for one in self._source_outputs(found)), self._pairs_apart_by_rounding(found)
+        ):
             if has_same_form(found.want, one) and has_same_form(found.want, other):
-                errors[errors <= TIMES * apart(one, other)] = 0
+                errors[errors <= TIMES * element_errors(one, other)] = 0
             rest = gap(found.want, np.where(errors > 0, found.got, found.want))
             if np.count_nonzero(errors) < UNEXPLAINED * max(count, 1) or accepts(found.tolerance, rest):
                 return True
         return False
 
-    def _pairs(self, found: Deviation) -> Iterator[tuple[Any, Any]]:
+    def _pairs_apart_by_rounding(self, found: Deviation) -> Iterator[tuple[Any, Any]]:
         """Pairs of results of the source that differ by rounding."""
-        yield self._on("numpy", found), self._on("onnxruntime", found)
+        yield self._output_on("numpy", found), self._output_on("onnxruntime", found)
         yield self._plain_and_own(found)
-        first = self._on(self._source.backend, found)
-        yield from ((first, moved) for moved in self._moved(found))
+        first = self._output_on(self._source.backend, found)
+        yield from ((first, moved) for moved in self._perturbed(found))
 
     # ------------------------------------------------------------------ further runs
 
-    def _on(self, engine: str, found: Deviation) -> Any:
+    def _output_on(self, engine: str, found: Deviation) -> Any:
         """The source's output on an engine; None if it does not run there."""
         runs = self._source.outputs.get(engine)
         outputs = runs[found.i] if runs else None
         return None if outputs is None else outputs[found.k]
 
-    def _ran(self, found: Deviation) -> list[Any]:
+    def _source_outputs(self, found: Deviation) -> list[Any]:
         """The source's output on each engine that runs it."""
         runs = (runs[found.i] for runs in self._source.outputs.values())
         return [outputs[found.k] for outputs in runs if outputs is not None]
 
     def _plain_and_own(self, found: Deviation) -> tuple[Any, Any]:
         """onnxruntime's output of the source without and with optimizations; twice None if one is not known."""
-        plain = self._on("onnxruntime", found)
+        plain = self._output_on("onnxruntime", found)
         own = None if plain is None else self._source.own_outputs(found.i)
         return (None, None) if own is None else (plain, own[found.k])
 
-    def _moved(self, found: Deviation) -> Iterator[Any]:
-        return (outputs[found.k] for outputs in self._movements.of(found.i, self._source.trials[found.i].feeds))
+    def _perturbed(self, found: Deviation) -> Iterator[Any]:
+        return (outputs[found.k] for outputs in self._perturbed_runs.of(found.i, self._source.trials[found.i].feeds))
 
     def _left_open(self, found: Deviation) -> Array:
         """The errors of an output's elements that the model permits: infinite if they depend on an undefined result, the distance
         to the result of the other sign if they depend on the sign of a zero.
         """
-        plain, errors = self._on("numpy", found), np.zeros(found.want.shape)
-        for change in (settle, flip_zeros) if has_same_form(plain, found.want) else ():
+        plain, errors = self._output_on("numpy", found), np.zeros(found.want.shape)
+        for change in (replace_undefined, flip_zeros) if has_same_form(plain, found.want) else ():
             settled = self._run(change.__name__, found.i, change)
             if settled is None or not has_same_form(plain, settled[found.k]):
                 continue
-            far = apart(plain, settled[found.k])
+            far = element_errors(plain, settled[found.k])
             exact = np.nan_to_num(plain.astype(np.float64), posinf=0, neginf=0)
             far[far <= found.tolerance.limit * np.abs(exact)] = 0
             errors = np.maximum(errors, far if change is flip_zeros else np.where(far > 0, np.inf, 0))
@@ -259,14 +262,14 @@ class Reasons:
                     self._changed[name, i] = session.run(None, feeds or self._source.trials[i].feeds)
         return self._changed[name, i]
 
-    def _run_moved(self, direction: Direction, feeds: Feeds) -> Outputs:
+    def _run_perturbed(self, perturbation: Perturbation, feeds: Feeds) -> Outputs:
         """The source's outputs for moved inputs; on numpy, constants have rounding errors as well."""
         source = self._source
         if "numpy" not in source.outputs:
             run = source.open_file(source.source, False).run
         else:
             model = source.loaded()
-            nudge(model.graph, direction, source.settings.fixed_point)
+            perturb(model.graph, perturbation, source.settings.fixed_point)
             run = partial(Session(model, [source.settings.numpy]).run, None)
         with within(source.clock.left / 2):
             return run(feeds)
@@ -278,7 +281,7 @@ _REASONS = (
     Reasons._is_as_rounded,
     Reasons._is_within_errors,
     Reasons._is_near_to_numpy,
-    Reasons._is_moved,
+    Reasons._is_moved_by_rounding,
     Reasons._is_nearer_to_double,
 )
 """The cheapest first."""

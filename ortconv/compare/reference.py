@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.compare.difference import Difference
 from ortconv.compare.feeds import Outputs
+from ortconv.compare.gap import gap, has_no_rows, has_same_form, is_numeric
 from ortconv.compare.reasons import Deviation, Reasons
 from ortconv.compare.source_runs import SourceRuns, ValidationSettings
-from ortconv.compare.tolerance import Difference
-from ortconv.compare.verdict import accepts, gap, has_no_rows, has_same_form, is_numeric, random_outputs, tolerances
+from ortconv.compare.tolerance import tolerances
+from ortconv.compare.verdict import accepts, random_outputs
 from ortconv.errors import MismatchError
 from ortconv.ir.model import Model
 

@@ -10,7 +10,8 @@ from itertools import combinations, product
 from typing import NamedTuple
 
 from ortconv.compare.demands import Demand
-from ortconv.compare.sizes import LARGEST_SIZE, DemandKey, Problem, Sizes, behind, demands_for, solve, symbol
+from ortconv.compare.problem import Problem, Sizes
+from ortconv.compare.sizes import LARGEST_SIZE, DemandKey, demands_for, free_dims_behind, solve, symbol
 from ortconv.ir.graph import Node
 
 WORK = 40_000
@@ -26,7 +27,7 @@ SMALL = range(1, 17)
 """Sizes tried for every dimension that a node with an unmet demand depends on."""
 
 
-class State(NamedTuple):
+class SearchState(NamedTuple):
     """Sizes, the number of demands met before the first unmet one, the number of unmet demands, and the first unmet
     demand with its node; None if all are met.
     """
@@ -79,7 +80,7 @@ def _always_empty(problem: Problem, starts: Sequence[Sizes]) -> set[DemandKey]:
     return {key for key in set.intersection(*unmet) if key[1] < 0} if unmet else set()
 
 
-def _state(problem: Problem, sizes: Sizes, ignored: Collection[DemandKey]) -> State:
+def _state(problem: Problem, sizes: Sizes, ignored: Collection[DemandKey]) -> SearchState:
     met = unmet = 0
     first = None
     for key, demand in demands_for(problem, sizes):
@@ -88,14 +89,14 @@ def _state(problem: Problem, sizes: Sizes, ignored: Collection[DemandKey]) -> St
             first = first or (key[0], demand)
         elif first is None:
             met += 1
-    return State(sizes, met, unmet, first)
+    return SearchState(sizes, met, unmet, first)
 
 
 def _moves(problem: Problem, sizes: Sizes, node: Node, demand: Demand) -> Iterator[Sizes]:
     """Other sizes that may meet a demand. They change one dimension, also to small sizes without a reason; one dimension and all
     that its new size demands; one dimension and a second one that compensates it; or two dimensions that share a product.
     """
-    names = behind(problem, node)
+    names = free_dims_behind(problem, node)
     single = [(name, size) for name in names for size in _targets(problem, sizes, name, demand)]
     for name, size in single:
         yield {**sizes, name: size}

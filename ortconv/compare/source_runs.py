@@ -12,21 +12,12 @@ from itertools import tee
 from pathlib import Path
 from typing import Any
 
-from ortconv.compare.budget import Budget, Clock
-from ortconv.compare.consumer import Opened, message_of, open_file, run_apart, run_of, runtime_name
+from ortconv.compare.budget import BeyondBudgetError, Budget, CannotTryError, Clock, TooLargeError, TooSlowError
+from ortconv.compare.engines import Opened, message_of, open_file, run_in_process, runner_of, runtime_name
 from ortconv.compare.feeds import Feeds, Outputs
 from ortconv.compare.shrink import can_shrink, shrink
-from ortconv.compare.trials import (
-    BeyondBudgetError,
-    CannotTryError,
-    Choice,
-    Run,
-    TooLargeError,
-    TooSlowError,
-    Trial,
-    choices,
-    trials,
-)
+from ortconv.compare.size_search import Choice, choices
+from ortconv.compare.trials import Run, Trial, trials
 from ortconv.compare.widen import is_narrow
 from ortconv.errors import BackendError, OrtconvError
 from ortconv.executor.algorithms.steps import EndlessLoopError
@@ -77,7 +68,7 @@ class SourceRuns:
         self.notes: list[str] = []
         self.is_shrunk = False
         self._choices: dict[Graph, Iterator[Choice]] = {}
-        self._obstacle: Exception | None = None
+        self._obstacles: dict[str, Exception] = {}
         self._late: Future[None] | None = None
         self._own: dict[int, Outputs | None] = {}
         self._opened: Opened | None = None
@@ -87,16 +78,15 @@ class SourceRuns:
         self.open_file = partial(
             open_file, custom_op_library=settings.custom_op_library, light=heavy, external=external
         )
-        self.run_of = partial(run_of, light=heavy)
+        self.runner_of = partial(runner_of, light=heavy)
         self._shows_own = is_watched() and sum(1 for _ in graph.walk()) <= MANY
         self._pool = ThreadPoolExecutor(1, "onnxruntime")
-        asked = "onnxruntime" in settings.engines
-        opening = self._pool.submit(self._open) if asked else None
+        opening = self._pool.submit(self._open) if "onnxruntime" in settings.engines else None
         with self.clock:
             self._run_numpy(model)
         if opening is not None:
             self._run_onnxruntime(graph, opening)
-        if isinstance(self._obstacle, TooSlowError) and not self.trials and can_shrink(graph):
+        if isinstance(self._obstacles.get("numpy"), TooSlowError) and not self.trials and can_shrink(graph):
             self.clock.reserve(0.25)
             with self.clock:
                 self._run_shrunk()
@@ -116,7 +106,11 @@ class SourceRuns:
     def skipped(self) -> str | None:
         """The reason why the source runs on no engine; None if it runs."""
         self.wait()
-        return None if self.outputs else "; ".join(dict.fromkeys(self.reasons.values())) or "no engine was asked"
+        return None if self.outputs else "; ".join(dict.fromkeys(self.reasons.values())) or "no engine was requested"
+
+    def why_not(self, engine: str) -> str:
+        """The reason why the source does not run on an engine."""
+        return self.reasons.get(engine, f"{engine} was not requested")
 
     def wait(self) -> None:
         """Wait for the run that takes place during the conversion."""
@@ -138,11 +132,11 @@ class SourceRuns:
                 self.outputs.setdefault(engine, []).append(results)
         except CannotTryError as error:
             self.reasons[engine] = str(error)
-            self._obstacle = error
+            self._obstacles[engine] = error
         except OrtconvError as error:
             if self.settings.given and error.exit_code == 2:
                 raise
-            self._obstacle = error
+            self._obstacles[engine] = error
             self.reasons[engine] = error.message if isinstance(error, BackendError) else f"{engine}: {error}"
         except MemoryError:
             self.reasons[engine] = f"{engine}: a run needs more memory than there is"
@@ -153,13 +147,13 @@ class SourceRuns:
         try:
             session = Session(model, [self.settings.numpy])
         except OrtconvError as error:
-            self._obstacle = error
-            self.reasons[self.settings.numpy] = f"numpy: {error}"
+            self._obstacles["numpy"] = error
+            self.reasons["numpy"] = f"numpy: {error}"
         except MemoryError:
-            self.reasons[self.settings.numpy] = "numpy: the constants alone need more memory than there is"
+            self.reasons["numpy"] = "numpy: the constants alone need more memory than there is"
         else:
-            self._collect("numpy", model.graph, self.run_of(session))
-        if isinstance(self._obstacle, TooLargeError) and can_shrink(model.graph):
+            self._collect("numpy", model.graph, self.runner_of(session))
+        if isinstance(self._obstacles.get("numpy"), TooLargeError) and can_shrink(model.graph):
             self._run_shrunk()
 
     def _run_shrunk(self) -> None:
@@ -176,7 +170,7 @@ class SourceRuns:
 
     def _run_onnxruntime(self, graph: Graph, opening: Future[None]) -> None:
         """Run the source on onnxruntime: during the conversion if the inputs are selected already, else now."""
-        if self.is_shrunk or (not self.trials and _is_hopeless(self._obstacle)):
+        if self.is_shrunk or (not self.trials and _is_hopeless(self._obstacles.get("numpy"))):
             return
         if self.trials:
             self._late = self._pool.submit(self._run_beside)
@@ -209,7 +203,7 @@ class SourceRuns:
                 self.own_outputs(0)  # here it runs during the conversion
 
     def _open(self) -> None:
-        """The source opened by onnxruntime; None, with the reason stored, if that fails."""
+        """Open the source in onnxruntime. If that fails, store the reason."""
         try:
             self._opened = self.open_file(self.source, False)
         except BackendError as error:
@@ -227,7 +221,7 @@ class SourceRuns:
         """onnxruntime's optimizations crash on some models. So they run in another process unless this one is watched."""
         open_own = partial(self.open_file, self.source, True)
         if not is_watched():
-            return run_apart(open_own, feeds)
+            return run_in_process(open_own, feeds)
         if self._own_file is None:
             self._own_file = open_own()
         outputs = self._own_file.run(feeds)

@@ -1,17 +1,15 @@
-"""Differences between two runs of the same function, and the limits on them."""
+"""Permitted differences: limits for graphs and values, and the tolerance of each output."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ortconv.ir.graph import Graph, Node
-from ortconv.ir.operators import Trait, traits
-from ortconv.ir.tensor import Array
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.types import DType
 
 QUANTIZED_LIMIT = 0.05
@@ -24,127 +22,11 @@ EPSILON = {
 """Distance from 1 to the next number, for floats narrower than the type in which sums are accumulated."""
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The largest absolute difference, the same relative to the largest magnitude, and the reason if values cannot be compared."""
+FLOORS = {DType.FLOAT16: 2.0**-23, DType.BFLOAT16: 1e-38, DType.FLOAT: 1e-37, DType.DOUBLE: 1e-300}
+"""Differences too small to matter: two subnormals of float16, less than the smallest normal number of other types."""
 
-    max_abs: float = 0.0
-    scaled: float = 0.0
-    mismatch: str | None = None
-
-    def within(self, limit: float) -> bool:
-        return self.mismatch is None and self.scaled <= limit
-
-    def worse(self, other: Difference) -> Difference:
-        """The larger of both."""
-        return max(self, other, key=lambda d: (d.mismatch is not None, d.scaled, d.max_abs))
-
-
-def difference(want: Any, got: Any) -> Difference:
-    """The difference of two outputs: arrays, or lists of arrays. NaN equals NaN, an infinity equals
-    itself; integers must be equal.
-    """
-    if any(value is None or isinstance(value, list) for value in (want, got)):
-        return _of_sequences(want, got)
-    a, b = np.asarray(want), np.asarray(got)
-    mismatch = changed_form(a, b)
-    if mismatch is None and a.dtype.kind in "OUSiub":
-        mismatch = unequal(a, b)
-    elif mismatch is None:
-        return _of_floats(a, b)
-    return Difference(mismatch=mismatch)
-
-
-def changed_form(a: Array, b: Array) -> str | None:
-    """The types and shapes of two arrays, if they differ."""
-    same = a.shape == b.shape and a.dtype == b.dtype
-    return None if same else f"{a.dtype}{list(a.shape)} became {b.dtype}{list(b.shape)}"
-
-
-def unequal(a: Array, b: Array) -> str | None:
-    """The number of elements that differ; None if there are none."""
-    wrong = int(np.count_nonzero(a != b))
-    return f"{wrong} of {a.size} elements differ" if wrong else None
-
-
-def _of_floats(a: Array, b: Array) -> Difference:
-    x, y = widened(a), widened(b)
-    finite = np.isfinite(x)
-    if not np.array_equal(x[~finite], y[~finite], equal_nan=True) or not np.isfinite(y[finite]).all():
-        return Difference(mismatch="NaN or infinity in other places")
-    largest = float(np.abs(x[finite] - y[finite]).max(initial=0))
-    magnitude = float(np.abs(x[finite]).max(initial=0))
-    return Difference(largest, largest / magnitude if magnitude else (0.0 if largest == 0 else math.inf))
-
-
-def _of_sequences(want: Any, got: Any) -> Difference:
-    if not isinstance(want, list) or not isinstance(got, list) or len(want) != len(got):
-        same = want is None and got is None
-        return (
-            Difference() if same else Difference(mismatch="one is a sequence or empty, the other is not of that form")
-        )
-    return worst(difference(a, b) for a, b in zip(want, got, strict=True))
-
-
-def distances(a: Array, b: Array) -> Array:
-    """The absolute differences of elements as floats, exact for integers before they are rounded to float64."""
-    if a.dtype.kind in "iu" and a.dtype.itemsize == 8:
-        return np.where(a > b, a - b, b - a).view(np.uint64).astype(np.float64)
-    found: Array = np.abs(widened(a) - widened(b))
-    return found
-
-
-def widened(a: Array) -> Array:
-    """The elements of an array in float64 or complex128."""
-    return np.asarray(a, np.complex128 if a.dtype.kind == "c" else np.float64)
-
-
-def _unequal(a: Array, b: Array, rtol: float, atol: float) -> Array:
-    """Mask of elements that differ by more than atol + rtol * |expected|; integers by more than atol."""
-    if a.dtype == object or a.dtype.kind == "b":
-        return np.asarray(a != b)
-    x, y = widened(a), widened(b)
-    rtol = 0.0 if a.dtype.kind in "iu" else rtol
-    with np.errstate(all="ignore"):
-        return ~np.isclose(y, x, rtol, atol, equal_nan=True)
-
-
-def beyond(want: Any, got: Any, rtol: float, atol: float) -> str | None:
-    """Describe how an output differs from the expected one by more than atol + rtol * |expected|; None if it does not.
-
-    Integers may differ by at most atol. NaN equals NaN, an infinity equals itself.
-    """
-    if isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
-        parts = (beyond(a, b, rtol, atol) for a, b in zip(want, got, strict=True))
-        return next((f"element {i}: {text}" for i, text in enumerate(parts) if text is not None), None)
-    if any(value is None or isinstance(value, list) for value in (want, got)):
-        return _of_sequences(want, got).mismatch
-    a, b = comparable(want, got)
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return f"{a.dtype}{list(a.shape)} expected, {b.dtype}{list(b.shape)} found"
-    wrong = _unequal(a, b, rtol, atol)
-    return _first_of(wrong, a, b) if wrong.any() else None
-
-
-def _first_of(wrong: Array, a: Array, b: Array) -> str:
-    """Describe the number of wrong elements, and the first one."""
-    first = tuple(int(i[0]) for i in np.nonzero(wrong)) if a.ndim else ()
-    at = f" at {list(first)}" if first else ""
-    count = np.count_nonzero(wrong)
-    return f"{count} of {a.size} elements differ, first{at}: {a[first]} expected, {b[first]} found"
-
-
-def comparable(want: Any, got: Any) -> tuple[Array, Array]:
-    """Both as arrays. Strings become objects, since numpy's types of strings have lengths."""
-    a, b = np.asarray(want), np.asarray(got)
-    return (a.astype(object), b.astype(object)) if a.dtype.kind in "OUST" and b.dtype.kind in "OUST" else (a, b)
-
-
-def worst(differences: Iterable[Difference]) -> Difference:
-    result = Difference()
-    for one in differences:
-        result = result.worse(one)
-    return result
+MOVES = frozenset((*named(Trait.MOVES, Trait.JOINS, Trait.PICKS), "Pad"))
+"""Operators whose first result consists of elements of their first input; Pad adds a constant."""
 
 
 def limit(graph: Graph, dtypes: Sequence[DType | None]) -> float:
@@ -199,3 +81,57 @@ def _sum_length(node: Node) -> int:
     if node.op.startswith(("Reduce", "Global")) or "Normalization" in node.op or "Softmax" in node.op:
         return 64
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTolerance:
+    """The permitted difference of one output. `step` is the scale of its quantized values, if it has them.
+
+    The limit is relative to the largest element of the output, or to `range` if that is greater.
+    """
+
+    limit: float
+    dtype: DType | None = None
+    quantized: bool = False
+    step: float | None = None
+    range: float = 0.0
+
+    @property
+    def is_float(self) -> bool:
+        """True if elements are floats or complex numbers, or if their type is not known."""
+        return self.dtype is None or self.dtype.is_float or self.dtype.name.startswith("COMPLEX")
+
+    @property
+    def floor(self) -> float:
+        return 0.0 if self.dtype is None else FLOORS.get(self.dtype, 0.0)
+
+
+def tolerances(graph: Graph, error_budget: float | None = None) -> list[OutputTolerance]:
+    """The tolerance of each output of a source model. No limit is less than the error budget."""
+    allowed = max(limit(graph, [v.dtype for v in graph.outputs]), error_budget or 0.0)
+    quantized = error_budget is None and any(map(quantizes, graph.walk()))
+    return [OutputTolerance(allowed, v.dtype, quantized, _step(v) if quantized else None) for v in graph.outputs]
+
+
+def _step(value: Value | None) -> float | None:
+    """The distance between neighboring quantized values in an output; None if it has no quantized values."""
+    node = _computing_node(value)
+    if node is None:
+        return None
+    if quantizes(node) and node.op != "DynamicQuantizeLinear":
+        return 1.0
+    scale = node.input(1)
+    const = None if scale is None or node.op != "DequantizeLinear" else scale.constant
+    if const is None or _step(node.input(0)) is None:
+        return None
+    return float(np.abs(const.numpy().astype(np.float64)).max(initial=0))
+
+
+def _computing_node(value: Value | None) -> Node | None:
+    """The node that computes the elements of a value, behind at most 64 nodes that only move them; None if there is none."""
+    for _ in range(64):
+        node = None if value is None else value.producer
+        if node is None or node.op not in MOVES or (value is not node.outputs[0] and traits(node).has(Trait.PICKS)):
+            return node
+        value = node.input(0)
+    return None

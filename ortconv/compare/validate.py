@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ortconv.compare.consumer import message_of, runtime_name
+from ortconv.compare.engines import message_of, runtime_name
 from ortconv.compare.feeds import Outputs
 from ortconv.compare.reference import Reference
 from ortconv.compare.shrink import shrink
@@ -83,7 +83,7 @@ def validate(
 def _skipped(engines: Iterable[EngineResult]) -> str:
     """The reasons why nothing was compared."""
     reasons = dict.fromkeys(engine.skipped for engine in engines if engine.skipped is not None)
-    return "; ".join(reasons) or "no engine was asked"
+    return "; ".join(reasons) or "no engine was requested"
 
 
 RANDOM = "types and shapes alone were compared where random numbers are drawn"
@@ -110,12 +110,12 @@ def _hint(expected: Reference) -> str:
 
 def _on_numpy(expected: Reference, converted: Path, excused: tuple[str, ...], needs_provider: bool) -> EngineResult:
     if "numpy" not in expected.outputs:
-        return EngineResult("numpy", skipped=expected.reasons.get("numpy", "numpy: not run"))
+        return EngineResult("numpy", skipped=expected.why_not("numpy"))
     try:
         model = load(converted)
         if expected.is_shrunk:
             shrink(model.graph)
-        run = expected.run_of(Session(model, [expected.settings.numpy]))
+        run = expected.runner_of(Session(model, [expected.settings.numpy]))
         results = []
         for trial in expected.trials:
             with within(expected.clock.left):
@@ -152,7 +152,7 @@ def _on_onnxruntime(
             f"{runtime_name()} does not load the result: {message_of(error, converted)}", hint=REFUSED
         ) from error
     if "onnxruntime" not in expected.outputs:
-        reason = about_source or expected.reasons.get("numpy", "onnxruntime: not run")
+        reason = about_source or expected.why_not("numpy")
         return EngineResult("onnxruntime", version(), loads=True, skipped=reason)
     results: list[Outputs | None] = []
     for trial, want in zip(expected.trials, expected.outputs["onnxruntime"], strict=True):
@@ -173,7 +173,9 @@ def _on_onnxruntime(
     )
 
 
-def hold(expected: Reference, model: Model, stage: str, excused: Collection[str] = (), hint: str = "") -> None:
+def validate_stage(
+    expected: Reference, model: Model, stage: str, excused: Collection[str] = (), hint: str = ""
+) -> None:
     """Run a model on numpy in its state after a stage of the pipeline. Raises MismatchError, with
     the stage, if its outputs differ.
     """

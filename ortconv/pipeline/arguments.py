@@ -41,8 +41,8 @@ def arguments(options: Options) -> list[str]:
         if name in LEFT_OUT or (options.pipeline is not None and name in OF_A_PIPELINE):
             continue
         flag = FLAGS.get(name, name.replace("_", "-"))
-        texts = _ONE.get(name, _texts)(value)
-        if texts != _ONE.get(name, _texts)(getattr(DEFAULTS, name)):
+        texts = _WRITERS.get(name, _texts)(value)
+        if texts != _WRITERS.get(name, _texts)(getattr(DEFAULTS, name)):
             found += [_argument(flag, text) for text in texts]
     return found
 
@@ -67,8 +67,8 @@ def read_arguments(texts: Sequence[str]) -> Options | None:
 def _read(name: str, text: str, before: Any, *, is_on: bool) -> Any:
     """The value of a field with one more argument."""
     default = getattr(DEFAULTS, name)
-    if name in _READ:
-        return _READ[name](text)
+    if name in _READERS:
+        return _READERS[name](text)
     if isinstance(default, bool):
         return is_on
     if isinstance(default, tuple):
@@ -79,7 +79,7 @@ def _read(name: str, text: str, before: Any, *, is_on: bool) -> Any:
     return text if default is None else type(default)(text)
 
 
-_READ: Mapping[str, Callable[[str], Any]] = {
+_READERS: Mapping[str, Callable[[str], Any]] = {
     "nnapi_partitioning_stop_ops": lambda text: tuple(filter(None, text.split(","))),
     "max_partitions": int,
     "stop_after": int,
@@ -114,7 +114,7 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
-_ONE: Mapping[str, Callable[[Any], list[str]]] = {
+_WRITERS: Mapping[str, Callable[[Any], list[str]]] = {
     "nnapi_partitioning_stop_ops": lambda ops: [] if ops is None else [",".join(ops)],
     "pipeline": lambda text: [] if text is None else [_sha256(text)],
     "device": lambda device: (

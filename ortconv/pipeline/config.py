@@ -85,6 +85,8 @@ def require(required: RequiredOperators, model: Model, options: Options, expecte
     replay(model, options.recipe(), options.target_platform)
     required.add(model)
     if expected is not None and expected.backend == "numpy":
-        from ortconv.compare.validate import hold
+        from ortconv.compare.validate import validate_stage
 
-        hold(expected, model, "the replay of saved fusions", hint="--optimization-style Fixed makes them at once")
+        validate_stage(
+            expected, model, "the replay of saved fusions", hint="--optimization-style Fixed makes them at once"
+        )

@@ -96,24 +96,13 @@ def _convert(
     result: Result,
     placing: Callable[[Result, Path], None] | None,
 ) -> None:
-    from ortconv.ortformat.opconfig import RequiredOperators
+    """Convert a file, and fill in the result stage by stage."""
     from ortconv.ortformat.writer import write
 
     _check_paths(source, output)
     recipe = options.recipe()
-    with result.timed("load"):
-        model = _load(source, options, recipe)
-        notify(observer, "load", model)
-    result.warnings = [*model.warnings, *left_out(), *_doubts(options)]
-    result.record_source(model)
-    if result.constants_before > LARGEST_FILE and not _narrows(options, recipe):
-        refuse_many_bytes(model.graph)
-    expected: Reference | None = None
-    if options.validate or options.float16:
-        from ortconv.compare.reference import Reference
-
-        with result.timed("validate"), guarded(model.graph, "validation"):
-            expected = Reference(model, source, options.validation())
+    model = _load(source, options, recipe, observer, result)
+    expected = _reference(model, source, options, result)
     context = _optimize(model, source, options, recipe, expected, observer, result)
     _stamp(model, source, options)
     with replacing(output, ".ort") as draft:
@@ -121,13 +110,8 @@ def _convert(
             write(model, draft)
         if options.validate:
             _validate(expected, model, draft, options, result, excused(context, recipe))
-            if not options.allow_unchecked:
-                refuse_without_kernel(model.graph)
         result.bytes_after = draft.stat().st_size
-        required = RequiredOperators(types=options.enable_type_reduction)
-        with result.timed("config"):
-            require(required, model, options, expected)
-        result.required = required.text([str(output)])
+        result.required = _required(model, output, options, expected, result)
         if options.fail_on:
             check_gates(parse_gates(options.fail_on, "convert"), result.metrics(), result.source_metrics())
         _save_beside(model, source, output, draft, options, result)
@@ -148,14 +132,31 @@ def _check_paths(source: Path, output: Path) -> None:
         raise UsageError("convert writes .ort files, not .onnx", file=output, hint=f"name it {output.stem}.ort")
 
 
-def _load(source: Path, options: Options, recipe: Recipe) -> Model:
+def _load(source: Path, options: Options, recipe: Recipe, observer: Observer | None, result: Result) -> Model:
+    """Load the source. Raises UnsupportedError if no file in ORT format can hold it."""
     check = partial(refuse_many_tables, optimized=any(recipe.stages.values()))
-    model = load(source, options.fix_dims, check=check)
-    if options.custom_op_library is not None:
-        from ortconv.backends.onnxruntime_custom import infer_types
+    with result.timed("load"):
+        model = load(source, options.fix_dims, check=check)
+        if options.custom_op_library is not None:
+            from ortconv.backends.onnxruntime_custom import infer_types
 
-        infer_types(model.graph, options.custom_op_library)
+            infer_types(model.graph, options.custom_op_library)
+        notify(observer, "load", model)
+    result.warnings = [*model.warnings, *left_out(), *_option_warnings(options)]
+    result.record_source(model)
+    if result.constants_before > LARGEST_FILE and not _narrows(options, recipe):
+        refuse_many_bytes(model.graph)
     return model
+
+
+def _reference(model: Model, source: Path, options: Options, result: Result) -> Reference | None:
+    """The outputs of the source, which the result is compared with; None if the options need none."""
+    if not (options.validate or options.float16):
+        return None
+    from ortconv.compare.reference import Reference
+
+    with result.timed("validate"), guarded(model.graph, "validation"):
+        return Reference(model, source, options.validation())
 
 
 def _optimize(
@@ -188,7 +189,7 @@ def _narrows(options: Options, recipe: Recipe) -> bool:
     return options.float16 or not inexact(recipe.stages).isdisjoint(passes)
 
 
-def _doubts(options: Options) -> list[str]:
+def _option_warnings(options: Options) -> list[str]:
     """Warnings about options that conflict with each other."""
     if options.float16 and options.use_nnapi:
         return ["NNAPI accepts no float16 tensors: keep the model in float32, and set NNAPI_FLAG_USE_FP16 in the app"]
@@ -224,7 +225,19 @@ def _validate(
             "--allow-unchecked writes the file all the same, --validate-with gives inputs, --validate-budget more room"
         )
         raise UnsupportedError(f"the result could not be checked: {found.skipped}", hint=hint)
+    if not options.allow_unchecked:
+        refuse_without_kernel(model.graph)
     result.validation = found
+
+
+def _required(model: Model, output: Path, options: Options, expected: Reference | None, result: Result) -> str:
+    """The text of the operator config. In Runtime style, the model is left with the saved fusions applied."""
+    from ortconv.ortformat.opconfig import RequiredOperators
+
+    required = RequiredOperators(types=options.enable_type_reduction)
+    with result.timed("config"):
+        require(required, model, options, expected)
+    return required.text([str(output)])
 
 
 def _stamp(model: Model, source: Path, options: Options) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -59,31 +59,54 @@ class Float16:
     """Advice on how more nodes could compute in float16; None if there is none."""
 
 
+Kernel = Callable[..., Any]
+"""The function that computes a node from its operands."""
+
+
 @dataclass
-class _Rounding:
-    """Callback that rounds operands and results of nodes to float16 as they run, except for nodes in `keep`.
-
-    Without `between`, values between two rounded nodes are not rounded, since onnxruntime computes both in float32 on CPUs.
-
-    With `measures`, nothing is rounded. Instead, `largest` collects the greatest magnitude at each node, and `errors` the relative
-    error of its results if only this node were rounded.
+class _Measuring:
+    """Measures nodes as they run: the greatest magnitude of the values at each node, and the relative error of its results if only
+    this node were rounded to float16.
     """
 
     slots: dict[Node, Slots]
-    keep: set[Node] = field(default_factory=set)
-    measures: bool = True
-    between: bool = True
     largest: dict[Node, float] = field(default_factory=dict)
     errors: dict[Node, float] = field(default_factory=dict)
 
-    def watch(self, node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
+    def watch(self, node: Node, function: Kernel) -> Kernel:
         slots = self.slots.get(node)
         if slots is None:
             return function
 
         def call(*operands: Any) -> Any:
-            if self.measures:
-                return self._measured(node, slots, function, operands)
+            exact = function(*operands)
+            rounded = _results(_rounded_run(slots, function, operands))
+            pairs = [(a, rounded[i]) for i, a in enumerate(_results(exact)) if i in slots.outputs]
+            seen = (*(operands[i] for i in slots.inputs), *(a for a, _ in pairs))
+            self.largest[node] = max(self.largest.get(node, 0.0), *map(_magnitude, seen))
+            self.errors[node] = max(self.errors.get(node, 0.0), *(_relative_error(a, b) for a, b in pairs), 0.0)
+            return exact
+
+        return call
+
+
+@dataclass
+class _SimulatedRounding:
+    """Rounds operands and results of nodes to float16 as they run, except for nodes in `keep`.
+
+    Without `between`, values between two rounded nodes are not rounded, since onnxruntime computes both in float32 on CPUs.
+    """
+
+    slots: dict[Node, Slots]
+    keep: set[Node] = field(default_factory=set)
+    between: bool = True
+
+    def watch(self, node: Node, function: Kernel) -> Kernel:
+        slots = self.slots.get(node)
+        if slots is None:
+            return function
+
+        def call(*operands: Any) -> Any:
             if node in self.keep:
                 return function(*operands)
             return _rounded_run(slots if self.between else self._outer(node, slots), function, operands)
@@ -95,15 +118,6 @@ class _Rounding:
         makers = ((i, v and v.producer) for i, v in enumerate(node.inputs) if i in slots.inputs)
         return Slots(tuple(i for i, maker in makers if maker not in self.slots or maker in self.keep), ())
 
-    def _measured(self, node: Node, slots: Slots, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-        exact = function(*operands)
-        rounded = _results(_rounded_run(slots, function, operands))
-        pairs = [(a, rounded[i]) for i, a in enumerate(_results(exact)) if i in slots.outputs]
-        seen = (*(operands[i] for i in slots.inputs), *(a for a, _ in pairs))
-        self.largest[node] = max(self.largest.get(node, 0.0), *map(_magnitude, seen))
-        self.errors[node] = max(self.errors.get(node, 0.0), *(_relative_error(a, b) for a, b in pairs), 0.0)
-        return exact
-
 
 def narrow(model: Model, expected: Reference, options: Options) -> Float16:
     """Convert a model to float16 in place, with as many nodes as the error budget permits.
@@ -113,15 +127,15 @@ def narrow(model: Model, expected: Reference, options: Options) -> Float16:
     graph = model.graph
     slots = candidates(graph)
     reasons = _fixed(graph, slots, options.keep_float32)
-    rounding = _Rounding(slots)
-    run = _simulation(model, expected, rounding)
+    measured = _Measuring(slots)
+    run = _simulation(model, expected, measured.watch)
     for i in range(len(expected.trials)):
         run(i)
-    for node, largest in rounding.largest.items():
+    for node, largest in measured.largest.items():
         if largest > LARGEST:
             reasons.setdefault(node, f"values beyond {LARGEST:g}")
-    rounding.measures = False
-    error = _search(rounding, reasons, run, expected)
+    rounding = _SimulatedRounding(slots)
+    error = _search(rounding, measured.errors, reasons, _simulation(model, expected, rounding.watch), expected)
     done = to_float16(graph, reasons.keys())
     counts = Counter(reason.partition(":")[0] for reason in reasons.values())
     counts["saves Casts"] = len(slots) - done.nodes - len(reasons)
@@ -176,18 +190,18 @@ def _named(graph: Graph, names: Sequence[str]) -> list[Node]:
     return [node for name in names for node in by_name[name]]
 
 
-def _simulation(model: Model, expected: Reference, rounding: _Rounding) -> Run:
-    """A function that runs the model with the present rounding on a set of inputs, given by its number, and returns the outputs."""
+def _simulation(model: Model, expected: Reference, watch: Callable[[Node, Kernel], Kernel]) -> Run:
+    """A function that runs the model, with watched nodes, on a set of inputs."""
     from ortconv.backends.numpy_cpu import Numpy
     from ortconv.runtime.session import Session
 
     if "numpy" not in expected.outputs or expected.is_shrunk:
-        why = expected.reasons.get("numpy") or "; ".join(expected.notes) or "numpy was not asked"
+        why = "; ".join(expected.notes) if expected.is_shrunk else expected.why_not("numpy")
         raise UnsupportedError(
             f"the error of float16 cannot be measured: {why}",
             hint="--validate-with gives inputs, --validate-budget more room",
         )
-    session = Session(model, [Numpy(reference=True, watch=rounding.watch)])
+    session = Session(model, [Numpy(reference=True, watch=watch)])
 
     def run(i: int) -> list[Any]:
         return session.run(None, expected.trials[i].feeds)
@@ -204,8 +218,11 @@ def _least_size(most: int, fits: Callable[[int], bool]) -> int:
     return most
 
 
-def _search(rounding: _Rounding, reasons: dict[Node, str], run: Run, expected: Reference) -> float:
-    """Add to `reasons` a small set of nodes that must stay float32 to meet the budget. Return the remaining error.
+def _search(
+    rounding: _SimulatedRounding, alone: Mapping[Node, float], reasons: dict[Node, str], run: Run, expected: Reference
+) -> float:
+    """Add to `reasons` a small set of nodes that must stay float32 to meet the budget. Return the remaining error. `run` runs the
+    model with `rounding`; `alone` are the errors of single nodes.
 
     Similar nodes of repeated blocks form one class. The class whose rounding alone causes the largest error stays float32 first.
     """
@@ -216,7 +233,8 @@ def _search(rounding: _Rounding, reasons: dict[Node, str], run: Run, expected: R
 
     def tried(keep: Collection[Node], inputs: int, *, both: bool = True) -> tuple[bool, float]:
         rounding.keep, found = {*reasons, *keep}, []
-        for rounding.between in (True, False)[: 1 + both]:
+        for between in (True, False) if both else (True,):
+            rounding.between = between
             found += [expected.is_within_budget(i, run(i), SHARE) for i in range(inputs)]
         return all(fits for fits, _ in found), max((error for _, error in found), default=0.0)
 
@@ -224,9 +242,9 @@ def _search(rounding: _Rounding, reasons: dict[Node, str], run: Run, expected: R
     fits, error = tried((), count)
     if fits:
         return error
-    alone = {key: tried(set(everything).difference(nodes), 1, both=False) for key, nodes in classes.items()}
-    ranked = sorted(classes, key=lambda key: (alone[key][0], -alone[key][1]))
-    order = [n for key in ranked for n in sorted(classes[key], key=lambda n: -rounding.errors.get(n, 0.0))]
+    of_class = {key: tried(set(everything).difference(nodes), 1, both=False) for key, nodes in classes.items()}
+    ranked = sorted(classes, key=lambda key: (of_class[key][0], -of_class[key][1]))
+    order = [n for key in ranked for n in sorted(classes[key], key=lambda n: -alone.get(n, 0.0))]
     kept = order[: _least_size(len(order), lambda size: tried(order[:size], count)[0])]
     reasons.update((node, BUDGET) for node in kept)
     return tried(kept, count)[1]
@@ -239,7 +257,7 @@ def _class(node: Node) -> Hashable:
     return node.domain, node.op, makers, readers
 
 
-def _rounded_run(slots: Slots, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+def _rounded_run(slots: Slots, function: Kernel, operands: tuple[Any, ...]) -> Any:
     rounded = [_rounded(x) if i in slots.inputs else x for i, x in enumerate(operands)]
     results = _results(function(*rounded))
     return tuple(_rounded(y) if i in slots.outputs else y for i, y in enumerate(results))

@@ -227,7 +227,7 @@ def verify_manifest(path: str | Path) -> ManifestReport:
     path = Path(path)
     report = ManifestReport(str(path), read_manifest(path))
     for name, wanted in report.manifest.files.items():
-        _look(report, path.parent, name, wanted)
+        _check_file(report, path.parent, name, wanted)
     source = report.manifest.source
     place = path.parent / source.file
     if not place.is_file():
@@ -236,13 +236,13 @@ def verify_manifest(path: str | Path) -> ManifestReport:
         report.findings.append(f"the source {source.file} has changed since: convert it again")
     else:
         for name, wanted in source.external.items():
-            _compare(report, place.parent, name, wanted)
+            _has_digest(report, place.parent, name, wanted)
     return report
 
 
-def _look(report: ManifestReport, folder: Path, name: str, wanted: FileDigest) -> None:
-    """Compare a file with its digest. If it matches and is an .ort file, check its structure and stamp, too."""
-    if not _compare(report, folder, name, wanted) or not name.endswith(".ort"):
+def _check_file(report: ManifestReport, folder: Path, name: str, wanted: FileDigest) -> None:
+    """Compare a file with its digest. If it has the same content and is an .ort file, check its structure and stamp, too."""
+    if not _has_digest(report, folder, name, wanted) or not name.endswith(".ort"):
         return
     from ortconv.models import load
     from ortconv.ortformat.check import check
@@ -255,7 +255,7 @@ def _look(report: ManifestReport, folder: Path, name: str, wanted: FileDigest) -
             report.findings.append(f"{name}: its stamp is not that of this manifest")
 
 
-def _compare(report: ManifestReport, folder: Path, name: str, wanted: FileDigest) -> bool:
+def _has_digest(report: ManifestReport, folder: Path, name: str, wanted: FileDigest) -> bool:
     """True if a file has the size and digest in the manifest; else a finding is added."""
     place = folder.joinpath(*components(name))
     if not place.is_file():

@@ -30,9 +30,9 @@ def watching(
     if not options.verify_each:
         return observer
     if expected is None or expected.backend != "numpy":
-        why = "validation is switched off" if expected is None else expected.reasons.get("numpy", "numpy was not asked")
+        why = "validation is switched off" if expected is None else expected.why_not("numpy")
         raise UsageError(f"--verify-each needs a run of the source on numpy to compare with: {why}")
-    from ortconv.compare.validate import hold
+    from ortconv.compare.validate import validate_stage
 
     good = 0
 
@@ -42,12 +42,12 @@ def watching(
         done = context_of(options, recipe_so_far)
         done.release = context.release
         optimize_as_asked(model, options, recipe_so_far, done)
-        hold(expected, model, "", excused(done, recipe))
+        validate_stage(expected, model, "", excused(done, recipe))
 
     def watch(stage: str, model: Model) -> None:
         nonlocal good
         try:
-            hold(expected, model, stage, excused(context, recipe))
+            validate_stage(expected, model, stage, excused(context, recipe))
         except MismatchError as error:
             count = _first_wrong(check, good, len(context.trace))
             if not count:

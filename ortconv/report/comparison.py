@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ortconv.compare.comparison import Comparison, Subject
 from ortconv.compare.layers import ComparedLayer
 from ortconv.compare.measure import Measure
-from ortconv.compare.models import Comparison, Subject
 
 MEASURES = ("max_abs", "scaled", "ulp", "cosine", "snr")
 

@@ -8,6 +8,9 @@ from typing import Any, Protocol
 import pytest
 
 from ortconv.cli import main
+from ortconv.optimizer.engine import New, rule
+from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.pattern import Match, P
 
 
 class Printed(Protocol):
@@ -26,3 +29,15 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
         return json.loads(shown.out)
 
     return run
+
+
+@pytest.fixture
+def wrong_fusion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The basic level has one pass, WrongFusion, which changes what a model computes."""
+
+    @rule("WrongFusion", P("Relu", "x"))
+    def wrong(m: Match) -> New:
+        """Relu(x) -> Tanh(x), which is not the same"""
+        return New("Tanh", [m.x])
+
+    monkeypatch.setattr("ortconv.optimizer.basic.PASSES", (RulePass("WrongFusion", wrong),))

@@ -128,7 +128,7 @@ def test_every_schema_is_tried_and_listed() -> None:
 def test_documents_follow_their_schemas(name: str, line: str, folder: Path, tmp_path: Path, printed: Any) -> None:
     records = write_records(tmp_path / "records") if "{records}" in line else ""
     places = {"folder": folder, "tmp": tmp_path, "samples": SAMPLES, "records": records}
-    words = line.format(**places).split()
+    words = [word.format(**places) for word in line.split()]
     code = int(words.pop(0)) if words[0].isdecimal() else 0
     assert list(faults(printed(*words, code=code), SCHEMAS[name])) == []
 

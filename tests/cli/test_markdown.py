@@ -33,7 +33,7 @@ def other(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("verb", LINES)
 def test_tables_are_whole(verb: str, other: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = LINES[verb].format(mnist=SAMPLES / "mnist.onnx", other=other, tmp=tmp_path).split()
+    words = [word.format(mnist=SAMPLES / "mnist.onnx", other=other, tmp=tmp_path) for word in LINES[verb].split()]
     assert main([*words, "--markdown"]) == (4 if verb == "compare" else 0)
     text = capsys.readouterr().out
     assert text.startswith("### ")

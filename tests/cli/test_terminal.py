@@ -117,7 +117,7 @@ def test_what_cannot_be_written_is_a_usage_error(line: str, capsys: pytest.Captu
     Path("m.txt").write_text("mine")
     Path("folder").mkdir()
     os.mkfifo("pipe")
-    assert main(line.format(MNIST).split()) == 2
+    assert main([word.format(MNIST) for word in line.split()]) == 2
     said = capsys.readouterr().err
     assert any(name in said for name in ("m.txt", "folder", "pipe"))
     assert ".ortconv-" not in said

@@ -5,7 +5,8 @@ from __future__ import annotations
 import onnx.parser
 import pytest
 
-from ortconv.compare.tolerance import QUANTIZED_LIMIT, Allowance, limit
+from ortconv.compare.tolerance import QUANTIZED_LIMIT, Allowance, limit, tolerances
+from ortconv.compare.verdict import most_ties
 from ortconv.ir.types import DType
 from ortconv.onnxio.load import from_proto
 
@@ -45,3 +46,14 @@ def test_the_allowance_grows_as_nodes_run() -> None:
 
 def test_a_type_of_the_outputs_counts_from_the_start() -> None:
     assert Allowance([DType.BFLOAT16]).limit == 4 * 2.0**-7
+
+
+@pytest.mark.parametrize(("size", "count"), [(0, 0), (1, 1), (4, 1), (5, 2), (8, 2), (100, 4), (1000, 22)])
+def test_few_quantized_values_may_be_at_ties(size: int, count: int) -> None:
+    assert most_ties(size) == count
+
+
+@pytest.mark.parametrize(("budget", "quantized"), [(None, True), (0.1, False)])
+def test_an_error_budget_replaces_the_rules_of_quantized_outputs(budget: float | None, quantized: bool) -> None:
+    (found,) = tolerances(graph("y = QuantizeLinear(x, s, z)", "<float s = {1}, uint8 z = {0}>"), budget)
+    assert (found.limit, found.quantized) == (max(QUANTIZED_LIMIT, budget or 0), quantized)

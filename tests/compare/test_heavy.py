@@ -19,7 +19,7 @@ import ortconv
 from ortconv import process
 from ortconv.backends import onnxruntime_app, onnxruntime_c
 from ortconv.backends.onnxruntime_cpu import ModelFile
-from ortconv.compare import consumer, source_runs
+from ortconv.compare import engines, source_runs
 from ortconv.errors import BackendError, MismatchError
 from ortconv.files import mapped
 from ortconv.ir.graph import Graph
@@ -56,7 +56,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def engines(found: ortconv.Result) -> dict[str, tuple[bool, str | None]]:
+def engine_results(found: ortconv.Result) -> dict[str, tuple[bool, str | None]]:
     assert found.validation is not None
     return {e.name: (e.loads, e.skipped) for e in found.validation.engines}
 
@@ -71,15 +71,15 @@ def test_no_session_copies_weights(model: Path, tmp_path: Path, monkeypatch: pyt
 
     def make_file(self: ModelFile, file: Path, *, default: bool, **more: Any) -> None:
         make(self, file, default=default, **more)
-        opened.append((file.suffix, more.get("entries") == consumer.AS_STORED and len(self._mappings) == 2))
+        opened.append((file.suffix, more.get("entries") == engines.AS_STORED and len(self._mappings) == 2))
 
     def make_direct(self: onnxruntime_c.DirectFile, file: Path, entries: dict[str, str]) -> None:
         direct(self, file, entries)
-        opened.append((file.suffix, entries.keys() >= {*consumer.AS_STORED, *onnxruntime_app.DIRECT}))
+        opened.append((file.suffix, entries.keys() >= {*engines.AS_STORED, *onnxruntime_app.DIRECT}))
 
     monkeypatch.setattr(ModelFile, "__init__", make_file)
     monkeypatch.setattr(onnxruntime_c.DirectFile, "__init__", make_direct)
-    assert engines(ortconv.convert(model, tmp_path / "m.ort")) == BOTH
+    assert engine_results(ortconv.convert(model, tmp_path / "m.ort")) == BOTH
     assert sorted(opened) == [(".onnx", True), (".ort", True)]
 
 
@@ -111,8 +111,8 @@ def test_what_needs_copies_gets_them(fails: str, model: Path, monkeypatch: pytes
 
     feeds = {"x": np.ones((2, SIDE), np.float32)}
     want = onnxruntime.InferenceSession(model).run(None, feeds)
-    monkeypatch.setattr(consumer, "_without_copies", without_copies)
-    opened = consumer.open_file(model, True, None, light=True)
+    monkeypatch.setattr(engines, "_without_copies", without_copies)
+    opened = engines.open_file(model, True, None, light=True)
     for _ in range(2):
         assert all(map(np.array_equal, opened.run(feeds), want))
     with pytest.raises(BackendError, match="Required inputs"):
@@ -124,9 +124,9 @@ def test_a_late_run_is_not_repeated(model: Path, monkeypatch: pytest.MonkeyPatch
         def run(self, feeds: object) -> list[Any]:
             raise TimeLimitError("late", backend="onnxruntime")
 
-    monkeypatch.setattr(consumer, "_without_copies", lambda *_: Late())
+    monkeypatch.setattr(engines, "_without_copies", lambda *_: Late())
     with pytest.raises(TimeLimitError):
-        consumer.open_file(model, True, None, light=True).run({})
+        engines.open_file(model, True, None, light=True).run({})
 
 
 @needs_c
@@ -185,7 +185,7 @@ def test_mappings_of_native_code_are_found_and_let_go(tmp_path: Path) -> None:
     assert process.private_mappings([tmp_path / "other"]) == []
     total = sum(native[::4096])
     assert resident(address) == size // 1024
-    process.let_mappings_go([(address, size)])
+    process.drop_mappings([(address, size)])
     assert resident(address) == 0
     assert sum(native[::4096]) == total
 
@@ -194,12 +194,12 @@ def test_pages_are_kept_out_until_the_end() -> None:
     calls: list[str] = []
     enough = threading.Event()
 
-    def let_go() -> None:
+    def drop_pages() -> None:
         calls.append(threading.current_thread().name)
         if len(calls) > 3:
             enough.set()
 
-    with process.kept_out(let_go):
+    with process.repeatedly(drop_pages):
         assert enough.wait(10)
     before = len(calls)
     assert calls[-1] == threading.current_thread().name
@@ -211,11 +211,13 @@ def test_pages_are_kept_out_until_the_end() -> None:
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The number of mapped files whose pages each run of numpy lets go."""
     seen: list[int] = []
-    monkeypatch.setattr(consumer, "let_go", lambda view: seen.append(view.nbytes))
+    monkeypatch.setattr(engines, "drop_pages", lambda view: seen.append(view.nbytes))
     yield seen
 
 
 def test_runs_on_numpy_let_pages_go(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with counted(monkeypatch) as seen:
-        assert engines(ortconv.convert(model, tmp_path / "m.ort", validate_on="numpy")) == {"numpy": (True, None)}
+        assert engine_results(ortconv.convert(model, tmp_path / "m.ort", validate_on="numpy")) == {
+            "numpy": (True, None)
+        }
     assert set(seen) == {SIDE * SIDE * 4}

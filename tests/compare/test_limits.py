@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import ortconv
-from ortconv.compare import reference, trials, verdict
-from ortconv.compare.budget import Budget
+from ortconv.compare import reference, size_search, trials
+from ortconv.compare.budget import Budget, Clock
+from ortconv.compare.gap import Gap, gap
 from ortconv.compare.reference import Reference
 from ortconv.compare.source_runs import ValidationSettings
-from ortconv.compare.verdict import Gap, gap
 from ortconv.errors import MismatchError, UnsupportedError, UsageError
 from ortconv.models import load
 from ortconv.runtime.deadline import TimeLimitError, within
@@ -84,7 +84,7 @@ def test_sizes_of_inputs_larger_than_the_memory_are_not_checked(tmp_path: Path) 
 def test_ranks_that_numpy_lacks_are_refused_before_sizes_are_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "sizes_to_try", None)
+    monkeypatch.setattr(size_search, "sizes_to_try", None)
     dims = ",".join(f"d{i}" for i in range(3000))
     source = save_nodes(tmp_path / "m.onnx", "y = Size(x)", f"float[{dims}] x")
     with pytest.raises(UnsupportedError, match="input 'x' has rank 3000, numpy's limit is 64"):
@@ -165,8 +165,8 @@ def test_large_outputs_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -
             want[3, 1:4], got[3, 2:5] = np.nan, np.inf
         whole = gap(want, got)
         with monkeypatch.context() as patch:
-            patch.setattr(verdict, "PIECE", 4)
-            assert astuple(gap(want, got))[:-1] == pytest.approx(astuple(whole)[:-1], rel=1e-12)
+            patch.setattr("ortconv.compare.gap.PIECE", 4)
+            assert astuple(gap(want, got))[:-2] == pytest.approx(astuple(whole)[:-2], rel=1e-12)
     large = np.zeros(1 << 24, np.float32)
     tracemalloc.start()
     assert gap(large, large) == Gap(size=large.size)
@@ -203,3 +203,35 @@ def test_runs_that_take_too_long(slow: int, proof: str, monkeypatch: pytest.Monk
     assert found is not None
     assert found.backend == proof
     assert any("smaller inputs than declared" in note for note in found.notes) == (proof == "numpy")
+
+
+def test_a_source_too_slow_for_onnxruntime_is_not_run_on_numpy_unasked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def late(run: Any, feeds: Any, clock: Any) -> Any:
+        raise TimeLimitError("late", backend="onnxruntime")
+
+    monkeypatch.setattr(trials, "_timed", late)
+    source = save_nodes(tmp_path / "m.onnx", "y = Relu(x)", "float[2,10000] x", "float[2,10000] y")
+    found = ortconv.convert(source, tmp_path / "m.ort", validate_on="onnxruntime", allow_unchecked=True).validation
+    assert found is not None
+    assert found.skipped == "one run takes longer than half of 20 s"
+
+
+def test_unusual_inputs_are_left_out_if_a_run_is_slow(tmp_path: Path) -> None:
+    def slow(feeds: dict[str, Any]) -> list[Any]:
+        time.sleep(0.15)
+        return [feeds["x"]]
+
+    graph = load(save_nodes(tmp_path / "m.onnx", "y = Relu(x)")).graph
+    notes: list[str] = []
+    found = [trial.what for trial, _ in trials.trials(graph, slow, (), Clock(Budget()), notes)]
+    assert len(found) == 1
+    assert notes == ["negative, large, zeros inputs were left out for time; --validate-budget gives more"]
+
+
+@pytest.mark.parametrize("numpy", ["numpy", "numpy:reference"])
+def test_the_reason_why_numpy_does_not_run_is_kept(numpy: str, tmp_path: Path) -> None:
+    source = save_nodes(tmp_path / "m.onnx", "y = test.Unknown(x)", test=1)
+    found = Reference(load(source), source, ValidationSettings(("numpy",), numpy=numpy))
+    assert "Unknown" in str(found.reasons.get("numpy"))

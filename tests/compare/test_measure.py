@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from ortconv.compare import measure as module
+from ortconv.compare.difference import beyond
 from ortconv.compare.measure import Measure, measure
-from ortconv.compare.tolerance import QUANTIZED_LIMIT, beyond
+from ortconv.compare.tolerance import QUANTIZED_LIMIT
 
 
 @pytest.mark.parametrize("chunk", [7, 1 << 20])
@@ -59,7 +60,7 @@ def test_equal_values() -> None:
         (np.float32([1, np.nan]), np.float32([1, 2]), "NaN or infinity in other places"),
         (np.float32([1, 3]), np.float32([1, np.inf]), "NaN or infinity in other places"),
         (np.float32([np.inf]), np.float32([-np.inf]), "NaN or infinity in other places"),
-        (np.array(["a", "b"], object), np.array(["a", "c"], object), "1 of 2 strings differ"),
+        (np.array(["a", "b"], object), np.array(["a", "c"], object), "1 of 2 elements differ"),
         ([np.ones(1)], [], "sequence"),
         (None, np.ones(1), "sequence or empty"),
     ],
@@ -114,3 +115,10 @@ def test_of_a_sequence_the_worst_counts() -> None:
 def test_beyond(a: Any, b: Any, atol: float, words: str | None) -> None:
     text = beyond(a, b, 1e-3, atol)
     assert (text is None) if words is None else words in (text or "")
+
+
+def test_integers_of_8_bits_may_differ_in_quantized_graphs_alone() -> None:
+    found = measure(np.array([100, 100], np.int8), np.array([101, 100], np.int8))
+    assert found.scaled == pytest.approx(0.01)
+    assert found.within(QUANTIZED_LIMIT)
+    assert not found.within(0.9 * QUANTIZED_LIMIT)

@@ -2,47 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from time import sleep
 from typing import Any
 
 import numpy as np
-import onnx.parser
 import pytest
-from onnx import numpy_helper
 
-import ortconv.compare.trials as trials_module
-from ortconv.compare.budget import Budget, Clock, SearchTime
-from ortconv.compare.candidates import candidates, first_run
-from ortconv.compare.climb import Reached
-from ortconv.compare.demands import Demand
+from ortconv.compare.budget import Budget, Clock
+from ortconv.compare.candidates import accepted, candidates
 from ortconv.compare.feeds import free_problem, make, sizes_to_try
-from ortconv.compare.repair import repair
+from ortconv.compare.footprint import footprint
+from ortconv.compare.shape_inference import infer_shapes
 from ortconv.compare.shape_inputs import other_elements
-from ortconv.compare.sizes import DemandKey, Problem, Sizes, demands_for, footprint, infer_shapes, is_solved
-from ortconv.compare.trials import Trial, trials
+from ortconv.compare.sizes import can_be_met, is_solved, solve
+from ortconv.compare.trials import trials
 from ortconv.errors import BackendError, UnsupportedError
-from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
-from ortconv.onnxio.load import from_proto
-from ortconv.runtime.deadline import TimeLimitError, check_limit
 from ortconv.runtime.session import Session
-
-
-def graph(body: str, x: str = "float[N,C,H,W] x", **weights: tuple[int, ...] | np.ndarray) -> Graph:
-    """A model of these inputs and constants: of the given shape, or of the given elements."""
-    text = f'<ir_version: 10, opset_import: ["": 17, "com.microsoft": 1]> g ({x}) => (y) {{ {body} }}'
-    model = onnx.parser.parse_model(text)
-    rng = np.random.default_rng(0)
-    for name, given in weights.items():
-        array = given if isinstance(given, np.ndarray) else rng.standard_normal(given).astype(np.float32)
-        model.graph.initializer.append(numpy_helper.from_array(array, name))
-    return from_proto(model).graph
-
-
-def ints(*numbers: int) -> np.ndarray:
-    return np.array(numbers, np.int64)
-
+from tests.compare.size_graphs import first_trial, graph, ints
 
 CASES = {
     "channels": (graph("y = Conv(x, w)", w=(4, 3, 3, 3)), {"C": 3}),
@@ -225,179 +201,40 @@ def test_sizes_that_need_too_much_memory_are_not_made() -> None:
         next(candidates(case))
 
 
-CLIMBS = {
-    "rows that Range names": "float[N,4] x | r = Range(zero, forty, one) y = Gather(x, r)",
-    "a product of three": "float[A,B,C,4] x | t = Identity(s) y = Reshape(x, t)",
-}
+def test_a_failure_with_small_sizes_is_reported_even_if_others_are_too_large() -> None:
+    def fail(feeds: dict[str, Any]) -> list[Any]:
+        raise BackendError("a node fails", backend="numpy")
+
+    with pytest.raises(BackendError, match="a node fails"):
+        accepted(graph("y = Relu(x)", "float[A,B,C,D,E] x"), fail)
 
 
-def first_trial(given: Graph, clock: Clock) -> Trial:
-    session = Session(Model(given), ["numpy"])
-    return next(trials(given, lambda feeds: session.run(None, feeds), (), clock, []))[0]
-
-
-def climbing(name: str) -> Graph:
-    head, body = CLIMBS[name].split(" | ")
-    scalars = {"zero": np.array(0), "forty": np.array(40), "one": np.array(1)}
-    return graph(body, head, s=ints(30, 4), **scalars)
-
-
-@pytest.mark.parametrize("name", CLIMBS)
-def test_sizes_that_nothing_implies_are_found_by_trial(name: str) -> None:
-    assert first_trial(climbing(name), Clock(Budget(seconds=200)))
-
-
-@pytest.mark.parametrize("name", CLIMBS)
-def test_single_runs_search_by_trial_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials_module, "Budget", lambda: Budget(seconds=200))
-    feeds, results = first_run(Session(Model(climbing(name)), ["numpy"]))
-    assert feeds
-    assert len(results) == 1
-
-
-def test_bodies_of_loops_make_demands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shape of a carried value is known only from a run."""
-    monkeypatch.setattr(trials_module, "CLIMBS", ())
-    body = (
-        "body = b (int64 i, bool d, float[] l) => (bool e, float[] m) { e = Identity(d) r = Reshape(l, s) m = Neg(l) }"
-    )
-    case = graph(
-        f"v = Loop(n, c, x) <{body}> y = Neg(v)",
-        "float[A,B] x",
-        n=np.array(1),
-        c=np.array(True),
-        s=ints(0, 3, 1, 2),
-    )
-    assert first_trial(case, Clock(Budget(seconds=200))).sizes["B"] == 6
-
-
-IMPOSSIBLE = {
-    "a bias that does not fit": graph("y = Conv(x, w, b)", w=(4, 3, 1, 1), b=(5,)),
-    "an axis beyond the rank": graph("s = Shape(x) y = Gather(s, i)", i=ints(7)),
-    "a condition with three elements": graph(
-        "y = If(c) <then_branch = a () => (float[] p) { p = Neg(x) }, else_branch = b () => (float[] q) { q = Abs(x) }>",
-        "float[N,C] x, bool[3] c",
+SOLVED = {
+    "dimensions that must be equal change together": (
+        graph("s = Add(x, z) y = Reshape(s, t)", "float[4,A] x, float[4,B] z", t=ints(28)), {"A": 7, "B": 7}
     ),
-}
+    "shapes before a Slice that onnx cannot infer": (
+        graph(
+            "c = Conv(x, w) m = MaxPool<kernel_shape = [9]>(c) y = Slice(m, b, e, a)",
+            "float[1,1,H] x", w=(1, 1, 3), b=ints(0), e=ints(1), a=ints(2),
+        ),
+        {"H": 16},
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", IMPOSSIBLE)
-def test_the_search_ends_at_once_where_no_inputs_fit(name: str) -> None:
-    case = IMPOSSIBLE[name]
-    session, runs = Session(Model(case), ["numpy"]), []
-
-    def run(feeds: dict[str, Any]) -> list[Any]:
-        runs.append(feeds)
-        return session.run(None, feeds)
-
-    with pytest.raises(BackendError):
-        next(trials(case, run, (), Clock(Budget()), []))
-    assert len(runs) == 2  # a batch of 2 and of 1
+@pytest.mark.parametrize("name", SOLVED)
+def test_one_start_is_enough(name: str) -> None:
+    case, sizes = SOLVED[name]
+    problem = free_problem(case, {}, {})
+    found = solve(problem, problem.first(8, 1))
+    assert (found.sizes, found.is_met) == (sizes, True)
 
 
-def test_a_split_into_unequal_parts_is_no_contradiction() -> None:
-    """The rows of x follow from computed indices, so they are searched."""
-    nodes = "i = Range(a, b, a) y = Gather(x, i) p, q, r, s = Split<num_outputs = 4>(w)"
-    head = '<ir_version: 10, opset_import: ["": 18]> g (float[N,3] x, float[7,1] w) => (y, s)'
-    case = from_proto(onnx.parser.parse_model(f"{head} <int64 a = {{1}}, int64 b = {{4}}> {{ {nodes} }}")).graph
-    assert first_trial(case, Clock(Budget(seconds=200))).sizes["N"] >= 4
-
-
-def test_smaller_sizes_are_tried_after_a_run_that_is_too_slow() -> None:
-    case = graph("y = Neg(x)", "float[N,M] x")
-    tried = []
-
-    def run(feeds: dict[str, Any]) -> list[Any]:
-        tried.append(feeds["x"].shape)
-        if feeds["x"].size > 4:
-            raise TimeLimitError("too slow", backend="numpy")
-        return [-feeds["x"]]
-
-    assert next(trials(case, run, (), Clock(Budget()), []))[0].sizes
-    assert tried[:2] == [(2, 8), (2, 1)]
-
-
-def test_a_length_fits_the_rank_that_readers_need() -> None:
-    """The Slice needs two rows, and the Transpose three."""
-    case = graph(
-        "a = Slice(x, b, e, z) r = Reshape(a, t) y = Transpose<perm = [2, 1, 0]>(r)",
-        "float[L,K] x, int64[L] t",
-        b=ints(1),
-        e=ints(2),
-        z=ints(0),
-    )
-    assert first_trial(case, Clock(Budget())).sizes["L"] == 3
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_elements_that_determine_shapes_are_found_by_trial(count: int) -> None:
-    case = graph("n = NonZero(x) y = Reshape(n, s)", "int64[3] x", s=ints(1, count))
-    assert np.count_nonzero(first_trial(case, Clock(Budget())).feeds["x"]) == count
-
-
-def test_every_case_of_the_conditions_comes_before_long_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With d false, there are too few elements for the second Reshape, whatever the target of the first one is."""
-    runs = 0
-
-    def counted(*arguments: Any) -> Reached:
-        nonlocal runs
-        runs += 1
-        return reach(*arguments)
-
-    reach = trials_module._reach
-    monkeypatch.setattr(trials_module, "_reach", counted)
-    case = graph(
-        "v = If(d) <then_branch = a () => (float[] p) { p = Identity(x) }, else_branch = b () => (float[] q)"
-        " { q = Gather(x, i) }> r = Reshape(v, t) y = Reshape(r, s)",
-        "float[8,8] x, bool d, int64[4] t",
-        i=ints(1),
-        s=ints(2, 2, 1, 16),
-    )
-    assert first_trial(case, Clock(Budget(seconds=200))).feeds["d"]
-    assert 10 < runs < 100
-
-
-@pytest.mark.parametrize("name", CLIMBS)
-def test_no_sizes_are_tried_when_the_time_for_it_is_over(name: str) -> None:
-    clock = Clock(Budget())
-    clock.by_trial.seconds = 0
-    with pytest.raises(BackendError):
-        first_trial(climbing(name), clock)
-
-
-def test_a_search_that_does_not_end_is_given_up() -> None:
-    def found() -> Iterator[int]:
-        yield 1
-        while True:
-            check_limit()
-
-    time = SearchTime(0.02)
-    assert list(time.spend(found())) == [1]
-    assert list(time.spend(iter([2]))) == []
-
-
-@pytest.mark.parametrize(
-    ("nodes", "inputs", "arrays"),
-    [
-        ("r = Reshape(x, s) y = Reshape(r, k)", "float[2] x, int64[n] s", {"k": ints(0, 0, 2, 1)}),
-        ("r = Reshape(x, s) q = Squeeze(r, k) y = Neg(q)", "float[3,4] x, int64[n] s", {"k": ints(0)}),
-    ],
-)
-def test_other_lengths_of_inputs_that_hold_shapes(nodes: str, inputs: str, arrays: dict[str, Any]) -> None:
-    """The length that readers imply is only the least one, or none is implied."""
-    assert first_trial(graph(nodes, inputs, **arrays), Clock(Budget(seconds=200)))
-
-
-def test_the_time_of_a_search_is_that_of_the_processor() -> None:
-    """On a busy machine, a search finds the same sizes."""
-
-    def found() -> Iterator[int]:
-        for number in range(3):
-            sleep(0.05)
-            check_limit()
-            yield number
-
-    assert list(SearchTime(0.1).spend(found())) == [0, 1, 2]
+def test_a_size_that_broadcasts_is_no_contradiction() -> None:
+    nodes = 'e = Einsum<equation = "ij,ij->ij">(p, q) y = Add(e, x)'
+    for rows, can_fit in ((1, True), (2, False)):
+        assert can_be_met(free_problem(graph(nodes, "float[A,4] x", p=(rows, 4), q=(3, 4)), {}, {})) == can_fit
 
 
 def test_sizes_beyond_64_bits_are_unknown() -> None:
@@ -527,6 +364,7 @@ def test_a_target_without_elements_has_no_other_elements(variant: int) -> None:
 
 STEP = "b (float[] s, float[] u) => (float[] t, float[] v) { t = Identity(s) v = Mul(s, u) }"
 
+
 UNRANKED = {
     "a matrix": (graph("y = EyeLike<k = 1>(x)", "float[] x"), (2,)),
     "a window, behind an activation": (graph("a = Relu(x) y = MaxPool<kernel_shape = [2, 2]>(a)", "float[] x"), (4,)),
@@ -587,63 +425,3 @@ def test_a_rank_beyond_all_limits() -> None:
 def test_a_target_longer_than_a_rank_is_no_target() -> None:
     given = graph("y = ConstantOfShape(t)", "int64[4611686018427387904] t")
     assert not free_problem(given, {}, {}).targets
-
-
-CONTRADICTIONS = {
-    "a product whose factor a later node fixes": (
-        graph("r = Reshape(x, s) y = Conv<group = 4>(z, w)", "float[A,B] x, float[N,A,6] z", s=ints(6, 2), w=(4, 1, 3)),
-        {"A": 4, "B": 3},
-    ),
-    "a kernel that is an input": (
-        graph(
-            "r = Reshape(x, s) q = Reshape(r, t) c = Conv(z, k) y = Add(c, b)",
-            "float[A,2,K,D] x, float[1,1,H,4] z, float[1,1,K,K] k",
-            s=ints(-1, 12), t=ints(2, 12), b=(1, 1, 3, 2),
-        ),
-        {"K": 3, "H": 5},
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", CONTRADICTIONS)
-@pytest.mark.parametrize("batch", [1, 2])
-def test_sizes_that_contradict_are_searched(name: str, batch: int) -> None:
-    case, expected = CONTRADICTIONS[name]
-    problem = free_problem(case, {}, {})
-    *_, (sizes, _) = sizes_to_try(problem, batch)
-    assert {n: sizes[n] for n in expected} == expected
-    assert is_solved(problem, sizes)
-
-
-def test_the_search_tries_no_negative_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[Sizes] = []
-
-    def noted(problem: Problem, sizes: Sizes) -> Iterator[tuple[DemandKey, Demand]]:
-        tried.append(sizes)
-        return demands_for(problem, sizes)
-
-    monkeypatch.setattr("ortconv.compare.repair.demands_for", noted)
-    monkeypatch.setattr("ortconv.compare.repair.MOST_TRIED", 50)
-    case = graph("r = Reshape(x, t) y = Reshape(z, s)", "float[0,3] x, int64[2] t, float[1,K] z", s=ints(7, 2))
-    *_, (sizes, _) = sizes_to_try(free_problem(case, {}, {}), 2)
-    assert sizes["K"] == 14
-    assert all(found["K"] > 0 and min(found.values()) >= -1 for found in tried)
-
-
-def test_the_search_tries_small_sizes() -> None:
-    """Sizes between 16 and 9 give no multiple of 7 rows, so no step from one to the next is seen to help."""
-    case = graph(
-        "c = Concat<axis = 1>(x, z) r = Reshape(c, s) y = Add(r, b)",
-        "float[1,K,4] x",
-        z=(1, 5, 4),
-        s=ints(-1, 4, 7),
-        b=(2, 4, 7),
-    )
-    assert repair(free_problem(case, {}, {}), [{"K": 16}]) == {"K": 9}
-
-
-def test_the_search_ends_where_no_sizes_fit() -> None:
-    case = graph("r = Reshape(x, s) y = Conv(x, w)", "float[N,C,1] x", s=ints(5), w=(2, 3, 1))
-    assert not any(
-        is_solved(free_problem(case, {}, {}), sizes) for sizes, _ in sizes_to_try(free_problem(case, {}, {}), 2)
-    )

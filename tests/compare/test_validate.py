@@ -20,10 +20,10 @@ import ortconv
 from ortconv import cli
 from ortconv.compare import source_runs
 from ortconv.compare.feeds import KINDS, free_problem, make
+from ortconv.compare.gap import gap
 from ortconv.compare.reference import Reference
 from ortconv.compare.source_runs import ValidationSettings
 from ortconv.compare.validate import validate
-from ortconv.compare.verdict import gap
 from ortconv.errors import BackendError, MismatchError, UnsupportedError, UsageError
 from ortconv.ir.tensor import Tensor
 from ortconv.models import load
@@ -201,27 +201,29 @@ def test_float16_may_be_nearer_to_float32_than_the_source(tmp_path: Path) -> Non
 
 
 def test_one_subnormal_is_no_difference_in_float16() -> None:
-    from ortconv.compare.verdict import Tolerance, accepts
+    from ortconv.compare.tolerance import OutputTolerance
+    from ortconv.compare.verdict import accepts
     from ortconv.ir.types import DType
 
     zeros = np.zeros(4, np.float16)
     other = np.array([0, 6e-8, 0, 0], np.float16)
-    assert accepts(Tolerance(1e-3, DType.FLOAT16), gap(zeros, other))
-    assert not accepts(Tolerance(1e-3, DType.FLOAT16), gap(zeros, other + np.float16(1e-3)))
-    assert not accepts(Tolerance(1e-3, DType.FLOAT), gap(zeros.astype(np.float32), other.astype(np.float32)))
+    assert accepts(OutputTolerance(1e-3, DType.FLOAT16), gap(zeros, other))
+    assert not accepts(OutputTolerance(1e-3, DType.FLOAT16), gap(zeros, other + np.float16(1e-3)))
+    assert not accepts(OutputTolerance(1e-3, DType.FLOAT), gap(zeros.astype(np.float32), other.astype(np.float32)))
 
 
 @pytest.mark.parametrize(("off", "step", "fine"), [(1, 2, True), (2, 2, False), (1, 40, False)])
 def test_quantized_outputs_may_be_a_step_off_at_few_places(off: int, step: int, fine: bool) -> None:
-    from ortconv.compare.verdict import Tolerance, accepts
+    from ortconv.compare.tolerance import OutputTolerance
+    from ortconv.compare.verdict import accepts
     from ortconv.ir.types import DType
 
     want = np.full(100, 7, np.uint8)
     got = want.copy()
     got[:step] += np.uint8(off)
-    tolerance = Tolerance(0.05, DType.UINT8, quantized=True, step=1.0)
+    tolerance = OutputTolerance(0.05, DType.UINT8, quantized=True, step=1.0)
     assert accepts(tolerance, gap(want, got)) == fine
-    assert not accepts(Tolerance(1e-6, DType.UINT8), gap(want, got))
+    assert not accepts(OutputTolerance(1e-6, DType.UINT8), gap(want, got))
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

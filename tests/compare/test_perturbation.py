@@ -10,15 +10,18 @@ import onnx
 import onnx.parser
 import pytest
 
-from ortconv.compare.movement import Direction, explains, nudge, nudged
+from ortconv.compare.gap import gap
+from ortconv.compare.perturbation import FIRST_RUNS, MOST_RUNS, Perturbation, explains, perturb, perturbed
 from ortconv.compare.reference import Reference
 from ortconv.compare.source_runs import ValidationSettings
+from ortconv.compare.undefined import STAND_IN, replace_undefined
 from ortconv.compare.validate import UNSTABLE, validate
-from ortconv.compare.verdict import gap, is_nearer
+from ortconv.compare.verdict import is_nearer
 from ortconv.errors import MismatchError
 from ortconv.ir.tensor import Tensor
 from ortconv.models import load
 from ortconv.onnxio.load import from_proto
+from ortconv.runtime.session import Session
 from tests import text_models
 
 INF = np.inf
@@ -174,7 +177,7 @@ def test_large_inputs_may_overflow_as_they_do_in_onnxruntime(tmp_path: Path) -> 
 
 def test_every_second_movement_is_that_before_it_with_the_other_sign() -> None:
     value = np.linspace(-2, 2, 50)
-    moves = [nudged(value, Direction(n)) - value for n in range(4)]
+    moves = [perturbed(value, Perturbation(n)) - value for n in range(4)]
     np.testing.assert_allclose(moves[0], -moves[1], atol=1e-15)
     assert np.abs(moves[0] - moves[2]).max() > 0
 
@@ -183,7 +186,7 @@ def test_exponents_stay_where_constants_move(tmp_path: Path) -> None:
     body = "p = Pow(x, three) y = Mul(p, one)"
     expected = reference(tmp_path, Case(body, [1, 2, 3, 4], [], ()))
     graph = load(expected.source).graph
-    nudge(graph, Direction(0))
+    perturb(graph, Perturbation(0))
     moved = {v.const.numpy().item() for v in graph.initializers.values() if isinstance(v.const, Tensor)}
     assert 3.0 in moved
     assert 1.0 not in moved
@@ -204,7 +207,7 @@ def test_sums_of_quantized_products_move_as_their_arithmetic_rounds(
     tmp_path: Path, fixed_point: bool, unit: float
 ) -> None:
     graph = load(text_models.save(tmp_path / "quantized.onnx", QUANTIZED)).graph
-    nudge(graph, Direction(0), fixed_point)
+    perturb(graph, Perturbation(0), fixed_point)
     added = {}
     for node in graph:
         before = node.input(0) if node.op == "QuantizeLinear" else None
@@ -232,7 +235,7 @@ def test_constants_that_decide_shapes_stay(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(model.SerializeToString())
     graph = load(path).graph
-    nudge(graph, Direction(0))
+    perturb(graph, Perturbation(0))
     moved = {v.name for v in graph.initializers.values() if not np.array_equal(v.constant.numpy(), held[v.name])}
     assert moved == {"w"}
 
@@ -242,7 +245,7 @@ def test_filled_weights_move() -> None:
         <int64[2] shape = {2, 3}> { w = ConstantOfShape <value: tensor = float[1] {0.5}> (shape) y = MatMul (x, w)
         z = ConstantOfShape <value: tensor = float[1] {0.5}> (s) }"""
     graph = from_proto(onnx.parser.parse_model(text)).graph
-    nudge(graph, Direction(0))
+    perturb(graph, Perturbation(0))
     moved = next(node for node in graph if node.op == "MatMul").inputs[1]
     assert moved is not None
     assert moved.constant is not None
@@ -258,6 +261,69 @@ def test_the_largest_number_stays_finite() -> None:
     text = f"g (float[4] x) => (float[4] y) <float low = {{-{LARGEST}}}> {{ y = Add(x, low) }}"
     graph = from_proto(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')).graph
     for seed in range(4):
-        nudge(graph, Direction(seed))
+        perturb(graph, Perturbation(seed))
     (low,) = (v.constant for v in graph.initializers.values() if v.constant is not None)
     assert np.isfinite(low.numpy())
+
+
+def test_overflow_of_large_inputs_depends_on_the_order_of_operations(tmp_path: Path) -> None:
+    source = text_models.save(tmp_path / "m.onnx", "g (float[2,8] x) => (float[2,8] y) { y = Exp(x) }")
+    expected = Reference(load(source), source, ValidationSettings(engines=("numpy",)))
+    outputs = [found[0] for found in expected.outputs["numpy"] if found is not None]
+    (large,) = [i for i, trial in enumerate(expected.trials) if trial.is_large]
+    assert np.isinf(outputs[large]).any()
+    results = [[np.where(np.isinf(y), LARGEST, y)] for y in outputs]
+    expected.judge("numpy", results, "", "", excused=False)
+    results[0] = [np.full_like(outputs[0], np.inf)]
+    with pytest.raises(MismatchError, match="NaN or infinity in other places"):
+        expected.judge("numpy", results, "", "", excused=False)
+
+
+def test_hopeless_differences_need_few_runs() -> None:
+    want = np.ones(4, np.float32)
+    runs = iter([want * 1.01] * MOST_RUNS)
+    assert not explains(gap(want, want * 2), want, runs)
+    assert len(list(runs)) == MOST_RUNS - FIRST_RUNS
+
+
+def test_a_result_near_to_float32_has_no_other_infinities(tmp_path: Path) -> None:
+    nodes = "k = Constant<value_float = 1000.0>() c = Cast<to = 10>(k) a = Add(x, c) y = Sub(a, c)"
+    source = text_models.save(tmp_path / "m.onnx", f"g (float16[64] x) => (float16[64] y) {{ {nodes} }}")
+    given = {"x": np.linspace(0, 1, 64).astype(np.float16)}
+    expected = Reference(load(source), source, ValidationSettings(("numpy",), (given,), numpy="numpy:reference"))
+    exact = given["x"].copy()
+    expected.judge("numpy", [[exact]], "", "", excused=False)
+    exact[7] = np.inf
+    with pytest.raises(MismatchError, match="NaN or infinity in other places"):
+        expected.judge("numpy", [[exact]], "", "", excused=False)
+
+
+def test_errors_beside_those_of_rounded_values_are_not_explained_by_them(tmp_path: Path) -> None:
+    nodes = "k = Constant<value_float = 1000.0>() c = Cast<to = 10>(k) a = Add(x, c) y = Sub(a, c)"
+    source = text_models.save(tmp_path / "m.onnx", f"g (float16[64] x) => (float16[64] y) {{ {nodes} }}")
+    halves = np.arange(32) / 2
+    given = np.concatenate([halves, halves + 0.2]).astype(np.float16)
+    expected = Reference(load(source), source, ValidationSettings(("numpy",), ({"x": given},)))
+    rounded = given + np.float16(1000) - np.float16(1000)
+    expected.judge("numpy", [[rounded]], "", "", excused=False)
+    rounded[:32] += np.float16(0.2)
+    with pytest.raises(MismatchError):
+        expected.judge("numpy", [[rounded]], "", "", excused=False)
+
+
+def test_random_outputs_keep_their_form(tmp_path: Path) -> None:
+    source = text_models.save(tmp_path / "m.onnx", "g (float[4] x) => (float[4] y) { y = RandomNormalLike(x) }")
+    expected = Reference(load(source), source, ValidationSettings(engines=("numpy",)))
+    sets = len(expected.trials)
+    expected.judge("numpy", [[np.zeros(4, np.float32)]] * sets, "", "", excused=False)
+    with pytest.raises(MismatchError, match=r"float32\[4\] became float32\[3\]"):
+        expected.judge("numpy", [[np.zeros(3, np.float32)]] * sets, "", "", excused=False)
+
+
+def test_floats_whose_whole_part_fits_an_integer_are_defined(tmp_path: Path) -> None:
+    text = "g (float[6] x) => (int8[6] y) { n = Neg(x) f = Neg(n) y = Cast<to = 3>(f) }"
+    model = load(text_models.save(tmp_path / "m.onnx", text))
+    assert replace_undefined(model.graph) == 1
+    x = np.array([-129, -128.5, -128, 127.5, 128, np.nan], np.float32)
+    (found,) = Session(model).run(None, {"x": x})
+    assert found.tolist() == [STAND_IN, -128, -128, 127, STAND_IN, STAND_IN]

@@ -83,7 +83,7 @@ def _without_copies(file: Path, default: bool, library: Path | None, external: C
     return ModelFile(file, default=default, custom_op_library=library, entries=AS_STORED, external=external)
 
 
-def run_apart(open: Callable[[], Opened], feeds: Mapping[str, Any]) -> list[Any]:
+def run_in_process(open: Callable[[], Opened], feeds: Mapping[str, Any]) -> list[Any]:
     """All outputs of a file that is opened and run in a process of its own. A crash there is a BackendError or CrashError here."""
     from ortconv.watch import ProcessLimits
     from ortconv.workers.pool import LocalPool
@@ -96,19 +96,19 @@ def _run(open: Callable[[], Opened], feeds: Mapping[str, Any]) -> list[Any]:
     return open().run(feeds)
 
 
-def run_of(session: Session, *, light: bool = False) -> Callable[[Mapping[str, Any]], list[Any]]:
+def runner_of(session: Session, *, light: bool = False) -> Callable[[Mapping[str, Any]], list[Any]]:
     """The function that runs a session for all outputs. `light`: pages of mapped constants leave the process's memory meanwhile."""
     if not light:
         return partial(session.run, None)
     tensors = (v.const for graph in session.model.graph.graphs() for v in graph.initializers.values())
     views = {id(t.data.obj): t.data for t in tensors if isinstance(t, Tensor) and isinstance(t.data, memoryview)}
 
-    def let_views_go() -> None:
+    def drop_all_pages() -> None:
         for view in views.values():
             drop_pages(view)
 
     def run(feeds: Mapping[str, Any]) -> list[Any]:
-        with repeatedly(let_views_go):
+        with repeatedly(drop_all_pages):
             return session.run(None, feeds)
 
     return run

@@ -12,10 +12,10 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
 
-OTHER = 3
+STAND_IN = 3
 """The number that replaces a float without a defined integer, and NaN in a window."""
 
-KNOWS_NAN = 9
+ISNAN_OPSET = 9
 """The opset that introduced IsNaN."""
 
 FLOATS = (DType.FLOAT, DType.FLOAT16, DType.DOUBLE)
@@ -24,14 +24,14 @@ Replacement = Callable[[Graph, Node, Value], Value | None]
 """Returns the value to read instead of an input of a node; None for no change."""
 
 
-def settle(graph: Graph) -> int:
-    """Put OTHER in place of floats without a defined result. Return the number of changes."""
+def replace_undefined(graph: Graph) -> int:
+    """Put STAND_IN in place of floats without a defined result. Return the number of changes."""
     return _replace(graph, {"Cast": (0, _in_range), "MaxPool": (0, _without_nan), "GlobalMaxPool": (0, _without_nan)})
 
 
 def flip_zeros(graph: Graph) -> int:
     """Negate zeros in divisors, except in inputs and constants, whose zeros have a sign. Return the number of changes."""
-    return _replace(graph, {"Div": (1, _other_zeros), "Reciprocal": (0, _other_zeros)})
+    return _replace(graph, {"Div": (1, _negated_zeros), "Reciprocal": (0, _negated_zeros)})
 
 
 def _replace(graph: Graph, rules: Mapping[str, tuple[int, Replacement]]) -> int:
@@ -49,7 +49,7 @@ def _replace(graph: Graph, rules: Mapping[str, tuple[int, Replacement]]) -> int:
 
 
 def _in_range(graph: Graph, cast: Node, value: Value) -> Value | None:
-    """The value if its whole part is within the integer type's range, else OTHER. None if the Cast is to another type."""
+    """The value if its whole part is within the integer type's range, else STAND_IN. None if the Cast is to another type."""
     to = DType(cast.attr("to", 1))
     if to.numpy.kind not in "iu":
         return None
@@ -58,17 +58,17 @@ def _in_range(graph: Graph, cast: Node, value: Value) -> Value | None:
         above = _make(graph, cast, "Greater", [value, _number(graph, value, least - 1)], DType.BOOL)
         below = _make(graph, cast, "Less", [value, _number(graph, value, bound)], DType.BOOL)
     inside = _make(graph, cast, "And", [above, below], DType.BOOL)
-    return _make(graph, cast, "Where", [inside, value, _number(graph, value, OTHER)], value.dtype)
+    return _make(graph, cast, "Where", [inside, value, _number(graph, value, STAND_IN)], value.dtype)
 
 
 def _without_nan(graph: Graph, node: Node, value: Value) -> Value | None:
-    if graph.opset() < KNOWS_NAN:
+    if graph.opset() < ISNAN_OPSET:
         return None
     nan = _make(graph, node, "IsNaN", [value], DType.BOOL)
-    return _make(graph, node, "Where", [nan, _number(graph, value, OTHER), value], value.dtype)
+    return _make(graph, node, "Where", [nan, _number(graph, value, STAND_IN), value], value.dtype)
 
 
-def _other_zeros(graph: Graph, node: Node, value: Value) -> Value | None:
+def _negated_zeros(graph: Graph, node: Node, value: Value) -> Value | None:
     if value.producer is None:
         return None
     zero = _make(graph, node, "Equal", [value, _number(graph, value, 0.0)], DType.BOOL)

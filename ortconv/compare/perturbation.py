@@ -1,4 +1,4 @@
-"""Movement: how far a model's own outputs move under rounding errors in inputs, constants and approximated functions."""
+"""How far a model's own outputs move under rounding errors in inputs, constants and approximated functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.compare.feeds import Outputs
-from ortconv.compare.verdict import TIMES, Gap, gap_of_all
+from ortconv.compare.gap import TIMES, Gap, gap_of_all
 from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
@@ -39,25 +39,25 @@ ACTIVATIONS = ("Relu", "Clip")
 SHAPES = ("Shape", "Size")
 """Operators that read only the shape of their input."""
 
-NUDGES = 12
+MOST_RUNS = 12
 """Maximum number of runs with such errors, when they may explain a difference."""
 
-FIRST = 2
+FIRST_RUNS = 2
 """Number of runs that are always made. The others follow only if these come close to an explanation."""
 
 NEAR = 4.0
 """The remaining runs are made only if the difference is at most this many times as large as an explained one."""
 
 
-class Direction:
+class Perturbation:
     """Random signs and factors, seeded by a number. An odd number has those of the number before it with opposite sign.
 
-    `is_even` is true for every other pair of numbers: then all elements that a node quantizes have the same error.
+    `is_uniform` is true for every other pair of numbers: then all elements that a node quantizes have the same error.
     """
 
     def __init__(self, number: int) -> None:
         self._rng, self.sign = np.random.default_rng(number // 2), 1 - 2 * (number % 2)
-        self.is_even = number // 2 % 2 == 0
+        self.is_uniform = number // 2 % 2 == 0
 
     def signs(self, shape: tuple[int, ...] = ()) -> Array:
         return np.asarray(self.sign * self._rng.choice((-1.0, 1.0), shape))
@@ -71,20 +71,21 @@ class Direction:
         return float(self._rng.integers(1 << 20))
 
 
-class Movements:
-    """The outputs of a model under rounding errors, from `run(direction, inputs)`. The inputs have errors, too."""
+class PerturbedRuns:
+    """The outputs of a model under rounding errors, from `run(perturbation, inputs)`. The inputs have errors, too."""
 
-    def __init__(self, run: Callable[[Direction, dict[str, Any]], Outputs]) -> None:
+    def __init__(self, run: Callable[[Perturbation, dict[str, Any]], Outputs]) -> None:
         self._run = run
         self._made: dict[int, list[Outputs]] = {}
 
     def of(self, i: int, feeds: Mapping[str, Any]) -> Iterator[Outputs]:
-        """Up to NUDGES outputs for set `i` of inputs, computed when needed. The first failure ends the iteration."""
+        """Up to MOST_RUNS outputs for set `i` of inputs, computed when needed. The first failure ends the iteration."""
         made = self._made.setdefault(i, [])
         with suppress(OrtconvError):
-            for n in range(NUDGES):
+            for n in range(MOST_RUNS):
                 if n == len(made):
-                    made.append(self._run(Direction(n), {k: nudged(v, Direction(n)) for k, v in feeds.items()}))
+                    inputs = {name: perturbed(value, Perturbation(n)) for name, value in feeds.items()}
+                    made.append(self._run(Perturbation(n), inputs))
                 yield made[n]
 
 
@@ -99,19 +100,19 @@ def explains(found: Gap, want: Any, moved: Iterable[Any], others: Sequence[Any] 
         widest = gap_of_all(want, runs, others)
         if found.explained_by(widest):
             return True
-        if len(runs) == FIRST and not replace(found, count=0).explained_by(widest, NEAR * TIMES):
+        if len(runs) == FIRST_RUNS and not replace(found, count=0).explained_by(widest, NEAR * TIMES):
             return False  # elements beyond the limit may come with later runs
     return False
 
 
-def nudged(value: Any, direction: Direction) -> Any:
+def perturbed(value: Any, perturbation: Perturbation) -> Any:
     """An input or constant with errors in its floats that are about as large as the rounding of sums.
 
     Single zeros stay zeros, because many operators treat them differently. In an input of zeros alone they move: otherwise all
     elements would have the same errors, and differences between them none.
     """
     if isinstance(value, list):
-        return [nudged(v, direction) for v in value]
+        return [perturbed(v, perturbation) for v in value]
     if not isinstance(value, np.ndarray) or value.dtype == object:
         return value
     unit = UNITS.get(DType.of(value.dtype))
@@ -119,11 +120,11 @@ def nudged(value: Any, direction: Direction) -> Any:
         return value
     exact = value.astype(np.float64)
     with np.errstate(all="ignore"):
-        errors = unit * direction.signs(exact.shape) * (np.abs(exact) + 2.0**-3)
+        errors = unit * perturbation.signs(exact.shape) * (np.abs(exact) + 2.0**-3)
         return np.where((exact == 0) & exact.any(), exact, exact + errors).astype(value.dtype)
 
 
-def nudge(graph: Graph, direction: Direction, fixed_point: bool = False) -> None:
+def perturb(graph: Graph, perturbation: Perturbation, fixed_point: bool = False) -> None:
     """Change float constants by about the rounding error of sums, and approximated or quantized results by their own error.
 
     The graph is changed in place. Quantized values at ties are then rounded the other way. Exponents are unchanged, since a
@@ -134,35 +135,35 @@ def nudge(graph: Graph, direction: Direction, fixed_point: bool = False) -> None
     for part in graph.graphs():
         for value in part.initializers.values():
             if value not in kept:
-                _nudge_constant(value, direction)
+                _perturb_constant(value, perturbation)
         for node in list(part):
             if node.is_op("ConstantOfShape") and node.out not in kept:
-                _nudge_filled(part, node, direction)
-            _nudge_node(part, node, direction, fixed_point)
+                _perturb_filled(part, node, perturbation)
+            _perturb_node(part, node, perturbation, fixed_point)
 
 
-def _nudge_constant(value: Value, direction: Direction) -> None:
+def _perturb_constant(value: Value, perturbation: Perturbation) -> None:
     const = value.constant
     if const is not None and const.dtype in UNITS:
-        value.const = _moved(const, direction)
+        value.const = _perturbed_tensor(const, perturbation)
 
 
-def _moved(const: Tensor, direction: Direction) -> Tensor:
+def _perturbed_tensor(const: Tensor, perturbation: Perturbation) -> Tensor:
     """The constant with its errors. The largest numbers, which masks consist of, do not become infinite."""
     exact = const.numpy().astype(np.float64)
-    factor = 1 + UNITS[const.dtype] * direction.factors(exact.shape)
+    factor = 1 + UNITS[const.dtype] * perturbation.factors(exact.shape)
     with np.errstate(over="ignore"):
         moved = (exact * factor).astype(const.dtype.numpy)
     return Tensor.of(np.where(np.isinf(moved), const.numpy(), moved))
 
 
-def _nudge_filled(graph: Graph, node: Node, direction: Direction) -> None:
+def _perturb_filled(graph: Graph, node: Node, perturbation: Perturbation) -> None:
     """Replace a ConstantOfShape of floats by a constant with errors. Such weights make equal sums, which rounding separates."""
     made, fill = node.out.type, node.attrs.get("value")
     shape = made.static_shape if isinstance(made, TensorType) else None
     if shape is not None and isinstance(fill, Tensor) and fill.dtype in UNITS:
         const = Tensor.of(np.full(shape, fill.numpy().reshape(())))
-        graph.replace_uses(node.out, graph.constant(_moved(const, direction), "filled"))
+        graph.replace_uses(node.out, graph.constant(_perturbed_tensor(const, perturbation), "filled"))
 
 
 def _of_shapes(graph: Graph) -> set[Value | None]:
@@ -180,8 +181,8 @@ def _of_shapes(graph: Graph) -> set[Value | None]:
     return found
 
 
-def _nudge_node(graph: Graph, node: Node, direction: Direction, fixed_point: bool) -> None:
-    value, sign = node.input(0), direction.signs().item()
+def _perturb_node(graph: Graph, node: Node, perturbation: Perturbation, fixed_point: bool) -> None:
+    value, sign = node.input(0), perturbation.signs().item()
     if node.domain == "" and node.op in APPROXIMATED:
         result, error = node.out, ERRORS.get(node.out.dtype or DType.UNDEFINED, 0.0)
         if error:
@@ -192,10 +193,10 @@ def _nudge_node(graph: Graph, node: Node, direction: Direction, fixed_point: boo
         step = _step(node)
         if step:
             error = max(step * TIES, _sum_unit(value) / 2 if fixed_point else 0.0)
-            if direction.is_even:
+            if perturbation.is_uniform:
                 moved = _add(graph, value, sign * error, node)
             else:
-                moved = _add_noise(graph, value, error, direction, node)
+                moved = _add_noise(graph, value, error, perturbation, node)
             graph.set_input(node, 0, moved.out)
 
 
@@ -206,11 +207,13 @@ def _add(graph: Graph, value: Value, amount: float, before: Node | None) -> Node
     return graph.add_node("Add", [value, number], types=[value.type], before=before)
 
 
-def _add_noise(graph: Graph, value: Value, most: float, direction: Direction, before: Node) -> Node:
+def _add_noise(graph: Graph, value: Value, most: float, perturbation: Perturbation, before: Node) -> Node:
     """Insert nodes that add a random number from -most to most to each element of a value."""
-    attrs = {"low": -most, "high": most, "seed": direction.seed()}
+    attrs = {"low": -most, "high": most, "seed": perturbation.seed()}
     noise = graph.add_node("RandomUniformLike", [value], attrs=attrs, types=[value.type], before=before)
-    return graph.add_node("Add" if direction.sign > 0 else "Sub", [value, noise.out], types=[value.type], before=before)
+    return graph.add_node(
+        "Add" if perturbation.sign > 0 else "Sub", [value, noise.out], types=[value.type], before=before
+    )
 
 
 def _step(node: Node) -> float:
@@ -244,7 +247,7 @@ def _scale(value: Value | None) -> float:
     return 0.0 if const is None else float(np.abs(const.numpy().astype(np.float64)).max(initial=0))
 
 
-def swinging(runs: Sequence[Array]) -> Array:
+def near_poles(runs: Sequence[Array]) -> Array:
     """Elements that vary between the results by as much as the largest element of the first one, as near the pole of a function."""
     numbers = [np.where(np.isfinite(a), a, 0).astype(np.float64) for a in runs]
     swing = np.max(numbers, axis=0) - np.min(numbers, axis=0)

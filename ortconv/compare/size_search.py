@@ -1,0 +1,197 @@
+"""Searches for sizes of free dimensions with which a model runs: first without running it, then by trial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import chain, islice, product, zip_longest
+from typing import Any, NamedTuple
+
+from ortconv.compare.budget import SHARE_OF_SOLVING, BeyondBudgetError, Budget, Clock, SearchTime, TooLargeError
+from ortconv.compare.climb import Reached, climb
+from ortconv.compare.demands import Numbers, Shapes
+from ortconv.compare.feeds import SEEDS, Feeds, free_problem, is_condition, make, sizes_to_try
+from ortconv.compare.footprint import footprint
+from ortconv.compare.layers import stream
+from ortconv.compare.problem import Problem, Sizes
+from ortconv.compare.shape_inference import infer_shapes
+from ortconv.compare.sizes import can_be_met, solve
+from ortconv.errors import OrtconvError
+from ortconv.executor.replay.work import Function
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operators import Trait, traits
+from ortconv.process import memory_limit
+from ortconv.runtime.deadline import TimeLimitError
+
+CLIMBS = (8, 120, 500)
+"""Number of runs to find sizes from one initial state: at first a few runs from each, then more."""
+
+MOST_CONDITIONS = 4
+"""Maximum number of boolean conditions among the inputs for which all combinations are tried if the model runs with
+none of the sizes.
+"""
+
+DRAWS = 8
+"""Number of draws of the inputs if the shapes of values depend on their elements, as behind a NonZero."""
+
+
+class Choice(NamedTuple):
+    """Sizes of the free dimensions of a problem, and a seed of its inputs."""
+
+    problem: Problem
+    sizes: Sizes
+    seed: int = 0
+
+
+def choices(graph: Graph, clock: Clock) -> Iterator[Choice]:
+    """Choices to try, the most likely first. They are searched while they are read, and are the same for all engines.
+
+    Raises CannotTryError if all need more time or memory than the budget has.
+    """
+    problem = free_problem(graph, {}, {})
+    yield from (Choice(problem, sizes) for sizes in _inferred_choices(problem, clock))
+    yield from (Choice(problem, *found) for found in _searched_choices(problem, clock))
+    yield from SearchTime(clock.budget.seconds * SHARE_OF_SOLVING).spend(_choices_of_other_lengths(problem, clock))
+
+
+def searched(problem: Problem) -> Iterator[Feeds]:
+    """Inputs of sizes that only runs of the graph on numpy find. The search takes its share of the default budget."""
+    for sizes, seed in _searched_choices(problem, Clock(Budget())):
+        yield make(problem, sizes, seed)
+
+
+def _choices_of_other_lengths(problem: Problem, clock: Clock) -> Iterator[Choice]:
+    """Choices in which inputs that hold shapes have other lengths than their readers imply."""
+    for other in problem.with_other_lengths():
+        solved = [sizes for sizes, needed in _sizes_with_bytes(other, clock) if needed <= clock.budget.bytes]
+        chosen = (sizes | elements for sizes in solved[:1] for elements in other.other_targets())
+        yield from (Choice(other, sizes) for sizes in chain(solved, chosen))
+
+
+def _searched_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:
+    """Sizes that are found by running the model, and seeds of its inputs."""
+    if not can_be_met(problem):
+        return
+    for sizes in clock.by_trial.spend(_observed_choices(problem, clock)):
+        yield sizes, 0
+    yield from clock.by_trial.spend(_climbed_choices(problem, clock))
+
+
+def _observed_choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
+    """Sizes for models whose shapes inference cannot determine: the model runs as far as possible, and its shapes are observed."""
+    if not problem.free:
+        return
+    observing = replace(problem, observe=partial(_observed, problem, clock))
+    for size, batch in product((32, 64), (2, 1)):
+        solution = solve(observing, problem.first(size, batch))
+        if footprint(problem.graph, solution.shapes).bytes <= clock.budget.bytes:
+            yield solution.sizes
+
+
+def _observed(problem: Problem, clock: Clock, sizes: Sizes, inferred: Shapes) -> Shapes:
+    """The known shapes of a run with these sizes."""
+    computed = _computed(problem, clock, sizes, inferred)
+    return {value: shape for value, shape in computed.items() if shape is not None}
+
+
+def _computed(
+    problem: Problem, clock: Clock, sizes: Sizes, inferred: Shapes, seed: int = 0
+) -> dict[Value, Numbers | None]:
+    """The shapes of all values that a run reads or computes before a node fails, those of subgraphs too; None for a value that is
+    no array. Empty if the sizes need too much memory.
+    """
+    from ortconv.backends.numpy_cpu import Numpy
+
+    found: dict[Value, Numbers | None] = {}
+
+    def note(values: Iterable[Value | None], results: Iterable[Any]) -> None:
+        found.update((v, getattr(result, "shape", None)) for v, result in zip(values, results) if v is not None)
+
+    def watch(node: Node, function: Function) -> Function:
+        def run(*operands: Any) -> Any:
+            note(node.inputs, operands)
+            results = function(*operands)
+            note(node.outputs, results if type(results) is tuple else (results,))
+            return results
+
+        return run
+
+    if footprint(problem.graph, inferred).bytes > clock.budget.bytes // 4:
+        return found
+    feeds = make(problem, sizes, seed)
+    try:
+        with memory_limit(clock.memory_of_run):
+            for value, result in stream(problem.graph, [Numpy(watch=watch)], feeds, piece_size=1):
+                found[value] = getattr(result, "shape", None)
+    except TimeLimitError:
+        raise
+    except (OrtconvError, MemoryError):
+        pass
+    return found
+
+
+def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:
+    """Sizes for models with unknown demands, such as computed targets of a Reshape, and seeds of their inputs."""
+    seeds = [n * SEEDS for n in range(_draws(problem))]
+    plain = [problem.first(size, batch) for size, batch in ((2, 2), (8, 1))]
+    plain += [met for start in plain if (met := solve(problem, start).sizes) not in plain]
+    starts = [*plain, *(start | chosen for chosen in problem.other_targets() for start in plain)]
+    for runs, start, seed in product(CLIMBS if problem.free else (1,), starts, seeds):
+        sizes = climb(problem, start, partial(_reach, problem, clock, seed), runs)
+        if sizes is not None:
+            yield sizes, seed
+
+
+def _draws(problem: Problem) -> int:
+    """Number of draws of the inputs: one at random, and one for each case of the conditions; more if shapes depend on elements."""
+    count = sum(map(is_condition, problem.made))
+    cases = 1 + 2 ** min(count, MOST_CONDITIONS) if count else 1
+    nodes = (node for node in problem.graph.walk() if not node.subgraphs)
+    return max(cases, DRAWS) if any(traits(node).has(Trait.SHAPED_BY_DATA) for node in nodes) else cases
+
+
+def _reach(problem: Problem, clock: Clock, seed: int, sizes: Sizes) -> Reached:
+    """How far a run with these sizes comes."""
+    made = _computed(problem, clock, sizes, infer_shapes(problem, sizes), seed)
+    return Reached(len(made), next((n for n in problem.graph if made.keys().isdisjoint(n.outputs)), None))
+
+
+def _inferred_choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
+    """Sizes that meet the demands of the graph and fit the memory budget, found without running it.
+
+    Raises BeyondBudgetError if all need more memory.
+    """
+    if not problem.free:
+        _check_room(problem, problem.fixed, clock)
+        yield problem.fixed
+        return
+    seen: list[Sizes] = []
+    too_large = []
+    for sizes, needed in _sizes_with_bytes(problem, clock):
+        if needed > clock.budget.bytes:
+            too_large.append(needed)
+        elif sizes not in seen:
+            seen.append(sizes)
+            yield sizes
+    if too_large and not seen:
+        raise BeyondBudgetError(f"a run needs {min(too_large) / 2**30:.3g} GiB, and the budget is {clock.budget}")
+
+
+def _sizes_with_bytes(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:
+    """Sizes that meet the graph's demands, with their bytes. If a batch would be 1, 2 is tried first."""
+    pairs = zip_longest(sizes_to_try(problem, 2), sizes_to_try(problem, 1) if problem.batches else ())
+    tried = filter(None, chain.from_iterable(pairs))
+    first = next(tried)
+    if any(first[0][name] == 1 for name in problem.batches):
+        yield from islice(sizes_to_try(problem, 2, keep_batch=True), 1)
+    yield first
+    yield from SearchTime(clock.budget.seconds * SHARE_OF_SOLVING).spend(tried)
+
+
+def _check_room(problem: Problem, sizes: Sizes, clock: Clock) -> None:
+    found = footprint(problem.graph, infer_shapes(problem, sizes))
+    if found.bytes > clock.budget.bytes:
+        raise TooLargeError(
+            f"a run needs {found.bytes / 2**30:.4g} GiB at {found.node}, and the budget is {clock.budget}"
+        )
