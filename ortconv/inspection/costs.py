@@ -25,7 +25,7 @@ class OperatorRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class PeakMemory:
     """The largest number of bytes of activations in use at a time, with nodes in graph order, and the node at that time.
 
     A value is free after its last consumer. The caller's inputs count until then, too. Unknown dimensions count as 1.
@@ -73,7 +73,7 @@ def operator_rows(graph: Graph) -> list[OperatorRow]:
     return sorted(rows, key=lambda row: (-row.time_share, -row.count, row.operator))
 
 
-def activation_memory(graph: Graph) -> Memory:
+def activation_memory(graph: Graph) -> PeakMemory:
     """The memory that a graph's activations need. The memory of a node's subgraphs counts while the node runs."""
     ends = _freed(graph)
     alive = total = sum(cost.size(v) for v in graph.inputs if v.const is None)
@@ -88,7 +88,7 @@ def activation_memory(graph: Graph) -> Memory:
         if needed > peak:
             peak, where = needed, node.label
         alive -= sum(map(cost.size, ends.get(node, ())))
-    return Memory(peak, where, total)
+    return PeakMemory(peak, where, total)
 
 
 def _freed(graph: Graph) -> Mapping[Node, Sequence[Value]]:

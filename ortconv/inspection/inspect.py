@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from ortconv.errors import UsageError
 from ortconv.executor.guard import guarded
-from ortconv.inspection.costs import Memory, OperatorRow, activation_memory, operator_rows
+from ortconv.inspection.costs import OperatorRow, PeakMemory, activation_memory, operator_rows
 from ortconv.inspection.notes import Note, bytes_of, constants, elements_of, notes, symbols
-from ortconv.inspection.quantization import GroupVerdict, Quantization, quantization
+from ortconv.inspection.quantization import GroupVerdict, ModelQuantization, quantization
 from ortconv.inspection.quantization import lint as judged
 from ortconv.ir.graph import Value
 from ortconv.ir.model import Model
@@ -75,9 +75,9 @@ class Inspection:
     constant_bytes: int
     largest_constants: list[Constant]
     multiply_adds: int
-    memory: Memory
+    memory: PeakMemory
     operators: list[OperatorRow]
-    quantization: Quantization
+    quantization: ModelQuantization
     oldest_onnxruntime: str
     oldest_reason: str
     saved_fusions: int

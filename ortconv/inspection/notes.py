@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from ortconv.inspection.quantization import Quantization
+from ortconv.inspection.quantization import ModelQuantization
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
 from ortconv.ir.schema import schema_of
@@ -62,7 +62,7 @@ def symbols(graph: Graph) -> list[str]:
     return list(dict.fromkeys(dim for dim in dims if isinstance(dim, str)))
 
 
-def notes(model: Model, quantized: Quantization) -> list[Note]:
+def notes(model: Model, quantized: ModelQuantization) -> list[Note]:
     """The notes on a model."""
     graph = model.graph
     return [
@@ -146,7 +146,7 @@ def _operators(graph: Graph) -> Iterator[Note]:
         yield Note("float64", message, "export in float32: accelerators have no float64, and a CPU is half as fast")
 
 
-def _quantized(found: Quantization) -> Iterator[Note]:
+def _quantized(found: ModelQuantization) -> Iterator[Note]:
     if found.form in ("QDQ", "QOperator", "mixed") and found.float_share >= 0.05:
         most = next(iter(found.float_operators), "")
         yield Note(

@@ -42,7 +42,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Quantization:
+class ModelQuantization:
     """The quantization of a model."""
 
     form: Form
@@ -62,7 +62,7 @@ class Quantization:
     """The share of multiply-adds in float, from 0 to 1."""
 
 
-def quantization(graph: Graph) -> Quantization:
+def quantization(graph: Graph) -> ModelQuantization:
     """The quantization of a graph, including its subgraphs."""
     nodes = list(graph.walk())
     form = _form(nodes)
@@ -72,7 +72,7 @@ def quantization(graph: Graph) -> Quantization:
     weights, activations = _tensors(nodes)
     ranges = sorted((r for n in activations if (r := _range(n)) is not None), key=lambda r: r.high - r.low)
     per_channel = sum(_scales(node) > 1 for node in weights)
-    return Quantization(
+    return ModelQuantization(
         form,
         len(computing) - len(floats),
         _types(activations),

@@ -157,7 +157,8 @@ class Emitter:
         self._align(2, ALIGNMENT)
         self._put(self._identifier)
         self.words.append(4 * (len(self.words) - root))
-        return np.frombuffer(self.words, np.uint32)[::-1].astype("<u4").data.cast("B")
+        self.words.reverse()
+        return np.frombuffer(self.words, np.uint32).astype("<u4", copy=False).data.cast("B")
 
     def _put(self, data: bytes) -> None:
         count = -(-len(data) // 4)

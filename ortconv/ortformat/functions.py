@@ -145,7 +145,7 @@ def _body(node: Node) -> Graph:
     from ortconv.onnxio.build import GraphBuilder, TypeReader
     from ortconv.onnxio.infer import INVENTED, infer_model
 
-    proto = infer_model(_inlined(node))
+    proto = infer_model(_inlined(node).SerializeToString())
     graph = node.graph
     assert graph is not None
     del proto.graph.input[:]

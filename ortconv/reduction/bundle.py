@@ -19,7 +19,7 @@ from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import read_bytes, write_bytes
 from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.public import public
-from ortconv.reduction.command import Command, Outcome
+from ortconv.reduction.command import Command, CommandResult
 from ortconv.reduction.files import model_bytes
 from ortconv.reduction.strip import without_texts, without_weights
 from ortconv.reduction.values import SECONDS
@@ -103,7 +103,7 @@ def bundle(
     return found
 
 
-def _first(command: Command, path: Path, expect_exit: int | None) -> Outcome:
+def _first(command: Command, path: Path, expect_exit: int | None) -> CommandResult:
     outcome = command.run(path)
     if expect_exit is not None and outcome.exit_code != expect_exit:
         why = f"the command ends with {outcome.exit_code} and not {expect_exit}"
@@ -111,7 +111,7 @@ def _first(command: Command, path: Path, expect_exit: int | None) -> Outcome:
     return outcome
 
 
-def _tried(draft: Path, data: bytes, command: Command | None) -> Outcome | None:
+def _tried(draft: Path, data: bytes, command: Command | None) -> CommandResult | None:
     if command is None:
         return None
     draft.write_bytes(data)

@@ -27,7 +27,7 @@ LARGEST_OUTPUT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CommandResult:
     """The end of a command: its exit code, or 128 plus the signal that killed it, and its output, stderr included."""
 
     exit_code: int
@@ -51,7 +51,7 @@ class Command:
         quoted = shlex.quote(str(path)) if os.name == "posix" else subprocess.list2cmdline([str(path)])
         return self.text.replace(PLACE, quoted) if PLACE in self.text else f"{self.text} {quoted}"
 
-    def run(self, path: Path) -> Outcome:
+    def run(self, path: Path) -> CommandResult:
         """Run the command for the model at this path, in this folder, without input."""
         if not self.text.strip():
             raise UsageError("the command to check with is empty", hint="such as --check 'ortconv run {}'")
@@ -71,7 +71,7 @@ class Command:
                 code = LATE
             finally:
                 _kill(process)
-            return Outcome(code if code >= 0 else 128 - code, _tail(output))
+            return CommandResult(code if code >= 0 else 128 - code, _tail(output))
 
 
 def _limiter(allowed: int | None) -> Callable[[], None] | None:

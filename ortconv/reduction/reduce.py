@@ -18,10 +18,11 @@ from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.pipeline.result import operator_counts
 from ortconv.public import public
 from ortconv.reduction import edits
-from ortconv.reduction.command import LATE, Command, Outcome
+from ortconv.reduction.command import LATE, Command, CommandResult
 from ortconv.reduction.files import check_valid, model_bytes
 from ortconv.reduction.journal import KnownResults
 from ortconv.reduction.values import captured
+from ortconv.wording import counted
 
 VERSION = 1
 """Version of the JSON document."""
@@ -156,11 +157,11 @@ def _tried(
     return lambda candidate: _fails(command.run(candidate), wanted, expect_output)
 
 
-def _fails(outcome: Outcome, wanted: int, text: str | None) -> bool:
+def _fails(outcome: CommandResult, wanted: int, text: str | None) -> bool:
     return outcome.exit_code == wanted and (text is None or text in outcome.output)
 
 
-def _refuse_unless(first: Outcome, wanted: int, text: str | None, line: str, path: Path) -> None:
+def _refuse_unless(first: CommandResult, wanted: int, text: str | None, line: str, path: Path) -> None:
     """UsageError if a command does not fail on the whole model as it should."""
     if _fails(first, wanted, text) and wanted != 0:
         return
@@ -278,7 +279,8 @@ class _Search:
 
     def _report(self, model: Model, size: int) -> None:
         if self._progress is not None:
-            self._progress(f"{sum(1 for _ in model.graph.walk())} nodes, {size} bytes, {self.found.steps} runs")
+            nodes = sum(1 for _ in model.graph.walk())
+            self._progress(f"{counted(nodes, 'node')}, {counted(size, 'byte')}, {counted(self.found.steps, 'run')}")
 
 
 def _rank(model: Model) -> tuple[int, int]:

@@ -70,14 +70,14 @@ def layered(
 
     `first` and `last` are the top and the bottom layer where given, in this order.
     """
-    work = _Work(list(sizes), nets, first, last)
+    work = _Layers(list(sizes), nets, first, last)
     work.order()
     work.place()
     return work.layout()
 
 
 @dataclass
-class _Work:
+class _Layers:
     """Items are boxes, then lines that pass a layer. `up` and `down` hold the neighbors of each item in the layers around it."""
 
     sizes: list[tuple[float, float]]

@@ -10,8 +10,6 @@ import pytest
 
 import ortconv
 from ortconv.cli import main
-from ortconv.optimizer.engine import Match, New, P, rule
-from ortconv.optimizer.passes import RulePass
 from ortconv.reduction.command import Command
 from tests.conftest import SAMPLES
 
@@ -21,15 +19,7 @@ def line_of(shown: str) -> list[str]:
     return shlex.split(shown.rpartition("shrink the model: ")[2])
 
 
-def test_verify_each_ends_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    @rule("WrongFusion", P("Relu", "x"))
-    def wrong(m: Match) -> New:
-        """Relu(x) -> Tanh(x), which is not the same"""
-        return New("Tanh", [m.x])
-
-    monkeypatch.setattr("ortconv.optimizer.basic.PASSES", (RulePass("WrongFusion", wrong),))
+def test_verify_each_ends_with_it(tmp_path: Path, wrong_fusion: None, capsys: pytest.CaptureFixture[str]) -> None:
     source = SAMPLES / "mnist.onnx"
     given = ["--verify-each", "--optimization-level", "basic", "--fold-limit", "1", "--quiet"]
     given += ["--html", str(tmp_path / "page.html")]

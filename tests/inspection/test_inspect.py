@@ -169,6 +169,8 @@ def test_forms_of_samples(model: str, form: str, samples: Path) -> None:
         (f"(uint8[3] a) => (uint8[3] y) {PAIR} {{ y = com.microsoft.QLinearAdd (a, s, z, a, s, z, s, z) }}", "QOperator"),
         ("(float[2,2] x) => (float[2,2] y) <int8[2,2] w = {1, 2, 3, 4}, float s = {0.1}> "
          "{ d = DequantizeLinear (w, s) y = MatMul (x, d) }", "weights only"),
+        ("(uint8[2,2] q, float[2,2] x) => (float[2,2] y) <float s = {0.1}> { d = DequantizeLinear (q, s) y = MatMul (x, d) }",
+         "weights only"),
     ],
 )  # fmt: skip
 def test_forms(graph: str, form: str) -> None:

@@ -39,7 +39,7 @@ def products(*weights: np.ndarray) -> onnx.ModelProto:
 def test_the_count_is_no_more_than_what_the_writer_counts() -> None:
     for proto in (chain(20), products(np.eye(4, dtype=np.float32))):
         made = writer._Writer(from_proto(proto), shapes=False)
-        made.segments()
+        made.root()
         assert 0 < least_tables(proto.graph) <= made.visits
 
 

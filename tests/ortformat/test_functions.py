@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 import pytest
+from node_cases import node_cases
 from onnx import parser
 
 from ortconv.errors import OrtconvError, UnsupportedError
@@ -34,23 +34,9 @@ PREFIXES = (
 )
 
 
-@cache
-def collected() -> list[Any]:
-    with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
-        import warnings
-
-        patch.setattr(warnings, "warn", lambda *args, **kwargs: None)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from onnx.backend.test.case.node import collect_testcases
-
-            found = collect_testcases(None)
-    return list(found)
-
-
 @pytest.fixture(scope="module")
 def cases() -> list[Any]:
-    return [c for c in collected() if all(o.version <= NEWEST for o in c.model.opset_import if not o.domain)]
+    return [c for c in node_cases() if all(o.version <= NEWEST for o in c.model.opset_import if not o.domain)]
 
 
 def same(a: Any, b: Any) -> bool:
@@ -106,7 +92,7 @@ def test_function_cases(cases: list[Any]) -> None:
 )
 def test_bodies_whatever_is_left_out(name: str) -> None:
     """Inputs between others, and attributes with a default."""
-    (case,) = [c for c in collected() if c.name == f"test_{name}"]
+    (case,) = [c for c in node_cases() if c.name == f"test_{name}"]
     model, node = from_proto(case.model), case.model.graph.node[0]
     assert expand_functions(model) >= 1
     verify(model.graph)

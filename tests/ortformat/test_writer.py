@@ -244,7 +244,7 @@ def chain(length: int) -> Model:
 @pytest.mark.parametrize("name", MODELS)
 def test_visits_are_counted_as_the_decoder_counts(name: str) -> None:
     made = writer._Writer(from_proto(MODELS[name]), shapes=True)
-    decoder = Decoder(b"".join(made.segments()))
+    decoder = Decoder(b"".join(made.segments(made.root())))
     decoder.root()
     assert made.visits == decoder.visits
 

@@ -161,7 +161,8 @@ def test_the_command_line_goes_on_where_it_stopped(tmp_path: Path, capsys: pytes
     assert main([*line, "--steps", "4"]) == 0
     shown = capsys.readouterr()
     assert "the same command line goes on from here" in shown.out
-    assert "4 runs" in shown.err
+    assert "1 run\n" in shown.err
+    assert "4 runs\n" in shown.err
     first = target.read_bytes()
     assert len(log.read_text("utf-8")) == 5  # once to see that it fails
     assert main([*line, "--json"]) == 0

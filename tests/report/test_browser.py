@@ -27,6 +27,8 @@ SCREENS = [
     (1440, True),
 ]
 """Widths, each light and dark. The fast tests see each width and each theme once."""
+AXE_SCREENS = [pytest.param(390, False, marks=pytest.mark.slow), *SCREENS[1:]]
+"""The same, of which the fast tests see one: axe-core takes half a second for a page."""
 LAYERS = 2700
 
 COMMANDS = {
@@ -216,29 +218,29 @@ def test_arrow_keys_open_groups_down_to_a_node_of_27000(chromium: Browser, pages
     assert int(chromium.evaluate("document.activeElement.getAttribute('aria-level')")) >= 4
 
 
-def axe() -> Path | None:
-    """axe-core, which npm installs: a development tool that looks for faults of accessibility."""
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """The script of axe-core, a development tool that looks for faults of accessibility."""
     npm = shutil.which("npm")
-    if npm is None:
-        return None
-    roots = [subprocess.run([npm, "root", *flags], capture_output=True, text=True).stdout for flags in ((), ("-g",))]
-    places = (Path(root.strip()) / "axe-core/axe.min.js" for root in roots)
-    return next((place for place in places if place.exists()), None)
+    if npm is not None:
+        for flags in ((), ("-g",)):
+            root = subprocess.run([npm, "root", *flags], capture_output=True, text=True).stdout.strip()
+            place = Path(root) / "axe-core/axe.min.js"
+            if place.exists():
+                return place.read_text("utf-8")
+    pytest.skip("needs axe-core: npm install -g axe-core")
 
 
 AXE = "axe.run().then((found) => found.violations.map((v) => `${v.impact} ${v.id}: ${v.nodes[0].html.slice(0, 200)}`))"
 
 
-@pytest.mark.skipif(axe() is None, reason="needs axe-core: npm install -g axe-core")
-@pytest.mark.parametrize(("width", "dark"), SCREENS)
+@pytest.mark.parametrize(("width", "dark"), AXE_SCREENS)
 @pytest.mark.parametrize("name", marked(COMMANDS))
-def test_axe_finds_nothing(chromium: Browser, pages: Pages, name: str, width: int, dark: bool) -> None:
+def test_axe_finds_nothing(chromium: Browser, pages: Pages, axe: str, name: str, width: int, dark: bool) -> None:
     chromium.open(pages[name], width, dark=dark)
     if name != "benchmark":
         chromium.evaluate("pictures[0].focus(1); pictures[0].enter(1)")
-    place = axe()
-    assert place is not None
-    chromium.evaluate(place.read_text("utf-8") + "; 0")
+    chromium.evaluate(axe + "; 0")
     assert chromium.evaluate(AXE) == []
 
 
