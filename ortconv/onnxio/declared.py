@@ -215,7 +215,8 @@ def _found(graphs: Sequence[GraphProto], declared: TypesByGraph, read: TypeReade
 
 def _read(graph: GraphProto, types: TypesByGraph) -> bool:
     """True if nodes read any of these values, or a subgraph has some: then the types of others depend on them."""
-    return any(types[1:]) or any(name in types[0] for node in walk(graph.node) for name in node.input)
+    read = chain.from_iterable(node.input for node in walk(graph.node))
+    return any(types[1:]) or not types[0].keys().isdisjoint(read)
 
 
 def _state(graphs: Sequence[GraphProto], types: TypesByGraph) -> None:

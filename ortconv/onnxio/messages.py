@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ortconv.onnxlib import GraphProto, NodeProto
+from ortconv.onnxlib import AttributeProto, GraphProto, NodeProto
+
+_WITH_GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS, AttributeProto.UNDEFINED)
+"""Types of the attributes that may hold graphs."""
 
 
 def subgraphs(node: NodeProto) -> list[GraphProto]:
     """The graphs in the attributes of a node."""
-    return [
-        sub
-        for attribute in node.attribute
-        for sub in ((attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs)
-    ]
+    return [sub for attribute in node.attribute if attribute.type in _WITH_GRAPHS for sub in _held(attribute)]
+
+
+def _held(attribute: AttributeProto) -> Iterable[GraphProto]:
+    return (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs
 
 
 def graphs(graph: GraphProto) -> Iterator[GraphProto]:
@@ -28,8 +31,10 @@ def walk(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
     """The nodes and all nodes in their subgraphs."""
     for node in nodes:
         yield node
-        for sub in subgraphs(node) if node.attribute else ():
-            yield from walk(sub.node)
+        for attribute in node.attribute:
+            if attribute.type in _WITH_GRAPHS:
+                for sub in _held(attribute):
+                    yield from walk(sub.node)
 
 
 def operators(graph: GraphProto) -> set[str]:

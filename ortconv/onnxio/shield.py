@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 
 from ortconv.errors import GraphError
 from ortconv.onnxio.messages import domain_of, graphs, label, made_by_constants, walk
@@ -42,17 +43,21 @@ _NAMES = {op for _, op in HIDDEN}
 _POOLS = ("AveragePool", "LpPool", "MaxPool")
 
 
+@cache
+def _examined(opset: int) -> frozenset[str]:
+    """The operators whose nodes `hide` may change or refuse, also as it renames them."""
+    names = (
+        *(*_NAMES, *_CHECKS, "Slice", "Squeeze"),
+        *(("Unsqueeze",) if opset < SIGNED_AXES else ()),
+        *(("Expand",) if opset <= LENGTH_IS_RANK else ()),
+        *(_POOLS if opset < CEILS_EXACTLY else ()),
+    )
+    return frozenset((*names, *(MARK + op for op in names)))
+
+
 def may_need_hiding(operators: Collection[str], opset: int) -> bool:
     """False if a model with these operators has no node that `hide` changes or refuses, or has renamed before."""
-    shown = {op.removeprefix(MARK) for op in operators}
-    return not shown.isdisjoint(
-        (
-            *(*_NAMES, *_CHECKS, "Slice", "Squeeze"),
-            *(("Unsqueeze",) if opset < SIGNED_AXES else ()),
-            *(("Expand",) if opset <= LENGTH_IS_RANK else ()),
-            *(_POOLS if opset < CEILS_EXACTLY else ()),
-        )
-    )
+    return not _examined(opset).isdisjoint(operators)
 
 
 def hide(graph: GraphProto, opset: int) -> bool:
@@ -61,10 +66,10 @@ def hide(graph: GraphProto, opset: int) -> bool:
 
     Raises GraphError for a node on which onnx would end the process.
     """
-    nodes = [(node.op_type, node) for node in walk(graph.node)]
+    nodes, examined = [(node.op_type, node) for node in walk(graph.node)], _examined(opset)
     wrong = _inferred_wrongly(graph, nodes, opset)
     found = False
-    for op, node in nodes:
+    for op, node in [(op, node) for op, node in nodes if op in examined]:
         check = _CHECKS.get(op)
         if check is not None and domain_of(node) == "" and (fault := check(node)):
             raise GraphError(fault, node=label(node))
@@ -102,13 +107,17 @@ def _inferred_wrongly(graph: GraphProto, nodes: Nodes, opset: int) -> dict[str, 
     expands = _operators(nodes, "Expand", 2) if opset <= LENGTH_IS_RANK else []
     if not (slices or squeezes or expands):
         return {}
-    tensors = {t.name: list(t.dims) for part in graphs(graph) for t in part.initializer}
     constants = [node for op, node in nodes if op == "Constant"]
     return {
-        "Slice": _slices_of_shapes(nodes, slices, tensors, constants),
-        "Squeeze": _squeezes_of_all_axes(squeezes, tensors, constants),
+        "Slice": _slices_of_shapes(graph, nodes, slices, constants),
+        "Squeeze": _squeezes_of_all_axes(graph, squeezes, constants),
         "Expand": _expands_to_many_dimensions(graph, expands),
     }
+
+
+def _initializers(graph: GraphProto) -> Iterator[TensorProto]:
+    """The initializers of the graph and its subgraphs."""
+    return (tensor for part in graphs(graph) for tensor in part.initializer)
 
 
 def _operators(nodes: Nodes, name: str, inputs: int) -> list[NodeProto]:
@@ -125,13 +134,11 @@ def _expands_to_many_dimensions(graph: GraphProto, expands: Iterable[NodeProto])
     return {node.output[0] for node in expands if node.input[1] in long}
 
 
-def _squeezes_of_all_axes(
-    squeezes: Iterable[NodeProto], tensors: Mapping[str, list[int]], constants: Iterable[NodeProto]
-) -> set[str]:
+def _squeezes_of_all_axes(graph: GraphProto, squeezes: Iterable[NodeProto], constants: Iterable[NodeProto]) -> set[str]:
     """The outputs of Squeezes with an empty list of axes. onnx keeps all axes, onnxruntime removes those of size 1."""
     if not squeezes:
         return set()
-    empty = {name for name, dims in tensors.items() if dims == [0]}
+    empty = {t.name for t in _initializers(graph) if t.dims == [0]}
     empty.update(name for node in constants if any(map(_is_empty_list, node.attribute)) for name in node.output)
     return {node.output[0] for node in squeezes if _has_empty_axes(node, empty)}
 
@@ -147,12 +154,14 @@ def _has_empty_axes(node: NodeProto, empty: Container[str]) -> bool:
 
 
 def _slices_of_shapes(
-    nodes: Nodes, slices: Iterable[NodeProto], tensors: Mapping[str, list[int]], constants: Iterable[NodeProto]
+    graph: GraphProto, nodes: Nodes, slices: Iterable[NodeProto], constants: Iterable[NodeProto]
 ) -> set[str]:
     """The outputs of Slices of shapes that begin at a computed index, which onnx takes for 0 when it follows elements."""
-    known = {name for name, dims in tensors.items() if len(dims) < 2}
-    known |= made_by_constants(constants)
+    known = made_by_constants(constants)
     computed = [node for node in slices if node.input[1] not in known]
+    if computed:
+        known.update(t.name for t in _initializers(graph) if len(t.dims) < 2)
+        computed = [node for node in computed if node.input[1] not in known]
     for op, node in nodes if computed else ():
         if op in ("Shape", "Size") or (node.input and known.issuperset(filter(None, node.input))):
             known.update(node.output)
