@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from ortconv.errors import BackendError
+from ortconv.errors import BackendError, OrtconvError
 from ortconv.files import drop_pages
 from ortconv.ir.tensor import Tensor
 from ortconv.process import repeatedly
@@ -83,17 +83,27 @@ def _without_copies(file: Path, default: bool, library: Path | None, external: C
     return ModelFile(file, default=default, custom_op_library=library, entries=AS_STORED, external=external)
 
 
-def run_in_process(open: Callable[[], Opened], feeds: Mapping[str, Any]) -> list[Any]:
-    """All outputs of a file that is opened and run in a process of its own. A crash there is a BackendError or CrashError here."""
+def run_in_process(open: Callable[[], Opened], feeds: Sequence[Mapping[str, Any]]) -> list[list[Any] | None]:
+    """For each set of inputs, all outputs of a file that is opened and run in a process of its own; None if it does not run.
+
+    A crash there is a BackendError or CrashError here.
+    """
     from ortconv.watch import ProcessLimits
     from ortconv.workers.pool import LocalPool
 
     with LocalPool(1, ProcessLimits(seconds_left())) as pool:
-        return pool.submit(_run, open, feeds).result()  # type: ignore[no-any-return]
+        return pool.submit(_run_all, open, feeds).result()  # type: ignore[no-any-return]
 
 
-def _run(open: Callable[[], Opened], feeds: Mapping[str, Any]) -> list[Any]:
-    return open().run(feeds)
+def _run_all(open: Callable[[], Opened], feeds: Sequence[Mapping[str, Any]]) -> list[list[Any] | None]:
+    opened = open()
+
+    def run(one: Mapping[str, Any]) -> list[Any] | None:
+        with suppress(OrtconvError):
+            return opened.run(one)
+        return None
+
+    return [run(one) for one in feeds]
 
 
 def runner_of(session: Session, *, light: bool = False) -> Callable[[Mapping[str, Any]], list[Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from copy import copy
@@ -210,21 +210,31 @@ class SourceRuns:
             self.reasons.setdefault("onnxruntime", f"{runtime_name()} does not load the source: {message_of(error)}")
 
     def own_outputs(self, i: int) -> Outputs | None:
-        """onnxruntime's outputs of the source with the session options of an app; None if the run fails."""
+        """onnxruntime's outputs of the source with the session options of an app; None if the run fails.
+
+        onnxruntime's optimizations crash on some models. So they run in another process unless this one is watched. Its start takes
+        longer than the runs, so it runs the source on all inputs.
+        """
         if i not in self._own:
-            self._own[i] = None
-            with suppress(OrtconvError), within(self.clock.left / 2):
-                self._own[i] = self._run_own(self.trials[i].feeds)
+            others = (
+                []
+                if is_watched() or self.is_heavy
+                else [k for k in range(len(self.trials)) if k not in {i, *self._own}]
+            )
+            for chosen in ([i, *others], [i]) if others else ([i],):
+                with suppress(OrtconvError), within(self.clock.left / 2):
+                    self._own.update(zip(chosen, self._run_own([self.trials[k].feeds for k in chosen]), strict=True))
+                    break
+            self._own.setdefault(i, None)
         return self._own[i]
 
-    def _run_own(self, feeds: Feeds) -> Outputs:
-        """onnxruntime's optimizations crash on some models. So they run in another process unless this one is watched."""
+    def _run_own(self, feeds: Sequence[Feeds]) -> Sequence[Outputs | None]:
         open_own = partial(self.open_file, self.source, True)
         if not is_watched():
             return run_in_process(open_own, feeds)
         if self._own_file is None:
             self._own_file = open_own()
-        outputs = self._own_file.run(feeds)
+        outputs = [self._own_file.run(one) for one in feeds]
         if self.is_heavy:
             self._own_file = None
         return outputs
