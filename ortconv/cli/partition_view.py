@@ -73,14 +73,14 @@ def _partitions(analysis: Analysis, wide: bool) -> Section:
     rest = len(analysis.partitioning.partitions) - len(shown)
     title = f"Partitions, the first {len(shown)} of {len(analysis.partitioning.partitions)}" if rest else "Partitions"
     sizes = (">in", ">out", ">mult-adds") if wide else ()
-    rows = []
+    rows, width = [], len(str(len(shown) - 1))
     for i, (p, c) in enumerate(zip(shown, analysis.estimate.partitions, strict=False)):
         ops = Counter(n.op for n in p.nodes).most_common()
         named = ", ".join(f"{op} x{n}" if n > 1 else op for op, n in ops[:4]) + (", ..." if len(ops) > 4 else "")
         amounts = (size(c.bytes_in), size(c.bytes_out), count(c.multiply_adds)) if wide else ()
         times = (_ms(c.cpu_seconds), _ms(c.accelerator_seconds), _ms(c.copy_seconds))
-        rows.append((f"{i}  {named}", len(p.nodes), *amounts, *times, "yes" if c.is_worthwhile else "no"))
-    header = ("#  operators", ">nodes", *sizes, ">CPU", ">accelerator", ">copies", "worth it")
+        rows.append((f"{i:<{width}}  {named}", len(p.nodes), *amounts, *times, "yes" if c.is_worthwhile else "no"))
+    header = (f"{'#':<{width}}  operators", ">nodes", *sizes, ">CPU", ">accelerator", ">copies", "worth it")
     return Section(title, header=header, rows=rows)
 
 
