@@ -41,6 +41,7 @@ def outcome(work: Callable[[], object]) -> object:
         return error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "nnapi"])
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
 def test_session(path: Path, backend: str) -> None:
@@ -52,6 +53,7 @@ def test_session(path: Path, backend: str) -> None:
     assert found is None or (isinstance(found, OrtconvError) and found.exit_code in (2, 3) and str(found))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [p for p in FILES if p.suffix == ".onnx"], ids=lambda p: p.name)
 def test_convert(path: Path, tmp_path: Path) -> None:
     """Refused with the node; or, where only a run shows what is wrong, not called right."""

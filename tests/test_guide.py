@@ -92,6 +92,7 @@ def run(command: str) -> list[str]:
     return [line.rstrip() for line in (done.stdout + done.stderr).splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "model", "count", "written"),
     [(GUIDE, "bert_tiny.onnx", 8, ["partition.html", "story.html", "model.ort"]),

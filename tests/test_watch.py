@@ -31,6 +31,7 @@ def endless(tmp_path: Path) -> Path:
     return tmp_path / "endless.onnx"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("verb", "stage"),
     [("run {}", "run"), ("compare {0}@numpy {0}@numpy:reference", ""), ("convert {} --output-dir out", "validate")],

@@ -79,6 +79,7 @@ def test_an_endless_model_has_a_time_limit(tmp_path: Path) -> None:
     assert contents(tmp_path / "out") == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["Fixed", "Runtime"])
 def test_bytes_do_not_depend_on_who_does_the_work(style: str, tmp_path: Path) -> None:
     folder_of(tmp_path / "in", 12, [])
@@ -208,6 +209,7 @@ def test_what_is_changed_is_converted_again(change: Any, again: int, source: Pat
     }
 
 
+@pytest.mark.slow
 def test_other_options_or_versions_change_all(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(resumed(source)) == 3
     assert len(resumed(source, target_ort="1.20")) == 3

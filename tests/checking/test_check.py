@@ -125,6 +125,7 @@ def test_a_list_of_changes_ends_after_four(count: int, text: str) -> None:
     assert _first(list(map(str, range(count)))).endswith(text)
 
 
+@pytest.mark.slow
 def test_a_slower_model_fails(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
     more = "  ".join(f"a{k + 1} = MatMul(a{k}, i)" for k in range(8))
     slower = converted(base.parent, f"a0 = MatMul(x, w)  {more}  b = Relu(a8)  y = Sigmoid(b)")

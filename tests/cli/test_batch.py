@@ -208,6 +208,7 @@ def test_finished_models_scroll_above_the_display(here: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------- other verbs
 
 
+@pytest.mark.slow
 def test_verify_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
     folder_of(Path("in"), 3, [])
     assert main([*CONVERT, "-q"]) == 0
@@ -224,6 +225,7 @@ def test_verify_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "in"]) == 2
 
 
+@pytest.mark.slow
 def test_partition_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
     folder_of(Path("in"), 3, ["corrupt"])
     assert main(["partition", "in", "--jobs", "2"]) == 7

@@ -228,6 +228,7 @@ def test_what_is_left_alone_passes(reference: tuple[str, Path, Reference], tmp_p
     assert len(found.inputs) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
 def test_wrong_rewrites_are_caught(engine: str, reference: tuple[str, Path, Reference], tmp_path: Path) -> None:
     form, source, _expected = reference
@@ -242,6 +243,7 @@ def test_wrong_rewrites_are_caught(engine: str, reference: tuple[str, Path, Refe
     assert not missed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
 def test_single_wrong_elements_are_caught(engine: str, reference: tuple[str, Path, Reference]) -> None:
     """No other element may excuse one that is off by a tenth."""

@@ -201,6 +201,7 @@ def test_sizes_that_need_too_much_memory_are_not_made() -> None:
         next(candidates(case))
 
 
+@pytest.mark.slow
 def test_a_failure_with_small_sizes_is_reported_even_if_others_are_too_large() -> None:
     def fail(feeds: dict[str, Any]) -> list[Any]:
         raise BackendError("a node fails", backend="numpy")

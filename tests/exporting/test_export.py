@@ -56,6 +56,7 @@ def test_an_export_converts_to_the_same_bytes(sample: Path, level: str, tmp_path
     )
 
 
+@pytest.mark.slow
 @batched
 @pytest.mark.parametrize("case", GOLDEN, ids=[c.id for c in GOLDEN])
 def test_golden_cases_keep_their_bytes(case: Case) -> None:
@@ -70,6 +71,7 @@ def test_golden_cases_keep_their_bytes(case: Case) -> None:
     assert content(again) == source
 
 
+@pytest.mark.slow
 def test_few_golden_cases_cannot_be_written() -> None:
     refused = []
     for case in GOLDEN:
@@ -219,6 +221,7 @@ def test_standard_operators_compute_the_same(rule: str, opset: int, tmp_path: Pa
 EXTENDED = [c for c in GOLDEN if c.id.startswith("extended/")]
 
 
+@pytest.mark.slow
 @batched
 @pytest.mark.parametrize("case", EXTENDED, ids=[c.id for c in EXTENDED])
 def test_fused_golden_cases_keep_their_numbers(case: Case, tmp_path: Path) -> None:

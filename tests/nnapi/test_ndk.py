@@ -137,6 +137,7 @@ def test_no_invalid_access_and_no_leak(sanitized: Sanitized, name: str) -> None:
     assert "Sanitizer" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_sanitizer_sees_the_library(sanitized: Sanitized, tmp_path: Path) -> None:
     """A program that says that its buffer is larger than it is."""
     source = tmp_path / "overrun.c"
@@ -150,6 +151,7 @@ def test_the_sanitizer_sees_the_library(sanitized: Sanitized, tmp_path: Path) ->
     assert "AddressSanitizer: heap-buffer-overflow" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_sanitizer_sees_a_leak(sanitized: Sanitized, tmp_path: Path) -> None:
     source = tmp_path / "leak.c"
     source.write_text(

@@ -36,6 +36,7 @@ def test_approximations_are_rewrites() -> None:
     assert {name for name, v in table.stored().items() if v.startswith("approximate")} == set(table.APPROXIMATE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=[f"{f.case} {f.what}" for f in FAULTS])
 def test_planted_fault(fault: Fault) -> None:
     """What is wrong after a rewrite is no rounding of constants."""

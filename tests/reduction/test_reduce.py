@@ -113,6 +113,7 @@ FAULTS: dict[str, tuple[str, Callable[[Path], bool]]] = {
 """By name: a model, and a function that finds its fault."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_shrinks_to_a_few_nodes(name: str, tmp_path: Path) -> None:
     sample, check = FAULTS[name]
@@ -181,6 +182,7 @@ def test_a_gate_of_ortconv_is_reduced(tmp_path: Path) -> None:
     assert (found.exit_code, found.stopped, found.nodes_after < 20) == (5, "steps", True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"use_nnapi": True}, {"optimization_style": "Runtime"}], ids=str)
 def test_an_ort_file_is_reduced_to_one(settings: dict[str, Any], tmp_path: Path) -> None:
     ortconv.convert(SAMPLES / "qdq_cnn.onnx", tmp_path / "m.ort", validate=False, **settings)

@@ -127,6 +127,7 @@ def test_a_worker_killed_between_calls_fails_none(pool: LocalPool) -> None:
     assert pool.submit(calls.identity, 2).result(60)[0] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no server of workers")
 def test_the_loss_of_all_workers_loses_no_call() -> None:
     """The server of the workers is killed in the middle of a call."""
