@@ -22,6 +22,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,12 @@ def read(path: Path) -> Case:
 def cases() -> Iterator[Case]:
     for path in sorted(ROOT.rglob("*.txt")):
         yield read(path)
+
+
+@cache
+def repeatable() -> list[onnx.ModelProto]:
+    """The models of all cases, except those that draw random numbers."""
+    return [case.proto() for case in cases() if not any(word in case.id for word in ("dropout_training", "random"))]
 
 
 def optimize(model: Model, passes: tuple[FunctionPass | RulePass, ...], context: Context | None = None) -> Context:

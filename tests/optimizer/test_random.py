@@ -8,12 +8,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
-from functools import cache
 from pathlib import Path
 from random import Random
 
 import golden
-import onnx
 import pytest
 import random_examples
 from differential import DifferenceError, Tally, examine
@@ -23,8 +21,6 @@ from typed_graphs import ImpossibleError
 FEW, SOME = 40, 480
 """Models of a quick run and of a usual one, in blocks that run side by side."""
 BLOCK = 40
-DRAWS = ("dropout_training", "random")
-"""Golden cases that draw random numbers."""
 
 
 def grown(rng: Random, tally: Tally | None = None) -> None:
@@ -38,14 +34,9 @@ def grown(rng: Random, tally: Tally | None = None) -> None:
 
 def changed(rng: Random, tally: Tally | None = None) -> None:
     """Examine a golden case after some mutations."""
-    sources = _sources()
+    sources = golden.repeatable()
     proto = mutated(sources[rng.randrange(len(sources))], rng, 1 + rng.randrange(3))
     examine(proto, [golden.feeds(proto, seed, special=seed == 1) for seed in range(2)], tally, executor=False)
-
-
-@cache
-def _sources() -> list[onnx.ModelProto]:
-    return [case.proto() for case in golden.cases() if not any(word in case.id for word in DRAWS)]
 
 
 @pytest.mark.parametrize(
