@@ -29,6 +29,7 @@ TIMES = 20
 """An output may differ by this multiple of its tolerance, and of the difference between two runs of the source."""
 
 Feeds = dict[str, Any]
+Outputs = list[Any]
 
 
 def made(seed: int) -> tuple[onnx.ModelProto, list[Feeds]]:
@@ -53,25 +54,32 @@ def examine(seed: int) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         source, result = Path(folder) / "model.onnx", Path(folder) / "model.ort"
         source.write_bytes(proto.SerializeToString())
-        plain, own = (_outputs(source, feeds, optimized) for optimized in (False, True))
-        runs = any(own or ()) and (plain is None or any(plain))
+        expected = _expected(_outputs(source, feeds, False), _outputs(source, feeds, True))
         try:
             ortconv.convert(source, result)
         except InternalError as error:
             return Outcome("bug", str(error))
         except OrtconvError as error:
-            return Outcome("refused", str(error)) if runs else Outcome("refused by both")
-        if not runs:
+            return Outcome("refused", str(error)) if any(expected) else Outcome("refused by both")
+        if not any(expected):
             return Outcome("only ours runs")
-        got = _outputs(result, feeds, True)
-    nothing: list[list[Any] | None] = [None] * len(feeds)
-    for one, (a, b, c) in enumerate(zip(plain or nothing, own or nothing, got or nothing, strict=True)):
-        if b is not None and (fault := "does not run" if c is None else _differs(proto, a or b, b, c)):
+        got = _outputs(result, feeds, True) or [None] * len(feeds)
+    for one, (want, outputs) in enumerate(zip(expected, got, strict=False)):
+        if want and (fault := "does not run" if outputs is None else _differs(proto, *want, outputs)):
             return Outcome("differs", f"inputs {one}: {fault}")
     return Outcome("right")
 
 
-def _outputs(path: Path, feeds: list[Feeds], optimized: bool) -> list[list[Any] | None] | None:
+def _expected(
+    plain: list[Outputs | None] | None, own: list[Outputs | None] | None
+) -> list[tuple[Outputs, Outputs] | None]:
+    """The outputs of the source without and with optimizations, for each set of inputs on which it is valid."""
+    if own is None:
+        return []
+    return [(a, b) if a is not None and b is not None else None for a, b in zip(plain or own, own, strict=True)]
+
+
+def _outputs(path: Path, feeds: list[Feeds], optimized: bool) -> list[Outputs | None] | None:
     """onnxruntime's outputs for each set of inputs, None where it fails; None if the file does not load."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 4
@@ -84,14 +92,14 @@ def _outputs(path: Path, feeds: list[Feeds], optimized: bool) -> list[list[Any] 
     return [_run(session, one) for one in feeds]
 
 
-def _run(session: onnxruntime.InferenceSession, feeds: Feeds) -> list[Any] | None:
+def _run(session: onnxruntime.InferenceSession, feeds: Feeds) -> Outputs | None:
     try:
         return list(session.run(None, feeds))
     except Exception:
         return None
 
 
-def _differs(proto: onnx.ModelProto, plain: list[Any], own: list[Any], got: list[Any]) -> str:
+def _differs(proto: onnx.ModelProto, plain: Outputs, own: Outputs, got: Outputs) -> str:
     """A description of the first output that differs by more than rounding explains; empty if there is none."""
     graph = ortconv.load(proto.SerializeToString()).graph
     allowed = limit(graph, [v.dtype for v in graph.outputs])
