@@ -53,6 +53,8 @@ class Activity(NamedTuple):
 
 _lock = threading.Lock()
 _activity = Activity()
+_calls: dict[object, str] = {}
+"""The risky calls of this task that have not returned. Threads of an earlier task may still be in calls of theirs."""
 _notify: Callable[[Activity], None] | None = None
 _fatal: Mapping[str, str] = {}
 
@@ -60,7 +62,9 @@ _fatal: Mapping[str, str] = {}
 def begin(notify: Callable[[Activity], None], fatal: Mapping[str, str]) -> None:
     """Begin a task. `notify` is called with each change of state. `fatal` are calls that killed earlier attempts, and how."""
     global _activity, _notify, _fatal
-    _activity, _notify, _fatal = Activity(), notify, fatal
+    with _lock:
+        _calls.clear()
+        _activity, _notify, _fatal = Activity(), notify, fatal
 
 
 def is_watched() -> bool:
@@ -93,15 +97,16 @@ def risky(call: str) -> Iterator[None]:
     if _notify is None:
         yield
         return
+    key = object()
     with _lock:
-        _change(_activity._replace(calls=(*_activity.calls, call)))
+        _calls[key] = call
+        _change(_activity._replace(calls=tuple(_calls.values())))
     try:
         yield
     finally:
         with _lock:
-            calls = list(_activity.calls)
-            calls.remove(call)
-            _change(_activity._replace(calls=tuple(calls)))
+            if _calls.pop(key, None) is not None:
+                _change(_activity._replace(calls=tuple(_calls.values())))
 
 
 def _change(activity: Activity) -> None:

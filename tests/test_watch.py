@@ -167,6 +167,19 @@ def test_notes_of_a_risky_call(monkeypatch: pytest.MonkeyPatch) -> None:
     assert watch.left_out() == ["the process died of SIGSEGV, c: this was left out"]
 
 
+def test_a_call_that_outlives_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Activity] = []
+    monkeypatch.setattr(watch, "_notify", None)
+    watch.begin(seen.append, {})
+    with watch.risky("a"):
+        watch.begin(seen.append, {})
+        late = watch.risky("a")
+        late.__enter__()
+    assert seen[-1].calls == ("a",)
+    late.__exit__(None, None, None)
+    assert seen[-1].calls == ()
+
+
 @pytest.mark.parametrize(
     ("code", "limits", "kind", "message"),
     [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 
 from ortconv.errors import GraphError
@@ -286,13 +287,14 @@ def _constants(graph: GraphProto) -> Iterator[tuple[str, TensorProto]]:
 
 
 def _sliced_axes(node: NodeProto, held: Mapping[str, TensorProto], rank: int) -> Iterable[int]:
-    """The axes of a Slice of opset 10; all of them if they are not constant."""
+    """The axes of a Slice of opset 10; all of them if they are not constant, or the constant is damaged."""
     from onnx.numpy_helper import to_array
 
     axes = held.get(node.input[3]) if len(node.input) > 3 else None
-    return (
-        range(rank) if axes is None else (axis for axis in to_array(axes).reshape(-1).tolist() if -rank <= axis < rank)
-    )
+    if axes is not None:
+        with suppress(KeyError, TypeError, ValueError):
+            return [axis for axis in to_array(axes).reshape(-1).tolist() if -rank <= axis < rank]
+    return range(rank)
 
 
 def _below_zero(inferred: GraphProto) -> set[str]:

@@ -346,3 +346,14 @@ def test_an_einsum_that_broadcasts_an_axis_of_size_1(
         {{ e = Einsum<equation = "{equation}">(x, z) y = Neg(e) }}"""
     )
     assert [node.out.shape for node in from_proto(proto).graph] == [expected, expected]
+
+
+def test_axes_of_a_slice_that_are_damaged() -> None:
+    proto = parser.parse_model(
+        """<ir_version: 5, opset_import: ["": 10]> g (float[N,4] x) => (float y)
+        <int64[1] zero = {0}, int64[1] one = {1}, int64[1] axes = {1}> { c = Relu(x) y = Slice(c, zero, one, axes) }"""
+    )
+    axes = next(t for t in proto.graph.initializer if t.name == "axes")
+    axes.dims[0] = 2**63 - 1
+    with pytest.raises(GraphError, match="axes"):
+        from_proto(proto)
