@@ -31,8 +31,7 @@ def main() -> None:
     parser.add_argument("--log", type=Path, help="a file to which faults are appended, as lines of JSON")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.count)
-    counts = campaign.run(campaigns[options.campaign], seeds, options.jobs, options.log)
-    print(*(f"{count} {kind}" for kind, count in counts.most_common()), sep=", ")
+    print(campaign.summary(campaign.run(campaigns[options.campaign], seeds, options.jobs, options.log)))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
@@ -43,13 +44,20 @@ def run(examine: Examine, seeds: Iterable[int], jobs: int, log: Path | None) -> 
     counts: Counter[str] = Counter()
     waiting: deque[tuple[int, Future[Outcome]]] = deque()
     with LocalPool(jobs, LIMITS) as pool:
-        for seed in seeds:
+        for done, seed in enumerate(seeds):
             waiting.append((seed, pool.submit(timed, examine, seed)))
             if len(waiting) > 4 * jobs:
                 _take(*waiting.popleft(), counts, log)
+            if done % 1000 == 999:
+                print(f"{done + 1} seeds, the last {seed}: {summary(counts)}", file=sys.stderr, flush=True)
         while waiting:
             _take(*waiting.popleft(), counts, log)
     return counts
+
+
+def summary(counts: Counter[str]) -> str:
+    """The outcomes, the most frequent first."""
+    return ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
 
 
 def _take(seed: int, future: Future[Outcome], counts: Counter[str], log: Path | None) -> None:
