@@ -131,7 +131,7 @@ def sections(build: Build) -> Iterator[Section]:
 def _row(artifact: BuiltArtifact) -> tuple[str, ...]:
     if not artifact.file:
         return artifact.label, "", "", "", "", "", artifact.error
-    partitions = ", ".join(f"{name} {count} nodes" for name, count in artifact.partitions.items())
+    partitions = ", ".join(f"{name} {counted(count, 'node')}" for name, count in artifact.partitions.items())
     numbers = size(artifact.bytes), str(artifact.nodes), f"{artifact.onnxruntime} and later"
     return artifact.label, artifact.file, *numbers, partitions, _gates(artifact)
 

@@ -30,6 +30,7 @@ from ortconv.cli.options import (
 from ortconv.cli.progress import stage_line
 from ortconv.errors import MismatchError, UsageError
 from ortconv.process import usable_cores
+from ortconv.wording import counted
 
 if TYPE_CHECKING:
     from ortconv.cli.batch_view import BatchView
@@ -333,7 +334,7 @@ def _show(result: Result, *, summary: bool, trace: bool) -> None:
 
 def _narrate(stage: str, model: Model) -> None:
     """Print the number of nodes after a stage or pass."""
-    click.echo(f"{Path(model.path).name}: {stage}: {sum(1 for _ in model.graph.walk())} nodes", err=True)
+    click.echo(f"{Path(model.path).name}: {stage}: {counted(sum(1 for _ in model.graph.walk()), 'node')}", err=True)
 
 
 def _options(flags: Mapping[str, Any], style: str, **settings: Any) -> Options:

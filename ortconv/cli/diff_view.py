@@ -63,10 +63,10 @@ OF_REWRITES = ("node added", "node removed", "operator", "attribute", "rewired",
 
 def _head(found: ModelDiff) -> Iterator[str]:
     if found.equal:
-        yield f"no change; {found.nodes_in_both} nodes"
+        yield f"no change; {counted(found.nodes_in_both, 'node')}"
     else:
         yield ", ".join(_counted(kind, count) for kind, count in found.counts.items())
-        yield f"{found.nodes_in_both} nodes in both"
+        yield f"{counted(found.nodes_in_both, 'node')} in both"
     if found.renamed:
         yield f"{len(found.renamed)} values inside have another name only"
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ortconv.cli.render import size, tally
 from ortconv.cli.tables import count
 from ortconv.report.sections import Section
+from ortconv.wording import counted
 
 if TYPE_CHECKING:
     from ortconv.inspection.inspect import Inspection, Port
@@ -44,7 +45,7 @@ def _head(found: Inspection) -> Iterator[str]:
     reason = f" ({found.oldest_reason})" if found.oldest_reason else ""
     yield f"loads in onnxruntime {found.oldest_onnxruntime} and later{reason}"
     graphs = f" in {found.graphs} graphs" if found.graphs > 1 else ""
-    yield f"{found.nodes} nodes{graphs}, {count(found.multiply_adds)} multiply-adds"
+    yield f"{counted(found.nodes, 'node')}{graphs}, {count(found.multiply_adds)} multiply-adds"
     yield f"{size(found.file_bytes)}, of which {size(found.constant_bytes)} in {found.constants} constants"
     yield f"{count(found.parameters)} parameters"
     memory = found.memory

@@ -13,6 +13,7 @@ from ortconv.models import load
 from ortconv.report.page import about, page
 from ortconv.report.picture import drawn, picture, stage
 from ortconv.report.story import RewriteStep, story_page
+from ortconv.wording import counted
 
 if TYPE_CHECKING:
     from ortconv.differences.diff import ModelDiff
@@ -31,7 +32,7 @@ def write_inspection(html: Path, model: Path, found: Inspection, fix_dims: Mappi
     head, *shown = sections(found, everything=True)
     text = page(
         model.name,
-        f"{found.nodes} nodes, {found.format.upper()}",
+        f"{counted(found.nodes, 'node')}, {found.format.upper()}",
         [replace(head, title="Model"), *shown, about(given_options())],
         kind="inspection",
         stage=stage(picture(drawn(graph), model.name)),

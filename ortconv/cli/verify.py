@@ -11,6 +11,7 @@ import click
 from ortconv.cli import color, print_json
 from ortconv.cli.options import BATCH, JSON_LINES, LIMITS_OF_MODELS, QUIET, add
 from ortconv.errors import FormatError
+from ortconv.wording import counted
 
 
 @click.command()
@@ -61,4 +62,4 @@ def _line(document: dict[str, Any]) -> str:
     if "manifest" in document:
         return f"{len(document['manifest']['files'])} files as described"
     loads = document["oldest_onnxruntime"]
-    return f"{document['nodes']} nodes, {document['bytes']} bytes, loads in onnxruntime {loads} and later"
+    return f"{counted(document['nodes'], 'node')}, {counted(document['bytes'], 'byte')}, loads in onnxruntime {loads} and later"
