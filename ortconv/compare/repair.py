@@ -94,7 +94,8 @@ def _state(problem: Problem, sizes: Sizes, ignored: Collection[DemandKey]) -> Se
 
 def _moves(problem: Problem, sizes: Sizes, node: Node, demand: Demand) -> Iterator[Sizes]:
     """Other sizes that may meet a demand. They change one dimension, also to small sizes without a reason; one dimension and all
-    that its new size demands; one dimension and a second one that compensates it; or two dimensions that share a product.
+    that its new size demands; one dimension and a second one that compensates it; two dimensions that share a product; or one
+    dimension and a second one to a small size.
     """
     names = free_dims_behind(problem, node)
     single = [(name, size) for name in names for size in _targets(problem, sizes, name, demand)]
@@ -111,6 +112,9 @@ def _moves(problem: Problem, sizes: Sizes, node: Node, demand: Demand) -> Iterat
         for both in dict.fromkeys((_scaled(sizes[a] * sizes[b], demand.want, demand.have), sizes[a] * sizes[b])):
             for factor in _factors(both):
                 yield {**sizes, a: factor, b: both // factor}
+    for (name, size), other, small in product(single, names, SMALL):
+        if other != name:
+            yield {**sizes, name: size, other: small}
 
 
 def _targets(problem: Problem, sizes: Sizes, name: str, demand: Demand) -> list[int]:

@@ -283,3 +283,21 @@ def test_the_search_ends_where_no_sizes_fit() -> None:
     assert not any(
         is_solved(free_problem(case, {}, {}), sizes) for sizes, _ in sizes_to_try(free_problem(case, {}, {}), 2)
     )
+
+
+def test_a_sum_and_a_product_that_change_together() -> None:
+    """The keys of the past and of this step are five together, the heads of a batch two, and each is a factor of its tensor."""
+    case = graph(
+        """rows = Reshape(x, to_rows) q = Transpose(rows) queries = Reshape(q, to_queries)
+        keys = Reshape(x, to_keys) k = Transpose(keys) c = Concat<axis = 2>(past, k) values = Reshape(c, to_values)
+        scores = MatMul(queries, w) s = MatMul(scores, values) y = Reshape(s, to_outputs)""",
+        "float[B,S,8] x, float[M,2,P,D] past",
+        to_rows=ints(0, 0, 2, 4),
+        to_keys=ints(1, -1, 2, 4),
+        to_values=ints(-1, 5, 4),
+        to_queries=ints(2, -1, 4),
+        to_outputs=ints(2, 1, 3, 4),
+        w=(2, 4, 5),
+    )
+    problem = free_problem(case, {}, {})
+    assert any(is_solved(problem, sizes) for sizes, _ in sizes_to_try(problem, 2))
