@@ -27,6 +27,9 @@ LAST_BITS = 2.0**-14
 TIMES = 2.0
 """A difference is explained by one between results of the source that is at least 1/TIMES as large."""
 
+NEARLY_LARGEST = 2.0**-8
+"""A number at least this large, relative to the largest one of its type, may have overflowed in another order of operations."""
+
 PIECE = 1 << 20
 """Number of elements that are compared at once."""
 
@@ -133,6 +136,14 @@ def is_stray(want: Array, got: Array) -> Array:
     """Mask of elements that are infinite or NaN in only one of two arrays."""
     finite = np.isfinite(want) & np.isfinite(got)
     return np.asarray(~finite & ~((want == got) | (np.isnan(want) & np.isnan(got))))
+
+
+def near_overflow(want: Array, got: Array) -> Array:
+    """Mask of elements of float32 or double that are nearly the largest number in one of two arrays."""
+    if want.dtype.kind != "f" or want.dtype.itemsize < 4 or want.dtype != got.dtype:
+        return np.zeros(want.shape, bool)
+    large = NEARLY_LARGEST * np.finfo(want.dtype).max
+    return np.asarray((np.isfinite(want) & (np.abs(want) > large)) | (np.isfinite(got) & (np.abs(got) > large)))
 
 
 def widest(gaps: Sequence[Gap]) -> Gap:

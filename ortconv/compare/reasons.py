@@ -22,6 +22,7 @@ from ortconv.compare.gap import (
     is_finite,
     is_numeric,
     is_stray,
+    near_overflow,
     widest,
 )
 from ortconv.compare.perturbation import Perturbation, PerturbedRuns, explains, near_poles, perturb
@@ -75,7 +76,7 @@ class Reasons:
         """Number of elements that are infinite or NaN in only one of the two outputs, without those that rounding explains.
 
         If the source itself overflows on large inputs, on some engine, the overflow depends on the order of operations. The same
-        holds for an element that rounding moves through the whole range.
+        holds for an element that is nearly the largest number in one output, or that rounding moves through the whole range.
         """
         want, got, ran = found.want, found.got, self._source_outputs(found)
         if not is_numeric(want) or not is_numeric(got):
@@ -83,7 +84,7 @@ class Reasons:
         if self._source.trials[found.i].is_large and not all(map(is_finite, ran)):
             return 0
         same = [a for a in (want, *ran, *self._perturbed(found)) if has_same_form(want, a)]
-        return int(np.count_nonzero(is_stray(want, got) & ~near_poles(same)))
+        return int(np.count_nonzero(is_stray(want, got) & ~near_overflow(want, got) & ~near_poles(same)))
 
     # ------------------------------------------------------------------ reasons
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import combinations, product
 from typing import NamedTuple
@@ -14,10 +14,10 @@ from ortconv.compare.problem import Problem, Sizes
 from ortconv.compare.sizes import LARGEST_SIZE, DemandKey, demands_for, free_dims_behind, solve, symbol
 from ortconv.ir.graph import Node
 
-WORK = 40_000
-"""Approximate limit on the number of nodes that are inferred before the search ends."""
+WORK = 32_000
+"""Approximate limit on the number of nodes that are inferred before one search ends."""
 
-MOST_TRIED = 1500
+MOST_TRIED = 1200
 
 LARGEST_PRODUCT = 4096
 """Limit on a product of two sizes that is split into all pairs of factors."""
@@ -25,6 +25,10 @@ LARGEST_PRODUCT = 4096
 
 SMALL = range(1, 17)
 """Sizes tried for every dimension that a node with an unmet demand depends on."""
+
+
+Moves = Callable[[Problem, Sizes, Node, Demand], Iterator[Sizes]]
+"""Returns other sizes to try, in view of the first unmet demand and its node."""
 
 
 class SearchState(NamedTuple):
@@ -43,25 +47,29 @@ class SearchState(NamedTuple):
 
 
 def repair(problem: Problem, starts: Sequence[Sizes]) -> Sizes | None:
-    """Sizes that meet all known demands; None if the search finds none.
+    """Sizes that meet all known demands; None if the search finds none, at last also with moves that have no reason."""
+    found = (_search(problem, starts, moves) for moves in (_moves, _more_moves))
+    return next(filter(None, found), None)
 
-    The search continues from the state that meets most demands in the graph's order. If that does not help, it goes
+
+def _search(problem: Problem, starts: Sequence[Sizes], moves: Moves) -> Sizes | None:
+    """The search continues from the state that meets most demands in the graph's order. If that does not help, it goes
     back to another state.
     """
     left = min(MOST_TRIED, WORK // max(1, sum(1 for _ in problem.graph.walk())))
-    seen: list[Sizes] = []
+    seen: set[frozenset[tuple[str, int]]] = set()
     empty = _always_empty(problem, starts)
     heap: list[tuple[tuple[int, int], int, Iterator[Sizes]]] = [((-sys.maxsize, 0), 0, iter(starts))]
     while heap and len(seen) < left:
         sizes = next(heap[0][2], None)
         if sizes is None:
             heappop(heap)
-        elif sizes not in seen and _are_possible(problem, sizes):
-            seen.append(sizes)
+        elif (key := frozenset(sizes.items())) not in seen and _are_possible(problem, sizes):
+            seen.add(key)
             state = _state(problem, sizes, empty)
             if state.first is None:
                 return sizes
-            heappush(heap, (state.rank, len(seen), _moves(problem, sizes, *state.first)))
+            heappush(heap, (state.rank, len(seen), moves(problem, sizes, *state.first)))
     return None
 
 
@@ -94,8 +102,7 @@ def _state(problem: Problem, sizes: Sizes, ignored: Collection[DemandKey]) -> Se
 
 def _moves(problem: Problem, sizes: Sizes, node: Node, demand: Demand) -> Iterator[Sizes]:
     """Other sizes that may meet a demand. They change one dimension, also to small sizes without a reason; one dimension and all
-    that its new size demands; one dimension and a second one that compensates it; two dimensions that share a product; or one
-    dimension and a second one to a small size.
+    that its new size demands; one dimension and a second one that compensates it; or two dimensions that share a product.
     """
     names = free_dims_behind(problem, node)
     single = [(name, size) for name in names for size in _targets(problem, sizes, name, demand)]
@@ -112,6 +119,13 @@ def _moves(problem: Problem, sizes: Sizes, node: Node, demand: Demand) -> Iterat
         for both in dict.fromkeys((_scaled(sizes[a] * sizes[b], demand.want, demand.have), sizes[a] * sizes[b])):
             for factor in _factors(both):
                 yield {**sizes, a: factor, b: both // factor}
+
+
+def _more_moves(problem: Problem, sizes: Sizes, node: Node, demand: Demand) -> Iterator[Sizes]:
+    """The same, then one dimension that may meet the demand and a second one of any small size."""
+    yield from _moves(problem, sizes, node, demand)
+    names = free_dims_behind(problem, node)
+    single = [(name, size) for name in names for size in _targets(problem, sizes, name, demand)]
     for (name, size), other, small in product(single, names, SMALL):
         if other != name:
             yield {**sizes, name: size, other: small}

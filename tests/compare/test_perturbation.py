@@ -279,6 +279,19 @@ def test_overflow_of_large_inputs_depends_on_the_order_of_operations(tmp_path: P
         expected.judge("numpy", results, "", "", excused=False)
 
 
+def test_overflow_of_numbers_that_are_nearly_the_largest(tmp_path: Path) -> None:
+    """onnxruntime's MaxPool of -inf is the lowest number, of which a Conv may make -inf, and a Conv with a factor not."""
+    source = text_models.save(
+        tmp_path / "m.onnx", f"g (float[2] x) => (float[2] y) <float k = {{{LARGEST}}}> {{ y = Mul(x, k) }}"
+    )
+    expected = Reference(load(source), source, ValidationSettings(engines=("numpy",)))
+    outputs = [found[0] for found in expected.outputs["numpy"] if found is not None]
+    finite = [np.where(np.isinf(y), np.sign(y) * LARGEST / 4, y) for y in outputs]
+    expected.judge("numpy", [[y] for y in finite], "", "", excused=False)
+    with pytest.raises(MismatchError, match="NaN or infinity in other places"):
+        expected.judge("numpy", [[np.where(np.isinf(y), np.sign(y), y)] for y in outputs], "", "", excused=False)
+
+
 def test_hopeless_differences_need_few_runs() -> None:
     want = np.ones(4, np.float32)
     runs = iter([want * 1.01] * MOST_RUNS)
