@@ -14,10 +14,10 @@ from ortconv.compare.problem import Problem, Sizes
 from ortconv.compare.sizes import LARGEST_SIZE, DemandKey, demands_for, free_dims_behind, solve, symbol
 from ortconv.ir.graph import Node
 
-WORK = 32_000
+WORK = 24_000
 """Approximate limit on the number of nodes that are inferred before one search ends."""
 
-MOST_TRIED = 1200
+MOST_TRIED = 900
 
 LARGEST_PRODUCT = 4096
 """Limit on a product of two sizes that is split into all pairs of factors."""
