@@ -92,6 +92,20 @@ def test_indices_lie_within_what_they_index(node: str, others: str, indices: str
     assert _upper_bound(value) == bound
 
 
+@pytest.mark.parametrize(
+    ("node", "bound"),
+    [
+        ("ScatterND(k, rows, i)", 3), ("ScatterElements(i, at, k)", 3), ("Where(b, k, i)", 3), ("Where(b, i, k)", 3),
+        ("Concat<axis = 0>(k, i)", 3), ("ReduceMax(i)", 3), ("Add(i, k)", 2),
+    ],
+)  # fmt: skip
+def test_indices_are_passed_on(node: str, bound: int) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[3,4] x, bool[2] b, int64[2] k, int64[2] at, int64[2] i) => (y)
+        <int64[2,1] rows = {{0, 1}}> {{ s = {node} y = Gather(x, s) }}"""
+    *_, value = from_proto(onnx.parser.parse_model(text)).graph.inputs
+    assert _upper_bound(value) == bound
+
+
 def test_strings_that_are_cast_to_numbers_are_numerals(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (string[3,4] x) => (float[3,4] y) { y = Cast<to = 1>(x) }"""
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")

@@ -42,11 +42,15 @@ SEEDS = 16
 use the conditions of one case.
 """
 
-PASSED_THROUGH = frozenset((*named(Trait.MOVES, Trait.JOINS), "Cast", "Clip", "Where"))
-"""Operators whose output holds elements of their inputs, unchanged, cast to another type, or clipped."""
+PASSED_SLOTS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys((*named(Trait.MOVES, Trait.PICKS), "Cast", "Clip"), (0,)),
+    **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND"), (0, 2)),
+    "Where": (1, 2),
+}
+"""The inputs whose elements the output holds, unchanged, cast to another type, or clipped."""
 
-JOINING = frozenset((*named(Trait.JOINS), "Where"))
-"""Operators that also pass on elements of inputs other than the first."""
+JOINING = frozenset(named(Trait.JOINS))
+"""Operators whose output holds the elements of all inputs."""
 
 
 MASKS = (DType.BOOL, DType.INT32, DType.INT64)
@@ -271,7 +275,7 @@ def _readers(value: Value) -> Iterator[tuple[Node, int]]:
     while stack:
         for node, slot in stack.pop().uses:
             yield node, slot
-            if node.op in PASSED_THROUGH and (slot == 0 or node.op in JOINING):
+            if slot in PASSED_SLOTS.get(node.op, ()) or node.op in JOINING:
                 fresh = [v for v in node.outputs if v is not None and v not in seen]
                 seen.update(fresh)
                 stack += fresh

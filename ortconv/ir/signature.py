@@ -12,6 +12,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import OPEN, Formal, Schema, operators, schema, schema_of
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import OptionalType, SequenceType, TensorType, ValueType
+from ortconv.wording import counted
 
 STANDARD = frozenset({"", "ai.onnx.ml", "ai.onnx.preview.training", MICROSOFT})
 """Domains for which all operators have a schema here. Operators of other domains are custom."""
@@ -43,6 +44,8 @@ def check_signatures(graph: Graph) -> None:
             checked.add(key)
         if node.is_op("Transpose"):
             _check_permutation(node)
+        elif "kernel_shape" in node.attrs or node.op == "Conv":
+            _check_window(node)
 
 
 def _type_key(value: Value | None) -> Hashable:
@@ -138,6 +141,23 @@ def _check_permutation(node: Node) -> None:
     perm = node.attr("perm", Ints())
     if sorted(perm) != list(range(len(perm))):
         raise GraphError(f"attribute 'perm' is {list(perm)}, must be a permutation of the axes", node=node.label)
+
+
+_ELEMENTS_PER_AXIS = {"strides": 1, "dilations": 1, "output_padding": 1, "pads": 2}
+"""The attributes that place a window, and the number of their elements for each axis of the image."""
+
+
+def _check_window(node: Node) -> None:
+    kernel, weights = node.attr("kernel_shape", Ints()), node.input(1)
+    axes = len(kernel) or ((None if weights is None else weights.rank) or 2) - 2
+    for name, count in _ELEMENTS_PER_AXIS.items() if axes > 0 else ():
+        given = node.attr(name, Ints())
+        if given and len(given) != count * axes:
+            raise GraphError(
+                f"attribute '{name}' has {counted(len(given), 'element')}, must have {count * axes} "
+                f"for a window of {counted(axes, 'dimension')}",
+                node=node.label,
+            )
 
 
 def _check_types(node: Node, found: Schema) -> None:

@@ -61,6 +61,10 @@ INVALID = [
     ("c = ReduceMin<keepdims = 0>(x) t = Less(c, c) "
      "r = If<then_branch = a () => (float p) { p = Identity(x) }, else_branch = b () => (float q) { q = Identity(c) }>(t)"
      "y = Transpose<perm = [0, 9]>(r)", r"'perm' is \[0, 9\], must be a permutation of the axes", None),
+    ("c = ReduceMin<keepdims = 0>(x) t = Less(c, c) "
+     "r = If<then_branch = a () => (float p) { p = Identity(x) }, else_branch = b () => (float q) { q = Identity(c) }>(t)"
+     "y = MaxPool<kernel_shape = [3, 3], dilations = [2]>(r)",
+     "'dilations' has 1 element, must have 2 for a window of 2 dimensions", None),
     ("y = Conv(x, x)", "at least 3 dimensions", "onnxruntime"),
     ("y = MatMul(x, x)", "Incompatible dimensions for matrix multiplication", "onnxruntime"),
     ("c = Equal(x, x) k = ReduceMin<keepdims = 0>(x) t = Less(k, k) "
