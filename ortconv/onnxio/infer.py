@@ -135,7 +135,7 @@ def _without_slices(message: bytes, count: int | None = None) -> bytes:
         del trial.graph.node[count:]
     hide_slices(trial.graph)
     inferred: bytes = trial.SerializeToString()
-    with suppress(InferenceError, MemoryError), memory_limit(_allowance(message)):
+    with suppress(InferenceError, MemoryError, ValueError), memory_limit(_allowance(message)):
         inferred = infer_shapes(inferred, data_prop=not _has_long_vectors(trial.graph))
     return inferred
 

@@ -65,7 +65,7 @@ def examine(seed: int) -> Outcome:
             return Outcome("only ours runs")
         got = _outputs(result, feeds, True) or [None] * len(feeds)
     for one, (want, outputs) in enumerate(zip(expected, got, strict=False)):
-        if want and (fault := "does not run" if outputs is None else _differs(proto, *want, outputs)):
+        if want and (fault := "does not run" if outputs is None else _differs(proto, feeds[one], *want, outputs)):
             return Outcome("differs", f"inputs {one}: {fault}")
     return Outcome("right")
 
@@ -99,14 +99,18 @@ def _run(session: onnxruntime.InferenceSession, feeds: Feeds) -> Outputs | None:
         return None
 
 
-def _differs(proto: onnx.ModelProto, plain: Outputs, own: Outputs, got: Outputs) -> str:
-    """A description of the first output that differs by more than rounding explains; empty if there is none."""
+def _differs(proto: onnx.ModelProto, feeds: Feeds, plain: Outputs, own: Outputs, got: Outputs) -> str:
+    """A description of the first output that differs by more than rounding explains; empty if there is none.
+
+    Integers made from infinities or NaN are undefined.
+    """
     graph = ortconv.load(proto.SerializeToString()).graph
     allowed = limit(graph, [v.dtype for v in graph.outputs])
     for name, a, b, c in zip(proto.graph.output, plain, own, got, strict=True):
-        finite = [np.isfinite(x).all() for x in (a, b, c) if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
+        is_integer = isinstance(a, np.ndarray) and a.dtype.kind in "iu"
+        floats = [x for x in ((*feeds.values(),) if is_integer else (a, b, c)) if np.asarray(x).dtype.kind == "f"]
         spread, found = difference(a, b), min(difference(a, c), difference(b, c), key=_size)
-        if all(finite) and _size(found) > TIMES * (allowed + _size(spread)):
+        if all(np.isfinite(x).all() for x in floats) and _size(found) > TIMES * (allowed + _size(spread)):
             return f"{name.name}: {found.mismatch or f'scaled {found.scaled:.3g}, allowed {allowed:.3g}'}"
     return ""
 

@@ -20,6 +20,8 @@ def reshaped(m: Match, x: Value, wanted: tuple[Element, ...]) -> Replacement:
     spec = expressed(wanted, x)
     if spec is None or _moves_the_rest(root, spec):
         return None
+    if root.op == "Flatten" and spec == (0, -1):
+        return New("Flatten", [x], {}, like=root, types=(root.out.type,))  # a Reshape fails if the first dimension is 0
     return New("Reshape", [x, np.array(spec, np.int64)], {}, like=root, types=(root.out.type,))
 
 
