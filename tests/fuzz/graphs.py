@@ -16,6 +16,7 @@ import ortconv
 from ortconv.compare.difference import difference
 from ortconv.compare.tolerance import limit
 from ortconv.errors import InternalError, OrtconvError
+from ortconv.watch import risky
 from tests.fuzz.campaign import Outcome
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "optimizer"))
@@ -86,7 +87,10 @@ def _outputs(path: Path, feeds: list[Feeds], optimized: bool) -> list[Outputs | 
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        session = onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
+        with risky(
+            f"onnxruntime {'optimizes' if optimized else 'opens'} {path.name}"
+        ):  # the second attempt skips a deadly call
+            session = onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
     except Exception:
         return None
     return [_run(session, one) for one in feeds]
