@@ -31,7 +31,8 @@ def main() -> None:
     parser.add_argument("--log", type=Path, help="a file to which faults are appended, as lines of JSON")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.count)
-    print(campaign.summary(campaign.run(campaigns[options.campaign], seeds, options.jobs, options.log)))
+    warm = ("tests.fuzz.graphs:warm_up",)
+    print(campaign.summary(campaign.run(campaigns[options.campaign], seeds, options.jobs, options.log, warm)))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import NamedTuple
@@ -39,11 +39,14 @@ def timed(examine: Examine, seed: int) -> Outcome:
     return Outcome("slow", f"{seconds:.1f} s, {found.kind} {found.fault}") if seconds > SECONDS else found
 
 
-def run(examine: Examine, seeds: Iterable[int], jobs: int, log: Path | None) -> Counter[str]:
-    """Examine all seeds. A death of the process, or an error of ortconv that `examine` does not expect, is a fault."""
+def run(examine: Examine, seeds: Iterable[int], jobs: int, log: Path | None, warm: Sequence[str] = ()) -> Counter[str]:
+    """Examine all seeds. A death of the process, or an error of ortconv that `examine` does not expect, is a fault.
+
+    `warm` are functions that new workers call first, MODULE:NAME.
+    """
     counts: Counter[str] = Counter()
     waiting: deque[tuple[int, Future[Outcome]]] = deque()
-    with LocalPool(jobs, LIMITS) as pool:
+    with LocalPool(jobs, LIMITS, warm) as pool:
         for done, seed in enumerate(seeds):
             waiting.append((seed, pool.submit(timed, examine, seed)))
             if len(waiting) > 4 * jobs:

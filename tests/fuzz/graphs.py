@@ -13,6 +13,7 @@ import onnx
 import onnxruntime
 
 import ortconv
+from ortconv.batch import work
 from ortconv.compare.difference import difference
 from ortconv.compare.tolerance import limit
 from ortconv.errors import InternalError, OrtconvError
@@ -31,6 +32,12 @@ TIMES = 20
 
 Feeds = dict[str, Any]
 Outputs = list[Any]
+
+
+def warm_up() -> None:
+    """Import and read what all examinations need."""
+    work.warm_up()
+    golden.repeatable()
 
 
 def made(seed: int) -> tuple[onnx.ModelProto, list[Feeds]]:
