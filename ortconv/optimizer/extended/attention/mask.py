@@ -272,9 +272,16 @@ class Masks:
         """One dimension of a value, as a tensor of one element."""
         if (value, axis) not in self.extents:
             shape = insert("Shape", [value], TensorType(DType.INT64, (value.rank,)), before)
-            bounds = [integers(self.graph, (i,), value) for i in (axis, axis + 1)]
-            self.extents[value, axis] = insert("Slice", [shape, *bounds], TensorType(DType.INT64, (1,)), before)
+            self.extents[value, axis] = self._element(shape, axis, value, before)
         return self.extents[value, axis]
+
+    def _element(self, shape: Value, index: int, value: Value, before: Node) -> Value:
+        """One element of the shape of a value, by a Slice in the form of the opset."""
+        bounds, type = (index, index + 1), TensorType(DType.INT64, (1,))
+        if self.graph.opset() < SLICE_BY_INPUTS:
+            attrs = {name: Ints((number,)) for name, number in zip(("starts", "ends"), bounds)}
+            return insert("Slice", [shape], type, before, attrs)
+        return insert("Slice", [shape, *(integers(self.graph, (number,), value) for number in bounds)], type, before)
 
     def remove_unused(self) -> None:
         """Remove the nodes that were made for a mask and that no fused node reads."""
