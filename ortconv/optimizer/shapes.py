@@ -171,7 +171,9 @@ def axis_slices(node: Node, look: Look) -> list[AxisSlice] | None:
         axes, steps = optional_ints(node.input(3)), optional_ints(node.input(4))
     if starts is None or ends is None or axes is None or steps is None or len(starts) != len(ends):
         return None
-    size = len(starts)
+    size, rank = len(starts), None if node.inputs[0] is None else node.inputs[0].rank
+    if rank is not None and any(not -rank <= axis < rank for axis in axes):
+        return None
     return [AxisSlice(*part) for part in zip(starts, ends, axes or range(size), steps or (1,) * size)]
 
 

@@ -349,3 +349,9 @@ def test_symbols_pass_operators_that_keep_shapes(body: str) -> None:
     node.out.type = TensorType(DType.BOOL if node.op == "IsNaN" else DType.FLOAT, ("unk__3", None))
     propagate(g, Context())
     assert node.out.shape == ("N", 4)
+
+
+def test_axes_of_a_slice_that_its_input_lacks() -> None:
+    g = graph("n = Shape(s) b = Neg(n) k = Constant<value_ints = [7]>() y = Slice(x, b, n, k)")
+    propagate(g, Context())
+    assert not {"N", 4, "unknown"} & set(value(g, "y").shape or ())

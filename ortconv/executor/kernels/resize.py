@@ -249,7 +249,7 @@ def _axes(
 ) -> list[Axis]:
     lengths = [x.shape[d] for d in chosen]
     if scales is not None and scales.size:
-        factors = [np.float32(s) for s in scales]
+        factors = [np.float32(s) for s in scales.ravel()]
         outputs = [int(np.floor(np.float32(n) * s)) for n, s in zip(lengths, factors)]
     elif sizes is not None and sizes.size:
         outputs = [int(s) for s in sizes]

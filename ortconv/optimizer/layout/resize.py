@@ -46,7 +46,7 @@ def _keeps_outer_axes(node: Node, x: Value) -> bool:
     if sizes is not None:
         known = elements(sizes)
         return known is not None and len(known) == IMAGE and known[:2] == tuple(dim_of(x, i) for i in range(2))
-    return scales is not None and scales.constant is not None and tuple(wide(scales)[:2]) == (1, 1)
+    return scales is not None and scales.constant is not None and tuple(wide(scales).reshape(-1)[:2]) == (1, 1)
 
 
 PASSES = (RulePass("LinearResizeOfBytes", resize_as_float),)

@@ -64,6 +64,10 @@ def test_scales(rng, attributes, coordinates, scales):
     compare("Resize", inputs, {**attributes, "coordinate_transformation_mode": coordinates}, opset=19, atol=1e-5)
 
 
+def test_scales_of_two_dimensions(rng):
+    compare("Resize", [image(rng), None, floats([[1, 1, 2, 2]])], {"mode": "linear"}, opset=19, atol=1e-5)
+
+
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_crop(rng, mode):
     attributes = {"mode": mode, "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 9.0}
