@@ -19,7 +19,7 @@ Passes and rules run in the order of the lines, and nothing else runs. `Name#2` 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -188,10 +188,32 @@ def _is_part(p: AnyPass, whole: AnyPass) -> bool:
     return p.name == whole.name and set(p.rules) <= set(whole.rules)
 
 
+class _Line(NamedTuple):
+    """A line of the text form that is not empty. `opens` is true if it ends in a colon."""
+
+    number: int
+    depth: int
+    content: str
+    opens: bool
+
+
+class _ListedRule(NamedTuple):
+    number: int
+    name: str
+
+
+class _ListedPass(NamedTuple):
+    """A pass in the text form. Without `rules`, all of its rules run."""
+
+    number: int
+    name: str
+    rules: list[_ListedRule] | None
+
+
 def parse(text: str) -> Recipe:
     """Parse the text form of a recipe. Raises UsageError, with the line number, if it is invalid."""
     found: dict[str, int | str] = {}
-    stages: dict[str, list[tuple[int, str, list[tuple[int, str]] | None]]] = {}
+    stages: dict[str, list[_ListedPass]] = {}
     stage = ""
     for number, depth, name, opens in _lines(text):
         if depth == 0 and opens:
@@ -205,33 +227,32 @@ def parse(text: str) -> Recipe:
         elif not stage:
             raise _error(number, f"'{name}' stands in no level", "begin with basic:, extended: or layout:")
         elif depth == 1:
-            stages[stage].append((number, name, [] if opens else None))
-        elif not stages[stage] or (rules := stages[stage][-1][2]) is None or opens:
+            stages[stage].append(_ListedPass(number, name, [] if opens else None))
+        elif opens or not stages[stage] or (rules := stages[stage][-1].rules) is None:
             raise _error(number, f"rule '{name}' stands in no pass", "a pass with rules ends in a colon")
         else:
-            rules.append((number, name))
+            rules.append(_ListedRule(number, name))
     level = str(found.get("level", "all"))
     chosen = {stage: _chosen(stage, passes, level) for stage, passes in stages.items()}
     stop = found.get("stop-after")
     return Recipe(level, chosen, int(found.get("fold-limit", FOLD_LIMIT)), None if stop is None else int(stop))
 
 
-def _lines(text: str) -> Iterator[tuple[int, int, str, bool]]:
-    """(line number, depth, content, True if it ends in a colon) of each line that is not empty."""
+def _lines(text: str) -> Iterator[_Line]:
     for number, line in enumerate(text.splitlines(), 1):
         content = re.split(COMMENT, line)[0].rstrip()
         if content:
             indent = len(content) - len(content.lstrip(" "))
             if "\t" in content or indent not in (0, 2, 4):
                 raise _error(number, "lines are indented by 0, 2 or 4 spaces")
-            yield number, indent // 2, content.strip().removesuffix(":"), content.endswith(":")
+            yield _Line(number, indent // 2, content.strip().removesuffix(":"), content.endswith(":"))
 
 
-def _chosen(stage: str, lines: list[tuple[int, str, list[tuple[int, str]] | None]], level: str) -> tuple[AnyPass, ...]:
-    if lines and stage not in stages_of(level):
-        raise _error(lines[0][0], f"level {level} has no passes of level {stage}", f"write level {stage}, or all")
+def _chosen(stage: str, listed: Sequence[_ListedPass], level: str) -> tuple[AnyPass, ...]:
+    if listed and stage not in stages_of(level):
+        raise _error(listed[0].number, f"level {level} has no passes of level {stage}", f"write level {stage}, or all")
     known, chosen, taken = _known_passes(stage), [], set[str]()
-    for number, name, rules in lines:
+    for number, name, rules in listed:
         p = known[_known(name, known, number, f"pass of level {stage}")]
         if name in taken:
             raise _error(number, f"'{name}' stands here twice")
@@ -240,11 +261,11 @@ def _chosen(stage: str, lines: list[tuple[int, str, list[tuple[int, str]] | None
     return tuple(chosen)
 
 
-def _with_rules(p: AnyPass, number: int, name: str, lines: list[tuple[int, str]]) -> AnyPass:
-    if not lines or not isinstance(p, RulePass):
+def _with_rules(p: AnyPass, number: int, name: str, listed: Sequence[_ListedRule]) -> AnyPass:
+    if not listed or not isinstance(p, RulePass):
         raise _error(number, f"no rule follows '{name}:'", "leave out the line, or the colon to run all of it")
     runs, rules = _runs(p), []
-    for line, label in lines:
+    for line, label in listed:
         rules += runs[_known(label, runs, line, f"rule of {name}")]
     return p if tuple(rules) == p.rules else RulePass(p.name, rules)
 
