@@ -62,8 +62,7 @@ def measure(want: Any, got: Any) -> Measure:
                 return replace(about, mismatch="NaN or infinity in other places")
     if not a.size:
         return replace(about, max_abs=0.0, scaled=0.0)
-    max_abs, scaled, ulp, cosine, snr = sums.result()
-    return replace(about, max_abs=max_abs, scaled=scaled, ulp=ulp, cosine=cosine, snr=snr)
+    return sums.added_to(about)
 
 
 def _of_lists(want: Any, got: Any) -> Measure:
@@ -105,8 +104,8 @@ class _Sums:
             self.ulp = math.nan
         return True
 
-    def result(self) -> tuple[float, float, float, float, float]:
-        """(max_abs, scaled, ulp, cosine, snr) over all elements added so far."""
+    def added_to(self, about: Measure) -> Measure:
+        """`about` with the measures over all elements added so far."""
         scaled = self.max_abs / self.largest if self.largest else 0.0 if self.max_abs == 0 else math.inf
         lengths = math.sqrt(self.square_a) * math.sqrt(self.square_b)
         cosine = 1.0 if self.max_abs == 0 else self.products / lengths if lengths else 0.0
@@ -115,7 +114,7 @@ class _Sums:
         else:
             ratio = self.square_a / self.square_error
             snr = 10 * math.log10(ratio) if ratio else -math.inf
-        return self.max_abs, scaled, self.ulp, min(cosine, 1.0), snr
+        return replace(about, max_abs=self.max_abs, scaled=scaled, ulp=self.ulp, cosine=min(cosine, 1.0), snr=snr)
 
 
 def _ulps(a: Array, b: Array) -> float:
