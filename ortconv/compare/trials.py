@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ortconv.compare.budget import SHARE_OF_EXTRAS, BeyondBudgetError, CannotTryError, Clock, TooSlowError
 from ortconv.compare.feeds import Feeds, from_arrays, make
@@ -57,9 +57,10 @@ def trials(
             feeds = from_arrays(graph, arrays)
             yield Trial(f"given inputs {i + 1}", feeds, {}), _timed(run, feeds, clock)
         return
-    choice, feeds, results, seconds = _first(choices(graph, clock) if tried is None else tried, run, clock)
-    yield Trial(_text("drawn", choice.sizes), feeds, choice.sizes), results
-    yield from _others(choice, run, clock, seconds, notes)
+    first = _first(choices(graph, clock) if tried is None else tried, run, clock)
+    sizes = first.choice.sizes
+    yield Trial(_text("drawn", sizes), first.feeds, sizes), first.results
+    yield from _others(first.choice, run, clock, first.seconds, notes)
 
 
 def _timed(run: Run, feeds: Feeds, clock: Clock) -> list[Any]:
@@ -68,9 +69,19 @@ def _timed(run: Run, feeds: Feeds, clock: Clock) -> list[Any]:
         return run(feeds)
 
 
-def _first(tried: Iterable[Choice], run: Run, clock: Clock) -> tuple[Choice, Feeds, list[Any], float]:
-    """The first choice with which the source runs, with its feeds, results and time in seconds. Batches are 2, since 1 hides
-    wrong shapes. After a run that takes too long or too much memory, only smaller sizes are tried, until a second one does.
+class _FirstRun(NamedTuple):
+    """A run of the source with a choice of sizes, and its time in seconds."""
+
+    choice: Choice
+    feeds: Feeds
+    results: list[Any]
+    seconds: float
+
+
+def _first(tried: Iterable[Choice], run: Run, clock: Clock) -> _FirstRun:
+    """The run with the first choice with which the source runs. Batches are 2, since 1 hides wrong shapes.
+
+    After a run that takes too long or too much memory, only smaller sizes are tried, until a second one does.
     """
     failure: OrtconvError | None = None
     beyond: tuple[Sizes, CannotTryError] | None = None
@@ -81,7 +92,7 @@ def _first(tried: Iterable[Choice], run: Run, clock: Clock) -> tuple[Choice, Fee
         feeds = make(problem, sizes, seed)
         began = time.monotonic()
         try:
-            return choice, feeds, _timed(run, feeds, clock), time.monotonic() - began
+            return _FirstRun(choice, feeds, _timed(run, feeds, clock), time.monotonic() - began)
         except (TimeLimitError, MemoryError) as error:
             reason = _too_much(problem, clock, error)
             if beyond is not None or not problem.free or isinstance(reason, BeyondBudgetError):
