@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ortconv.cli.render import size, tally
 from ortconv.cli.tables import count
@@ -122,23 +122,30 @@ def _lint(found: Inspection, everything: bool) -> Iterator[Section]:
     rows = _reasons(found.lint)
     shown = _first(rows, MOST_REASONS, everything)
     yield Section("Lint of the quantization", lines)
-    for target, rule, operators, nodes, message, advice in shown:
-        what = f"{target}, {rule}: {nodes} x {', '.join(operators)}"
-        yield Section(what, [f"for example: {message}", *([f"advice: {advice}"] if advice else [])])
+    for row in shown:
+        what = f"{row.target}, {row.rule}: {len(row.operators)} x {', '.join(dict.fromkeys(row.operators))}"
+        yield Section(what, [f"for example: {row.message}", *([f"advice: {row.advice}"] if row.advice else [])])
     if len(rows) > len(shown):
         yield Section(f"and {len(rows) - len(shown)} more reasons; -v lists them", [""])
 
 
-def _reasons(verdicts: Sequence[GroupVerdict]) -> list[tuple[str, str, list[str], int, str, str]]:
-    """Reasons by target and rule, each with its first example. The reasons for most groups come first."""
-    found: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
+class _LintReason(NamedTuple):
+    """A reason against groups on a target: the operator of each group, message and advice for the first."""
+
+    target: str
+    rule: str
+    operators: list[str]
+    message: str
+    advice: str
+
+
+def _reasons(verdicts: Sequence[GroupVerdict]) -> list[_LintReason]:
+    """Reasons by target and rule. The reasons for most groups come first."""
+    found: dict[tuple[str, str], _LintReason] = {}
     for verdict in verdicts:
         for rule in dict.fromkeys(reason.rule for reason in verdict.reasons):
             reason = next(r for r in verdict.reasons if r.rule == rule)
             target = "any target" if verdict.target == "both" else verdict.target
-            found.setdefault((target, rule), []).append((verdict.operator, reason.message, reason.advice))
-    rows = [
-        (target, rule, list(dict.fromkeys(op for op, _, _ in hits)), len(hits), *hits[0][1:])
-        for (target, rule), hits in found.items()
-    ]
-    return sorted(rows, key=lambda row: (-row[3], row[:2]))
+            row = found.setdefault((target, rule), _LintReason(target, rule, [], reason.message, reason.advice))
+            row.operators.append(verdict.operator)
+    return sorted(found.values(), key=lambda row: (-len(row.operators), row.target, row.rule))
