@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -302,8 +302,17 @@ _KEY_TYPES = {"int64s": int, "strings": str, "floats": float}
 _DEFAULTS = {"int64s": "default_int64", "strings": "default_string", "floats": "default_float"}
 
 
-def _label_map(node: Node) -> tuple[str, dict[Any, Any], str, Any] | None:
-    """Key type, mapping, value type and default of a LabelEncoder whose keys and values are lists."""
+class _LabelMap(NamedTuple):
+    """What a LabelEncoder does. `keys` and `values` are the ends of the names of its attributes."""
+
+    keys: str
+    values: str
+    mapping: dict[Any, Any]
+    default: Any
+
+
+def _label_map(node: Node) -> _LabelMap | None:
+    """The map of a LabelEncoder whose keys and values are lists."""
     keys = [k for k in _KEY_TYPES if f"keys_{k}" in node.attrs]
     values = [k for k in _KEY_TYPES if f"values_{k}" in node.attrs]
     if len(keys) != 1 or len(values) != 1 or any(k.endswith("_tensor") for k in node.attrs):
@@ -314,7 +323,7 @@ def _label_map(node: Node) -> tuple[str, dict[Any, Any], str, Any] | None:
     mapping = dict(pairs)
     if len(mapping) != len(pairs) or any(map(_is_nan, mapping)):
         return None
-    return keys[0], mapping, values[0], attribute(node, _DEFAULTS[values[0]])
+    return _LabelMap(keys[0], values[0], mapping, attribute(node, _DEFAULTS[values[0]]))
 
 
 def _is_nan(value: object) -> bool:
@@ -335,16 +344,16 @@ def fuse_label_encoders(m: Match) -> Replacement:
     Differs: keys and values of any types if they are lists, from opset 2 of ai.onnx.ml on.
     """
     first, second = _label_map(m.node("first")), _label_map(m.root)
-    if first is None or second is None or first[2] != second[0]:
+    if first is None or second is None or first.values != second.keys:
         return None
-    source, inner, _, inner_default = first
-    _, outer, target, outer_default = second
-    if any(map(_is_nan, (inner_default, *inner.values()))):
+    if any(map(_is_nan, (first.default, *first.mapping.values()))):
         return None
     attrs: dict[str, Attribute] = {
-        f"keys_{source}": _LISTS[source](inner),
-        f"values_{target}": _LISTS[target](outer.get(v, outer_default) for v in inner.values()),
-        _DEFAULTS[target]: outer.get(inner_default, outer_default),
+        f"keys_{first.keys}": _LISTS[first.keys](first.mapping),
+        f"values_{second.values}": _LISTS[second.values](
+            second.mapping.get(v, second.default) for v in first.mapping.values()
+        ),
+        _DEFAULTS[second.values]: second.mapping.get(first.default, second.default),
     }
     return New("LabelEncoder", [m.x], attrs, domain="ai.onnx.ml", like=m.root, types=(m.root.out.type,))
 
