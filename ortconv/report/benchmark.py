@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -131,7 +131,7 @@ def latency_chart(rows: Sequence[BenchmarkRow]) -> str:
         here = statistics.median(row.times)
         parts = [("good" if row.simulated else "plain", row.latency / most)]
         parts += [("pale", here / most)] if row.simulated else []
-        bars.append((title(row), parts, f"{row.latency * 1e3:.3f} ms"))
+        bars.append(_ChartRow(title(row), parts, f"{row.latency * 1e3:.3f} ms"))
     return _chart("Latency", bars, ticks)
 
 
@@ -153,25 +153,31 @@ def accuracy_chart(rows: Sequence[BenchmarkRow]) -> str:
         d = row.difference
         scaled = 1.0 if d is None or d.mismatch or d.scaled > 1 else d.scaled
         length = 1 + math.log10(scaled) / decades if scaled > SMALLEST else 0.0
-        bars.append((title(row), [("poor", length)], accuracy(row)))
+        bars.append(_ChartRow(title(row), [("poor", length)], accuracy(row)))
     return _chart("Accuracy", bars, ticks)
 
 
-def _chart(
-    name: str, bars: Sequence[tuple[str, Sequence[tuple[str, float]], str]], ticks: Sequence[tuple[float, str]]
-) -> str:
-    """Rows of bars with lengths from 0 to 1, a label before and a value after each. On a narrow screen the label is above."""
+class _ChartRow(NamedTuple):
+    """A row of a chart: bars, each with its style and a length from 0 to 1, between a label and a value."""
+
+    label: str
+    bars: Sequence[tuple[str, float]]
+    value: str
+
+
+def _chart(name: str, rows: Sequence[_ChartRow], ticks: Sequence[tuple[float, str]]) -> str:
+    """The rows of bars, and the ticks of their axis. On a narrow screen the label is above."""
     grid = "".join(f'<line class="grid" x1="{at:.2%}" x2="{at:.2%}" y1="0" y2="100%"/>' for at, _ in ticks)
-    rows = [
-        f'<dt>{text(label)}</dt><dd><svg height="{len(parts) * BAR + 8}" aria-hidden="true">{grid}{_bars(parts)}</svg>'
-        f"<span>{text(value)}</span></dd>"
-        for label, parts, value in bars
+    drawn = [
+        f'<dt>{text(row.label)}</dt><dd><svg height="{len(row.bars) * BAR + 8}" aria-hidden="true">{grid}{_bars(row.bars)}</svg>'
+        f"<span>{text(row.value)}</span></dd>"
+        for row in rows
     ]
     scale = "".join(
         f'<text class="axis" x="{at:.2%}" y="12" text-anchor="{_anchor(at)}">{tick}</text>' for at, tick in ticks
     )
     axis = f'<dt></dt><dd aria-hidden="true"><svg height="16">{scale}</svg><span></span></dd>'
-    return f'<dl class="chart" aria-label="{name}">{"".join(rows)}{axis}</dl>'
+    return f'<dl class="chart" aria-label="{name}">{"".join(drawn)}{axis}</dl>'
 
 
 def _bars(parts: Sequence[tuple[str, float]]) -> str:
