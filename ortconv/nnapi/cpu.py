@@ -18,7 +18,7 @@ from ortconv.nnapi.extension import Attributes
 from ortconv.nnapi.model import Model, ModelOperation
 from ortconv.nnapi.operand import Lifetime, OperandType, Tensor
 from ortconv.nnapi.operations.table import Dims
-from ortconv.nnapi.recording import PlainRun, Recording, Watch
+from ortconv.nnapi.recording import PlainRun, ProgramRecording, Watch
 from ortconv.nnapi.running import Admit, OperandValue, agreed, rounded_to_half
 from ortconv.nnapi.validation import LARGEST
 
@@ -79,7 +79,7 @@ class CpuProgram:
                 self.programs[index] = CpuProgram(operand.model, half)
         # IF and WHILE choose their work in each run. The models inside are recorded.
         self._records = not any(operation.is_control_flow for operation in model.operations)
-        self._recordings: dict[tuple[object, ...], Recording | None] = {}
+        self._recordings: dict[tuple[object, ...], ProgramRecording | None] = {}
         self._freed = _last_read(model, {*model.inputs, *model.outputs, *self.constants})
 
     def run(
@@ -117,7 +117,7 @@ class CpuProgram:
                 recording.lock.release()
         results = self._run_each(inputs, room, context, PlainRun(self.half))
         if self._records and key not in self._recordings and len(self._recordings) < MOST_RECORDINGS:
-            self._recordings[key] = Recording(self.half)
+            self._recordings[key] = ProgramRecording(self.half)
         return results
 
     def _watch(self, context: RunContext) -> Watch | None:
@@ -139,7 +139,7 @@ class CpuProgram:
         inputs: Sequence[OperandValue],
         room: Sequence[int | None] | None,
         context: RunContext,
-        run: Recording | PlainRun,
+        run: ProgramRecording | PlainRun,
     ) -> list[Tensor]:
         """Run one operation after the other, with all checks."""
         model = self.model

@@ -21,7 +21,7 @@ Watch = Callable[[ModelOperation, Callable[[], None]], None]
 
 
 class PlainRun:
-    """The steps of a Recording, for a run that is not recorded."""
+    """The steps of a ProgramRecording, for a run that is not recorded."""
 
     def __init__(self, half: bool) -> None:
         self._half = half
@@ -42,7 +42,7 @@ class PlainRun:
         return results
 
 
-class Recording:
+class ProgramRecording:
     """The work of a program for inputs of certain types. Callers hold `lock`, since only one run at a time may use its memory.
 
     It is made in a plain run: `begin`; then `operation` for each operation, and `forget` for operands that have no reader
