@@ -276,7 +276,8 @@ of a use; each is the name of the model that `schemas/releases.py` tries: schema
 @cache
 def _document() -> dict[str, Any]:
     text = Path(__file__).with_name("releases.json").read_text(encoding="utf-8")
-    return json.loads(text)  # type: ignore[no-any-return]
+    document: dict[str, Any] = json.loads(text)
+    return document
 
 
 @cache

@@ -208,7 +208,8 @@ def _attribute(value: Any, kind: str) -> Attribute:
 @cache
 def _document() -> dict[str, Any]:
     text = Path(__file__).with_name("operators.json").read_text(encoding="utf-8")
-    return json.loads(text)  # type: ignore[no-any-return]
+    document: dict[str, Any] = json.loads(text)
+    return document
 
 
 @cache
