@@ -84,7 +84,7 @@ class Contest:
     def _measure(self, entrants: Sequence[Candidate], stage: str) -> None:
         block = Block(tuple(c.entrant for c in entrants), self._blocks, self._library)
         job = Job(self._key("block", entrants, self._blocks), measure_block, (block, self._feeds))
-        found = self._workshop.do(stage, job, _times)
+        found = self._workshop.run_alone(stage, job, _times)
         if found[0].error is not None:
             raise UnsupportedError(f"{self._what}: {found[0].error}")
         for c, own in zip(entrants, found, strict=True):

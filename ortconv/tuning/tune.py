@@ -162,7 +162,7 @@ class Tuner:
 
     def run(self) -> None:
         """Run all stages."""
-        start = self._workshop.do("preparing", Job("", begin, (self._source, self._shared)), _same)
+        start = self._workshop.run_alone("preparing", Job("", begin, (self._source, self._shared)), _same)
         self._source_key = key(self._source, start.external, self._shared)
         self._convert()
         self._prove()

@@ -108,7 +108,7 @@ class Workshop:
         finally:
             self.stages[stage] = self.stages.get(stage, 0.0) + time.monotonic() - begun
 
-    def do(self, stage: str, job: Job, decode: Callable[[Any], R]) -> R:
+    def run_alone(self, stage: str, job: Job, decode: Callable[[Any], R]) -> R:
         """The result of one job, run in a new process. Its error is raised."""
         begun = time.monotonic()
         try:

@@ -230,7 +230,7 @@ def test_sessions_of_c_compute_the_same(samples: Path, tmp_path: Path, direct: b
     (port,) = plain.get_inputs()
     feeds = {port.name: np.random.default_rng(0).standard_normal(port.shape).astype(np.float32)}
     settings = SessionSettings(direct=direct)
-    session = onnxruntime_c.Session(file, feeds, threads=1, entries=settings.entries, level=None, direct=direct)
+    session = onnxruntime_c.NativeSession(file, feeds, threads=1, entries=settings.entries, level=None, direct=direct)
     want = plain.run(None, feeds)[0]
     got = np.zeros_like(want)
     values = (onnxruntime_c.P * 1)(session._tensor(got).value)

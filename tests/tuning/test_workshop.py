@@ -63,11 +63,11 @@ def test_keys_depend_on_all_parts() -> None:
 
 def test_jobs_are_done_once_for_each_key() -> None:
     with Workshop(Memo(None), 2) as workshop:
-        first = workshop.do("x", Job("k", slow, (0.0,)), same)
-        assert workshop.do("x", Job("k", slow, (0.0,)), same) == first
-        assert workshop.do("x", Job("", slow, (0.0,)), same) != first
+        first = workshop.run_alone("x", Job("k", slow, (0.0,)), same)
+        assert workshop.run_alone("x", Job("k", slow, (0.0,)), same) == first
+        assert workshop.run_alone("x", Job("", slow, (0.0,)), same) != first
         workshop.forget("k")
-        assert workshop.do("x", Job("k", slow, (0.0,)), same) != first
+        assert workshop.run_alone("x", Job("k", slow, (0.0,)), same) != first
 
 
 def test_errors_are_results_and_remembered() -> None:
@@ -76,7 +76,7 @@ def test_errors_are_results_and_remembered() -> None:
         ((_, found),) = workshop.each("x", [Job("k", refuse, ())], same)
         assert isinstance(found, OrtconvError)
         with pytest.raises(OrtconvError, match="no"):
-            workshop.do("x", Job("k", refuse, ()), same)
+            workshop.run_alone("x", Job("k", refuse, ()), same)
     assert memo.get("k") == {"error": "no"}
 
 
