@@ -69,7 +69,7 @@ class AppSession:
     ) -> None:
         self.run: Callable[[], object]
         if library is None and onnxruntime_c.is_available() and onnxruntime_c.takes(feeds):
-            session = onnxruntime_c.Session(
+            session = onnxruntime_c.NativeSession(
                 file,
                 feeds,
                 threads=settings.threads,

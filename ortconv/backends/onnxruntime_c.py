@@ -129,7 +129,7 @@ def prepare() -> None:
     _api()
 
 
-class Session:
+class NativeSession:
     """A file opened on the CPU. With `direct`, its constants stay in the pages of the mapped file.
 
     `level` is one of the C API, None for the default. Raises BackendError with onnxruntime's message if it does not load or run the
@@ -288,5 +288,5 @@ class DirectFile:
         with native(f"running {self._file.name}"), repeatedly(session.drop_pages):
             return list(session.outputs())
 
-    def _session(self, feeds: Mapping[str, Any]) -> Session:
-        return Session(self._file, feeds, threads=1, entries=self._entries, level=None, direct=True)
+    def _session(self, feeds: Mapping[str, Any]) -> NativeSession:
+        return NativeSession(self._file, feeds, threads=1, entries=self._entries, level=None, direct=True)
