@@ -220,14 +220,14 @@ class Death(NamedTuple):
         stage, limits = self.activity.stage, self.activity.limits
         if limits.seconds is not None and (self.code == _LATE or self.cause == "SIGALRM"):
             return LimitError(
-                f"not done after {limits.seconds:g} s, the time limit{_at(stage)}",
+                f"not done after {limits.seconds:g} s, the time limit{_in_stage(stage)}",
                 hint="--timeout SECONDS gives it more time",
             )
         if limits.bytes is not None and self.code == _LARGE:
             return _out_of_memory(self.activity)
         calls = "".join(f", {call}" for call in self.activity.calls)
         verb = "died of" if self.code < 0 else "ended with"
-        return CrashError(f"the process {verb} {self.cause}{_at(stage)}{calls}", hint=self._hint())
+        return CrashError(f"the process {verb} {self.cause}{_in_stage(stage)}{calls}", hint=self._hint())
 
     def _hint(self) -> str:
         allowed = self.activity.limits.bytes
@@ -240,12 +240,12 @@ class Death(NamedTuple):
 def _out_of_memory(activity: Activity, what: str = "") -> LimitError:
     assert activity.limits.bytes is not None
     return LimitError(
-        f"more memory needed than {_size(activity.limits.bytes)}, the memory limit{_at(activity.stage)}{what}",
+        f"more memory needed than {_size(activity.limits.bytes)}, the memory limit{_in_stage(activity.stage)}{what}",
         hint="--memory SIZE gives it more",
     )
 
 
-def _at(stage: str) -> str:
+def _in_stage(stage: str) -> str:
     return f", in stage {stage}" if stage else ""
 
 

@@ -98,7 +98,7 @@ def _replay(replay: Replay, everything: bool) -> Iterator[Section]:
         yield Section("The conversion cannot be replayed", [replay.failure])
         return
     count = len(replay.steps)
-    rewrites = f"{counted(count, 'rewrite')} at level {replay.level}{_with(replay.options)}"
+    rewrites = f"{counted(count, 'rewrite')} at level {replay.level}{_with_options(replay.options)}"
     if replay.ends_at_b:
         yield Section("The conversion, replayed", [f"{rewrites} lead to this file"])
     else:
@@ -110,7 +110,7 @@ def _replay(replay: Replay, everything: bool) -> Iterator[Section]:
     yield Section("Rewrites", _cut(steps, MOST_STEPS, everything))
 
 
-def _with(options: Sequence[str]) -> str:
+def _with_options(options: Sequence[str]) -> str:
     return f" with {' '.join(options)}" if options else ""
 
 

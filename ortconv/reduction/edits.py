@@ -121,7 +121,7 @@ def bypass(place: int, slot: int) -> Edit:
     """Replace a node by one of its inputs of the same type."""
 
     def edit(model: Model) -> bool:
-        node = _at(model, place)
+        node = _nth_node(model, place)
         read = node.input(slot)
         made = [v for v in node.outputs if v is not None]
         if read is None or len(made) != 1 or read.type is None or read.type != made[0].type:
@@ -140,7 +140,7 @@ def inline(place: int, branch: str) -> Edit:
     """Replace an If by the nodes of one of its branches."""
 
     def edit(model: Model) -> bool:
-        node = _at(model, place)
+        node = _nth_node(model, place)
         sub = node.attrs.get(branch)
         if node.op != "If" or not isinstance(sub, Graph) or node.graph is None:
             return False
@@ -159,7 +159,7 @@ def drop_input(place: int, slot: int) -> Edit:
     """Leave out an optional input of a node, or the last of a variadic one."""
 
     def edit(model: Model) -> bool:
-        node = _at(model, place)
+        node = _nth_node(model, place)
         if node.input(slot) is None or node.graph is None:
             return False
         inputs = [None if i == slot else v for i, v in enumerate(node.inputs)]
@@ -175,7 +175,7 @@ def drop_attribute(place: int, name: str) -> Edit:
     """Remove an attribute that is not a subgraph."""
 
     def edit(model: Model) -> bool:
-        node = _at(model, place)
+        node = _nth_node(model, place)
         if isinstance(node.attrs.get(name), (Graph, Graphs, type(None))):
             return False
         del node.attrs[name]
@@ -184,7 +184,7 @@ def drop_attribute(place: int, name: str) -> Edit:
     return edit
 
 
-def _at(model: Model, place: int) -> Node:
+def _nth_node(model: Model, place: int) -> Node:
     return next(node for i, node in enumerate(model.graph.walk()) if i == place)
 
 

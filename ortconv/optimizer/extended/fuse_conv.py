@@ -96,13 +96,13 @@ def fuse_conv_hard_swish(m: Match) -> Replacement:
     return with_activation(conv, {"activation": "HardSwish"}, m.root)
 
 
-def _is(number: float) -> Callable[[Value], bool]:
+def _equals(number: float) -> Callable[[Value], bool]:
     return lambda value: scalar(value) == number
 
 
 _SIXTH = C("k", one=True, where=lambda value: bool(np.float32(scalar(value) or 0) == np.float32(1 / 6)))
-_SIX = C("k", one=True, where=_is(6))
-_SHIFTED = P("Add", "x", C("three", one=True, where=_is(3)), commutative=True)
+_SIX = C("k", one=True, where=_equals(6))
+_SHIFTED = P("Add", "x", C("three", one=True, where=_equals(3)), commutative=True)
 _CLIPPED = P("Clip", _SHIFTED, ..., name="clip", where=lambda node: clip_bounds(node) == (0, 6))
 
 

@@ -86,7 +86,7 @@ def _replace(graph: Graph, x: Value, parts: list[PickedPart], axis: int, whole: 
     first = parts[0].node
     before = x.producer.next if x.producer is not None else next(iter(graph))
     sizes = Ints(p.end - p.start for p in parts)
-    types = [_with(x, axis, size) for size in sizes]
+    types = [_resized_type(x, axis, size) for size in sizes]
     attrs: dict[str, Attribute] = {"axis": axis}
     inputs = [x if whole else _sliced(graph, x, axis, parts, before)]
     if graph.opset() >= SPLIT_BY_INPUT:
@@ -108,12 +108,14 @@ def _sliced(graph: Graph, x: Value, axis: int, parts: list[PickedPart], before: 
     bounds = [integers(graph, (number,), x) for number in (start, end, axis)]
     like = parts[0].node
     name = graph.fresh(f"{like.name or like.out.name}/Slice")
-    node = graph.add_node("Slice", [x, *bounds], 1, name=name, types=[_with(x, axis, end - start)], before=before)
+    node = graph.add_node(
+        "Slice", [x, *bounds], 1, name=name, types=[_resized_type(x, axis, end - start)], before=before
+    )
     node.ep = like.ep
     return node.out
 
 
-def _with(x: Value, axis: int, size: int) -> TensorType | None:
+def _resized_type(x: Value, axis: int, size: int) -> TensorType | None:
     """The type of x with another length of an axis."""
     shape = x.shape or ()
     return with_shape(x, (*shape[:axis], size, *shape[axis + 1 :]))
