@@ -69,7 +69,7 @@ def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, 
         jobs=flags["jobs"] or usable_cores(),
         **{name: flags[name] for name in ("timeout", "memory", "force", "update")},
     )
-    view = BatchView("built", building.total, False, quiet or as_json)
+    view = BatchView("built", building.total, as_json=False, quiet=quiet or as_json)
     with view.shown(building):
         for event in building:
             _show(view, event)

@@ -267,7 +267,7 @@ class Reasons:
         """The source's outputs for moved inputs; on numpy, constants have rounding errors as well."""
         source = self._source
         if "numpy" not in source.outputs:
-            run = source.open_file(source.source, False).run
+            run = source.open_file(source.source, default=False).run
         else:
             model = source.loaded()
             perturb(model.graph, perturbation, source.settings.fixed_point)

@@ -205,7 +205,7 @@ class SourceRuns:
     def _open(self) -> None:
         """Open the source in onnxruntime. If that fails, store the reason."""
         try:
-            self._opened = self.open_file(self.source, False)
+            self._opened = self.open_file(self.source, default=False)
         except BackendError as error:
             self.reasons.setdefault("onnxruntime", f"{runtime_name()} does not load the source: {message_of(error)}")
 

@@ -138,7 +138,7 @@ def _on_onnxruntime(
 
     about_source = expected.reasons.get("onnxruntime")
     try:
-        opened = expected.open_file(converted, True)
+        opened = expected.open_file(converted, default=True)
     except ImportError as error:
         return EngineResult("onnxruntime", skipped=f"onnxruntime cannot be imported: {error}")
     except BackendError as error:

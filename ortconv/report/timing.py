@@ -68,19 +68,19 @@ def _run(run: Run, detail: bool) -> TimedRun:
         run.name,
         executions(run.trace),
         run.unfinished,
-        _times(run.trace, False),
-        _times(run.trace, True),
-        _each(run.benchmark, False),
-        _each(run.benchmark, True),
+        _times(run.trace, self_times=False),
+        _times(run.trace, self_times=True),
+        _each(run.benchmark, self_times=False),
+        _each(run.benchmark, self_times=True),
         _marks(run.trace) if detail else None,
     )
 
 
-def _times(trace: Trace, self_times: bool) -> Times:
+def _times(trace: Trace, *, self_times: bool) -> Times:
     return {layer: dict(row) for layer, row in summary(trace, self_times).items()}
 
 
-def _each(trace: Trace, self_times: bool) -> Times:
+def _each(trace: Trace, *, self_times: bool) -> Times:
     rows = per_execution(summary(trace, self_times), executions(trace))
     return {layer: dict(row) for layer, row in rows.items()}
 
