@@ -188,9 +188,9 @@ def _layer_norm(node: Node, x: NewInput, scale: NewInput, bias: NewInput, opset:
     return _scaled(New("Mul", [centered, inverse]), scale, bias), mean, inverse
 
 
-def _rms_norm(node: Node, x: NewInput, scale: NewInput, bias: NewInput, opset: int) -> tuple[New, NewInput]:
+def _rms_norm(node: Node, x: NewInput, scale: NewInput, opset: int) -> tuple[New, NewInput]:
     inverse = _inverse_deviation(_mean(New("Mul", [x, x]), _axes(node) or [-1], opset), node)
-    return _scaled(New("Mul", [x, inverse]), scale, bias), inverse
+    return _scaled(New("Mul", [x, inverse]), scale, None), inverse
 
 
 @rule("StandardLayerNormalization", _call("LayerNormalization", domain=""))
@@ -211,7 +211,7 @@ def simplified_layer_normalization(m: Match) -> Replacement:
     node: Node = m.root
     if _axes(node) is None:
         return None
-    y, inverse = _rms_norm(node, node.input(0), node.input(1), None, m.graph.opset())
+    y, inverse = _rms_norm(node, node.input(0), node.input(1), m.graph.opset())
     return (y, inverse)[: len(node.outputs)]
 
 
@@ -236,7 +236,7 @@ def skip_simplified_layer_normalization(m: Match) -> Replacement:
     if node.output(1) is not None:
         return None
     total = _skipped(node, node.input(3))
-    y, inverse = _rms_norm(node, total, node.input(2), None, m.graph.opset())
+    y, inverse = _rms_norm(node, total, node.input(2), m.graph.opset())
     return (y, None, inverse, total)[: len(node.outputs)]
 
 

@@ -55,9 +55,9 @@ def _gemm(dtype_slot: int, b_slot: int = 1) -> TypeRule:
     return rule
 
 
-def _matmul_as(dtype: DType, b_slot: int = 1) -> TypeRule:
+def _matmul_as(dtype: DType) -> TypeRule:
     def rule(node: Node) -> list[ValueType | None]:
-        return [tensor(dtype, _matmul(shape_of(node, 0), shape_of(node, b_slot)))]
+        return [tensor(dtype, _matmul(shape_of(node, 0), shape_of(node, 1)))]
 
     return rule
 

@@ -154,14 +154,10 @@ def _tree_ensemble(node: Node) -> list[ValueType | None]:
     return [tensor(dtype_of(node, 0), (*_rows(node), node.attr("n_targets", None)))]
 
 
-def _classifier(strings: str) -> TypeRule:
-    """Rule for (labels, scores). The labels are strings if the attribute named `strings` lists them."""
-
-    def rule(node: Node) -> list[ValueType | None]:
-        label = DType.STRING if node.attrs.get(strings) else DType.INT64
-        return [TensorType(label, _rows(node)), TensorType(DType.FLOAT, (*_rows(node), None))]
-
-    return rule
+def _classifier(node: Node) -> list[ValueType | None]:
+    """Labels and scores."""
+    label = DType.STRING if node.attrs.get("classlabels_strings") else DType.INT64
+    return [TensorType(label, _rows(node)), TensorType(DType.FLOAT, (*_rows(node), None))]
 
 
 _ML_TYPES: dict[str, TypeRule] = {
@@ -169,10 +165,10 @@ _ML_TYPES: dict[str, TypeRule] = {
     "CategoryMapper": _category_mapper,
     "DictVectorizer": _dict_vectorizer,
     "LabelEncoder": _label_encoder,
-    "LinearClassifier": _classifier("classlabels_strings"),
-    "SVMClassifier": _classifier("classlabels_strings"),
+    "LinearClassifier": _classifier,
+    "SVMClassifier": _classifier,
     "TreeEnsemble": _tree_ensemble,
-    "TreeEnsembleClassifier": _classifier("classlabels_strings"),
+    "TreeEnsembleClassifier": _classifier,
     "ZipMap": _zip_map,
 }
 

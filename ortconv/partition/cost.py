@@ -53,11 +53,9 @@ def _transposed_conv(node: Node) -> int:
     return elements(node.input(0)) * (elements(node.input(1)) // max(_dim(node.input(1), 0), 1))
 
 
-def _product(slot: int = 0, flag: str = "transA") -> Callable[[Node], int]:
-    """Multiply-adds of a matrix product: per output element, the inner dimension. `flag` is the attribute that transposes input
-    `slot`.
-    """
-    return lambda n: elements(n.output(0)) * _dim(n.input(slot), -2 if n.attr(flag, 0) else -1)
+def _product(node: Node) -> int:
+    """Multiply-adds of a matrix product: per output element, the inner dimension."""
+    return elements(node.output(0)) * _dim(node.input(0), -2 if node.attr("transA", 0) else -1)
 
 
 def _recurrent(node: Node) -> int:
@@ -69,9 +67,9 @@ def _recurrent(node: Node) -> int:
 MULTIPLY_ADDS: dict[str, Callable[[Node], int]] = {
     "Conv": _conv(1), "FusedConv": _conv(1), "ConvInteger": _conv(1), "QLinearConv": _conv(3),
     "ConvTranspose": _transposed_conv,
-    "MatMul": _product(), "FusedMatMul": _product(), "MatMulInteger": _product(), "DynamicQuantizeMatMul": _product(),
-    "MatMulIntegerToFloat": _product(), "QLinearMatMul": _product(), "Gemm": _product(), "FusedGemm": _product(),
-    "QGemm": _product(), "TransposeMatMul": _product(),
+    "MatMul": _product, "FusedMatMul": _product, "MatMulInteger": _product, "DynamicQuantizeMatMul": _product,
+    "MatMulIntegerToFloat": _product, "QLinearMatMul": _product, "Gemm": _product, "FusedGemm": _product,
+    "QGemm": _product, "TransposeMatMul": _product,
     "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent,
 }  # fmt: skip
 """The number of multiply-adds by operator, for operators whose time depends on it. For all others, only the bytes are counted."""

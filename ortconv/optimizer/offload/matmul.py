@@ -217,7 +217,7 @@ def _scaled(c: Value, beta: float, bias: NewInput) -> NewInput:
 # ---------------------------------------------------------------------- fused products
 
 
-def _activated(x: New, name: str, alpha: float | None, beta: float | None) -> New | None:
+def _activated(x: New, name: str, alpha: float | None) -> New | None:
     """The activation of a fused operator, applied to x; None if the activation is unknown."""
     if name in ("Relu", "Sigmoid", "Tanh"):
         return op(name, x)
@@ -239,7 +239,7 @@ def fused_gemm(m: Match) -> Replacement:
         return None
     gemm = New("Gemm", [m.a, m.b, *summand(m.c, columns, m.graph)], attrs, like=m.root)
     alpha = m.root.attrs.get("activation_alpha")
-    return _activated(gemm, m.root.attr("activation", ""), alpha if isinstance(alpha, float) else None, None)
+    return _activated(gemm, m.root.attr("activation", ""), alpha if isinstance(alpha, float) else None)
 
 
 @rule("FusedMatMulToMatMul", P("FusedMatMul", "a", "b", domain=MICROSOFT))
