@@ -34,11 +34,11 @@ def found(text: str, crossings: list[int] | None = None, names: list[str] | None
         ("abcab" * 12, [Repeat(0, 5, 12)]),
     ],
 )
-def test_repeats(text, expected):
+def test_repeats(text: str, expected: list[Repeat]) -> None:
     assert found(text) == expected
 
 
-def test_random_text_around_a_repeat():
+def test_random_text_around_a_repeat() -> None:
     draw = random.Random(7)
     for _ in range(40):
         block = "".join(draw.choices("abcdefgh", k=draw.randint(6, 30)))
@@ -49,7 +49,7 @@ def test_random_text_around_a_repeat():
         assert repeat.start == len(before)
 
 
-def test_repeats_do_not_overlap():
+def test_repeats_do_not_overlap() -> None:
     draw = random.Random(3)
     for _ in range(40):
         text = "".join(draw.choice(["ab", "abc", "aab", "ccc"]) * draw.randint(1, 9) for _ in range(20))
@@ -60,19 +60,19 @@ def test_repeats_do_not_overlap():
             assert text[repeat.start : repeat.end] == block * repeat.blocks
 
 
-def test_blocks_begin_where_few_lines_cross():
+def test_blocks_begin_where_few_lines_cross() -> None:
     text = "bcd" + "abcd" * 6 + "a"
     crossings = [0 if i % 4 == 1 else 3 for i in range(len(text) + 1)]
     assert found(text, crossings) == [Repeat(1, 4, 6)]
 
 
-def test_blocks_begin_where_names_belong_together():
+def test_blocks_begin_where_names_belong_together() -> None:
     text = "cd" + "abcd" * 6 + "ab"
     names = ["/head/x", "/head/y", *(f"/layer.{i // 4}/{c}" for i, c in enumerate("abcd" * 6)), "/tail/x", "/tail/y"]
     assert found(text, names=names) == [Repeat(2, 4, 6)]
 
 
-def test_sections_are_cut_where_few_lines_cross():
+def test_sections_are_cut_where_few_lines_cross() -> None:
     crossings = [9] * 1001
     crossings[130] = 1
     cuts = sections(1000, crossings, 120)
@@ -92,11 +92,11 @@ def test_sections_are_cut_where_few_lines_cross():
         ([], ()),
     ],
 )
-def test_scope(names, expected):
+def test_scope(names: list[str], expected: tuple[str, ...]) -> None:
     assert scope(names) == expected
 
 
-def test_neighbors_of_one_scope():
+def test_neighbors_of_one_scope() -> None:
     scopes = [("m", "in"), *[("m", "enc", "0")] * 6, *[("m", "enc", "1")] * 2, ("m", "out")]
     assert scoped(scopes, 6) == [(1, 9, ("m", "enc"))]
     assert scoped([*scopes[1:7], *[("m", "enc", "1")] * 4], 6) == [(0, 6, ("m", "enc", "0"))]
@@ -104,7 +104,7 @@ def test_neighbors_of_one_scope():
     assert scoped([()] * 5, 2) == []
 
 
-def test_cost_is_near_linear():
+def test_cost_is_near_linear() -> None:
     def cost(count: int) -> int:
         return calls(lambda: found("abcdefghijklmnop" * count))
 

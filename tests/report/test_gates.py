@@ -24,7 +24,7 @@ VALUES = {"partitions": 9.0, "coverage": 61.25, "work_coverage": math.nan}
         ("coverage<.5", False), ("coverage>6.1e1 %", True),
     ],
 )  # fmt: skip
-def test_conditions(text, fails):
+def test_conditions(text: str, fails: bool) -> None:
     conditions = parse_gates(text, "partition")
     if not fails:
         check_gates(conditions, VALUES)
@@ -70,18 +70,18 @@ THEN = {
         ("snr>+0", True),
     ],
 )  # fmt: skip
-def test_units_and_baselines(text, fails):
+def test_units_and_baselines(text: str, fails: bool) -> None:
     assert bool(failed_gates(parse_gates(text, "check"), NOW, THEN)) == fails
 
 
-def test_from_nothing_to_something_is_infinitely_more():
+def test_from_nothing_to_something_is_infinitely_more() -> None:
     (failed,) = failed_gates(
         parse_gates("missing>+5%,missing>1.1x,missing<2x", "check")[:1], {"missing": 2}, {"missing": 0}
     )
     assert str(failed) == "missing is 2, 0 in the baseline (missing>+5%)"
 
 
-def test_the_message_has_the_actual_values():
+def test_the_message_has_the_actual_values() -> None:
     with pytest.raises(GateError) as caught:
         check_gates(parse_gates("partitions>3,coverage<80%,partitions>20", "partition"), VALUES)
     assert caught.value.message == (
@@ -122,14 +122,14 @@ def test_the_message_has_the_actual_values():
         ("check", "onnxruntime>1", "the limit of", "onnxruntime>1.17"),
     ],
 )  # fmt: skip
-def test_errors(verb, text, message, hint):
+def test_errors(verb: str, text: str, message: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_gates(text, verb)
     assert message in caught.value.message
     assert hint in (caught.value.hint or "")
 
 
-def test_a_gate_that_cannot_be_checked_does_not_pass():
+def test_a_gate_that_cannot_be_checked_does_not_pass() -> None:
     with pytest.raises(UsageError, match="'partitions>3' cannot be checked: partitions is not known"):
         check_gates(parse_gates("partitions>3", "convert"), {"nodes": 3})
     with pytest.raises(UsageError, match="partitions of the baseline is not known"):
@@ -137,11 +137,11 @@ def test_a_gate_that_cannot_be_checked_does_not_pass():
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=list(METRICS))
-def test_the_example_of_every_metric_is_a_condition(metric):
+def test_the_example_of_every_metric_is_a_condition(metric: str) -> None:
     for verb in metric.verbs:
         parse_gates(metric.name + metric.example, verb)
 
 
-def test_baselines_are_of_metrics_that_the_verb_has():
+def test_baselines_are_of_metrics_that_the_verb_has() -> None:
     for verb, names in BASELINES.items():
         assert set(names) <= set(metrics_of(verb))

@@ -31,17 +31,17 @@ WEIGHTS = f32(16, 8, 3, 3)
         (node("y = Slice (x, a, b)", a=np.arange(4), b=np.arange(4)), "starts 4, ends 4"),
     ],
 )
-def test_constants_have_their_formal_names(made: Node, expected: str):
+def test_constants_have_their_formal_names(made: Node, expected: str) -> None:
     assert constants(made) == expected
 
 
-def test_a_long_list_of_constants_is_cut_between_them():
+def test_a_long_list_of_constants_is_cut_between_them() -> None:
     moments = {name: f32(1024) for name in ("scale", "bias", "mean", "var")}
     made = node("y = BatchNormalization (x, scale, bias, mean, var)", **moments)
     assert constants(made) == "scale 1024, B 1024, mean 1024, …"
 
 
-def test_texts_of_models_are_cut_and_clean():
+def test_texts_of_models_are_cut_and_clean() -> None:
     made = node("y = Equal (x, k)", k=np.float32(0))
     made.inputs[1].const = Tensor.of(np.array("a\x1b" + "b" * 1000, object))
     assert "\x1b" not in constants(made)
@@ -67,11 +67,11 @@ def test_texts_of_models_are_cut_and_clean():
         ),
     ],
 )
-def test_blocks_are_named_by_their_operators(body: str, name: str):
+def test_blocks_are_named_by_their_operators(body: str, name: str) -> None:
     assert block_name(list(make("float[4,4] x", body, "y", s=np.float32(1)))) == name
 
 
-def test_operators_that_only_quantize_are_named_last():
+def test_operators_that_only_quantize_are_named_last() -> None:
     body = "q = QuantizeLinear (x, s) d = DequantizeLinear (q, s) e = DequantizeLinear (q, s) y = Add (d, e)"
     assert operators(make("float[4] x", body, "y", s=np.float32(1)), 2) == "Add, DequantizeLinear ×2, …"
 
@@ -89,11 +89,11 @@ def test_operators_that_only_quantize_are_named_last():
         ("y = Shape (x)", ""),
     ],
 )
-def test_families(text: str, expected: str):
+def test_families(text: str, expected: str) -> None:
     assert family(node(text)) == expected
 
 
-def test_details_have_version_formal_names_and_elements():
+def test_details_have_version_formal_names_and_elements() -> None:
     conv = node("y = Conv (x, w)", w=WEIGHTS)
     facts = GraphFacts(None)
     facts.add([conv])

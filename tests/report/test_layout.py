@@ -54,7 +54,7 @@ def check(layout: Layout, nets: list[Net]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_random_graphs(seed):
+def test_random_graphs(seed: int) -> None:
     rng = random.Random(seed)
     count = rng.randint(1, 60)
     sizes = [(rng.uniform(40, 200), rng.choice((38.0, 38.0, 200.0))) for _ in range(count)]
@@ -63,7 +63,7 @@ def test_random_graphs(seed):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_first_and_last_layers_keep_their_order(seed):
+def test_first_and_last_layers_keep_their_order(seed: int) -> None:
     rng = random.Random(seed)
     inner = 20
     nets = [Net(rng.randrange(3), (rng.randrange(3, 3 + inner),)) for _ in range(3)]
@@ -81,7 +81,7 @@ def test_first_and_last_layers_keep_their_order(seed):
     assert layout.corners[0][1] < min(others) <= max(others) < layout.corners[-1][1]
 
 
-def test_chain_is_straight():
+def test_chain_is_straight() -> None:
     layout = layered([(60.0 + 10 * i, 38.0) for i in range(6)], [Net(i, (i + 1,)) for i in range(5)])
     middles = [x + w / 2 for (x, _), (w, _) in zip(layout.corners, layout.sizes, strict=True)]
     assert max(middles) - min(middles) < 0.01
@@ -89,7 +89,7 @@ def test_chain_is_straight():
     assert tops == [i * (38 + GAP_Y) for i in range(6)]
 
 
-def test_long_lines_are_straight():
+def test_long_lines_are_straight() -> None:
     # A skip over a chain: every stretch of the long line between the first and last layer it passes is vertical.
     nets = [Net(i, (i + 1,)) for i in range(8)] + [Net(0, (8,))]
     layout = layered([(80.0, 38.0)] * 9, nets)
@@ -97,7 +97,7 @@ def test_long_lines_are_straight():
     assert len({round(x, 3) for x, _ in line[2:-2]}) == 1
 
 
-def test_crossings_are_removed():
+def test_crossings_are_removed() -> None:
     # Two columns, given crosswise.
     nets = [Net(0, (3,)), Net(1, (2,)), Net(2, (5,)), Net(3, (4,))]
     layout = layered([(60.0, 38.0)] * 6, nets)
@@ -106,21 +106,21 @@ def test_crossings_are_removed():
     assert max(left) < min(right) or max(right) < min(left)
 
 
-def test_lines_of_one_net_share_their_way():
+def test_lines_of_one_net_share_their_way() -> None:
     nets = [Net(i, (i + 1,)) for i in range(6)] + [Net(0, (4, 6))]
     layout = layered([(60.0, 38.0)] * 7, nets)
     short, long = sorted((layout.line(r) for r in layout.routes if r.net == 6), key=len)
     assert long[: len(short) - 2] == short[:-2]
 
 
-def test_layers():
+def test_layers() -> None:
     # The node without sources stands right above its only target.
     nets = [Net(0, (1,)), Net(1, (2,)), Net(2, (4,)), Net(3, (4,))]
     assert assign_layers(5, nets) == [0, 1, 2, 2, 3]
     assert layered([], []).corners == ()
 
 
-def test_cost_is_linear():
+def test_cost_is_linear() -> None:
     def cost(count: int) -> int:
         nets = [Net(i, (i + 1,)) for i in range(count - 1)] + [Net(i, (i + 3,)) for i in range(0, count - 3, 2)]
         return calls(lambda: layered([(80.0, 38.0)] * count, nets))
