@@ -39,7 +39,7 @@ ACTIVATIONS = ("Relu", "Clip")
 SHAPES = ("Shape", "Size")
 """Operators that read only the shape of their input."""
 
-MOST_RUNS = 12
+MOST_RUNS = 24
 """Maximum number of runs with such errors, when they may explain a difference."""
 
 FIRST_RUNS = 2
