@@ -62,6 +62,11 @@ def _matmul_as(dtype: DType) -> TypeRule:
     return rule
 
 
+def _matmul_integer_to_float(node: Node) -> list[ValueType | None]:
+    """The product has the type of the scales."""
+    return [tensor(dtype_of(node, 2), _matmul(shape_of(node, 0), shape_of(node, 1)))]
+
+
 def _qlinear_matmul_like(node: Node) -> list[ValueType | None]:
     shape = shape_of(node, 0)
     n: Any = node.attr("N", None)
@@ -304,7 +309,8 @@ _MICROSOFT_TYPES: dict[str, TypeRule] = {
     "QGemm": _gemm(8, 3),
     "FusedMatMul": _fused_matmul,
     "TransposeMatMul": _fused_matmul,
-    **dict.fromkeys(("MatMulIntegerToFloat", "DynamicQuantizeMatMul"), _matmul_as(DType.FLOAT)),
+    "MatMulIntegerToFloat": _matmul_integer_to_float,
+    "DynamicQuantizeMatMul": _matmul_as(DType.FLOAT),
     **dict.fromkeys(("MatMulNBits", "MatMulBnb4"), _qlinear_matmul_like),
     "QuantizeLinear": _quantize,
     "DequantizeLinear": _dequantize,

@@ -63,6 +63,7 @@ NODES = [
     ("MatMulBnb4<K = 16, N = 4, block_size = 16, quant_type = 0>", "x w a", "float[2, 16] x, uint8[32] w, float[4] a", 1),
     ("MatMulInteger16", "x w", "int16[2, 3] x, int16[3, 4] w", 1),
     ("MatMulIntegerToFloat", "x w a b", "uint8[2, 3] x, int8[3, 4] w, float a, float b", 1),
+    ("MatMulIntegerToFloat", "x w a b", "uint8[2, 3] x, int8[3, 4] w, float16 a, float16 b", 1),
     ("MatMulNBits<K = 16, N = 4, block_size = 16, bits = 4>", "x w s", "float[2, 16] x, uint8[4, 1, 8] w, float[4] s", 1),
     ("MaxpoolWithMask<kernel_shape = [2, 2]>", "x m", "float[1, 1, 4, 4] x, int32[1, 1, 4, 4] m", 1),
     ("MultiHeadAttention<num_heads = 2>", "q k v", Q, 1),

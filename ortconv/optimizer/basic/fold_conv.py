@@ -131,7 +131,7 @@ def fold_conv_mul(m: Match) -> Replacement:
 
 def _fold_arithmetic(m: Match) -> New | None:
     affine = _affine(m)
-    if affine is None or (m.b is not None and round_together(wide(m.b), affine.shift)):
+    if affine is None or (m.b is not None and round_together(wide(m.b) * affine.scale, affine.shift)):
         return None
     return folded(m, affine)
 
