@@ -115,23 +115,22 @@ def softmax(exponential: Exponential, unit: float) -> Callable[[Work, Array, Arr
     (scale,) = _scalars(unit)
 
     def run(work: Work, x: Array, out: Array) -> None:
-        powers, sums, shares = work.like(x), work.empty(x.shape[:-1]), work.empty(x.shape[:-1])
+        powers, sums = work.like(x), work.empty(x.shape[:-1])
         work.do(np.multiply, x, scale, powers)
         work.do(exponential, powers, powers)
         work.do(np.matmul, powers, ones(x.shape[-1], x.dtype), sums)
-        work.do(np.reciprocal, sums, shares)
-        work.do(_shift_if_necessary, x, powers, sums, shares)
-        work.do(np.multiply, powers, shares[..., None], out)
+        work.do(_shift_if_necessary, x, powers, sums)
+        work.do(np.divide, powers, sums[..., None], out)
 
     return run
 
 
-def _shift_if_necessary(x: Array, powers: Array, sums: Array, shares: Array) -> None:
-    """Compute powers and shares again, by the definition, if a sum of powers is out of range."""
-    if not (has_finite_square(sums.reshape(-1)) and has_finite_square(shares.reshape(-1))):
+def _shift_if_necessary(x: Array, powers: Array, sums: Array) -> None:
+    """Compute powers and sums again, by the definition, if a sum of powers is out of range."""
+    if not (has_finite_square(sums.reshape(-1)) and has_finite_square(np.reciprocal(sums).reshape(-1))):
         np.subtract(x, x.max(axis=-1, keepdims=True), powers)
         np.exp(powers, powers)
-        np.reciprocal(powers.sum(axis=-1), shares)
+        powers.sum(axis=-1, out=sums)
 
 
 def _polynomial(work: Work, coefficients: tuple[Array, ...], x: Array, out: Array) -> None:

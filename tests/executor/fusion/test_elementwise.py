@@ -304,3 +304,11 @@ def test_units_of_scalars_and_quantizers(name, shape):
         (got,) = session.run(None, feeds)
         assert got.shape == want.shape
         np.testing.assert_allclose(got, want, 1e-4, 1e-5)
+
+
+def test_the_share_of_a_single_element_is_one():
+    """A Cast or Floor behind a Softmax would make 0 of the number before 1."""
+    header = '<ir_version: 8, opset_import: ["": 17]>'
+    proto = onnx.parser.parse_model(f"{header} g (float[300,1] x) => (float[300,1] y) {{ s = Softmax(x) y = Neg(s) }}")
+    (y,) = Session(proto, "numpy").run(None, {"x": 3 * RNG.standard_normal((300, 1), np.float32)})
+    np.testing.assert_array_equal(y, np.float32(-1))
