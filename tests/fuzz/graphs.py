@@ -115,13 +115,13 @@ def _outputs(path: Path, feeds: list[Feeds], *, optimized: bool = True) -> list[
     options.intra_op_num_threads, options.log_severity_level = 1, 4
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    call = f"onnxruntime {'optimizes' if optimized else 'opens'} {path.name}"
+    call = f"onnxruntime runs {path.name} {'with' if optimized else 'without'} optimizations"
     try:
         with risky(call):  # a second attempt at this seed skips the call that killed the first one
             session = onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
+            return [_run(session, one) for one in feeds]
     except Exception:
         return None
-    return [_run(session, one) for one in feeds]
 
 
 def _run(session: onnxruntime.InferenceSession, feeds: Feeds) -> Outputs | None:
