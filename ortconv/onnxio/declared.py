@@ -275,7 +275,7 @@ def _drop_wrong_ranks(graphs: Sequence[GraphProto], declared: TypesByGraph, read
 def _rank_by_axes(node: NodeProto, types: Mapping[str, TypeProto], read: TypeReader) -> int | None:
     """The rank of the result of a Squeeze or Unsqueeze whose axes are an input of known length; None for other nodes."""
     added = _ADDED_AXES.get(node.op_type)
-    if added is None or domain_of(node) or len(node.input) != 2:
+    if added is None or domain_of(node) or len(node.input) != 2 or not node.output:
         return None
     x, axes = (_shape(read(types[name])) if name in types else None for name in node.input)
     return len(x) + added * axes[0] if x is not None and axes and isinstance(axes[0], int) else None
@@ -300,7 +300,7 @@ def _fed_otherwise(
             if not isinstance(type, TensorType) or fed is None or type.shape is None:
                 continue
             if _merge_shapes(type.shape, fed, symbols) is None:
-                name = f"'{info.name}' in the body of {node.op_type} '{node.name or node.output[0]}'"
+                name = f"'{info.name}' in the body of {node.op_type} '{node.name or ', '.join(node.output)}'"
                 yield f"{name} is declared as {type}, but is fed {TensorType(type.dtype, fed)}"
         yield from _fed_otherwise(body, declared, known, symbols)
 

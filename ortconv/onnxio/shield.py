@@ -257,7 +257,7 @@ def may_be_below_zero(message: bytes) -> bool:
 def hide_slices(graph: GraphProto, outputs: Container[str] | None = None) -> None:
     """Rename the Slice nodes with one of these outputs, by default all, in all subgraphs, too."""
     for node in walk(graph.node):
-        if node.op_type == "Slice" and (outputs is None or node.output[0] in outputs):
+        if node.op_type == "Slice" and (outputs is None or any(name in outputs for name in node.output)):
             node.op_type = MARK + node.op_type
 
 
@@ -272,17 +272,17 @@ def slices_of_symbols(inferred: GraphProto) -> set[str]:
     held = {one.name: one for one in inferred.initializer} | dict(_constants(inferred))
     found = set()
     for node in walk(inferred.node):
-        if node.op_type == MARK + "Slice" and node.input[0] not in held:
+        if node.op_type == MARK + "Slice" and node.input and node.input[0] not in held:
             dims = sizes.get(node.input[0])
             if not dims or any(not dims[axis].HasField("dim_value") for axis in _sliced_axes(node, held, len(dims))):
-                found.add(node.output[0])
+                found.update(node.output)
     return found
 
 
 def _constants(graph: GraphProto) -> Iterator[tuple[str, TensorProto]]:
     """The tensors of Constant nodes, by name."""
     for node in walk(graph.node):
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
+        if node.op_type == "Constant" and node.output and node.attribute and node.attribute[0].HasField("t"):
             yield node.output[0], node.attribute[0].t
 
 

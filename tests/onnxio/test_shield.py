@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -356,4 +357,25 @@ def test_axes_of_a_slice_that_are_damaged() -> None:
     axes = next(t for t in proto.graph.initializer if t.name == "axes")
     axes.dims[0] = 2**63 - 1
     with pytest.raises(GraphError, match="axes"):
+        from_proto(proto)
+
+
+@pytest.mark.parametrize("op", ["Slice", "Squeeze", "Constant", "Einsum", "Split", "Expand"])
+@pytest.mark.parametrize("part", ["input", "output", "attribute"])
+@pytest.mark.parametrize("opset", [10, 13, 18])
+def test_nodes_that_lack_parts(op: str, part: str, opset: int) -> None:
+    nodes = {
+        "Slice": "r = Slice(c, zero, one, one)",
+        "Squeeze": "r = Squeeze(c, one)" if opset > 10 else "r = Squeeze<axes = [1]>(c)",
+        "Constant": "r = Constant<value = int64[1] {1}>()",
+        "Einsum": 'r = Einsum<equation = "ij,kj->ik">(c, c)',
+        "Split": "r, rest = Split<axis = 0>(c)",
+        "Expand": "r = Expand(c, one)",
+    }
+    proto = parser.parse_model(
+        f"""<ir_version: 5, opset_import: ["": {opset}]> g (float[N,1] x) => (float y)
+        <int64[1] zero = {{0}}, int64[1] one = {{1}}> {{ c = Relu(x) {nodes[op]} y = Slice(c, zero, one, one) }}"""
+    )
+    proto.graph.node[1].ClearField(part)
+    with suppress(GraphError):
         from_proto(proto)
