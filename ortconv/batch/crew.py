@@ -59,21 +59,21 @@ def crew_of(
         if timeout is not None or memory is not None:
             hint = "leave the limits out, or leave the work to ortconv's own workers"
             raise UsageError("an executor of your own knows no limits", hint=hint)
-        yield Crew(executor, jobs or getattr(executor, "_max_workers", None) or usable_cores(), False)
+        yield Crew(executor, jobs or getattr(executor, "_max_workers", None) or usable_cores(), is_local=False)
         return
     jobs, timeout = jobs or usable_cores(), TIMEOUT if timeout is None else timeout
     if executor is not None:
         from ortconv.batch.cluster import cluster
 
         with cluster(executor, timeout, memory, warm) as (far, many):
-            yield Crew(far, many, False)
+            yield Crew(far, many, is_local=False)
         return
     if not isolated:
-        yield Crew(Here(), 1, True)
+        yield Crew(Here(), 1, is_local=True)
         return
     pool = LocalPool(jobs, ProcessLimits(timeout, memory or memory_share(jobs)), warm, fresh=fresh)
     try:
-        yield Crew(pool, jobs, True)
+        yield Crew(pool, jobs, is_local=True)
     finally:
         pool.shutdown(cancel_futures=True)
 

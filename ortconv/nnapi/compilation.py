@@ -152,21 +152,21 @@ class Compilation(Handle):
     @api("PC")
     def get_preferred_memory_alignment_for_input(self, index: int) -> int:
         """The preferred alignment in bytes."""
-        return self._preferred(False, index, lambda device: device.alignment, LEAST_ALIGNMENT)
+        return self._preferred(index, lambda device: device.alignment, LEAST_ALIGNMENT, is_output=False)
 
     @api("PC")
     def get_preferred_memory_padding_for_input(self, index: int) -> int:
-        return self._preferred(False, index, lambda device: device.padding, 1)
+        return self._preferred(index, lambda device: device.padding, 1, is_output=False)
 
     @api("PC")
     def get_preferred_memory_alignment_for_output(self, index: int) -> int:
-        return self._preferred(True, index, lambda device: device.alignment, LEAST_ALIGNMENT)
+        return self._preferred(index, lambda device: device.alignment, LEAST_ALIGNMENT, is_output=True)
 
     @api("PC")
     def get_preferred_memory_padding_for_output(self, index: int) -> int:
-        return self._preferred(True, index, lambda device: device.padding, 1)
+        return self._preferred(index, lambda device: device.padding, 1, is_output=True)
 
-    def _preferred(self, is_output: bool, index: int, of: Callable[[Device], int], least: int) -> int:
+    def _preferred(self, index: int, of: Callable[[Device], int], least: int, *, is_output: bool) -> int:
         plan = self.plan
         count = len(self.model.outputs if is_output else self.model.inputs)
         if not 0 <= index < count:

@@ -137,7 +137,7 @@ class Execution(Handle):
         """Set an input to an array of the operand's elements, or to numbers; None omits it. Dimensions that the model
         does not specify come from `kind`, or else from the array.
         """
-        declared = self._declared(False, index)
+        declared = self._declared(index, is_output=False)
         if array is None:
             self._inputs[index] = Argument(declared if kind is None else refined(declared, kind))
             return
@@ -152,7 +152,7 @@ class Execution(Handle):
     @api("PIO")
     def set_output(self, index: int, array: Array | None, kind: OperandType | None = None) -> None:
         """Set a C-contiguous array that receives an output. Its size must fit; its dimensions are ignored."""
-        declared = self._declared(True, index)
+        declared = self._declared(index, is_output=True)
         known = declared if kind is None else refined(declared, kind)
         if array is not None and (not array.flags.c_contiguous or not array.flags.writeable):
             raise bad_data("an output array is C-contiguous and writeable")
@@ -165,19 +165,19 @@ class Execution(Handle):
         self, index: int, memory: Memory, offset: int = 0, length: int = 0, kind: OperandType | None = None
     ) -> None:
         """Set an input to a region of a memory. A device memory is used as a whole: offset and length are 0."""
-        if not self._set_device_memory(False, index, memory, offset, length, kind):
+        if not self._set_device_memory(index, memory, offset, length, kind, is_output=False):
             self.set_input_bytes(index, memory.region(offset, length), kind)
 
     @api("PIO")
     def set_input_bytes(self, index: int, data: Array | None, kind: OperandType | None = None) -> None:
         """Set an input to bytes without dimensions. Dimensions that the model does not specify come from `kind` alone."""
-        self.set_input(index, data, self._declared(False, index) if kind is None else kind)
+        self.set_input(index, data, self._declared(index, is_output=False) if kind is None else kind)
 
     @api("PIO")
     def set_output_from_memory(
         self, index: int, memory: Memory, offset: int = 0, length: int = 0, kind: OperandType | None = None
     ) -> None:
-        if not self._set_device_memory(True, index, memory, offset, length, kind):
+        if not self._set_device_memory(index, memory, offset, length, kind, is_output=True):
             self.set_output(index, memory.region(offset, length), kind)
 
     @api("PE")
@@ -281,7 +281,7 @@ class Execution(Handle):
     def _arguments(self, is_output: bool) -> list[Argument | None]:
         return self._outputs if is_output else self._inputs
 
-    def _declared(self, is_output: bool, index: int) -> OperandType:
+    def _declared(self, index: int, *, is_output: bool) -> OperandType:
         """The declared type of an argument that is about to be set."""
         self._must_be_open()
         arguments = self._arguments(is_output)
@@ -301,12 +301,12 @@ class Execution(Handle):
             raise bad_data(f"argument {index}: {kind} has {size} bytes, not {array.nbytes}")
 
     def _set_device_memory(
-        self, is_output: bool, index: int, memory: Memory, offset: int, length: int, kind: OperandType | None
+        self, index: int, memory: Memory, offset: int, length: int, kind: OperandType | None, *, is_output: bool
     ) -> bool:
         """Set an argument if the memory is a device memory or an image. Return True if it is one."""
         if not isinstance(memory, DeviceMemory | ImageMemory):
             return False
-        declared = self._declared(is_output, index)
+        declared = self._declared(index, is_output=is_output)
         if offset or length:
             raise bad_data("a memory of a device and an image are used as a whole: offset and length 0")
         known = declared if kind is None else refined(declared, kind)

@@ -191,13 +191,13 @@ class MemoryDesc(Handle):
 
     @api("PC")
     def add_input_role(self, compilation: Compilation, index: int, frequency: float) -> None:
-        self._add(compilation, False, index, frequency)
+        self._add(compilation, index, frequency, is_output=False)
 
     @api("PC")
     def add_output_role(self, compilation: Compilation, index: int, frequency: float) -> None:
-        self._add(compilation, True, index, frequency)
+        self._add(compilation, index, frequency, is_output=True)
 
-    def _add(self, compilation: Compilation, is_output: bool, index: int, frequency: float) -> None:
+    def _add(self, compilation: Compilation, index: int, frequency: float, *, is_output: bool) -> None:
         self._must_be_open()
         if not compilation.ready:
             raise bad_data("the compilation is not finished")

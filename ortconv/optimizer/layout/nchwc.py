@@ -148,8 +148,8 @@ def _makes_images(node: Node) -> bool:
 class ConvForm(NamedTuple):
     """The form in which a blocked convolution reads its input: an image in ONNX's layout, one channel per filter, or blocks."""
 
-    direct: bool
-    depthwise: bool
+    direct: bool = False
+    depthwise: bool = False
 
     @property
     def by_blocks(self) -> bool:
@@ -188,10 +188,10 @@ def _conv_form(node: Node, x: Value, filters: Sequence[int], blocks: BlockedValu
     group, block = node.attr("group", 1), blocks.block
     out, inner = filters[:2]
     if group == 1:
-        return ConvForm(inner < block and (x not in blocks.of or _pays_to_leave(x, inner, block)), False)
+        return ConvForm(direct=inner < block and (x not in blocks.of or _pays_to_leave(x, inner, block)))
     if inner == 1 and out == group:
-        return None if group % STEP else ConvForm(False, True)
-    return None if inner % block or (out // group) % block else ConvForm(False, False)
+        return None if group % STEP else ConvForm(depthwise=True)
+    return None if inner % block or (out // group) % block else ConvForm()
 
 
 def _takes_summand(z: Value | None, channels: int, blocks: BlockedValues) -> bool:

@@ -59,7 +59,7 @@ def _from_matmul(node: Node, width: int) -> Projection | None:
     x, weight = product.inputs
     if x is None or weight is None or x.rank != 3 or not _is_weight(weight, x, 0, width):
         return None
-    return Projection(x, product, weight, bias, False, width)
+    return Projection(x, product, weight, bias, transposed=False, width=width)
 
 
 def _without_bias(node: Node, width: int) -> tuple[Node | None, Value | None]:
@@ -131,7 +131,7 @@ def _from_gemm(gemm: Node, heads: Heads) -> Projection | None:
         return None
     if bias is not None and (bias.constant is None or bias.shape not in ((width,), (1, width))):
         return None
-    return Projection(_rows(x, heads, gemm.ep), gemm, weight, bias, transposed, width)
+    return Projection(_rows(x, heads, gemm.ep), gemm, weight, bias, transposed=transposed, width=width)
 
 
 def _is_weight(weight: Value, x: Value, axis: int, width: int) -> bool:

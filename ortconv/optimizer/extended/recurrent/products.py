@@ -24,5 +24,7 @@ def weight_product(node: Node) -> WeightProduct | None:
     if x is None or weight is None or weight.constant is None or weight.constant.rank != 2:
         return None
     if node.op == "MatMul":
-        return WeightProduct(x, weight, False, None)
-    return WeightProduct(x, weight, bool(attribute(node, "transB")), node.input(2)) if is_plain_gemm(node) else None
+        return WeightProduct(x, weight, transposed=False, addend=None)
+    if not is_plain_gemm(node):
+        return None
+    return WeightProduct(x, weight, transposed=bool(attribute(node, "transB")), addend=node.input(2))
