@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
@@ -12,6 +14,15 @@ from ortconv.optimizer.passes import FunctionPass
 
 SUM_OUTPUT = 3
 """The output in which SkipLayerNormalization also returns the sum."""
+
+
+class _Summands(NamedTuple):
+    """The summands x, skip and, if `bias_add` adds one to x before, a bias."""
+
+    x: Value
+    skip: Value
+    bias: Value | None = None
+    bias_add: Node | None = None
 
 
 def fuse(graph: Graph, context: Context) -> int:
@@ -33,8 +44,8 @@ def _fuse(norm: Node, context: Context) -> bool:
     x, skip = add.inputs
     if x is None or skip is None or not _is_supported(norm, add.out) or not equal_shapes(x.shape, skip.shape):
         return False
-    inner, x, skip, bias = _with_bias(add, x, skip) or _with_bias(add, skip, x) or (None, x, skip, None)
-    _replace(norm, add, [x, skip, norm.input(1), norm.input(2), bias], context, inner)
+    summands = _with_bias(add, x, other=skip) or _with_bias(add, skip, other=x) or _Summands(x, skip)
+    _replace(norm, add, summands, context)
     return True
 
 
@@ -51,20 +62,20 @@ def _is_supported(norm: Node, total: Value) -> bool:
     )
 
 
-def _with_bias(add: Node, x: Value, skip: Value) -> tuple[Node, Value, Value, Value] | None:
-    """The addition of a bias that computes x, then x without it, skip and the bias; None if x is no such sum."""
-    inner = producer_of(x, "Add")
-    if inner is None or x is skip or x.is_output or x.consumers != [add]:
+def _with_bias(add: Node, biased: Value, other: Value) -> _Summands | None:
+    """The summands of `add` if it adds `other` to a value with a bias; None if `biased` is no such value."""
+    inner = producer_of(biased, "Add")
+    if inner is None or biased is other or biased.is_output or biased.consumers != [add]:
         return None
     if inner.graph is not add.graph or inner.ep != add.ep:
         return None
     value, bias = inner.inputs if constant_of(inner.inputs[1]) is not None else inner.inputs[::-1]
-    if value is None or bias is None or bias.constant is None or bias.shape != (x.dim(-1),):
+    if value is None or bias is None or bias.constant is None or bias.shape != (biased.dim(-1),):
         return None
-    return (inner, value, skip, bias) if equal_shapes(value.shape, skip.shape) else None
+    return _Summands(value, other, bias, inner) if equal_shapes(value.shape, other.shape) else None
 
 
-def _replace(norm: Node, add: Node, inputs: list[Value | None], context: Context, inner: Node | None) -> None:
+def _replace(norm: Node, add: Node, summands: _Summands, context: Context) -> None:
     graph = norm.graph
     assert graph is not None
     import_operators(graph, MICROSOFT)
@@ -74,7 +85,7 @@ def _replace(norm: Node, add: Node, inputs: list[Value | None], context: Context
     attrs: dict[str, Attribute] = {"epsilon": attribute(norm, "epsilon")}
     fused = graph.add_node(
         "SkipLayerNormalization",
-        without_absent(inputs),
+        without_absent([summands.x, summands.skip, norm.input(1), norm.input(2), summands.bias]),
         outputs,
         attrs,
         domain=MICROSOFT,
@@ -91,7 +102,7 @@ def _replace(norm: Node, add: Node, inputs: list[Value | None], context: Context
         assert total is not None
         graph.replace(add.out, total)
     graph.remove_dead(add)
-    name = "SkipLayerNormFusion" if inner is None else "BiasSkipLayerNormFusion"
+    name = "SkipLayerNormFusion" if summands.bias_add is None else "BiasSkipLayerNormFusion"
     context.record(name, label, before - len(graph), 1)
 
 

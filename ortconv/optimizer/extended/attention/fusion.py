@@ -13,6 +13,7 @@ from ortconv.optimizer.extended.attention.biased import Biased, leaves_a_key, sp
 from ortconv.optimizer.extended.attention.heads import (
     Heads,
     Path,
+    Unflat,
     alone,
     flattened,
     is_known,
@@ -270,9 +271,9 @@ def _may_join(biased: Biased) -> bool:
 def _fit(heads: tuple[Heads, Heads, Heads], scores: Node | None, values: Node | None) -> bool:
     """True if the Reshapes of scores and values, if present, restore the axes of batch and heads."""
     query, key, value = heads
-    outer = length(query, 0), query.count, length(query, 1)
-    return (scores is None or unflattened(scores, (*outer, length(key, 1)))) and (
-        values is None or unflattened(values, (*outer, {value.size}))
+    wanted = Unflat(length(query, 0), query.count, length(query, 1), columns=length(key, 1))
+    return (scores is None or unflattened(scores, wanted)) and (
+        values is None or unflattened(values, wanted._replace(columns={value.size}))
     )
 
 

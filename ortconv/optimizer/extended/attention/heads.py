@@ -160,14 +160,22 @@ def flattened(value: Value) -> Value | None:
     return x if sum(d in known for d, known in zip(wanted, dims)) >= 2 else None
 
 
-def unflattened(node: Node, dims: tuple[set[Element], int, set[Element], set[Element]]) -> bool:
-    """True for a Reshape that splits the common axis of batch and heads into (batch, count, rows, columns)."""
+class Unflat(NamedTuple):
+    """Dimensions with batch and heads in axes of their own. A set has all elements known to equal the dimension."""
+
+    batch: set[Element]
+    heads: int
+    rows: set[Element]
+    columns: set[Element]
+
+
+def unflattened(node: Node, dims: Unflat) -> bool:
+    """True for a Reshape that splits the common axis of batch and heads into these dimensions."""
     x = node.inputs[0]
     found = output_dims(node) if node.is_op("Reshape") else []
     if x is None or x.rank != 3 or len(found) != 4:
         return False
-    batch, count, rows, columns = dims
-    sides: tuple[set[Element], ...] = (batch, {count}, rows, columns)
+    sides: tuple[set[Element], ...] = (dims.batch, {dims.heads}, dims.rows, dims.columns)
     known = [bool(side & its) for side, its in zip(sides, found)]
     return known[1] and sum(known) >= 3
 
