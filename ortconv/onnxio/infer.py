@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 from ortconv.errors import GraphError, OrtconvError
 from ortconv.ir.graph import Graph, Node, Value
@@ -54,8 +54,9 @@ def infer_model(source: bytes, *, strict: bool = False, on_errors: Callable[[byt
     ContradictionError is raised if one differs from the inferred type. `on_errors` is called with the serialized model if onnx
     finds nodes that break the rules of their operators.
     """
-    message, has_long_vectors, restore = _shielded(source)
-    for follow_values in (False,) if has_long_vectors else (True, False):
+    shielded = _shielded(source)
+    message = shielded.message
+    for follow_values in (False,) if shielded.has_long_vectors else (True, False):
         try:
             with memory_limit(_allowance(message)):
                 inferred = ModelProto.FromString(_inferred(message, follow_values, strict, on_errors))
@@ -70,7 +71,7 @@ def infer_model(source: bytes, *, strict: bool = False, on_errors: Callable[[byt
                 raise inference_error(first_line(error)) from error
             trim()  # the next limit allows as much again
         else:
-            restore(inferred.graph)
+            shielded.restore(inferred.graph)
             if b"Einsum" in message:
                 shown = ModelProto.FromString(source)
                 if hide_einsums(shown.graph, inferred.graph):
@@ -87,10 +88,15 @@ def _has_long_vectors(graph: GraphProto) -> bool:
     return any(len(t.dims) == 1 and t.dims[0] > LONGEST_VECTOR for t in graph.initializer)
 
 
-def _shielded(source: bytes) -> tuple[bytes, bool, Callable[[GraphProto], None]]:
-    """Return the serialized model without the parts on which onnx's inference crashes or errs, whether it has long vectors, and a
-    function that restores these parts.
-    """
+class _Shielded(NamedTuple):
+    """A serialized model without the parts on which onnx's inference crashes or errs. `restore` puts them back into the graph."""
+
+    message: bytes
+    has_long_vectors: bool
+    restore: Callable[[GraphProto], None]
+
+
+def _shielded(source: bytes) -> _Shielded:
     proto = ModelProto.FromString(source)
     used, opset = operators(proto.graph), opset_of(proto)
     hidden = may_need_hiding(used, opset) and hide(proto.graph, opset)
@@ -106,7 +112,7 @@ def _shielded(source: bytes) -> tuple[bytes, bool, Callable[[GraphProto], None]]
         if renamed:
             rename(graph, renamed)
 
-    return message, _has_long_vectors(proto.graph), restore
+    return _Shielded(message, _has_long_vectors(proto.graph), restore)
 
 
 def _checked_slices(message: bytes, opset: int, shortening: int) -> tuple[bytes, bool]:

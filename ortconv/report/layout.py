@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 Point = tuple[float, float]
 
@@ -74,6 +75,13 @@ def layered(
     work.order()
     work.place()
     return work.layout()
+
+
+class _Shares(NamedTuple):
+    """Where lines meet boxes, as shares of the widths: `starts` by net, `ends` by net and target."""
+
+    starts: dict[int, float]
+    ends: dict[tuple[int, int], float]
 
 
 @dataclass
@@ -276,23 +284,22 @@ class _Layers:
         return tops, heights
 
     def _routes(self, tops: list[float], heights: list[float]) -> list[Route]:
-        starts, ends = self._shares()
+        shares = self._shares()
         routes = []
         for n, net in enumerate(self.nets):
             start = self.layer_of[net.source]
             for target in dict.fromkeys(net.targets):
-                leaves = self.x[net.source] + (starts[n] - 0.5) * self.sizes[net.source][0]
-                arrives = self.x[target] + (ends[n, target] - 0.5) * self.sizes[target][0]
+                leaves = self.x[net.source] + (shares.starts[n] - 0.5) * self.sizes[net.source][0]
+                arrives = self.x[target] + (shares.ends[n, target] - 0.5) * self.sizes[target][0]
                 points = [(leaves, tops[start] + heights[start])]
                 for item in self.passing[n][: self.layer_of[target] - start - 1]:
                     layer = self.layer_of[item]
                     points += [(self.x[item], tops[layer]), (self.x[item], tops[layer] + heights[layer])]
                 points.append((arrives, tops[self.layer_of[target]]))
-                routes.append(Route(n, net.source, target, starts[n], ends[n, target], tuple(points)))
+                routes.append(Route(n, net.source, target, shares.starts[n], shares.ends[n, target], tuple(points)))
         return routes
 
-    def _shares(self) -> tuple[dict[int, float], dict[tuple[int, int], float]]:
-        """Where nets leave their sources, and where they arrive at their targets, as shares of the widths of the boxes."""
+    def _shares(self) -> _Shares:
         place = self._places()
         leaving: dict[int, list[tuple[int, int]]] = {}
         arriving: dict[int, list[tuple[int, int]]] = {}
@@ -303,7 +310,7 @@ class _Layers:
                 arriving.setdefault(target, []).append((place[self._above(net, self.passing[n], target)], n))
         starts = {n: share for nets in leaving.values() for n, share in _spread(nets)}
         ends = {(n, target): share for target, nets in arriving.items() for n, share in _spread(nets)}
-        return starts, ends
+        return _Shares(starts, ends)
 
 
 def _spread(nets: list[tuple[int, int]]) -> Iterator[tuple[int, float]]:
