@@ -15,7 +15,7 @@ from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Timer
-from typing import Any
+from typing import Any, NamedTuple
 
 from ortconv.errors import BackendError, UsageError
 from ortconv.files import is_draft
@@ -81,8 +81,8 @@ def _objection(node: Node) -> str | None:
     if schema is None or schema.has_function or node.domain not in _domains():
         return None
     name = f"{node.domain + ':' if node.domain else ''}{node.op} version {schema.since}"
-    rows = _kernels().get((node.domain, node.op), ())
-    fitting = [types for low, high, types in rows if low <= schema.since <= high]
+    kernels = _kernels().get((node.domain, node.op), ())
+    fitting = [k.types for k in kernels if k.first <= schema.since <= k.last]
     if not fitting:
         return f"no kernel for {name}"
     for formal, type in _tensor_types(node, schema):
@@ -107,16 +107,25 @@ def _type_name(dtype: DType) -> str:
     return {DType.FLOAT: "float", DType.DOUBLE: "double"}.get(dtype, dtype.name.lower())
 
 
+class _Kernel(NamedTuple):
+    """The versions of an operator that a kernel implements, and the types that it supports by formal type."""
+
+    first: int
+    last: int
+    types: dict[str, list[str]]
+
+
 @cache
-def _kernels() -> dict[tuple[str, str], list[tuple[int, int, dict[str, list[str]]]]]:
-    """Version ranges and types of the CPU provider's kernels by domain and operator; empty if onnxruntime does not list them."""
+def _kernels() -> dict[tuple[str, str], list[_Kernel]]:
+    """The CPU provider's kernels by domain and operator; empty if onnxruntime does not list them."""
     kernel_defs = getattr(runtime().capi._pybind_state, "get_all_opkernel_def", None)
     if kernel_defs is None:
         return {}
-    found: dict[tuple[str, str], list[tuple[int, int, dict[str, list[str]]]]] = {}
+    found: dict[tuple[str, str], list[_Kernel]] = {}
     for k in kernel_defs():
         if k.provider == "CPUExecutionProvider":
-            found.setdefault((k.domain, k.op_name), []).append((*k.version_range, k.type_constraints))
+            first, last = k.version_range
+            found.setdefault((k.domain, k.op_name), []).append(_Kernel(first, last, k.type_constraints))
     return found
 
 
