@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -117,23 +117,26 @@ def command(
     expected = None if flags["check"] is None else given.read_expected(flags["check"], session.model.graph.outputs)
     names = _names(session, flags["outputs"], expected or {})
     note_stage("run")
-    feeds, measured, results = _measured(session, names, flags)
+    measured = _measured(session, names, flags)
     document = {
         "version": 1,
         "model": str(model),
         "backends": [name for name, _ in session.regions],
         "load_seconds": round(loaded, 6),
-        **measured,
-        "inputs": _described(feeds),
-        "outputs": _described(results),
-        **_requested(session, trace, feeds, results, flags),
+        **measured.figures,
+        "inputs": _described(measured.feeds),
+        "outputs": _described(measured.results),
+        **_requested(session, trace, measured, flags),
     }
     if expected is not None:
-        document["check"] = {"expected": sorted(expected), "differences": _differences(expected, results, flags)}
+        document["check"] = {
+            "expected": sorted(expected),
+            "differences": _differences(expected, measured.results, flags),
+        }
     if flags["save"] is not None:
         from ortconv.compare.arrays import write_npz
 
-        write_npz(flags["save"], results)
+        write_npz(flags["save"], measured.results)
     if as_json:
         print_json(document)
     elif not quiet:
@@ -145,19 +148,13 @@ def command(
     check_gates(conditions, _metrics(document))
 
 
-def _requested(
-    session: Session,
-    trace: Trace | None,
-    feeds: Mapping[str, Any],
-    results: Mapping[str, Any],
-    flags: Mapping[str, Any],
-) -> dict[str, Any]:
+def _requested(session: Session, trace: Trace | None, measured: _Measured, flags: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of the document that options request. With a trace, this closes the session."""
-    profile = None if flags["profile"] is None else _profile(session, feeds, flags["profile"])
+    profile = None if flags["profile"] is None else _profile(session, measured.feeds, flags["profile"])
     timing = None if trace is None else _summary(session, trace)
     parts = {
         "timing": timing if flags["timing"] else None,
-        "top": None if flags["top"] is None else _tops(results, flags["top"]),
+        "top": None if flags["top"] is None else _tops(measured.results, flags["top"]),
         "profile": profile,
         "plan": _plan(session) if flags["plan"] else None,
     }
@@ -229,10 +226,16 @@ def _plan(session: Session) -> list[dict[str, Any]]:
     ]
 
 
-def _measured(
-    session: Session, names: Sequence[str], flags: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """The feeds, the durations of the runs, and the results by name.
+class _Measured(NamedTuple):
+    """What the runs took and made. `figures` is the part of the document about their number, time and memory."""
+
+    feeds: dict[str, Any]
+    figures: dict[str, Any]
+    results: dict[str, Any]
+
+
+def _measured(session: Session, names: Sequence[str], flags: Mapping[str, Any]) -> _Measured:
+    """Run the model as often as requested.
 
     The first run determines the feeds. It counts if it is the only one and computes nothing but outputs.
     """
@@ -257,14 +260,14 @@ def _measured(
         for _ in range(flags["repeat"]):
             found |= zip(timed, run(timed, feeds), strict=True)
     ranked, count = sorted(times), len(times)
-    document = {
+    figures = {
         "runs": count,
         "median_seconds": round((ranked[(count - 1) // 2] + ranked[count // 2]) / 2, 9),
         "p90_seconds": round(ranked[-(-9 * count // 10) - 1], 9),
         "peak_bytes": peak_bytes(),
         "made_up": [name for name in feeds if name not in wanted.arrays],
     }
-    return feeds, document, found
+    return _Measured(feeds, figures, found)
 
 
 def _first(
