@@ -100,9 +100,30 @@ def command(
         _check_all(model, backends, flags)
         return
     from ortconv.report.gates import check_gates, parse_gates
-    from ortconv.runtime.session import Session
 
     conditions = parse_gates(flags["fail_on"], "run")
+    document, results = _run(model, backends, custom_op_library, flags)
+    if flags["save"] is not None:
+        from ortconv.compare.arrays import write_npz
+
+        write_npz(flags["save"], results)
+    if as_json:
+        print_json(document)
+    elif not quiet:
+        from ortconv.cli.run_view import show
+
+        show(document)
+    if "check" in document:
+        _refuse(document["check"], model)
+    check_gates(conditions, _metrics(document))
+
+
+def _run(
+    model: Path, backends: Sequence[str], custom_op_library: Path | None, flags: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Load and run one model. Return the document about it, and the results by name."""
+    from ortconv.runtime.session import Session
+
     trace = click.get_current_context().with_resource(observed(backends, flags))
     start = time.perf_counter()
     note_stage("load")
@@ -129,23 +150,9 @@ def command(
         **_requested(session, trace, measured, flags),
     }
     if expected is not None:
-        document["check"] = {
-            "expected": sorted(expected),
-            "differences": _differences(expected, measured.results, flags),
-        }
-    if flags["save"] is not None:
-        from ortconv.compare.arrays import write_npz
-
-        write_npz(flags["save"], measured.results)
-    if as_json:
-        print_json(document)
-    elif not quiet:
-        from ortconv.cli.run_view import show
-
-        show(document)
-    if expected is not None:
-        _refuse(document["check"]["differences"], len(expected), model)
-    check_gates(conditions, _metrics(document))
+        differences = _differences(expected, measured.results, flags)
+        document["check"] = {"expected": sorted(expected), "differences": differences}
+    return document, measured.results
 
 
 def _requested(session: Session, trace: Trace | None, measured: _Measured, flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,8 +168,9 @@ def _requested(session: Session, trace: Trace | None, measured: _Measured, flags
     return {name: part for name, part in parts.items() if part is not None}
 
 
-def _refuse(differences: Mapping[str, str], count: int, model: Path) -> None:
-    """MismatchError if one of `count` outputs differs from the expected one."""
+def _refuse(check: Mapping[str, Any], model: Path) -> None:
+    """MismatchError if one of the outputs differs from the expected one."""
+    differences, count = check["differences"], len(check["expected"])
     if differences:
         name, text = next(iter(differences.items()))
         more = f"; so do {len(differences) - 1} more of {count} outputs" if len(differences) > 1 else ""
