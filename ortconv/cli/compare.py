@@ -56,18 +56,12 @@ def command(
     Models are .onnx or .ort files. Backends follow an @, such as model.ort@onnxruntime; the same file may run on two backends.
     Exits with 4 if outputs differ by more than rounding explains.
     """
-    from ortconv.compare.comparison import compare, subject
+    from ortconv.compare.comparison import compare
     from ortconv.report.comparison import document, metrics
     from ortconv.report.gates import check_gates, parse_gates
 
     conditions = parse_gates(flags["fail_on"], "compare")
-    subjects = [subject(text, backends) for text in models]
-    if flags["level"] is not None:
-        subjects.append(_converted(subjects[0], flags["level"]))
-    if len(subjects) < 2:
-        raise UsageError(
-            "there is nothing to compare A with", hint="name another model or backend, or give --convert-with"
-        )
+    subjects = _subjects(models, backends, flags["level"])
     wanted = given.read_inputs(subjects[0].model.graph, flags["inputs"], flags["texts"])
     _, found = compare(
         subjects,
@@ -112,6 +106,20 @@ def _again(subjects: Sequence[Subject], models: Sequence[str]) -> list[list[str]
     comparison = ["compare", *named, *options_given()]
     conversion = ["convert", "{}", "-o", "{}.ort", "--no-validate", "--quiet"]
     return [conversion, comparison] if len(files) > 1 else [comparison]
+
+
+def _subjects(models: Sequence[str], backends: Sequence[str], level: str | None) -> list[Subject]:
+    """A, then what it is compared with: the other models, and A optimized at a level. UsageError if there is only A."""
+    from ortconv.compare.comparison import subject
+
+    subjects = [subject(text, backends) for text in models]
+    if level is not None:
+        subjects.append(_converted(subjects[0], level))
+    if len(subjects) < 2:
+        raise UsageError(
+            "there is nothing to compare A with", hint="name another model or backend, or give --convert-with"
+        )
+    return subjects
 
 
 def _converted(source: Subject, level: str) -> Subject:
