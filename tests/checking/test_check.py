@@ -206,7 +206,7 @@ def test_weights_in_other_files_are_copied(tmp_path: Path) -> None:
     assert [one.metric for one in check(source, base, runs=STATIC).failed] == ["outputs"]
 
 
-def test_errors(base: Path, tmp_path: Path) -> None:
+def test_baselines_that_are_missing_broken_or_of_another_target_are_refused(base: Path, tmp_path: Path) -> None:
     app = base.with_name("app.ort")
     with pytest.raises(UsageError, match="there is no baseline yet"):
         check(app, tmp_path / "none.json")

@@ -157,7 +157,7 @@ CONV = (
     ("model", "form"),
     [("mnist", "none"), ("qdq_cnn", "QDQ"), ("bert_tiny", "none")],
 )
-def test_forms_of_samples(model: str, form: str, samples: Path) -> None:
+def test_quantization_form_of_samples(model: str, form: str, samples: Path) -> None:
     assert ortconv.inspect(samples / f"{model}.onnx").quantization.form == form
 
 
@@ -173,7 +173,7 @@ def test_forms_of_samples(model: str, form: str, samples: Path) -> None:
          "weights only"),
     ],
 )  # fmt: skip
-def test_forms(graph: str, form: str) -> None:
+def test_quantization_form_of_a_graph(graph: str, form: str) -> None:
     assert inspect(graph).quantization.form == form
 
 

@@ -53,7 +53,7 @@ def test_two_slices_in_a_row(order: list[int], shared: bool) -> None:
     {"kind": "double"}, {"end": "6", "shape": "2,3,6,6"}, {"axes": "-2, -1"}, {"axis": -3}, {"shape": "N,3,H,W"},
     {"end": "2147483647"},
 ])  # fmt: skip
-def test_forms(options: dict[str, str]) -> None:
+def test_other_types_axes_and_shapes_become_space_to_depth(options: dict[str, str]) -> None:
     from rewriting import random_feeds
 
     proto = parse(single(YOLO, **options))  # type: ignore[arg-type]

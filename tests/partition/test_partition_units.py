@@ -88,7 +88,7 @@ GROUPS = {
 
 @batched
 @pytest.mark.parametrize("name", GROUPS)
-def test_groups(name):
+def test_members_of_the_unit_of_a_target(name):
     inputs, nodes, constants, expected = GROUPS[name]
     outputs = [name for name in ("y", "y2") if re.search(rf"\b{name} = ", nodes)]
     graph = make(inputs, nodes, " ".join(outputs), **constants)

@@ -122,7 +122,7 @@ def test_the_message_has_the_actual_values() -> None:
         ("check", "onnxruntime>1", "the limit of", "onnxruntime>1.17"),
     ],
 )  # fmt: skip
-def test_errors(verb: str, text: str, message: str, hint: str) -> None:
+def test_errors_say_what_is_wrong_and_what_to_write(verb: str, text: str, message: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_gates(text, verb)
     assert message in caught.value.message

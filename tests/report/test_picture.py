@@ -67,7 +67,7 @@ def branching() -> Graph:
     )
 
 
-def test_groups():
+def test_partitions_and_the_rest_are_parts_beside_inputs_and_outputs():
     found = of(branching()).root
     kinds = [(p.box.kind, [n.op for n in p.nodes]) for p in found.parts]
     assert sorted(kinds) == sorted(
