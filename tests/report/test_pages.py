@@ -10,6 +10,7 @@ from partition_graphs import make
 
 from ortconv import __version__
 from ortconv.cli import main
+from ortconv.ir.graph import Node
 from ortconv.report.page import about, page, section_html, text
 from ortconv.report.picture import drawn
 from ortconv.report.sections import Link, Markup, Section
@@ -31,11 +32,11 @@ from ortconv.report.story import RewriteStep, step_data, story_page
         ("a\x00\ud800b", "a��b"),
     ],
 )
-def test_values_as_html(value, expected):
+def test_values_as_html(value: object, expected: str) -> None:
     assert text(value) == expected
 
 
-def test_a_section_holds_lines_a_figure_and_a_table():
+def test_a_section_holds_lines_a_figure_and_a_table() -> None:
     found = section_html(Section("Sizes", ["x", "y"], ("name", ">bytes"), [("<a>", 3)], Markup("<svg></svg>")))
     assert "<h2>Sizes</h2><ul><li>x</li><li>y</li></ul><svg></svg>" in found
     assert '<th scope="col" class="n"><button>bytes</button></th>' in found
@@ -43,13 +44,13 @@ def test_a_section_holds_lines_a_figure_and_a_table():
     assert section_html(Section("Nothing")) == ""
 
 
-def test_a_table_of_thousands_is_cut():
+def test_a_table_of_thousands_is_cut() -> None:
     found = section_html(Section("Many", (), ("n",), [(i,) for i in range(5000)]))
     assert found.count("<tr>") == 201
     assert "the first 200 of 5000 rows" in found
 
 
-def test_the_last_section_has_options_versions_and_a_date(monkeypatch):
+def test_the_last_section_has_options_versions_and_a_date(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     found = section_html(about({"--level": "basic", "--compare-levels": ""}))
     assert "options: --level basic, --compare-levels" in found
@@ -58,12 +59,12 @@ def test_the_last_section_has_options_versions_and_a_date(monkeypatch):
 
 
 @pytest.mark.parametrize("epoch", ["", "no number"])
-def test_without_a_fixed_date_it_is_today(monkeypatch, epoch):
+def test_without_a_fixed_date_it_is_today(monkeypatch: pytest.MonkeyPatch, epoch: str) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
     assert re.search(r"written on 20\d\d-\d\d-\d\d at \d\d:\d\d UTC", section_html(about({})))
 
 
-def test_a_page_without_a_picture_is_a_document():
+def test_a_page_without_a_picture_is_a_document() -> None:
     found = page("m", "all of it", [Section("A", ["b"])], kind="report")
     assert '<body class="document">' in found
     assert "sheet" not in found.partition("<body")[2].partition("<script>")[0]
@@ -77,7 +78,13 @@ def test_a_page_without_a_picture_is_a_document():
         ("diff", "{model}", "{other}", "-q"),
     ],
 )
-def test_the_same_command_writes_the_same_bytes(command, samples: Path, tmp_path: Path, monkeypatch, capsys):
+def test_the_same_command_writes_the_same_bytes(
+    command: tuple[str, ...],
+    samples: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     places = {"model": samples / "mnist.onnx", "other": samples / "qdq_cnn.onnx"}
     pages = [tmp_path / "a.html", tmp_path / "b.html"]
@@ -86,7 +93,7 @@ def test_the_same_command_writes_the_same_bytes(command, samples: Path, tmp_path
     assert pages[0].read_bytes() == pages[1].read_bytes()
 
 
-def test_the_page_of_a_conversion(samples: Path, tmp_path: Path):
+def test_the_page_of_a_conversion(samples: Path, tmp_path: Path) -> None:
     target = tmp_path / "page.html"
     command = ["convert", str(samples / "mnist.onnx"), "-o", str(tmp_path / "m.ort"), "--use-nnapi", "-q"]
     assert main([*command, "--html", str(target)]) == 0
@@ -103,7 +110,9 @@ def test_the_page_of_a_conversion(samples: Path, tmp_path: Path):
         (("{folder}/mnist.onnx", "--optimization-style", "Fixed", "Runtime"), "--html shows one conversion"),
     ],
 )
-def test_the_page_of_a_conversion_shows_one_model(arguments, said, samples: Path, tmp_path: Path, capsys):
+def test_the_page_of_a_conversion_shows_one_model(
+    arguments: tuple[str, ...], said: str, samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     filled = [part.format(folder=samples) for part in arguments]
     assert main(["convert", *filled, "--output-dir", str(tmp_path), "--html", str(tmp_path / "p.html")]) == 2
     assert said in capsys.readouterr().err
@@ -113,9 +122,10 @@ def test_the_page_of_a_conversion_shows_one_model(arguments, said, samples: Path
 # ---------------------------------------------------------------------- steps
 
 
-def chain(ops: str) -> list:
+def chain(ops: str) -> list[Node]:
     """Nodes named by their operators."""
-    value, body = "x", []
+    value = "x"
+    body: list[str] = []
     for op in ops.split():
         body.append(f"v{len(body)} = {op} ({value})")
         value = f"v{len(body) - 1}"
@@ -125,7 +135,7 @@ def chain(ops: str) -> list:
     return list(graph)
 
 
-def test_steps_lead_from_nodes_to_nodes():
+def test_steps_lead_from_nodes_to_nodes() -> None:
     before, after = chain("Abs Neg Exp Log"), chain("Sin Log")
     steps = [
         RewriteStep("First", "Abs 'abs'", ["Abs 'abs'", "Neg 'neg'"], ["Cos 'cos'"]),
@@ -136,7 +146,7 @@ def test_steps_lead_from_nodes_to_nodes():
     assert (second["from"], second["to"], second["after"]) == ([2], [0], [0])
 
 
-def test_a_node_that_is_made_again_belongs_to_the_last_step():
+def test_a_node_that_is_made_again_belongs_to_the_last_step() -> None:
     before, after = chain("Abs Neg"), chain("Abs")
     steps = [
         RewriteStep("A", "", ["Abs 'abs'"], ["Abs 'abs'"]),
@@ -147,7 +157,7 @@ def test_a_node_that_is_made_again_belongs_to_the_last_step():
     assert (second["from"], second["to"], second["after"]) == ([1], [0], [0])
 
 
-def test_changed_nodes_are_marked_on_both_sides():
+def test_changed_nodes_are_marked_on_both_sides() -> None:
     before, after = chain("Abs Neg"), chain("Abs Exp")
     scenes = drawn(before[0].graph), drawn(after[0].graph)
     found = story_page("m", "", scenes, [], kind="difference", changed=(["Neg 'neg'"], ["Exp 'exp'"]))

@@ -11,6 +11,8 @@ from collections import Counter
 from hashlib import sha256
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -67,7 +69,7 @@ def branching() -> Graph:
     )
 
 
-def test_partitions_and_the_rest_are_parts_beside_inputs_and_outputs():
+def test_partitions_and_the_rest_are_parts_beside_inputs_and_outputs() -> None:
     found = of(branching()).root
     kinds = [(p.box.kind, [n.op for n in p.nodes]) for p in found.parts]
     assert sorted(kinds) == sorted(
@@ -79,12 +81,13 @@ def test_partitions_and_the_rest_are_parts_beside_inputs_and_outputs():
     )  # fmt: skip
 
 
-def test_ports_are_the_tensors_that_cross_the_border():
+def test_ports_are_the_tensors_that_cross_the_border() -> None:
     found = of(branching())
-    groups = [part for part in found.root.parts if part.partition is not None]
+    groups = [(part, part.partition) for part in found.root.parts if part.partition is not None]
     assert len(groups) == 2
-    for group in groups:
-        partition = found.partitioning.partitions[group.partition]
+    assert found.partitioning is not None
+    for group, index in groups:
+        partition = found.partitioning.partitions[index]
         inside = found.insides[group]
         assert len(inside.ports_in) == sum(v.constant is None for v in partition.inputs)
         assert len(inside.ports_out) == len(partition.outputs)
@@ -103,7 +106,7 @@ def layers(count: int) -> Graph:
     return graph
 
 
-def test_repeated_blocks_are_one_part():
+def test_repeated_blocks_are_one_part() -> None:
     found = of(layers(5)).root
     repeat = next(part for part in found.parts if part.is_repeat)
     assert repeat.box.lines[0] == "4 × net layer"
@@ -114,7 +117,7 @@ def test_repeated_blocks_are_one_part():
     assert [block.box.lines[0] for block in plain.parts] == [f"net layer {i}" for i in range(5)]
 
 
-def test_a_long_row_is_cut_into_sections():
+def test_a_long_row_is_cut_into_sections() -> None:
     ops = ("Relu", "Tanh", "Sigmoid", "Abs", "Neg")
     body, value = "", "x"
     for i in range(600):
@@ -124,7 +127,7 @@ def test_a_long_row_is_cut_into_sections():
     assert Counter(p.nodes[0] for p in root.walk() if not p.parts and p.nodes) == Counter(root.nodes)
 
 
-def test_nodes_of_constants_stand_before_their_first_reader():
+def test_nodes_of_constants_stand_before_their_first_reader() -> None:
     graph = make(
         "float[2] x",
         "a = Identity (k) b = Identity (k) c = Relu (x) d = Add (c, b) e = Tanh (d) y = Add (e, a)",
@@ -140,7 +143,7 @@ def hash_of(i: int) -> int:
     return (i * i * 2654435761 % 2**32) >> 13
 
 
-def test_small_graphs_are_open_at_first_and_repeats_of_large_ones_closed():
+def test_small_graphs_are_open_at_first_and_repeats_of_large_ones_closed() -> None:
     assert len(open_at_first(of(branching()).root)) == 4
     large = of(layers(40)).root
     assert not any(part.is_repeat for part in open_at_first(large))
@@ -167,7 +170,7 @@ def texts_fit(found: Scene) -> None:
 
 
 def leaves(part: Part) -> list[Part]:
-    return [p for p in part.walk() if p.node is not None and p.node.graph.owner is None]
+    return [p for p in part.walk() if p.node is not None and p.node.graph is not None and p.node.graph.owner is None]
 
 
 def nodes_in(text: str) -> Counter[str]:
@@ -177,6 +180,7 @@ def nodes_in(text: str) -> Counter[str]:
 
 
 def every_node_once(found: Scene) -> None:
+    assert found.partitioning is not None
     expected = Counter(n.label for n in found.partitioning.verdicts)
     assert nodes_in(svg.drawing(found)) == expected
     assert Counter(p.nodes[0].label for p in leaves(found.root)) == expected
@@ -195,14 +199,14 @@ SCENES = {
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_small_scenes(name):
+def test_small_scenes(name: str) -> None:
     found = SCENES[name]()
     consistent(found)
     texts_fit(found)
     every_node_once(found)
 
 
-def test_samples(sample):
+def test_samples(sample: Path) -> None:
     analysis = analyze(sample, Target())
     found = drawn(analysis.model.graph, analysis.partitioning)
     consistent(found)
@@ -214,7 +218,7 @@ def test_samples(sample):
     assert parsed.open == []
 
 
-def test_a_dark_picture_differs_in_its_colors_alone():
+def test_a_dark_picture_differs_in_its_colors_alone() -> None:
     found = of(branching())
     light, dark = (svg.drawing(found, dark=dark) for dark in (False, True))
     assert dark.replace(svg.DARK, "") == light
@@ -223,19 +227,19 @@ def test_a_dark_picture_differs_in_its_colors_alone():
     assert used & painted - {"op", "box", "line", "head", "copy-head"} <= set(re.findall(r"\.([a-z-]+)", svg.DARK))
 
 
-def test_subgraphs_are_inside_their_node(samples):
+def test_subgraphs_are_inside_their_node(samples: Path) -> None:
     analysis = analyze(samples / "if_branch.onnx", Target())
     found = drawn(analysis.model.graph, analysis.partitioning)
-    (owner,) = (p for p in found.root.walk() if p.node is not None and p.parts)
-    assert owner.node.op == "If"
-    assert {body.box.lines[0].partition(":")[0] for body in owner.parts} == {"then_branch", "else_branch"}
+    ((op, bodies),) = ((p.node.op, p.parts) for p in found.root.walk() if p.node is not None and p.parts)
+    assert op == "If"
+    assert {body.box.lines[0].partition(":")[0] for body in bodies} == {"then_branch", "else_branch"}
     drawn_nodes = [p.node for p in found.root.walk() if p.node is not None]
     assert Counter(drawn_nodes) == Counter(analysis.model.graph.walk())
     consistent(found)
     assert len(picture(found, "m")["nodes"]) == len(drawn_nodes)
 
 
-def test_graph_without_nodes():
+def test_graph_without_nodes() -> None:
     graph = Graph()
     graph.opsets[""] = 13
     found = of(graph)
@@ -243,7 +247,7 @@ def test_graph_without_nodes():
     ElementTree.fromstring(svg.drawing(found))
 
 
-def test_stages_order_and_contract_the_graph():
+def test_stages_order_and_contract_the_graph() -> None:
     graph = branching()
     parts = stages(partition(graph))
     place = {n: i for i, part in enumerate(parts) for n in part}
@@ -253,12 +257,12 @@ def test_stages_order_and_contract_the_graph():
                 assert place[value.producer] <= place[node]
 
 
-def test_reasons_are_on_the_nodes():
+def test_reasons_are_on_the_nodes() -> None:
     text = svg.drawing(of(branching()))
     assert "operator: NNAPI has no operation for Erf" in text
 
 
-def test_text_width_is_an_upper_bound():
+def test_text_width_is_an_upper_bound() -> None:
     # Widths in em of DejaVu Sans Bold, one of the widest fonts in use, by 1000: i j l r t f I 1 2 A M W m w a e o n space
     widths = dict(zip("ijlrtfI12AMWmwaeon ", (343, 343, 343, 493, 478, 435, 372, 696, 696, 774, 995, 1103, 1042, 924, 675, 678,
                                               687, 712, 348), strict=True))  # fmt: skip
@@ -267,7 +271,7 @@ def test_text_width_is_an_upper_bound():
         assert text_width(text, 12) > 0.93 * exact
 
 
-def test_long_names_are_shortened_in_the_middle():
+def test_long_names_are_shortened_in_the_middle() -> None:
     assert short("abc") == "abc"
     text = short("/model/encoder/layers.0/attention/query/MatMul")
     assert len(text) == 30
@@ -298,23 +302,23 @@ class Checked(HTMLParser):
         super().__init__()
         self.open: list[str] = []
         self.tags: Counter[str] = Counter()
-        self.references: list[str] = []
+        self.references: list[str | None] = []
 
-    def handle_starttag(self, tag, attrs):
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags[tag] += 1
         self.references += [v for k, v in attrs if k in ("src", "href", "xlink:href") or k.startswith("on")]
         if tag not in ("meta", "input"):
             self.open.append(tag)
 
-    def handle_startendtag(self, tag, attrs):
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attrs)
         self.open.pop()
 
-    def handle_endtag(self, tag):
+    def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
 
 
-def test_names_cannot_break_out():
+def test_names_cannot_break_out() -> None:
     found = of(hostile())
     picture = svg.drawing(found)
     root = ElementTree.fromstring(picture)
@@ -329,7 +333,7 @@ def test_names_cannot_break_out():
     assert text.encode("utf-8")
 
 
-def test_the_page_loads_nothing():
+def test_the_page_loads_nothing() -> None:
     text = page_of(of(branching()))
     parsed = Checked()
     parsed.feed(text)
@@ -341,17 +345,25 @@ def test_the_page_loads_nothing():
     assert "@import" not in text
 
 
-def test_the_policy_names_the_style_and_the_script():
+def first(pattern: str, text: str) -> str:
+    """The group of the first match."""
+    found = re.search(pattern, text, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_the_policy_names_the_style_and_the_script() -> None:
     text = page_of(of(branching()))
-    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+    policy = first(r'Content-Security-Policy" content="([^"]*)"', text)
     for tag in ("style", "script"):
-        content = re.search(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)[1]
+        content = first(rf"<{tag}>(.*?)</{tag}>", text)
         assert f"sha256-{b64encode(sha256(content.encode()).digest()).decode()}" in policy
     assert " style=" not in text
 
 
-def data_of(text: str) -> dict:
-    (found,) = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])["pictures"]
+def data_of(text: str) -> dict[str, Any]:
+    found: dict[str, Any]
+    (found,) = json.loads(first(r'id="data">(.*?)</script>', text))["pictures"]
     for part in found["parts"]:
         part["kind"], part["lines"] = found["labels"][part["label"]]
     return found
@@ -366,13 +378,13 @@ console.log(JSON.stringify(states.map((open) => ({ open, ...placed(picture, new 
 """
 
 
-def overlap(a: dict, b: dict) -> bool:
+def overlap(a: dict[str, float], b: dict[str, float]) -> bool:
     return (
         a["x"] < b["x"] + b["w"] and b["x"] < a["x"] + a["w"] and a["y"] < b["y"] + b["h"] and b["y"] < a["y"] + a["h"]
     )
 
 
-def meets(line: dict, box: dict) -> bool:
+def meets(line: dict[str, Any], box: dict[str, Any]) -> bool:
     """Whether a piece of a line may cross a box."""
     return any(
         min(x, u) < box["x"] + box["w"] - 0.2 and max(x, u) > box["x"] + 0.2
@@ -383,7 +395,7 @@ def meets(line: dict, box: dict) -> bool:
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node to run the page's script")
 @pytest.mark.parametrize("name", ["mnist", "branching", "layers", "bert_tiny"])
-def test_opened_groups_push_the_others_aside(name, samples):
+def test_opened_groups_push_the_others_aside(name: str, samples: Path) -> None:
     if name == "bert_tiny":
         analysis = analyze(samples / f"{name}.onnx", Target())
         found = drawn(analysis.model.graph, analysis.partitioning)
@@ -417,7 +429,7 @@ def test_opened_groups_push_the_others_aside(name, samples):
                     assert sum(meets(line, box) for box in boxes) == 0
 
 
-def siblings(items: list[dict], at: int, end: int) -> list[dict]:
+def siblings(items: list[dict[str, Any]], at: int, end: int) -> list[dict[str, Any]]:
     """The items right inside a group."""
     found = []
     while at < end:
@@ -426,7 +438,7 @@ def siblings(items: list[dict], at: int, end: int) -> list[dict]:
     return found
 
 
-def test_cost_is_linear():
+def test_cost_is_linear() -> None:
     def cost(blocks: int) -> int:
         ops = ("Relu", "Tanh", "Sigmoid")
         body, value = "", "x"
@@ -440,5 +452,5 @@ def test_cost_is_linear():
     assert cost(120) < 4 * 1.4 * cost(30)
 
 
-def test_the_scripts_are_shipped():
+def test_the_scripts_are_shipped() -> None:
     assert {file.name for file in WEB.iterdir()} >= {"page.css", "page.js", "picture.css", "picture.js", "geometry.js"}
