@@ -112,13 +112,7 @@ def reduce(
         if not search.journal.continues:
             _refuse_existing(target)
         search.begin(model)
-        try:
-            _shrink(search)
-            search.journal.done()
-        except _Stop as stop:
-            found.stopped = stop.bound
-        except KeyboardInterrupt:
-            found.stopped = "interrupted"
+        _shrink_until_stopped(search)
         search.finish()
     return found
 
@@ -290,6 +284,17 @@ def _rank(model: Model) -> tuple[int, int]:
 
 def _packed(data: bytes) -> int:
     return len(zlib.compress(data, 1))
+
+
+def _shrink_until_stopped(search: _Search) -> None:
+    """Shrink the smallest model until no edit makes it smaller, a bound is reached, or Ctrl-C."""
+    try:
+        _shrink(search)
+        search.journal.done()
+    except _Stop as stop:
+        search.found.stopped = stop.bound
+    except KeyboardInterrupt:
+        search.found.stopped = "interrupted"
 
 
 def _shrink(search: _Search) -> None:
