@@ -291,8 +291,8 @@ def _sliced_axes(node: NodeProto, held: Mapping[str, TensorProto], rank: int) ->
     from onnx.numpy_helper import to_array
 
     axes = held.get(node.input[3]) if len(node.input) > 3 else None
-    if axes is not None:
-        with suppress(KeyError, TypeError, ValueError):
+    if axes is not None and axes.data_type in (TensorProto.INT32, TensorProto.INT64):
+        with suppress(TypeError, ValueError):
             return [axis for axis in to_array(axes).reshape(-1).tolist() if -rank <= axis < rank]
     return range(rank)
 

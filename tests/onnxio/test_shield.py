@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from onnx import AttributeProto, TensorShapeProto, parser
+from onnx import AttributeProto, TensorProto, TensorShapeProto, parser
 
 from ortconv.errors import GraphError
 from ortconv.ir.types import TensorType
@@ -357,6 +357,9 @@ def test_axes_of_a_slice_that_are_damaged() -> None:
     axes = next(t for t in proto.graph.initializer if t.name == "axes")
     axes.dims[0] = 2**63 - 1
     with pytest.raises(GraphError, match="axes"):
+        from_proto(proto)
+    axes.CopyFrom(TensorProto(name="axes", data_type=TensorProto.FLOAT, dims=[1], float_data=[1]))
+    with pytest.raises(GraphError, match="Slice"):
         from_proto(proto)
 
 
