@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from itertools import product, zip_longest
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -196,14 +196,13 @@ def _einsum(node: Node, shapes: Shapes) -> Iterator[Demand]:
 
 
 def _concat(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    first = _shape(node, 0, shapes)
-    if first is None:
-        return
-    joined = node.attr("axis", 0) % max(len(first), 1)
-    for slot in range(1, len(node.inputs)):
-        for axis in range(len(first)):
-            if axis != joined:
-                yield from _same(node, (slot, axis), (0, axis), shapes)
+    rank = max((len(_shape(node, slot, shapes) or ()) for slot in range(len(node.inputs))), default=0)
+    joined = node.attr("axis", 0) % max(rank, 1)
+    known: dict[int, int] = {}  # the first slot in which an axis has a known size
+    for slot, axis in product(range(len(node.inputs)), range(rank)):
+        is_known = axis != joined and _dim(node, slot, axis, shapes) is not None
+        if is_known and (first := known.setdefault(axis, slot)) != slot:
+            yield from _same(node, (slot, axis), (first, axis), shapes)
 
 
 def _channels(node: Node, shapes: Shapes) -> Iterator[Demand]:

@@ -135,7 +135,7 @@ def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, in
     """Sizes for models with unknown demands, such as computed targets of a Reshape, and seeds of their inputs."""
     seeds = [n * SEEDS for n in range(_draws(problem))]
     plain = [problem.first(size, batch) for size, batch in ((2, 2), (8, 1))]
-    plain += [met for start in plain if (met := solve(problem, start).sizes) not in plain]
+    plain = [met for start in plain if (met := solve(problem, start).sizes) not in plain] + plain
     starts = [*plain, *(start | chosen for chosen in problem.other_targets() for start in plain)]
     for runs, start, seed in product(CLIMBS if problem.free else (1,), starts, seeds):
         sizes = climb(problem, start, partial(_reach, problem, clock, seed), runs)

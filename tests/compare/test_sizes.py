@@ -42,6 +42,10 @@ CASES = {
     "norm": (graph("y = LayerNormalization(x, w)", w=(12,)), {"W": 12}),
     "batch norm": (graph("y = BatchNormalization(x, w, w, w, w)", w=(6,)), {"C": 6}),
     "partners of Concat": (graph("y = Concat<axis = 1>(x, z)", "float[N,C,H,W] x, float[N,D,7,W] z"), {"H": 7}),
+    "partners of Concat after one of unknown size": (
+        graph("n = NonZero(m) y = Concat<axis = 0>(n, x, z)", "float[5] m, int64[2,N] x, int64[3,5] z"),
+        {"N": 5},
+    ),
     "product": (graph("y = Reshape(x, s)", "float[2,K] x", s=ints(4, 9)), {"K": 18}),
     "multiple": (graph("y = Reshape(x, s)", "float[2,K] x", s=ints(-1, 12)), {"K": 18}),
     "a computed target": (
