@@ -80,8 +80,8 @@ def depthwise(weights: Array, w: Window, finish: Finish | None = None) -> Functi
 
 
 def _divisors(n: int) -> list[int]:
-    """The divisors of n in ascending order."""
-    small = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
+    """The divisors of n in ascending order. Of n above 2**32, only those up to 2**16 and n divided by one of them."""
+    small = [d for d in range(1, min(isqrt(n), 1 << 16) + 1) if n % d == 0]
     return sorted({*small, *(n // d for d in small)})
 
 

@@ -178,6 +178,12 @@ def test_conv_refuses(rng, x, w, attributes, message):
         run_onnxruntime("Conv", inputs, attributes)
 
 
+def test_padding_beyond_memory_is_refused_at_once(rng):
+    x, w = _numbers(rng, 1, 4, 8, 8), _numbers(rng, 4, 1, 3, 3)
+    with pytest.raises(MemoryError):
+        laid_out(w, group=4, pads=[1, 1, 1, 2**54])(x)
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (3, 1)])
 def test_a_bias_of_another_shape(shape: tuple[int, ...]) -> None:
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
