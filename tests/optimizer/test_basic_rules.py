@@ -54,6 +54,27 @@ def test_max_pool_takes_a_pad_of_minus_infinity() -> None:
     np.testing.assert_array_equal(run(model_proto(result), {"x": x})[0], run(proto, {"x": x})[0])
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "w = Constant<value = float[2,2,1,1] {1, 2, 3, 4}>() c = Conv(x, w, k) y = Mul(c, zeros)",
+        "w = Constant<value = float[2,2] {1, 2, 3, 4}>() f = Flatten(x) c = Gemm(f, w, k) y = Add(c, low)",
+        "c = Add(x, k) y = Add(c, low)",
+    ],
+)
+def test_sums_and_products_of_infinities_are_not_folded(body: str) -> None:
+    proto = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]> g (float[1,2,1,1] x) => (float y)
+        <float[2] k = {{inf, inf}}, float[2] low = {{-inf, -inf}}, float[2,1,1] zeros = {{0, 0}}> {{ {body} }}"""
+    )
+    result = from_proto(proto)
+    before = ops(result.graph)
+    optimize(
+        result, [name for part in ("fold_conv", "fold_matmul", "fold_product") for name in passes_in(BASIC + part)]
+    )
+    assert ops(result.graph) == before
+
+
 @pytest.mark.parametrize("fill", [-1.0, np.nan])
 def test_zeros_around_negative_numbers_are_not_dropped(fill: float) -> None:
     nodes = [

@@ -131,9 +131,13 @@ def fold_conv_mul(m: Match) -> Replacement:
 
 def _fold_arithmetic(m: Match) -> New | None:
     affine = _affine(m)
-    if affine is None or (m.b is not None and round_together(wide(m.b) * affine.scale, affine.shift)):
-        return None
-    return folded(m, affine)
+    return None if affine is None or (m.b is not None and _rounds(wide(m.b), affine)) else folded(m, affine)
+
+
+def _rounds(bias: Array, affine: Affine) -> bool:
+    """True if the scaled bias and the shift round together."""
+    with np.errstate(all="ignore"):
+        return round_together(bias * affine.scale, affine.shift)
 
 
 def _affine(m: Match) -> Affine | None:

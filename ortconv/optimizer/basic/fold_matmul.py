@@ -47,8 +47,9 @@ def _total(c: Value, beta: float, k: Value) -> Array | None:
     """beta * c + k for constants; None if it is larger than both, or cannot be rounded, or if the constants round together."""
     if c.constant is None or k.constant is None or k.dtype not in FLOATS:
         return None
-    scaled, added = beta * wide(c), wide(k)
-    total = None if round_together(scaled, added) else rounded(scaled + added, k.constant.dtype)
+    with np.errstate(all="ignore"):
+        scaled, added = beta * wide(c), wide(k)
+        total = None if round_together(scaled, added) else rounded(scaled + added, k.constant.dtype)
     return total if total is not None and total.size <= max(c.constant.size, k.constant.size) else None
 
 

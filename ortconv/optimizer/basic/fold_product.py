@@ -90,7 +90,8 @@ def fold_constant_sum(m: Match) -> Replacement:
     if m.b.dtype not in FLOATS or m.b.shape != m.c.shape:
         return None
     b, c = wide(m.b), wide(m.c)
-    total = None if round_together(b, c) else rounded(b + c, m.b.dtype)
+    with np.errstate(all="ignore"):
+        total = None if round_together(b, c) else rounded(b + c, m.b.dtype)
     return None if total is None else New("Add", [m.x, total], like=m.root, types=[m.root.out.type])
 
 
