@@ -19,7 +19,6 @@ from ortconv.choices import (
 )
 from ortconv.cli import completion
 from ortconv.errors import UsageError
-from ortconv.report.gates import metrics_of
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]
@@ -362,6 +361,8 @@ BACKENDS = (
 
 def fail_on(verb: str, example: str, more: str = "") -> Callable[[Any], Any]:
     """The option --fail-on of a verb. Several lists of conditions are joined."""
+    from ortconv.report.gates import metrics_of
+
     text = f'Exit with 5 if one of these conditions holds, such as "{example}"; may be repeated. {more}'.rstrip()
     return click.option(
         "--fail-on", multiple=True, metavar="CONDITIONS", help=f"{text} Metrics: {', '.join(metrics_of(verb))}."

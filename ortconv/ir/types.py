@@ -120,8 +120,8 @@ def _dtype_names() -> dict[str, DType]:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorType:
-    """A dense tensor. `shape` is None if the rank is unknown."""
+class _WithShape:
+    """`shape` is None if the rank is unknown."""
 
     dtype: DType
     shape: Shape | None = None
@@ -140,26 +140,33 @@ class TensorType:
         return f"{self.dtype.name.lower()}[{','.join('?' if d is None else str(d) for d in self.shape)}]"
 
 
-@dataclass(frozen=True, slots=True)
-class SparseTensorType:
-    dtype: DType
-    shape: Shape | None = None
+class TensorType(_WithShape):
+    """A dense tensor."""
+
+    __slots__ = ()
+
+
+class SparseTensorType(_WithShape):
+    __slots__ = ()
 
     def __str__(self) -> str:
-        return f"sparse({TensorType(self.dtype, self.shape)})"
+        return f"sparse({_WithShape.__str__(self)})"
 
 
 @dataclass(frozen=True, slots=True)
-class SequenceType:
+class _WithElement:
     element: ValueType
+
+
+class SequenceType(_WithElement):
+    __slots__ = ()
 
     def __str__(self) -> str:
         return f"seq({self.element})"
 
 
-@dataclass(frozen=True, slots=True)
-class OptionalType:
-    element: ValueType
+class OptionalType(_WithElement):
+    __slots__ = ()
 
     def __str__(self) -> str:
         return f"optional({self.element})"
