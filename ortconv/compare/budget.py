@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
 
-SHARE_OF_EXTRAS = 0.02
+SHARE_OF_EXTRAS = 0.01
 """Share of the time that may be spent on sets of inputs beyond the first."""
 
 SHARE_OF_SOLVING = 0.15
