@@ -238,7 +238,7 @@ def test_libraries_are_imported_where_they_belong(imports: list[Import]) -> None
         ("ir/graph.py", "from . import tensor", None),
         ("ir/graph.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import ortconv.cli", None),
         ("optimizer/basic/fold.py", "from ortconv.executor.kernels import evaluate", None),
-        ("executor/plan.py", "from ortconv.runtime.backend import Event", None),
+        ("executor/plan.py", "from ortconv.runtime.backend import TimedStep", None),
         ("executor/plan.py", "from ortconv.runtime.session import Session", "a layer above"),
         ("runtime/session.py", "from ortconv.models import load", None),
         ("runtime/placement.py", "from ortconv.executor import plan", "a layer above"),

@@ -13,7 +13,7 @@ from ortconv.executor.plan import Plan, Watch
 from ortconv.executor.replay.threads import in_threads
 from ortconv.ir.graph import Node
 from ortconv.process import keep_freed_memory
-from ortconv.runtime.backend import Event, Program, Region
+from ortconv.runtime.backend import Program, Region, TimedStep
 
 
 class Numpy:
@@ -59,5 +59,5 @@ class _InThreads:
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         return in_threads(self._count, self._plan.run, inputs)
 
-    def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Event]]:
+    def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[TimedStep]]:
         return in_threads(self._count, self._plan.profile, inputs)

@@ -23,7 +23,7 @@ from ortconv.ir.graph import Node
 from ortconv.ir.schema import Schema, schema_of
 from ortconv.ir.types import DType
 from ortconv.process import disable_telemetry, drop_mappings, private_mappings, repeatedly
-from ortconv.runtime.backend import Event, Program, Region
+from ortconv.runtime.backend import Program, Region, TimedStep
 from ortconv.runtime.deadline import TimeLimitError, seconds_left
 from ortconv.watch import risky
 
@@ -180,7 +180,7 @@ class _Program:
         self._has_run = True
         return results
 
-    def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Event]]:
+    def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[TimedStep]]:
         """Like `run`, with the steps; it uses a separate session that has run once before."""
         with TemporaryDirectory() as folder:
             session = self._made(f"{folder}/run")
@@ -273,7 +273,7 @@ def _name(model: str | bytes, default: bool) -> str:
     return f"{name}, optimizing it" if default else name
 
 
-def _events(records: list[dict[str, Any]], start: float) -> Iterator[Event]:
+def _events(records: list[dict[str, Any]], start: float) -> Iterator[TimedStep]:
     """The profiled nodes of the last run, without those in subgraphs; times are relative to `start`."""
     began = end = max(r["ts"] for r in records if r["name"] == "model_run")
     nodes = [r for r in records if r["cat"] == "Node" and r["ts"] >= began]
@@ -284,7 +284,7 @@ def _events(records: list[dict[str, Any]], start: float) -> Iterator[Event]:
         op = r["args"].get("op_name", "")
         shapes = tuple(tuple(s) for entry in r["args"].get("output_type_shape", ()) for s in entry.values())
         name = r["name"].removesuffix("_kernel_time") or op
-        yield Event(name, op, "onnxruntime", start + (r["ts"] - began) * 1e-6, r["dur"] * 1e-6, shapes)
+        yield TimedStep(name, op, "onnxruntime", start + (r["ts"] - began) * 1e-6, r["dur"] * 1e-6, shapes)
 
 
 def _serialized(region: Region) -> bytes:

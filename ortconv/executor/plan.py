@@ -28,7 +28,7 @@ from ortconv.ir.graph import Graph, Graphs, Node, Value, captures
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, TensorType
 from ortconv.process import return_freed_memory, without_collections
-from ortconv.runtime.backend import Event
+from ortconv.runtime.backend import TimedStep
 from ortconv.runtime.deadline import watched
 
 _Bound = tuple[Function, list[Value | None], Sequence[Value | None], Node]
@@ -142,9 +142,9 @@ class Plan:
             slot = self._slots[value] = self._new_slot()
         return slot
 
-    def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Event]]:
+    def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[TimedStep]]:
         """The same as `run`, and the time of each step."""
-        events: list[Event] = []
+        events: list[TimedStep] = []
         return self.run(inputs, lambda steps: [(self._timed(step, events), *step[1:]) for step in steps]), events
 
     def _label(self, node: Node) -> str:
@@ -152,7 +152,7 @@ class Plan:
         nodes = self._together.get(node, (node,))
         return node.label if len(nodes) == 1 else f"{nodes[0].label} to {nodes[-1].label}"
 
-    def _timed(self, step: Step, events: list[Event]) -> Function:
+    def _timed(self, step: Step, events: list[TimedStep]) -> Function:
         function, node = step[0], step[-1]
         operators = "+".join(n.op for n in self._together.get(node, (node,)))
 
@@ -161,7 +161,7 @@ class Plan:
             result = function(*operands)
             seconds = time.perf_counter() - start
             shapes = tuple(getattr(r, "shape", None) for r in (result if type(result) is tuple else (result,)))
-            events.append(Event(node.name or node.label, operators, "numpy", start, seconds, shapes))
+            events.append(TimedStep(node.name or node.label, operators, "numpy", start, seconds, shapes))
             return result
 
         return call

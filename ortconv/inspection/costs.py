@@ -38,7 +38,7 @@ class PeakMemory:
 
 
 @dataclass(slots=True)
-class _Sum:
+class _Totals:
     count: int = 0
     multiply_adds: int = 0
     bytes_touched: int = 0
@@ -54,9 +54,9 @@ def operator_name(node: Node) -> str:
 def operator_rows(graph: Graph) -> list[OperatorRow]:
     """The operators of a graph and of its subgraphs, those with the longest time first."""
     speed = DeviceProfile().cpu
-    sums: dict[str, _Sum] = {}
+    sums: dict[str, _Totals] = {}
     for node in graph.walk():
-        row = sums.setdefault(operator_name(node), _Sum())
+        row = sums.setdefault(operator_name(node), _Totals())
         row.count += 1
         for value in (*node.inputs, *node.outputs):
             if value is not None and value.dtype is not None:

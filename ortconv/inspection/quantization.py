@@ -216,7 +216,7 @@ def lint(graph: Graph) -> list[GroupVerdict]:
         partitioning = partition(graph, target, anew=True)
         rows += [_verdict(unit, partitioning) for unit in found]
     rows += [
-        GroupVerdict(node_name(node), operator_name(node), "both", False, [missing])
+        GroupVerdict(node_name(node), operator_name(node), "both", taken=False, reasons=[missing])
         for node in graph
         if node not in members and (missing := _missing(node)) is not None
     ]
@@ -232,8 +232,8 @@ def _verdict(unit: NodeUnit, partitioning: Partitioning) -> GroupVerdict:
         node_name(unit.target),
         operator_name(unit.target),
         partitioning.target.provider.name,
-        all(v.taken for v in verdicts),
-        [Refused(o.rule, o.message, o.advice) for o in reasons.values()],
+        taken=all(v.taken for v in verdicts),
+        reasons=[Refused(o.rule, o.message, o.advice) for o in reasons.values()],
     )
 
 

@@ -167,11 +167,11 @@ def _onnx_schema(domain: str, op: str, opset: int) -> Schema | None:
         tuple(map(_formal, found.outputs)),
         frozenset(t.type_param_str for t in found.type_constraints),
         _defaults(found.attributes),
-        bool(found.has_function or found.has_context_dependent_function),
-        {name: declared.type.name for name, declared in found.attributes.items()},
-        frozenset(name for name, declared in found.attributes.items() if declared.required),
-        {t.type_param_str: frozenset(t.allowed_type_strs) for t in found.type_constraints},
-        (found.min_input, found.min_output),
+        has_function=bool(found.has_function or found.has_context_dependent_function),
+        attributes={name: declared.type.name for name, declared in found.attributes.items()},
+        required=frozenset(name for name, declared in found.attributes.items() if declared.required),
+        allowed={t.type_param_str: frozenset(t.allowed_type_strs) for t in found.type_constraints},
+        least=(found.min_input, found.min_output),
     )
 
 
@@ -232,9 +232,9 @@ def _table_schema(domain: str, op: str, since: int) -> Schema:
         tuple(Formal(*p) for p in row["outputs"]),
         frozenset(row["types"]),
         {name: _attribute(value, kind) for name, (kind, value) in row["defaults"].items()},
-        False,
-        row["attributes"],
-        frozenset(row["required"]),
-        {name: frozenset(types) for name, types in row["types"].items()},
-        tuple(row["least"]),
+        has_function=False,
+        attributes=row["attributes"],
+        required=frozenset(row["required"]),
+        allowed={name: frozenset(types) for name, types in row["types"].items()},
+        least=tuple(row["least"]),
     )

@@ -101,7 +101,7 @@ def find_project(start: Path) -> Path:
 def read_project(path: Path) -> Project:
     """Read a project file. UsageError, with the line if possible, for a table, key or value that is not valid."""
     document = read_toml(path)
-    reader = _Reader(path, document)
+    reader = _TableReader(path, document)
     artifacts = tuple(reader.artifacts())
     if not artifacts:
         raise UsageError(
@@ -110,7 +110,7 @@ def read_project(path: Path) -> Project:
     return Project(path, path.parent / reader.text("output-dir", document, "ort_models"), artifacts)
 
 
-class _Reader:
+class _TableReader:
     """Reads the tables of a file."""
 
     def __init__(self, path: Path, document: Table) -> None:

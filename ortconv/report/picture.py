@@ -54,7 +54,7 @@ def picture(found: Scene, title: str, estimate: Estimate | None = None) -> dict[
     """A picture as JSON values. web/geometry.js documents them."""
     facts = GraphFacts(found.partitioning, None if estimate is None else estimate.device)
     facts.add(all_nodes(found))
-    writer = _Writer(found, facts)
+    writer = _SvgWriter(found, facts)
     writer.write()
     target = None if found.partitioning is None else found.partitioning.target.provider.name
     return {
@@ -128,7 +128,7 @@ def open_at_first(root: Part) -> list[Part]:
     return found[1:]
 
 
-class _Writer:
+class _SvgWriter:
     """Number the parts of a scene. The parts of a group are numbered consecutively."""
 
     def __init__(self, found: Scene, facts: GraphFacts) -> None:

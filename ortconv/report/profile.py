@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ortconv.runtime.backend import Event
+from ortconv.runtime.backend import TimedStep
 
 
 class Share(NamedTuple):
@@ -18,7 +18,7 @@ class Share(NamedTuple):
     share: float
 
 
-def by_operator(events: Sequence[Event]) -> list[Share]:
+def by_operator(events: Sequence[TimedStep]) -> list[Share]:
     """The time of each operator and its share, longest first."""
     sums: dict[tuple[str, str], tuple[int, float]] = {}
     for event in events:
@@ -29,7 +29,7 @@ def by_operator(events: Sequence[Event]) -> list[Share]:
     return sorted(shares, key=lambda s: -s.seconds)
 
 
-def chrome_trace(events: Sequence[Event]) -> dict[str, Any]:
+def chrome_trace(events: Sequence[TimedStep]) -> dict[str, Any]:
     """The events in the trace event format, for chrome://tracing or Perfetto: one thread for each backend, microseconds."""
     threads = {name: i for i, name in enumerate(dict.fromkeys(e.backend for e in events), 1)}
     begin = min((e.start for e in events), default=0.0)

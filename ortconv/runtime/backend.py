@@ -59,7 +59,7 @@ class Program(Protocol):
         ...
 
 
-class Event(NamedTuple):
+class TimedStep(NamedTuple):
     """A step of a run: name, operator, backend, start time (seconds of time.perf_counter), duration
     in seconds, and output shapes.
     """
@@ -76,7 +76,7 @@ class Event(NamedTuple):
 class Profiled(Program, Protocol):
     """A program that can measure the time of each of its steps. Other programs count as one step."""
 
-    def profile(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], list[Event]]:
+    def profile(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], list[TimedStep]]:
         """Like `run`, but also return the steps in order."""
         ...
 

@@ -24,10 +24,10 @@ from ortconv.public import public
 from ortconv.runtime.backend import (
     Backend,
     Closeable,
-    Event,
     Profiled,
     Program,
     Region,
+    TimedStep,
     reference_of,
     with_fallbacks,
 )
@@ -129,9 +129,9 @@ class Session:
         return self._run(output_names, input_feed, lambda program, inputs: program.run(inputs))
 
     @public
-    def profile(self, input_feed: Mapping[str, Any]) -> list[Event]:
+    def profile(self, input_feed: Mapping[str, Any]) -> list[TimedStep]:
         """The steps of one run with their times. A program that cannot measure steps counts as one step."""
-        events: list[Event] = []
+        events: list[TimedStep] = []
         names = iter(self.regions)
 
         def run(program: Program, inputs: list[Any]) -> Sequence[Any]:
@@ -143,7 +143,7 @@ class Session:
                 return results
             results = program.run(inputs)
             what = f"{len(region.nodes)} nodes from {region.nodes[0].label}"
-            events.append(Event(what, "region", name, start, time.perf_counter() - start))
+            events.append(TimedStep(what, "region", name, start, time.perf_counter() - start))
             return results
 
         self._run((), input_feed, run)

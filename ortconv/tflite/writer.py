@@ -34,10 +34,10 @@ def serialize(model: TfliteModel, description: str = "") -> list[Segment]:
 
     The same model gives the same bytes. UnsupportedError for more than 2 GiB.
     """
-    return _Writer(model).segments(description)
+    return _ModelWriter(model).segments(description)
 
 
-class _Writer:
+class _ModelWriter:
     def __init__(self, model: TfliteModel) -> None:
         self.model = model
         self.out = Emitter(TABLES, IDENTIFIER)

@@ -20,7 +20,7 @@ ANY, NONE, DEFAULT = "any", "none", "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class TuningAxis:
     """A choice in which candidates differ. `values` are all possible ones, `tried` those that are tried by default.
 
     The first value is the default of `ortconv convert` or of onnxruntime.
@@ -35,8 +35,8 @@ class Axis:
         return self.values[0]
 
 
-def _axis(help: str, *values: str, tried: Sequence[str] = ()) -> Axis:
-    return Axis(values, tuple(tried or values), help)
+def _axis(help: str, *values: str, tried: Sequence[str] = ()) -> TuningAxis:
+    return TuningAxis(values, tuple(tried or values), help)
 
 
 CONVERSION = {

@@ -60,7 +60,7 @@ class Builder:
 
     # ------------------------------------------------------------------ values
 
-    def operand(self, value: Value, image: bool = False) -> int:
+    def operand(self, value: Value, *, image: bool = False) -> int:
         """The operand of a value that is constant or has an operand already. Raises BackendError otherwise."""
         image = image and not self.nchw
         found = self._operands.get((value, image))
@@ -80,7 +80,7 @@ class Builder:
 
     def image(self, value: Value) -> int:
         """The operand of a batch of images, in the model's image layout."""
-        return self.operand(value, True)
+        return self.operand(value, image=True)
 
     def is_image(self, value: Value) -> bool:
         """True if the only operand of a value is an NHWC image."""

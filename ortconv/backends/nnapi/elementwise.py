@@ -23,7 +23,7 @@ ACTIVATIONS = {
 def unary(b: Builder, unit: NodeUnit, code: Operation) -> None:
     value, out = value_of(unit), b.result(unit)
     image = b.is_image(value)
-    x = b.operand(value, image)
+    x = b.operand(value, image=image)
     b.add(code, [x], [b.make(out, image)])
 
 
@@ -62,7 +62,7 @@ def _as_image(b: Builder, value: Value) -> int:
 def elu(b: Builder, unit: NodeUnit) -> None:
     value = value_of(unit)
     image = b.is_image(value)
-    x = b.operand(value, image)
+    x = b.operand(value, image=image)
     b.add(Operation.ELU, [x, b.float32(unit.target.attr("alpha", 1.0))], [b.make(b.result(unit), image)])
 
 
@@ -70,7 +70,7 @@ def leaky_relu(b: Builder, unit: NodeUnit) -> None:
     """x < 0 ? alpha * x : x"""
     value = value_of(unit)
     image = b.is_image(value)
-    x = b.operand(value, image)
+    x = b.operand(value, image=image)
     mask = b.temporary(OperandType(Operand.TENSOR_BOOL8, b.dims(x)))
     scaled = b.temporary(b.kind(x))
     alpha = b.constant(np.array([unit.target.attr("alpha", 0.01)], np.float32))

@@ -18,7 +18,7 @@ def concat(b: Builder, unit: NodeUnit) -> None:
     rank = len(shape_of(values[0]))
     axis = unit.target.attr("axis", 1) % rank
     image = rank == 4 and all(map(b.is_image, values))
-    inputs = [b.operand(v, image) for v in values]
+    inputs = [b.operand(v, image=image) for v in values]
     out = b.make(b.result(unit), image, like=inputs[0])
     b.add(Operation.CONCATENATION, [*inputs, b.int32(NHWC_AXES[axis] if image else axis)], [out])
 

@@ -21,7 +21,7 @@ def batch_normalization(b: Builder, unit: NodeUnit) -> None:
     factor = scale / np.sqrt(variance + np.float32(unit.target.attr("epsilon", 1e-5)))
     image = rank == 4 and not b.nchw
     dims = (-1,) if image else (-1, *(1,) * (rank - 2))
-    x = b.operand(value, image)
+    x = b.operand(value, image=image)
     scaled = b.temporary(b.kind(x))
     b.add(Operation.MUL, [x, b.constant(factor.reshape(dims)), b.int32(FuseCode.NONE)], [scaled])
     summand = b.constant((shift - mean * factor).reshape(dims))
@@ -71,7 +71,7 @@ def reduce_mean(b: Builder, unit: NodeUnit) -> None:
     rank = len(shape_of(value))
     axes = [axis % rank for axis in constant_ints(unit, 1, "axes") or range(rank)]
     image = bool(keep) and b.is_image(value)
-    x = b.operand(value, image)
+    x = b.operand(value, image=image)
     listed = b.ints([NHWC_AXES[axis] for axis in axes] if image else axes)
     b.add(Operation.MEAN, [x, listed, b.int32(keep)], [b.make(b.result(unit), image)])
 

@@ -108,7 +108,7 @@ def _cell(m: Match, width: int) -> LstmCell | None:
     return LstmCell(width, nodes, m.root, m.node("state").out, m.c, operands, biases)
 
 
-def _operands(sums: list[_Sum]) -> dict[Value, tuple[Columns, ...]]:
+def _operands(sums: list[_GateSum]) -> dict[Value, tuple[Columns, ...]]:
     """The operands of the products, each with its weights for every gate; {} if a gate does not multiply each one once."""
     weights = [dict(gate.products) for gate in sums]
     once = all(len(gate.products) == len(its) for gate, its in zip(sums, weights))
@@ -118,15 +118,15 @@ def _operands(sums: list[_Sum]) -> dict[Value, tuple[Columns, ...]]:
 
 
 @dataclass(slots=True)
-class _Sum:
+class _GateSum:
     products: list[tuple[Value, Columns]]
     biases: list[Columns]
     nodes: set[Node]
 
 
-def _sum(value: Value, width: int) -> _Sum | None:
+def _sum(value: Value, width: int) -> _GateSum | None:
     """The input of a gate as a sum of products with constant matrices, and of constant rows; None if it has another form."""
-    found = _Sum([], [], set())
+    found = _GateSum([], [], set())
     stack = [(value, 0)]
     while stack and len(found.nodes) < LARGEST:
         value, start = stack.pop()
@@ -142,7 +142,7 @@ def _sum(value: Value, width: int) -> _Sum | None:
     return None if stack else found
 
 
-def _terms(value: Value, start: int, width: int, found: _Sum) -> list[tuple[Value, int]] | None:
+def _terms(value: Value, start: int, width: int, found: _GateSum) -> list[tuple[Value, int]] | None:
     """The terms of a value, each with its first column; a product and the nodes are added to `found`. None if the value
     has another form.
     """
