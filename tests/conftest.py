@@ -46,7 +46,6 @@ SMALL = {"if_branch_ts13", "loop_rnn_ts14", "mnist_cntk_op8", "superres_ts13", "
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fuzz", type=int, default=0, help="number of random models to optimize beyond the usual ones")
     parser.addoption(
         "--differential", type=int, default=0, help="number of random cases of each com.microsoft operator"
     )

@@ -1,4 +1,4 @@
-"""python -m tests.fuzz graphs|onnx|ort|inputs [FIRST] [COUNT]: examine random graphs or damaged files, one for each seed."""
+"""python -m tests.fuzz graphs|levels|onnx|ort|inputs [FIRST] [COUNT]: examine random graphs or damaged files, one for each seed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ def main() -> None:
 
     campaigns = {
         "graphs": graphs.examine,
+        "levels": graphs.examine_levels,
         "onnx": damaged.examine_onnx,
         "ort": damaged.examine_ort,
         "inputs": inputs.examine,
     }
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Examine random graphs or damaged files.")
     parser.add_argument(
-        "campaign", choices=campaigns, help="random graphs, or damaged files: .onnx, .ort, or other inputs"
+        "campaign",
+        choices=campaigns,
+        help="random graphs by conversion or at each level, or damaged files: .onnx, .ort, or other inputs",
     )
     parser.add_argument("first", nargs="?", type=int, default=0, help="the first seed")
     parser.add_argument("count", nargs="?", type=int, default=1000, help="the number of seeds")

@@ -24,6 +24,7 @@ from tests.fuzz.campaign import Outcome
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "optimizer"))
 
+import differential
 import golden
 import random_examples
 from mutations import mutated
@@ -52,6 +53,18 @@ def made(seed: int) -> tuple[onnx.ModelProto, list[Feeds]]:
         return proto, [golden.feeds(proto, number, special=number == 1) for number in range(2)]
     found = random_examples.example(rng)
     return found.proto, random_examples.feeds(rng, found)
+
+
+def examine_levels(seed: int) -> Outcome:
+    """A fault is a result of the optimizer, at any level, that onnxruntime refuses or that differs from the source there."""
+    try:
+        proto, feeds = made(seed)
+        differential.examine(proto, feeds, executor=seed % 4 != 3)
+    except ImpossibleError:
+        return Outcome("impossible")
+    except differential.DifferenceError as error:
+        return Outcome("differs", str(error))
+    return Outcome("right")
 
 
 def examine(seed: int) -> Outcome:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
 from functools import lru_cache
 from random import Random
 from typing import Any
@@ -41,67 +40,49 @@ BY_PLACE = frozenset({"MaxPool", "ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "
 """Operators that make of a NaN or infinity what suits the place where it stands: lost among others, or some integer."""
 
 
-@dataclass
-class Tally:
-    """What happened over many models: outcomes, and how often each rule fired."""
-
-    outcomes: Counter[str] = field(default_factory=Counter)
-    rules: Counter[str] = field(default_factory=Counter)
-
-
 class DifferenceError(AssertionError):
     """A result is not what the source computes, is refused, or was not reached."""
 
 
-def examine(
-    proto: onnx.ModelProto, feeds: Iterable[Feeds], tally: Tally | None = None, *, executor: bool = True
-) -> None:
-    """Hold the result at every level against the source. DifferenceError where one fails that onnxruntime takes the source of."""
-    tally = tally or Tally()
+def examine(proto: onnx.ModelProto, feeds: Iterable[Feeds], *, executor: bool = True) -> None:
+    """Compare the result at every level with the source. Raises DifferenceError if onnxruntime runs the source, but not a result,
+    or if numbers differ.
+    """
     source = proto.SerializeToString()
     try:
         reference = session(source)
     except Exception:
-        tally.outcomes["source refused"] += 1
         return
     runs: list[tuple[Feeds, list[Any]]] = []
     for one in feeds:
-        try:
+        with suppress(Exception):  # inputs that the source refuses
             runs.append((one, reference.run(None, one)))
-        except Exception:
-            tally.outcomes["feeds refused"] += 1
     if not runs:
         return
-    tally.outcomes["examined"] += 1
     if executor:
-        _examine_executor(proto, runs[0], tally)
+        _examine_executor(proto, runs[0])
     seen: set[bytes] = set()
     for level, with_target in VARIANTS:
-        _examine_level(proto, level, with_target, runs, seen, tally)
+        _examine_level(proto, level, with_target, runs, seen)
 
 
-def _examine_executor(proto: onnx.ModelProto, run: tuple[Feeds, list[Any]], tally: Tally) -> None:
+def _examine_executor(proto: onnx.ModelProto, run: tuple[Feeds, list[Any]]) -> None:
     try:
         runner = Session(from_proto(proto))
     except UnsupportedError:
-        tally.outcomes["executor refused"] += 1
         return
     # onnxruntime keeps the size of an axis that it reduces where another one is 0, and computes in float32 what is float16.
     if any(v.size == 0 for v in (*run[0].values(), *run[1])) or any(v.dtype == np.float16 for v in run[0].values()):
         return
-    _compare("executor", proto, run, runner.run(None, run[0]), tally)
+    _compare("executor", proto, run, runner.run(None, run[0]))
 
 
-def _examine_level(
-    proto: onnx.ModelProto, level: str, with_target: bool, runs: list[Any], seen: set[bytes], tally: Tally
-) -> None:
+def _examine_level(proto: onnx.ModelProto, level: str, with_target: bool, runs: list[Any], seen: set[bytes]) -> None:
     where = f"{level}{' for NNAPI' if with_target else ''}"
     model = from_proto(proto)
     done = optimize(model, level, Target() if with_target else None)
     verify(model.graph)
     where += f" after {', '.join(done.counts())}"
-    if level == "all":
-        tally.rules.update(done.counts())
     expand_functions(model)
     result = model_proto(model).SerializeToString(deterministic=True)
     if result in seen:
@@ -120,10 +101,10 @@ def _examine_level(
                 got = optimized.run(None, one[0])
             except Exception as error:
                 raise DifferenceError(f"{where}{form}: {str(error).splitlines()[0][:300]}") from None
-            _compare(where + form, proto, one, got, tally)
+            _compare(where + form, proto, one, got)
 
 
-def _compare(where: str, proto: onnx.ModelProto, run: tuple[Feeds, list[Any]], got: list[Any], tally: Tally) -> None:
+def _compare(where: str, proto: onnx.ModelProto, run: tuple[Feeds, list[Any]], got: list[Any]) -> None:
     feeds, want = run
     step = _step(proto)
     found = [difference(a, b) for a, b in zip(want, got, strict=True)]
@@ -136,17 +117,14 @@ def _compare(where: str, proto: onnx.ModelProto, run: tuple[Feeds, list[Any]], g
     if worst(found).within(allowed):
         return
     if worst(difference(_unsigned(a), _unsigned(b)) for a, b in zip(want, got, strict=True)).within(allowed):
-        tally.outcomes["sign of zero"] += 1
-        return
+        return  # but for the sign of a zero
     if any(node.op == "MatMulNBits" and node.attr("accuracy_level", 0) == 4 for node in graph.walk()):
-        tally.outcomes["may round to bytes"] += 1  # as it does once its weights are known to be constant
-        return
+        return  # it rounds to bytes once its weights are known to be constant
     spread = _spread(proto, run)
     tiny = max(TINY, STEPS * step)
     if any(map(_is_by_place, graph.walk())) and not all(
         map(_is_finite, (*feeds.values(), *want, *got, *_inner(proto, feeds)))
     ):
-        tally.outcomes["not finite, by place"] += 1
         return
     for output, one, noise in zip(proto.graph.output, found, spread, strict=True):
         if one.mismatch is None and one.max_abs < tiny:
@@ -156,7 +134,6 @@ def _compare(where: str, proto: onnx.ModelProto, run: tuple[Feeds, list[Any]], g
                 one.mismatch or f"scaled {one.scaled:.3g}, allowed {allowed:.3g}, rounding explains {noise.scaled:.3g}"
             )
             raise DifferenceError(f"{where}: output {output.name}: {text}")
-    tally.outcomes["ill-conditioned"] += 1
 
 
 def _inner(proto: onnx.ModelProto, feeds: Feeds) -> list[Any]:
