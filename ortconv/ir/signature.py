@@ -46,6 +46,8 @@ def check_signatures(graph: Graph) -> None:
             _check_permutation(node)
         elif "kernel_shape" in node.attrs or node.op == "Conv":
             _check_window(node)
+        elif node.is_op("RotaryEmbedding", MICROSOFT):
+            _check_heads(node)
 
 
 def _type_key(value: Value | None) -> Hashable:
@@ -158,6 +160,18 @@ def _check_window(node: Node) -> None:
                 f"for a window of {counted(axes, 'dimension')}",
                 node=node.label,
             )
+
+
+def _check_heads(node: Node) -> None:
+    """A head has two elements for each column of the caches. onnxruntime reads beyond the end of empty heads and dies."""
+    x, cos = node.input(0), node.input(2)
+    shape, columns = (None if x is None else x.shape) or (), None if cos is None else cos.dim(1)
+    has_heads = len(shape) == 4 or (len(shape) == 3 and node.attr("num_heads", 0) > 0)
+    if has_heads and shape[-1] == 0 and 0 not in shape[:-1] and isinstance(columns, int) and columns > 0:
+        raise GraphError(
+            f"the heads are empty, must have {counted(2 * columns, 'element')} for caches of {counted(columns, 'column')}",
+            node=node.label,
+        )
 
 
 def _check_types(node: Node, found: Schema) -> None:

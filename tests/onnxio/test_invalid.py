@@ -117,6 +117,25 @@ def test_a_variadic_input_that_is_left_out_is_refused(op: str, inputs: str) -> N
         from_proto(model(f"y = {op}({inputs})"))
 
 
+CACHES = "float[5,1] cos = {1, 1, 1, 1, 1}, float[5,1] sin = {0, 0, 0, 0, 0}, int64[1] p = {0}"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "attributes"),
+    [("float[2,2,3,0] x", ""), ("float[N,2,3,0] x", ""), ("float[2,3,0] x", "<num_heads = 2>")],
+)
+def test_empty_heads_with_caches_that_have_columns_are_refused(inputs: str, attributes: str) -> None:
+    """onnxruntime loads such a node, and ends the process when it runs."""
+    proto = model(f"y = com.microsoft.RotaryEmbedding{attributes}(x, p, cos, sin)", inputs, CACHES)
+    with pytest.raises(GraphError, match="the heads are empty, must have 2 elements for caches of 1 column"):
+        from_proto(proto)
+
+
+@pytest.mark.parametrize("inputs", ["float[2,2,3,2] x", "float[0,2,3,0] x", "float[2,3,0] x"])
+def test_heads_that_onnxruntime_rotates_are_not_refused(inputs: str) -> None:
+    from_proto(model("y = com.microsoft.RotaryEmbedding(x, p, cos, sin)", inputs, CACHES))
+
+
 @pytest.mark.parametrize("name", ["value", "value_int", "value_floats", "sparse_value"])
 def test_a_constant_of_another_type_than_its_attribute_is_refused(name: str) -> None:
     proto = model('y = Constant<value_string = "text">()')
