@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings
+from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings, Value
 from ortconv.ir.operators import Trait, traits
 
 OPEN = 2**31 - 1
@@ -141,6 +141,16 @@ def draws(node: Node) -> bool:
         mode = node.input(known.random_if)
         return mode is not None and (mode.constant is None or bool(mode.constant.numpy().any()))
     return known.has(Trait.RANDOM)
+
+
+def overwritten_inputs(node: Node) -> list[Value]:
+    """The inputs in whose memory onnxruntime writes outputs: the running statistics of a BatchNormalization in training mode.
+
+    If they are constants, the next run of the session reads what the last one wrote.
+    """
+    pairs = ((3, 1), (4, 2)) if node.is_op("BatchNormalization") else ()
+    values = (node.input(slot) for slot, made in pairs if node.output(made) is not None)
+    return [value for value in values if value is not None]
 
 
 def default_attributes(node: Node) -> dict[str, Attribute]:

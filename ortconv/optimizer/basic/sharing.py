@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from ortconv.ir.graph import Graph, Value
+from ortconv.ir.schema import overwritten_inputs
 from ortconv.ir.tensor import Tensor
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.passes import FunctionPass
@@ -16,15 +17,17 @@ SMALL = 64
 def share_constants(graph: Graph, context: Context) -> int:
     """Merge equal initializers, with the same type, shape and bits: their readers read the first of them.
 
-    Constants of different graphs are not merged; overridable ones and graph outputs stay.
+    Constants of different graphs are not merged; overridable ones, graph outputs and those that onnxruntime overwrites stay.
 
     Counterpart: ConstantSharing
-    Differs: all types and sizes; there at most 8 elements, and neither 8- and 16-bit integers nor bool.
+    Differs: all types and sizes; there at most 8 elements, and neither 8- and 16-bit integers nor bool. There, a running mean in
+    training mode may become one with a bias, which changes with it.
     """
+    overwritten = {value for node in graph.walk() for value in overwritten_inputs(node)}
     groups: dict[Hashable, list[Value]] = {}
     for value in graph.initializers.values():
         const = value.constant
-        if const is not None and value.uses and not value.is_output:
+        if const is not None and value.uses and not value.is_output and value not in overwritten:
             groups.setdefault(_sample(const), []).append(value)
     changes = 0
     for values in groups.values():
