@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 from ortconv.errors import BackendError, UsageError
 from ortconv.files import is_draft
 from ortconv.ir.graph import Node
-from ortconv.ir.schema import Schema, schema_of
+from ortconv.ir.schema import Schema, overwritten_inputs, schema_of
 from ortconv.ir.types import DType
 from ortconv.process import disable_telemetry, drop_mappings, private_mappings, repeatedly
 from ortconv.runtime.backend import Program, Region, TimedStep
@@ -162,6 +163,7 @@ class _Program:
         self._region, self._default = region, default
         self._outputs = [v.name for v in region.outputs]
         self._has_run = False
+        self._overwrites = any(map(overwritten_inputs, region.nodes))
         self._session = self._made()
         known = {i.name for i in (*self._session.get_inputs(), *self._session.get_overridable_initializers())}
         self._inputs = [v.name if v.name in known else None for v in region.inputs]
@@ -192,7 +194,7 @@ class _Program:
 
     def _run(self, session: Any, inputs: Sequence[Any]) -> list[Any]:
         feeds = {name: value for name, value in zip(self._inputs, inputs, strict=True) if name is not None}
-        return _run(session, self._outputs, feeds)
+        return _run(session, self._outputs, deepcopy(feeds) if self._overwrites else feeds)
 
 
 def _run(session: Any, names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:

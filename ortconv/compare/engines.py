@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,13 +30,16 @@ AS_STORED = {"session.disable_prepacking": "1"}
 
 
 def open_file(
-    file: Path, default: bool, custom_op_library: Path | None, *, light: bool = False, external: Collection[Path] = ()
-) -> Opened:
+    file: Path, default: bool, custom_op_library: Path | None, *, light: bool = False, external: Collection[Path] = (),
+    afresh: bool = False,
+) -> Opened:  # fmt: skip
     """A file opened with the session options of an app, or without optimizations.
 
-    `light`: without copies of its constants if it loads and runs so; `external` are the files they are in. Raises BackendError with
-    onnxruntime's message if it does not load.
+    `light`: without copies of its constants if it loads and runs so; `external` are the files they are in. `afresh`: each run has a
+    session of its own. Raises BackendError with onnxruntime's message if it does not load.
     """
+    if afresh:
+        return _OpenedAfresh(partial(open_file, file, default, custom_op_library, light=light, external=external))
     from ortconv.backends.onnxruntime_cpu import ModelFile
     from ortconv.runtime.backend import get_backend
 
@@ -44,6 +48,18 @@ def open_file(
     if not light:
         return with_copies()
     return _FirstThatRuns(partial(_without_copies, file, default, custom_op_library, external), with_copies)
+
+
+class _OpenedAfresh:
+    """A file that is opened again for each run, with copies of the inputs: onnxruntime may write over constants and inputs."""
+
+    def __init__(self, open: Callable[[], Opened]) -> None:
+        self._open = open
+        self._next: Opened | None = open()
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        opened, self._next = self._next or self._open(), None
+        return opened.run(deepcopy(dict(feeds)))
 
 
 class _FirstThatRuns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import tee
@@ -15,6 +15,7 @@ from typing import Any
 from ortconv.compare.budget import BeyondBudgetError, Budget, CannotTryError, Clock, TooLargeError, TooSlowError
 from ortconv.compare.engines import Opened, message_of, open_file, run_in_process, runner_of, runtime_name
 from ortconv.compare.feeds import Feeds, Outputs
+from ortconv.compare.gap import gap
 from ortconv.compare.shrink import can_shrink, shrink
 from ortconv.compare.size_search import Choice, choices
 from ortconv.compare.trials import Run, Trial, trials
@@ -23,6 +24,7 @@ from ortconv.errors import BackendError, OrtconvError
 from ortconv.executor.algorithms.steps import EndlessLoopError
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
+from ortconv.ir.schema import overwritten_inputs
 from ortconv.models import load
 from ortconv.runtime.deadline import within
 from ortconv.runtime.session import Session
@@ -75,8 +77,13 @@ class SourceRuns:
         self._own_file: Opened | None = None
         self.is_heavy = heavy = model.file_bytes > HEAVY
         external = [source.parent / name for name in model.external]
+        self.overwrites = any(map(overwritten_inputs, graph.walk()))
         self.open_file = partial(
-            open_file, custom_op_library=settings.custom_op_library, light=heavy, external=external
+            open_file,
+            custom_op_library=settings.custom_op_library,
+            light=heavy,
+            external=external,
+            afresh=self.overwrites,
         )
         self.runner_of = partial(runner_of, light=heavy)
         self._shows_own = is_watched() and sum(1 for _ in graph.walk()) <= MANY
@@ -238,6 +245,18 @@ class SourceRuns:
         if self.is_heavy:
             self._own_file = None
         return outputs
+
+    def drifts(self, file: Path, i: int, *, default: bool, apart: bool = False) -> bool:
+        """True if a second run for set `i` of inputs in one session of onnxruntime has other outputs than the first. False if it
+        does not run; `apart`: in another process, since it may crash.
+        """
+        with suppress(OrtconvError), within(self.clock.left / 2):
+            open_once = partial(self.open_file, file, default, afresh=False)
+            feeds = [deepcopy(self.trials[i].feeds) for _ in range(2)]
+            runs = run_in_process(open_once, feeds) if apart else [*map(open_once().run, feeds)]
+            gaps = [gap(a, b) for a, b in zip(runs[0] or (), runs[1] or (), strict=True)]
+            return any(found.mismatch or found.largest or found.strays for found in gaps)
+        return False
 
     def loaded(self) -> Model:
         """The source, read again."""

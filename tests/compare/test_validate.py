@@ -29,7 +29,7 @@ from ortconv.ir.tensor import Tensor
 from ortconv.models import load
 from ortconv.ortformat.writer import write
 from ortconv.runtime.session import Session
-from tests.text_models import save_nodes
+from tests.text_models import save, save_nodes
 
 
 @pytest.mark.parametrize(
@@ -410,6 +410,47 @@ def test_a_source_that_runs_only_if_it_is_optimized(tmp_path: Path) -> None:
     assert [engine.skipped for engine in found.engines] == [None, None]
     with pytest.raises(UnsupportedError, match="runs the source, but not the result"):
         ortconv.convert(tmp_path / "m.onnx", tmp_path / "n.ort", optimization_level="disable")
+
+
+STATISTICS = "float[3] s = {1, 2, 3}, float[3] b = {4, 5, 6}, float[3] m = {7, 8, 9}"
+TRAINING = "y, mean, var = BatchNormalization<training_mode = 1>(x, s, b, m, v)"
+
+
+@pytest.mark.parametrize(
+    ("graph", "drifts"),
+    [
+        (f"g (float[N,3] x) => (float[N,3] y, z) <{STATISTICS}, float[3] v = {{2, 3, 4}}> {{ {TRAINING} z = Neg(var) }}", True),
+        (f"g (float[N,3] x, float[3] v) => (float[N,3] y, z) <{STATISTICS}> {{ {TRAINING} z = Neg(var) }}", False),
+        (f"g (float[N,3] x) => (float[N,3] y, var) <{STATISTICS}, float[3] v = {{2, 3, 4}}> {{ {TRAINING} }}", False),
+    ],
+    ids=["constants", "inputs", "outputs of their own"],
+)  # fmt: skip
+def test_statistics_that_onnxruntime_writes_over_constants_or_inputs(graph: str, drifts: bool, tmp_path: Path) -> None:
+    source = save(tmp_path / "m.onnx", graph)
+    expected = Reference(load(source), source, ValidationSettings())
+    found = validate(expected, source)
+    assert [engine.skipped for engine in found.engines] == [None, None]
+    assert found.engines[1].scaled == 0
+    assert any("later runs in a session of onnxruntime differ from the first" in note for note in found.notes) == drifts
+    assert len(found.notes) == drifts
+    assert validate(expected, source).notes == found.notes
+
+
+def test_statistics_that_are_written_over_constants_in_the_result_alone(tmp_path: Path) -> None:
+    head = f"g (float[N,3] x) => (y, z) <{STATISTICS}, float[3] v = {{2, 3, 4}}>"
+    source = save(tmp_path / "m.onnx", f"{head} {{ {TRAINING.replace('var', 'z')} }}")
+    result = save(tmp_path / "n.onnx", f"{head} {{ {TRAINING} z = Abs(var) }}")
+    with pytest.raises(MismatchError, match="over constants, and does not with the source"):
+        validate(Reference(load(source), source, ValidationSettings()), result)
+
+
+def test_a_backend_does_not_change_its_inputs(tmp_path: Path) -> None:
+    graph = f"g (float[N,3] x, float[3] v) => (y, z) <{STATISTICS}> {{ {TRAINING} z = Neg(var) }}"
+    session = Session(save(tmp_path / "m.onnx", graph), ["onnxruntime"])
+    feeds = {"x": np.eye(3, dtype=np.float32), "v": np.ones(3, np.float32)}
+    first, second = session.run(None, feeds), session.run(None, feeds)
+    np.testing.assert_array_equal(feeds["v"], np.ones(3))
+    np.testing.assert_array_equal(first[1], second[1])
 
 
 def test_the_range_of_outputs_comes_from_one_engine(tmp_path: Path) -> None:
