@@ -90,7 +90,7 @@ def turn_narrow_product(m: Match) -> Replacement:
 def _sizes(m: Match, rank: int | None, points: Shape | None) -> tuple[int, int] | None:
     """The numbers of channels before and after the product; None if it is no product for each of many points."""
     weights, bias = m.tensor("w"), m.optional("bias")
-    if rank not in (3, 4) or weights.rank != 2 or m.x.dtype is not DType.FLOAT or not _are_many(points or ()):
+    if rank not in (3, 4) or weights.rank != 2 or m.x.dtype is not DType.FLOAT or not _are_many(m.x, points or ()):
         return None
     inner, outer = weights.shape
     if 0 in weights.shape or (_is_added_later(m.node("product"), outer) if bias is None else bias.shape != (outer,)):
@@ -104,11 +104,23 @@ def _is_added_later(product: Node, width: int) -> bool:
     return any(v is not None and v.constant is not None and v.shape == (width,) for r in readers for v in r.inputs)
 
 
-def _are_many(points: tuple[Dim, ...]) -> bool:
-    return (
-        any(isinstance(d, str) for d in points)
-        or prod(d or 0 for d in points if not isinstance(d, str)) >= FEWEST_POINTS
-    )
+def _are_many(x: Value, points: tuple[Dim, ...]) -> bool:
+    """True if the points of x are enough. An unknown number must not be 0: onnxruntime refuses a Conv of no points."""
+    if any(isinstance(d, str) for d in points):
+        return 0 not in points and _is_behind_conv(x)
+    return prod(d or 0 for d in points if not isinstance(d, str)) >= FEWEST_POINTS
+
+
+def _is_behind_conv(x: Value) -> bool:
+    """True if the chain of first operands that leads to x has a Conv."""
+    while x.producer is not None:
+        if x.producer.op.endswith("Conv"):
+            return True
+        operands = [v for v in x.producer.inputs if v is not None and v.constant is None]
+        if not operands:
+            return False
+        x = operands[0]
+    return False
 
 
 def _conv(m: Match, x: Value | New, types: list[ValueType | None]) -> New:
