@@ -83,12 +83,13 @@ class SearchTime:
 
     seconds: float
 
-    def spend(self, found: Iterator[T]) -> Iterator[T]:
-        """Yield the results of a search that come in this time. The time between two results does not count."""
-        while self.seconds > 0:
+    def spend(self, found: Iterator[T], share: float = 1.0) -> Iterator[T]:
+        """Yield the results of a search that come in a share of this time. The time between two results does not count."""
+        kept = self.seconds * (1 - share)
+        while self.seconds > kept:
             began = time.thread_time()
             try:
-                with within(self.seconds, cpu=True):
+                with within(self.seconds - kept, cpu=True):
                     item = next(found)
             except (StopIteration, TimeLimitError):
                 return

@@ -32,6 +32,9 @@ MOST_CONDITIONS = 4
 none of the sizes.
 """
 
+SHARE_OF_CASES = 0.5
+"""Share of the remaining time for sizes that are found by running the model with each case of its conditions."""
+
 DRAWS = 8
 """Number of draws of the inputs if the shapes of values depend on their elements, as behind a NonZero."""
 
@@ -73,25 +76,29 @@ def _searched_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, i
     """Sizes that are found by running the model, and seeds of its inputs."""
     if not can_be_met(problem):
         return
-    for sizes in clock.by_trial.spend(_observed_choices(problem, clock)):
-        yield sizes, 0
+    starts = [(problem.first(size, batch), 0) for size, batch in product((32, 64), (2, 1))]
+    yield from clock.by_trial.spend(_observed_choices(problem, clock, starts))
+    cases = [(problem.first(32, 2), n * SEEDS) for n in range(1, _cases(problem))]
+    yield from clock.by_trial.spend(_observed_choices(problem, clock, cases), SHARE_OF_CASES)
     yield from clock.by_trial.spend(_climbed_choices(problem, clock))
 
 
-def _observed_choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
-    """Sizes for models whose shapes inference cannot determine: the model runs as far as possible, and its shapes are observed."""
-    if not problem.free:
-        return
-    observing = replace(problem, observe=partial(_observed, problem, clock))
-    for size, batch in product((32, 64), (2, 1)):
-        solution = solve(observing, problem.first(size, batch))
+def _observed_choices(
+    problem: Problem, clock: Clock, starts: Iterable[tuple[Sizes, int]]
+) -> Iterator[tuple[Sizes, int]]:
+    """Sizes for models whose shapes inference cannot determine: the model runs as far as possible, and its shapes are observed.
+
+    `starts` are initial sizes, and seeds of the inputs.
+    """
+    for start, seed in starts if problem.free else ():
+        solution = solve(replace(problem, observe=partial(_observed, problem, clock, seed)), start)
         if footprint(problem.graph, solution.shapes).bytes <= clock.budget.bytes:
-            yield solution.sizes
+            yield solution.sizes, seed
 
 
-def _observed(problem: Problem, clock: Clock, sizes: Sizes, inferred: Shapes) -> Shapes:
+def _observed(problem: Problem, clock: Clock, seed: int, sizes: Sizes, inferred: Shapes) -> Shapes:
     """The known shapes of a run with these sizes."""
-    computed = _computed(problem, clock, sizes, inferred)
+    computed = _computed(problem, clock, sizes, inferred, seed)
     return {value: shape for value, shape in computed.items() if shape is not None}
 
 
@@ -144,11 +151,16 @@ def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, in
 
 
 def _draws(problem: Problem) -> int:
-    """Number of draws of the inputs: one at random, and one for each case of the conditions; more if shapes depend on elements."""
-    count = sum(map(is_condition, problem.made))
-    cases = 1 + 2 ** min(count, MOST_CONDITIONS) if count else 1
+    """Number of draws of the inputs: those of the cases; more if shapes depend on elements."""
+    cases = _cases(problem)
     nodes = (node for node in problem.graph.walk() if not node.subgraphs)
     return max(cases, DRAWS) if any(traits(node).has(Trait.SHAPED_BY_DATA) for node in nodes) else cases
+
+
+def _cases(problem: Problem) -> int:
+    """Number of draws of the conditions: one at random, and one for each of their cases, if there are any."""
+    count = sum(map(is_condition, problem.made))
+    return 1 + 2 ** min(count, MOST_CONDITIONS) if count else 1
 
 
 def _reach(problem: Problem, clock: Clock, seed: int, sizes: Sizes) -> Reached:

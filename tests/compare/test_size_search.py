@@ -145,6 +145,7 @@ def test_every_case_of_the_conditions_comes_before_long_searches(monkeypatch: py
 
     reach = size_search._reach
     monkeypatch.setattr(size_search, "_reach", counted)
+    monkeypatch.setattr(size_search, "SHARE_OF_CASES", 0)
     case = graph(
         "v = If(d) <then_branch = a () => (float[] p) { p = Identity(x) }, else_branch = b () => (float[] q)"
         " { q = Gather(x, i) }> r = Reshape(v, t) y = Reshape(r, s)",
@@ -154,6 +155,22 @@ def test_every_case_of_the_conditions_comes_before_long_searches(monkeypatch: py
     )
     assert first_trial(case, Clock(Budget(seconds=200))).feeds["d"]
     assert 10 < runs < 100
+
+
+@pytest.mark.parametrize("case", [False, True])
+def test_shapes_are_observed_with_every_case_of_the_conditions(case: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Joined three times, no rows fit the Expand."""
+    monkeypatch.setattr(size_search, "CLIMBS", ())
+    branches = ["p () => (float[] u) { u = Concat<axis = 0>(x, x, x) }", "q () => (float[] w) { w = Neg(x) }"]
+    then, other = reversed(branches) if case else branches
+    found = graph(
+        f"v = If(d) <then_branch = {then}, else_branch = {other}> y = Expand(v, s)",
+        "float[A,4] x, bool d",
+        s=ints(128, 1),
+    )
+    trial = first_trial(found, Clock(Budget(seconds=200)))
+    assert trial.feeds["d"] == case
+    assert trial.sizes["A"] in (1, 128)
 
 
 @pytest.mark.parametrize("name", CLIMBS)
@@ -195,6 +212,18 @@ def test_a_search_that_does_not_end_is_given_up(clock: Time) -> None:
     assert list(time.spend(found())) == [1]
     assert list(time.spend(iter([2]))) == []
     assert 0.02 < clock.cpu < 0.03
+
+
+def test_a_search_that_takes_its_share_leaves_the_rest(clock: Time) -> None:
+    def found() -> Iterator[int]:
+        yield 1
+        while True:
+            check_limit()
+
+    time = SearchTime(0.2)
+    assert list(time.spend(found(), 0.5)) == [1]
+    assert 0.1 < clock.cpu < 0.11
+    assert list(time.spend(iter([2]))) == [2]
 
 
 @pytest.mark.parametrize(("pause", "results"), [(0.05, [0, 1, 2]), (0.5, [])])
