@@ -187,7 +187,7 @@ def _perturb_node(graph: Graph, node: Node, perturbation: Perturbation, fixed_po
         result, error = node.out, ERRORS.get(node.out.dtype or DType.UNDEFINED, 0.0)
         if error:
             added = _add(graph, result, sign * error, node.next)
-            graph.replace_uses(result, added.out)
+            graph.replace(result, added.out)
             graph.set_input(added, 0, result)
     elif node.is_op("QuantizeLinear") and value is not None:
         step = _step(node)

@@ -70,6 +70,9 @@ CASES = {
     "the tail of a sigmoid": Case(
         "s = Sigmoid(x) y = Mul(x, s)", LARGE, TAILS + LARGE * 1e-7, (TAILS + LARGE * 1e-6, TAILS[::-1])
     ),
+    "a sigmoid near 0 that is an output": Case(
+        "y = Sigmoid(x)", LARGE, 1 / (1 + np.exp(-LARGE)) + 1e-7, (1 / (1 + np.exp(-LARGE)) + 1e-6, TAILS[::-1])
+    ),
     "rounding errors of a mean of equal numbers, where all inputs are zeros": Case(
         "a = Add(x, one) m = ReduceMean<axes = [0]>(a) s = Sub(a, m) y = Mul(s, three)",
         [0, 0, 0, 0], [3e-7, -3e-7, 3e-7, 0], ([1e-5, 0, 0, 0], [1, 1, 1, 1]),
