@@ -8,6 +8,7 @@ external_data entry. Its location is a name that no file can have: MARKER and th
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from ortconv.errors import FormatError, UnsupportedError
@@ -44,6 +45,12 @@ _CHILDREN: dict[str, dict[int, str]] = {
 
 _UNREAD = {_NODE: 9}
 """By message type: the field that is left out, metadata_props."""
+
+_FLOATS, _INTS = 7 << 3 | _FIXED32, 8 << 3 | _VARINT
+"""The tags of an attribute's numbers that are not packed. A tree ensemble has millions of them."""
+
+_RUN = re.compile(rb"(?s:(?:\x3d....)++|(?:\x40[\x80-\xff]{0,9}+[\x00-\x7f])++)")
+"""Consecutive fields with one of these tags."""
 
 _DATA_TYPE, _FLOAT_DATA, _RAW_DATA, _DOUBLE_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 2, 4, 9, 10, 13, 14
 
@@ -97,7 +104,8 @@ class _MessageWalk:
                 tag, pos = self.varint(at, end)
             fields += 1
             if tag & 7 != _BYTES:
-                pos = self.skip(tag, pos, end)
+                run = _RUN.match(data, at, end) if kind == _ATTRIBUTE and tag in (_FLOATS, _INTS) else None
+                pos = self.skip(tag, pos, end) if run is None else run.end()
                 continue
             length = data[pos] if pos < end else 0x80
             pos += 1

@@ -154,6 +154,22 @@ def test_metadata_of_large_nodes_is_left_out() -> None:
     assert list(message.graph.metadata_props) == [trace]
 
 
+def test_numbers_of_an_attribute_count_as_one_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tree ensemble has several numbers for each of its nodes, which may be millions."""
+    monkeypatch.setattr(wire, "MAX_FIELDS", 100)
+    ints, floats = [0, 1, -1, 127, 128, 1 << 62, -(1 << 62)] * 400, np.linspace(-9, 9, 3000).tolist()
+    node = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", ints=ints, floats=floats)
+    data = helper.make_model(helper.make_graph([node], "g", [], [])).SerializeToString()
+    assert wire.skeleton(memoryview(data)) == wire.Skeleton(data, [])
+    value = wire.encode(1 << 3 | 2) + wire.encode(1000) + b"n" * 1000
+    for cut_short in (b"\x40\xff", b"\x3d\0\0\0", b"\x40" + b"\xff" * 10 + b"\x01"):
+        content = value + b"\x40\x05\x3d\0\0\0\0" * 5 + cut_short
+        for field in (5, 1, 7):
+            content = wire.encode(field << 3 | 2) + wire.encode(len(content)) + content
+        with pytest.raises(FormatError, match="runs beyond the message"):
+            wire.skeleton(memoryview(content))
+
+
 def test_a_model_without_payloads_stays_as_it_is() -> None:
     data = onnx.ModelProto(ir_version=8, producer_name="p" * 5000).SerializeToString()
     assert wire.skeleton(memoryview(data)) == wire.Skeleton(data, [])
