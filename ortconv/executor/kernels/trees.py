@@ -18,6 +18,7 @@ _BLOCK = 1 << 19
 """Maximum of rows times trees that are evaluated at once."""
 
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
+_CODES = {"LEAF": -1, **{mode: code for code, mode in enumerate(_MODES)}}
 _MEMBER = _MODES.index("BRANCH_MEMBER")
 _COMPARE = (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal)
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
@@ -108,6 +109,41 @@ def _numbers(exact: Array | None, rounded: Sequence[float] | None) -> Array:
     return np.asarray(rounded or (), np.float32) if exact is None else np.asarray(exact).reshape(-1)
 
 
+class _Numbering:
+    """The positions of nodes by the numbers of their trees and their own."""
+
+    def __init__(self, trees: Array, nodes: Array) -> None:
+        self._trees, tree = np.unique(trees, return_inverse=True)
+        self._nodes, node = np.unique(nodes, return_inverse=True)
+        keys = tree * len(self._nodes) + node
+        self._order = np.argsort(keys)
+        self._keys = keys[self._order]
+        if (self._keys[1:] == self._keys[:-1]).any():
+            raise GraphError("a tree ensemble has two nodes of one number in one tree")
+
+    def find(self, trees: Array, nodes: Array) -> Array:
+        """The positions of these nodes. Raises GraphError for one that is not there."""
+        if not trees.size:
+            return np.zeros(0, np.int64)
+        tree, is_tree = _find(self._trees, trees)
+        node, is_node = _find(self._nodes, nodes)
+        place, is_there = _find(self._keys, tree * len(self._nodes) + node)
+        known = is_tree & is_node & is_there
+        if not known.all():
+            first = int(np.argmin(known))
+            missing = int(trees[first]), int(nodes[first])
+            raise GraphError(f"a tree ensemble refers to node {missing}, which it does not have")
+        return np.asarray(self._order[place])
+
+
+def _find(known: Array, wanted: Array) -> tuple[Array, Array]:
+    """The places of numbers among sorted ones, and a mask of those that are there."""
+    if not known.size:
+        return np.zeros(wanted.shape, np.int64), np.zeros(wanted.shape, bool)
+    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    return place, known[place] == wanted
+
+
 def _forest(
     votes: Sequence[Sequence[int]],
     weights: Array,
@@ -125,30 +161,38 @@ def _forest(
     nodes_values_as_tensor: Array | None = None,
 ) -> Forest:
     """The forest of the operators that number nodes within trees. `votes` are the tree, the node and the target of each weight."""
-    ids, thresholds = nodes_nodeids, _numbers(nodes_values_as_tensor, nodes_values)
-    number = {key: i for i, key in enumerate(zip(nodes_treeids, ids))}
-    if len(number) != len(ids) or len(thresholds) != len(ids):
+    trees, ids = np.asarray(nodes_treeids, np.int64), np.asarray(nodes_nodeids, np.int64)
+    thresholds = _numbers(nodes_values_as_tensor, nodes_values)
+    of_nodes = *map(len, (nodes_modes, nodes_truenodeids, nodes_falsenodeids)), len(ids), len(trees), len(thresholds)
+    if len({*of_nodes}) > 1 or len({*map(len, votes), len(weights)}) > 1:
         raise GraphError("the node attributes of a tree ensemble do not fit together")
-    modes = np.array([-1 if m == "LEAF" else _MODES.index(m) for m in nodes_modes], np.int64)
+    numbering = _Numbering(trees, ids)
+    modes = _codes(nodes_modes)
+    inner = modes >= 0
 
     def children(given: Sequence[int]) -> Array:
-        found = [i if modes[i] < 0 else number[nodes_treeids[i], child] for i, child in enumerate(given)]
-        return np.array(found, np.int64)
+        found = np.arange(len(ids))
+        found[inner] = numbering.find(trees[inner], np.asarray(given, np.int64)[inner])
+        return found
 
-    try:
-        on_true, on_false = children(nodes_truenodeids), children(nodes_falsenodeids)
-        holder = np.array([number[key] for key in zip(votes[0], votes[1])], np.int64)
-    except KeyError as error:
-        raise GraphError(f"a tree ensemble refers to node {error.args[0]}, which it does not have") from None
-    inner = modes >= 0
-    roots = np.setdiff1d(np.arange(len(ids)), np.concatenate([on_true[inner], on_false[inner]]))
+    on_true, on_false = children(nodes_truenodeids), children(nodes_falsenodeids)
+    holder = numbering.find(np.asarray(votes[0], np.int64), np.asarray(votes[1], np.int64))
+    is_root = np.ones(len(ids), bool)
+    is_root[on_true[inner]] = is_root[on_false[inner]] = False
     order = np.argsort(holder, kind="stable")
     count = np.bincount(holder, minlength=len(ids))
     return Forest(
-        roots, np.asarray(nodes_featureids, np.int64), thresholds, modes, on_true, on_false,
+        np.flatnonzero(is_root), np.asarray(nodes_featureids, np.int64), thresholds, modes, on_true, on_false,
         _flags(nodes_missing_value_tracks_true, len(ids)), np.zeros(0, complex),
         np.cumsum(count) - count, count, np.asarray(votes[2], np.int64)[order], weights[order],
     )  # fmt: skip
+
+
+def _codes(modes: Sequence[str]) -> Array:
+    try:
+        return np.array([_CODES[mode] for mode in modes], np.int64)
+    except KeyError as error:
+        raise GraphError(f"there is no mode {error} of tree nodes") from None
 
 
 def _flags(given: Sequence[int] | None, size: int) -> Array:

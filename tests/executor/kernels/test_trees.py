@@ -1,11 +1,13 @@
 """Tree ensembles against onnxruntime, and against a walk written down here where onnxruntime departs from the specification."""
 
+import re
 from collections import Counter
 
 import numpy as np
 import pytest
 from single_node import assert_same
 
+from ortconv.errors import OrtconvError
 from tests import unoptimized
 from tests.batches import batched
 from tests.executor.kernels.test_ml import TRANSFORMS, compare, model_of, run
@@ -173,6 +175,43 @@ def test_a_tree_that_is_a_leaf(tmp_path):
         "target_weights": [2.5],
     }
     compare(tmp_path, "TreeEnsembleRegressor", [rows(3)], attributes)
+
+
+def test_nodes_may_have_any_numbers_in_any_order(tmp_path):
+    nodes, leaves = forest(modes=MODES[:2])
+    plain = {**nodes, **votes(leaves, "target", 1), "n_targets": 1}
+    order = np.random.default_rng(4).permutation(len(nodes["nodes_nodeids"]))
+    moved = {key: [values[i] for i in order] for key, values in nodes.items()}
+    other = {**plain, **moved}
+    for key in ("nodes_nodeids", "nodes_truenodeids", "nodes_falsenodeids", "target_nodeids"):
+        other[key] = [3 * number - 7 for number in other[key]]
+    for key in ("nodes_treeids", "target_treeids"):
+        other[key] = [(1 << 40) - 5 * number for number in other[key]]
+    got, want = (run(tmp_path, "TreeEnsembleRegressor", [rows()], one) for one in (other, plain))
+    assert_same(got, want, 1e-6, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"nodes_truenodeids": [9, 0, 0]}, "refers to node (0, 9), which it does not have"),
+        ({"target_treeids": [0, 1]}, "refers to node (1, 2), which it does not have"),
+        ({"nodes_nodeids": [0, 1, 1]}, "two nodes of one number"),
+        ({"nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAFS"]}, "there is no mode 'LEAFS' of tree nodes"),
+        ({"nodes_falsenodeids": [2]}, "do not fit together"),
+        ({"target_weights": [1.0]}, "do not fit together"),
+    ],
+)
+def test_attributes_with_faults(tmp_path, change, message):
+    attributes = {
+        "nodes_treeids": [0, 0, 0], "nodes_nodeids": [0, 1, 2], "nodes_featureids": [0, 0, 0], "n_targets": 1,
+        "nodes_values": [0.5, 0.0, 0.0], "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"], "nodes_truenodeids": [1, 0, 0],
+        "nodes_falsenodeids": [2, 0, 0], "target_treeids": [0, 0], "target_nodeids": [1, 2], "target_ids": [0, 0],
+        "target_weights": [1.5, 2.5],
+    }  # fmt: skip
+    assert run(tmp_path, "TreeEnsembleRegressor", [rows(1)], attributes)[0].item() in (1.5, 2.5)
+    with pytest.raises(OrtconvError, match=re.escape(message)):
+        run(tmp_path, "TreeEnsembleRegressor", [rows(1)], {**attributes, **change})
 
 
 def version_5(dtype, aggregate, members):
