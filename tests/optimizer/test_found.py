@@ -7,6 +7,7 @@ import pytest
 from differential import examine
 from rewriting import parse
 
+from tests import text_models
 from tests.batches import batched
 
 X = np.array([[0.5, -1.25, np.inf], [-np.inf, np.nan, 2.0]], np.float32)
@@ -124,3 +125,13 @@ FOUND = {
 def test_found(name: str) -> None:
     text, feeds = FOUND[name]
     examine(parse(text), [feeds])
+
+
+def test_an_output_that_is_declared_with_too_few_dimensions() -> None:
+    """onnx does not know com.microsoft's operators, so it finds no shape that contradicts the declared one."""
+    text = (
+        "g (float[1,3] x) => (float[1,M] y) <int64[1] zero = {0}, int64[1] one = {1}, int64[1] rest = {-1}>"
+        " { u = com.microsoft.QuickGelu(x) s = Shape(u) i = Gather(s, zero) t = Concat<axis = 0>(i, one, rest) y = Reshape(u, t) }"
+    )
+    proto = text_models.parse(text, 13, text_models.MICROSOFT)
+    examine(proto, [{"x": np.array([[0.5, -1.25, 2]], np.float32)}])

@@ -15,7 +15,7 @@ from ortconv.optimizer.shapes import DimOf, Element, dim_of, elements, expressed
 def reshaped(m: Match, x: Value, wanted: tuple[Element, ...]) -> Replacement:
     """x if it already has these dimensions, else a Reshape of it to a constant shape; None if there is no such shape."""
     root = m.root
-    if keeps_shape(wanted, x) or same_shape(x.shape, root.out.shape):
+    if keeps_shape(wanted, x) or _has_shape_of(root, x, wanted):
         return x
     spec = expressed(wanted, x)
     if spec is None or _moves_the_rest(root, spec):
@@ -23,6 +23,11 @@ def reshaped(m: Match, x: Value, wanted: tuple[Element, ...]) -> Replacement:
     if root.op == "Flatten" and spec == (0, -1):
         return New("Flatten", [x], {}, like=root, types=(root.out.type,))  # a Reshape fails if the first dimension is 0
     return New("Reshape", [x, np.array(spec, np.int64)], {}, like=root, types=(root.out.type,))
+
+
+def _has_shape_of(root: Node, x: Value, wanted: tuple[Element, ...] | None) -> bool:
+    """True if x has the shape of the root's output, which a model may declare with a wrong number of dimensions."""
+    return same_shape(x.shape, root.out.shape) and (wanted is None or len(wanted) == x.rank)
 
 
 def _moves_the_rest(root: Node, spec: tuple[int, ...]) -> bool:
@@ -48,10 +53,9 @@ def eliminate_reshape(m: Match) -> Replacement:
 
     Differs: also a single Reshape to the shape that x has, which ONNX Runtime keeps.
     """
-    x = m.x
-    if same_shape(x.shape, m.root.out.shape):
+    x, wanted = m.x, target(m.root)
+    if _has_shape_of(m.root, x, wanted):
         return x
-    wanted = target(m.root)
     return x if wanted is not None and keeps_shape(refined(wanted, m.root.out), x) else None
 
 
