@@ -50,6 +50,8 @@ class ValidationSettings:
     custom_op_library: Path | None = None
     numpy: str = "numpy"
     """The backend for the engine numpy. `numpy:reference` keeps the rounding of accelerated kernels out of the difference."""
+    after_each_pass: bool = False
+    """True if numpy has accepted the result of each pass before the file is validated."""
     fixed_point: bool = False
     """True if quantized parts of the result are computed in fixed point, which rounds sums earlier than the source does."""
     error_budget: float | None = None

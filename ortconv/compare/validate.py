@@ -101,11 +101,17 @@ def _about(expected: Reference, outputs: Collection[int], what: str) -> list[str
 
 
 HINT = "nothing was written; --verify-each names the pass at fault, --no-validate writes it all the same"
+EACH_HINT = (
+    "nothing was written; no pass changes the numbers of ortconv's own kernels, so try --optimization-level basic, "
+    "whose operators onnxruntime computes as in the source; --no-validate writes it all the same"
+)
 FLOAT16_HINT = "nothing was written; --keep-float32 OPERATOR excludes nodes, and --error-budget permits larger errors"
 
 
 def _hint(expected: Reference) -> str:
-    return HINT if expected.settings.error_budget is None else FLOAT16_HINT
+    if expected.settings.error_budget is not None:
+        return FLOAT16_HINT
+    return EACH_HINT if expected.settings.after_each_pass else HINT
 
 
 def _on_numpy(expected: Reference, converted: Path, excused: tuple[str, ...], needs_provider: bool) -> EngineResult:

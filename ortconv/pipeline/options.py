@@ -181,6 +181,7 @@ class Options:
             fix_dims=self.fix_dims,
             custom_op_library=self.custom_op_library,
             numpy="numpy:reference" if self.verify_each else "numpy",
+            after_each_pass=self.verify_each,
             error_budget=self.error_budget if self.float16 else None,
         )
 

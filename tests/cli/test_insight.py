@@ -16,6 +16,8 @@ from click.testing import CliRunner
 import ortconv
 from ortconv.cli import main
 from ortconv.cli.options import Size
+from ortconv.compare.difference import Difference
+from ortconv.compare.reference import Reference
 from ortconv.errors import MismatchError
 from ortconv.executor.plan import Plan
 from ortconv.files import byte_count
@@ -377,3 +379,21 @@ def test_verify_each_compares_plain_kernels(samples: Path, tmp_path: Path, monke
     plans.clear()
     ortconv.convert(samples / "mnist.onnx", tmp_path / "m.ort")
     assert plans == [False, False]
+
+
+@pytest.mark.parametrize("verify_each", [False, True])
+def test_a_difference_on_onnxruntime_alone_is_no_pass_of_ours(
+    verify_each: bool, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = Reference.judge
+
+    def judged(self: Reference, engine: str, results: Any, where: str, hint: str, excused: bool) -> Difference:
+        if engine == "onnxruntime":
+            raise MismatchError("off", hint=hint)
+        return judge(self, engine, results, where, hint, excused)
+
+    monkeypatch.setattr(Reference, "judge", judged)
+    with pytest.raises(MismatchError) as caught:
+        ortconv.convert(samples / "mnist.onnx", tmp_path / "m.ort", verify_each=verify_each)
+    assert caught.value.hint is not None
+    assert ("--verify-each names the pass" in caught.value.hint) is not verify_each
