@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 import ortconv
 from ortconv.compare.candidates import candidates
-from ortconv.compare.feeds import _upper_bound, free_problem, make
+from ortconv.compare.feeds import _upper_bound, changed, free_problem, generate, make
 from ortconv.compare.parameters import parameter
 from ortconv.errors import UnsupportedError
 from ortconv.onnxio.load import from_proto
@@ -104,6 +104,25 @@ def test_indices_are_passed_on(node: str, bound: int) -> None:
         <int64[2,1] rows = {{0, 1}}> {{ s = {node} y = Gather(x, s) }}"""
     *_, value = from_proto(onnx.parser.parse_model(text)).graph.inputs
     assert _upper_bound(value) == bound
+
+
+@pytest.mark.parametrize(
+    ("body", "is_index"),
+    [
+        ("i = Cast<to = 6>(x) y = Gather(w, i)", True),
+        ("r = Reshape(x, shape) i = Cast<to = 7>(r) y = Gather(w, i)", True),
+        ("v, k = TopK(x, one) i = Cast<to = 6>(k) y = Gather(w, i)", False),
+        ("i = Cast<to = 6>(x) y = Add(i, i)", False),
+    ],
+)
+def test_floats_that_are_cast_to_indices(body: str, is_index: bool) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[40] x, float[9,4] w) => (y) <int64[1] shape = {{-1}}, int64[1] one = {{1}}> {{ {body} }}"""
+    value, _ = from_proto(onnx.parser.parse_model(text)).graph.inputs
+    drawn = generate(value, (40,))
+    assert (set(drawn.tolist()) == set(range(9))) is is_index
+    assert (changed(value, drawn, "large") is drawn) is is_index
+    assert (changed(value, drawn, "negative") is drawn) is is_index
 
 
 def test_strings_that_are_cast_to_numbers_are_numerals(tmp_path: Path) -> None:

@@ -162,6 +162,8 @@ def changed(value: Value, drawn: Any, kind: str) -> Any:
         return drawn
     if kind == "zeros":
         return drawn if not dtype.is_float and _needs_ones(value) else np.zeros_like(drawn)
+    if _is_float_index(value):
+        return drawn
     if dtype.is_float:
         wide = np.asarray(drawn, np.float64)
         made = -np.abs(wide) if kind == "negative" else wide * LARGE.get(dtype, 1.0)
@@ -177,7 +179,7 @@ def _needs_ones(value: Value) -> bool:
 
 def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | None = None) -> Any:
     """Random content for one input: floats from the standard normal distribution, indices that are valid for the table
-    that they index, integers other than 0 for divisors, masks of 0 and 1.
+    that they index, even if they are floats, integers other than 0 for divisors, masks of 0 and 1.
 
     A mask begins with 1 along its last axis, so that every row of scores keeps an entry, even under a causal mask. The
     softmax of a row without entries would depend only on the rounding of its huge negative numbers.
@@ -203,6 +205,8 @@ def _fitting(rng: np.random.Generator, value: Value, dtype: DType, shape: tuple[
     if seed >= SEEDS and is_condition(value):
         return np.full(shape, _condition(value, seed))
     bound = _upper_bound(value)
+    if _is_float_index(value):
+        return rng.integers(0, bound, shape).astype(dtype.numpy)
     made = _array(rng, dtype, shape, bound)
     if _is_divisor(value):
         made[made == 0] = 1
@@ -283,10 +287,29 @@ def _readers(value: Value) -> Iterator[tuple[Node, int]]:
 
 def _upper_bound(value: Value) -> int:
     """The exclusive upper bound of integers that are safe to feed: 2, or if the value indexes tables, the size of the smallest."""
+    rows = _indexed_sizes(value)
+    return min(1 << 16, *rows) if rows else 2
+
+
+def _indexed_sizes(value: Value) -> list[int]:
+    """The known sizes of the tables that the elements of a value index."""
     readers = ((node, INDEXED.get((node.op, slot))) for node, slot in _readers(value))
     found = [d for node, indexed in readers if indexed is not None for d in indexed(node)]
-    rows = [d for d in found if isinstance(d, int) and d > 0]
-    return min(1 << 16, *rows) if rows else 2
+    return [d for d in found if isinstance(d, int) and d > 0]
+
+
+def _is_float_index(value: Value) -> bool:
+    """True for floats that are cast to indices, as Keras's embeddings do."""
+    if value.dtype not in (DType.FLOAT, DType.DOUBLE):
+        return False
+    casts = (
+        node for node, _ in _readers(value) if node.is_op("Cast") and node.attr("to", 0) in (DType.INT32, DType.INT64)
+    )
+    return any(_is_float(node.input(0)) and _indexed_sizes(node.out) for node in casts)
+
+
+def _is_float(value: Value | None) -> bool:
+    return value is not None and value.dtype is not None and value.dtype.is_float
 
 
 def _is_divisor(value: Value) -> bool:
