@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Sequence
 
 
 def counted(number: int, noun: str) -> str:
@@ -26,3 +27,8 @@ def scaled(number: float, units: Sequence[str]) -> tuple[float, str]:
 def and_others(names: Sequence[str]) -> str:
     """The first name in quotes, and the number of the others."""
     return f"'{names[0]}'" + (f" and {counted(len(names) - 1, 'other')}" if len(names) > 1 else "")
+
+
+def fix_dim_options(names: Iterable[str], size: str = "SIZE") -> str:
+    """The options that set these dimensions, in the syntax of a shell."""
+    return " ".join(f"--fix-dim {shlex.quote(f'{name}={size}')}" for name in names)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import ortconv
@@ -15,7 +17,7 @@ from ortconv.compare.tolerance import limit
 from ortconv.errors import MismatchError, UsageError
 from ortconv.ir.graph import Graph
 from ortconv.ir.verify import verify
-from tests import unoptimized
+from tests import text_models, unoptimized
 
 ORT_BASIC = {
     "mnist": 8,
@@ -191,3 +193,23 @@ def test_fixed_dimensions_bring_nodes_to_nnapi(samples: Path, tmp_path: Path) ->
     assert all(difference(a, b).within(1e-5) for a, b in zip(want, got, strict=True))
     with pytest.raises(UsageError, match="no input has a dimension named 'n'"):
         ortconv.convert(source, target, fix_dims={"n": 1})
+
+
+def test_dimensions_without_a_name_have_that_of_the_input(tmp_path: Path) -> None:
+    source = text_models.save(tmp_path / "m.onnx", "g (float[M,2,N] x) => (float y) { a = Relu(x) y = Neg(a) }")
+    proto = onnx.load(source)
+    dims = proto.graph.input[0].type.tensor_type.shape.dim
+    dims[0].dim_value = -1
+    dims[2].dim_param = "?"
+    onnx.save(proto, source)
+    result = ortconv.convert(source, tmp_path / "m.ort", use_nnapi=True)
+    assert not result.partitions
+    advice = next(row for row in result.refusals if row["rule"] == "static-shape")["advice"]
+    assert advice.endswith("convert --fix-dim 'x[0]=SIZE' --fix-dim 'x[2]=SIZE'")
+    result = ortconv.convert(source, tmp_path / "m.ort", use_nnapi=True, fix_dims={"x[0]": 3, "x[2]": 4})
+    assert [len(p["nodes"]) for p in result.partitions or ()] == [2]
+    assert ortconv.Session(tmp_path / "m.ort").get_inputs()[0].shape == [3, 2, 4]
+    for other in ("x[1]", "x[3]", "y[0]"):
+        with pytest.raises(UsageError, match=re.escape(f"no input has a dimension named '{other}'")) as caught:
+            ortconv.convert(source, tmp_path / "m.ort", fix_dims={other: 1})
+        assert caught.value.hint == "symbolic dimensions of the inputs: ?, x[0], x[2]"

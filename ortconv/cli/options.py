@@ -191,7 +191,7 @@ FIX_DIM = (
         "fix_dims",
         multiple=True,
         metavar="NAME=N",
-        help="Set a symbolic input dimension to a number; may be repeated.",
+        help="Set an input dimension without a size to a number, by its name or as INPUT[AXIS] if it has none; may be repeated.",
     ),
 )
 

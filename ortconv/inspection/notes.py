@@ -11,10 +11,10 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
 from ortconv.ir.schema import schema_of
 from ortconv.ir.tensor import SparseTensor, Tensor
-from ortconv.ir.types import DType
+from ortconv.ir.types import DType, open_dims
 from ortconv.partition import Target, partition
 from ortconv.partition.policy import gate
-from ortconv.wording import and_others, counted
+from ortconv.wording import and_others, counted, fix_dim_options
 
 LARGE_SHARE = 0.4
 """A constant with this share of all constants' bytes stands out."""
@@ -75,16 +75,16 @@ def notes(model: Model, quantized: ModelQuantization) -> list[Note]:
 
 
 def _shapes(graph: Graph) -> Iterator[Note]:
-    dynamic = symbols(graph)
-    unknown = [v.name for v in graph.inputs if v.shape is None or None in v.shape]
+    dynamic = list(dict.fromkeys(name for v in graph.inputs for name in open_dims(v.name, v.shape or ())))
+    unknown = [v.name for v in graph.inputs if v.shape is None]
     if dynamic or unknown:
         taken = partition(graph, Target("nnapi"), anew=True).taken
         effect = f"NNAPI supports only {taken} of {len(graph)} nodes" if taken else "NNAPI supports no node"
         if dynamic:
-            message, advice = f"dynamic {', '.join(dynamic)}", " ".join(f"--fix-dim {name}=SIZE" for name in dynamic)
+            message, advice = f"dynamic {', '.join(dynamic)}", fix_dim_options(dynamic)
         else:
-            message = f"input '{unknown[0]}' has dimensions without a name"
-            advice = "name them when you export the model"
+            message = f"input '{unknown[0]}' has an unknown number of dimensions"
+            advice = "declare its shape when you export the model"
         yield Note("dynamic-shapes", f"{message}: {effect}", advice)
     for objection in gate(graph, Target("nnapi")):
         yield Note(objection.rule, f"NNAPI supports no node: {objection.message}", objection.advice)

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from ortconv.errors import FormatError, GraphError, ModelError, OrtconvError, UnknownDimError
 from ortconv.files import drop_pages, mapped
@@ -99,7 +100,18 @@ def _location(tensor: TensorProto) -> str:
 
 
 def _symbols(graph: GraphProto) -> set[str]:
-    return {d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
+    """The dimensions of the inputs that --fix-dim can set. Those without a name are called INPUT[AXIS]."""
+    return {d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}.union(
+        _nameless(graph)
+    )
+
+
+def _nameless(graph: GraphProto) -> dict[str, Any]:
+    """The dimensions of the inputs without size and name. Paddle's exporter writes -1 or "?" for them."""
+    dims = ((f"{v.name}[{i}]", d) for v in graph.input for i, d in enumerate(v.type.tensor_type.shape.dim))
+    return {
+        name: d for name, d in dims if d.dim_value < 0 or (not d.HasField("dim_value") and d.dim_param in ("", "?"))
+    }
 
 
 def _mapped(path: str | Path) -> memoryview:
@@ -252,6 +264,9 @@ def _fix_dims(graph: GraphProto, fixed: Mapping[str, int]) -> None:
         known = ", ".join(sorted(symbols))
         hint = f"symbolic dimensions of the inputs: {known}" if known else "the inputs have no symbolic dimensions"
         raise UnknownDimError(unknown[0], hint=hint)
+    for name, dim in _nameless(graph).items():
+        if name in fixed:
+            dim.dim_value = fixed[name]
     for stated in graphs(graph):
         for value in (*stated.input, *stated.output, *stated.value_info):
             for dim in value.type.tensor_type.shape.dim:

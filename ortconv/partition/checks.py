@@ -12,10 +12,11 @@ import numpy as np
 
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.schema import attribute
-from ortconv.ir.types import DType, Shape
+from ortconv.ir.types import DType, Shape, open_dims
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.objections import Objection, Objections
 from ortconv.partition.policy import Target
+from ortconv.wording import fix_dim_options
 
 Check = Callable[[NodeUnit, Target], Objections]
 
@@ -52,15 +53,12 @@ def _closing(value: Value) -> str:
 
 
 def _fix_dims(graph: Graph | None) -> str:
-    """The --fix-dim options for the symbolic dimensions of the outermost graph's inputs, or other advice if one of them has no
-    name.
-    """
+    """The --fix-dim options for the open dimensions of the outermost graph's inputs, or other advice if a rank is unknown."""
     inputs = () if (outer := _outermost(graph)) is None else outer.inputs
-    open_dims = [d for value in inputs for d in (value.shape or (None,)) if not isinstance(d, int)]
-    names = dict.fromkeys(d for d in open_dims if isinstance(d, str) and not d.startswith("?"))
-    if not names or None in open_dims:
+    names = dict.fromkeys(name for value in inputs for name in open_dims(value.name, value.shape or ()))
+    if not names or any(value.shape is None for value in inputs):
         return "export it with sizes for them"
-    return f"convert {' '.join(f'--fix-dim {name}=SIZE' for name in names)}"
+    return f"convert {fix_dim_options(names)}"
 
 
 def _outermost(graph: Graph | None) -> Graph | None:

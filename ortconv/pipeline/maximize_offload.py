@@ -22,6 +22,7 @@ from ortconv.partition.limits import Limits, below_limits, limit
 from ortconv.partition.partitioner import Grouping, Verdict
 from ortconv.partition.policy import gate
 from ortconv.partition.regions import region_inputs, region_outputs
+from ortconv.wording import fix_dim_options
 
 FIXED = frozenset({"static-shape", "stop-op", "assigned"})
 """Rules of objections that no rewrite of a node can remove."""
@@ -63,7 +64,7 @@ class Gain:
         """Advice for assigning more nodes to the target; empty if there is none."""
         if not self.dims:
             return ""
-        return f"give the inputs fixed shapes: {' '.join(f'--fix-dim {name}=N' for name in self.dims)}"
+        return f"give the inputs fixed shapes: {fix_dim_options(self.dims, 'N')}"
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -483,7 +483,8 @@ def test_advice_names_what_there_is():
         (X, 'y = DepthToSpace <blocksize = 2, mode = "CRD"> (x)', "use mode DCR"),
         ("float[1,N] x", "y = Relu (x)", "--fix-dim N=SIZE"),
         ("float[M,N] x", "y = Relu (x)", "--fix-dim M=SIZE --fix-dim N=SIZE"),
-        ("float[?,N] x", "y = Relu (x)", "export it with sizes for them"),
+        ("float[?,N] x", "y = Relu (x)", "convert --fix-dim 'x[0]=SIZE' --fix-dim N=SIZE"),
+        ("float[] x", "y = Relu (x)", "export it with sizes for them"),
         ("int64[N] x", "y = Add (x, x)", "--fix-dim N=SIZE"),
     ],
 )
