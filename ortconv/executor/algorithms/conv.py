@@ -12,7 +12,7 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms import winograd
 from ortconv.executor.algorithms.depthwise import depthwise
-from ortconv.executor.algorithms.gemm import writer
+from ortconv.executor.algorithms.gemm import outputs_last, writer
 from ortconv.executor.algorithms.gemm_exact import centered, exact_parts
 from ortconv.executor.algorithms.im2col import FEW_CHANNELS, unfolded
 from ortconv.executor.algorithms.sliding_window import (
@@ -20,7 +20,6 @@ from ortconv.executor.algorithms.sliding_window import (
     channels_first,
     channels_last,
     convolution_window,
-    outputs_last,
     pad_channels_last,
     placement,
 )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ortconv.executor.replay.numerics import HAS_AVX512
 from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.tensor import Array, aligned
 
@@ -107,70 +105,42 @@ class Matrix:
 
     def __init__(self, w: Array) -> None:
         self._w = w
-        self._depth, self.columns = w.shape
 
     @cached_property
     def whole(self) -> Array:
         return aligned(contiguous(self._w))
 
-    @cached_property
-    def _given(self) -> Array:
-        """For one row, for which BLAS takes either order."""
-        return aligned(self._w)
-
-    @cached_property
-    def _panels(self) -> Array:
-        """(columns / width, K, width)"""
-        return np.ascontiguousarray(self._w.reshape(self._depth, -1, _PANEL).swapaxes(0, 1))
-
     def multiply(self, work: Work, x: Array) -> Array:
         """x @ matrix for x (..., K)."""
-        out = work.empty((*x.shape[:-1], self.columns), x.dtype)
-        if math.prod(x.shape[:-1]) == 1:
-            work.do(np.matmul, x, self._given, out)
-            return out
-        rows = work.contiguous(x).reshape(-1, self._depth) if x.ndim > 2 and x.size else x
-        self.write(rows, out.reshape(*rows.shape[:-1], self.columns), work)
+        depth, columns = self._w.shape
+        out = work.empty((*x.shape[:-1], columns), x.dtype)
+        rows = work.contiguous(x).reshape(-1, depth) if x.ndim > 2 and x.size else x
+        self.write(rows, out.reshape(*rows.shape[:-1], columns), work)
         return out
 
     def write(self, x: Array, out: Array, work: Work = AT_ONCE) -> None:
         """out (..., R, N) = x (..., R, K) @ matrix."""
-        if x.ndim == 2 and self._suit_panels(len(x)):
-            work.do(np.matmul, x, self._panels, out.reshape(len(x), -1, _PANEL).swapaxes(0, 1))
-        else:
-            work.do(np.matmul, x, self.whole, out)
-
-    def _suit_panels(self, rows: int) -> bool:
-        """True if BLAS copies the operands of the whole product, but not those of a panel."""
-        most = largest_without_copies() // max(self._depth * rows, 1)
-        return bool(_PANEL <= most < self.columns) and self.columns % _PANEL == 0
+        work.do(np.matmul, x, self.whole, out)
 
 
-_PANEL = 64
-"""The width of panels of weights."""
-
-
-@cache
-def largest_without_copies() -> int:
-    """The largest product, in multiplications, for which BLAS does not copy its operands; 0 unless BLAS is OpenBLAS
-    with AVX-512.
-    """
-    config: Any = np.show_config(mode="dicts")
-    name = str(config.get("Build Dependencies", {}).get("blas", {}).get("name", "")) if config else ""
-    return 100**3 if HAS_AVX512 and "openblas" in name else 0
-
-
-def contiguous(matrix: Array) -> Array:
-    """The matrix in row order. A transposed matrix is copied in blocks, since elements of a whole column share few cache lines."""
-    if not matrix.flags.f_contiguous or matrix.flags.c_contiguous:
-        return np.ascontiguousarray(matrix)
-    out = np.empty(matrix.shape, matrix.dtype)
-    for start in range(0, matrix.shape[1], _TRANSPOSED_TOGETHER):
-        part = slice(start, start + _TRANSPOSED_TOGETHER)
-        out[:, part] = matrix[:, part]
+def contiguous(x: Array) -> Array:
+    """An array in row order. It is copied in blocks of columns: those of a transposed array are far apart in memory."""
+    if x.flags.c_contiguous:
+        return x
+    out = np.empty(x.shape, x.dtype)
+    for start in range(0, x.shape[-1], _COPIED_TOGETHER):
+        part = slice(start, start + _COPIED_TOGETHER)
+        out[..., part] = x[..., part]
     return out
 
 
-_TRANSPOSED_TOGETHER = 16
+def outputs_last(w: Array, group: int = 1) -> Array:
+    """Weights (M, C, kernel...) as a contiguous (group, kernel..., C, M / group)."""
+    m, c, *kernel = w.shape
+    by_group = w.reshape(group, m // group, c, *kernel)
+    return contiguous(by_group.transpose(0, *range(3, w.ndim + 1), 2, 1))
+
+
+_COPIED_TOGETHER = 16
 
 _shared: WeakValueDictionary[Any, Matrix] = WeakValueDictionary()

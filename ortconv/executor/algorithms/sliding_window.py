@@ -249,18 +249,3 @@ def to_last(x: Array) -> Array:
 def channels_first(x: Array) -> Array:
     """(N, spatial..., C) as a view (N, C, spatial...)."""
     return x.transpose(0, -1, *range(1, x.ndim - 1))
-
-
-_FEWEST_IN_PARTS, _TRANSPOSED_TOGETHER = 256, 16
-"""Weights of that many outputs are transposed in parts: neighboring outputs are far apart in memory."""
-
-
-def outputs_last(w: Array, group: int = 1, dtype: Any = None) -> Array:
-    """Weights (M, C, kernel...) as a contiguous (group, kernel..., C, M / group), of another type if one is given."""
-    m, c, *kernel = w.shape
-    source = w.reshape(group, m // group, c, *kernel).transpose(0, *range(3, w.ndim + 1), 2, 1)
-    out = np.empty(source.shape, dtype or w.dtype)
-    step = _TRANSPOSED_TOGETHER if source.shape[-1] >= _FEWEST_IN_PARTS else max(1, source.shape[-1])
-    for start in range(0, source.shape[-1], step):
-        out[..., start : start + step] = source[..., start : start + step]
-    return out

@@ -13,8 +13,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ortconv.executor.algorithms.fallback import Fallback
+from ortconv.executor.algorithms.gemm import outputs_last
 from ortconv.executor.algorithms.row_tiles import RowTile
-from ortconv.executor.algorithms.sliding_window import Window, channels_first, columns_held, outputs_last, to_last
+from ortconv.executor.algorithms.sliding_window import Window, channels_first, columns_held, to_last
 from ortconv.executor.algorithms.steps import spans
 from ortconv.executor.replay.work import Function, Work, copy_runs, copy_to, recordable
 from ortconv.ir.tensor import Array

@@ -10,9 +10,10 @@ import numpy as np
 
 from ortconv.executor.algorithms.blockwise import dot_of_rows
 from ortconv.executor.algorithms.fallback import Fallback
+from ortconv.executor.algorithms.gemm import outputs_last
 from ortconv.executor.algorithms.gemm_exact import EXACT_SUM
 from ortconv.executor.algorithms.gemm_int8 import as_float32, widened
-from ortconv.executor.algorithms.sliding_window import Window, channels_first, outputs_last, to_last
+from ortconv.executor.algorithms.sliding_window import Window, channels_first, to_last
 from ortconv.executor.algorithms.winograd import FROM_TILES, directly, in_tiles, suits_shape, suits_window, transformed
 from ortconv.executor.replay.work import Finish, Function, Work, recordable
 from ortconv.ir.tensor import Array
@@ -134,7 +135,7 @@ _ROUNDED_UP = np.float32(1.001)
 def _quarters(w: Array) -> Array:
     """Four times the transform of weights (M, C, 3, 3), as (16, C, M)."""
     m, c = w.shape[:2]
-    source = outputs_last(w, dtype=np.int16)[0]
+    source = outputs_last(w.astype(np.int16))[0]
     rows = np.empty((4, 3, c, m), np.int16)
     out = np.empty((4, 4, c, m), np.int16)
     _doubled(source, rows)
