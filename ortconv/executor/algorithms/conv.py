@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
@@ -156,27 +156,34 @@ def _tap_by_tap(weights: Array, w: Window, x: Array, out: Array | None = None) -
     return channels_first(out)
 
 
-def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Function:
-    """A function of x that convolves with constant weights, without bias. The caller may overwrite its results.
+def convolution(
+    weights: Array, group: int, geometry: Mapping[str, Any], check: winograd.Check = winograd.are_finite
+) -> Function:
+    """A function of x, of float32, that convolves with constant weights, without bias. The caller may overwrite its
+    results.
 
-    Its second operand may be a `Finish` for the results.
+    Weights may be integers. The second operand of the function may be a `Finish` for the results.
     """
-    laid_out = once(filters, weights, group)
+
+    def laid_out_by(arrange: Callable[..., Any], *args: Any) -> Any:
+        return arrange(weights.astype(np.float32) if weights.dtype.kind in "iu" else weights, *args)
+
+    laid_out = once(laid_out_by, filters, group)
     where = placement(geometry)
     steps = {*geometry.get("strides", ()), *geometry.get("dilations", ())}
     suits_winograd = winograd.suits(weights, group) and steps <= {1}
-    tiled = once(winograd.transform_weights, weights) if suits_winograd else None
+    tiled = once(laid_out_by, winograd.transform_weights) if suits_winograd else None
     _, channels, *size = weights.shape
 
     @lru_cache(maxsize=16)
     def bound(shape: tuple[int, ...], finish: Finish | None = None) -> Function:
         w = convolution_window(shape[2:], size, **where)
-        if tiled is None or shape[1] != channels or not winograd.suits_window(w):
-            return convolver(laid_out(), w, shape[1], finish)
-        whole = winograd.convolver(tiled, w, cache(lambda: convolver(laid_out(), w, shape[1])))
-        return whole if finish is None else _finished(whole, finish)
+        direct = cache(lambda: convolver(laid_out(), w, shape[1], finish))
+        if tiled is None or shape[1] != channels or not winograd.suits_window(w, shape[0]):
+            return direct()
+        return winograd.convolver(tiled, w, direct, check, finish)
 
-    return by_shape(bound)
+    return recordable(lambda work, x, *finish: work.call(bound(x.shape, *finish), x))
 
 
 def once(function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
@@ -191,11 +198,6 @@ def once(function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
         return made[0]
 
     return result
-
-
-def by_shape(bound: Callable[..., Function]) -> Function:
-    """A function of x that calls `bound(x.shape)(x)`. Further operands are passed to `bound`."""
-    return recordable(lambda work, x, *more: work.call(bound(x.shape, *more), x))
 
 
 class IntegerFilters(NamedTuple):

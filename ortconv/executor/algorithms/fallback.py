@@ -8,33 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.replay.work import AT_ONCE, Work
+from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
 
 
 class Fallback:
     """A flag in the memory of a Work. A fast form sets it for numbers that it cannot handle."""
 
-    def __init__(self, work: Work = AT_ONCE) -> None:
+    def __init__(self, work: Work) -> None:
         self._found = work.empty((1,), np.bool_)
         work.do(self._found.fill, False)
 
-    @property
-    def found(self) -> bool:
-        return bool(self._found[0])
-
-    def unless_finite(self, y: Array) -> None:
-        """Set the flag if elements of y, or their squares, are not all finite."""
-        if not has_finite_square(y.reshape(-1)):
-            self._found[0] = True
-
     def unless(self, test: Callable[..., bool], *args: Any) -> None:
+        """Set the flag if a test of some arguments fails."""
         if not test(*args):
             self._found[0] = True
 
     def fall_back(self, instead: Callable[..., Any], *args: Any) -> None:
         """Call `instead`, which writes the result, if the flag is set."""
-        if self.found:
+        if self._found[0]:
             instead(*args)
 
 

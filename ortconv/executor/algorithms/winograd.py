@@ -9,15 +9,16 @@ product, with a Kronecker matrix. Weights grow by 16/9, so this is useful if the
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 
-from ortconv.executor.algorithms.fallback import Fallback
+from ortconv.executor.algorithms.fallback import Fallback, has_finite_square
 from ortconv.executor.algorithms.gemm import outputs_last
 from ortconv.executor.algorithms.row_tiles import RowTile
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, columns_held, to_last
 from ortconv.executor.algorithms.steps import spans
-from ortconv.executor.replay.work import Function, Work, copy_runs, copy_to, recordable
+from ortconv.executor.replay.work import Finish, Function, Work, copy_runs, copy_to, recordable
 from ortconv.ir.tensor import Array
 
 _BT = ((np.subtract, 0, 2), (np.add, 1, 2), (np.subtract, 2, 1), (np.subtract, 1, 3))
@@ -37,74 +38,82 @@ _FEWEST_PAIRS = 256
 the transforms cost more than they save.
 """
 
+_FEWEST_TILES = 32
+"""With fewer tiles, reading the weights (16 numbers instead of 9) costs more than the saved multiplications."""
+
+Check = Callable[[Work, Array], Callable[[Array, Array], bool]]
+"""For an image, the test of products (16, T, M) and of what they are transformed to. If it fails, the direct form must be used."""
+
 
 def suits(w: Array, group: int) -> bool:
     """True for weights (M, C, 3, 3) whose convolution is faster this way."""
-    return w.dtype == np.float32 and suits_shape(w.shape, group)
-
-
-def suits_shape(shape: tuple[int, ...], group: int) -> bool:
-    """The same for the shape of weights."""
-    m, c = shape[:2]
+    m, c = w.shape[:2]
     enough = min(m, c) >= _FEWEST_CHANNELS and m * min(m, c) >= _FEWEST_PAIRS
-    return group == 1 and shape[2:] == (3, 3) and enough
+    return group == 1 and w.shape[2:] == (3, 3) and enough and (w.dtype == np.float32 or w.dtype.kind in "iu")
 
 
-def suits_window(w: Window) -> bool:
-    """True for windows that this algorithm can compute."""
-    return {*w.strides, *w.dilations} == {1} and min(*w.begin, *w.end) >= 0 and all(w.output)
+def suits_window(w: Window, images: int) -> bool:
+    """True for windows that this algorithm can compute, if there are enough of them."""
+    tiles = images * prod(-(-size // 2) for size in w.output)
+    return {*w.strides, *w.dilations} == {1} and min(*w.begin, *w.end) >= 0 and tiles >= _FEWEST_TILES
 
 
 def transform_weights(w: Array) -> Array:
-    """(M, C, 3, 3) to (16, C, M)."""
+    """(M, C, 3, 3) to (16, C, M). Those of integers are multiples of a quarter."""
     m, c = w.shape[:2]
     return np.asarray(_WEIGHTS @ outputs_last(w).reshape(9, c * m)).reshape(16, c, m)
 
 
-def convolver(weights: Callable[[], Array], w: Window, direct: Callable[[], Function]) -> Function:
-    """A function of x (N, C, H, W) that convolves with transformed weights to (N, M, OH, OW).
+def are_finite(work: Work, x: Array) -> Callable[[Array, Array], bool]:
+    """The `Check` of floats: a value that is not finite would spread over its tile."""
+    return lambda products, y: has_finite_square(y.reshape(-1))
 
-    It uses the direct form if values are not finite. Its second argument may be contiguous memory (N, OH, OW, M) for
-    the result.
+
+def convolver(
+    weights: Callable[[], Array],
+    w: Window,
+    direct: Callable[[], Function],
+    check: Check = are_finite,
+    finish: Finish | None = None,
+) -> Function:
+    """A function of x (N, C, H, W) that convolves with transformed weights to (N, M, OH, OW), finished in parts.
+
+    It uses the direct form, which must finish its result too, if the check fails. Its second argument may be contiguous
+    memory (N, OH, OW, M) for the result.
     """
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        fallback, tiled = Fallback(work), weights()
+        fallback, tiled, holds = Fallback(work), weights(), check(work, x)
 
         def combined(tiles: Array) -> Array:
             products = work.empty((*tiles.shape[:2], tiled.shape[2]))
             work.do(np.matmul, tiles, tiled, products)
-            y = transformed(work, FROM_TILES, products.reshape(16, -1))
-            work.do(fallback.unless_finite, y)
+            y = work.empty((4, products[0].size))
+            work.do(np.matmul, products.reshape(16, -1).T, FROM_TILES.T, y.T)
+            work.do(fallback.unless, holds, products, y)
+            if finish is not None:
+                finish(work, y)
             return y
 
         out = work.empty((len(x), *w.output, tiled.shape[2])) if out is None else out
         with np.errstate(all="ignore"):
-            in_tiles(work, x, out, w, tiled.nbytes, combined)
-        work.do(fallback.fall_back, directly, direct, x, out)
+            _in_tiles(work, x, out, w, tiled.nbytes, combined)
+        work.do(fallback.fall_back, _directly, direct, x, out)
         return channels_first(out)
 
     return recordable(run)
 
 
-def directly(direct: Callable[[], Function], x: Array, out: Array) -> None:
+def _directly(direct: Callable[[], Function], x: Array, out: Array) -> None:
     direct()(x, out)
 
 
-def transformed(work: Work, matrix: Array, x: Array) -> Array:
-    """matrix @ x for a matrix of few, long rows."""
-    out = work.empty((len(matrix), x.shape[1]))
-    work.do(np.matmul, x.T, matrix.T, out.T)
-    return out
-
-
-def in_tiles(
+def _in_tiles(
     work: Work, x: Array, out: Array, w: Window, weight_bytes: int, combined: Callable[[Array], Array]
 ) -> None:
     """Convolve (N, C, H, W), for a window of strides and dilations 1, to contiguous (N, OH, OW, M).
 
-    `combined` computes (4, T * M) from transformed tiles (16, T, C): products with transformed weights, transformed
-    back.
+    `combined` computes (4, T * M) from transformed tiles (16, T, C).
     """
     n, c = x.shape[:2]
     (oh, ow), m = w.output, out.shape[-1]

@@ -6,20 +6,21 @@ exact up to `EXACT_SUM`.
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from collections.abc import Mapping
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms import winograd_int8
+from ortconv.executor.algorithms import conv
 from ortconv.executor.algorithms.blockwise import BLOCK, LARGE_BLOCK, SHORTEST_ROW, blockwise
-from ortconv.executor.algorithms.conv import by_shape, convolver, filters
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights
 from ortconv.executor.algorithms.rounding import quantize_centered
-from ortconv.executor.algorithms.sliding_window import Window, convolution_window
 from ortconv.executor.algorithms.steps import spans
+from ortconv.executor.algorithms.winograd import are_finite
+from ortconv.executor.algorithms.winograd_int8 import ExactSums
 from ortconv.executor.replay.numerics import clip_to, f32
 from ortconv.executor.replay.work import Finish, Function, Work, recordable
 from ortconv.ir.tensor import Array
@@ -119,40 +120,15 @@ class Rounding:
             work.do(np.multiply, y, self._factor[:width], y)
 
 
-class Convolution(NamedTuple):
-    """Integer weights (M, C / group, kernel...), the position of the windows, and the function that finishes the sums."""
+def convolution(w: Array, group: int, geometry: Mapping[str, Any], finish: Finish, lowest: float | None) -> Function:
+    """A function of a centered image that convolves with integer weights (M, C / group, kernel...) and finishes the sums.
 
-    w: Array
-    group: int
-    geometry: dict[str, Any]
-    finish: Finish
-    lowest: float | None
-    """The lowest centered value of the input, if every sum must be exact in float32; else None."""
-    is_channels_last: bool
-
-    def window(self, size: tuple[int, ...]) -> Window:
-        return convolution_window(size, self.w.shape[2:], **self.geometry)
-
-
-def convolution(c: Convolution) -> Function:
-    """A function of a centered image that convolves with integer weights and finishes the sums."""
-    w, group, finish = c.w, c.group, c.finish
-    channels = w.shape[1] * group
-    laid_out = cache(lambda: filters(w.astype(np.float32), group))
-    tiled = cache(lambda: winograd_int8.TiledWeights(w, c.lowest))
-
-    @lru_cache(maxsize=16)
-    def bound(shape: tuple[int, ...]) -> Function:
-        if shape[1] != channels:
-            raise GraphError(f"the weights expect {channels} channels, the input has {shape[1]} (shape {list(shape)})")
-        place = c.window(shape[2:])
-        direct = cache(lambda: convolver(laid_out(), place, channels, finish))
-        if winograd_int8.suits(w.shape, group, place, shape[0]):
-            return tiled().convolver(place, finish, direct)
-        return direct()
-
-    function = by_shape(bound)
-    return channels_last_form(function) if c.is_channels_last else function
+    Every sum is exact if `lowest`, the lowest centered value of the input, is given.
+    """
+    sums = cache(lambda: ExactSums(w, lowest or 0))
+    check = are_finite if lowest is None else lambda work, x: sums()(work, x)
+    convolve = conv.convolution(w, group, geometry, check)
+    return recordable(lambda work, x: work.call(convolve, x, finish))
 
 
 def channels_last_form(function: Function) -> Function:

@@ -9,14 +9,13 @@ import numpy as np
 
 from ortconv.executor.algorithms.gemm_exact import EXACT_SUM, INPUT_REACH, one_sided
 from ortconv.executor.algorithms.gemm_int8 import less_zero_point
-from ortconv.executor.algorithms.sliding_window import placement
 from ortconv.executor.fusion.elementwise_ops import clip_bounds
 from ortconv.executor.fusion.group import Scope
 from ortconv.executor.fusion.int8_ops import (
-    Convolution,
     Limits,
     Quantization,
     Rounding,
+    channels_last_form,
     convolution,
     matrix_product,
     qlinear_sum,
@@ -154,7 +153,7 @@ class Int8Steps:
             return None
         shift = None if shift is None else np.broadcast_to(shift, len(w))
         finish = Rounding(shift, factor, limits, len(w))
-        function = convolution(_convolution(node, w, finish, None)) if is_convolution else matrix_product(w.T, finish)
+        function = _convolution(node, w, finish, None) if is_convolution else matrix_product(w.T, finish)
         return Int8Step(tuple(nodes), ((dequantize.inputs[0], x),), codes, function, (dequantize, of_weights))
 
     def _weights(self, product: Node) -> tuple[Node, Array, Array] | None:
@@ -190,7 +189,7 @@ class Int8Steps:
         finish = _exact_rounding(w, p) if _is_sound(node, w) else None
         if finish is None:
             return None
-        function = convolution(_convolution(node, w, finish, float(p.x.limits[0])))
+        function = _convolution(node, w, finish, float(p.x.limits[0]))
         return Int8Step((node,), ((node.inputs[0], p.x),), p.y, function)
 
     def of_qlinear_product(self, node: Node) -> Int8Step | None:
@@ -262,7 +261,6 @@ def _is_plain_product(node: Node, w: Array, bias: Array | None) -> bool:
     return w.size > 0 and is_plain and (bias is None or bias.size == 1 or bias.shape in ((len(w),), (1, len(w))))
 
 
-def _convolution(node: Node, w: Array, finish: Rounding, lowest: float | None) -> Convolution:
-    return Convolution(
-        w, node.attr("group", 1), placement(node.attrs), finish, lowest, bool(node.attr("channels_last", 0))
-    )
+def _convolution(node: Node, w: Array, finish: Rounding, lowest: float | None) -> Function:
+    function = convolution(w, node.attr("group", 1), node.attrs, finish, lowest)
+    return channels_last_form(function) if node.attr("channels_last", 0) else function

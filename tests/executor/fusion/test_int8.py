@@ -10,11 +10,11 @@ from onnx import helper, numpy_helper
 from onnx.parser import parse_graph
 
 from ortconv.executor import plan
-from ortconv.executor.algorithms import winograd, winograd_int8
+from ortconv.executor.algorithms import winograd
 from ortconv.executor.algorithms.conv import convolver, filters
 from ortconv.executor.algorithms.gemm_int8 import leave
 from ortconv.executor.algorithms.sliding_window import window
-from ortconv.executor.algorithms.winograd_int8 import TiledWeights, _Bounds
+from ortconv.executor.algorithms.winograd_int8 import ExactSums
 from ortconv.executor.fusion import int8_ops
 from ortconv.executor.fusion.int8_patterns import Int8Steps
 from ortconv.executor.kernels import quantize
@@ -190,15 +190,7 @@ def examples():
             yield x
 
 
-@pytest.fixture(params=[True, False], ids=["float weights", "integer weights"])
-def _forms(request, monkeypatch):
-    """Weights that are float32 from the start, and weights for which the process has no room."""
-    if not request.param:
-        monkeypatch.setattr(winograd_int8, "widened", lambda w: w)
-
-
 @pytest.mark.parametrize("name", OPERATORS)
-@pytest.mark.usefixtures("_forms")
 def test_operators_on_codes_are_exact(name, tmp_path):
     path = save(*OPERATORS[name], tmp_path / "m.onnx")
     ours, reference = Session(path), plain(path)
@@ -257,7 +249,6 @@ EXACT = {
 
 @pytest.mark.parametrize("name", EXACT)
 @pytest.mark.parametrize("lowest", [0, -128])
-@pytest.mark.usefixtures("_forms")
 def test_exact_winograd(name, lowest, monkeypatch):
     make, looked = EXACT[name]
     rng = np.random.default_rng(3)
@@ -268,8 +259,7 @@ def test_exact_winograd(name, lowest, monkeypatch):
     geometry = {"pads": (1, 1, 1, 1)}
     place = window((12, 14), (3, 3), **geometry)
     want = convolver(filters(w.astype(np.float64), 1), place, x.shape[1])(x.astype(np.float64))
-    made = int8_ops.Convolution(w, 1, geometry, leave, lowest, False)
-    np.testing.assert_array_equal(int8_ops.convolution(made)(x), want)
+    np.testing.assert_array_equal(int8_ops.convolution(w, 1, geometry, leave, lowest)(x), want)
     seen = set()
 
     def spied(what, original):
@@ -280,8 +270,9 @@ def test_exact_winograd(name, lowest, monkeypatch):
         return run
 
     for what, method in ("pixels", "_bound_by_pixels"), ("products", "_amounts_of"):
-        monkeypatch.setattr(_Bounds, method, spied(what, getattr(_Bounds, method)))
-    own = TiledWeights(w, lowest).convolver(place, leave, lambda: lambda *args: seen.add("weights"))(x)
+        monkeypatch.setattr(ExactSums, method, spied(what, getattr(ExactSums, method)))
+    weights, check = winograd.transform_weights(w.astype(np.float32)), ExactSums(w, lowest)
+    own = winograd.convolver(lambda: weights, place, lambda: lambda *args: seen.add("weights"), check)(x)
     assert seen == looked
     if "weights" not in seen:
         np.testing.assert_array_equal(own, want)
