@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ortconv.executor.algorithms import gemm_int8
-from ortconv.executor.algorithms.gemm_int8 import IntegerWeights, leave, less_zero_point, widened
+from ortconv.executor.algorithms.gemm_int8 import IntegerWeights, leave, less_zero_point
 
 RNG = np.random.default_rng(5)
 SHAPES = [(1, 3, 16), (5, 4, 64), (131, 7, 48), (48, 256, 1024), (9, 5, 7), (300, 64, 80)]
@@ -13,9 +13,9 @@ NOTHING = [(0, 4, 16), (3, 0, 16), (2, 5, 0)]
 
 @pytest.mark.parametrize("shape", SHAPES + NOTHING, ids=str)
 @pytest.mark.parametrize("widened", [0, 1 << 12, 1 << 30])
-@pytest.mark.parametrize("kept", [0, 1 << 30], ids=["as they are", "wide"])
-def test_product(shape, widened, kept, monkeypatch):
-    monkeypatch.setattr(gemm_int8, "_MOST_KEPT_BYTES", kept)
+@pytest.mark.parametrize("largest_wide", [0, 1 << 30], ids=["as they are", "wide"])
+def test_product(shape, widened, largest_wide, monkeypatch):
+    monkeypatch.setattr(gemm_int8, "_LARGEST_WIDE", largest_wide)
     monkeypatch.setattr(gemm_int8, "_WIDENED_BYTES", widened)
     rows, depth, columns = shape
     w = RNG.integers(-128, 127, (columns, depth), np.int8, endpoint=True).T
@@ -32,20 +32,6 @@ def test_product(shape, widened, kept, monkeypatch):
     np.testing.assert_array_equal(out, want + 0.5)
     weights.multiply(x, plain, leave)
     np.testing.assert_array_equal(plain, want)
-
-
-def test_room_for_wide_weights(monkeypatch):
-    """What is kept wide has a limit, and makes room when nobody holds it any more."""
-    monkeypatch.setattr(gemm_int8, "_room", gemm_int8._Room())
-    monkeypatch.setattr(gemm_int8, "_MOST_KEPT_BYTES", 4 * 1500)
-    w = np.arange(-500, 500, dtype=np.int16)
-    first = widened(w)
-    assert first.dtype == np.float32
-    np.testing.assert_array_equal(first, w)
-    assert widened(w) is w
-    assert widened(w[:500]).dtype == np.float32
-    del first
-    assert widened(w).dtype == np.float32
 
 
 def test_codes_less_their_origin():
