@@ -15,7 +15,7 @@ from math import prod
 from typing import Any
 
 from ortconv.executor.fusion.conv import has_constant_weights, merged_pad
-from ortconv.executor.fusion.elementwise_ops import Instruction, included, instructions_of
+from ortconv.executor.fusion.elementwise_ops import Instruction, instructions_of
 from ortconv.executor.fusion.elementwise_program import BlockProgram
 from ortconv.executor.fusion.group import Group, Scope
 from ortconv.executor.fusion.roots import Root, is_fused, root_of
@@ -78,8 +78,7 @@ class _Members:
 
     def _add(self, node: Node) -> list[Node]:
         """Make a node a member if possible; return the nodes that may join it."""
-        before = included(node)
-        if not self._fits(node) or (before is not None and self._scope.maker(before.out, (node,)) is None):
+        if not self._fits(node):
             return []
         instructions = self._instructions_of(node)
         if instructions is None:
@@ -87,10 +86,9 @@ class _Members:
                 self._add_root(node)
             return []
         self._instructions[node] = instructions
-        self.nodes |= {node} if before is None else {node, before}
-        read = [*node.inputs, *(() if before is None else before.inputs)]
-        makers = dict.fromkeys(v.producer for v in read if v is not None)
-        return [maker for maker in makers if maker in self._scope.index and maker is not before]
+        self.nodes.add(node)
+        makers = dict.fromkeys(v.producer for v in node.inputs if v is not None)
+        return [maker for maker in makers if maker in self._scope.index]
 
     def _add_root(self, node: Node) -> None:
         """Make a node the root if possible; for the Cast of an integer product, the product becomes the root."""
@@ -144,7 +142,10 @@ class _Members:
         return len(self.nodes) >= (_WORTHWHILE_IF_SMALL if small else 1)
 
     def _in_order(self) -> list[Instruction]:
-        return [i for node in self._scope.sorted(self._instructions) for i in self._instructions[node]]
+        """The instructions whose results are read: that of a Sigmoid(x) is not if its product with x is computed from x."""
+        found = [i for node in self._scope.sorted(self._instructions) for i in self._instructions[node]]
+        read = {self._last.out, *(operand for i in found for operand in i.operands)}
+        return [i for i in found if i.made in read]
 
     def group(self) -> Group:
         scope, nodes, instructions = self._scope, self._scope.sorted(self.nodes), self._in_order()

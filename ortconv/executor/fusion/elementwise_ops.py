@@ -12,16 +12,13 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from ortconv.executor.algorithms.blockwise import dot_of_rows, erf_block, gelu_block, gelu_tanh_block, softmax
-from ortconv.executor.algorithms.rounding import integer_range, quantize_centered
+from ortconv.executor.algorithms.blockwise import dot_of_rows, erf_block, gelu_block, gelu_tanh_block
 from ortconv.executor.fusion.group import Constant
 from ortconv.executor.replay.numerics import clip_to, f32, fast_exponential
 from ortconv.executor.replay.work import AT_ONCE, Recordable, Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT
-from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import DType
 
 
 class Temporary:
@@ -148,32 +145,24 @@ def hard_swish(work: Work, x: Array, out: Array) -> None:
 
 
 def _leaky_relu(alpha: float) -> Callable[..., Any]:
-    slope, bent = f32(alpha), _bent(np.maximum if alpha <= 1 else np.minimum)
-    return recordable(lambda work, x, out: bent(work, x, slope, out))
+    """x or x * alpha: the maximum of the two, or the minimum for a large alpha."""
+    slope, limited = f32(alpha), np.maximum if alpha <= 1 else np.minimum
 
-
-def _bent(limited: np.ufunc) -> Callable[..., None]:
-    """x or x * slope: the minimum or maximum of the two, as `limited` says."""
-
-    def run(work: Work, x: Array, slope: Array, out: Array) -> None:
+    def run(work: Work, x: Array, out: Array) -> None:
         sloping = work.like(x)
         work.do(np.multiply, x, slope, sloping)
         work.do(partial(limited, out=out), sloping, x)
 
-    return run
+    return recordable(run)
 
 
-def _prelu(slope: Array) -> Callable[..., Any]:
-    if slope.max() <= 1 or slope.min() >= 1:
-        return recordable(_bent(np.maximum if slope.max() <= 1 else np.minimum))
-
-    def run(x: Array, slope: Array, out: Array) -> None:
-        below = x.clip(-_INFINITY, _ZERO)
-        np.multiply(below, slope, below)
-        clip_to(x, _ZERO, _INFINITY, out)
-        np.add(out, below, out)
-
-    return run
+@recordable
+def _prelu(work: Work, x: Array, slope: Array, out: Array) -> None:
+    below = work.like(x)
+    work.do(clip_to, x, -_INFINITY, _ZERO, below)
+    work.do(np.multiply, below, slope, below)
+    work.do(clip_to, x, _ZERO, _INFINITY, out)
+    work.do(np.add, out, below, out)
 
 
 @recordable
@@ -217,21 +206,6 @@ def _share(n: int) -> Array:
     return f32(1 / n)
 
 
-def _through_integers(scale: Array, zero_point: Array) -> Callable[..., Any] | None:
-    """QuantizeLinear and DequantizeLinear with the same parameters."""
-    limits = integer_range(DType.of(zero_point.dtype))
-    if limits is None or zero_point.dtype.itemsize > 2:
-        return None
-    low, high = (f32(limit - int(zero_point)) for limit in limits)
-
-    def run(x: Array, out: Array) -> None:
-        quantize_centered(x, scale, low, high, out)
-        np.add(out, _ZERO, out)  # integers have no negative zero
-        np.multiply(out, scale, out)
-
-    return run
-
-
 _UFUNCS: dict[str, Callable[..., Any]] = {
     "Add": np.add, "Sub": np.subtract, "Div": np.divide, "Sqrt": np.sqrt, "Exp": np.exp, "Tanh": np.tanh,
     "Neg": np.negative, "Abs": np.abs, "Reciprocal": np.reciprocal, "Sigmoid": sigmoid, "HardSwish": hard_swish,
@@ -252,10 +226,7 @@ _PARAMETRIC: dict[tuple[str, str], Callable[[Node], Callable[..., Any]]] = {
 
 
 def instructions_of(node: Node, constant: Constant) -> list[Instruction] | None:
-    """The instructions of a node on float32 elements, of which the last computes its output; None if there are none.
-
-    They include those of the node that `included` returns.
-    """
+    """The instructions of a node on float32 elements, of which the last computes its output; None if there are none."""
     code = Code(node, constant)
     if node.op in _UFUNCS and not node.domain:
         made = code.add(_UFUNCS[node.op], *map(code.operand, range(len(node.inputs))))
@@ -304,7 +275,7 @@ def _prelu_by_node(code: Code) -> Temporary | None:
     slope = code.known(1)
     if slope is None or not slope.size or not np.isfinite(slope).all():
         return None
-    return code.add(_prelu(slope), code.operand(0), code.operand(1))
+    return code.add(_prelu, code.operand(0), code.operand(1))
 
 
 def _pow_by_node(code: Code) -> Temporary | None:
@@ -329,48 +300,13 @@ def _batch_normalization_by_node(code: Code) -> Temporary | None:
     return code.add(np.add, scaled, Literal(b - mean * factor))
 
 
-def included(node: Node) -> Node | None:
-    """The node whose result only this node reads, and which is computed with it: the QuantizeLinear before a DequantizeLinear, or
-    the Sigmoid of x before its product with x.
-    """
-    for value in node.inputs if node.is_op("Mul") else node.inputs[:1] if node.is_op("DequantizeLinear") else ():
-        before = None if value is None or value.is_output or len(value.uses) != 1 else value.producer
-        if before is not None and _is_included(before, node):
-            return before
-    return None
-
-
-def _is_included(before: Node, node: Node) -> bool:
-    if node.is_op("DequantizeLinear"):
-        return before.is_op("QuantizeLinear")
-    return before.is_op("Sigmoid") and before.inputs[0] in node.inputs
-
-
 def _mul_by_node(code: Code) -> Temporary | None:
-    gate = included(code.node)
-    if gate is None:
-        return code.add(np.multiply, code.operand(0), code.operand(1))
-    return code.add(swish(1), Code(gate, code.constant).operand(0))
-
-
-def _dequantize_by_node(code: Code) -> Temporary | None:
-    node, before = code.node, included(code.node)
-    if before is None or not len(node.inputs) == len(before.inputs) == 3 or before.attr("precision", 0):
-        return None
-    scale, zero_point = code.known(1), code.known(2)
-    quantizer = Code(before, code.constant)
-    if not _same_number(scale, quantizer.known(1)) or not _same_number(zero_point, quantizer.known(2)):
-        return None
-    if scale is None or zero_point is None or scale.dtype != np.float32:
-        return None
-    function = _through_integers(scale.reshape(()), zero_point.reshape(()))
-    return None if function is None else code.add(function, quantizer.operand(0))
-
-
-def _same_number(a: Array | None, b: Array | None) -> bool:
-    if a is None or b is None or a.dtype != b.dtype or not a.size == b.size == 1:
-        return False
-    return bool(a.reshape(()) == b.reshape(()))
+    """x * Sigmoid(x) is computed from x. The result of the Sigmoid then has one reader less."""
+    for slot, gate in (0, code.node.inputs[1]), (1, code.node.inputs[0]):
+        before = None if gate is None else gate.producer
+        if before is not None and before.is_op("Sigmoid") and before.inputs[0] is code.node.inputs[slot]:
+            return code.add(swish(1), code.operand(slot))
+    return code.add(np.multiply, code.operand(0), code.operand(1))
 
 
 def _sum_by_node(code: Code) -> Temporary | None:
@@ -387,18 +323,6 @@ def _normalization_by_node(code: Code) -> Temporary | None:
     if len(node.outputs) != 1 or not rank or node.attr("axis", -1) not in (-1, rank - 1):
         return None
     return _normalized(code, code.operand(0), 1, 2, centers=node.op == "LayerNormalization")
-
-
-def _softmax_by_node(code: Code) -> Temporary | None:
-    """Softmax along the last axis."""
-    node, rank = code.node, code.node.out.rank
-    if not rank or node.attr("axis", -1 if since_version(node) >= 13 else 1) not in (-1, rank - 1):
-        return None
-    x = node.inputs[0]
-    is_product = x is not None and x.producer is not None and x.producer.op in ("MatMul", "Mul", "Div")
-    # The fast exponential is slow for -inf, which masks add.
-    run = softmax(*(fast_exponential() if is_product else (np.exp, 1)))
-    return code.add(RowWise(partial(run, AT_ONCE), run), code.operand(0))
 
 
 def _skip_layer_normalization_by_node(code: Code) -> Temporary | None:
@@ -427,10 +351,9 @@ def _bias_gelu_by_node(code: Code) -> Temporary | None:
 _WRITERS: dict[tuple[str, str], Callable[[Code], Temporary | None]] = {
     ("", "Clip"): _clip_by_node, ("", "Mul"): _mul_by_node,
     ("", "PRelu"): _prelu_by_node, ("", "Pow"): _pow_by_node, ("", "BatchNormalization"): _batch_normalization_by_node,
-    ("", "DequantizeLinear"): _dequantize_by_node, ("", "LayerNormalization"): _normalization_by_node,
-    ("", "RMSNormalization"): _normalization_by_node, ("", "SimplifiedLayerNormalization"): _normalization_by_node,
-    (MICROSOFT, "SimplifiedLayerNormalization"): _normalization_by_node,
-    ("", "Softmax"): _softmax_by_node, ("", "Sum"): _sum_by_node,
+    ("", "LayerNormalization"): _normalization_by_node, ("", "RMSNormalization"): _normalization_by_node,
+    ("", "SimplifiedLayerNormalization"): _normalization_by_node,
+    (MICROSOFT, "SimplifiedLayerNormalization"): _normalization_by_node, ("", "Sum"): _sum_by_node,
     (MICROSOFT, "BiasGelu"): _bias_gelu_by_node,
     (MICROSOFT, "FastGelu"): _bias_gelu_by_node,
     (MICROSOFT, "SkipLayerNormalization"): _skip_layer_normalization_by_node,

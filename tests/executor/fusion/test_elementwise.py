@@ -72,7 +72,7 @@ MODELS = {
     "odd tiles": ({"w": f32(64, 8, 3, 3), "u": f32(64, 64, 3, 3)}, "a = Conv(x, w) y = Conv<pads = [1,1,1,1]>(a, u) z = Abs(y)", 2),
     "another reader": (WEIGHTS, "y = Conv(x, w, c) r = Relu(y) s = Sin(y) z = Mul(r, s)", 3),
     "quantized": (
-        WEIGHTS | {"f": SCALE, "o": ORIGIN}, "y = Conv(x, w, c) q = QuantizeLinear(y, f, o) z = DequantizeLinear(q, f, o)", 1),
+        WEIGHTS | {"f": SCALE, "o": ORIGIN}, "y = Conv(x, w, c) q = QuantizeLinear(y, f, o) z = DequantizeLinear(q, f, o)", 3),
     "requantized": (
         WEIGHTS | {"f": SCALE, "g": np.float32(0.2), "o": ORIGIN},
         "y = Conv(x, w, c) q = QuantizeLinear(y, f, o) z = DequantizeLinear(q, g, o)", 3),
