@@ -19,7 +19,7 @@ from ortconv.executor.algorithms.blockwise import BLOCK, LARGE_BLOCK, SHORTEST_R
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights
 from ortconv.executor.algorithms.rounding import quantize_centered
 from ortconv.executor.algorithms.steps import spans
-from ortconv.executor.algorithms.winograd import are_finite
+from ortconv.executor.algorithms.winograd import Check, are_finite
 from ortconv.executor.algorithms.winograd_int8 import ExactSums
 from ortconv.executor.replay.numerics import clip_to, f32
 from ortconv.executor.replay.work import Finish, Function, Work, recordable
@@ -120,13 +120,13 @@ class Rounding:
             work.do(np.multiply, y, self._factor[:width], y)
 
 
-def convolution(w: Array, group: int, geometry: Mapping[str, Any], finish: Finish, lowest: float | None) -> Function:
+def convolution(w: Array, group: int, geometry: Mapping[str, Any], finish: Finish, is_exact: bool) -> Function:
     """A function of a centered image that convolves with integer weights (M, C / group, kernel...) and finishes the sums.
 
-    Every sum is exact if `lowest`, the lowest centered value of the input, is given.
+    `is_exact` demands that every sum is exact.
     """
-    sums = cache(lambda: ExactSums(w, lowest or 0))
-    check = are_finite if lowest is None else lambda work, x: sums()(work, x)
+    sums = cache(lambda: ExactSums(w))
+    check: Check = (lambda work, x: sums()(work, x)) if is_exact else are_finite
     convolve = conv.convolution(w, group, geometry, check)
     return recordable(lambda work, x: work.call(convolve, x, finish))
 

@@ -153,7 +153,7 @@ class Int8Steps:
             return None
         shift = None if shift is None else np.broadcast_to(shift, len(w))
         finish = Rounding(shift, factor, limits, len(w))
-        function = _convolution(node, w, finish, None) if is_convolution else matrix_product(w.T, finish)
+        function = _convolution(node, w, finish, is_exact=False) if is_convolution else matrix_product(w.T, finish)
         return Int8Step(tuple(nodes), ((dequantize.inputs[0], x),), codes, function, (dequantize, of_weights))
 
     def _weights(self, product: Node) -> tuple[Node, Array, Array] | None:
@@ -189,7 +189,7 @@ class Int8Steps:
         finish = _exact_rounding(w, p) if _is_sound(node, w) else None
         if finish is None:
             return None
-        function = _convolution(node, w, finish, float(p.x.limits[0]))
+        function = _convolution(node, w, finish, is_exact=True)
         return Int8Step((node,), ((node.inputs[0], p.x),), p.y, function)
 
     def of_qlinear_product(self, node: Node) -> Int8Step | None:
@@ -261,6 +261,6 @@ def _is_plain_product(node: Node, w: Array, bias: Array | None) -> bool:
     return w.size > 0 and is_plain and (bias is None or bias.size == 1 or bias.shape in ((len(w),), (1, len(w))))
 
 
-def _convolution(node: Node, w: Array, finish: Rounding, lowest: float | None) -> Function:
-    function = convolution(w, node.attr("group", 1), node.attrs, finish, lowest)
+def _convolution(node: Node, w: Array, finish: Rounding, is_exact: bool) -> Function:
+    function = convolution(w, node.attr("group", 1), node.attrs, finish, is_exact)
     return channels_last_form(function) if node.attr("channels_last", 0) else function
