@@ -18,10 +18,6 @@ from ortconv.ir.tensor import Array
 BLOCK = 1 << 16
 """Elements per step of a chain of ufuncs: the temporaries stay in the second cache level."""
 
-LARGE_BLOCK = 4 * BLOCK
-"""Elements per step without temporaries: fewer calls save more than the second cache level does."""
-
-
 SHORTEST_ROW = 1 << 11
 """Number of elements from which numpy adds the same row to each of many rows as fast as it adds a whole block."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,15 +82,9 @@ class Code:
 _ZERO, _ONE, _INFINITY = f32(0), f32(1), f32(np.inf)
 
 
-class Clip(Recordable):
+def _clip(low: Array, high: Array) -> Callable[..., Any]:
     """Elements between two bounds."""
-
-    def __new__(cls, low: Array, high: Array) -> Self:
-        return super().__new__(cls, partial(_clip, low, high, AT_ONCE), partial(_clip, low, high))
-
-
-def _clip(low: Array, high: Array, work: Work, x: Array, out: Array) -> None:
-    work.do(clip_to, x, low, high, out)
+    return recordable(lambda work, x, out: work.do(clip_to, x, low, high, out))
 
 
 class RowWise(Recordable):
@@ -209,7 +203,7 @@ def _share(n: int) -> Array:
 _UFUNCS: dict[str, Callable[..., Any]] = {
     "Add": np.add, "Sub": np.subtract, "Div": np.divide, "Sqrt": np.sqrt, "Exp": np.exp, "Tanh": np.tanh,
     "Neg": np.negative, "Abs": np.abs, "Reciprocal": np.reciprocal, "Sigmoid": sigmoid, "HardSwish": hard_swish,
-    "Erf": erf_block, "Relu": Clip(_ZERO, _INFINITY),
+    "Erf": erf_block, "Relu": _clip(_ZERO, _INFINITY),
 }  # fmt: skip
 """Operators without attributes: a function of their operands and of the result."""
 
@@ -246,7 +240,7 @@ def fused_activation(node: Node) -> Callable[..., Any] | None:
 
 
 _ACTIVATIONS: dict[str, tuple[int, Callable[..., Callable[..., Any]]]] = {
-    "Clip": (2, lambda low, high: Clip(f32(low), f32(high))), "LeakyRelu": (1, _leaky_relu),
+    "Clip": (2, lambda low, high: _clip(f32(low), f32(high))), "LeakyRelu": (1, _leaky_relu),
     "HardSigmoid": (2, _hard_sigmoid), "Relu": (0, lambda: _UFUNCS["Relu"]), "HardSwish": (0, lambda: _UFUNCS["HardSwish"]),
     "Sigmoid": (0, lambda: _UFUNCS["Sigmoid"]), "Tanh": (0, lambda: _UFUNCS["Tanh"]),
 }  # fmt: skip
@@ -268,7 +262,7 @@ def clip_bounds(node: Node, constant: Constant) -> tuple[Array, Array] | None:
 
 def _clip_by_node(code: Code) -> Temporary | None:
     bounds = clip_bounds(code.node, code.constant)
-    return None if bounds is None else code.add(Clip(*bounds), code.operand(0))
+    return None if bounds is None else code.add(_clip(*bounds), code.operand(0))
 
 
 def _prelu_by_node(code: Code) -> Temporary | None:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ortconv.executor.algorithms.blockwise import BLOCK, LARGE_BLOCK, joint_row
+from ortconv.executor.algorithms.blockwise import BLOCK, joint_row
 from ortconv.executor.algorithms.steps import Index, blocks_of
-from ortconv.executor.fusion.elementwise_ops import Clip, Instruction, Literal, Name, Operand
+from ortconv.executor.fusion.elementwise_ops import Instruction, Literal, Name, Operand
 from ortconv.executor.replay.work import AT_ONCE, Work, copy_to
 from ortconv.ir.tensor import Array, aligned
 
@@ -31,8 +31,6 @@ class BlockProgram:
         self._read = sorted(slot for slot in slots.values() if slot < len(operands))
         self._result = len(operands) + len(literals)
         self._instructions, self._source, self._slots = instructions, source, slots
-        is_simple = all(isinstance(instruction.function, np.ufunc | Clip) for instruction in instructions)
-        self._block = LARGE_BLOCK if is_simple else BLOCK
         self._in_rows = any(instruction.is_row_wise for instruction in instructions)
         self._code, self._temporaries = _allocate(instructions, slots, source, self._result)
         self._layouts: dict[Any, _Layout | None] = {}
@@ -97,7 +95,7 @@ class BlockProgram:
         keeps = source is not None and like.transpose(axes).flags.c_contiguous
         row = 0 if self._in_rows else _repeated_row(like, axes[-1:], [v for _, v in values])
         shape = (like.size // row, row) if row else tuple([like.shape[axis] for axis in axes])
-        blocks = [()] if like.size <= self._block else list(blocks_of(shape, self._block, self._in_rows))
+        blocks = [()] if like.size <= BLOCK else list(blocks_of(shape, BLOCK, self._in_rows))
         layout = _Layout(model, keeps, like.shape, axes, row, blocks, [None] * (self._result + 1))
         for slot, v in self._constants:
             layout.slots[slot] = layout.arranged(AT_ONCE, v)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms import conv
-from ortconv.executor.algorithms.blockwise import BLOCK, LARGE_BLOCK, SHORTEST_ROW, blockwise
+from ortconv.executor.algorithms.blockwise import BLOCK, SHORTEST_ROW, blockwise
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights
 from ortconv.executor.algorithms.rounding import quantize_centered
 from ortconv.executor.algorithms.steps import spans
@@ -100,7 +100,7 @@ class Rounding:
 
     def __call__(self, work: Work, sums: Array) -> None:
         flat, width = sums.reshape(-1), self._width
-        if parts := spans(-(-flat.size // width), max(1, LARGE_BLOCK // width)):
+        if parts := spans(-(-flat.size // width), max(1, BLOCK // width)):
             for part in parts:
                 y = flat[part.start * width : part.stop * width]
                 even = y.size // width * width
