@@ -114,15 +114,9 @@ def _of_pixels(matrix: Array, output: tuple[int, ...]) -> Function:
     multiply, (c, m), size = writer(matrix), matrix.shape, prod(output)
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        n = len(x)
-        if size == 1:
-            rows = x.reshape(n, c)
-        elif n == 1 and x.flags.c_contiguous:
-            rows = x.reshape(c, size).T  # products read the transpose as it is
-        else:
-            rows = channels_last(x, work).reshape(n * size, c)
-        out = work.empty((n, *output, m), x.dtype) if out is None else out
-        multiply(rows, out.reshape(n * size, m), work)
+        rows = channels_last(x, work).reshape(len(x) * size, c)
+        out = work.empty((len(x), *output, m), x.dtype) if out is None else out
+        multiply(rows, out.reshape(len(x) * size, m), work)
         return channels_first(out)
 
     return run
