@@ -45,17 +45,13 @@ _address = attrgetter("address")
 
 
 class _Block:
-    """A part of a piece of memory."""
+    """A piece of memory."""
 
-    def __init__(self, memory: Array, start: int, size: int) -> None:
-        self.memory, self.start, self.size = memory, start, size
-        self.address: int = memory.ctypes.data + start
+    def __init__(self, size: int) -> None:
+        memory = np.empty(size + _ALIGNMENT, np.uint8)
+        self.memory, self.size = memory[-memory.ctypes.data % _ALIGNMENT :], size
+        self.address: int = self.memory.ctypes.data
         self.readers = 0
-
-
-def _new_block(size: int) -> _Block:
-    memory = np.empty(size + _ALIGNMENT, np.uint8)
-    return _Block(memory[-memory.ctypes.data % _ALIGNMENT :], 0, size)
 
 
 class Recorder(Work):
@@ -66,7 +62,7 @@ class Recorder(Work):
 
     def __init__(self, most: int = _LARGEST_COPIED) -> None:
         self._most = most
-        self._used: list[_Block] = []  # by address, as the free ones
+        self._used: list[_Block] = []  # by address
         self._free: list[_Block] = []
         self._taken: list[_Block] = []  # by the step that is being recorded
         self._calls: list[Call] = []
@@ -75,18 +71,14 @@ class Recorder(Work):
     def empty(self, shape: Sequence[int], dtype: Any = np.float32) -> Array:
         dtype = np.dtype(dtype)
         size = max(-(-prod(shape) * dtype.itemsize // _ALIGNMENT), 1) * _ALIGNMENT
-        free = self._free
-        block = min((b for b in free if b.size >= size), key=lambda b: b.size, default=None)
+        block = min((b for b in self._free if b.size >= size), key=lambda b: b.size, default=None)
         if block is None:
-            block = _new_block(size)
+            block = _Block(size)
         else:
-            free.remove(block)
-            if block.size > size:
-                insort(free, _Block(block.memory, block.start + size, block.size - size), key=_address)
-                block = _Block(block.memory, block.start, size)
+            self._free.remove(block)
         insort(self._used, block, key=_address)
         self._taken.append(block)
-        return np.ndarray(tuple(shape), dtype, block.memory, block.start)
+        return np.ndarray(tuple(shape), dtype, block.memory)
 
     @contextmanager
     def scratch(self) -> Iterator[None]:
@@ -183,23 +175,9 @@ class Recorder(Work):
         self._taken = []
 
     def _release(self, block: _Block) -> None:
-        if block.readers or block not in self._used:
-            return
-        self._used.remove(block)
-        free = self._free
-        at = bisect_right(free, block.address, key=_address)
-        start, size = block.start, block.size
-        # Join it with what is free on both sides.
-        if at < len(free) and self._is_next(block, free[at]):
-            size += free.pop(at).size
-        if at and self._is_next(free[at - 1], block):
-            before = free.pop(at - 1)
-            start, size = before.start, size + before.size
-        insort(free, _Block(block.memory, start, size), key=_address)
-
-    @staticmethod
-    def _is_next(block: _Block, other: _Block) -> bool:
-        return block.memory is other.memory and block.start + block.size == other.start
+        if not block.readers and block in self._used:
+            self._used.remove(block)
+            self._free.append(block)
 
 
 def copy_same(x: Array, out: Array) -> None:
