@@ -95,62 +95,54 @@ def exact_sums(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_poi
     return np.asarray(np.matmul(x, y)).astype(np.int64).astype(np.int32)
 
 
-def _constant_sums(operands: Sequence[Array | None], zero_point: int) -> Function | None:
-    """A function (work, a, a_zero_point, b_zero_point) that computes `exact_sums` for constant weights, operand 1. It returns None
-    if their zero point, the operand at a place, is not constant.
+def _prepared(run: Function, zero_point: int) -> Function:
+    """A `prepare` function for products with constant weights, operand 1, whose zero point has a place among the operands.
+
+    It gives `run` a function (work, a, a_zero_point, b_zero_point) that computes `exact_sums`, or returns None if the zero point
+    is not constant.
     """
-    given = (*operands, *(None,) * 4)
-    b, known = given[1], given[zero_point]
-    if b is None or b.ndim != 2 or b.dtype not in (np.uint8, np.int8):
-        return None
-    sums = integer_sums(b, None if known is None else stacked_columns(known, b))
 
-    def run(work: Work, a: Array, a_zero: Array | None, b_zero: Array | None) -> Any:
-        return None if (b_zero is None) != (known is None) else work.call(sums, a, a_zero)
-
-    return run
-
-
-def prepared_integers(operands: Sequence[Array | None]) -> Function | None:
-    """MatMulInteger with constant weights."""
-    sums = _constant_sums(operands, 3)
-    if sums is None:
-        return None
-
-    def run(work: Work, a: Array, _: Array, a_zero: Array | None = None, b_zero: Array | None = None) -> Array | None:
-        y = sums(work, a, a_zero, b_zero)
-        return None if y is None else work.arranged(lambda y: y.astype(np.int32, copy=False), y)
-
-    return run
-
-
-def prepared_to_float(operands: Sequence[Array | None]) -> Function | None:
-    """MatMulIntegerToFloat with constant weights."""
-    sums = _constant_sums(operands, 5)
-    if sums is None:
-        return None
-
-    def run(work: Work, a: Array, b: Array, a_scale: Array, b_scale: Array, *others: Array | None) -> Array | None:
-        a_zero_point, b_zero_point, bias = (*others, None, None, None)[:3]
-        return _scaled(work, sums(work, a, a_zero_point, b_zero_point), a_scale, b_scale, bias)
-
-    return run
-
-
-def prepared_dynamic(operands: Sequence[Array | None]) -> Function | None:
-    """DynamicQuantizeMatMul with constant weights."""
-    sums = _constant_sums(operands, 3)
-    if sums is None:
-        return None
-
-    def run(work: Work, a: Array, b: Array, b_scale: Array, *others: Array | None) -> Array | None:
-        if a.dtype != np.float32:
+    def prepare(operands: Sequence[Array | None]) -> Function | None:
+        given = (*operands, *(None,) * 4)
+        b, known = given[1], given[zero_point]
+        if b is None or b.ndim != 2 or b.dtype not in (np.uint8, np.int8):
             return None
-        b_zero_point, bias = (*others, None, None)[:2]
-        quantized, scale, _ = work.call(dynamic_centered, a)
-        return _scaled(work, sums(work, quantized, None, b_zero_point), scale, b_scale, bias)
+        product = integer_sums(b, None if known is None else stacked_columns(known, b))
 
-    return run
+        def sums(work: Work, a: Array, a_zero: Array | None, b_zero: Array | None) -> Any:
+            return None if (b_zero is None) != (known is None) else work.call(product, a, a_zero)
+
+        return partial(run, sums)
+
+    return prepare
+
+
+def _integers(
+    sums: Function, work: Work, a: Array, _: Array, a_zero: Array | None = None, b_zero: Array | None = None
+) -> Array | None:
+    y = sums(work, a, a_zero, b_zero)
+    return None if y is None else work.arranged(lambda y: y.astype(np.int32, copy=False), y)
+
+
+def _to_float(
+    sums: Function, work: Work, a: Array, b: Array, a_scale: Array, b_scale: Array, *others: Array | None
+) -> Array | None:
+    a_zero_point, b_zero_point, bias = (*others, None, None, None)[:3]
+    return _scaled(work, sums(work, a, a_zero_point, b_zero_point), a_scale, b_scale, bias)
+
+
+def _dynamic(sums: Function, work: Work, a: Array, b: Array, b_scale: Array, *others: Array | None) -> Array | None:
+    if a.dtype != np.float32:
+        return None
+    b_zero_point, bias = (*others, None, None)[:2]
+    quantized, scale, _ = work.call(dynamic_centered, a)
+    return _scaled(work, sums(work, quantized, None, b_zero_point), scale, b_scale, bias)
+
+
+prepared_integers = _prepared(_integers, 3)
+prepared_to_float = _prepared(_to_float, 5)
+prepared_dynamic = _prepared(_dynamic, 3)
+"""MatMulInteger, MatMulIntegerToFloat and DynamicQuantizeMatMul with constant weights."""
 
 
 def _scaled(work: Work, total: Array | None, a_scale: Array, b_scale: Array, bias: Array | None) -> Array | None:
