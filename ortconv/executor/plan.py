@@ -108,7 +108,7 @@ class Plan:
         for node in scope.nodes:
             group = scope.groups.get(node)
             if group is not None and group.function is not None:
-                bound.append((group.function, group.reads, group.makes, node))
+                bound.append((group.function, group.reads, node.outputs, node))
             elif node not in scope.claimed:
                 bound.append((*scope.bind(node), node.outputs, node))
         return bound

@@ -80,16 +80,13 @@ def _factor(constant: Constant, node: Node, other: Value) -> float | None:
 
 def _group(scope: Scope, scores: _Scores, nodes: tuple[Node, ...], v: Value) -> Group:
     reads = scope.reads(nodes)
-    place = {value: i for i, value in enumerate(reads)}
-    operands: list[tuple[int | None, Any]] = [
-        (place.get(value), None if (array := scope.constant(value)) is None else aligned(array))
-        for value in (scores.q, scores.kt, v, *scores.summands)
-    ]
-    unfused = scope.unfused(nodes, reads)
+    values, unfused = (scores.q, scores.kt, v, *scores.summands), scope.unfused(nodes, reads)
+    known = [None if (array := scope.constant(value)) is None else aligned(array) for value in values]
 
     def run(work: Work, *given: Any) -> Any:
-        q, kt, v, *summands = [known if slot is None else given[slot] for slot, known in operands]
+        place = dict(zip(reads, given, strict=True))
+        q, kt, v, *summands = [place[value] if array is None else array for value, array in zip(values, known)]
         result = attended(work, q, kt, v, scores.factor, summands)
         return work.call(unfused, *given) if result is None else result
 
-    return Group(nodes, reads, recordable(run), nodes[-1].outputs, nodes[-1])
+    return Group(nodes, reads, recordable(run))

@@ -156,7 +156,7 @@ class _Members:
             instructions = root.instructions
         program = BlockProgram(instructions, None if root is None else root.made, reads) if instructions else None
         function = _fused(None if root is None else root.function, program, scope.unfused(nodes, reads))
-        return Group(nodes, reads, function, nodes[-1].outputs, nodes[-1])
+        return Group(nodes, reads, function)
 
 
 def _fused(root: Function | None, program: BlockProgram | None, unfused: Function) -> Function:

@@ -18,15 +18,12 @@ Bind = Callable[[Node], tuple[Function, list[Value | None]]]
 
 
 class Group(NamedTuple):
-    """Nodes that run as one step, in topological order."""
+    """Nodes that run as one step, in topological order. The step runs at the position of the last one, and makes its outputs."""
 
     nodes: tuple[Node, ...]
     reads: list[Value | None]
     function: Function | None
     """The function of the values that the group reads; None if there is nothing to compute."""
-    makes: Sequence[Value | None]
-    place: Node
-    """The step runs at the position of this node."""
 
 
 class Scope:
@@ -38,7 +35,7 @@ class Scope:
     def __init__(self, nodes: Sequence[Node], constant: Constant, bind: Bind, live_out: Iterable[Value]) -> None:
         self.constant, self.bind, self.live_out = constant, bind, set(live_out)
         self.groups: dict[Node, Group] = {}
-        """Groups by their place."""
+        """Groups by their last node."""
         self.claimed: set[Node] = set()
         self.narrow(nodes)
 
@@ -51,7 +48,7 @@ class Scope:
         """Add a group, unless one of its nodes belongs to another group already."""
         if self.claimed.isdisjoint(group.nodes):
             self.claimed.update(group.nodes)
-            self.groups[group.place] = group
+            self.groups[group.nodes[-1]] = group
             # A group may read the input of a node instead of its output.
             self.live_out.update(v for v in group.reads if v is not None)
 

@@ -39,7 +39,7 @@ def dynamic_groups(scope: Scope) -> Iterator[Group]:
         ):
             users = [user for user, _ in node.outputs[0].uses]
             if all(user in inside and _multiplies_quantized(user, node, scope.constant) for user in users):
-                yield Group((node,), list(node.inputs), dynamic_centered, node.outputs, node)
+                yield Group((node,), list(node.inputs), dynamic_centered)
 
 
 _ZERO_POINTS = {("", "MatMulInteger"): (2, 3), (MICROSOFT, "MatMulIntegerToFloat"): (4, 5)}
@@ -69,7 +69,7 @@ class _Groups:
     def _of_steps(self, handed: set[Value]) -> Iterator[Group]:
         for node, step in self._found.items():
             function = _on_quantized(step, None if node.out in handed else step.makes)
-            yield Group(step.nodes, [v for v, _ in step.reads], function, node.outputs, node)
+            yield Group(step.nodes, [v for v, _ in step.reads], function)
 
     def _of_dequantizers(self, handed: set[Value]) -> Iterator[Group]:
         """DequantizeLinear nodes that no step needs, and those of values that are passed on."""
@@ -77,9 +77,9 @@ class _Groups:
         for node in filter(is_dequantize, self._scope.nodes):
             codes = self._steps.codes(node)
             if node.out not in self._scope.live_out and all((node, user) in bypassed for user, _ in node.out.uses):
-                yield Group((node,), [], None, (), node)
+                yield Group((node,), [], None)
             elif node.inputs[0] in handed and codes is not None:
-                yield Group((node,), [node.inputs[0]], codes.dequantize, node.outputs, node)
+                yield Group((node,), [node.inputs[0]], codes.dequantize)
 
     def _drop_entries(self) -> None:
         """Keep bytes for values with a reader that is no int8 step, or without an int8 step as reader."""

@@ -96,6 +96,6 @@ def run(graph: Graph, scope: Scope, inputs: dict[str, np.ndarray], grouped: bool
         function, reads = bind(node) if group is None else (group.function, group.reads)
         operands = [None if v is None else values.get(v, scope.constant(v)) for v in reads]
         result = function(*operands) if recorder is None else recorder.call(function, *operands)
-        makes = node.outputs if group is None else group.makes
+        makes = node.outputs
         values.update(zip(makes, result if isinstance(result, tuple) else (result,), strict=True))
     return [values[v] for v in graph.outputs]
