@@ -59,7 +59,7 @@ class Constants:
             result = function(*operands)
         except Exception:
             return False
-        results = result if type(result) is tuple else (result,)
+        results = (result if type(result) is tuple else (result,))[: len(node.outputs)]
         most = max(_LARGEST_RESULT, 8 * sum(operand.nbytes for operand in operands if operand is not None))
         if not _are_kept(results, most):
             return False

@@ -160,7 +160,8 @@ class Plan:
             start = time.perf_counter()
             result = function(*operands)
             seconds = time.perf_counter() - start
-            shapes = tuple(getattr(r, "shape", None) for r in (result if type(result) is tuple else (result,)))
+            results = (result if type(result) is tuple else (result,))[: len(step[2])]
+            shapes = tuple(getattr(r, "shape", None) for r in results)
             events.append(TimedStep(node.name or node.label, operators, "numpy", start, seconds, shapes))
             return result
 

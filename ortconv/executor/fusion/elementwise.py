@@ -25,7 +25,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 
 _ROOTS = {
-    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "LayerNormalization", "MatMul"), ""),
+    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "MatMul"), ""),
     **dict.fromkeys(("DynamicQuantizeMatMul", "MatMulIntegerToFloat"), MICROSOFT),
 }
 """Operators whose kernels return a new array that nothing else references."""

@@ -50,7 +50,6 @@ def attention(
     scale: float | None = None,
     softcap: float = 0.0,
     softmax_precision: int | None = None,
-    n_outputs: int = 1,
 ) -> Any:
     packed, dtype = q.ndim == 3, q.dtype
     if packed:
@@ -75,7 +74,7 @@ def attention(
     stages.append(weights)
     y = np.matmul(weights, widen(_shared(v, q.shape[1])))
     y = (merge_heads(y) if packed else y).astype(dtype, copy=False)
-    return y if n_outputs == 1 else (y, k, v, stages[qk_matmul_output_mode].astype(dtype, copy=False))[:n_outputs]
+    return y, k, v, stages[qk_matmul_output_mode].astype(dtype, copy=False)
 
 
 def _scaled_product(q: Array, k: Array, scale: float | None) -> Array:

@@ -88,22 +88,22 @@ def dropout_1(x: Array, *, ratio: float = 0.5, is_test: int = 0) -> tuple[Array,
 
 
 @kernel("Dropout", since=7, until=9)
-def dropout_7(x: Array, *, ratio: float = 0.5, n_outputs: int) -> Any:
-    return x if n_outputs == 1 else (x, _all(x.shape, x.dtype))
+def dropout_7(x: Array, *, ratio: float = 0.5) -> tuple[Array, Array]:
+    return x, _all(x.shape, x.dtype)
 
 
 @kernel("Dropout", since=10, until=11)
-def dropout_10(x: Array, *, ratio: float = 0.5, n_outputs: int) -> Any:
-    return x if n_outputs == 1 else (x, _all(x.shape, bool))
+def dropout_10(x: Array, *, ratio: float = 0.5) -> tuple[Array, Array]:
+    return x, _all(x.shape, bool)
 
 
 @kernel("Dropout", since=12)
 def dropout(
-    x: Array, ratio: Array | None = None, training_mode: Array | None = None, *, seed: int | None = None, n_outputs: int
-) -> Any:
+    x: Array, ratio: Array | None = None, training_mode: Array | None = None, *, seed: int | None = None
+) -> tuple[Array, Array]:
     if training_mode is None or not training_mode.item():
-        return x if n_outputs == 1 else (x, _all(x.shape, bool))
-    return _dropout(x, 0.5 if ratio is None else float(ratio.item()), seed)[:n_outputs]
+        return x, _all(x.shape, bool)
+    return _dropout(x, 0.5 if ratio is None else float(ratio.item()), seed)
 
 
 def _all(shape: tuple[int, ...], dtype: Any) -> Array:

@@ -40,7 +40,6 @@ def group_query_attention(
     scale: float = 0.0,
     smooth_softmax: int = -1,
     softcap: float = 0.0,
-    n_outputs: int = 1,
 ) -> Any:
     q, k, v = _heads(query, key, value, num_heads, kv_num_heads)
     length = q.shape[2]
@@ -70,7 +69,7 @@ def group_query_attention(
         scores[:, ~seen] = -np.inf
         y[b] = np.matmul(_weights(scores, head_sink, smooth_softmax == 1), shared_v)
     present = (merge_heads(y), keys, values)
-    return tuple(x.astype(query.dtype, copy=False) for x in present)[:n_outputs]
+    return tuple(x.astype(query.dtype, copy=False) for x in present)
 
 
 def _heads(query: Array, key: Array | None, value: Array | None, heads: int, shared: int) -> Sequence[Array]:

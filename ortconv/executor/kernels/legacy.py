@@ -76,7 +76,6 @@ def batch_normalization_1(
     is_test: int = 0,
     momentum: float = 0.9,
     spatial: int = 1,
-    n_outputs: int = 1,
 ) -> Any:
     """In training, also the running and the saved statistics; without `spatial`, one for each feature."""
     if is_test:
@@ -88,7 +87,7 @@ def batch_normalization_1(
     running = (
         (old * momentum + new * (1 - momentum)).astype(old.dtype) for old, new in ((mean, saved_mean), (var, saved_var))
     )
-    return (y, *running, saved_mean, saved_var)[:n_outputs]
+    return (y, *running, saved_mean, saved_var)
 
 
 @kernel("Affine")

@@ -30,7 +30,6 @@ def linear_attention(
     q_num_heads: int,
     scale: float = 0.0,
     update_rule: str = "gated_delta",
-    n_outputs: int = 2,
 ) -> Any:
     gated, corrected = _RULES[update_rule]
     if (gated and decay is None) or (corrected and beta is None):
@@ -54,8 +53,7 @@ def linear_attention(
         grouped = q[:, :, t].reshape(batch, kv_num_heads, shared, width)
         y[:, :, t] = (factor * np.matmul(grouped, state)).reshape(batch, q_num_heads, -1)
     kept = query.dtype if past_state is None else past_state.dtype
-    outputs = (merge_heads(y).astype(query.dtype, copy=False), state.astype(kept, copy=False))
-    return outputs[0] if n_outputs == 1 else outputs
+    return merge_heads(y).astype(query.dtype, copy=False), state.astype(kept, copy=False)
 
 
 @float_kernel("CausalConvWithState")
@@ -66,7 +64,6 @@ def causal_conv_with_state(
     past_state: Array | None = None,
     *,
     activation: str = "none",
-    n_outputs: int = 2,
 ) -> Any:
     taps, length = weight.shape[-1], x.shape[-1]
     before = np.zeros((*x.shape[:2], taps - 1), x.dtype) if past_state is None else past_state
@@ -78,4 +75,4 @@ def causal_conv_with_state(
         y += bias[:, None]
     if activation in ("silu", "swish"):
         y = y / (1 + np.exp(-y))
-    return y if n_outputs == 1 else (y, whole[..., whole.shape[-1] - (taps - 1) :].copy())
+    return y, whole[..., whole.shape[-1] - (taps - 1) :].copy()

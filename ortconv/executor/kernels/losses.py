@@ -49,8 +49,7 @@ def softmax_cross_entropy_loss(
     *,
     ignore_index: int | None = None,
     reduction: str = "mean",
-    n_outputs: int = 1,
 ) -> Any:
     log_prob = log_softmax(scores, axis=1)
     loss = negative_log_likelihood_loss(log_prob, labels, weights, ignore_index=ignore_index, reduction=reduction)
-    return loss if n_outputs == 1 else (loss, log_prob)
+    return loss, log_prob

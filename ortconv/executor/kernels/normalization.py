@@ -78,13 +78,12 @@ def batch_normalization(
     epsilon: float = 1e-5,
     momentum: float = 0.9,
     training_mode: int = 0,
-    n_outputs: int = 1,
 ) -> Any:
     wide, axes, means = widen(x), (0, *range(2, x.ndim)), (widen(mean), widen(var))
     used = (wide.mean(axis=axes), wide.var(axis=axes)) if training_mode else means
     y = _normalized_batch(x, epsilon, *(_per_channel(v, x) for v in (widen(scale), widen(b), *used)))
     running = [(old * momentum + new * (1 - momentum)).astype(v.dtype) for v, old, new in zip((mean, var), means, used)]
-    return (y, *running)[:n_outputs] if training_mode else y
+    return (y, *running) if training_mode else y
 
 
 def _normalized_batch(x: Array, epsilon: float, scale: Array, b: Array, mean: Array, var: Array) -> Array:
@@ -111,34 +110,20 @@ def layer_normalization(
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: int = 1,
-    n_outputs: int = 1,
 ) -> Any:
     y, *statistics = _standardized(x.astype(compute_type(x.dtype), copy=False), _axes_from(x, axis), epsilon)
     y = y * widen(scale) if b is None else y * widen(scale) + widen(b)
     stash = x.dtype if x.dtype == object else DType(stash_type).numpy
-    outputs = (y.astype(x.dtype, copy=False), *(v.astype(stash, copy=False) for v in statistics))
-    return outputs[0] if n_outputs == 1 else outputs[:n_outputs]
+    return (y.astype(x.dtype, copy=False), *(v.astype(stash, copy=False) for v in statistics))
 
 
-def _root_mean_square(x: Array, scale: Array, axis: int, epsilon: float) -> tuple[Array, Array]:
+@kernel("RMSNormalization", "SimplifiedLayerNormalization")
+@kernel("SimplifiedLayerNormalization", domain=MICROSOFT)
+def rms_normalization(x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Any:
     """x / sqrt(mean(x^2) + epsilon) * scale, and the reciprocal of the root."""
     wide = x.astype(compute_type(x.dtype), copy=False)
     inverse = _inverse_deviation(wide, _axes_from(x, axis), epsilon)
     return (wide * inverse * widen(scale)).astype(x.dtype, copy=False), inverse
-
-
-@kernel("RMSNormalization")
-def rms_normalization(x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Array:
-    return _root_mean_square(x, scale, axis, epsilon)[0]
-
-
-@kernel("SimplifiedLayerNormalization")
-@kernel("SimplifiedLayerNormalization", domain=MICROSOFT)
-def simplified_layer_normalization(
-    x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, n_outputs: int = 1
-) -> Any:
-    outputs = _root_mean_square(x, scale, axis, epsilon)
-    return outputs[0] if n_outputs == 1 else outputs
 
 
 @kernel("SkipLayerNormalization", domain=MICROSOFT)
@@ -150,31 +135,26 @@ def skip_layer_normalization(
     bias: Array | None = None,
     *,
     epsilon: float = 1e-5,
-    n_outputs: int = 1,
 ) -> Any:
     total = _skip_sum(x, skip, bias)
     y, mean, inverse = _standardized(total, (total.ndim - 1,), epsilon)
     y = y * widen(gamma) if beta is None else y * widen(gamma) + widen(beta)
-    return _with_statistics(y, mean, inverse, total, x.dtype, n_outputs)
+    return y.astype(x.dtype, copy=False), mean, inverse, total.astype(x.dtype, copy=False)
 
 
 @kernel("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def skip_simplified_layer_normalization(
-    x: Array, skip: Array, gamma: Array, bias: Array | None = None, *, epsilon: float = 1e-5, n_outputs: int = 1
+    x: Array, skip: Array, gamma: Array, bias: Array | None = None, *, epsilon: float = 1e-5
 ) -> Any:
     total = _skip_sum(x, skip, bias)
     inverse = _inverse_deviation(total, (total.ndim - 1,), epsilon)
-    return _with_statistics(total * inverse * widen(gamma), np.zeros_like(inverse), inverse, total, x.dtype, n_outputs)
+    y = total * inverse * widen(gamma)
+    return y.astype(x.dtype, copy=False), np.zeros_like(inverse), inverse, total.astype(x.dtype, copy=False)
 
 
 def _skip_sum(x: Array, skip: Array, bias: Array | None) -> Array:
     total = np.asarray(widen(x) + widen(skip))
     return total if bias is None else total + widen(bias)
-
-
-def _with_statistics(y: Array, mean: Array, inverse: Array, total: Array, dtype: np.dtype[Any], n_outputs: int) -> Any:
-    outputs = (y.astype(dtype, copy=False), mean, inverse, total.astype(dtype, copy=False))
-    return outputs[0] if n_outputs == 1 else outputs[:n_outputs]
 
 
 @kernel("EmbedLayerNormalization", domain=MICROSOFT)
@@ -191,7 +171,6 @@ def embed_layer_normalization(
     *,
     epsilon: float = 1e-12,
     mask_index_type: int = 0,
-    n_outputs: int = 2,
 ) -> Any:
     batch, length = input_ids.shape
     position = position_embedding[:length] if position_ids is None else position_embedding[position_ids]
@@ -201,9 +180,7 @@ def embed_layer_normalization(
     y, _, _ = _standardized(total, (total.ndim - 1,), epsilon)
     y = y * widen(gamma) + widen(beta)
     mask_index = np.zeros(batch, np.int32) if mask is None else (mask != 0).sum(axis=1).astype(np.int32)
-    dtype = gamma.dtype
-    outputs = (y.astype(dtype, copy=False), mask_index, total.astype(dtype, copy=False))
-    return outputs[0] if n_outputs == 1 else outputs[:n_outputs]
+    return y.astype(gamma.dtype, copy=False), mask_index, total.astype(gamma.dtype, copy=False)
 
 
 def _normalized_groups(x: Array, num_groups: int, epsilon: float) -> Array:

@@ -54,7 +54,6 @@ def qembed_layer_normalization(
     mask: Array | None,
     *parameters: Array | None,
     epsilon: float = 1e-12,
-    n_outputs: int = 2,
 ) -> Any:
     """`parameters` are the scales of the five tables, then their zero points."""
     half = len(parameters) // 2
@@ -62,7 +61,7 @@ def qembed_layer_normalization(
         None if t is None or s is None else dequantize_linear(t, s.reshape(()), None if z is None else z.reshape(()))
         for t, s, z in zip((word, position, segment, gamma, beta), parameters[:half], parameters[half:])
     ]
-    return embed_layer_normalization(input_ids, segment_ids, *tables, mask, epsilon=epsilon, n_outputs=n_outputs)
+    return embed_layer_normalization(input_ids, segment_ids, *tables, mask, epsilon=epsilon)
 
 
 @kernel("GatherBlockQuantized", domain=MICROSOFT)

@@ -1,7 +1,8 @@
 """The table of numpy kernels.
 
 A kernel is a plain function whose signature is the operator's: inputs positional (None for an absent input), attributes
-keyword-only under their ONNX names with their ONNX defaults. It returns one value, or a tuple with one value per output.
+keyword-only under their ONNX names with their ONNX defaults. It returns one value, or a tuple with a value for each output and
+perhaps for outputs that the node does not have.
 Values are numpy arrays (read only unless the kernel made them), lists for sequences, None for an empty optional. Attributes
 arrive as int, float, str, tuples of these, arrays (tensor attributes), or callables `body(*inputs) -> tuple` (subgraphs).
 A kernel that declares a keyword `n_outputs` gets the number of outputs of the node.

@@ -276,7 +276,7 @@ class Recording:
     def _append_step(self, step: Step, values: Sequence[Any], may_stay: bool) -> tuple[tuple[Any, ...], bool]:
         """Make later runs call a step again. Return its results, and True if they are copied to memory that stays in place."""
         function, operands, outs, dead, node = step
-        results = _as_tuple(function(*values))
+        results = _as_tuple(function(*values))[: len(outs)]
         stay = may_stay and _can_be_copied(results)
         if stay:
             results = tuple([self._recorder.copy(r) for r in results])
@@ -347,9 +347,9 @@ def _recorded(
             return result, calls
     if not makes_views:
         return None
-    result = function(*values)
+    results = _as_tuple(function(*values))[: len(node.outputs)]
     block = recorder.block(values[0])
-    return (result, []) if all(recorder.block(r) is block is not None for r in _as_tuple(result)) else None
+    return (results, []) if all(recorder.block(r) is block is not None for r in results) else None
 
 
 def _can_be_copied(results: Sequence[Any], most: int = _LARGEST_COPIED) -> bool:

@@ -96,7 +96,7 @@ MODELS = {
     "LayerNormalization without means": (
         {"g": f32(8)}, "n = SimplifiedLayerNormalization<axis = -1, epsilon = 0.01>(x, g) z = Neg(n)", 1),
     "LayerNormalization over two axes": (
-        {"w": f32(8, 24), "g": f32(8, 24)}, "y = MatMul(x, w) n = LayerNormalization<axis = 2>(y, g) z = Neg(n)", 2),
+        {"w": f32(8, 24), "g": f32(8, 24)}, "y = MatMul(x, w) n = LayerNormalization<axis = 2>(y, g) z = Neg(n)", 3),
     "LayerNormalization and its mean": (
         {"w": f32(8, 24), "g": f32(24)}, "y = MatMul(x, w) n, m = LayerNormalization(y, g) z = Add(n, m)", 3),
     "SkipLayerNormalization": (
