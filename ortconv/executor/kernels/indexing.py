@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.algorithms.half_precision import is_narrow, widen
-from ortconv.executor.kernels.registry import float_kernel, kernel
+from ortconv.executor.kernels.registry import float_kernel, kernel, older
 from ortconv.ir.tensor import Array
 
 
@@ -126,25 +126,18 @@ def _accumulate(function: Any, x: Array, axis: int, exclusive: int, reverse: int
     return np.moveaxis(out[::-1] if reverse else out, 0, axis)
 
 
-@kernel("TopK", until=1)
-def top_k_1(x: Array, *, k: int, axis: int = -1) -> tuple[Array, Array]:
-    return _top_k(x, k, axis, True)
-
-
 @kernel("TopK", since=10)
 def top_k(x: Array, k: Array, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Array, Array]:
-    return _top_k(x, int(k.item()), axis, bool(largest))
-
-
-def _top_k(x: Array, k: int, axis: int, largest: bool) -> tuple[Array, Array]:
     """The k extreme elements in order, equal ones by position."""
     rows = np.moveaxis(x, axis, -1)
-    keys = widen(rows)
-    order = _stable_order(keys, largest)[..., :k]
+    order = _stable_order(widen(rows), bool(largest))[..., : int(k.item())]
     return (
         np.ascontiguousarray(np.moveaxis(np.take_along_axis(rows, order, -1), -1, axis)),
         np.ascontiguousarray(np.moveaxis(order, -1, axis).astype(np.int64, copy=False)),
     )
+
+
+older("TopK", "k", until=1)
 
 
 def _stable_order(keys: Array, descending: bool) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms import movement as fast
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import kernel, older
 from ortconv.ir.slices import sliced
 from ortconv.ir.tensor import Array
 
@@ -24,20 +24,13 @@ def identity(x: Array) -> Array:
     return x
 
 
-@kernel("Reshape", until=1)
-def reshape_1(x: Array, *, shape: Sequence[int]) -> Array:
-    return _reshape(x, tuple(shape), False)
-
-
 @kernel("Reshape", since=5, fast=fast.reshape)
 def reshape(x: Array, shape: Array, *, allowzero: int = 0) -> Array:
-    return _reshape(x, integers(shape), bool(allowzero))
+    sizes = integers(shape)
+    return x.reshape(sizes if allowzero else [d or x.shape[i] for i, d in enumerate(sizes)])
 
 
-def _reshape(x: Array, shape: tuple[int, ...], allow_zero: bool) -> Array:
-    if not allow_zero and 0 in shape:
-        shape = tuple(d or x.shape[i] for i, d in enumerate(shape))
-    return x.reshape(shape)
+older("Reshape", "shape", until=1)
 
 
 @kernel("Flatten")
@@ -46,32 +39,24 @@ def flatten(x: Array, *, axis: int = 1) -> Array:
     return x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:]))
 
 
-@kernel("Squeeze", until=12)
-def squeeze_1(x: Array, *, axes: Sequence[int] | None = None) -> Array:
-    return x.squeeze(tuple(axes)) if axes else x.squeeze()
-
-
 @kernel("Squeeze", since=13)
 def squeeze(x: Array, axes: Array | None = None) -> Array:
     return x.squeeze(integers(axes)) if axes is not None and axes.size else x.squeeze()
 
 
-@kernel("Unsqueeze", until=12)
-def unsqueeze_1(x: Array, *, axes: Sequence[int]) -> Array:
-    return _unsqueezed(x, axes)
+older("Squeeze", "axes", until=12)
 
 
 @kernel("Unsqueeze", since=13)
 def unsqueeze(x: Array, axes: Array) -> Array:
-    return _unsqueezed(x, integers(axes))
-
-
-def _unsqueezed(x: Array, axes: Sequence[int]) -> Array:
-    rank = x.ndim + len(axes)
-    inserted = {axis + rank if axis < 0 else axis for axis in axes}
-    if len(inserted) < len(axes) or not all(0 <= axis < rank for axis in inserted):
-        raise GraphError(f"axes {list(axes)} cannot be inserted into a tensor of rank {x.ndim}")
+    given, rank = integers(axes), x.ndim + axes.size
+    inserted = {axis + rank if axis < 0 else axis for axis in given}
+    if len(inserted) < len(given) or not all(0 <= axis < rank for axis in inserted):
+        raise GraphError(f"axes {list(given)} cannot be inserted into a tensor of rank {x.ndim}")
     return x[tuple(None if axis in inserted else slice(None) for axis in range(rank))]
+
+
+older("Unsqueeze", "axes", until=12)
 
 
 @kernel("Transpose")
@@ -91,16 +76,14 @@ def split_1(
     return _split(x, axis, split if sizes is None else integers(sizes), n_outputs)
 
 
-@kernel("Split", since=2, until=11)
-def split_2(x: Array, *, axis: int = 0, split: Sequence[int] | None = None, n_outputs: int) -> tuple[Array, ...]:
-    return _split(x, axis, split, n_outputs)
-
-
 @kernel("Split", since=13)
 def split(
     x: Array, sizes: Array | None = None, *, axis: int = 0, num_outputs: int | None = None, n_outputs: int
 ) -> tuple[Array, ...]:
     return _split(x, axis, None if sizes is None else integers(sizes), num_outputs or n_outputs)
+
+
+older("Split", "split", since=2, until=11)
 
 
 def _split(x: Array, axis: int, sizes: Sequence[int] | None, parts: int) -> tuple[Array, ...]:
@@ -121,39 +104,23 @@ def pieces(x: Array, axis: int, sizes: Iterable[int]) -> tuple[Array, ...]:
     return tuple(out)
 
 
-@kernel("Slice", until=1)
-def slice_1(x: Array, *, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None) -> Array:
-    return _slice(x, starts, ends, axes or range(len(starts)), [1] * len(starts))
-
-
 @kernel("Slice", since=10)
 def slice_(x: Array, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None) -> Array:
-    count = starts.size
-    return _slice(
-        x,
-        integers(starts),
-        integers(ends),
-        range(count) if axes is None else integers(axes),
-        [1] * count if steps is None else integers(steps),
-    )
-
-
-def _slice(x: Array, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]) -> Array:
+    along = range(starts.size) if axes is None or not axes.size else integers(axes)
+    by = [1] * starts.size if steps is None else integers(steps)
     index = [slice(None)] * x.ndim
-    for start, end, axis, step in zip(starts, ends, axes, steps):
+    for start, end, axis, step in zip(integers(starts), integers(ends), along, by):
         taken = sliced(start, end, step, x.shape[axis])
         index[axis] = slice(taken.start, taken.stop if taken.stop >= 0 else None, step) if taken else slice(0, 0)
     return x[tuple(index)]
 
 
+older("Slice", "starts", "ends", "axes", until=1)
+
+
 @kernel("Pad", until=1)
 def pad_1(x: Array, *, paddings: Sequence[int], mode: str = "constant", value: float = 0.0) -> Array:
     return _pad(x, paddings, mode, value, range(x.ndim))
-
-
-@kernel("Pad", since=2, until=10)
-def pad_2(x: Array, *, pads: Sequence[int], mode: str = "constant", value: float = 0.0) -> Array:
-    return _pad(x, pads, mode, value, range(x.ndim))
 
 
 @kernel("Pad", since=11)
@@ -162,6 +129,9 @@ def pad(
 ) -> Array:
     value = zero(x) if constant_value is None else constant_value.reshape(-1)[0]
     return _pad(x, integers(pads), mode, value, range(x.ndim) if axes is None else integers(axes))
+
+
+older("Pad", "pads", "value", since=2, until=10)
 
 
 def zero(x: Array) -> object:

@@ -36,6 +36,8 @@ from inspect import CO_VARKEYWORDS, unwrap
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ortconv.executor.algorithms.half_precision import in_float32
 
 Function = Callable[..., Any]
@@ -117,6 +119,18 @@ def table(functions: Mapping[str, Function], *, domain: str = "", since: int = 1
     """Register a family of one-liners: operator name to function."""
     for op, function in functions.items():
         kernel(op, domain=domain, since=since, until=until)(function)
+
+
+def older(op: str, *attributes: str, since: int = 1, until: int) -> None:
+    """Register the kernel of an operator for versions whose attributes of these names became inputs, after the first one."""
+    newer = _kernels["", op][-1]
+
+    def run(x: Any, **given: Any) -> Any:
+        inputs = [given.pop(name, None) for name in attributes]
+        return newer.reference(x, *(None if value is None else np.asarray(value) for value in inputs), **given)
+
+    known = None if newer.attributes is None else newer.attributes.union(attributes)
+    _kernels["", op].append(Kernel(run, since, until, known, newer.wants_n_outputs))
 
 
 def built(*ops: str, domain: str = "") -> Callable[[Function], Function]:

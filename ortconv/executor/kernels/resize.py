@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels.registry import float_kernel, kernel
+from ortconv.executor.kernels.registry import float_kernel, kernel, older
 from ortconv.ir.tensor import Array
 
 
@@ -193,15 +193,13 @@ def upsample_1(x: Array, *, height_scale: float, width_scale: float, mode: str =
     return _before_11(x, (1, 1, height_scale, width_scale), mode)
 
 
-@float_kernel("Upsample", since=7, until=8)
-def upsample_7(x: Array, *, scales: Sequence[float], mode: str = "nearest") -> Array:
-    return _before_11(x, scales, mode)
-
-
 @kernel("Upsample", since=9)
 @float_kernel("Resize", until=10)
 def upsample(x: Array, scales: Array, *, mode: str = "nearest") -> Array:
     return _before_11(x, scales, mode)
+
+
+older("Upsample", "scales", since=7, until=8)
 
 
 @float_kernel("Resize", since=11)
