@@ -82,14 +82,11 @@ def _integer(text: str) -> int:
 
 
 def _to_strings(x: Array) -> Array:
-    out = np.empty(x.size, dtype=object)
-    if x.dtype.kind in "iu":
-        out[:] = [str(v) for v in x.reshape(-1).tolist()]
-    elif x.dtype.kind == "b":
-        out[:] = [str(int(v)) for v in x.reshape(-1).tolist()]
+    if x.dtype.kind in "iub":
+        texts = [str(int(v)) for v in x.reshape(-1).tolist()]
     else:
-        out[:] = [_text(v) for v in x.astype(np.float64).reshape(-1).tolist()]
-    return out.reshape(x.shape)
+        texts = [_text(v) for v in x.astype(np.float64).reshape(-1).tolist()]
+    return np.array(texts, object).reshape(x.shape)
 
 
 def _text(value: float) -> str:

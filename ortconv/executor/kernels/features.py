@@ -115,12 +115,6 @@ def _mapper(keys: Sequence[Any], values: Array, default: Any) -> Callable[[Array
     return look_up
 
 
-def _texts(values: Sequence[str]) -> Array:
-    out = np.empty(len(values), object)
-    out[:] = list(values)
-    return out
-
-
 _UNKNOWN = "_Unused"
 
 
@@ -159,7 +153,7 @@ def label_encoder(
     elif values_int64s is not None:
         values, default = np.asarray(values_int64s, np.int64), default_int64
     else:
-        values, default = _texts(values_strings or ()), default_string
+        values, default = np.array(values_strings or (), object), default_string
     if len(keys) != len(values):
         raise GraphError(f"LabelEncoder has {len(keys)} keys and {len(values)} values")
     return _mapper(keys, values, default if default_tensor is None else default_tensor.item())
@@ -170,7 +164,7 @@ def _both_ways(
 ) -> Callable[[Array], Array]:
     """Strings to int64 or int64 to strings, depending on the input."""
     to_number = _mapper(texts, np.asarray(numbers, np.int64), default_int64)
-    to_text = _mapper(numbers, _texts(texts), default_string)
+    to_text = _mapper(numbers, np.array(texts, object), default_string)
     return lambda x: to_number(x) if x.dtype.kind == "O" else to_text(x)
 
 
@@ -224,9 +218,7 @@ def dict_vectorizer(
     first = next(iter(x.values()), None)
     dtype: Any = next((dtype for kind, dtype in _ROW_TYPES if isinstance(first, kind)), np.float32)
     empty = "" if dtype is object else 0
-    row = np.empty(len(vocabulary), dtype)
-    row[:] = [x.get(key, empty) for key in vocabulary]
-    return row.reshape(1, -1)
+    return np.array([[x.get(key, empty) for key in vocabulary]], dtype)
 
 
 _ROW_TYPES: tuple[tuple[Any, Any], ...] = ((str, object), (int | np.integer, np.int64), (np.float64, np.float64))
@@ -252,6 +244,4 @@ def cast_map(x: dict[int, Any], *, cast_to: str = "TO_FLOAT", map_form: str = "D
         if any(not 0 <= key < max_map for key in x):
             raise GraphError(f"a key of a sparse map is outside [0, {max_map})")
         values = [convert(x[i]) if i in x else empty for i in range(counted(max_map))]
-    row = np.empty(len(values), dtype)
-    row[:] = values
-    return row.reshape(1, -1)
+    return np.array([values], dtype)

@@ -11,13 +11,6 @@ import numpy as np
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
-
-def _strings(items: Sequence[str], shape: Sequence[int]) -> Array:
-    out = np.empty(len(items), dtype=object)
-    out[:] = items
-    return out.reshape(shape)
-
-
 _CASES: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
 
 
@@ -33,7 +26,7 @@ def string_normalizer(
     key = str if is_case_sensitive else str.lower
     stops = {key(s) for s in stopwords}
     kept = [_CASES[case_change_action](s) for s in x.reshape(-1) if key(s) not in stops] or [""]
-    return _strings(kept, [1] * (x.ndim - 1) + [len(kept)])
+    return np.array(kept, object).reshape([1] * (x.ndim - 1) + [len(kept)])
 
 
 @kernel("StringConcat")
@@ -48,7 +41,8 @@ def string_split(x: Array, *, delimiter: str | None = None, maxsplit: int | None
     rows = [_split(s, delimiter or None, limit) for s in x.reshape(-1)]
     width = max(map(len, rows), default=0)
     parts = [part for row in rows for part in row + [""] * (width - len(row))]
-    return _strings(parts, (*x.shape, width)), np.array([len(row) for row in rows], np.int64).reshape(x.shape)
+    lengths = np.array([len(row) for row in rows], np.int64)
+    return np.array(parts, object).reshape(*x.shape, width), lengths.reshape(x.shape)
 
 
 def _split(text: str, delimiter: str | None, limit: int) -> list[str]:
