@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache, reduce
 from operator import iadd, imul
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -76,17 +76,6 @@ def _cubic(x: Array, a: float) -> Array:
     return np.where(x <= 1, near, np.where(x < 2, far, 0))
 
 
-class Taps(NamedTuple):
-    """For each element along an axis of the result, the indices of input elements and the weights for their sum: both
-    (taps, output).
-
-    Without weights, elements are copied.
-    """
-
-    indices: Array
-    weights: Array | None
-
-
 class Sampling(NamedTuple):
     """The rules by which positions determine elements of the result."""
 
@@ -102,11 +91,13 @@ class Sampling(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _taps(a: Axis, s: Sampling) -> Taps:
-    """The input elements and weights of each element of the result."""
+def _taps(a: Axis, s: Sampling) -> tuple[Array, Array | None]:
+    """For each element along an axis of the result, the indices of input elements and the weights for their sum: both
+    (taps, output). Without weights, elements are copied.
+    """
     if s.mode == "nearest":
         index = np.clip(s.nearest(s.positions(a), a).astype(np.int64), 0, a.size - 1)
-        return Taps(index[None], None)
+        return index[None], None
     position = s.positions(a)
     support = 1 if s.mode == "linear" else 2
     shrink = min(float(a.scale), 1.0) if s.antialias else 1.0
@@ -123,15 +114,15 @@ def _taps(a: Axis, s: Sampling) -> Taps:
         total = weights.sum(axis=0)
         weights = weights / np.where(total == 0, 1, total)
     used = weights.any(axis=1) if weights.any() else np.arange(len(weights)) == 0
-    return Taps(np.clip(index[used], 0, max(a.size - 1, 0)), weights[used])
+    return np.clip(index[used], 0, max(a.size - 1, 0)), weights[used]
 
 
-def _resample(x: Array, axis: int, taps: Taps) -> Array:
+def _resample(x: Array, axis: int, indices: Array, weights: Array | None) -> Array:
     """Resample one axis of x: sums of selected elements times weights."""
-    selected: list[Array] = [x.take(index, axis) for index in taps.indices]
-    if taps.weights is None:
+    selected: list[Array] = [x.take(index, axis) for index in indices]
+    if weights is None:
         return selected[0]
-    weights = taps.weights.astype(x.dtype).reshape(len(selected), -1, *(1,) * (x.ndim - axis - 1))
+    weights = weights.astype(x.dtype).reshape(len(selected), -1, *(1,) * (x.ndim - axis - 1))
     return reduce(iadd, map(imul, selected, weights))
 
 
@@ -143,7 +134,7 @@ def _sampled(x: Array, axes: Sequence[Axis], s: Sampling) -> Array:
     for d in reversed(range(x.ndim)):
         a = axes[order[d]]
         if a.size != a.output or a.scale != 1 or s.coordinates == "tf_crop_and_resize":
-            y = _resample(y, d, _taps(a, s))
+            y = _resample(y, d, *_taps(a, s))
     if np.may_share_memory(y, x):
         y = y.copy()
     return y.transpose(np.argsort(order))
@@ -166,12 +157,10 @@ def _resampled(x: Array, axes: Sequence[Axis], s: Sampling, extrapolation_value:
     y = _sampled(x, axes, s)
     if crops:
         y = _extrapolated(y, axes, s, extrapolation_value)
-    return _back_to(y, x.dtype, s.antialias) if rounds else y
-
-
-def _back_to(y: Array, dtype: np.dtype[Any], antialias: bool) -> Array:
-    info = np.iinfo(dtype)
-    return np.clip(np.rint(y) if antialias else np.trunc(y), info.min, info.max).astype(dtype)
+    if not rounds:
+        return y
+    info = np.iinfo(x.dtype)
+    return np.clip(np.rint(y) if s.antialias else np.trunc(y), info.min, info.max).astype(x.dtype)
 
 
 def _simple_nearest(position: Array, a: Axis) -> Array:
