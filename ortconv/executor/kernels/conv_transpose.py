@@ -9,6 +9,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, to_last
+from ortconv.executor.kernels.movement import padded
 from ortconv.executor.kernels.registry import float_kernel
 from ortconv.ir.tensor import Array
 
@@ -49,7 +50,10 @@ def conv_transpose(
     y = np.zeros((n, *full, group, m), x.dtype)
     for i, tap in enumerate(place.taps()):
         y[:, *tap] += np.moveaxis(products[..., i, :], 1, -2)
-    y = _cropped(channels_first(y.reshape(n, *full, group * m)), begin, size)
+    y = channels_first(y.reshape(n, *full, group * m))
+    if any(begin) or size != full:
+        after = [b + s - f for b, s, f in zip(begin, size, full)]
+        y = padded(y, [*(-b for b in begin), *after], "constant", 0, range(2, x.ndim))
     return np.asarray(y if b is None else y + b.reshape(-1, *(1,) * rank))
 
 
@@ -73,13 +77,3 @@ def _transposed_padding(
     pads = pads if pads and auto_pad != "VALID" else (0,) * (2 * rank)
     begin, end = tuple(pads[:rank]), pads[rank:]
     return begin, tuple(max(0, f - b - a) for f, b, a in zip(full, begin, end))
-
-
-def _cropped(x: Array, begin: Sequence[int], size: Sequence[int]) -> Array:
-    """The part of x (N, C, spatial...) from `begin` with `size`; zero outside x."""
-    inside = x[:, :, *(slice(max(b, 0), max(b + n, 0)) for b, n in zip(begin, size))]
-    if inside.shape[2:] == tuple(size):
-        return inside
-    out = np.zeros((*x.shape[:2], *size), x.dtype)
-    out[:, :, *(slice(max(-b, 0), max(-b, 0) + n) for b, n in zip(begin, inside.shape[2:]))] = inside
-    return out

@@ -120,7 +120,7 @@ older("Slice", "starts", "ends", "axes", until=1)
 
 @kernel("Pad", until=1)
 def pad_1(x: Array, *, paddings: Sequence[int], mode: str = "constant", value: float = 0.0) -> Array:
-    return _pad(x, paddings, mode, value, range(x.ndim))
+    return padded(x, paddings, mode, value, range(x.ndim))
 
 
 @kernel("Pad", since=11)
@@ -128,7 +128,7 @@ def pad(
     x: Array, pads: Array, constant_value: Array | None = None, axes: Array | None = None, *, mode: str = "constant"
 ) -> Array:
     value = zero(x) if constant_value is None else constant_value.reshape(-1)[0]
-    return _pad(x, integers(pads), mode, value, range(x.ndim) if axes is None else integers(axes))
+    return padded(x, integers(pads), mode, value, range(x.ndim) if axes is None else integers(axes))
 
 
 older("Pad", "pads", "value", since=2, until=10)
@@ -140,7 +140,8 @@ def zero(x: Array) -> object:
     return "" if is_text else x.dtype.type(0)
 
 
-def _pad(x: Array, pads: Sequence[int], mode: str, value: object, axes: Sequence[int]) -> Array:
+def padded(x: Array, pads: Sequence[int], mode: str, value: object, axes: Sequence[int]) -> Array:
+    """`pads` are the elements added before each of the axes, then those after each; negative amounts crop."""
     before, after = [0] * x.ndim, [0] * x.ndim
     for i, axis in enumerate(axes):
         before[axis], after[axis] = pads[i], pads[i + len(axes)]
