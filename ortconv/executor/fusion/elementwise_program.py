@@ -33,21 +33,15 @@ class BlockProgram:
         self._instructions, self._source, self._slots = instructions, source, slots
         self._in_rows = any(instruction.is_row_wise for instruction in instructions)
         self._code, self._temporaries = _allocate(instructions, slots, source, self._result)
-        self._layouts: dict[Any, _Layout | None] = {}
 
     def run(self, work: Work, source: Array | None, operands: Sequence[Any]) -> Array | None:
         """The result; None if the operands are not float32, or do not broadcast to the shape of one of them."""
         read = [operands[slot] for slot in self._read]
-        key = tuple([(v.shape, v.strides, v.dtype) for v in (read if source is None else [source, *read])])
-        layout = self._layouts.get(key, _UNKNOWN)
-        if layout is _UNKNOWN:
-            layout = self._layout(source, read)
-            if len(self._layouts) < _MOST_LAYOUTS:
-                self._layouts[key] = layout
+        layout = self._layout(source, read)
         if layout is None:
             return None
         result = self._memory(work, layout, source, read)
-        slots = layout.slots.copy()
+        slots = layout.slots
         for slot, value in zip(self._read, read, strict=True):
             slots[slot] = layout.arranged(work, value)
         slots[self._result] = layout.arranged(work, result)
@@ -122,10 +116,6 @@ class BlockProgram:
                 return False
             shapes[instruction.made] = found
         return True
-
-
-_UNKNOWN: Any = object()
-_MOST_LAYOUTS = 16
 
 
 class _Layout(NamedTuple):

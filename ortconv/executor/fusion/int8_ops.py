@@ -46,11 +46,6 @@ class Quantization(NamedTuple):
         info = np.iinfo(self.zero_point.dtype)
         return f32(info.min - int(self.zero_point)), f32(info.max - int(self.zero_point))
 
-    def same(self, other: Quantization) -> bool:
-        """True if the same quantized values mean the same numbers."""
-        own, others = (np.asarray(v.zero_point) for v in (self, other))
-        return bool(self.scale == other.scale and own == others and own.dtype == others.dtype)
-
     @property
     def to_bytes(self) -> Function:
         """The quantized values of centered values."""
