@@ -64,41 +64,10 @@ def window(
     is_pool: bool = True,
 ) -> Window:
     """The window of a pool or convolution over the spatial sizes `size`. GraphError if it does not fit."""
-    rank = len(size)
-    return _window(
-        tuple(size),
-        tuple(kernel),
-        tuple(strides or (1,) * rank),
-        tuple(dilations or (1,) * rank),
-        tuple(pads or ()),
-        auto_pad,
-        ceil_mode,
-        is_pool,
-    )
-
-
-convolution_window = partial(window, is_pool=False)
-"""The window of a convolution: GraphError for an image that is empty or smaller than the window, as in onnxruntime."""
-
-
-def placement(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of a convolution that state where its windows are."""
-    return {key: attributes[key] for key in ("strides", "dilations", "pads", "auto_pad") if key in attributes}
-
-
-@lru_cache(maxsize=256)
-def _window(
-    size: tuple[int, ...],
-    kernel: tuple[int, ...],
-    strides: tuple[int, ...],
-    dilations: tuple[int, ...],
-    pads: tuple[int, ...],
-    auto_pad: str,
-    ceil_mode: int,
-    is_pool: bool,
-) -> Window:
+    size, kernel, rank = tuple(size), tuple(kernel), len(size)
+    strides, dilations = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
     extent = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
-    begin, end = _padding(size, extent, strides, pads, auto_pad)
+    begin, end = _padding(size, extent, strides, pads or (), auto_pad)
     output = []
     for n, e, s, b, a in zip(size, extent, strides, begin, end):
         room = n + b + a - e
@@ -111,6 +80,15 @@ def _window(
         if not fits:
             raise GraphError(f"a window spanning {extent} does not fit into {list(size)} padded by {[*begin, *end]}")
     return Window(size, kernel, strides, dilations, begin, end, tuple(output))
+
+
+convolution_window = partial(window, is_pool=False)
+"""The window of a convolution: GraphError for an image that is empty or smaller than the window, as in onnxruntime."""
+
+
+def placement(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a convolution that state where its windows are."""
+    return {key: attributes[key] for key in ("strides", "dilations", "pads", "auto_pad") if key in attributes}
 
 
 def _padding(
