@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
@@ -231,3 +231,19 @@ def integer_filters(w: Array, zero_point: Array | None, group: int) -> IntegerFi
 
 _MOST_PARTS = 16
 """Maximum number of parts into which input channels may be split."""
+
+
+def prepared_integers(operands: Sequence[Array | None], *, group: int = 1, **geometry: Any) -> Function | None:
+    """ConvInteger with constant weights minus their zero points: sums in floating point that are exact."""
+    w, known = (*operands, None, None)[1:4:2]
+    if w is None or not w.size or group < 1 or len(w) % group:
+        return None
+    weights, where = integer_filters(w, known, group), placement(geometry)
+
+    def run(work: Work, x: Array, _: Array, x_zero: Array | None = None, w_zero: Array | None = None) -> Array | None:
+        if work is not AT_ONCE or (w_zero is None) != (known is None):
+            return None
+        place = convolution_window(x.shape[2:], weights.kernel, **where)
+        return weights.convolve(centered(x, x_zero), place).astype(np.int32)
+
+    return run

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms import conv_int8
+from ortconv.executor.algorithms.conv import prepared_integers
 from ortconv.executor.algorithms.sliding_window import channels_first, channels_last, convolution_window, windows
 from ortconv.executor.kernels.activation import named_activation
 from ortconv.executor.kernels.registry import float_kernel, kernel
@@ -86,7 +86,7 @@ def nhwc_fused_conv(x: Array, w: Array, b: Array | None = None, z: Array | None 
     return channels_last(y)
 
 
-@kernel("ConvInteger", prepare=conv_int8.prepared)
+@kernel("ConvInteger", prepare=prepared_integers)
 def conv_integer(
     x: Array,
     w: Array,
