@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import softmax
-from ortconv.executor.algorithms.steps import blocks_of
+from ortconv.executor.algorithms.steps import blocks_of, broadcasts
 from ortconv.executor.replay.numerics import f32, fast_exponential
 from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
@@ -25,7 +25,7 @@ def attended(work: Work, q: Array, kt: Array, v: Array, factor: float, summands:
     The memory of the result is laid out as (B, L, H, E). None if shapes or types do not suit, or a tensor is empty.
     """
     shape = (*q.shape[:3], kt.shape[-1])
-    if not _suit(q, kt, v) or not all(x.dtype == np.float32 and _broadcasts(x.shape, shape) for x in summands):
+    if not _suit(q, kt, v) or not all(x.dtype == np.float32 and broadcasts(x.shape, shape) for x in summands):
         return None
     batch, heads, length, keys = shape
     # The fast exponential is slow for -inf, which masks hold.
@@ -53,7 +53,3 @@ def _suit(q: Array, kt: Array, v: Array) -> bool:
         return False
     fits = kt.shape[:3] == (*q.shape[:2], q.shape[3]) and v.shape[:3] == (*q.shape[:2], kt.shape[3])
     return fits and all(map(prod, (q.shape, kt.shape, v.shape)))
-
-
-def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    return len(shape) <= len(to) and all(n in (1, m) for n, m in zip(shape[::-1], to[::-1]))

@@ -49,3 +49,8 @@ def blocks_of(shape: Sequence[int], most: int, in_rows: bool = False) -> Iterato
     for index in product(*map(range, shape[:cut])):
         for part in spans(shape[cut], most // max(1, prod(shape[cut + 1 :]))):
             yield (*index, part)
+
+
+def broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """True if an array of a shape broadcasts to another shape."""
+    return len(shape) <= len(to) and all(n in (1, m) for n, m in zip(shape[::-1], to[::-1]))

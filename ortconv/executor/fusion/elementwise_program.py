@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import BLOCK, joint_row
-from ortconv.executor.algorithms.steps import Index, blocks_of
+from ortconv.executor.algorithms.steps import Index, blocks_of, broadcasts
 from ortconv.executor.fusion.elementwise_ops import Instruction, Literal, Name, Operand
 from ortconv.executor.replay.work import AT_ONCE, Work, copy_to
 from ortconv.ir.tensor import Array, aligned
@@ -99,7 +99,7 @@ class BlockProgram:
         """True if elements are float32, operands broadcast to the result, and row-wise instructions can read whole rows."""
         if not like.size or like.dtype != np.float32 or any(v.dtype != np.float32 for _, v in values):
             return False
-        if _broadcast([like.shape, *(v.shape for _, v in values)]) != like.shape:
+        if not all(broadcasts(v.shape, like.shape) for _, v in values):
             return False
         return not self._in_rows or (like.ndim > 0 and self._have_whole_rows(like.shape, values))
 
