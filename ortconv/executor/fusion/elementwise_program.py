@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import BLOCK, joint_row
-from ortconv.executor.algorithms.steps import Index, blocks_of, broadcasts
+from ortconv.executor.algorithms.steps import blocks_of, broadcasts
 from ortconv.executor.fusion.elementwise_ops import Instruction, Literal, Name, Operand
 from ortconv.executor.replay.work import AT_ONCE, Work, copy_to
 from ortconv.ir.tensor import Array, aligned
@@ -36,33 +36,35 @@ class BlockProgram:
 
     def run(self, work: Work, source: Array | None, operands: Sequence[Any]) -> Array | None:
         """The result; None if the operands are not float32, or do not broadcast to the shape of one of them."""
-        read = [operands[slot] for slot in self._read]
-        layout = self._layout(source, read)
+        read = [(slot, operands[slot]) for slot in self._read]
+        like = max((v for _, v in read), key=lambda v: (v.size, v.ndim)) if source is None else source
+        layout = self._layout(like, [*read, *self._constants])
         if layout is None:
             return None
-        result = self._memory(work, layout, source, read)
-        slots = layout.slots
-        for slot, value in zip(self._read, read, strict=True):
-            slots[slot] = layout.arranged(work, value)
-        slots[self._result] = layout.arranged(work, result)
-        self._in_blocks(work, slots, layout.blocks)
+        result = self._memory(work, source, like, layout)
+        slots: list[Any] = [None] * self._result + [layout.arranged(work, result)]
+        for slot, v in self._constants:
+            slots[slot] = layout.arranged(AT_ONCE, v)
+        for slot, v in read:
+            slots[slot] = layout.arranged(work, v)
+        self._in_blocks(work, slots)
         return result
 
-    def _memory(self, work: Work, layout: _Layout, source: Array | None, read: Sequence[Array]) -> Array:
-        """Memory for the result. If there is a source, it contains the source's elements."""
-        like = read[layout.model] if source is None else source
-        if layout.keeps:
-            return like
+    def _memory(self, work: Work, source: Array | None, like: Array, layout: _Layout) -> Array:
+        """Memory for the result: that of the source if it has no gaps, else memory laid out like an operand."""
+        if source is not None and source.transpose(layout.axes).flags.c_contiguous:
+            return source
         result = work.empty(like.shape) if self._in_rows else work.like(like)
         if source is not None:
             work.do(copy_to, source, result)
         return result
 
-    def _in_blocks(self, work: Work, slots: list[Any], blocks: Sequence[Index]) -> None:
+    def _in_blocks(self, work: Work, slots: list[Any]) -> None:
         whole = slots[self._result]
-        if len(blocks) == 1:
+        if whole.size <= BLOCK:
             self._execute(work, slots + [work.like(whole) for _ in range(self._temporaries)])
             return
+        blocks = list(blocks_of(whole.shape, BLOCK, self._in_rows))
         temporaries = [work.like(whole[blocks[0]]) for _ in range(self._temporaries)]
         parted = [slot for slot, v in enumerate(slots) if v is not None and v.ndim == whole.ndim]
         for block in blocks:
@@ -79,21 +81,13 @@ class BlockProgram:
             for function, operands in self._code:
                 work.do(function, *operands(slots))
 
-    def _layout(self, source: Array | None, read: Sequence[Array]) -> _Layout | None:
-        values = [*zip(self._read, read, strict=True), *self._constants]
-        model = 0 if source is not None else max(range(len(read)), key=lambda i: (read[i].size, read[i].ndim))
-        like = read[model] if source is None else source
+    def _layout(self, like: Array, values: Sequence[tuple[int, Array]]) -> _Layout | None:
+        """The layout of a result like this array, for operands and constants by slot; None if they do not suit."""
         if not self._suits(like, values):
             return None
         axes = tuple(range(like.ndim)) if self._in_rows else _axes_in_memory(like)
-        keeps = source is not None and like.transpose(axes).flags.c_contiguous
         row = 0 if self._in_rows else _repeated_row(like, axes[-1:], [v for _, v in values])
-        shape = (like.size // row, row) if row else tuple([like.shape[axis] for axis in axes])
-        blocks = [()] if like.size <= BLOCK else list(blocks_of(shape, BLOCK, self._in_rows))
-        layout = _Layout(model, keeps, like.shape, axes, row, blocks, [None] * (self._result + 1))
-        for slot, v in self._constants:
-            layout.slots[slot] = layout.arranged(AT_ONCE, v)
-        return layout
+        return _Layout(like.shape, axes, row)
 
     def _suits(self, like: Array, values: Sequence[tuple[int, Array]]) -> bool:
         """True if elements are float32, operands broadcast to the result, and row-wise instructions can read whole rows."""
@@ -119,21 +113,13 @@ class BlockProgram:
 
 
 class _Layout(NamedTuple):
-    """How the program runs for operands of certain shapes and layouts."""
+    """How the program reads operands for a result of a certain shape and layout."""
 
-    model: int
-    """The operand that determines the shape and layout of the result if there is no source."""
-    keeps: bool
-    """True if the result uses the memory of the source; otherwise it gets memory laid out like the model."""
     shape: tuple[int, ...]
     axes: tuple[int, ...]
     """The axes of the result in the order of its memory."""
     row: int
     """Length of the rows in which the program runs, if it repeats operands to such a row; else 0."""
-    blocks: Sequence[Index]
-    """The blocks of the result, the longest first."""
-    slots: list[Any]
-    """The constants, arranged."""
 
     def arranged(self, work: Work, v: Array) -> Array:
         """An operand in the order of the result's memory; a single number, or a row, if it is repeated."""
