@@ -51,6 +51,8 @@ def guarded(nodes: Iterable[Node], doing: str) -> Iterator[None]:
 
 
 def _blamed(error: Exception, nodes: list[Node], doing: str) -> OrtconvError:
+    if isinstance(error, NameError | ImportError):  # no model causes these
+        nodes = []
     end = time.monotonic() + SECONDS
     for node in _all(nodes):
         reason = _failure(node)

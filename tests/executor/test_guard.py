@@ -42,6 +42,13 @@ def test_what_no_node_accounts_for_is_a_bug(error: Exception) -> None:
     assert raised.value.exit_code == 1
 
 
+@pytest.mark.parametrize("error", [NameError("n"), UnboundLocalError("u"), ImportError("i")])
+def test_errors_that_no_model_causes_are_bugs(error: Exception) -> None:
+    broken = graph("r = Relu(x) y = Reshape(r, s)", "int64[1] s = {5}")
+    with pytest.raises(InternalError, match=f"testing failed: {type(error).__name__}"), guarded(broken, "testing"):
+        raise error
+
+
 def test_an_impossible_shape_is_to_blame_even_if_it_is_empty() -> None:
     huge = graph("y = Relu(x)", inputs="float[0,4611686018427387904,4611686018427387904] x")
     with pytest.raises(GraphError, match="elements"), guarded(huge, "testing"):
