@@ -12,7 +12,7 @@ Option = int | float | bool | Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Quantization:
+class QuantizationParameters:
     """Scales and zero points: one of each for a tensor, or one for each index of a dimension."""
 
     scales: tuple[float, ...]
@@ -27,7 +27,7 @@ class Tensor:
     name: str
     type: ElementType
     shape: tuple[int, ...]
-    quantization: Quantization | None = None
+    quantization: QuantizationParameters | None = None
     data: Array | None = None
 
 

@@ -11,7 +11,7 @@ from ortconv.ir.tensor import Array
 from ortconv.nnapi import Model, Operand, OperandType
 from ortconv.nnapi.model import ModelOperand, ModelOperation
 from ortconv.tflite.layout import ElementType
-from ortconv.tflite.model import Operator, Option, Quantization, Tensor, TfliteModel
+from ortconv.tflite.model import Operator, Option, QuantizationParameters, Tensor, TfliteModel
 from ortconv.tflite.versions import version_of
 
 TYPES = {
@@ -184,7 +184,11 @@ class Translation:
         return self._add(tensor)
 
     def _shared(
-        self, array: Array, type: ElementType, quantization: Quantization | None = None, name: str = "constant"
+        self,
+        array: Array,
+        type: ElementType,
+        quantization: QuantizationParameters | None = None,
+        name: str = "constant",
     ) -> int:
         """A small constant, shared by all its users."""
         key = (type, array.shape, quantization, array.tobytes())
@@ -201,10 +205,10 @@ SHARED_BYTES = 128
 """Constants up to this size in bytes are one shared tensor. Larger ones share only their bytes in the file."""
 
 
-def _quantization(kind: OperandType, eased: bool) -> Quantization | None:
+def _quantization(kind: OperandType, eased: bool) -> QuantizationParameters | None:
     if kind.channel_quant is not None:
         scales = kind.channel_quant.scales
-        return Quantization(scales, (0,) * len(scales), kind.channel_quant.dim)
+        return QuantizationParameters(scales, (0,) * len(scales), kind.channel_quant.dim)
     if not kind.is_quantized and not kind.scale:
         return None
-    return Quantization((kind.scale,), (kind.zero_point - (SIGN if eased else 0),))
+    return QuantizationParameters((kind.scale,), (kind.zero_point - (SIGN if eased else 0),))

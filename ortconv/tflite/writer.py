@@ -21,7 +21,7 @@ from ortconv.tflite.layout import (
     TABLES,
     VERSION,
 )
-from ortconv.tflite.model import Operator, Option, Quantization, Tensor, TfliteModel
+from ortconv.tflite.model import Operator, Option, QuantizationParameters, Tensor, TfliteModel
 
 SIGNATURE = "serving_default"
 """The default name of a signature."""
@@ -102,7 +102,7 @@ class _ModelWriter:
             fields["quantization"] = self.quantization(tensor.quantization)
         return self.table("Tensor", **fields)
 
-    def quantization(self, q: Quantization) -> int:
+    def quantization(self, q: QuantizationParameters) -> int:
         out = self.out
         return self.table(
             "QuantizationParameters", scale=out.scalars("f", q.scales), zero_point=out.scalars("q", q.zero_points),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ortconv.tflite.layout import ElementType
-from ortconv.tflite.model import Quantization, Tensor
+from ortconv.tflite.model import QuantizationParameters, Tensor
 from ortconv.tflite.versions import version_of
 
 KINDS = {"f": ElementType.FLOAT32, "h": ElementType.FLOAT16, "i": ElementType.INT32, "b": ElementType.BOOL,
@@ -19,7 +19,7 @@ def tensor(text: str) -> Tensor:
     text, _, scale = text.partition("@")
     letter, _, dims = text.partition(":")
     shape = tuple(map(int, dims.split(","))) if dims else (1, 4, 4, 2)
-    return Tensor("x", KINDS[letter], shape, Quantization((float(scale),), (0,)) if scale else None)
+    return Tensor("x", KINDS[letter], shape, QuantizationParameters((float(scale),), (0,)) if scale else None)
 
 
 RANK_5, RANK_6 = "1,2,2,2,2", "1,2,2,2,2,2"
