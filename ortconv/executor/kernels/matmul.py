@@ -31,7 +31,7 @@ def general_product(
     transB: int = 0,  # noqa: N803
 ) -> Array:
     y = _scaled(np.matmul(a.T if transA else a, b.T if transB else b), alpha)
-    return y if c is None or beta == 0 else y + _scaled(c, beta)
+    return y if c is None or beta == 0 else y + np.broadcast_to(_scaled(c, beta), y.shape)
 
 
 def _scaled(x: Array, factor: float) -> Array:

@@ -49,6 +49,12 @@ def test_gemm(rng, trans_a, trans_b, bias):
         compare("Gemm", inputs, {"alpha": alpha, "beta": beta, "transA": trans_a, "transB": trans_b})
 
 
+@pytest.mark.parametrize("bias", [(3, 1), (1, 4), (1, 1, 1)])
+def test_a_bias_does_not_extend_the_product(rng, bias):
+    with pytest.raises(ValueError, match="broadcast|more dimensions"):
+        run_kernel("Gemm", [values(rng, (1, 5)), values(rng, (5, 1)), values(rng, bias)])
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
 def test_products_keep_their_type(rng, dtype):
     a, b, c = values(rng, (3, 5), dtype), values(rng, (5, 4), dtype), values(rng, (4,), dtype)
