@@ -127,7 +127,7 @@ def sizes_to_try(problem: Problem, batch: int, *, keep_batch: bool = False) -> I
         if found.sizes not in seen:
             seen.append(found.sizes)
             yield found.sizes, footprint(problem.graph, found.shapes).bytes
-        if not can_be_met(problem):
+        if size == FREE_SIZES[0] and not can_be_met(problem):
             return
     repaired = None if is_met else repair(problem, seen)
     if repaired is not None:

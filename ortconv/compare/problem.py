@@ -12,6 +12,7 @@ from ortconv.compare.demands import Numbers
 from ortconv.compare.ranks import LARGEST_RANK, rank_of
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.types import TensorType
+from ortconv.onnxlib import NodeProto
 
 Sizes = dict[str, int]
 """Sizes of free dimensions by name."""
@@ -40,6 +41,8 @@ class Problem:
     shaped: tuple[Value, ...] = ()
     defaults: frozenset[Value] = frozenset()
     observe: Callable[[Sizes, Mapping[Value, Numbers]], Mapping[Value, Numbers]] | None = None
+    messages: list[NodeProto] = field(default_factory=list, repr=False)
+    """The nodes as messages, made when shapes are first inferred."""
 
     def __post_init__(self) -> None:
         self.shapes = {v: dimensions(v) for v in self.made if isinstance(v.type, TensorType)}

@@ -67,9 +67,9 @@ def _model_with_sizes(problem: Problem, sizes: Mapping[str, int], fed: Mapping[V
             _declare(message.graph.input.add(), value, fed.get(value) or _shape_with(value, sizes))
     large = (v for v in graph.initializers.values() if v not in held and not v.is_input)
     message.graph.input.extend(map(value_info, large))
-    message.graph.node.extend(
-        _without_declared_shapes(_standard_equivalent(node) or node_proto(node)) for node in graph
-    )
+    if not problem.messages:
+        problem.messages += (_without_declared_shapes(_standard_equivalent(node) or node_proto(node)) for node in graph)
+    message.graph.node.extend(problem.messages)
     for made in _not_inferred(graph):
         _declare(message.graph.value_info.add(), made, _shape_with(made, sizes))
     message.graph.output.extend(value_info(v) for v in graph.outputs if v.producer is None)
