@@ -215,7 +215,12 @@ class Equalities:
     def note(self, a: Dim, b: Dim) -> None:
         """Record that two dimensions are equal."""
         a, b = self.resolve(a), self.resolve(b)
-        if a == b or a is None or b is None or not self._learns:
+        if a == b or None in (a, b) or not self._learns:
+            return
+        if 0 in (
+            a,
+            b,
+        ):  # a Reshape with a computed 0 copies a dimension, and onnx infers this 0 as the size of its result
             return
         for dim, other in ((a, b), (b, a)):
             if isinstance(dim, str) and is_anonymous(dim) and dim not in self._kept:

@@ -255,6 +255,17 @@ def test_a_branch_learns_for_itself() -> None:
     assert inner.shape == ("N", 4, "unknown")
 
 
+def test_a_dimension_that_a_reshape_copies_is_not_its_target() -> None:
+    """There are no columns. So the result has as many rows as its operand, not 0."""
+    body = "r = Slice(x, axis, rows, axis) s1 = Shape(r) n = Gather(s1, start) t = Concat<axis = 0>(n, flat) y = Reshape(r, t)"
+    g = graph(body, "float[4,0] x, int64[1] rows")
+    propagate(g, Context())
+    shape = value(g, "r").shape
+    assert shape is not None
+    assert isinstance(shape[0], str)
+    assert shape[1] == 0
+
+
 def test_symbols_of_the_model_stay() -> None:
     g = graph("a = Exp(x) y = Neg(a)", outputs="float[] y")
     value(g, "a").type = TensorType(DType.FLOAT, ("M", 4, None))
