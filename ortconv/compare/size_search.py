@@ -143,9 +143,20 @@ def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, in
     seeds = [n * SEEDS for n in range(_draws(problem))]
     plain = [problem.first(size, batch) for size, batch in ((2, 2), (8, 1))]
     plain = [met for start in plain if (met := solve(problem, start).sizes) not in plain] + plain
-    starts = [*plain, *(start | chosen for chosen in problem.other_targets() for start in plain)]
+    starts: list[Sizes] = []
+    for start in (*plain, *(start | chosen for chosen in problem.other_targets() for start in plain)):
+        if start not in starts:
+            starts.append(start)
+    known: dict[tuple[int, ...], Reached] = {}
+
+    def reach(seed: int, sizes: Sizes) -> Reached:
+        key = (seed, *map(sizes.__getitem__, problem.free))
+        if key not in known:
+            known[key] = _reach(problem, clock, seed, sizes)
+        return known[key]
+
     for runs, start, seed in product(CLIMBS if problem.free else (1,), starts, seeds):
-        sizes = climb(problem, start, partial(_reach, problem, clock, seed), runs)
+        sizes = climb(problem, start, partial(reach, seed), runs)
         if sizes is not None:
             yield sizes, seed
 

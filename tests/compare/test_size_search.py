@@ -136,12 +136,11 @@ def test_elements_that_determine_shapes_are_found_by_trial(count: int) -> None:
 
 def test_every_case_of_the_conditions_comes_before_long_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """With d false, there are too few elements for the second Reshape, whatever the target of the first one is."""
-    runs = 0
+    runs: list[tuple[Any, ...]] = []
 
-    def counted(*arguments: Any) -> Reached:
-        nonlocal runs
-        runs += 1
-        return reach(*arguments)
+    def counted(problem: Any, clock: Clock, seed: int, sizes: dict[str, int]) -> Reached:
+        runs.append((seed, *sizes.items()))
+        return reach(problem, clock, seed, sizes)
 
     reach = size_search._reach
     monkeypatch.setattr(size_search, "_reach", counted)
@@ -154,7 +153,8 @@ def test_every_case_of_the_conditions_comes_before_long_searches(monkeypatch: py
         s=ints(2, 2, 1, 16),
     )
     assert first_trial(case, Clock(Budget(seconds=200))).feeds["d"]
-    assert 10 < runs < 100
+    assert 10 < len(runs) < 100
+    assert len({*runs}) == len(runs), "nothing is tried twice"
 
 
 @pytest.mark.parametrize("case", [False, True])
