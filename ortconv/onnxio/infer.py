@@ -239,12 +239,16 @@ def _is_unknown_to_onnx(node: Node) -> bool:
 
 
 def update_types(node: Node) -> bool:
-    """Infer the output types of one node again and keep the more exact ones. Return True if anything new was found."""
+    """Infer the output types of one node again and keep the more exact ones. Return True if anything new was found.
+
+    A declared shape that inference could not check before is dropped if it turns out to be wrong.
+    """
     changed = False
     for value, inferred in zip(node.outputs, infer_node(node), strict=False):
         if value is None or inferred is None:
             continue
-        merged = merge(inferred, value.type) if value.type is None or _is_vague(value) else merge(value.type, inferred)
+        later = _is_vague(value) or _contradict(value.type, inferred)
+        merged = merge(inferred, value.type) if later else merge(value.type, inferred)
         if merged != value.type:
             changed = True
             value.retype(merged)
@@ -254,6 +258,13 @@ def update_types(node: Node) -> bool:
 def _is_vague(value: Value) -> bool:
     type = value.type
     return type is None or (isinstance(type, TensorType) and type.shape is None)
+
+
+def _contradict(a: ValueType | None, b: ValueType) -> bool:
+    """True if these are tensors of different ranks."""
+    if not isinstance(a, TensorType) or not isinstance(b, TensorType) or a.shape is None or b.shape is None:
+        return False
+    return len(a.shape) != len(b.shape)
 
 
 def infer_node(node: Node) -> list[ValueType | None]:

@@ -149,6 +149,25 @@ def test_a_decided_branch_that_the_graph_returns_keeps_its_name() -> None:
     assert [v.name for v in graph.outputs] == ["y"]
 
 
+def test_a_decided_branch_with_a_wrong_shape() -> None:
+    """Exporters that follow the other branches declare shapes that those of the decided ones contradict."""
+    text = """g (float[N,3] x) => (float[N,3] y) <bool c = {0}, int64[1] flat = {-1}> {
+        p = If(c) <then_branch = t () => (float[K] a) { a = Reshape(x, flat) },
+                   else_branch = e () => (float[N,3] b) { b = Abs(x) }>
+        q = If(c) <then_branch = u () => (float d) { d = Squeeze(p) },
+                   else_branch = f () => (float[K] r) { s = Neg(p) r = Exp(s) }>
+        v = Concat<axis = -1>(q, x)
+        y = Concat<axis = -1>(v, x) }"""
+    graph = fold(parse(text))
+    assert [(node.op, node.out.rank) for node in graph] == [
+        ("Abs", 2),
+        ("Neg", 2),
+        ("Exp", 2),
+        ("Concat", 2),
+        ("Concat", 2),
+    ]
+
+
 def test_constants_of_outer_scopes_fold_inside() -> None:
     text = """g (float[2] x, bool c) => (float y) <float[2] k = {1, 2}> {
         y = If(c) <then_branch = t () => (float[2] a) { n = Neg(k) a = Add(x, n) },

@@ -242,11 +242,18 @@ def _decided(node: Node) -> Graph | None:
 
 
 def _inline(node: Node, branch: Graph, context: Context) -> list[Value]:
-    """Move the nodes of a branch before the If, and replace the If's outputs by the branch's."""
+    """Move the nodes of a branch before the If, and replace the If's outputs by the branch's.
+
+    Their types are inferred again: what they read may be known better now, and exporters declare shapes of branches wrongly.
+    """
+    from ortconv.onnxio.infer import update_types
+
     graph = node.graph
     assert graph is not None
-    label, before = node.label, len(graph)
+    label, before, inner = node.label, len(graph), list(branch)
     moved = graph.absorb(branch, before=node)
+    for made in inner:
+        update_types(made)
     for old, new in zip(node.outputs, moved, strict=False):
         if old is not None:
             graph.replace(old, new)
