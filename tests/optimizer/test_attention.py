@@ -228,6 +228,15 @@ def test_heads_that_do_not_fill_tiles(mask: str, rows: int | str, monkeypatch: p
     assert ("com.microsoft.MultiHeadAttention" in found) == ("Softmax" not in found)
 
 
+@pytest.mark.parametrize(("rows", "memory"), [(50, False), (300, True), (5, True), ("r", True)])
+def test_narrow_heads(rows: int | str, memory: bool) -> None:
+    """With many scores, MultiHeadAttention is slower than its parts; Attention is not."""
+    found = fused(Builder(rows=rows, memory=memory))
+    parts = memory and rows == 300
+    assert found.get("Softmax", 0) == parts
+    assert ("com.microsoft.MultiHeadAttention" in found) == (memory and not parts)
+
+
 def test_masks_that_are_made_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     """The nodes that would give a mask the form for a fused node are removed if there is none."""
     monkeypatch.setattr(attention, "FEW_MASKED_COLUMNS", HIDDEN - 1)

@@ -56,6 +56,9 @@ tiles, and have more columns than these together, this costs more than it saves.
 FEW_ROWS = 16
 """With more rows of queries, MultiHeadAttention with a mask is slower than its parts."""
 
+NARROW, FEW_SCORES = 8, 2048
+"""With heads of up to NARROW columns and more than FEW_SCORES scores, MultiHeadAttention is slower than its parts."""
+
 
 def fuse(graph: Graph, context: Context) -> int:
     """Softmax(q k^T * scale + bias) v over heads  ->  Attention or MultiHeadAttention
@@ -365,27 +368,41 @@ def _may_pack(projections: tuple[Projection, ...], owners: dict[Node, tuple[Valu
 
 
 def _is_long(f: Found) -> bool:
-    """True if MultiHeadAttention is faster than Attention: its blocked softmax is faster for many rows.
+    """True if MultiHeadAttention is faster than Attention: its blocked softmax is faster for many rows, unless heads are narrow.
 
     With a bias it has no blocked softmax. The limits were measured with ONNX Runtime 1.31 on x86-64.
     """
+    if _is_masked(f) or f.query.size <= NARROW:
+        return False
     limit = LONG_OF_SMALL_HEADS if f.query.size <= SMALL_HEAD else LONG
-    sides = (length(f.query, 1), length(f.key, 1))
-    masked = f.bias is not None or f.padding is not None
-    return not masked and all(any(isinstance(d, int) and d >= limit for d in known) for known in sides)
+    return all(rows is not None and rows >= limit for rows in (_rows(f.query), _rows(f.key)))
 
 
 def _fills_tiles(f: Found) -> bool:
     """True if Attention wastes no columns of its products, or few. See docs/encoders.md for measurements."""
-    most = FEW_COLUMNS if f.bias is None and f.padding is None else FEW_MASKED_COLUMNS
+    most = FEW_MASKED_COLUMNS if _is_masked(f) else FEW_COLUMNS
     return f.query.size % TILE == 0 or f.query.count * f.query.size <= most
 
 
 def _is_faster_in_parts(f: Found) -> bool:
-    """True if one Add is all that the mask costs outside of MultiHeadAttention, which copies it for each head and row."""
-    few = any(isinstance(d, int) and d <= FEW_ROWS for d in length(f.query, 1))
-    apart = any(side.source is side.whole for side in (f.key, f.value))
-    return f.added and not few and not apart
+    """True for narrow heads, and if one Add is all that the mask costs outside of MultiHeadAttention, which copies it for
+    each head and row.
+    """
+    queries, keys = _rows(f.query), _rows(f.key)
+    if any(side.source is side.whole for side in (f.key, f.value)):
+        return False
+    if _is_masked(f):
+        return f.added and (queries is None or queries > FEW_ROWS)
+    return f.query.size <= NARROW and queries is not None and keys is not None and queries * keys > FEW_SCORES
+
+
+def _is_masked(f: Found) -> bool:
+    return f.bias is not None or f.padding is not None
+
+
+def _rows(side: Heads) -> int | None:
+    """The number of queries, keys or values; None if it is free."""
+    return next((d for d in length(side, 1) if isinstance(d, int)), None)
 
 
 PASSES = (FunctionPass("AttentionFusion", fuse, operators=(("", "Softmax"),), also=(("", "MatMul"),)),)
