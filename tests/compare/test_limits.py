@@ -19,7 +19,7 @@ from ortconv.compare.reference import Reference
 from ortconv.compare.source_runs import ValidationSettings
 from ortconv.errors import MismatchError, UnsupportedError, UsageError
 from ortconv.models import load
-from ortconv.runtime.deadline import TimeLimitError, within
+from ortconv.runtime.deadline import TimeLimitError, check_limit, within
 from ortconv.runtime.session import Session
 from tests import text_models
 from tests.text_models import save_nodes
@@ -228,6 +228,23 @@ def test_unusual_inputs_are_left_out_if_a_run_is_slow(tmp_path: Path) -> None:
     found = [trial.what for trial, _ in trials.trials(graph, slow, (), Clock(Budget()), notes)]
     assert len(found) == 1
     assert notes == ["negative, large, zeros inputs were left out for time; --validate-budget gives more"]
+
+
+def test_unusual_inputs_with_which_a_run_does_not_end_are_left_out(tmp_path: Path) -> None:
+    """As with a Loop that doubles a value until it is large."""
+
+    def doubled(feeds: dict[str, Any]) -> list[Any]:
+        while feeds["x"].max() <= 0:
+            check_limit()
+        return [feeds["x"]]
+
+    graph = load(save_nodes(tmp_path / "m.onnx", "y = Relu(x)")).graph
+    notes: list[str] = []
+    began = time.thread_time()
+    found = [trial.what for trial, _ in trials.trials(graph, doubled, (), Clock(Budget()), notes)]
+    assert time.thread_time() - began < 2
+    assert [what.split()[0] for what in found] == ["drawn", "large"]
+    assert notes == ["negative, zeros inputs were left out for time; --validate-budget gives more"]
 
 
 @pytest.mark.parametrize("numpy", ["numpy", "numpy:reference"])
