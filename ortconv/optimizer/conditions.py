@@ -97,6 +97,12 @@ def round_together(a: Array, b: Array) -> bool:
     return bool(np.any(opposed & (np.minimum(np.abs(a), np.abs(b)) > LARGE)))
 
 
+def rounded_sum(a: Array, b: Array, dtype: DType) -> Array | None:
+    """The sum of two constants in float64, converted as by `rounded`; None if that fails, or if they round together."""
+    with np.errstate(all="ignore"):
+        return None if round_together(a, b) else rounded(a + b, dtype)
+
+
 def wide(value: Value) -> Array:
     """A constant's elements in float64."""
     const = value.constant

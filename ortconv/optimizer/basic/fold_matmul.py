@@ -15,8 +15,8 @@ from ortconv.optimizer.conditions import (
     RESHAPES,
     broadcasts_into,
     only_use,
-    round_together,
     rounded,
+    rounded_sum,
     same_dim,
     wide,
     with_shape,
@@ -48,8 +48,7 @@ def _total(c: Value, beta: float, k: Value) -> Array | None:
     if c.constant is None or k.constant is None or k.dtype not in FLOATS:
         return None
     with np.errstate(all="ignore"):
-        scaled, added = beta * wide(c), wide(k)
-        total = None if round_together(scaled, added) else rounded(scaled + added, k.constant.dtype)
+        total = rounded_sum(beta * wide(c), wide(k), k.constant.dtype)
     return total if total is not None and total.size <= max(c.constant.size, k.constant.size) else None
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from ortconv.ir.graph import Value
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.basic.fold_conv import batch_norm
-from ortconv.optimizer.conditions import FLOATS, round_together, rounded, wide
+from ortconv.optimizer.conditions import FLOATS, rounded, rounded_sum, wide
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -89,9 +89,7 @@ def fold_constant_sum(m: Match) -> Replacement:
     """
     if m.b.dtype not in FLOATS or m.b.shape != m.c.shape:
         return None
-    b, c = wide(m.b), wide(m.c)
-    with np.errstate(all="ignore"):
-        total = None if round_together(b, c) else rounded(b + c, m.b.dtype)
+    total = rounded_sum(wide(m.b), wide(m.c), m.b.dtype)
     return None if total is None else New("Add", [m.x, total], like=m.root, types=[m.root.out.type])
 
 
