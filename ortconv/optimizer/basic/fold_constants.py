@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ortconv.errors import OrtconvError
-from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.kernels import has_kernel
 from ortconv.ir.operators import MICROSOFT, Trait, traits
 from ortconv.ir.schema import is_deterministic
@@ -244,16 +244,18 @@ def _decided(node: Node) -> Graph | None:
 def _inline(node: Node, branch: Graph, context: Context) -> list[Value]:
     """Move the nodes of a branch before the If, and replace the If's outputs by the branch's.
 
-    Their types are inferred again: what they read may be known better now, and exporters declare shapes of branches wrongly.
+    Types that follow from outer values are inferred again: these may be known better now, and exporters declare shapes of branches
+    wrongly.
     """
     from ortconv.onnxio.infer import update_types
 
     graph = node.graph
     assert graph is not None
-    label, before, inner = node.label, len(graph), list(branch)
+    label, before, inner, learned = node.label, len(graph), list(branch), {*captures(node)}
     moved = graph.absorb(branch, before=node)
     for made in inner:
-        update_types(made)
+        if not learned.isdisjoint(made.reads) and update_types(made):
+            learned.update(made.present_outputs)
     for old, new in zip(node.outputs, moved, strict=False):
         if old is not None:
             graph.replace(old, new)
