@@ -5,7 +5,7 @@ Nodes are numbered in the order of `Graph.walk`, including subgraphs. An edited 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 
@@ -32,33 +32,39 @@ def keep_nodes(kept: Collection[int], values: Values, *, constants: bool) -> Edi
     """
 
     def edit(model: Model) -> bool:
-        numbers = {node: i for i, node in enumerate(model.graph.walk())}
-        removed = {node for node in numbers if any(numbers[n] not in kept for n in with_owners(node))}
-        if not removed or len(removed) == len(numbers):
+        graph = model.graph
+        removed = _removed_nodes(graph, kept)
+        if removed is None:
             return False
-        _return_what_is_left(model.graph, removed)
-        gone = [
-            node
-            for node in numbers
-            if node in removed and not any(n in removed for n in with_owners(node) if n is not node)
-        ]
-        instead: dict[Value, str] = {}
-        for value in [v for node in gone for v in node.outputs if v is not None and not _is_unread(v, removed)]:
-            new = _replacement(model.graph, value, values, constants=constants)
-            if new is None:
-                return False
-            instead[new] = value.name
-        homes = [(node, node.graph) for node in gone if node.graph is not None]
-        for node, home in homes:
-            home.set_inputs(node, ())
-        for node, home in homes:
-            home.remove(node)
-        for new, name in instead.items():
-            assert new.graph is not None
-            new.graph.rename(new, name)
-        return bool(model.graph.outputs)
+        _return_what_is_left(graph, removed)
+        outermost = [node for node in removed if not any(n in removed for n in with_owners(node) if n is not node)]
+        read = [v for node in outermost for v in node.present_outputs if not _is_unread(v, removed)]
+        instead = [_replacement(graph, value, values, constants=constants) for value in read]
+        if None in instead:
+            return False
+        _remove(outermost)
+        for value, new in zip(read, instead, strict=True):
+            if new is not None and new.graph is not None:
+                new.graph.rename(new, value.name)
+        return bool(graph.outputs)
 
     return edit
+
+
+def _removed_nodes(graph: Graph, kept: Collection[int]) -> dict[Node, None] | None:
+    """The nodes that are not kept themselves, or whose subgraph belongs to one that is not; None for all or no nodes."""
+    numbers = {node: i for i, node in enumerate(graph.walk())}
+    removed = {node: None for node in numbers if any(numbers[n] not in kept for n in with_owners(node))}
+    return removed if 0 < len(removed) < len(numbers) else None
+
+
+def _remove(nodes: Iterable[Node]) -> None:
+    """Remove nodes that only read each other."""
+    homes = [(node, node.graph) for node in nodes if node.graph is not None]
+    for node, home in homes:
+        home.set_inputs(node, ())
+    for node, home in homes:
+        home.remove(node)
 
 
 def _return_what_is_left(graph: Graph, removed: Collection[Node]) -> None:
