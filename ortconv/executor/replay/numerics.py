@@ -23,16 +23,7 @@ class kernel_settings(np.errstate):  # noqa: N801, as numpy's
 
     def __enter__(self) -> None:
         super().__enter__()
-        self._before = np.setbufsize(_BUFFER)
-
-    def __exit__(self, *exception: Any) -> None:
-        if not _WITH_BUFFERS:
-            np.setbufsize(self._before)
-        super().__exit__(*exception)
-
-
-_WITH_BUFFERS = int(np.__version__.partition(".")[0]) > 1
-"""np.errstate restores buffers, too, since numpy 2."""
+        np.setbufsize(_BUFFER)  # np.errstate restores it
 
 
 def f32(number: Any) -> Array:
