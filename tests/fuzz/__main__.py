@@ -1,4 +1,7 @@
-"""python -m tests.fuzz graphs|levels|onnx|ort|inputs [FIRST] [COUNT]: examine random graphs or damaged files, one for each seed."""
+"""Examine random graphs or damaged files, one for each seed.
+
+python -m tests.fuzz graphs|settings|levels|onnx|ort|inputs [FIRST] [COUNT]
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ def main() -> None:
 
     campaigns = {
         "graphs": graphs.examine,
+        "settings": graphs.examine_settings,
         "levels": graphs.examine_levels,
         "onnx": damaged.examine_onnx,
         "ort": damaged.examine_ort,
@@ -26,7 +30,7 @@ def main() -> None:
     parser.add_argument(
         "campaign",
         choices=campaigns,
-        help="random graphs by conversion or at each level, or damaged files: .onnx, .ort, or other inputs",
+        help="random graphs by conversion, with other settings, or at each level, or damaged files: .onnx, .ort, or other inputs",
     )
     parser.add_argument("first", nargs="?", type=int, default=0, help="the first seed")
     parser.add_argument("count", nargs="?", type=int, default=1000, help="the number of seeds")

@@ -14,7 +14,9 @@ import onnx
 import onnxruntime
 
 import ortconv
+from ortconv.backends.onnxruntime_app import SAVED
 from ortconv.batch import work
+from ortconv.choices import ERROR_BUDGET
 from ortconv.compare.difference import Difference, difference
 from ortconv.compare.tolerance import limit
 from ortconv.errors import InternalError, OrtconvError
@@ -34,6 +36,20 @@ TIMES = 20
 """An output may differ by this multiple of its tolerance, and of the difference between two runs of the source."""
 
 TINY = 1e-6
+
+Settings = dict[str, Any]
+
+SETTINGS: tuple[Settings, ...] = (
+    {"use_nnapi": True},
+    {"optimization_style": "Runtime"},
+    {"use_nnapi": True, "maximize_offload": True, "optimization_level": "extended"},
+    {"target_ort": "1.15"},
+    {"use_coreml": True, "maximize_offload": True},
+    {"float16": True},
+    {"use_nnapi": True, "optimization_style": "Runtime", "nnapi_feature_level": 28},
+    {"target_ort": "1.32", "target_platform": "arm"},
+    {"optimization_level": "basic"},
+)
 
 Feeds = dict[str, Any]
 Outputs = list[Any]
@@ -72,6 +88,15 @@ def examine(seed: int) -> Outcome:
 
     A model that runs with optimizations, but fails without, is not valid. One that only loads with optimizations lacks a kernel.
     """
+    return _examine(seed, {})
+
+
+def examine_settings(seed: int) -> Outcome:
+    """As `examine`, with one of SETTINGS. For NNAPI, the result also runs on the simulated device."""
+    return _examine(seed, SETTINGS[seed // 4 % len(SETTINGS)])
+
+
+def _examine(seed: int, settings: Settings) -> Outcome:
     try:
         proto, feeds = made(seed)
     except ImpossibleError:
@@ -83,19 +108,40 @@ def examine(seed: int) -> Outcome:
         plain, own = _outputs(source, feeds, optimized=False), _outputs(source, feeds)
         moved = _outputs(source, [_moved(one) for one in feeds], optimized=plain is None)
         expected = [_complete(outputs) for outputs in zip(plain or own or (), own or (), moved or ())]
-        try:
-            ortconv.convert(source, result)
-        except InternalError as error:
-            return Outcome("bug", str(error))
-        except OrtconvError as error:
-            return Outcome("refused", str(error)) if any(expected) else Outcome("refused by both")
+        if (refusal := _refusal(source, result, settings, expected)) is not None:
+            return refusal
         if not any(expected):
             return Outcome("only ours runs")
-        got = _outputs(result, feeds) or [None] * len(feeds)
-    for one, (wanted, outputs) in enumerate(zip(expected, got, strict=False)):
-        if wanted and (fault := "does not run" if outputs is None else _differs(proto, wanted, outputs)):
-            return Outcome("differs", f"inputs {one}: {fault}")
+        runs = {"onnxruntime": _outputs(result, feeds)}
+        if settings.get("optimization_style") == "Runtime":
+            runs["onnxruntime with saved optimizations"] = _outputs(result, feeds, saved=True)
+        if settings.get("use_nnapi"):
+            runs["nnapi"] = _on_nnapi(result, feeds)
+    budget = ERROR_BUDGET if settings.get("float16") else 0.0
+    for place, got in runs.items():
+        for one, (wanted, outputs) in enumerate(zip(expected, got or [None] * len(feeds), strict=False)):
+            fault = "does not run" if outputs is None else wanted and _differs(proto, wanted, outputs, budget)
+            if wanted and fault:
+                return Outcome("differs", f"{settings or ''} inputs {one} on {place}: {fault}")
     return Outcome("right")
+
+
+def _refusal(source: Path, result: Path, settings: Settings, expected: Sequence[object]) -> Outcome | None:
+    """The outcome of a conversion that fails. `expected` are the outputs of the source."""
+    try:
+        ortconv.convert(source, result, **settings)
+    except InternalError as error:
+        return Outcome("bug", str(error))
+    except OrtconvError as error:
+        if "target_ort" in settings and f"the target is {settings['target_ort']}" in str(error):
+            return Outcome("refused for its target")
+        return Outcome("refused", str(error)) if any(expected) else Outcome("refused by both")
+    return None
+
+
+def _on_nnapi(path: Path, feeds: list[Feeds]) -> list[Outputs | None]:
+    with ortconv.Session(path, ["nnapi", "numpy"]) as session:
+        return [_run(session, one) for one in feeds]
 
 
 def _is_defined(proto: onnx.ModelProto, feeds: Feeds) -> bool:
@@ -122,9 +168,15 @@ def _moved(feeds: Feeds) -> Feeds:
     return {name: x * x.dtype.type(1 + 2.0**-20) if x.dtype.kind == "f" else x for name, x in feeds.items()}
 
 
-def _outputs(path: Path, feeds: list[Feeds], *, optimized: bool = True) -> list[Outputs | None] | None:
-    """onnxruntime's outputs for each set of inputs, None where it fails; None if the file does not load."""
+def _outputs(
+    path: Path, feeds: list[Feeds], *, optimized: bool = True, saved: bool = False
+) -> list[Outputs | None] | None:
+    """onnxruntime's outputs for each set of inputs, None where it fails; None if the file does not load.
+
+    With `saved`, it applies the optimizations that the file contains.
+    """
     options = onnxruntime.SessionOptions()
+    options.add_session_config_entry(SAVED, str(int(saved)))
     options.intra_op_num_threads, options.log_severity_level = 1, 4
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -137,17 +189,19 @@ def _outputs(path: Path, feeds: list[Feeds], *, optimized: bool = True) -> list[
         return None
 
 
-def _run(session: onnxruntime.InferenceSession, feeds: Feeds) -> Outputs | None:
+def _run(session: onnxruntime.InferenceSession | ortconv.Session, feeds: Feeds) -> Outputs | None:
     try:
         return list(session.run(None, feeds))
     except Exception:
         return None
 
 
-def _differs(proto: onnx.ModelProto, wanted: Sequence[Outputs], got: Outputs) -> str:
-    """A description of the first output that differs from all wanted ones by more than these differ; empty if there is none."""
+def _differs(proto: onnx.ModelProto, wanted: Sequence[Outputs], got: Outputs, budget: float = 0.0) -> str:
+    """A description of the first output that differs from all wanted ones by more than these differ, and by more than a budget;
+    empty if there is none.
+    """
     graph = ortconv.load(proto.SerializeToString()).graph
-    allowed = limit(graph, [v.dtype for v in graph.outputs])
+    allowed = max(limit(graph, [v.dtype for v in graph.outputs]), budget)
     for name, result, *others in zip(proto.graph.output, got, *wanted, strict=True):
         floats = [x for x in (result, *others) if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
         spread = max(_size(difference(others[0], other)) for other in others)

@@ -12,7 +12,7 @@ from ortconv.errors import InternalError
 from tests.fuzz import damaged, graphs, inputs
 from tests.fuzz.campaign import Outcome, run
 
-CAMPAIGNS = (graphs.examine, damaged.examine_onnx, damaged.examine_ort, inputs.examine)
+CAMPAIGNS = (graphs.examine, graphs.examine_settings, damaged.examine_onnx, damaged.examine_ort, inputs.examine)
 
 
 @pytest.mark.slow
