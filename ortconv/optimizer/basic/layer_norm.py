@@ -113,12 +113,17 @@ def normalized(m: Match) -> Replacement:
         return None
     axis = trailing_axis(reductions(m), len(shape))
     epsilon = _epsilon(m.epsilon, x.dtype)
-    if axis is None or epsilon is None or not keeps_shape(x, m.values("two", "epsilon")):
+    if axis is None or epsilon is None or not keeps_shape(x, m.values("two", "epsilon")) or not is_group(shape[axis:]):
         return None
     scale = _affine(m.scale, shape, axis) if "scale" in m.bound else ones(shape[axis:], x.dtype)
     stash: dict[str, Attribute] = {"stash_type": DOUBLE_STASH} if x.dtype is DType.DOUBLE else {}
     attrs = {"axis": axis - len(shape), "epsilon": epsilon, **stash}
     return None if scale is None else New("LayerNormalization", [x, scale], attrs, types=[m.root.out.type])
+
+
+def is_group(shape: Shape) -> bool:
+    """False for no elements, which onnxruntime refuses to normalize, and for one, which its releases 1.21 to 1.23 refuse."""
+    return 0 not in shape and any(d != 1 for d in shape)
 
 
 def reductions(m: Match) -> list[Node]:
@@ -161,16 +166,13 @@ def trailing_axis(reductions: list[Node], rank: int) -> int | None:
 
 
 def _affine(value: Value, shape: Shape, axis: int) -> NewInput:
-    """A scale or bias in the shape of the normalized axes, without leading axes of 1; None if it has another shape.
-
-    Also None if there are no elements to normalize, which onnxruntime refuses.
-    """
+    """A scale or bias in the shape of the normalized axes, without leading axes of 1; None if it has another shape."""
     wanted = shape[axis:]
     own = value.shape
     if own is None or value.dtype is None or not 0 < len(wanted) <= len(own) <= len(shape):
         return None
     lead, tail = own[: len(own) - len(wanted)], own[len(own) - len(wanted) :]
-    if any(d != 1 for d in lead) or not all(map(same_dim, tail, wanted)) or 0 in wanted:
+    if any(d != 1 for d in lead) or not all(map(same_dim, tail, wanted)):
         return None
     if not lead:
         return value
@@ -179,8 +181,8 @@ def _affine(value: Value, shape: Shape, axis: int) -> NewInput:
 
 
 def ones(shape: Shape, dtype: DType) -> NewInput:
-    """A scale of ones; None if its shape is unknown or there are no elements to normalize."""
-    known = tuple(d for d in shape if isinstance(d, int) and d > 0)
+    """A scale of ones; None if its shape is unknown."""
+    known = tuple(d for d in shape if isinstance(d, int))
     return np.ones(known, dtype.numpy) if len(known) == len(shape) else None
 
 

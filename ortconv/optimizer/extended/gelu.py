@@ -171,10 +171,11 @@ def fuse_bias_gelu(m: Match) -> Replacement:
     """Gelu(x + bias)  ->  BiasGelu(x, bias), or FastGelu if it is approximated by tanh
 
     Counterpart: BiasGeluFusion
+    Differs: the bias has elements; with an empty one, releases before 1.30 divide by zero.
     """
     x, bias = m.x, m.bias
     width = bias.dim(0)
-    if x.dtype is not DType.FLOAT or bias.rank != 1 or not isinstance(width, int) or x.dim(-1) != width:
+    if x.dtype is not DType.FLOAT or bias.rank != 1 or not isinstance(width, int) or not width or x.dim(-1) != width:
         return None
     by_tanh = m.root.op == "FastGelu" or m.root.attr("approximate", "none") == "tanh"
     return microsoft(m, "FastGelu" if by_tanh else "BiasGelu", [x, bias])

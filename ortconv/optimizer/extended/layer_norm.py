@@ -36,7 +36,7 @@ def fuse_channel_norm(m: Match) -> Replacement:
     """
     x = m.x
     rank, channels = x.rank or 0, channels_of(x)
-    if x.dtype is not DType.FLOAT or not channels:
+    if x.dtype is not DType.FLOAT or not channels or not basic.is_group((channels,)):
         return None
     if any(axes_of(n) not in ((1,), (1 - rank,)) or not n.attr("keepdims", 1) for n in basic.reductions(m)):
         return None
@@ -109,7 +109,7 @@ def fuse_root_mean_square(m: Match) -> Replacement:
 def _by_root_mean_square(m: Match, scale: NewInput) -> Replacement:
     x = m.x
     rank = x.rank
-    if x.dtype is not DType.FLOAT or not rank or x.dim(-1) == 0 or scale is None:
+    if x.dtype is not DType.FLOAT or not rank or not basic.is_group((x.dim(-1),)) or scale is None:
         return None
     epsilon, constants = _epsilon(m), m.values("two", "one", "epsilon")
     if epsilon is None or not basic.keeps_shape(x, constants):
