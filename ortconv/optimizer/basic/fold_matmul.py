@@ -266,10 +266,11 @@ def fuse_matmul_add(m: Match) -> Replacement:
     """MatMul(a, b) + k  ->  Gemm(a, b, k), for matrices
 
     Counterpart: MatMulAddFusion
-    Differs: also double, and a bias of any shape that broadcasts into the product, including a scalar.
+    Differs: also double, and a bias of any shape that broadcasts into the product, including a scalar; no empty rows of a, which
+        a Gemm refuses before onnxruntime 1.20.
     """
     product = m.node("product")
-    if m.a.dtype not in FLOATS or m.a.rank != 2 or m.b.rank != 2 or m.k is product.out:
+    if m.a.dtype not in FLOATS or m.a.rank != 2 or m.b.rank != 2 or m.k is product.out or 0 in (m.a.dim(1), m.b.dim(0)):
         return None
     rows_columns = (m.a.dim(0), m.b.dim(1))
     if not broadcasts_into(m.k.shape, rows_columns):
