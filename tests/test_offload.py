@@ -118,6 +118,14 @@ def test_a_rewrite_may_need_another() -> None:
     assert ops(model.graph) == {"Relu": 2, "Unsqueeze": 1, "Slice": 2, "Conv": 2, "Concat": 1, "Squeeze": 1}
 
 
+def test_new_nodes_have_names_of_their_own() -> None:
+    source = parse("g (float[2,3,4] x) => (float y) { a = Relu(x) y = HardSwish(a) }", 14)
+    model, _ = maximized(source)
+    source.graph.node[0].name = next(node.name for node in model.graph if node.op == "Clip")
+    model, _ = maximized(source)
+    assert len({node.name for node in model.graph}) == len(model.graph)
+
+
 def test_reshapes_of_one_value_are_shared() -> None:
     model, _ = maximized(
         f"g (float[1,8,4] x) => (float y) <{WEIGHTS}> {{ a = Relu(x) b = MatMul(a, w) c = MatMul(a, w) d = Tanh(b) y = Add(d, c) }}"

@@ -273,9 +273,9 @@ class RewriteTrial:
         for old, new in zip(self.returned, graph.absorb(self.graph, root), strict=True):
             graph.replace(old, new)
         graph.remove_dead(root)
-        names = {node.name for node in self.matched if node.graph is graph}
+        removed = {node.name for node in self.matched if node.graph is not graph}
         for node in added:
-            if node.name in names:
+            if node.name not in removed:
                 node.name = graph.fresh(node.name)
         context.record(r.name, label, before + len(added) - len(graph), len(added))
 
