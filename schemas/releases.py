@@ -27,7 +27,7 @@ import numpy as np
 from onnx import parser
 
 from ortconv.errors import OrtconvError
-from ortconv.ir.graph import Graph
+from ortconv.ir.graph import Attribute, Graph, Ints, Strings
 from ortconv.ir.kernels import TENSORS
 from ortconv.ir.model import Model
 from ortconv.ir.schema import OPEN, Schema, schema
@@ -200,6 +200,10 @@ def _lacks(said: str | None) -> bool:
     return said is not None and any(text in said for text in LACKING)
 
 
+EXAMPLES: dict[str, Attribute] = {"INT": 1, "FLOAT": 1.0, "STRING": "", "INTS": Ints((1, 1)), "STRINGS": Strings(("",))}
+"""Values of required attributes: without these, a release does not look for a kernel."""
+
+
 def _one_node(kernel: Kernel, chosen: Mapping[str, str], path: Path) -> bool:
     """Write a file with one node for a kernel, of a chosen type where it has a choice; False if there is no schema."""
     domain, op = kernel.op.rsplit(":", 1)
@@ -214,7 +218,8 @@ def _one_node(kernel: Kernel, chosen: Mapping[str, str], path: Path) -> bool:
             graph.add_input(f.name, _type(found, f.type, f.name, first)) for f in found.inputs if f.kind != "optional"
         ]
         outputs = [_type(found, f.type, f.name, first) for f in found.outputs if f.kind != "optional"]
-        node = graph.add_node(op, inputs, len(outputs), domain=domain, types=outputs)
+        attrs = {name: EXAMPLES[kind] for name in found.required if (kind := found.attributes[name]) in EXAMPLES}
+        node = graph.add_node(op, inputs, len(outputs), attrs, domain=domain, types=outputs)
         graph.set_outputs([v for v in node.outputs if v is not None])
         save(Model(graph), path)
     except (KeyError, OrtconvError):

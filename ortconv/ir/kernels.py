@@ -262,7 +262,15 @@ def _attention(use: KernelUse) -> Iterator[str]:
                 yield f"{op}_past_heads"
 
 
+def _zero_point(use: KernelUse) -> Iterator[str]:
+    """A QuantizeLinear or DequantizeLinear without a zero point."""
+    if not use.has_input(2):
+        yield f"{use.schema.op}_without_zero_point"
+
+
 FORMS: dict[tuple[str, str], Callable[[KernelUse], Iterable[str]]] = {
+    (MICROSOFT, "QuantizeLinear"): _zero_point,
+    (MICROSOFT, "DequantizeLinear"): _zero_point,
     (MICROSOFT, "FusedConv"): _activation,
     ("com.microsoft.nchwc", "Conv"): _activation,
     (MICROSOFT, "Attention"): _attention,
