@@ -201,7 +201,7 @@ class Graph(Links):
     # ------------------------------------------------------------------ names
 
     def fresh(self, hint: str) -> str:
-        """Return a name like `hint` that no value of the model has, and reserve it."""
+        """Return a name like `hint` that no value or node of the model has, and reserve it."""
         return self._names.fresh(hint)
 
     def rename(self, value: Value, name: str) -> None:
@@ -259,6 +259,7 @@ class Graph(Links):
         `outputs` is the number of outputs, which get fresh names, or a list of their exact names (None for an absent output).
         """
         node = Node(op, domain, name, dict(attrs) if attrs else {})
+        self._names.add(name)
         if isinstance(outputs, int):
             base = name or op
             outputs = [self.fresh(f"{base}_out" if i == 0 else f"{base}_out{i}") for i in range(outputs)]

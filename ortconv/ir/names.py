@@ -1,4 +1,4 @@
-"""The names of a model's values."""
+"""The names of a model's values and nodes."""
 
 from __future__ import annotations
 

@@ -31,6 +31,17 @@ def test_a_rule_that_is_found_but_not_applied_imports_nothing() -> None:
     assert graph.opsets == before | {"com.microsoft": 1}
 
 
+def test_a_new_node_has_a_name_of_its_own() -> None:
+    text = '<ir_version: 8, opset_import: ["": 13]> g (float[2] x) => (float[2] y) { s = Sigmoid(x) m = Mul(x, s) y = Neg(m) }'
+    proto = onnx.parser.parse_model(text)
+    proto.graph.node[2].name = "m/QuickGelu"
+    graph = from_proto(proto).graph
+    root = next(node for node in graph if node.op == "Mul")
+    assert apply(next(iter(fuse_quick_gelu)), root, Context()) is not None
+    assert [node.op for node in graph] == ["QuickGelu", "Neg"]
+    assert len({node.name for node in graph}) == 2
+
+
 EVERY = [p for stage in STAGES for p in (*passes_of(stage), *opt_in_passes(stage))]
 LATER = [p for p in EVERY if isinstance(p, FunctionPass) and isinstance(p.run, LaterFunction)]
 LATER_RULES = [p for p in EVERY if isinstance(p, LaterPass)]
