@@ -7,10 +7,14 @@ import math
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Ints, Node
+from ortconv.ir.schema import since_version
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import FLOATS, is_nonnegative, scalar, spatial_pads, stated_pads
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
+
+DILATED = 19
+"""The version of AveragePool that has dilations, and in onnxruntime a kernel of its own."""
 
 
 def constant_pads(node: Node, rank: int) -> tuple[int, ...] | None:
@@ -53,7 +57,8 @@ def fuse_pad(m: Match) -> Replacement:
 
     Counterpart: Pad_Fusion
     Differs: Pad with zeros before MaxPool only if no element can be negative, which ONNX Runtime does not check; Pad
-        with minus infinity before MaxPool; a constant axes input; not before pooling with ceil_mode.
+        with minus infinity before MaxPool; a constant axes input; not before pooling with ceil_mode; not before an
+        AveragePool whose padding onnxruntime 1.21 to 1.24 read wrongly.
     """
     node, pad = m.root, m.node("pad")
     rank = _rank(node)
@@ -80,7 +85,7 @@ def _pools_the_same(m: Match, value: float | None, own: tuple[int, ...], total: 
     kernel = m.root.attr("kernel_shape", Ints())
     if m.root.attr("ceil_mode", 0) or any(p >= k for p, k in zip(total, (*kernel, *kernel))):
         return False
-    return (_pools_max if m.root.op == "MaxPool" else _pools_average)(m, value, own)
+    return _pools_max(m, value, own) if m.root.op == "MaxPool" else _pools_average(m, value, own, total)
 
 
 def _pools_max(m: Match, value: float | None, own: tuple[int, ...]) -> bool:
@@ -95,7 +100,11 @@ def _pools_max(m: Match, value: float | None, own: tuple[int, ...]) -> bool:
     return value == 0 and m.x.dtype in FLOATS and is_nonnegative(m.x)
 
 
-def _pools_average(m: Match, value: float | None, own: tuple[int, ...]) -> bool:
+def _pools_average(m: Match, value: float | None, own: tuple[int, ...], total: tuple[int, ...]) -> bool:
+    axes = len(total) // 2
+    # onnxruntime 1.21 to 1.24 ends a window before the padding at the end of an axis, which they read from this other place.
+    if since_version(m.root) >= DILATED and any(total[2 * i + 1] < total[axes + i] for i in range(axes)):
+        return False
     return value == 0 and (not any(own) or m.root.attr("count_include_pad", 0) == 1)
 
 
