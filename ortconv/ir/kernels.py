@@ -94,7 +94,7 @@ def _is_served(first: int | None, release: int | None) -> bool:
 
 def _first(node: Node, *, cast: bool = False) -> int | None:
     """The first release that runs a node; None if none does. With `cast`, float16 may be computed in float32."""
-    if node.domain == "":  # a version of an ONNX operator never changes
+    if node.domain == "" and ("", node.op) not in FORMS:  # a version of an ONNX operator never changes
         assert node.graph is not None
         return _first_standard(node.op, node.graph.opset(), _texts(node.inputs), _texts(node.outputs), cast)
     return _first_use(use_of(node), cast)
@@ -268,7 +268,22 @@ def _zero_point(use: KernelUse) -> Iterator[str]:
         yield f"{use.schema.op}_without_zero_point"
 
 
+def _bits(use: KernelUse) -> Iterator[str]:
+    """A product with constants of another number of bits than 4."""
+    bits = use.attr("bits")
+    if bits in (2, 8):
+        yield f"{use.schema.op}_{bits}_bits"
+
+
+def _transform(use: KernelUse) -> Iterator[str]:
+    """An inverse transform of half a spectrum."""
+    if use.attr("inverse") and use.attr("onesided"):
+        yield f"{use.schema.op}_onesided_inverse"
+
+
 FORMS: dict[tuple[str, str], Callable[[KernelUse], Iterable[str]]] = {
+    ("", "DFT"): _transform,
+    (MICROSOFT, "MatMulNBits"): _bits,
     (MICROSOFT, "QuantizeLinear"): _zero_point,
     (MICROSOFT, "DequantizeLinear"): _zero_point,
     (MICROSOFT, "FusedConv"): _activation,

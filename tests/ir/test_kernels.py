@@ -74,6 +74,10 @@ PAST = """g (float[2,3,8] q, float[%s] k, float[2,2,5,4] past) => (float y, floa
     y, a, b = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, k, , , , past, past) }"""
 
 
+BITS = """g (float[2,32] x, uint8[1,1,N] w, float[1] s) => (float y) {
+    y = com.microsoft.MatMulNBits <K = 32, N = 1, bits = %d, block_size = 32> (x, w, s) }"""
+
+
 @pytest.mark.parametrize(
     ("text", "release"),
     [
@@ -88,10 +92,29 @@ PAST = """g (float[2,3,8] q, float[%s] k, float[2,2,5,4] past) => (float y, floa
         (HEADS % (2, 1, "q, k, v, b, , m"), "1.22"),
         (PAST % "2,3,8", "1.16"),
         (PAST % "2,2,3,4", "1.19"),
+        ("g (float[2] x, float s) => (float[2] y) { y = com.microsoft.QuantizeLinear (x, s) }", "1.17"),
+        ("g (float[2] x, float s, uint8 z) => (float[2] y) { y = com.microsoft.QuantizeLinear (x, s, z) }", "1.13"),
+        ("g (int8[2] x, float s) => (float[2] y) { y = com.microsoft.DequantizeLinear (x, s) }", "1.17"),
+        (BITS % 4, "1.17"),
+        (BITS % 2, "1.24"),
+        (BITS % 8, "1.23"),
     ],
 )
 def test_first_release(text: str, release: str) -> None:
     assert releases()[first_release_of(only(text))] == release
+
+
+@pytest.mark.parametrize(
+    ("text", "opset", "release"),
+    [
+        ("g (float[1,5,2] x, int64 axis) => (float y) { y = DFT <inverse = 1, onesided = 1> (x, , axis) }", 20, "1.27"),
+        ("g (float[1,5,2] x, int64 axis) => (float y) { y = DFT <inverse = 1> (x, , axis) }", 20, "1.17"),
+        ("g (float[1,1,4,4] x) => (float y) { y = AveragePool <kernel_shape = [2, 2]> (x) }", 19, "1.16"),
+        ("g (float[2] x) => (double[2] y) { y = Cast <to = 11> (x) }", 19, "1.16"),
+    ],
+)
+def test_first_release_of_newer_sets(text: str, opset: int, release: str) -> None:
+    assert releases()[first_release_of(only(text, opset))] == release
 
 
 def test_releases_are_found_by_name() -> None:
