@@ -8,6 +8,14 @@ from ortconv.optimizer.passes import FunctionPass, LaterFunction, LaterPass, Rul
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     FunctionPass("NhwcTransformer", LaterFunction(f"{__name__}.nhwc"), operators=(("", "QLinearConv"),)),
     LaterPass(f"{__name__}.resize", "LinearResizeOfBytes", "Resize"),
+    LaterPass(f"{__name__}.resize", "CubicUpsampling", "Resize"),
+    FunctionPass(
+        "ChannelsLastResize",
+        LaterFunction(f"{__name__}.channels_last_resize"),
+        once=True,
+        operators=(("", "Resize"), ("", "Upsample")),
+        also=(("", "Transpose"),),
+    ),
     LaterPass(f"{__name__}.prelu", "PReluFusion", "PRelu"),
     *conv_add.PASSES,
     *nchwc.PASSES,

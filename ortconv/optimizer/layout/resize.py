@@ -1,11 +1,13 @@
-"""Linear Resize of 8-bit images in float32, which ONNX Runtime computes in half the time with the same results."""
+"""Resizes in forms for which ONNX Runtime has faster kernels with the same results."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from ortconv.ir.graph import Ints, Node, Value
-from ortconv.ir.schema import attribute
+from ortconv.ir.schema import attribute, since_version
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import wide
+from ortconv.optimizer.conditions import same_dim, wide
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.qdq.tensors import BYTES
 from ortconv.optimizer.passes import RulePass
@@ -49,4 +51,35 @@ def _keeps_outer_axes(node: Node, x: Value) -> bool:
     return scales is not None and scales.constant is not None and tuple(wide(scales).reshape(-1)[:2]) == (1, 1)
 
 
-PASSES = (RulePass("LinearResizeOfBytes", resize_as_float),)
+WITH_ANTIALIAS = 18
+"""The operator set from which on a Resize may have antialias."""
+
+
+@rule("CubicUpsampling", P("Resize", "x", ...))
+def upsample_with_antialias(m: Match) -> Replacement:
+    """Resize<cubic>(x) that enlarges images  ->  Resize<cubic, antialias=1>(x)
+
+    Antialias changes the filter only where an image shrinks. Its kernel takes 1/4 to 1/30 of the time.
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    node, x = m.root, m.x
+    if since_version(node) < WITH_ANTIALIAS or node.attr("antialias", 0) or attribute(node, "mode") != "cubic":
+        return None
+    if x.rank != IMAGE or x.dtype is not DType.FLOAT or attribute(node, "coordinate_transformation_mode") not in MODES:
+        return None
+    return New("Resize", node.inputs, {**node.attrs, "antialias": 1}, like=node) if _enlarges(node, x) else None
+
+
+def _enlarges(node: Node, x: Value) -> bool:
+    """True if the scales of all axes are known to be at least 1."""
+    scales = node.input(2)
+    if scales is not None and scales.static_shape != (0,):
+        return scales.constant is not None and bool(np.all(wide(scales) >= 1))
+    dims = zip(x.shape or (None,), node.out.shape or (None,))
+    return attribute(node, "keep_aspect_ratio_policy") == "stretch" and all(
+        same_dim(a, b) or (isinstance(a, int) and isinstance(b, int) and a <= b) for a, b in dims
+    )
+
+
+PASSES = (RulePass("LinearResizeOfBytes", resize_as_float), RulePass("CubicUpsampling", upsample_with_antialias))
