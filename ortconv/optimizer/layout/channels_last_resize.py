@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Value
+from ortconv.ir.kernels import CUBIC_LAST, first_release_of_form
 from ortconv.ir.schema import attribute, since_version
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -18,20 +20,21 @@ from ortconv.optimizer.basic.transpose import optimize_transposes
 from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Perm, Push, inverse
 from ortconv.optimizer.conditions import constant_of, same_dim
 from ortconv.optimizer.engine import Context
+from ortconv.optimizer.layout.resize import enlarges
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.shapes import dim_of, elements
 
 NAME = "ChannelsLastResize"
 OPERATORS = (("", "Resize"), ("", "Upsample"))
 
-RANKS = {"nearest": (3, 4, 5), "linear": (3, 4)}
-"""The ranks of images and volumes, by mode, for which the kernel has both layouts."""
+RANKS = {"nearest": (3, 4), "volume": (5,), "linear": (3, 4), "antialias": (4,), "cubic": (4,)}
+"""The ranks for which each kernel has both layouts."""
 
 FEW_PIXELS, FEW_DOUBLED = 256, 32
 """Up to this number of pixels in the result, a Resize takes less time than with two Transposes, whatever the layout."""
 
-FEWEST_CHANNELS = {"nearest": 3, "linear": 6, "antialias": 3, "volume": 8}
-"""Minimum number of channels for which a kernel is faster with channels last than between two Transposes."""
+FEWEST_CHANNELS = {"nearest": 3, "volume": 8, "linear": 6, "antialias": 3, "cubic": 1}
+"""Minimum number of channels for which each kernel is faster with channels last than between two Transposes."""
 
 QUADS = (4, DType.FLOAT)
 """Pixels of four floats, which Transpose moves with one instruction each."""
@@ -45,35 +48,34 @@ channels, each with a multiple of this number of pixels: then accesses compete f
 def channels_last(graph: Graph, context: Context) -> int:
     """Transpose(Resize(Transpose(x)))  ->  Resize(x) with channels last; also Upsample, and with other nodes in between
 
-    The result over the time before, for onnxruntime 1.32 on one thread and float images of 32 x 32 pixels that double:
+    The time after over that before, in onnxruntime 1.32 on one thread, for float images of 32 x 32 pixels that double:
 
         channels                  3     4     6     8     16    64
         linear                    1.42  1.07  0.84  0.61  0.34  0.17
         linear with antialias     0.82  0.84  0.78  0.77  0.78  0.62
         nearest, half_pixel       0.91  1.08  0.93  1.03  0.88  0.44
         nearest, asymmetric       1.44  2.16  1.84  2.45  2.05  0.66
+        cubic                     0.04  0.04  0.04  0.04  0.03  0.03
 
-    Those above 1 stay as they are, except a few that are nearly equal. Up to 256 pixels, all are below 1.
+    Kinds above 1 stay as they are, except some near 1 that depend on the machine. Up to 256 pixels, most are below 1. Cubic Resizes
+    move only if they enlarge, and for onnxruntime 1.22 and later.
 
     Counterpart: TransposeOptimizer
     Differs: only if it is faster, and only in exact forms; also for 1 or 3 dimensions, Upsample, and Resize with axes. ONNX Runtime
         moves all Transposes of images, and computes 8-bit images in fixed point.
     """
-    return optimize_transposes(graph, context, {**HANDLERS, **dict.fromkeys(OPERATORS, _resize)}, NAME)
+    handler = partial(_resize, context)
+    return optimize_transposes(graph, context, {**HANDLERS, **dict.fromkeys(OPERATORS, handler)}, NAME)
 
 
-def _resize(node: Node, slot: int, perm: Perm) -> Push | None:
-    rank = len(perm)
-    x = node.inputs[0]
-    if (
-        slot != 0
-        or x is None
-        or rank not in RANKS["nearest"]
-        or perm not in (_to_first(rank), inverse(_to_first(rank)))
-    ):
+def _resize(context: Context, node: Node, slot: int, perm: Perm) -> Push | None:
+    first, x = _to_first(len(perm)), node.inputs[0]
+    if slot != 0 or x is None or perm not in (first, inverse(first)):
         return None
     axis = _channels(node, x, perm)
-    if axis is None or not _has_both_layouts(node, rank):
+    if axis is None or not _has_both_layouts(node, len(perm), context):
+        return None
+    if _kind(node, len(perm)) == "cubic" and not enlarges(node, x):
         return None
     return _moved(node, perm) if _gains(node, x, axis) is (axis == 1) else None
 
@@ -93,7 +95,8 @@ def _channels(node: Node, x: Value, perm: Perm) -> int | None:
         kept = [axis for axis in (1, 2) if _is_kept(node, x, axis)]
         return kept[0] if len(kept) == 1 and _is_kept(node, x, 0) else None
     axis = 1 if perm == _to_first(rank) else rank - 1
-    return axis if _mode(node) == "nearest" or (_is_kept(node, x, axis) and _is_kept(node, x, 0)) else None
+    known = attribute(node, "mode") == "nearest" or (_is_kept(node, x, axis) and _is_kept(node, x, 0))
+    return axis if known else None
 
 
 def _is_kept(node: Node, x: Value, axis: int) -> bool:
@@ -126,36 +129,36 @@ def _is_modern(node: Node) -> bool:
     return node.op == "Resize" and since_version(node) >= 11
 
 
-def _mode(node: Node) -> str:
-    return "nearest" if attribute(node, "mode") == "nearest" else "linear"
+def _kind(node: Node, rank: int) -> str:
+    """The kernel that computes a Resize."""
+    if attribute(node, "mode") == "nearest":
+        return "volume" if rank > 4 else "nearest"
+    if node.attr("antialias", 0):
+        return "antialias"
+    return "cubic" if attribute(node, "mode") == "cubic" else "linear"
 
 
-def _has_both_layouts(node: Node, rank: int) -> bool:
-    """True if the kernels have a Resize in both layouts, with the same results in every release."""
-    mode, crops = _mode(node), attribute(node, "coordinate_transformation_mode") == "tf_crop_and_resize"
-    if mode == "nearest":
-        return rank in RANKS[mode]
-    smooth = bool(node.attr("antialias", 0))
-    if node.out.dtype is not DType.FLOAT or rank not in RANKS[mode] or (smooth and (crops or rank != 4)):
+def _has_both_layouts(node: Node, rank: int, context: Context) -> bool:
+    """True if a Resize has the same result in both layouts, in the release that must run it and in all later ones."""
+    kind, crops = _kind(node, rank), attribute(node, "coordinate_transformation_mode") == "tf_crop_and_resize"
+    if rank not in RANKS[kind] or kind in ("nearest", "volume"):
+        return rank in RANKS[kind]
+    if node.out.dtype is not DType.FLOAT or (crops and kind != "linear"):
         return False
-    return smooth or attribute(node, "mode") != "cubic"
+    return kind != "cubic" or context.release is None or first_release_of_form(CUBIC_LAST) <= context.release
 
 
 def _gains(node: Node, x: Value, axis: int) -> bool | None:
     """True if a Resize is faster with channels last than with channels first between two Transposes; None if it is unknown."""
-    mode, rank, channels = _mode(node), x.rank or 0, x.dim(axis)
+    kind, channels, pixels = _kind(node, x.rank or 0), x.dim(axis), _pixels(node.out, axis)
     if not isinstance(channels, int):
         return None
-    pixels = _pixels(node.out, axis)
-    if mode == "nearest" and _doubles(node, x, axis):
+    if kind == "nearest" and _doubles(node, x, axis):
         slow = _pixels(x, axis) % SLOW_TO_TRANSPOSE == 0
         return pixels <= FEW_DOUBLED or (node.out.dtype is DType.FLOAT and channels >= DOUBLED and slow)
     if pixels <= FEW_PIXELS:
         return True
-    if mode == "nearest" and (channels, node.out.dtype) == QUADS:
-        return False
-    kind = "volume" if rank > 4 else "antialias" if node.attr("antialias", 0) and mode == "linear" else mode
-    return channels >= FEWEST_CHANNELS[kind]
+    return channels >= FEWEST_CHANNELS[kind] and (kind != "nearest" or (channels, node.out.dtype) != QUADS)
 
 
 def _pixels(image: Value, axis: int) -> float:

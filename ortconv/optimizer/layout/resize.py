@@ -68,16 +68,16 @@ def upsample_with_antialias(m: Match) -> Replacement:
         return None
     if x.rank != IMAGE or x.dtype is not DType.FLOAT or attribute(node, "coordinate_transformation_mode") not in MODES:
         return None
-    return New("Resize", node.inputs, {**node.attrs, "antialias": 1}, like=node) if _enlarges(node, x) else None
+    return New("Resize", node.inputs, {**node.attrs, "antialias": 1}, like=node) if enlarges(node, x) else None
 
 
-def _enlarges(node: Node, x: Value) -> bool:
+def enlarges(node: Node, x: Value) -> bool:
     """True if the scales of all axes are known to be at least 1."""
     scales = node.input(2)
     if scales is not None and scales.static_shape != (0,):
         return scales.constant is not None and bool(np.all(wide(scales) >= 1))
     dims = zip(x.shape or (None,), node.out.shape or (None,))
-    return attribute(node, "keep_aspect_ratio_policy") == "stretch" and all(
+    return attribute(node, "keep_aspect_ratio_policy") in (None, "stretch") and all(
         same_dim(a, b) or (isinstance(a, int) and isinstance(b, int) and a <= b) for a, b in dims
     )
 
