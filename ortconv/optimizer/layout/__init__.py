@@ -8,6 +8,9 @@ from ortconv.optimizer.passes import FunctionPass, LaterFunction, LaterPass, Rul
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     FunctionPass("NhwcTransformer", LaterFunction(f"{__name__}.nhwc"), operators=(("", "QLinearConv"),)),
     LaterPass(f"{__name__}.resize", "LinearResizeOfBytes", "Resize"),
+    FunctionPass(
+        "CubicOperatorSet", LaterFunction(f"{__name__}.resize", "CubicOperatorSet"), operators=(("", "Resize"),)
+    ),
     LaterPass(f"{__name__}.resize", "CubicUpsampling", "Resize"),
     FunctionPass(
         "ChannelsLastResize",
