@@ -22,9 +22,9 @@ NEW_SET = '<ir_version: 8, opset_import: ["": 21]> g (float[2] x) => (float[2] y
 NEW_KERNEL = '<ir_version: 8, opset_import: ["": 20]> g (float[2] x) => (float[2] y) { y = Gelu (x) }'
 HALF = '<ir_version: 8, opset_import: ["": 13]> g (float16[2] x, float16 l) => (float16[2] y) { y = Clip (x, l) }'
 
-CUBIC = """<ir_version: 8, opset_import: ["": 17]>
-    g (float[1,4,4,3] x) => (float[1,8,8,3] y) <int64[4] sizes = {1, 3, 8, 8}> {
-        f = Transpose <perm = [0, 3, 1, 2]> (x) r = Resize <mode = "cubic"> (f, , , sizes) y = Transpose <perm = [0, 2, 3, 1]> (r)
+CUBIC = """<ir_version: 7, opset_import: ["": 12]>
+    g (float[1,4,4,3] x, float[0] none) => (float[1,8,8,3] y) <float[4] scales = {1, 1, 2, 2}> {
+        f = Transpose <perm = [0, 3, 1, 2]> (x) r = Resize <mode = "cubic"> (f, none, scales) y = Transpose <perm = [0, 2, 3, 1]> (r)
     }"""
 
 
