@@ -24,7 +24,9 @@ HALF = '<ir_version: 8, opset_import: ["": 13]> g (float16[2] x, float16 l) => (
 
 CUBIC = """<ir_version: 7, opset_import: ["": 12]>
     g (float[1,4,4,3] x, float[0] none) => (float[1,8,8,3] y) <float[4] scales = {1, 1, 2, 2}> {
-        f = Transpose <perm = [0, 3, 1, 2]> (x) r = Resize <mode = "cubic"> (f, none, scales) y = Transpose <perm = [0, 2, 3, 1]> (r)
+        f = Transpose <perm = [0, 3, 1, 2]> (x)
+        r = Resize <mode = "cubic"> (f, none, scales)
+        y = Transpose <perm = [0, 2, 3, 1]> (r)
     }"""
 
 
