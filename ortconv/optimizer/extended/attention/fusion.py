@@ -54,7 +54,7 @@ tiles, and have more columns than these together, this costs more than it saves.
 """
 
 SHORT, MANY = 8, 4
-"""Attention has a product with weights for each head and element of a batch: slow for up to SHORT rows and MANY or more elements."""
+"""Attention has a product with weights for each head and element of a batch: slow for up to SHORT rows, from MANY elements on."""
 
 FEW_ROWS = 16
 """With more rows of queries, MultiHeadAttention with a mask is slower than its parts."""
