@@ -8,7 +8,7 @@ import pytest
 from ortconv.ir.model import Model
 from ortconv.ir.schema import schema
 from ortconv.onnxio.load import from_proto
-from ortconv.optimizer.layout.resize import OLDEST, SAME, WITH_ANTIALIAS
+from ortconv.optimizer.extended.cubic_resize import OLDEST, SAME, WITH_ANTIALIAS
 from ortconv.partition import Target
 from ortconv.pipeline import optimize
 

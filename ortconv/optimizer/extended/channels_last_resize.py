@@ -20,7 +20,7 @@ from ortconv.optimizer.basic.transpose import optimize_transposes
 from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Perm, Push, inverse
 from ortconv.optimizer.conditions import constant_of, same_dim
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.layout.resize import enlarges
+from ortconv.optimizer.extended.cubic_resize import enlarges
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.shapes import dim_of, elements
 
