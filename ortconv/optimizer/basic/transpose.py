@@ -230,7 +230,9 @@ class _Sweep:
             return
         order = np.array(perm[slice(node.attr("start", 0), node.attr("end", len(perm)))], np.int64)
         picks = self.picks(node, len(order))
-        made = insert("Shape", [before.x], _vector(node, len(perm)), node, name=node.name)
+        made = self.shape_of(before.x, node) or insert(
+            "Shape", [before.x], _vector(node, len(perm)), node, name=node.name
+        )
         if picks is None:
             picked = insert("Gather", [made, constant(node, order)], node.out.type, node, {"axis": 0})
             self.replace(node, picked, 2)
@@ -238,6 +240,15 @@ class _Sweep:
         for user, pick in picks.items():
             self.graph.set_inputs(user, [made, constant(user, np.asarray(order[pick], pick.dtype))])
         self.record(node, self.graph.remove_dead(node), 1)
+
+    def shape_of(self, value: Value, node: Node) -> Value | None:
+        """The output of a Shape of this whole value that exists already, unless the value has many readers."""
+        for user in value.consumers if len(value.uses) <= MOST_READERS else ():
+            whole = user.is_op("Shape") and not user.attr("start", 0) and user.attr("end", None) is None
+            if whole and user.graph is self.graph and user.ep == node.ep:
+                self.out_of_order = True
+                return user.out
+        return None
 
     def picks(self, shape: Node, size: int) -> dict[Node, Array] | None:
         """The readers of a Shape with `size` elements if all are Gathers of constant indices, with these indices; else None."""
