@@ -33,13 +33,23 @@ RANKS = {"nearest": (3, 4), "volume": (5,), "linear": (3, 4), "antialias": (4,),
 FEW_PIXELS, FEW_DOUBLED = 256, 32
 """Up to this number of pixels in the result, a Resize takes less time than with two Transposes, whatever the layout."""
 
-FEWEST_CHANNELS = {"nearest": 3, "volume": 8, "linear": 6, "antialias": 3, "cubic": 1}
-"""Minimum number of channels for which each kernel is faster with channels last than between two Transposes."""
+FEWEST_CHANNELS = {
+    "nearest": (2, 2, 2),
+    "volume": (8, 8, 8),
+    "linear": (5, 4, 2),
+    "antialias": (3, 3, 3),
+    "cubic": (1, 1, 1),
+}
+"""Minimum number of channels for which each kernel is faster with channels last than between two Transposes: if it enlarges images,
+if it shrinks them, and if it shrinks them to at most 1/SHRUNK of their pixels.
+"""
+
+SHRUNK = 6
 
 QUADS = (4, DType.FLOAT)
 """Pixels of four floats, which Transpose moves with one instruction each."""
 
-DOUBLED, SLOW_TO_TRANSPOSE = 64, 256
+DOUBLED, SLOW_TO_TRANSPOSE = 48, 256
 """To double floats, channels first have a loop of their own. With two Transposes, it is slower only for at least this number of
 channels, each with a multiple of this number of pixels: then accesses compete for the same lines of the cache.
 """
@@ -51,14 +61,15 @@ def channels_last(graph: Graph, context: Context) -> int:
     The time after over that before, in onnxruntime 1.32 on one thread, for float images of 32 x 32 pixels that double:
 
         channels                  3     4     6     8     16    64
-        linear                    1.42  1.07  0.84  0.61  0.34  0.17
-        linear with antialias     0.82  0.84  0.78  0.77  0.78  0.62
-        nearest, half_pixel       0.91  1.08  0.93  1.03  0.88  0.44
-        nearest, asymmetric       1.44  2.16  1.84  2.45  2.05  0.66
+        linear                    1.38  1.07  0.85  0.63  0.35  0.17
+        linear with antialias     0.83  0.85  0.78  0.78  0.72  0.62
+        nearest, half_pixel       0.93  1.07  0.94  1.03  0.89  0.44
+        nearest, asymmetric       1.35  1.84  1.71  2.15  1.90  0.66
         cubic                     0.04  0.04  0.04  0.04  0.03  0.03
 
-    Kinds above 1 stay as they are, except some near 1 that depend on the machine. Up to 256 pixels, most are below 1. Cubic Resizes
-    move only if they enlarge, and for onnxruntime 1.22 and later.
+    Kinds above 1 stay as they are, except some near 1 that depend on the machine. Up to 256 pixels, most are below 1. The more an
+    image shrinks, the more is saved: to 1/4 of its pixels, linear with 3 channels takes 1.06, to 1/16 0.6. Cubic Resizes move only
+    if they enlarge, and for onnxruntime 1.22 and later. tests/bench/resize.py measures more.
 
     Counterpart: TransposeOptimizer
     Differs: only if it is faster, and only in exact forms; also for 1 or 3 dimensions, Upsample, and Resize with axes. ONNX Runtime
@@ -158,7 +169,18 @@ def _gains(node: Node, x: Value, axis: int) -> bool | None:
         return pixels <= FEW_DOUBLED or (node.out.dtype is DType.FLOAT and channels >= DOUBLED and slow)
     if pixels <= FEW_PIXELS:
         return True
-    return channels >= FEWEST_CHANNELS[kind] and (kind != "nearest" or (channels, node.out.dtype) != QUADS)
+    ratio = _shrinkage(node, x, axis)
+    fewest = FEWEST_CHANNELS[kind][(ratio >= 1) + (ratio >= SHRUNK)]
+    return channels >= fewest and (kind != "nearest" or ratio >= 1 or (channels, node.out.dtype) != QUADS)
+
+
+def _shrinkage(node: Node, x: Value, axis: int) -> float:
+    """How many pixels become one. Images of unknown size count as large if the result has a fixed size, and as small if not."""
+    scales = _scales(node)
+    if scales is not None and all(s > 0 for s in scales):
+        return 1 / math.prod(scales)
+    before, after = _pixels(x, axis), _pixels(node.out, axis)
+    return 0 if math.isinf(after) else before / max(after, 1)
 
 
 def _pixels(image: Value, axis: int) -> float:
