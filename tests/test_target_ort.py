@@ -22,6 +22,13 @@ NEW_SET = '<ir_version: 8, opset_import: ["": 21]> g (float[2] x) => (float[2] y
 NEW_KERNEL = '<ir_version: 8, opset_import: ["": 20]> g (float[2] x) => (float[2] y) { y = Gelu (x) }'
 HALF = '<ir_version: 8, opset_import: ["": 13]> g (float16[2] x, float16 l) => (float16[2] y) { y = Clip (x, l) }'
 
+CUBIC = """<ir_version: 7, opset_import: ["": 12]>
+    g (float[1,4,4,3] x, float[0] none) => (float[1,8,8,3] y) <float[4] scales = {1, 1, 2, 2}> {
+        f = Transpose <perm = [0, 3, 1, 2]> (x)
+        r = Resize <mode = "cubic"> (f, none, scales)
+        y = Transpose <perm = [0, 2, 3, 1]> (r)
+    }"""
+
 
 def converted(text: str, folder: Path, target: str | None = None, **settings: object) -> Result:
     onnx.save(onnx.parser.parse_model(text), folder / "m.onnx")
@@ -39,6 +46,8 @@ def converted(text: str, folder: Path, target: str | None = None, **settings: ob
         (NEW_KERNEL, None, {"Gelu"}, "1.18"),
         (HALF, "1.19", {"Clip"}, "1.19"),
         (HALF, "1.18", {"Clip", "Cast"}, "1.13"),
+        (CUBIC, "1.22", {"Resize"}, "1.22"),
+        (CUBIC, "1.21", {"Resize", "Transpose"}, "1.13"),
     ],
 )
 def test_nothing_is_made_that_the_target_lacks(

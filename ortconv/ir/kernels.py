@@ -28,13 +28,16 @@ WIDER = {"tensor(float16)": "tensor(float)"}
 
 
 class KernelUse(NamedTuple):
-    """A use of an operator by a node: the types of inputs and outputs (None for an absent one), and the shapes of inputs."""
+    """A use of an operator by a node: the types of inputs and outputs (None for an absent one), the shapes of inputs, and that of
+    the first output.
+    """
 
     schema: Schema
     inputs: KernelTypes
     outputs: KernelTypes
     attrs: Mapping[str, Attribute]
     shapes: Sequence[Shape | None]
+    result: Shape | None = None
 
     def attr(self, name: str) -> Attribute | None:
         return self.attrs.get(name, self.schema.defaults.get(name))
@@ -54,7 +57,7 @@ def use_of(node: Node) -> KernelUse | None:
     if found is None:
         return None
     shapes = [None if v is None else v.shape for v in node.inputs]
-    return KernelUse(found, _texts(node.inputs), _texts(node.outputs), node.attrs, shapes)
+    return KernelUse(found, _texts(node.inputs), _texts(node.outputs), node.attrs, shapes, node.out.shape)
 
 
 def _texts(values: Sequence[Value | None]) -> KernelTypes:
@@ -225,6 +228,12 @@ def newest_opset(release: int) -> int:
     return max((int(version) for version, first in _document()["opsets"][""].items() if first <= release), default=17)
 
 
+def first_release_of_form(name: str) -> int:
+    """The first release that runs a form of an operator that is newer than the operator."""
+    first: int = _document()["forms"][name]
+    return first
+
+
 def first_release_of_action(action: str) -> int:
     """The first release that supports a saved action."""
     first: int = _document()["actions"].get(action, 0)
@@ -281,11 +290,24 @@ def _transform(use: KernelUse) -> Iterator[str]:
         yield f"{use.schema.op}_onesided_inverse"
 
 
+CUBIC_LAST = "Resize_cubic_channels_last"
+
+
+def _resize(use: KernelUse) -> Iterator[str]:
+    """A cubic Resize of the axes before the channels."""
+    after = use.result or ()
+    if use.attr("mode") != "cubic" or use.attr("antialias") or len(after) < 3:
+        return
+    if use.dim(0, 1) != after[1] and use.dim(0, len(after) - 1) == after[-1]:
+        yield CUBIC_LAST
+
+
 FORMS: dict[tuple[str, str], Callable[[KernelUse], Iterable[str]]] = {
     ("", "DFT"): _transform,
     (MICROSOFT, "MatMulNBits"): _bits,
     (MICROSOFT, "QuantizeLinear"): _zero_point,
     (MICROSOFT, "DequantizeLinear"): _zero_point,
+    ("", "Resize"): _resize,
     (MICROSOFT, "FusedConv"): _activation,
     ("com.microsoft.nchwc", "Conv"): _activation,
     (MICROSOFT, "Attention"): _attention,

@@ -40,15 +40,19 @@ LENGTH_IS_RANK = 12
 MOST_DIMENSIONS = 64
 """No model has values with more dimensions. onnx needs memory for each."""
 
+SCALE_DIGITS = 1 << 12
+"""Scales that are multiples of the inverse have exact products with the sizes of images."""
+
 _NAMES = {op for _, op in HIDDEN}
 _POOLS = ("AveragePool", "LpPool", "MaxPool")
+_RESIZES = ("Resize", "Upsample")
 
 
 @cache
 def _examined(opset: int) -> frozenset[str]:
     """The operators whose nodes `hide` may change or refuse, also as it renames them."""
     names = (
-        *(*_NAMES, *_CHECKS, "Slice", "Squeeze"),
+        *(*_NAMES, *_CHECKS, *_RESIZES, "Slice", "Squeeze"),
         *(("Unsqueeze",) if opset < SIGNED_AXES else ()),
         *(("Expand",) if opset <= LENGTH_IS_RANK else ()),
         *(_POOLS if opset < CEILS_EXACTLY else ()),
@@ -103,16 +107,18 @@ Nodes = Sequence[tuple[str, NodeProto]]
 
 
 def _inferred_wrongly(graph: GraphProto, nodes: Nodes, opset: int) -> dict[str, set[str]]:
-    """The outputs of the Slices, Squeezes and Expands for which onnx infers a wrong or endless shape, by operator."""
+    """The outputs of the nodes for which onnx infers a wrong or endless shape, by operator."""
     slices, squeezes = _operators(nodes, "Slice", 2), _operators(nodes, "Squeeze", 0)
     expands = _operators(nodes, "Expand", 2) if opset <= LENGTH_IS_RANK else []
-    if not (slices or squeezes or expands):
+    resizes = [node for op in _RESIZES for node in _operators(nodes, op, 1)]
+    if not (slices or squeezes or expands or resizes):
         return {}
     constants = [node for op, node in nodes if op == "Constant"]
     return {
         "Slice": _slices_of_shapes(graph, nodes, slices, constants),
         "Squeeze": _squeezes_of_all_axes(graph, squeezes, constants),
         "Expand": _expands_to_many_dimensions(graph, expands),
+        **dict.fromkeys(_RESIZES, _resizes_to_rounded_sizes(graph, resizes, constants)),
     }
 
 
@@ -124,6 +130,39 @@ def _initializers(graph: GraphProto) -> Iterator[TensorProto]:
 def _operators(nodes: Nodes, name: str, inputs: int) -> list[NodeProto]:
     """The nodes of an operator that have an output and at least this number of inputs."""
     return [node for op, node in nodes if op == name and node.output and len(node.input) >= inputs]
+
+
+def _resizes_to_rounded_sizes(graph: GraphProto, resizes: list[NodeProto], constants: Iterable[NodeProto]) -> set[str]:
+    """The outputs of Resizes by scales of many digits, such as 0.7: onnx takes the integer below the exact product, onnxruntime
+    that below the product rounded to float32, which may be greater.
+    """
+    if not resizes:
+        return set()
+    scales = {t.name: _floats(t) for t in _initializers(graph)}
+    for node in constants:
+        scales.update((name, [*a.floats, *_floats(a.t)]) for name in node.output for a in node.attribute)
+    found = set()
+    for node in resizes:
+        stated = [a.floats for a in node.attribute if a.name == "scales"]
+        if any(map(_has_many_digits, [*stated, *(scales.get(name, ()) for name in node.input[1:3])])):
+            found.add(node.output[0])
+    return found
+
+
+def _floats(tensor: TensorProto) -> list[float]:
+    """The elements of a short list of float32; [] for another or a damaged tensor."""
+    from onnx.numpy_helper import to_array
+
+    if tensor.data_type != TensorProto.FLOAT or len(tensor.dims) != 1 or not 0 < tensor.dims[0] <= MOST_DIMENSIONS:
+        return []
+    with suppress(TypeError, ValueError):
+        return [float(scale) for scale in to_array(tensor)]
+    return []
+
+
+def _has_many_digits(scales: Iterable[float]) -> bool:
+    """True if the product of a scale and a size may need more digits than float32 has."""
+    return any(scale * SCALE_DIGITS % 1 for scale in scales)
 
 
 def _expands_to_many_dimensions(graph: GraphProto, expands: Iterable[NodeProto]) -> set[str]:

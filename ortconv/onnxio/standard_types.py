@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from ortconv.ir.broadcast import broadcast_dims
 from ortconv.ir.graph import Node
+from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Dim, DType, MapType, SequenceType, Shape, TensorType, ValueType
 from ortconv.onnxio.type_rules import TypeRule, dtype_of, einsum_labels, shape_of, tensor
@@ -29,6 +34,39 @@ def _einsum(node: Node) -> list[ValueType | None]:
 def _eye_like(node: Node) -> list[ValueType | None]:
     dtype = DType(node.attrs["dtype"]) if "dtype" in node.attrs else dtype_of(node, 0)  # type: ignore[arg-type]
     return [tensor(dtype, shape_of(node, 0))]
+
+
+def _resized(node: Node) -> list[ValueType | None]:
+    """Sizes are products with scales, rounded to float32 and down, as in onnxruntime."""
+    shape, modern = shape_of(node, 0), node.op == "Resize" and since_version(node) >= RESIZE_TO_SIZES
+    if shape is None:
+        return [tensor(dtype_of(node, 0), None)]
+    axes = [axis % len(shape) for axis in node.attr("axes", range(len(shape)))]
+    scales = node.attr("scales", _elements(node, 2 if modern else 1))
+    stretches = node.attr("keep_aspect_ratio_policy", "stretch") == "stretch"
+    made: Sequence[Dim] = [None] * len(axes)
+    if scales:
+        made = [_scaled(shape[axis], scale) for axis, scale in zip(axes, scales, strict=True)]
+    elif modern and stretches:
+        made = [int(size) for size in _elements(node, 3)] or made
+    sizes = dict(zip(axes, made, strict=True))
+    return [tensor(dtype_of(node, 0), tuple(sizes.get(axis, dim) for axis, dim in enumerate(shape)))]
+
+
+RESIZE_TO_SIZES = 11
+"""The version from which on Resize has sizes, and scales as its third input."""
+
+
+def _elements(node: Node, slot: int) -> list[float]:
+    """The elements of a constant input; [] if there are none."""
+    value = node.input(slot)
+    return [] if value is None or value.constant is None else value.constant.numpy().reshape(-1).tolist()
+
+
+def _scaled(dim: Dim, scale: float) -> Dim:
+    if scale == 1:
+        return dim
+    return int(np.float32(dim) * np.float32(scale)) if isinstance(dim, int) else None
 
 
 def _gather_nd(node: Node) -> list[ValueType | None]:
@@ -177,6 +215,7 @@ STANDARD_TYPES: dict[tuple[str, str], TypeRule] = {
     ("", "EyeLike"): _eye_like,
     ("", "GatherND"): _gather_nd,
     ("", "RegexFullMatch"): _regex_full_match,
+    **{("", op): _resized for op in ("Resize", "Upsample")},
     ("", "Slice"): _slice,
     ("", "Squeeze"): _squeeze,
     ("", "Unsqueeze"): _unsqueeze,

@@ -262,8 +262,8 @@ def _use(new: New, found: Schema) -> KernelUse:
     types = [_type(source) for source in new.inputs]
     inputs = tuple([None if source is None else type_text(t) for source, t in zip(new.inputs, types)])
     outputs = tuple([type_text(new.types[i]) if i < len(new.types) else UNKNOWN for i in range(new.outputs)])
-    shapes = [t.shape if isinstance(t, TensorType) else None for t in types]
-    return KernelUse(found, inputs, outputs, new.attrs, shapes)
+    shapes = [t.shape if isinstance(t, TensorType) else None for t in (*types, *new.types[:1])]
+    return KernelUse(found, inputs, outputs, new.attrs, shapes[: len(types)], shapes[-1] if new.types else None)
 
 
 def _rewrite(r: Rule, m: Match, replacement: Replacement, context: Context) -> list[Node]:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operators import Trait, named
-from ortconv.ir.schema import schema_of
+from ortconv.ir.schema import schema_of, since_version
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.conditions import RESHAPES, ints, spatial_pads
+from ortconv.optimizer.conditions import RESHAPES, constant_of, ints, spatial_pads
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.shapes import COMPUTES_SHAPES, Element, axis_slices, elements, target
@@ -131,6 +131,28 @@ def _counted(node: Node) -> Shape | None:
     return (minus(_as_dim(limit), _as_dim(start)) if step == 1 else None,)
 
 
+def _resized(node: Node) -> Shape | None:
+    """The shape of a Resize by constant scales, or to sizes, of all axes or of some."""
+    shape = _same(node)
+    if (
+        shape is None
+        or since_version(node) < RESIZE_TO_SIZES
+        or node.attr("keep_aspect_ratio_policy", "stretch") != "stretch"
+    ):
+        return None
+    axes = [a % len(shape) for a in node.attr("axes", Ints(range(len(shape))))]
+    scales, sizes = constant_of(node.input(2)), elements(node.input(3))
+    dims: list[Dim]
+    if scales is not None and scales.size == len(axes):
+        dims = [shape[a] if s == 1 else None for a, s in zip(axes, scales.numpy().reshape(-1).tolist())]
+    elif sizes is not None and len(sizes) == len(axes):
+        dims = [*map(_as_dim, sizes)]
+    else:
+        return None
+    made = dict(zip(axes, dims))
+    return tuple(made.get(a, dim) for a, dim in enumerate(shape))
+
+
 def _sliced(node: Node) -> Shape | None:
     shape, parts = _same(node), axis_slices(node, elements)
     if shape is None or parts is None or "starts" in node.attrs:
@@ -165,6 +187,9 @@ def _parts(node: Node) -> Iterator[Shape]:
         yield tuple(dims)
 
 
+RESIZE_TO_SIZES = 11
+"""The version from which on Resize has sizes, and scales as its third input."""
+
 UNLIMITED = 2**31 - 1
 """An end of a Slice of at least this value means the end of the axis."""
 
@@ -182,6 +207,7 @@ _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
     "Expand": _expanded,
     "Gather": _gathered,
     "Range": _counted,
+    "Resize": _resized,
     "Slice": _sliced,
     "Transpose": _transposed,
 }

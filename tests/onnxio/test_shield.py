@@ -153,6 +153,28 @@ def test_a_slice_of_a_shape_from_a_computed_index_has_an_unknown_length(start: s
 
 
 @pytest.mark.parametrize(
+    ("opset", "body", "expected"),
+    [
+        (17, "y = Resize(x, , scales)", "float[1,4,7,12]"),
+        (17, "c = Constant<value_floats = [1.0, 1.0, 0.7, 1.2]>() y = Resize(x, , c)", "float[1,4,7,12]"),
+        (18, "y = Resize<axes = [-1]>(x, , scale)", "float[1,4,10,13]"),
+        (9, "y = Upsample(x, scales)", "float[1,4,7,12]"),
+        (8, "y = Upsample<scales = [1.0, 1.0, 0.7, 1.2]>(x)", "float[1,4,7,12]"),
+        (17, "r = Resize(x, , scales) y = Transpose<perm = [0, 2, 3, 1]>(r)", "float[1,7,12,4]"),
+    ],
+)
+def test_sizes_are_products_in_float32(opset: int, body: str, expected: str) -> None:
+    """10 times 0.7 is 7 in float32, and less in exact arithmetic, since 0.7 is not a number of float32."""
+    constants = "float[4] scales = {1, 1, 0.7, 1.2}, float[1] scale = {1.3}"
+    proto = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": {opset}]> g (float[1,4,10,10] x) => (float y) <{constants}> {{ {body} }}'
+    )
+    proto.graph.output[0].ClearField("type")
+    (y,) = from_proto(proto).graph.outputs
+    assert str(y.type) == expected
+
+
+@pytest.mark.parametrize(
     ("opset", "body"),
     [
         (11, "y = Squeeze(x)"),

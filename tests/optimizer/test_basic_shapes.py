@@ -25,7 +25,8 @@ CONSTANTS = (
 
 
 def graph(body: str, inputs: str = "float[N,4,unknown] x, int64[2] s", outputs: str = "float[] y") -> Graph:
-    text = f'<ir_version: 8, opset_import: ["": 17]> g ({inputs}) => ({outputs}) <{CONSTANTS}> {{ {body} }}'
+    opset = 18 if "axes" in body else 17
+    text = f'<ir_version: 8, opset_import: ["": {opset}]> g ({inputs}) => ({outputs}) <{CONSTANTS}> {{ {body} }}'
     return from_proto(parser.parse_model(text)).graph
 
 
@@ -130,6 +131,13 @@ def test_the_lesser_of_two_dimensions() -> None:
         ("s1 = Shape(x) y = ConstantOfShape(s1)", ("N", 4, 6)),
         ("y = Less(x, x)", ("N", 4, 6)),
         ("s1 = Shape(x) y = Trilu(x)", ("N", 4, 6)),
+        ("s1 = Shape(x) y = Resize(x, , , s1)", ("N", 4, 6)),
+        ("k = Constant<value_floats = [1.0, 2.0, 1.0]>() y = Resize(x, , k)", ("N", None, 6)),
+        ("k = Constant<value_floats = [2.0]>() y = Resize<axes = [-2]>(x, , k)", ("N", None, 6)),
+        (
+            'k = Constant<value_ints = [9, 9]>() y = Resize<axes = [0, 1], keep_aspect_ratio_policy = "not_larger">(x, , , k)',
+            (None, None, 6),
+        ),
     ],
 )
 def test_shapes_of_results(body: str, shape: tuple[Dim, ...]) -> None:

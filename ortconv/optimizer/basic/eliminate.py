@@ -177,7 +177,7 @@ def eliminate_cast_before_shape(m: Match) -> Replacement:
     return New("Shape", [m.x], like=m.root, types=(m.root.out.type,))
 
 
-_NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1}
+NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1}
 """The second operand with which an operator returns its first one."""
 
 
@@ -194,7 +194,7 @@ def eliminate_noop(m: Match) -> Replacement:
     Counterpart: NoopElimination
     Differs: constants of several elements, x ** 1, operands that are graph inputs, results that the graph returns.
     """
-    if not is_filled_with(m.k, _NEUTRAL[m.root.op]) or not broadcasts_into(m.tensor("k").shape, m.x.shape):
+    if not is_filled_with(m.k, NEUTRAL[m.root.op]) or not broadcasts_into(m.tensor("k").shape, m.x.shape):
         return None
     return m.x
 

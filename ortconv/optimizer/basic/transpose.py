@@ -16,6 +16,8 @@ from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Shape, TensorType, ValueType
 from ortconv.optimizer.basic.transpose_handlers import (
+    HANDLERS,
+    Handlers,
     Perm,
     Push,
     carries,
@@ -38,17 +40,17 @@ MOST_READERS = 16
 """A value with more readers is not searched for a Transpose that reads it."""
 
 
-def optimize_transposes(graph: Graph, context: Context) -> int:
+def optimize_transposes(graph: Graph, context: Context, handlers: Handlers = HANDLERS, name: str = NAME) -> int:
     """Move, merge and cancel the Transposes of one graph.
 
-    Returns the number of changes.
+    They move past the operators that have a handler. The trace has the rewrites by `name`. Returns the number of changes.
 
     Counterpart: TransposeOptimizer
     Differs: correct for a Pad with axes, which ONNX Runtime turns into a graph that fails.
     """
     changes = 0
     for _ in range(MAX_SWEEPS):
-        sweep = _Sweep(graph, context)
+        sweep = _Sweep(graph, context, handlers, name)
         for node in graph:
             sweep.visit(node)
         for node in graph:
@@ -70,12 +72,14 @@ class _Transpose(NamedTuple):
 
 
 class _Sweep:
-    def __init__(self, graph: Graph, context: Context) -> None:
+    def __init__(self, graph: Graph, context: Context, handlers: Handlers, name: str) -> None:
         self.graph = graph
         self.context = context
+        self.handlers = handlers
+        self.name = name
         self.changes = 0
         self.out_of_order = False
-        self.leads = _leading_to_transpose(graph)
+        self.leads = _leading_to_transpose(graph, handlers)
         self.removable: dict[Value, bool] = {}
         self.constants: dict[tuple[Value, Perm], Value] = {}
 
@@ -93,7 +97,7 @@ class _Sweep:
             if node.is_op("Shape"):
                 self.push_through_shape(node, before)
                 return
-            found = push(node, slot, before.perm)
+            found = push(node, slot, before.perm, self.handlers)
             if found is not None and self.cost(node, found, before.perm) < (0, 0):
                 self.apply(node, found, before.perm)
                 return
@@ -177,7 +181,9 @@ class _Sweep:
         if known is None:
             known = not value.is_output and all(
                 user.graph is self.graph
-                and (user.is_op("Transpose") or user.is_op("Shape") or push(user, slot, perm) is not None)
+                and (
+                    user.is_op("Transpose") or user.is_op("Shape") or push(user, slot, perm, self.handlers) is not None
+                )
                 for user, slot in value.uses
             )
             self.removable[value] = known
@@ -224,7 +230,9 @@ class _Sweep:
             return
         order = np.array(perm[slice(node.attr("start", 0), node.attr("end", len(perm)))], np.int64)
         picks = self.picks(node, len(order))
-        made = insert("Shape", [before.x], _vector(node, len(perm)), node, name=node.name)
+        made = self.shape_of(before.x, node) or insert(
+            "Shape", [before.x], _vector(node, len(perm)), node, name=node.name
+        )
         if picks is None:
             picked = insert("Gather", [made, constant(node, order)], node.out.type, node, {"axis": 0})
             self.replace(node, picked, 2)
@@ -232,6 +240,15 @@ class _Sweep:
         for user, pick in picks.items():
             self.graph.set_inputs(user, [made, constant(user, np.asarray(order[pick], pick.dtype))])
         self.record(node, self.graph.remove_dead(node), 1)
+
+    def shape_of(self, value: Value, node: Node) -> Value | None:
+        """The output of a Shape of this whole value that exists already, unless the value has many readers."""
+        for user in value.consumers if len(value.uses) <= MOST_READERS else ():
+            whole = user.is_op("Shape") and not user.attr("start", 0) and user.attr("end", None) is None
+            if whole and user.graph is self.graph and user.ep == node.ep:
+                self.out_of_order = True
+                return user.out
+        return None
 
     def picks(self, shape: Node, size: int) -> dict[Node, Array] | None:
         """The readers of a Shape with `size` elements if all are Gathers of constant indices, with these indices; else None."""
@@ -253,7 +270,7 @@ class _Sweep:
         quantize = None if perm is None else self.quantizer_before(node)
         if perm is None or quantize is None:
             return
-        source, found = quantize.inputs[0], push(quantize, 0, inverse(perm))
+        source, found = quantize.inputs[0], push(quantize, 0, inverse(perm), self.handlers)
         if source is not None and found is not None:
             inputs = [self.transposed(source, perm, quantize), *quantize.inputs[1:]]
             domain, name = quantize.domain, quantize.name
@@ -288,7 +305,9 @@ class _Sweep:
     def dequantized(self, value: Value, perm: Perm, node: Node) -> Value | None:
         """A dequantized constant under a permutation: the constant itself is transposed. None for other values."""
         dq = value.producer if value.graph is self.graph and _is_dequantized_constant(value) else None
-        found = push(dq, 0, inverse(perm)) if dq is not None and self.context.may_touch(dq, node) else None
+        found = (
+            push(dq, 0, inverse(perm), self.handlers) if dq is not None and self.context.may_touch(dq, node) else None
+        )
         data = None if dq is None else dq.inputs[0]
         if dq is None or found is None or data is None:
             return None
@@ -337,22 +356,22 @@ class _Sweep:
         self.graph.remove_dead(node)
         for new, name in rename:
             self.graph.rename(new, name)
-        self.context.record(NAME, label, before - len(self.graph), added)
+        self.context.record(self.name, label, before - len(self.graph), added)
         self.changes += 1
 
     def record(self, node: Node, removed: int, added: int) -> None:
-        self.context.record(NAME, node.label, removed, added)
+        self.context.record(self.name, node.label, removed, added)
         self.changes += 1
 
 
-def _leading_to_transpose(graph: Graph) -> set[Value]:
+def _leading_to_transpose(graph: Graph, handlers: Handlers) -> set[Value]:
     """The values from which a Transpose could move down to a later one."""
     leads: set[Value] = set()
     for node in reversed(graph):
         if node.is_op("Transpose"):
             slots: tuple[int, ...] = (0,)
         elif any(v in leads for v in node.outputs if v is not None):
-            slots = tuple(i for i in range(len(node.inputs)) if carries(node, i))
+            slots = tuple(i for i in range(len(node.inputs)) if carries(node, i, handlers))
         else:
             continue
         leads.update(v for i in slots if (v := node.inputs[i]) is not None and v.graph is graph)

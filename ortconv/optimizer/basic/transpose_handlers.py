@@ -43,6 +43,7 @@ class Push(NamedTuple):
 
 
 Handler = Callable[[Node, int, Perm], Push | None]
+Handlers = Mapping[tuple[str, str], Handler]
 
 
 def identity(rank: int) -> Perm:
@@ -324,7 +325,7 @@ def _quantize(node: Node, slot: int, perm: Perm) -> Push | None:
     return _along_axis(node, perm, 1, (0,))
 
 
-HANDLERS: dict[tuple[str, str], Handler] = {
+HANDLERS: Handlers = {
     **{("", op): _unary for op in named(Trait.ELEMENTWISE)},
     **{("", op): _broadcast for op in named(Trait.BROADCASTS)},
     **{("", op): _reduce for op in named(Trait.REDUCES)},
@@ -344,17 +345,17 @@ HANDLERS: dict[tuple[str, str], Handler] = {
 }
 
 
-def push(node: Node, slot: int, perm: Perm) -> Push | None:
+def push(node: Node, slot: int, perm: Perm, handlers: Handlers) -> Push | None:
     """The changes to a node when Transpose<perm> moves from its input `slot` to its outputs; None if it cannot move."""
-    handler = HANDLERS.get((node.domain, node.op))
+    handler = handlers.get((node.domain, node.op))
     return None if handler is None else handler(node, slot, perm)
 
 
-def carries(node: Node, slot: int) -> bool:
+def carries(node: Node, slot: int, handlers: Handlers) -> bool:
     """True if a Transpose at this input may be able to move past the node, for some permutation.
 
     False for a Reshape: a value that reaches it over a long way, such as a normalization of the last axis, should
     not change.
     """
-    handler = HANDLERS.get((node.domain, node.op))
+    handler = handlers.get((node.domain, node.op))
     return handler not in (None, _reshape) and (slot == 0 or handler in (_broadcast, _concat))

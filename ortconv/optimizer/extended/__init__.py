@@ -19,8 +19,21 @@ from ortconv.optimizer.extended import (
 )
 from ortconv.optimizer.passes import FunctionPass, LaterFunction, LaterPass, RulePass
 
+RESIZES = FunctionPass(
+    "ChannelsLastResize",
+    LaterFunction(f"{__name__}.channels_last_resize"),
+    once=True,
+    operators=(("", "Resize"), ("", "Upsample")),
+    also=(("", "Transpose"),),
+)
+
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *qdq.PASSES,
+    FunctionPass(
+        "CubicOperatorSet", LaterFunction(f"{__name__}.cubic_resize", "CubicOperatorSet"), operators=(("", "Resize"),)
+    ),
+    LaterPass(f"{__name__}.cubic_resize", "CubicUpsampling", "Resize"),
+    RESIZES,
     *recurrent.PASSES,
     *fill.PASSES,
     *fuse_gemm.PASSES,

@@ -53,6 +53,9 @@ TILE, FEW_COLUMNS, FEW_MASKED_COLUMNS = 16, 96, 48
 tiles, and have more columns than these together, this costs more than it saves.
 """
 
+SHORT, MANY = 8, 4
+"""Attention has a product with weights for each head and element of a batch: slow for up to SHORT rows, from MANY elements on."""
+
 FEW_ROWS = 16
 """With more rows of queries, MultiHeadAttention with a mask is slower than its parts."""
 
@@ -110,7 +113,12 @@ class _Fuser:
         """The fused node; None if the release has none for these operands, or if their parts are faster."""
         apart = may_make(f, "MultiHeadAttention", self.context)
         packs = f.projections is not None and _may_pack(f.projections, self.owners)
-        if packs and _fills_tiles(f) and not (apart and _is_long(f)) and may_make(f, "Attention", self.context):
+        if (
+            packs
+            and _fills_tiles(f)
+            and not (apart and (_is_long(f) or _is_short(f)))
+            and may_make(f, "Attention", self.context)
+        ):
             return attention(f, self.packed)
         if not apart or (past is None and _is_faster_in_parts(f)):
             return None
@@ -376,6 +384,12 @@ def _is_long(f: Found) -> bool:
         return False
     limit = LONG_OF_SMALL_HEADS if f.query.size <= SMALL_HEAD else LONG
     return all(rows is not None and rows >= limit for rows in (_rows(f.query), _rows(f.key)))
+
+
+def _is_short(f: Found) -> bool:
+    """True if MultiHeadAttention is faster than Attention because the sequences are many and short. See docs/encoders.md."""
+    rows, batch = (next((d for d in length(f.query, axis) if isinstance(d, int)), None) for axis in (1, 0))
+    return rows is not None and batch is not None and rows <= SHORT and batch >= MANY
 
 
 def _fills_tiles(f: Found) -> bool:
