@@ -11,7 +11,7 @@ import numpy as np
 
 from ortconv.ir.tensor import Array
 
-OTHER_FORM = "one is a sequence or empty, the other is not of that form"
+OTHER_FORM = "one is a map, sequence or empty, the other is not of that form"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class Difference:
 
 
 def difference(want: Any, got: Any) -> Difference:
-    """The difference of two outputs: arrays, None, or lists of arrays. NaN equals NaN, an infinity equals itself; integers must be
+    """The difference of two outputs: arrays, None, lists or maps. NaN equals NaN, an infinity equals itself; integers must be
     equal.
     """
-    if any(value is None or isinstance(value, list) for value in (want, got)):
+    if not are_single(want, got):
         return _of_sequences(want, got)
     a, b = np.asarray(want), np.asarray(got)
     mismatch = changed_form(a, b)
@@ -72,13 +72,33 @@ def _of_sequences(want: Any, got: Any) -> Difference:
     return Difference(mismatch=OTHER_FORM) if each is None else worst(difference(a, b) for a, b in each)
 
 
+def are_single(*values: Any) -> bool:
+    """True if all values are arrays or numbers, and none is None, a list or a map."""
+    return not any(value is None or isinstance(value, list | dict) for value in values)
+
+
 def paired(want: Any, got: Any) -> list[tuple[Any, Any]] | None:
-    """The elements of two lists in pairs, none for twice None; None if the lengths or forms of the two values differ."""
+    """The elements of two lists in pairs, none for twice None; None if the lengths or forms of the two values differ. A map
+    consists of its sorted keys and their values.
+    """
     if want is None and got is None:
         return []
+    if isinstance(want, dict) and isinstance(got, dict):
+        return list(zip(_columns(want), _columns(got), strict=True))
     if not isinstance(want, list) or not isinstance(got, list) or len(want) != len(got):
         return None
     return list(zip(want, got, strict=True))
+
+
+def _columns(entries: dict[Any, Any]) -> tuple[Array, Array]:
+    """The keys of a map in order, and their values."""
+    keys = sorted(entries)
+    return _column(keys), _column([entries[key] for key in keys])
+
+
+def _column(values: list[Any]) -> Array:
+    array = np.array(values)
+    return array.astype(object) if array.dtype.kind in "UT" else array
 
 
 def distances(a: Array, b: Array) -> Array:
@@ -109,11 +129,12 @@ def beyond(want: Any, got: Any, rtol: float, atol: float) -> str | None:
 
     Integers may differ by at most atol. NaN equals NaN, an infinity equals itself.
     """
-    if isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
-        parts = (beyond(a, b, rtol, atol) for a, b in zip(want, got, strict=True))
-        return next((f"element {i}: {text}" for i, text in enumerate(parts) if text is not None), None)
-    if any(value is None or isinstance(value, list) for value in (want, got)):
-        return _of_sequences(want, got).mismatch
+    if not are_single(want, got):
+        each = paired(want, got)
+        if each is None:
+            return OTHER_FORM
+        texts = (beyond(a, b, rtol, atol) for a, b in each)
+        return next((f"element {i}: {text}" for i, text in enumerate(texts) if text is not None), None)
     a, b = comparable(want, got)
     if a.shape != b.shape or a.dtype != b.dtype:
         return f"{a.dtype}{list(a.shape)} expected, {b.dtype}{list(b.shape)} found"

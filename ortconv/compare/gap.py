@@ -12,6 +12,7 @@ import numpy as np
 from ortconv.compare.difference import (
     OTHER_FORM,
     Difference,
+    are_single,
     changed_form,
     comparable,
     distances,
@@ -75,11 +76,9 @@ class Gap:
 
 
 def gap(want: Any, got: Any) -> Gap:
-    """The gap between two outputs: arrays, None, or lists of arrays, of which the widest gap counts."""
-    if any(value is None or isinstance(value, list) for value in (want, got)):
+    """The gap between two outputs: arrays, None, lists or maps; the widest gap of their elements counts."""
+    if not are_single(want, got):
         return _gap_of_sequences(want, got)
-    if isinstance(want, dict) or isinstance(got, dict):
-        return Gap() if want == got else Gap(mismatch="maps differ")
     a, b = comparable(want, got)
     mismatch = changed_form(a, b)
     if mismatch is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare.difference import changed_form
+from ortconv.compare.difference import are_single, changed_form
 from ortconv.compare.measure import Measure, measure
 from ortconv.compare.tolerance import Allowance
 from ortconv.ir.graph import Graph, Node, Value
@@ -221,7 +221,7 @@ class _OnDisk:
 
 
 def _differ_in_kind(want: Any, got: Any) -> bool:
-    if isinstance(want, list) or isinstance(got, list) or want is None or got is None:
+    if not are_single(want, got):
         return type(want) is not type(got)
     return changed_form(np.asarray(want), np.asarray(got)) is not None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare.difference import OTHER_FORM, changed_form, distances, paired, unequal
+from ortconv.compare.difference import OTHER_FORM, are_single, changed_form, distances, paired, unequal
 from ortconv.compare.tolerance import QUANTIZED_LIMIT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -46,8 +46,8 @@ class Measure:
 
 
 def measure(want: Any, got: Any) -> Measure:
-    """The distances between two values: arrays, None, or lists of arrays, of which the worst pair counts."""
-    if want is None or got is None or isinstance(want, list) or isinstance(got, list):
+    """The distances between two values: arrays, None, lists or maps, of which the worst pair counts."""
+    if not are_single(want, got):
         return _of_lists(want, got)
     a, b = np.asarray(want), np.asarray(got)
     about = Measure(dtype=str(a.dtype), shape=a.shape)
@@ -70,7 +70,9 @@ def _of_lists(want: Any, got: Any) -> Measure:
     if each is None:
         return Measure(mismatch=OTHER_FORM)
     found = [measure(a, b) for a, b in each]
-    return max(found, key=lambda m: (m.mismatch is not None, m.scaled), default=Measure(0.0, 0.0))
+    return max(
+        found, key=lambda m: (m.mismatch is not None, np.nan_to_num(m.scaled, nan=-1.0)), default=Measure(0.0, 0.0)
+    )
 
 
 class _Sums:
