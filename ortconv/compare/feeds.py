@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.compare.categories import with_known_elements
 from ortconv.compare.footprint import footprint
 from ortconv.compare.parameters import parameter
 from ortconv.compare.problem import Problem, Sizes
@@ -147,7 +148,8 @@ def make(
         shape = () if value in problem.shaped else problem.shape(value, sizes)
         drawn = generate(value, shape, seed, draws.get(value.name))
         made[value.name] = drawn if kind == "drawn" else changed(value, drawn, kind)
-    return made
+    free = {name: array for name, array in made.items() if name not in draws}
+    return made | with_known_elements(problem.graph, free, seed, all_kinds=kind == "drawn")
 
 
 def changed(value: Value, drawn: Any, kind: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,12 @@ class Forest:
             missing = np.isnan(x)
             taken[missing] = self.nan_is_true[node[missing]]
         return taken
+
+    def with_first_votes(self) -> Forest:
+        """With one vote of each leaf, as onnxruntime counts them if there is one target. scikit-learn's converter relies on this
+        for the numbers and paths of leaves.
+        """
+        return replace(self, vote_count=np.minimum(self.vote_count, 1))
 
     def votes(self, x: Array, targets: int, aggregate: str) -> tuple[Array, Array]:
         """The aggregate of the votes for each target, (N, targets) in double precision, 0 without votes; and a mask of
@@ -226,6 +232,8 @@ def tree_ensemble_regressor(
 ) -> Callable[[Array], Array]:
     weights = _numbers(target_weights_as_tensor, target_weights)
     forest = _forest((target_treeids, target_nodeids, target_ids), weights, **nodes)
+    if n_targets == 1:
+        forest = forest.with_first_votes()
     base = _numbers(base_values_as_tensor, base_values)
 
     def regress(x: Array) -> Array:

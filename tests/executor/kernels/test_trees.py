@@ -85,6 +85,15 @@ def test_regressor(tmp_path, modes, targets, per_leaf, aggregate):
     compare(tmp_path, "TreeEnsembleRegressor", [rows()], attributes)
 
 
+@pytest.mark.parametrize("aggregate", ["SUM", "MAX"])
+@pytest.mark.parametrize("targets", [1, 2])
+def test_several_weights_of_a_leaf_for_one_target(tmp_path, targets, aggregate):
+    nodes, leaves = forest(trees=2)
+    attributes = {**nodes, **votes([leaf for leaf in leaves for _ in range(3)], "target", 1), "n_targets": targets,
+                  "aggregate_function": aggregate}  # fmt: skip
+    compare(tmp_path, "TreeEnsembleRegressor", [rows()], attributes)
+
+
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("targets", [1, 3])
 def test_regressor_transforms(tmp_path, targets, transform):
