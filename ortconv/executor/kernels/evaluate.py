@@ -66,6 +66,10 @@ def _kernel_and_stated(node: Node) -> tuple[Kernel, dict[str, Attribute]] | str:
     unknown = [name for name in stated if kernel.attributes is not None and name not in kernel.attributes]
     if unknown:
         return f"the kernel of {node.op} does not take attribute {unknown[0]}={node.attrs[unknown[0]]}"
+    if kernel.most_operands is not None and len(node.inputs) > kernel.most_operands:
+        return (
+            f"the kernel of {node.op} takes at most {kernel.most_operands} inputs, and the node has {len(node.inputs)}"
+        )
     return kernel, stated
 
 

@@ -16,9 +16,9 @@ _ML = "ai.onnx.ml"
 
 
 def _affine(x: Array, coefficients: Sequence[float], intercepts: Sequence[float] | None, targets: int) -> Array:
-    """(N, targets) from rows; the coefficients of each target are contiguous."""
-    weights = np.asarray(coefficients, x.dtype)
-    if weights.size != targets * x.shape[1]:
+    """(N, targets) from rows; the coefficients of each target are contiguous. Those beyond the last target are not used."""
+    weights = np.asarray(coefficients, x.dtype)[: targets * x.shape[1]]
+    if weights.size < targets * x.shape[1]:
         raise GraphError(f"{weights.size} coefficients do not go with {targets} targets of {x.shape[1]} features")
     y = x @ weights.reshape(targets, x.shape[1]).T
     return np.asarray(y + np.asarray(intercepts, x.dtype) if intercepts else y)
@@ -49,7 +49,8 @@ def linear_classifier(
 ) -> tuple[Array, Array]:
     labels = class_labels(classlabels_ints, classlabels_strings)
     rows = as_rows(x)
-    scores = _affine(rows, coefficients, intercepts, len(coefficients) // max(1, rows.shape[1]))
+    classes = len(intercepts) if intercepts else len(coefficients) // max(1, rows.shape[1])
+    scores = _affine(rows, coefficients, intercepts, classes)
     if scores.shape[1] == 1 and len(labels) == 2:
         positive = scores[:, 0]
         return labels[(positive > 0).astype(int)], both_classes(positive, post_transform, complement=True)

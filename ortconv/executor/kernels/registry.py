@@ -32,7 +32,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from functools import cache, wraps
-from inspect import CO_VARKEYWORDS, unwrap
+from inspect import CO_VARARGS, CO_VARKEYWORDS, unwrap
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -65,6 +65,8 @@ class Kernel(NamedTuple):
     inner: Mapping[str, Prepare] = _NOTHING
     build: Function | None = None
     """Function of the attributes that returns the kernel, a function of the operands."""
+    most_operands: int | None = None
+    """The number of supported inputs; None if it accepts any."""
 
 
 _kernels: dict[tuple[str, str], list[Kernel]] = {}
@@ -95,7 +97,8 @@ def kernel(
     def register(function: Function) -> Function:
         names, takes_any = _keywords(function)
         known = None if takes_any else names - {"n_outputs", *inner}
-        entry = Kernel(function, since, until, known, "n_outputs" in names, fast, record, prepare, inner, build)
+        most = None if build is not None else _most_operands(function)
+        entry = Kernel(function, since, until, known, "n_outputs" in names, fast, record, prepare, inner, build, most)
         for op in ops:
             _kernels.setdefault((domain, op), []).append(entry)
         return function
@@ -113,6 +116,11 @@ def _keywords(function: Function) -> tuple[frozenset[str], bool]:
     code = unwrap(function).__code__  # inspect.signature takes ten times as long
     names = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
     return frozenset(names), bool(code.co_flags & CO_VARKEYWORDS)
+
+
+def _most_operands(function: Function) -> int | None:
+    code = unwrap(function).__code__
+    return None if code.co_flags & CO_VARARGS else code.co_argcount
 
 
 def table(functions: Mapping[str, Function], *, domain: str = "", since: int = 1, until: int = _ANY_VERSION) -> None:

@@ -201,6 +201,12 @@ def test_linear_classifier(tmp_path, dtype, transform):
     compare(tmp_path, "LinearClassifier", [X.astype(dtype)], attributes, n_outputs=2, atol=1e-4)
 
 
+def test_coefficients_beyond_the_last_class_are_not_used(tmp_path):
+    attributes = {"coefficients": np.linspace(-0.1, 0.2, 18).tolist(), "intercepts": [0.5, 0.25, 0.75],
+                  "classlabels_ints": [3, 5, 7]}  # fmt: skip
+    compare(tmp_path, "LinearClassifier", [X], attributes, n_outputs=2)
+
+
 @pytest.mark.parametrize("transform", [t for t in TRANSFORMS if t != "PROBIT"])
 def test_linear_classifier_of_two_classes(tmp_path, transform):
     attributes = {"coefficients": [1.0, 0.5, -1.0], "intercepts": [0.1], "classlabels_strings": ["no", "yes"],
