@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.types import Dim, TensorType
 
@@ -26,6 +29,19 @@ def shrink(graph: Graph) -> None:
     for value in (v for node in graph.walk() for v in node.outputs if v is not None):
         if isinstance(value.type, TensorType) and value.type.shape is not None:
             value.type = TensorType(value.type.dtype, (None,) * len(value.type.shape))
+
+
+@contextmanager
+def shrunk(graph: Graph) -> Iterator[None]:
+    """Shrinks a graph for a while."""
+    values = (*graph.inputs, *(v for node in graph.walk() for v in node.outputs if v is not None))
+    declared = [(value, value.type) for value in values]
+    shrink(graph)
+    try:
+        yield
+    finally:
+        for value, type in declared:
+            value.type = type
 
 
 def _free_if_long(value: Value, axis: int) -> Dim:

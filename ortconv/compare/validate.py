@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from ortconv.compare.engines import message_of, runtime_name
 from ortconv.compare.feeds import Outputs
 from ortconv.compare.reference import Reference
-from ortconv.compare.shrink import shrink
+from ortconv.compare.shrink import shrink, shrunk
 from ortconv.errors import BackendError, MismatchError, UnsupportedError
 from ortconv.ir.model import Model
 from ortconv.models import load
@@ -205,8 +206,9 @@ def validate_stage(
     """Run a model on numpy in its state after a stage of the pipeline. Raises MismatchError, with
     the stage, if its outputs differ.
     """
-    session = Session(model, [expected.settings.numpy])
-    results = [session.run(None, trial.feeds) for trial in expected.trials]
+    with shrunk(model.graph) if expected.is_shrunk else nullcontext():
+        session = Session(model, [expected.settings.numpy])
+        results = [session.run(None, trial.feeds) for trial in expected.trials]
     expected.judge(
         "numpy", results, f"after {stage}: ", hint or f"leave it out with --disable-pass {stage}", bool(excused)
     )
