@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -46,6 +47,40 @@ def causal_half(path: Path) -> Path:
     model.graph.initializer.append(numpy_helper.from_array(np.float16(0.06), "scale"))
     onnx.save(model, path)
     return path
+
+
+@pytest.mark.parametrize(("op", "inputs"), [("GreedySearch", 4), ("Sampling", 4), ("BeamSearch", 7)])
+def test_a_search_for_tokens_ends_soon(op: str, inputs: int) -> None:
+    names = ("longest", "shortest", *("beams", "returned", "length")[: 3 * (inputs > 4)], "repetition")
+    types = [f"{'float' if name in ('length', 'repetition') else 'int32'}[1] {name}" for name in names]
+    decoder = (
+        "decoder = d () => (float[1] z) { z = Constant<value_floats = [1.0]>() }, eos_token_id = 1, pad_token_id = 1"
+    )
+    text = f"""<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+      g (int32[batch, start] x, {", ".join(types)}) => (int32[a, b] y) {{
+        y = com.microsoft.{op}<{decoder}>(x, {", ".join(names)})
+      }}"""
+    graph = from_proto(onnx.parser.parse_model(text)).graph
+    feeds = next(candidates(graph, 0))
+    assert feeds["x"].shape[1] < feeds["longest"][0] <= feeds["x"].shape[1] + 4
+    assert {feeds[name].item() for name in names[2:]} <= {1, 1.25, 2}
+
+
+@pytest.mark.parametrize(("key", "known"), [("string", ["cat", "dog", "eel"]), ("int64", [3, 5, 7])])
+def test_maps_have_keys_that_the_model_knows(key: str, known: list[Any], tmp_path: Path) -> None:
+    number, text = (onnx.TensorProto.INT64, onnx.TensorProto.STRING)
+    node = onnx.helper.make_node("DictVectorizer", ["x"], ["y"], domain="ai.onnx.ml", **{f"{key}_vocabulary": known})
+    element = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [])
+    type = onnx.helper.make_map_type_proto(text if key == "string" else number, element)
+    x, y = onnx.helper.make_value_info("x", type), onnx.helper.make_tensor_value_info("y", 1, [1, 3])
+    imports = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("ai.onnx.ml", 1)]
+    graph = onnx.helper.make_graph([node], "g", [x], [y])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=imports, ir_version=8), tmp_path / "m.onnx")
+    drawn = [next(candidates(ortconv.load(tmp_path / "m.onnx").graph, seed))["x"] for seed in range(8)]
+    assert {k for x in drawn for k in x} == {*known}
+    validation = ortconv.convert(tmp_path / "m.onnx", tmp_path / "m.ort").validation
+    assert validation is not None
+    assert validation.skipped is None
 
 
 def test_masks_begin_with_one(tmp_path: Path) -> None:

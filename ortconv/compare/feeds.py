@@ -22,7 +22,7 @@ from ortconv.errors import UnsupportedError, UsageError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import Dim, DType, SequenceType, TensorType
+from ortconv.ir.types import Dim, DType, MapType, SequenceType, TensorType
 
 Outputs = list[Any]
 """The outputs of a model, in its order."""
@@ -190,6 +190,8 @@ def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | N
     rng = np.random.default_rng([seed, zlib.crc32(value.name.encode("utf-8", "surrogateescape"))])
     if isinstance(type, SequenceType) and isinstance(type.element, TensorType):
         return [_array(rng, type.element.dtype, (2,), 2)]
+    if isinstance(type, MapType) and isinstance(type.value, TensorType):
+        return _map(rng, value, type.key, type.value.dtype)
     if not isinstance(type, TensorType):
         raise UsageError(
             f"cannot make up a value for input '{value.name}' of type {type}", hint="give inputs of your own"
@@ -200,6 +202,16 @@ def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | N
         return _between(rng, value, type.dtype, shape, draw.low, draw.high)
     meant = parameter(value, shape)
     return _fitting(rng, value, type.dtype, shape, seed) if meant is None else meant
+
+
+def _map(rng: np.random.Generator, value: Value, key: DType, element: DType) -> dict[Any, Any]:
+    """Entries for about half of the keys that the model knows."""
+    lists = (node.attrs.get(f"{key.name.lower()}_vocabulary") for node, _ in value.uses if node.op == "DictVectorizer")
+    known = next(
+        (found for found in lists if isinstance(found, tuple)), ("a", "b") if key is DType.STRING else (0, 1, 2)
+    )
+    keys = [k for k in known if rng.random() < 0.5] or known[:1]
+    return dict(zip(keys, _array(rng, element, (len(keys),), 2).tolist()))
 
 
 def _fitting(rng: np.random.Generator, value: Value, dtype: DType, shape: tuple[int, ...], seed: int) -> Array:

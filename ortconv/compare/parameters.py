@@ -146,6 +146,28 @@ def _whole_lengths(node: Node, shape: tuple[int, ...]) -> Array | None:
     return None if longest is None else np.full(shape, longest)
 
 
+TEXT_STARTS, NEW_TOKENS = 8, 4
+"""The length of the text that a search for tokens starts with, if it is free, and the number of tokens that it adds."""
+
+
+def _longest_text(node: Node, shape: tuple[int, ...]) -> Array:
+    """A length of text that ends a search for tokens soon."""
+    start = None if node.inputs[0] is None else node.inputs[0].dim(-1)
+    return np.full(shape, NEW_TOKENS + (start if isinstance(start, int) else TEXT_STARTS))
+
+
+def _searches() -> dict[tuple[str, int], Content]:
+    """The rows of the operators that generate text."""
+    penalties = {"BeamSearch": (5, 6), "WhisperBeamSearch": (5, 6), "GreedySearch": (3,), "Sampling": (3,)}
+    rows: dict[tuple[str, int], Content] = {}
+    for op, slots in penalties.items():
+        name = f"com.microsoft.{op}"
+        rows |= {(name, 1): _longest_text, (name, 2): _number(1), **{(name, slot): _number(1.25) for slot in slots}}
+        if len(slots) > 1:
+            rows |= {(name, 3): _number(2), (name, 4): _number(1)}
+    return rows
+
+
 ROWS: dict[tuple[str, int], Content] = {
     ("Col2Im", 1): _image,
     ("Col2Im", 2): _block,
@@ -179,5 +201,6 @@ ROWS: dict[tuple[str, int], Content] = {
     **dict.fromkeys((("HannWindow", 0), ("HammingWindow", 0), ("BlackmanWindow", 0)), _number(8)),
     ("com.microsoft.GroupQueryAttention", 5): _last_key,
     ("com.microsoft.GroupQueryAttention", 6): _keys,
+    **_searches(),
 }
 """Functions that return contents, by (operator, slot)."""
