@@ -80,6 +80,14 @@ def test_refusals_of_the_runtime(inputs, nodes, options, expected):
 LINEAR = '<mode = "linear", coordinate_transformation_mode = "asymmetric">'
 
 
+@pytest.mark.parametrize(("scale", "end"), [("s", None), ("t", "elsewhere")])
+def test_a_constant_with_two_scales(scale: str, end: str | None) -> None:
+    nodes = f"a = DequantizeLinear (k, s, z)  b = Add (x, a)  c = DequantizeLinear (k, {scale}, z)  y = Add (b, c)"
+    found = messages(make("float[2] x", nodes, "y", **P, k=u8(2)), "DequantizeLinear")
+    said = "numbers: 'k' has scale 0.25 and zero point 3 here and scale 0.5 and zero point 3 elsewhere: NNAPI knows one of each"
+    assert found == ([f"{said} for a tensor; ONNX Runtime's provider accepts the node all the same"] if end else [])
+
+
 @pytest.mark.parametrize(("scale", "end"), [(1.5, "to 10: NNAPI scales it by 10/7"), (2.0, None)])
 def test_other_numbers(scale, end):
     graph = make("float[1,1,7,7] x", f"y = Resize {LINEAR} (x, , k)", k=np.array([1, 1, 1, scale], F))

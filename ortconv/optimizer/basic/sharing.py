@@ -17,7 +17,8 @@ SMALL = 64
 def share_constants(graph: Graph, context: Context) -> int:
     """Merge equal initializers, with the same type, shape and bits: their readers read the first of them.
 
-    Constants of different graphs are not merged; overridable ones, graph outputs and those that onnxruntime overwrites stay.
+    Constants of different graphs are not merged, nor those that are dequantized in other ways, since NNAPI knows one scale of a
+    tensor. Overridable ones, graph outputs and those that onnxruntime overwrites stay.
 
     Counterpart: ConstantSharing
     Differs: all types and sizes; there at most 8 elements, and neither 8- and 16-bit integers nor bool. There, a running mean in
@@ -28,12 +29,21 @@ def share_constants(graph: Graph, context: Context) -> int:
     for value in graph.initializers.values():
         const = value.constant
         if const is not None and value.uses and not value.is_output and value not in overwritten:
-            groups.setdefault(_sample(const), []).append(value)
+            groups.setdefault((_sample(const), _dequantization(value)), []).append(value)
     changes = 0
     for values in groups.values():
         if len(values) > 1:
             changes += _share(graph, values, context)
     return changes
+
+
+def _dequantization(value: Value) -> Hashable:
+    """The scales and zero points with which nodes dequantize a constant."""
+    readers = (node for node, slot in value.uses if slot == 0 and node.is_op("DequantizeLinear"))
+    return frozenset(
+        tuple(None if v is None or v.constant is None else v.constant.digest() for v in node.inputs[1:])
+        for node in readers
+    )
 
 
 def _sample(const: Tensor) -> Hashable:

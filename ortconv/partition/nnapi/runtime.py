@@ -22,6 +22,9 @@ FAILS = "; ONNX Runtime's provider accepts the node all the same, and its sessio
 INTERNAL_UINT8 = frozenset({"Transpose", "Resize", "Concat", "MaxPool"})
 """Operators that accept raw uint8 tensors only from their own partition, which knows scale and zero point."""
 
+WITH_WEIGHTS = frozenset({"Conv", "Gemm", "MatMul", "QLinearConv", "QLinearMatMul"})
+"""Operators whose constant inputs after the first are operands of their own."""
+
 
 def refusals(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
     """All objections of NNAPI to a unit to which the execution provider has none."""
@@ -87,11 +90,17 @@ def _is_empty(value: Value) -> bool:
 
 
 def _one_quantization(unit: NodeUnit) -> Iterator[Objection]:
-    """Require one scale and zero point per tensor: those of its producer, else of the first node that reads it as quantized."""
+    """Require one scale and zero point per tensor: those of its producer, else of the first node that reads it as quantized.
+
+    Weights and biases are exempt: the nodes that have them make their own operands.
+    """
     operands = [operand for operand in unit.inputs if operand is not None]
     if unit.op == "Concat" and not unit.is_group and unit.dtype(0) is DType.UINT8:
         yield from _one_for_all([operand.value for operand in operands])
+    own = unit.inputs[1:] if unit.op in WITH_WEIGHTS else ()
     for operand in operands:
+        if operand in own and operand.value.constant is not None:
+            continue
         stated = parameters(operand)
         known = None if stated is None else _known_elsewhere(operand.value)
         if known is not None and known != stated:
@@ -107,13 +116,15 @@ def _one_for_all(values: Sequence[Value]) -> Iterator[Objection]:
 
 
 def _known_elsewhere(value: Value) -> tuple[float, int] | None:
-    """The scale and zero point of a value that is no constant, from its producer or its first quantized reader."""
-    return _made_with(value) or _read_with(value) if value.constant is None else None
+    """The scale and zero point of a value from its producer or its first quantized reader."""
+    return _made_with(value) or _read_with(value)
 
 
 def _differs(value: Value, stated: tuple[float, int] | None, known: tuple[float, int] | None) -> Objection:
     here, elsewhere = (f"scale {p[0]:.9g} and zero point {p[1]}" if p else "no scale" for p in (stated, known))
     message = f"'{value.name}' has {here} here and {elsewhere} elsewhere: NNAPI knows one of each for a tensor"
+    if value.constant is not None:
+        return Objection(NUMBERS, message, "give each of the nodes a copy of the constant")
     return Objection(RULE, message, f"quantize all ends of a tensor with the same range, {CHANGED}")
 
 
@@ -130,7 +141,9 @@ def _made_with(value: Value) -> tuple[float, int] | None:
 
 def _read_with(value: Value) -> tuple[float, int] | None:
     """The scale and zero point that the first quantized reader of a value states; None if there is none."""
-    for user, _ in value.uses:
+    for user, slot in value.uses:
+        if slot and user.op in WITH_WEIGHTS and value.constant is not None:
+            continue
         for operand in single_unit(user).inputs:
             if operand is not None and operand.value is value and (stated := parameters(operand)) is not None:
                 return stated
