@@ -37,19 +37,22 @@ def keep_last_imports(proto: ModelProto, warn: Callable[[str], None]) -> None:
 
 def raise_opset(proto: ModelProto, oldest: int, warn: Callable[[str], None]) -> None:
     """Import ONNX's operators in version `oldest` instead of an older one, if all used operators are the same in both. The shape of
-    a Reshape may be an attribute, as before version 5: it becomes an input.
+    a Reshape may be an attribute, as before version 5: it becomes an input. A Dropout loses the attribute that says if it trains.
 
-    ONNX Runtime loads such a model: it lacks kernels only for older versions of operators that differ.
+    ONNX Runtime loads such a model: it lacks kernels only for older versions of operators that differ, and removes a Dropout.
     """
     old = [e for e in proto.opset_import if plain_domain(e.domain) == "" and 0 < e.version < oldest]
     if len(old) != 1 or proto.functions:
         return
     (entry,) = old
     changed = list(_changed(proto.graph, entry.version, oldest))
-    if all(_states_shape(node) for node in changed):
-        but = ", but for the shape of Reshape, which becomes an input" if changed else ""
+    shaped, dropouts = list(filter(_states_shape, changed)), list(filter(_is_dropout, changed))
+    if len(shaped) + len(dropouts) == len(changed):
+        but = ", but for the shape of Reshape, which becomes an input" if shaped else ""
+        but += ", but for Dropout, which passes its input on" if dropouts else ""
         warn(f"opset {entry.version} of ai.onnx is read as {oldest}, in which the model's operators are the same{but}")
-        _move_shapes(changed, proto.graph)
+        _move_shapes(shaped, proto.graph)
+        _end_training(dropouts)
         entry.version = oldest
 
 
@@ -65,6 +68,20 @@ def _changed(graph: GraphProto, old: int, new: int) -> Iterator[NodeProto]:
 def _states_shape(node: NodeProto) -> bool:
     is_reshape = node.op_type == "Reshape" and len(node.input) == len(node.output) == 1
     return is_reshape and [a.type for a in node.attribute if a.name == "shape"] == [AttributeProto.INTS]
+
+
+_OF_OLD_DROPOUTS = ("is_test", "consumed_inputs")
+
+
+def _is_dropout(node: NodeProto) -> bool:
+    return node.op_type == "Dropout" and {a.name for a in node.attribute} <= {"ratio", *_OF_OLD_DROPOUTS}
+
+
+def _end_training(dropouts: list[NodeProto]) -> None:
+    for node in dropouts:
+        kept = [a for a in node.attribute if a.name not in _OF_OLD_DROPOUTS]
+        del node.attribute[:]
+        node.attribute.extend(kept)
 
 
 def _move_shapes(nodes: list[NodeProto], graph: GraphProto) -> None:

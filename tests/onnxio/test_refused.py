@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import small_models
 from onnx import helper, numpy_helper, parser
@@ -90,6 +91,18 @@ def test_a_shape_that_is_an_attribute(opset: int) -> None:
     assert run(proto, {"x": x, "y_shape": np.array(0, np.float32)})[0].tolist() == x.reshape(3, 2).tolist()
 
 
+@pytest.mark.parametrize("attributes", ["is_test = 1, ratio = 0.5", "ratio = 0.5", "is_test = 0"])
+def test_an_old_dropout_passes_its_input_on(attributes: str) -> None:
+    header = 'ir_version: 3, opset_import: ["" : 6]'
+    text = f"g (float[2,2] x) => (float[2,2] y) {{ d = Dropout<{attributes}>(x) y = Relu(d) }}"
+    assert small_models.parsed(text, header).warnings == [
+        "opset 6 of ai.onnx is read as 7, in which the model's operators are the same, but for Dropout, which passes its input on"
+    ]
+    x = np.array([[1, -2], [3, 4]], np.float32)
+    session = onnxruntime.InferenceSession(parser.parse_model(f"<{header}> {text}").SerializeToString())
+    assert session.run(None, {"x": x})[0].tolist() == np.maximum(x, 0).tolist()
+
+
 @pytest.mark.parametrize(
     ("opset", "body"),
     [
@@ -99,6 +112,8 @@ def test_a_shape_that_is_an_attribute(opset: int) -> None:
         (1, "y = Reshape(x)"),
         (4, "y = Reshape<shape = 2>(x)"),
         (4, "s = Reshape<shape = [4]>(x) y = Relu(s)"),
+        (6, "d = Dropout<is_test = 1>(x) y = Add(d, x)"),
+        (6, "y = Dropout<training = 1>(x)"),
     ],
 )
 def test_an_old_operator_set_with_other_operators(opset: int, body: str) -> None:
