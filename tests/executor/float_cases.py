@@ -221,9 +221,16 @@ def group_query_attention(d: Draw) -> Case:
     return Case(trimmed(inputs), attributes, 3)
 
 
+def cdist(d: Draw) -> Case:
+    features, dtype = d.number(1, 20), d.pick(F32, np.float64)
+    a, b = (d.floats((d.number(1, 9), features), dtype) for _ in range(2))
+    return Case([a, b], {"metric": d.pick("euclidean", "sqeuclidean")})
+
+
 OPERATORS: dict[str, Operator] = {
     "Attention": Operator(attention, Tolerance(1e-3, 1e-3)),
     "BiasGelu": Operator(biased(1.0)),
+    "CDist": Operator(cdist, Tolerance(1e-3, 1e-3)),
     "EmbedLayerNormalization": Operator(embed_layer_normalization, Tolerance(1e-4, 1e-4)),
     "FastGelu": Operator(biased(0.5)),
     "FusedConv": Operator(fused_conv, Tolerance(1e-4, 1e-4)),

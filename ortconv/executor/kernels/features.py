@@ -245,3 +245,14 @@ def cast_map(x: dict[int, Any], *, cast_to: str = "TO_FLOAT", map_form: str = "D
             raise GraphError(f"a key of a sparse map is outside [0, {max_map})")
         values = [convert(x[i]) if i in x else empty for i in range(counted(max_map))]
     return np.array([values], dtype)
+
+
+@kernel("CDist", domain="com.microsoft")
+def cdist(a: Array, b: Array, *, metric: str = "euclidean") -> Array:
+    """(N, M): the distance of each row of a from each row of b."""
+    if metric not in ("euclidean", "sqeuclidean"):
+        raise GraphError(f"CDist has no metric '{metric}', only euclidean and sqeuclidean")
+    squares = (
+        np.stack([((a - row) ** 2).sum(axis=1) for row in b], axis=1) if len(b) else np.zeros((len(a), 0), a.dtype)
+    )
+    return np.asarray(np.sqrt(squares) if metric == "euclidean" else squares)
