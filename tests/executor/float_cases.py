@@ -227,6 +227,19 @@ def cdist(d: Draw) -> Case:
     return Case([a, b], {"metric": d.pick("euclidean", "sqeuclidean")})
 
 
+def tokenizer(d: Draw) -> Case:
+    texts = [
+        d.pick("a cat, a dog", "", "one", "x  y;z", "\u00e9t\u00e9 \u00e0 a1_b", ";;", "ab;cd ef")
+        for _ in range(d.number(1, 6))
+    ]
+    x = np.array(texts, object).reshape(d.pick((-1,), (-1, 1), (1, -1)))
+    split, shortest = d.pick(
+        ({"tokenexp": "[a-z0-9_]+"}, 2), ({"tokenexp": "."}, 1), ({"separators": [" "]}, 2), ({"separators": [";", " +"]}, 2),
+        ({"separators": [""]}, 1),
+    )  # fmt: skip
+    return Case([x], {**split, "mark": d.pick(0, 1), "mincharnum": d.pick(1, shortest), "pad_value": d.pick("#", "")})
+
+
 OPERATORS: dict[str, Operator] = {
     "Attention": Operator(attention, Tolerance(1e-3, 1e-3)),
     "BiasGelu": Operator(biased(1.0)),
@@ -244,5 +257,6 @@ OPERATORS: dict[str, Operator] = {
     "SimplifiedLayerNormalization": Operator(simplified_layer_normalization, domain=""),
     "SkipLayerNormalization": Operator(skip_layer_normalization, Tolerance(3e-3, 3e-3)),
     "SkipSimplifiedLayerNormalization": Operator(skip_simplified_layer_normalization, Tolerance(3e-3, 3e-3)),
+    "Tokenizer": Operator(tokenizer),
     "TransposeMatMul": Operator(transpose_matmul, Tolerance(1e-4, 1e-5)),
 }

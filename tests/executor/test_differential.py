@@ -34,6 +34,8 @@ def assert_within(got, want, tolerance):
         difference = np.abs(got.astype(np.int64) - want.astype(np.int64))
         assert difference.max(initial=0) <= tolerance.integer
         assert np.count_nonzero(difference) <= tolerance.share * max(difference.size, 50)
+    elif want.dtype == object:
+        assert got.tolist() == want.tolist()
     else:
         np.testing.assert_allclose(
             got.astype(np.float64), want.astype(np.float64), tolerance.rtol, tolerance.atol, equal_nan=True
