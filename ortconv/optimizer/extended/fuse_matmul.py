@@ -9,6 +9,7 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operators import MICROSOFT
+from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import keeps_rank, numbers, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
@@ -52,6 +53,35 @@ def fuse_transpose_a(m: Match) -> Replacement:
 def fuse_transpose_b(m: Match) -> Replacement:
     "MatMul(a, Transpose(b))  ->  FusedMatMul<transB, transBatchB>(a, b), also with a Cast between them"
     return _without_transpose(m, "B")
+
+
+_STACKED = P("Reshape", P("Transpose", "inner", name="transpose", shared=True), C("shape"), name="reshape")
+
+
+@rule(
+    "MatmulTransposeFusion",
+    P("MatMul", "other", _STACKED, name="matmul"),
+    P("FusedMatMul", "other", _STACKED, name="matmul", domain=MICROSOFT),
+)
+def fuse_transpose_before_reshape(m: Match) -> Replacement:
+    "MatMul(a, Reshape(Transpose(b)))  ->  FusedMatMul<transB>(a, Reshape(b)), if the Reshape changes only the leading axes"
+    matmul, before, after = m.node("matmul"), m.node("transpose").out.static_shape, m.node("reshape").out.static_shape
+    if (
+        before is None
+        or after is None
+        or min(len(before), len(after), m.other.rank or 0) < 2
+        or before[-2:] != after[-2:]
+    ):
+        return None
+    if m.node("transpose").attr("perm", ()) != operand_perm(len(before), 1, 0):
+        return None
+    if any(matmul.attr(name, 0) for name in ("transB", "transBatchB")):
+        return None
+    if not numbers(*after) or not _is_supported(matmul) or not _is_never_empty(m, "B"):
+        return None
+    shape = (*after[:-2], after[-1], after[-2])
+    stacked = New("Reshape", [m.inner, Tensor.of(np.array(shape, np.int64))], types=[with_shape(m.inner, shape)])
+    return _fused(m, (m.other, stacked), {**matmul.attrs, "transB": 1, "transBatchB": 0})
 
 
 def _without_transpose(m: Match, side: str) -> Replacement:
@@ -161,6 +191,6 @@ def _fused(m: Match, operands: tuple[NewInput, NewInput], attrs: dict[str, Attri
 
 
 PASSES = (
-    RulePass("MatmulTransposeFusion", fuse_transpose_a, fuse_transpose_b),
+    RulePass("MatmulTransposeFusion", fuse_transpose_a, fuse_transpose_b, fuse_transpose_before_reshape),
     RulePass("MatMulScaleFusion", fuse_scaled_a, fuse_scaled_b, fuse_scaled_product),
 )
