@@ -18,7 +18,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -142,9 +141,13 @@ def first_loading(folder: Path, models: Mapping[str, Path], *arguments: str) -> 
         newest = newest or said
         for key, path in left.items():
             got, wanted = said[str(path)], newest[str(path)]
-            if got.refusal is None and all(map(partial(np.allclose, atol=TOLERANCE), got.outputs, wanted.outputs)):
+            if got.refusal is None and all(map(_is_close, got.outputs, wanted.outputs)):
                 found[key] = position
     return found
+
+
+def _is_close(got: Sequence[float], wanted: Sequence[float]) -> bool:
+    return len(got) == len(wanted) and np.allclose(got, wanted, atol=TOLERANCE)
 
 
 # ---------------------------------------------------------------------- what they list
@@ -219,6 +222,8 @@ def _one_node(kernel: Kernel, chosen: Mapping[str, str], path: Path) -> bool:
         ]
         outputs = [_type(found, f.type, f.name, first) for f in found.outputs if f.kind != "optional"]
         attrs = {name: EXAMPLES[kind] for name in found.required if (kind := found.attributes[name]) in EXAMPLES}
+        if "to" in attrs:
+            attrs["to"] = int(outputs[0].dtype)
         node = graph.add_node(op, inputs, len(outputs), attrs, domain=domain, types=outputs)
         graph.set_outputs([v for v in node.outputs if v is not None])
         save(Model(graph), path)
