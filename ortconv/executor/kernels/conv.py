@@ -88,11 +88,7 @@ def nhwc_fused_conv(x: Array, w: Array, b: Array | None = None, z: Array | None 
 
 @kernel("ConvInteger", prepare=prepared_integers)
 def conv_integer(
-    x: Array,
-    w: Array,
-    x_zero_point: Array | None = None,
-    w_zero_point: Array | None = None,
-    **geometry: Any,
+    x: Array, w: Array, x_zero_point: Array | None = None, w_zero_point: Array | None = None, **geometry: Any
 ) -> Array:
     """float64 represents every sum of products of bytes exactly."""
     zero = 0 if x_zero_point is None else x_zero_point.astype(np.float64)

@@ -58,12 +58,7 @@ def linear_attention(
 
 @float_kernel("CausalConvWithState")
 def causal_conv_with_state(
-    x: Array,
-    weight: Array,
-    bias: Array | None = None,
-    past_state: Array | None = None,
-    *,
-    activation: str = "none",
+    x: Array, weight: Array, bias: Array | None = None, past_state: Array | None = None, *, activation: str = "none"
 ) -> Any:
     taps, length = weight.shape[-1], x.shape[-1]
     before = np.zeros((*x.shape[:2], taps - 1), x.dtype) if past_state is None else past_state

@@ -55,11 +55,7 @@ table({op: _on_blocks(pool) for op, pool in _POOLS.items()}, domain=DOMAIN)
 
 @kernel("Upsample", domain=DOMAIN)
 def upsample(
-    x: Array,
-    *,
-    scales: Sequence[int],
-    mode: str = "nearest",
-    coordinate_transformation_mode: str = "asymmetric",
+    x: Array, *, scales: Sequence[int], mode: str = "nearest", coordinate_transformation_mode: str = "asymmetric"
 ) -> Array:
     """Every element repeated, or linear interpolation."""
     y = resize(

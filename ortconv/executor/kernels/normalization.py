@@ -103,13 +103,7 @@ def instance_normalization(x: Array, scale: Array, b: Array, *, epsilon: float =
 
 @kernel("LayerNormalization")
 def layer_normalization(
-    x: Array,
-    scale: Array,
-    b: Array | None = None,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
+    x: Array, scale: Array, b: Array | None = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Any:
     y, *statistics = _standardized(x.astype(compute_type(x.dtype), copy=False), _axes_from(x, axis), epsilon)
     y = y * widen(scale) if b is None else y * widen(scale) + widen(b)
@@ -128,13 +122,7 @@ def rms_normalization(x: Array, scale: Array, *, axis: int = -1, epsilon: float 
 
 @kernel("SkipLayerNormalization", domain=MICROSOFT)
 def skip_layer_normalization(
-    x: Array,
-    skip: Array,
-    gamma: Array,
-    beta: Array | None = None,
-    bias: Array | None = None,
-    *,
-    epsilon: float = 1e-5,
+    x: Array, skip: Array, gamma: Array, beta: Array | None = None, bias: Array | None = None, *, epsilon: float = 1e-5
 ) -> Any:
     total = _skip_sum(x, skip, bias)
     y, mean, inverse = _standardized(total, (total.ndim - 1,), epsilon)

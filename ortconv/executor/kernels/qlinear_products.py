@@ -6,12 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.gemm_exact import (
-    exact_sums,
-    prepared_dynamic,
-    prepared_to_float,
-    stacked_columns,
-)
+from ortconv.executor.algorithms.gemm_exact import exact_sums, prepared_dynamic, prepared_to_float, stacked_columns
 from ortconv.executor.algorithms.half_precision import compute_type, widen
 from ortconv.executor.kernels.qlinear import output_dtype, requantize
 from ortconv.executor.kernels.quantize import dynamic_quantize_linear
@@ -88,11 +83,7 @@ def matmul_integer_to_float(
 
 @kernel("DynamicQuantizeMatMul", domain=MICROSOFT, prepare=prepared_dynamic)
 def dynamic_quantize_matmul(
-    a: Array,
-    b: Array,
-    b_scale: Array,
-    b_zero_point: Array | None = None,
-    bias: Array | None = None,
+    a: Array, b: Array, b_scale: Array, b_zero_point: Array | None = None, bias: Array | None = None
 ) -> Array:
     quantized, scale, zero = dynamic_quantize_linear(a)
     return np.asarray(matmul_integer_to_float(quantized, b, scale, b_scale, zero, b_zero_point, bias))

@@ -15,15 +15,7 @@ import numpy as np
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Shape, TensorType, ValueType
-from ortconv.optimizer.basic.transpose_handlers import (
-    Perm,
-    Push,
-    carries,
-    compose,
-    identity,
-    inverse,
-    push,
-)
+from ortconv.optimizer.basic.transpose_handlers import Perm, Push, carries, compose, identity, inverse, push
 from ortconv.optimizer.conditions import constant_of, ints, only_use, same_dim, transpose_perm
 from ortconv.optimizer.engine import Context, constant
 from ortconv.optimizer.insertion import insert
