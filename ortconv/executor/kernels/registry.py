@@ -5,7 +5,8 @@ keyword-only under their ONNX names with their ONNX defaults. It returns one val
 perhaps for outputs that the node does not have.
 Values are numpy arrays (read only unless the kernel made them), lists for sequences, None for an empty optional. Attributes
 arrive as int, float, str, tuples of these, arrays (tensor attributes), or callables `body(*inputs) -> tuple` (subgraphs).
-A kernel that declares a keyword `n_outputs` gets the number of outputs of the node.
+A kernel that declares a keyword `n_outputs` gets the number of outputs of the node. `**place: Unpack[Placement]` stands for the
+attributes that are keys of the TypedDict `Placement`.
 
     @kernel("Softmax", since=13)
     def softmax(x, *, axis=-1): ...
@@ -30,11 +31,12 @@ gets the arguments of `prepare`, and returns a function (work, *operands) that r
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps
 from inspect import CO_VARKEYWORDS, unwrap
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -79,6 +81,19 @@ COMMON = (
 """Families that most models need, in the order of import: those of constant folding come first."""
 
 
+class Placement(TypedDict, total=False):
+    """The attributes that state where the windows of a convolution are."""
+
+    auto_pad: str
+    dilations: Sequence[int] | None
+    pads: Sequence[int] | None
+    strides: Sequence[int] | None
+
+
+class PoolPlacement(Placement, total=False):
+    ceil_mode: int
+
+
 def kernel(
     *ops: str,
     domain: str = "",
@@ -110,9 +125,12 @@ def float_kernel(*ops: str, **options: Any) -> Callable[[Function], Function]:
 
 def _keywords(function: Function) -> tuple[frozenset[str], bool]:
     """The names of the keyword-only parameters of a function, and True if it accepts others as well."""
-    code = unwrap(function).__code__  # inspect.signature takes ten times as long
-    names = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-    return frozenset(names), bool(code.co_flags & CO_VARKEYWORDS)
+    function = unwrap(function)
+    code = function.__code__  # inspect.signature takes ten times as long
+    names = frozenset(code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount])
+    for unpacked in re.findall(r"Unpack\[(\w+)\]", " ".join(function.__annotations__.values())):
+        return names | function.__globals__[unpacked].__optional_keys__, False
+    return names, bool(code.co_flags & CO_VARKEYWORDS)
 
 
 def table(functions: Mapping[str, Function], *, domain: str = "", since: int = 1, until: int = _ANY_VERSION) -> None:

@@ -1,13 +1,16 @@
-"""Sampling at arbitrary positions."""
+"""Sampling at arbitrary positions: grids and deformable convolutions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product
+from math import prod
+from typing import Any, Unpack
 
 import numpy as np
 
-from ortconv.executor.kernels.registry import float_kernel
+from ortconv.executor.algorithms.sliding_window import window
+from ortconv.executor.kernels.registry import Placement, float_kernel
 from ortconv.ir.tensor import Array
 
 
@@ -107,3 +110,41 @@ def affine_grid(theta: Array, size: Array, *, align_corners: int = 0) -> Array:
     mesh = np.meshgrid(*lines, indexing="ij")
     points = np.stack([*reversed(mesh), np.ones(spatial)], axis=-1).reshape(-1, rank + 1).astype(theta.dtype)
     return np.asarray(points @ np.swapaxes(theta, 1, 2)).reshape(theta.shape[0], *spatial, rank)
+
+
+@float_kernel("DeformConv")
+def deform_conv(
+    x: Array,
+    w: Array,
+    offset: Array,
+    b: Array | None = None,
+    mask: Array | None = None,
+    *,
+    group: int = 1,
+    kernel_shape: Any = None,
+    offset_group: int = 1,
+    **attributes: Unpack[Placement],
+) -> Array:
+    n, c, *size = x.shape
+    k = w.shape[2:]
+    place = window(size, k, is_pool=False, **attributes)
+    taps, rank, out = prod(k), len(size), place.output
+    offsets = offset.reshape(n, offset_group, taps, rank, *out)
+    masks = None if mask is None else mask.reshape(n, offset_group, 1, taps, *out)
+    corner = np.indices(k).reshape(rank, taps)
+    start = np.indices(out)
+    columns = np.empty((n, offset_group, c // offset_group, taps, *out), x.dtype)
+    for g in range(offset_group):
+        per_axis = []
+        for d in range(rank):
+            base = start[d] * place.strides[d] - place.begin[d]
+            position = base + (corner[d] * place.dilations[d]).reshape(-1, *(1,) * rank) + offsets[:, g, :, d]
+            lower = np.floor(position)
+            per_axis.append(((lower, 1 - (position - lower)), (lower + 1, position - lower)))
+        part = x.reshape(n, offset_group, c // offset_group, *size)[:, g]
+        columns[:, g] = weighted(part, per_axis)
+        if masks is not None:
+            columns[:, g] *= masks[:, g]
+    rows = columns.reshape(n, group, c // group * taps, prod(out))
+    y = np.matmul(w.reshape(group, w.shape[0] // group, -1), rows).reshape(n, w.shape[0], *out)
+    return y if b is None else np.asarray(y + b.reshape(-1, *(1,) * rank))
