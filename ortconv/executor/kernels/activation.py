@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from ortconv.errors import UnsupportedError
-from ortconv.executor.algorithms.half_precision import rounding, widen
+from ortconv.executor.algorithms.half_precision import in_float32, rounding, widen
 from ortconv.executor.kernels.elementwise import erf
-from ortconv.executor.kernels.registry import float_kernel, kernel
+from ortconv.executor.kernels.registry import Function, float_kernel, kernel, table
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
@@ -110,15 +109,11 @@ def shrink(x: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
 
 
 @float_kernel("Gelu", since=20)
+@float_kernel("Gelu", domain=MICROSOFT)
 def gelu(x: Array, *, approximate: str = "none") -> Array:
     if approximate == "tanh":
         return np.asarray(x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))))
     return np.asarray(x / 2 * (1 + erf(x / math.sqrt(2))))
-
-
-@float_kernel("Gelu", domain=MICROSOFT)
-def microsoft_gelu(x: Array) -> Array:
-    return gelu(x)  # type: ignore[no-any-return]
 
 
 @float_kernel("BiasGelu", domain=MICROSOFT)
@@ -153,31 +148,25 @@ def hardmax(x: Array, *, axis: int = -1) -> Array:
     return out
 
 
-def _as_matrix(x: Array, axis: int) -> Array:
-    axis = axis % x.ndim if x.ndim else 0
-    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
+def _of_matrix(function: Function) -> Function:
+    """The function over all axes from `axis` on, as before opset 13."""
+
+    def run(x: Array, *, axis: int = 1) -> Array:
+        axis = axis % x.ndim if x.ndim else 0
+        rows = x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
+        return np.asarray(function(rows).reshape(x.shape))
+
+    return in_float32(run)
 
 
-@float_kernel("Softmax", until=12)
-def softmax_1(x: Array, *, axis: int = 1) -> Any:
-    return softmax(_as_matrix(x, axis)).reshape(x.shape)
+table({"Softmax": _of_matrix(softmax), "LogSoftmax": _of_matrix(log_softmax), "Hardmax": _of_matrix(hardmax)}, until=12)
 
 
-@float_kernel("LogSoftmax", until=12)
-def log_softmax_1(x: Array, *, axis: int = 1) -> Any:
-    return log_softmax(_as_matrix(x, axis)).reshape(x.shape)
-
-
-@float_kernel("Hardmax", until=12)
-def hardmax_1(x: Array, *, axis: int = 1) -> Any:
-    return hardmax(_as_matrix(x, axis)).reshape(x.shape)
-
-
-def _affine(x: Array, *, alpha: float = 1.0, beta: float = 0.0) -> Array:
+def affine(x: Array, *, alpha: float = 1.0, beta: float = 0.0) -> Array:
     return np.asarray(alpha * x + beta)
 
 
-def _scaled_tanh(x: Array, *, alpha: float = 1.0, beta: float = 1.0) -> Array:
+def scaled_tanh(x: Array, *, alpha: float = 1.0, beta: float = 1.0) -> Array:
     return np.asarray(alpha * np.tanh(beta * x))
 
 
@@ -189,7 +178,7 @@ NAMED: dict[str, tuple[Callable[..., Array], tuple[str, ...]]] = {
     "relu": (relu, ()), "sigmoid": (sigmoid, ()), "tanh": (np.tanh, ()), "softsign": (softsign, ()),
     "softplus": (softplus, ()), "hardswish": (hard_swish, ()), "leakyrelu": (leaky_relu, ("alpha",)),
     "thresholdedrelu": (thresholded_relu, ("alpha",)), "elu": (elu, ("alpha",)), "selu": (selu, ("alpha", "gamma")),
-    "affine": (_affine, ("alpha", "beta")), "scaledtanh": (_scaled_tanh, ("alpha", "beta")),
+    "affine": (affine, ("alpha", "beta")), "scaledtanh": (scaled_tanh, ("alpha", "beta")),
     "hardsigmoid": (hard_sigmoid, ("alpha", "beta")), "clip": (_clip, ("low", "high")),
 }  # fmt: skip
 """Activations that other operators apply to their results: lower-case name to function and names of its parameters."""

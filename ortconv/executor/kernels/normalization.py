@@ -51,23 +51,7 @@ def _per_channel(v: Array, x: Array) -> Array:
     return v.reshape(-1, *(1,) * (x.ndim - 2))
 
 
-@kernel("BatchNormalization", since=7, until=13)
-def batch_normalization_7(
-    x: Array,
-    scale: Array,
-    b: Array,
-    mean: Array,
-    var: Array,
-    *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    spatial: int = 1,
-) -> Array:
-    statistics = [widen(v) if not spatial else _per_channel(widen(v), x) for v in (scale, b, mean, var)]
-    return _normalized_batch(x, epsilon, *statistics)
-
-
-@kernel("BatchNormalization", since=14)
+@kernel("BatchNormalization", since=7)
 def batch_normalization(
     x: Array,
     scale: Array,
@@ -77,22 +61,18 @@ def batch_normalization(
     *,
     epsilon: float = 1e-5,
     momentum: float = 0.9,
+    spatial: int = 1,
     training_mode: int = 0,
 ) -> Any:
-    wide, axes, means = widen(x), (0, *range(2, x.ndim)), (widen(mean), widen(var))
-    used = (wide.mean(axis=axes), wide.var(axis=axes)) if training_mode else means
-    y = _normalized_batch(x, epsilon, *(_per_channel(v, x) for v in (widen(scale), widen(b), *used)))
-    running = [(old * momentum + new * (1 - momentum)).astype(v.dtype) for v, old, new in zip((mean, var), means, used)]
-    return (y, *running) if training_mode else y
-
-
-def _normalized_batch(x: Array, epsilon: float, scale: Array, b: Array, mean: Array, var: Array) -> Array:
-    """The result has the type of the statistics, which may be wider than that of x."""
-    factor = scale / np.sqrt(var + var.dtype.type(epsilon))
-    wide = widen(x)
-    return np.asarray(
-        (wide * factor.astype(wide.dtype) + (b - mean * factor).astype(wide.dtype)).astype(x.dtype, copy=False)
-    )
+    """Before opset 9, parameters without `spatial` have an element for each feature."""
+    wide, axes, old = widen(x), (0, *range(2, x.ndim)) if spatial else (0,), (widen(mean), widen(var))
+    used = (wide.mean(axis=axes), wide.var(axis=axes)) if training_mode else old
+    gain, shift, m, v = (_per_channel(p, x) if spatial else p for p in (widen(scale), widen(b), *used))
+    factor = gain / np.sqrt(v + v.dtype.type(epsilon))
+    # The statistics may have a wider type than x.
+    y = (wide * factor.astype(wide.dtype) + (shift - m * factor).astype(wide.dtype)).astype(x.dtype, copy=False)
+    running = [(o * momentum + new * (1 - momentum)).astype(mean.dtype) for o, new in zip(old, used)]
+    return (y, *running) if training_mode else np.asarray(y)
 
 
 @float_kernel("InstanceNormalization")
@@ -171,29 +151,24 @@ def embed_layer_normalization(
     return y.astype(gamma.dtype, copy=False), mask_index, total.astype(gamma.dtype, copy=False)
 
 
-def _normalized_groups(x: Array, num_groups: int, epsilon: float) -> Array:
-    """Normalize groups of channels to mean 0 and deviation 1."""
-    channels = x.shape[1]
-    if channels and (num_groups < 1 or channels % num_groups):
-        raise GraphError(f"{channels} channels cannot be divided into {num_groups} groups")
-    groups = x.reshape(x.shape[0], num_groups, prod(x.shape[1:]) // max(num_groups, 1))
-    return _standardized(groups, (2,), epsilon)[0].reshape(x.shape)
-
-
-@float_kernel("GroupNormalization", since=18, until=20)
-def group_normalization_18(x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5) -> Array:
-    """Scale and bias per group."""
-    repeat = x.shape[1] // max(num_groups, 1)
-    y = _normalized_groups(x, num_groups, epsilon)
-    return y * _per_channel(np.repeat(scale, repeat), x) + _per_channel(np.repeat(bias, repeat), x)
-
-
 @float_kernel("GroupNormalization", since=21)
 def group_normalization(
     x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Array:
     """Scale and bias per channel."""
-    return _normalized_groups(x, num_groups, epsilon) * _per_channel(scale, x) + _per_channel(bias, x)
+    channels = x.shape[1]
+    if channels and (num_groups < 1 or channels % num_groups):
+        raise GraphError(f"{channels} channels cannot be divided into {num_groups} groups")
+    groups = x.reshape(x.shape[0], num_groups, prod(x.shape[1:]) // max(num_groups, 1))
+    y, _, _ = _standardized(groups, (2,), epsilon)
+    return y.reshape(x.shape) * _per_channel(scale, x) + _per_channel(bias, x)
+
+
+@kernel("GroupNormalization", since=18, until=20)
+def group_normalization_18(x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5) -> Any:
+    """Scale and bias per group."""
+    per_channel = (np.repeat(v, x.shape[1] // max(num_groups, 1)) for v in (scale, bias))
+    return group_normalization(x, *per_channel, num_groups=num_groups, epsilon=epsilon)
 
 
 @float_kernel("LpNormalization")
