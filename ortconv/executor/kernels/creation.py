@@ -1,4 +1,4 @@
-"""Operators that create tensors from shapes and attributes, and operators that return shapes."""
+"""Operators that create tensors from shapes, attributes and random numbers, and operators that return shapes."""
 
 from __future__ import annotations
 
@@ -14,33 +14,20 @@ from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
+_CONSTANTS = {
+    "value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32,
+    "value_string": object, "value_strings": object,
+}  # fmt: skip
+"""The type of the constant that each of these attributes states."""
+
 
 @kernel("Constant")
-def constant(
-    *,
-    value: Array | None = None,
-    sparse_value: Any = None,
-    value_int: int | None = None,
-    value_ints: Sequence[int] | None = None,
-    value_float: float | None = None,
-    value_floats: Sequence[float] | None = None,
-    value_string: str | None = None,
-    value_strings: Sequence[str] | None = None,
-) -> Array:
-    if value is not None:
-        return value
-    if sparse_value is not None:
-        return sparse_value if isinstance(sparse_value, np.ndarray) else sparse_value.dense().numpy()
-    for integer in (value_int, value_ints):
-        if integer is not None:
-            return np.array(integer, dtype=np.int64)
-    for real in (value_float, value_floats):
-        if real is not None:
-            return np.array(real, dtype=np.float32)
-    for text in (value_string, value_strings):
-        if text is not None:
-            return np.array(text, dtype=object)
-    raise ValueError("Constant without a value")
+def constant(*, value: Array | None = None, sparse_value: Array | None = None, **stated: Any) -> Array:
+    given = sparse_value if value is None else value
+    if given is None:
+        ((name, content),) = stated.items()
+        given = np.array(content, _CONSTANTS[name])
+    return given
 
 
 @kernel("ConstantOfShape")
@@ -118,3 +105,56 @@ def _dropout(x: Array, ratio: float, seed: int | None) -> tuple[Array, Array]:
     out = np.zeros_like(x)
     np.copyto(out, (x * x.dtype.type(1 / (1 - ratio))).astype(x.dtype), where=mask)
     return out, np.asarray(mask)
+
+
+def generator(seed: float | None) -> np.random.Generator:
+    """A generator for a seed attribute, which ONNX stores as a float."""
+    return np.random.default_rng(None if seed is None else int(np.float32(seed).view(np.uint32)))
+
+
+def _dtype(code: int | None, like: Array) -> np.dtype[np.generic]:
+    return like.dtype if code is None else DType(code).numpy
+
+
+@kernel("RandomNormal")
+def random_normal(
+    *, shape: Sequence[int], dtype: int = 1, mean: float = 0.0, scale: float = 1.0, seed: float | None = None
+) -> Array:
+    return np.asarray(generator(seed).normal(mean, scale, shape)).astype(DType(dtype).numpy)
+
+
+@kernel("RandomUniform")
+def random_uniform(
+    *, shape: Sequence[int], dtype: int = 1, low: float = 0.0, high: float = 1.0, seed: float | None = None
+) -> Array:
+    return np.asarray(generator(seed).uniform(low, high, shape)).astype(DType(dtype).numpy)
+
+
+@kernel("RandomNormalLike")
+def random_normal_like(
+    x: Array, *, dtype: int | None = None, mean: float = 0.0, scale: float = 1.0, seed: float | None = None
+) -> Array:
+    return np.asarray(generator(seed).normal(mean, scale, x.shape)).astype(_dtype(dtype, x))
+
+
+@kernel("RandomUniformLike")
+def random_uniform_like(
+    x: Array, *, dtype: int | None = None, low: float = 0.0, high: float = 1.0, seed: float | None = None
+) -> Array:
+    return np.asarray(generator(seed).uniform(low, high, x.shape)).astype(_dtype(dtype, x))
+
+
+@kernel("Bernoulli")
+def bernoulli(x: Array, *, dtype: int | None = None, seed: float | None = None) -> Array:
+    draws = generator(seed).uniform(0, 1, x.shape)
+    return np.asarray(draws < widen(x)).astype(_dtype(dtype, x))
+
+
+@kernel("Multinomial")
+def multinomial(x: Array, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None) -> Array:
+    """Class numbers (batch, sample_size) drawn by unnormalized log-probabilities (batch, classes)."""
+    logits = widen(x).astype(np.float64)
+    total = np.exp(logits - logits.max(axis=1, keepdims=True)).cumsum(axis=1)
+    draws = generator(seed).uniform(0, 1, (len(x), sample_size)) * total[:, -1:]
+    classes = [row.searchsorted(points, side="right") for row, points in zip(total, draws)]
+    return np.array(classes, dtype=DType(dtype).numpy).reshape(len(x), sample_size)

@@ -137,26 +137,26 @@ def label_encoder(
 ) -> Callable[[Array], Array]:
     if classes_strings is not None:
         return _both_ways(range(len(classes_strings)), classes_strings, default_int64, default_string)
-    keys: Sequence[Any]
-    if keys_tensor is not None:
-        keys = keys_tensor.tolist()
-    elif keys_floats is not None:
-        keys = np.asarray(keys_floats, np.float32).tolist()
-    else:
-        keys = keys_int64s if keys_int64s is not None else keys_strings or ()
-    default: Any
-    if values_tensor is not None:
-        values = values_tensor
-        default = {"O": default_string, "f": default_float}.get(values.dtype.kind, default_int64)
-    elif values_floats is not None:
-        values, default = np.asarray(values_floats, np.float32), default_float
-    elif values_int64s is not None:
-        values, default = np.asarray(values_int64s, np.int64), default_int64
-    else:
-        values, default = np.array(values_strings or (), object), default_string
+    keys = _column(keys_tensor, keys_floats, keys_int64s, keys_strings)
+    values = _column(values_tensor, values_floats, values_int64s, values_strings)
     if len(keys) != len(values):
         raise GraphError(f"LabelEncoder has {len(keys)} keys and {len(values)} values")
-    return _mapper(keys, values, default if default_tensor is None else default_tensor.item())
+    if default_tensor is not None:
+        return _mapper(keys.tolist(), values, default_tensor.item())
+    return _mapper(
+        keys.tolist(), values, {"O": default_string, "f": default_float}.get(values.dtype.kind, default_int64)
+    )
+
+
+def _column(
+    tensor: Array | None, floats: Sequence[float] | None, int64s: Sequence[int] | None, strings: Sequence[str] | None
+) -> Array:
+    """A column of a table, whose attribute depends on its type."""
+    if tensor is not None:
+        return tensor
+    if floats is not None:
+        return np.asarray(floats, np.float32)
+    return np.array(strings or (), object) if int64s is None else np.asarray(int64s, np.int64)
 
 
 def _both_ways(

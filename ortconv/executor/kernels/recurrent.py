@@ -106,7 +106,6 @@ def _layer(
     layout: int = 0,
     linear_before_reset: int = 0,
     output_sequence: int = 0,
-    n_outputs: int = 1,
 ) -> Any:
     """Y (T, directions, B, H) and the last states (directions, B, H), for x (T, B, I); `layout` 1 puts the batch first."""
     if direction not in BACKWARDS:
@@ -136,7 +135,7 @@ def _layer(
             target[d] = np.where(lengths[:, None] > 0, value, 0)  # of an empty sequence, as in onnxruntime
     if layout:
         y, last = np.moveaxis(y, 2, 0), [s.swapaxes(0, 1) for s in last]
-    return (y, *last)[:n_outputs] if n_outputs > 1 else y
+    return (y, *last)
 
 
 def _initial(state: Array, shape: tuple[int, ...], layout: int) -> Array:
@@ -186,12 +185,9 @@ def _register(op: str) -> None:
         initial_h: Array | None = None,
         initial_c: Array | None = None,
         p: Array | None = None,
-        *,
-        n_outputs: int = 1,
         **attributes: Any,
     ) -> Any:
-        states = initial_h, initial_c
-        return _layer(CELLS[op], x, w, r, b, sequence_lens, states, p, n_outputs=n_outputs, **attributes)
+        return _layer(CELLS[op], x, w, r, b, sequence_lens, (initial_h, initial_c), p, **attributes)
 
 
 for _op in CELLS:
@@ -212,8 +208,6 @@ def dynamic_quantize_lstm(
     w_zero_point: Array,
     r_scale: Array,
     r_zero_point: Array,
-    *,
-    n_outputs: int = 1,
     **attributes: Any,
 ) -> Any:
     """Inputs are quantized as a whole, the hidden state before every step."""
@@ -223,7 +217,7 @@ def dynamic_quantize_lstm(
 
     wide = (_dequantized(w, w_scale, w_zero_point), _dequantized(r, r_scale, r_zero_point))
     cell, states = CELLS["LSTM"]._replace(step=step), (initial_h, initial_c)
-    return _layer(cell, _through_bytes(x), *wide, b, sequence_lens, states, p, n_outputs=n_outputs, **attributes)
+    return _layer(cell, _through_bytes(x), *wide, b, sequence_lens, states, p, **attributes)
 
 
 def _dequantized(w: Array, scale: Array, zero_point: Array) -> Array:

@@ -139,7 +139,7 @@ def table(functions: Mapping[str, Function], *, domain: str = "", since: int = 1
         kernel(op, domain=domain, since=since, until=until)(function)
 
 
-def older(op: str, *attributes: str, since: int = 1, until: int) -> None:
+def older(op: str, *attributes: str, since: int = 1, until: int, fast: Fast | None = None) -> None:
     """Register the kernel of an operator for versions whose attributes of these names became inputs, after the first one."""
     newer = _kernels["", op][-1]
 
@@ -148,7 +148,7 @@ def older(op: str, *attributes: str, since: int = 1, until: int) -> None:
         return newer.reference(x, *(None if value is None else np.asarray(value) for value in inputs), **given)
 
     known = None if newer.attributes is None else newer.attributes.union(attributes)
-    _kernels["", op].append(Kernel(run, since, until, known, newer.wants_n_outputs))
+    _kernels["", op].append(Kernel(run, since, until, known, newer.wants_n_outputs, fast))
 
 
 def built(*ops: str, domain: str = "") -> Callable[[Function], Function]:

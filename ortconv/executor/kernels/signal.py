@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ortconv.executor.algorithms.half_precision import widen
@@ -14,23 +16,19 @@ from ortconv.ir.types import DType
 def dft(
     x: Array, dft_length: Array | None = None, axis: Array | None = None, *, inverse: int = 0, onesided: int = 0
 ) -> Array:
-    return _dft(x, dft_length, -2 if axis is None else int(axis.reshape(())), inverse, onesided)
+    along = (-2 if axis is None else int(axis.reshape(()))) % x.ndim
+    length = None if dft_length is None else int(dft_length.reshape(()))
+    if inverse and onesided:
+        return np.asarray(np.fft.irfft(_complex(x), length, axis=along)[..., None], x.dtype)
+    y: Array = (np.fft.ifft if inverse else np.fft.fft)(_complex(x), length, axis=along)
+    if onesided:
+        y = y.take(np.arange(y.shape[along] // 2 + 1), axis=along)
+    return _pairs(y, x.dtype)
 
 
 @kernel("DFT", until=19)
-def dft_17(x: Array, dft_length: Array | None = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0) -> Array:
-    return _dft(x, dft_length, axis, inverse, onesided)
-
-
-def _dft(x: Array, dft_length: Array | None, axis: int, inverse: int, onesided: int) -> Array:
-    axis = axis % x.ndim
-    length = None if dft_length is None else int(dft_length.reshape(()))
-    if inverse and onesided:
-        return np.fft.irfft(_complex(x), length, axis=axis)[..., None].astype(x.dtype)
-    y = (np.fft.ifft if inverse else np.fft.fft)(_complex(x), length, axis=axis)
-    if onesided:
-        y = y.take(np.arange(y.shape[axis] // 2 + 1), axis=axis)
-    return _pairs(y, x.dtype)
+def dft_17(x: Array, dft_length: Array | None = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0) -> Any:
+    return dft(x, dft_length, np.array(axis), inverse=inverse, onesided=onesided)
 
 
 def _complex(x: Array) -> Array:

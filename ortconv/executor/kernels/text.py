@@ -1,7 +1,8 @@
-"""TfIdfVectorizer."""
+"""Operators on strings, which are object arrays of str, and counts of n-grams."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,8 +10,54 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.steps import EndlessLoopError
-from ortconv.executor.kernels.registry import built
+from ortconv.executor.kernels.registry import built, kernel
 from ortconv.ir.tensor import Array
+
+_CASES: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
+
+
+@kernel("StringNormalizer")
+def string_normalizer(
+    x: Array,
+    *,
+    case_change_action: str = "NONE",
+    is_case_sensitive: int = 0,
+    locale: str | None = None,
+    stopwords: Sequence[str] = (),
+) -> Array:
+    key = str if is_case_sensitive else str.lower
+    stops = {key(s) for s in stopwords}
+    kept = [_CASES[case_change_action](s) for s in x.reshape(-1) if key(s) not in stops] or [""]
+    return np.array(kept, object).reshape([1] * (x.ndim - 1) + [len(kept)])
+
+
+@kernel("StringConcat")
+def string_concat(x: Array, y: Array) -> Array:
+    out = np.empty(np.broadcast(x, y).shape, dtype=object)
+    return np.add(x, y, out=out)
+
+
+@kernel("StringSplit")
+def string_split(x: Array, *, delimiter: str | None = None, maxsplit: int | None = None) -> tuple[Array, Array]:
+    limit = -1 if maxsplit is None else maxsplit
+    rows = [_split(s, delimiter or None, limit) for s in x.reshape(-1)]
+    width = max(map(len, rows), default=0)
+    parts = [part for row in rows for part in row + [""] * (width - len(row))]
+    lengths = np.array([len(row) for row in rows], np.int64)
+    return np.array(parts, object).reshape(*x.shape, width), lengths.reshape(x.shape)
+
+
+def _split(text: str, delimiter: str | None, limit: int) -> list[str]:
+    if delimiter is None:
+        text = text.strip()
+    return text.split(delimiter, limit) if text else []
+
+
+@kernel("RegexFullMatch")
+def regex_full_match(x: Array, *, pattern: str) -> Array:
+    match: Any = re.compile(pattern).fullmatch
+    return np.array([match(s) is not None for s in x.reshape(-1)], dtype=bool).reshape(x.shape)
+
 
 MOST_SKIPS = 1 << 27
 """Largest max_skip_count. onnxruntime tries each number of skips, however short the rows are: 5 nanoseconds each."""
