@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from itertools import product
 from math import prod
+from operator import mul
 from typing import Any, Unpack
 
 import numpy as np
 
 from ortconv.executor.algorithms.sliding_window import window
 from ortconv.executor.kernels.registry import Placement, float_kernel
+from ortconv.executor.kernels.resize import cubic_far, cubic_near
 from ortconv.ir.tensor import Array
+
+Taps = tuple[tuple[Array, Array], ...]
+"""The elements along an axis that make up each sample: their index and weight."""
 
 
 @float_kernel("GridSample")
@@ -19,25 +25,26 @@ def grid_sample(
     x: Array, grid: Array, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
 ) -> Array:
     """x (N, C, D1, D2, ...), grid (N, out..., r) with coordinates in [-1, 1], the last axis of x first."""
-    sizes = x.shape[2:]
-    positions = []
-    for axis, n in enumerate(sizes):
-        g = grid[..., len(sizes) - 1 - axis]
-        positions.append((g + 1) / 2 * (n - 1) if align_corners else ((g + 1) * n - 1) / 2)
-    return _MODES[mode](x, positions, padding_mode, bool(align_corners))
+    taps = []
+    for axis, n in enumerate(x.shape[2:]):
+        g = grid[..., x.ndim - 3 - axis]
+        position = (g + 1) / 2 * (n - 1) if align_corners else ((g + 1) * n - 1) / 2
+        settle = partial(_settle, size=n, padding=padding_mode, align_corners=bool(align_corners))
+        taps.append(_cubic(position, settle) if mode in ("cubic", "bicubic") else _MODES[mode](settle(position)))
+    return weighted(x, taps)
 
 
-def _settle(position: Array, n: int, padding: str, align_corners: bool) -> Array:
+def _settle(position: Array, size: int, padding: str, align_corners: bool) -> Array:
     """Positions moved inside by border or reflection padding."""
     if padding == "border":
-        return np.clip(position, 0, n - 1)
+        return np.clip(position, 0, size - 1)
     if padding == "reflection":
-        low, high = (0.0, n - 1.0) if align_corners else (-0.5, n - 0.5)
+        low, high = (0.0, size - 1.0) if align_corners else (-0.5, size - 0.5)
         span = high - low
         if span == 0:
             return np.zeros_like(position)
         folded = np.mod(position - low, 2 * span)
-        return np.clip(low + np.minimum(folded, 2 * span - folded), 0, n - 1)
+        return np.clip(low + np.minimum(folded, 2 * span - folded), 0, size - 1)
     return position
 
 
@@ -55,50 +62,34 @@ def _gather(x: Array, index: list[Array]) -> Array:
     return np.where(inside[:, None], values, x.dtype.type(0))
 
 
-def _nearest(x: Array, positions: list[Array], padding: str, align_corners: bool) -> Array:
-    settled = [_settle(p, n, padding, align_corners) for p, n in zip(positions, x.shape[2:])]
-    return _gather(x, [np.rint(p) for p in settled])
+def _nearest(position: Array) -> Taps:
+    return ((np.rint(position), np.ones_like(position)),)
 
 
-def _linear(x: Array, positions: list[Array], padding: str, align_corners: bool) -> Array:
-    settled = [_settle(p, n, padding, align_corners) for p, n in zip(positions, x.shape[2:])]
-    lower = [np.floor(p) for p in settled]
-    per_axis = [((b, 1 - (p - b)), (b + 1, p - b)) for p, b in zip(settled, lower)]
-    return weighted(x, per_axis)
+def _linear(position: Array) -> Taps:
+    lower = np.floor(position)
+    return (lower, 1 - (position - lower)), (lower + 1, position - lower)
 
 
-def _cubic(x: Array, positions: list[Array], padding: str, align_corners: bool) -> Array:
-    a = -0.75
-    per_axis = []
-    for p, n in zip(positions, x.shape[2:]):
-        base = np.floor(p)
-        t = p - base
-        weights = (
-            ((a * (t + 1) - 5 * a) * (t + 1) + 8 * a) * (t + 1) - 4 * a,
-            ((a + 2) * t - (a + 3)) * t * t + 1,
-            ((a + 2) * (1 - t) - (a + 3)) * (1 - t) * (1 - t) + 1,
-            ((a * (2 - t) - 5 * a) * (2 - t) + 8 * a) * (2 - t) - 4 * a,
-        )
-        per_axis.append(tuple((_settle(base + k - 1, n, padding, align_corners), w) for k, w in enumerate(weights)))
-    return weighted(x, per_axis)
+def _cubic(position: Array, settle: Callable[[Array], Array]) -> Taps:
+    base, a = np.floor(position), -0.75
+    t = position - base
+    weights = cubic_far(t + 1, a), cubic_near(t, a), cubic_near(1 - t, a), cubic_far(2 - t, a)
+    return tuple((settle(base + k - 1), weight) for k, weight in enumerate(weights))
 
 
-def weighted(x: Array, per_axis: Sequence[tuple[tuple[Array, Array], ...]]) -> Array:
-    """Sums over the corners of a product of (index, weight) per axis: x (N, C, spatial...) to (N, C, out...); zero outside."""
+_MODES = {"linear": _linear, "bilinear": _linear, "nearest": _nearest}
+
+
+def weighted(x: Array, taps: Sequence[Taps]) -> Array:
+    """Sums of elements times the product of their weights: x (N, C, spatial...) to (N, C, out...); zero outside."""
     total: Array | None = None
-    for corner in product(*per_axis):
-        weight = corner[0][1]
-        for _, w in corner[1:]:
-            weight = weight * w
+    for corner in product(*taps):
+        weight = reduce(mul, (w for _, w in corner))
         part = _gather(x, [index for index, _ in corner]) * weight[:, None].astype(x.dtype)
         total = part if total is None else np.add(total, part, out=total)
     assert total is not None
     return total
-
-
-_MODES: dict[str, Callable[[Array, list[Array], str, bool], Array]] = {
-    "linear": _linear, "bilinear": _linear, "cubic": _cubic, "bicubic": _cubic, "nearest": _nearest,
-}  # fmt: skip
 
 
 @float_kernel("AffineGrid")
@@ -135,14 +126,13 @@ def deform_conv(
     start = np.indices(out)
     columns = np.empty((n, offset_group, c // offset_group, taps, *out), x.dtype)
     for g in range(offset_group):
-        per_axis = []
+        along = []
         for d in range(rank):
             base = start[d] * place.strides[d] - place.begin[d]
             position = base + (corner[d] * place.dilations[d]).reshape(-1, *(1,) * rank) + offsets[:, g, :, d]
-            lower = np.floor(position)
-            per_axis.append(((lower, 1 - (position - lower)), (lower + 1, position - lower)))
+            along.append(_linear(position))
         part = x.reshape(n, offset_group, c // offset_group, *size)[:, g]
-        columns[:, g] = weighted(part, per_axis)
+        columns[:, g] = weighted(part, along)
         if masks is not None:
             columns[:, g] *= masks[:, g]
     rows = columns.reshape(n, group, c // group * taps, prod(out))
