@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels import activation, matmul, movement, normalization
-from ortconv.executor.kernels.registry import Function, float_kernel, kernel, lookup, table
+from ortconv.executor.kernels import activation, matmul, normalization
+from ortconv.executor.kernels.registry import Function, kernel, lookup, table
 from ortconv.ir.tensor import Array
 
 _BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Less", "Greater")
@@ -75,10 +75,6 @@ def batch_normalization_1(
     return found if is_test else (*found, x.mean(axis=axes), x.var(axis=axes))
 
 
-kernel("Affine")(activation.affine)
-float_kernel("ScaledTanh")(activation.scaled_tanh)
-
-
 @kernel("Crop")
 def crop(x: Array, *, border: Sequence[int], scale: Sequence[int] | None = None) -> Any:
     """`border` is left, top, right, bottom; `scale`, the height and width of the result, replaces right and bottom."""
@@ -90,20 +86,10 @@ def crop(x: Array, *, border: Sequence[int], scale: Sequence[int] | None = None)
     return found
 
 
-@kernel("DynamicSlice")
-def dynamic_slice(x: Array, starts: Array, ends: Array, axes: Array | None = None) -> Any:
-    return movement.slice_(x, starts, ends, axes)
-
-
 @kernel("ImageScaler")
 def image_scaler(x: Array, *, bias: Sequence[float], scale: float = 1.0) -> Any:
     """The bias is one for each channel."""
     return x * x.dtype.type(scale) + np.array(bias, x.dtype).reshape(-1, 1, 1)
-
-
-@float_kernel("ParametricSoftplus")
-def parametric_softplus(x: Array, *, alpha: float, beta: float) -> Any:
-    return x.dtype.type(alpha) * np.logaddexp(x * x.dtype.type(beta), x.dtype.type(0))
 
 
 @kernel("Scale")

@@ -11,7 +11,7 @@ from ortconv.executor.algorithms.gemm_exact import centered
 from ortconv.executor.algorithms.half_precision import compute_type
 from ortconv.executor.algorithms.rounding import integer_range, round_to_integers
 from ortconv.executor.algorithms.sliding_window import channels_first, to_last
-from ortconv.executor.kernels.activation import leaky_relu, sigmoid
+from ortconv.executor.kernels.activation import FORMULAS
 from ortconv.executor.kernels.cast import convert
 from ortconv.executor.kernels.conv import conv_integer
 from ortconv.executor.kernels.pool import average_pool
@@ -132,7 +132,7 @@ def _by_table(function: Function) -> Function:
     return run
 
 
-table({"QLinearSigmoid": _by_table(sigmoid), "QLinearLeakyRelu": _by_table(leaky_relu)}, domain=MICROSOFT)
+table({f"QLinear{op}": _by_table(FORMULAS[op]) for op in ("Sigmoid", "LeakyRelu")}, domain=MICROSOFT)
 
 _rescaled = _by_table(lambda values: values)
 

@@ -140,12 +140,12 @@ def table(functions: Mapping[str, Function], *, domain: str = "", since: int = 1
 
 
 def older(op: str, *attributes: str, since: int = 1, until: int, fast: Fast | None = None) -> None:
-    """Register the kernel of an operator for versions whose attributes of these names became inputs, after the first one."""
+    """Register the kernel of an operator for versions in which its last inputs, of these names, are attributes."""
     newer = _kernels["", op][-1]
 
-    def run(x: Any, **given: Any) -> Any:
-        inputs = [given.pop(name, None) for name in attributes]
-        return newer.reference(x, *(None if value is None else np.asarray(value) for value in inputs), **given)
+    def run(*inputs: Any, **given: Any) -> Any:
+        stated = [np.asarray(given.pop(name)) for name in attributes if name in given]
+        return newer.reference(*inputs, *stated, **given)
 
     known = None if newer.attributes is None else newer.attributes.union(attributes)
     _kernels["", op].append(Kernel(run, since, until, known, newer.wants_n_outputs, fast))
