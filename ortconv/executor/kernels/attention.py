@@ -1,4 +1,4 @@
-"""Attention and related operators. Internally, heads are (batch, heads, length, head size)."""
+"""Attention, rotary position embeddings and related operators. Internally, heads are (batch, heads, length, head size)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from ortconv.executor.algorithms.gemm import affine, prepared_projection
 from ortconv.executor.algorithms.half_precision import compute_type, is_narrow, rounding, widen
 from ortconv.executor.kernels.activation import softmax
 from ortconv.executor.kernels.registry import Function, float_kernel, kernel
-from ortconv.executor.kernels.rotary import rotated
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -156,26 +155,20 @@ def multi_head_attention(
 def _projected(
     query: Array, key: Array | None, value: Array | None, bias: Array | None, heads: int
 ) -> tuple[Array, Array, Array]:
-    """Query, key and value heads from any form of the inputs of MultiHeadAttention."""
+    """Query, key and value heads from any form of the inputs of MultiHeadAttention. Inputs that are heads get no bias."""
+    are_heads = [x is not None and x.ndim == 4 for x in (query, key, value)]
     if query.ndim == 5:  # (B, L, heads, 3, H)
-        parts = [query[..., i, :] for i in range(3)]
+        query, key, value = query.transpose(3, 0, 2, 1, 4)
     elif key is not None and key.ndim == 5:  # (B, L, heads, 2, H)
-        parts = [query.reshape(*query.shape[:2], heads, -1), key[..., 0, :], key[..., 1, :]]
-    elif key is not None and value is not None:
-        parts = [x if x.ndim == 4 else x.reshape(*x.shape[:2], heads, -1) for x in (query, key, value)]
-    else:
+        key, value = key.transpose(3, 0, 2, 1, 4)
+    if key is None or value is None:
         raise GraphError("MultiHeadAttention has neither key and value nor packed inputs")
-    by_head = [
-        x if given is not None and given.ndim == 4 else x.swapaxes(1, 2) for x, given in zip(parts, (query, key, value))
-    ]
-    if bias is not None:
-        sizes = [x.shape[1] * x.shape[3] for x in by_head]
-        pieces = np.split(bias, np.cumsum(sizes)[:2])
-        by_head = [
-            x if x is given else x + piece.reshape(heads, 1, -1)
-            for x, piece, given in zip(by_head, pieces, (query, key, value))
-        ]
-    return by_head[0], by_head[1], by_head[2]
+    q, k, v = (x if x.ndim == 4 else split_heads(x, heads) for x in (query, key, value))
+    if bias is None:
+        return q, k, v
+    pieces = np.split(bias, np.cumsum([x.shape[1] * x.shape[3] for x in (q, k)]))
+    q, k, v = (x if own else x + b.reshape(heads, 1, -1) for x, b, own in zip((q, k, v), pieces, are_heads))
+    return q, k, v
 
 
 @kernel("Attention", domain=MICROSOFT, inner={**_IN_BLOCKS, "project": prepared_projection})
@@ -339,3 +332,58 @@ def flex_attention(
     probs = widen(probs).reshape(q.shape[0], k.shape[1], group * q.shape[2], k.shape[2])
     y: Array = np.matmul(probs, v.astype(probs.dtype, copy=False))
     return y.reshape(*q.shape[:3], v.shape[3]).astype(dtype, copy=False)
+
+
+@float_kernel("RotaryEmbedding")
+def rotary_embedding(
+    x: Array,
+    cos_cache: Array,
+    sin_cache: Array,
+    position_ids: Array | None = None,
+    *,
+    interleaved: int = 0,
+    num_heads: int | None = None,
+    rotary_embedding_dim: int = 0,
+) -> Array:
+    """The caches are (B, L, dim / 2), or (positions, dim / 2) if there are position_ids."""
+    cos, sin = (cache if position_ids is None else cache[position_ids] for cache in (cos_cache, sin_cache))
+    heads = split_heads(x, num_heads or 0) if x.ndim == 3 else x
+    half = (rotary_embedding_dim or heads.shape[-1]) // 2
+    if cos.shape[-1] != half:
+        raise GraphError(f"the rotary caches are {cos.shape[-1]} wide, the rotated part of a head needs {half}")
+    y = rotated(heads, cos, sin, interleaved)
+    return merge_heads(y) if x.ndim == 3 else y
+
+
+@float_kernel("RotaryEmbedding", domain=MICROSOFT)
+def rotary_embedding_ms(
+    x: Array,
+    position_ids: Array,
+    cos_cache: Array,
+    sin_cache: Array,
+    *,
+    interleaved: int = 0,
+    is_packed_batching: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
+) -> Array:
+    """A single position id is the position of the first token."""
+    length = x.shape[-2]
+    if position_ids.size == 1:
+        position_ids = np.broadcast_to(position_ids.reshape(()) + np.arange(length), (x.shape[0], length))
+    heads = num_heads or x.shape[-1] // (rotary_embedding_dim or cos_cache.shape[-1] * 2)
+    options = {"interleaved": interleaved, "num_heads": heads, "rotary_embedding_dim": rotary_embedding_dim}
+    return np.asarray(rotary_embedding(x, cos_cache, sin_cache, position_ids, **options))
+
+
+def rotated(heads: Array, cos: Array, sin: Array, interleaved: int) -> Array:
+    """Heads of which the first 2 n elements are rotated, for cos and sin (B, L, n)."""
+    dim = 2 * cos.shape[-1]
+    cos, sin = cos[:, None], sin[:, None]
+    first = slice(0, dim, 2) if interleaved else slice(0, dim // 2)
+    second = slice(1, dim, 2) if interleaved else slice(dim // 2, dim)
+    y = heads.copy()
+    y[..., first] = cos * heads[..., first] - sin * heads[..., second]
+    y[..., second] = sin * heads[..., first] + cos * heads[..., second]
+    return y

@@ -112,10 +112,6 @@ def generator(seed: float | None) -> np.random.Generator:
     return np.random.default_rng(None if seed is None else int(np.float32(seed).view(np.uint32)))
 
 
-def _dtype(code: int | None, like: Array) -> np.dtype[np.generic]:
-    return like.dtype if code is None else DType(code).numpy
-
-
 @kernel("RandomNormal")
 def random_normal(
     *, shape: Sequence[int], dtype: int = 1, mean: float = 0.0, scale: float = 1.0, seed: float | None = None
@@ -131,23 +127,19 @@ def random_uniform(
 
 
 @kernel("RandomNormalLike")
-def random_normal_like(
-    x: Array, *, dtype: int | None = None, mean: float = 0.0, scale: float = 1.0, seed: float | None = None
-) -> Array:
-    return np.asarray(generator(seed).normal(mean, scale, x.shape)).astype(_dtype(dtype, x))
+def random_normal_like(x: Array, *, dtype: int | None = None, **parameters: Any) -> Any:
+    return random_normal(shape=x.shape, dtype=dtype or DType.of(x.dtype), **parameters)
 
 
 @kernel("RandomUniformLike")
-def random_uniform_like(
-    x: Array, *, dtype: int | None = None, low: float = 0.0, high: float = 1.0, seed: float | None = None
-) -> Array:
-    return np.asarray(generator(seed).uniform(low, high, x.shape)).astype(_dtype(dtype, x))
+def random_uniform_like(x: Array, *, dtype: int | None = None, **parameters: Any) -> Any:
+    return random_uniform(shape=x.shape, dtype=dtype or DType.of(x.dtype), **parameters)
 
 
 @kernel("Bernoulli")
 def bernoulli(x: Array, *, dtype: int | None = None, seed: float | None = None) -> Array:
-    draws = generator(seed).uniform(0, 1, x.shape)
-    return np.asarray(draws < widen(x)).astype(_dtype(dtype, x))
+    drawn = generator(seed).uniform(0, 1, x.shape) < widen(x)
+    return np.asarray(drawn).astype(x.dtype if dtype is None else DType(dtype).numpy)
 
 
 @kernel("Multinomial")

@@ -79,16 +79,10 @@ def mean(x: Array, *others: Array) -> Array:
 @float_kernel("Pow", since=7)
 def pow_(x: Array, y: Array) -> Array:
     if x.dtype.kind in "iu" and y.dtype.kind in "iu":
-        return _integer_power(x, y)
+        # A negative exponent leaves a fraction, which truncates to 0 unless the base is 1 or -1.
+        y = y.astype(np.float64 if np.any(y < 0) else x.dtype)
     if x.dtype == y.dtype:
         return np.asarray(np.power(x, y))
-    return np.asarray(np.power(x.astype(np.float64), y.astype(np.float64))).astype(x.dtype)
-
-
-def _integer_power(x: Array, y: Array) -> Array:
-    if y.dtype.kind == "u" or not np.any(y < 0):
-        return np.asarray(np.power(x, y.astype(x.dtype)))
-    # A negative exponent leaves a fraction, which truncates to 0 unless the base is 1 or -1.
     return np.asarray(np.power(x.astype(np.float64), y.astype(np.float64))).astype(x.dtype)
 
 

@@ -39,9 +39,9 @@ def conv(
     return to_blocks(fused_conv(images, filters, b, sums, group=group, **attributes), block)
 
 
-def _on_blocks(pool: Function) -> Function:
-    def run(x: Array, **attributes: Any) -> Array:
-        return to_blocks(pool(from_blocks(x, block_length()), **attributes), block_length())
+def _on_blocks(function: Function) -> Function:
+    def run(x: Array, *others: Array | None, **attributes: Any) -> Array:
+        return to_blocks(function(from_blocks(x, block_length()), *others, **attributes), block_length())
 
     return run
 
@@ -55,15 +55,8 @@ table({op: _on_blocks(pool) for op, pool in _POOLS.items()}, domain=DOMAIN)
 
 @kernel("Upsample", domain=DOMAIN)
 def upsample(
-    x: Array, *, scales: Sequence[int], mode: str = "nearest", coordinate_transformation_mode: str = "asymmetric"
-) -> Array:
+    x: Array, *, scales: Sequence[int], coordinate_transformation_mode: str = "asymmetric", **attributes: Any
+) -> Any:
     """Every element repeated, or linear interpolation."""
-    y = resize(
-        from_blocks(x, block_length()),
-        None,
-        np.asarray(scales, np.float32),
-        mode=mode,
-        coordinate_transformation_mode=coordinate_transformation_mode,
-        nearest_mode="floor",
-    )
-    return to_blocks(y, block_length())
+    options = {"coordinate_transformation_mode": coordinate_transformation_mode, "nearest_mode": "floor", **attributes}
+    return _on_blocks(resize)(x, None, np.asarray(scales, np.float32), **options)

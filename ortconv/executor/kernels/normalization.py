@@ -105,8 +105,7 @@ def skip_layer_normalization(
     x: Array, skip: Array, gamma: Array, beta: Array | None = None, bias: Array | None = None, *, epsilon: float = 1e-5
 ) -> Any:
     total = _skip_sum(x, skip, bias)
-    y, mean, inverse = _standardized(total, (total.ndim - 1,), epsilon)
-    y = y * widen(gamma) if beta is None else y * widen(gamma) + widen(beta)
+    y, mean, inverse = layer_normalization(total, gamma, beta, epsilon=epsilon)
     return y.astype(x.dtype, copy=False), mean, inverse, total.astype(x.dtype, copy=False)
 
 
@@ -115,8 +114,7 @@ def skip_simplified_layer_normalization(
     x: Array, skip: Array, gamma: Array, bias: Array | None = None, *, epsilon: float = 1e-5
 ) -> Any:
     total = _skip_sum(x, skip, bias)
-    inverse = _inverse_deviation(total, (total.ndim - 1,), epsilon)
-    y = total * inverse * widen(gamma)
+    y, inverse = rms_normalization(total, gamma, epsilon=epsilon)
     return y.astype(x.dtype, copy=False), np.zeros_like(inverse), inverse, total.astype(x.dtype, copy=False)
 
 
@@ -145,8 +143,7 @@ def embed_layer_normalization(
     total = widen(word_embedding[input_ids]) + widen(position)
     if segment_ids is not None and segment_embedding is not None:
         total = total + widen(segment_embedding[segment_ids])
-    y, _, _ = _standardized(total, (total.ndim - 1,), epsilon)
-    y = y * widen(gamma) + widen(beta)
+    y, _, _ = layer_normalization(total, gamma, beta, epsilon=epsilon)
     mask_index = np.zeros(batch, np.int32) if mask is None else (mask != 0).sum(axis=1).astype(np.int32)
     return y.astype(gamma.dtype, copy=False), mask_index, total.astype(gamma.dtype, copy=False)
 

@@ -54,8 +54,8 @@ def qgemm(
     y_zero_point: Array | None = None,
     *,
     alpha: float = 1.0,
-    transA: int = 0,  # noqa: N803
-    transB: int = 0,  # noqa: N803
+    transA: int = 0,
+    transB: int = 0,
 ) -> Array:
     left, right = (a.T if transA else a), (b.T if transB else b)
     total = exact_sums(left, right, a_zero_point.reshape(()), _per_column(b_zero_point))
@@ -100,8 +100,8 @@ def matmul_nbits(
     g_idx: Array | None = None,
     bias: Array | None = None,
     *,
-    K: int,  # noqa: N803
-    N: int,  # noqa: N803
+    K: int,
+    N: int,
     bits: int = 4,
     block_size: int,
     accuracy_level: int = 0,
@@ -248,12 +248,12 @@ def matmul_bnb4(
     b: Array,
     absmax: Array,
     *,
-    K: int,  # noqa: N803
-    N: int,  # noqa: N803
+    K: int,
+    N: int,
     block_size: int,
     quant_type: int,
     training_mode: int = 0,
-    transB: int = 1,  # noqa: N803
+    transB: int = 1,
 ) -> Array:
     flat = b.reshape(-1)
     codes = np.stack([flat >> 4, flat & 15], axis=1).reshape(-1)[: N * K]

@@ -47,24 +47,15 @@ def _pairs(y: Array, dtype: np.dtype[np.generic]) -> Array:
 
 @kernel("STFT")
 def stft(
-    signal: Array,
-    frame_step: Array,
-    window: Array | None = None,
-    frame_length: Array | None = None,
-    *,
-    onesided: int = 1,
+    x: Array, frame_step: Array, window: Array | None = None, frame_length: Array | None = None, *, onesided: int = 1
 ) -> Array:
     """A signal of rank 2, (batch, length), consists of real numbers, as in onnxruntime."""
-    signal = signal[..., None] if signal.ndim == 2 else signal
-    if frame_length is not None:
-        length = int(frame_length.reshape(()))
-    else:
-        length = len(window) if window is not None else signal.shape[1]
-    frames = np.lib.stride_tricks.sliding_window_view(_complex(signal), length, axis=1)[
-        :, :: int(frame_step.reshape(()))
-    ]
+    x = x[..., None] if x.ndim == 2 else x
+    step, length = int(frame_step.reshape(())), x.shape[1] if window is None else len(window)
+    length = length if frame_length is None else int(frame_length.reshape(()))
+    frames = np.lib.stride_tricks.sliding_window_view(_complex(x), length, axis=1)[:, ::step]
     y = np.fft.fft(frames if window is None else frames * window, axis=-1)
-    return _pairs(y[..., : length // 2 + 1] if onesided else y, signal.dtype)
+    return _pairs(y[..., : length // 2 + 1] if onesided else y, x.dtype)
 
 
 def _cosine_window(*coefficients: float) -> Function:

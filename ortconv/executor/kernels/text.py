@@ -89,9 +89,7 @@ def tfidf_vectorizer(
     pool = _pool(pool_strings or pool_int64s or (), ngram_counts, min_gram_length, max_gram_length)
     column = np.asarray(ngram_indexes, np.int64)
     width = int(column.max(initial=-1)) + 1
-    weight = np.ones(len(column), np.float32)
-    if mode != "TF" and weights:
-        weight = np.asarray(weights, np.float32)
+    weight = np.asarray(weights if weights and mode != "TF" else [1] * len(column), np.float32)
 
     def vectorize(x: Array) -> Array:
         out = np.zeros((*x.shape[:-1], width), np.float32)
