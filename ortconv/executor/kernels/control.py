@@ -114,9 +114,7 @@ def scan_8(
 
 
 def _lengthened(x: Array, length: int) -> Array:
-    out = np.zeros((length, *x.shape[1:]), dtype=x.dtype)
-    out[: len(x)] = x
-    return out
+    return np.concatenate([x, np.zeros((length - len(x), *x.shape[1:]), x.dtype)])
 
 
 def _scanned(inputs: Sequence[Array], axes: Sequence[int] | None, directions: Sequence[int] | None) -> list[Array]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ortconv.executor.algorithms.half_precision import is_narrow, widen
 from ortconv.executor.kernels.movement import integers
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import kernel, older
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -79,11 +79,6 @@ def dropout_7(x: Array, *, ratio: float = 0.5) -> tuple[Array, Array]:
     return x, _all(x.shape, x.dtype)
 
 
-@kernel("Dropout", since=10, until=11)
-def dropout_10(x: Array, *, ratio: float = 0.5) -> tuple[Array, Array]:
-    return x, _all(x.shape, bool)
-
-
 @kernel("Dropout", since=12)
 def dropout(
     x: Array, ratio: Array | None = None, training_mode: Array | None = None, *, seed: int | None = None
@@ -91,6 +86,9 @@ def dropout(
     if training_mode is None or not training_mode.item():
         return x, _all(x.shape, bool)
     return _dropout(x, 0.5 if ratio is None else float(ratio.item()), seed)
+
+
+older("Dropout", "ratio", since=10, until=11)
 
 
 def _all(shape: tuple[int, ...], dtype: Any) -> Array:

@@ -145,19 +145,13 @@ def _stable_order(keys: Array, descending: bool) -> Array:
 @kernel("Unique")
 def unique(x: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, Array, Array, Array]:
     items = x.reshape(-1) if axis is None else np.moveaxis(x, axis, 0)
-    codes = widen(items)
-    if axis is not None:
-        codes = _row_codes(codes)
+    codes = widen(items) if axis is None else _row_codes(widen(items))
     _, first, inverse, counts = np.unique(codes, return_index=True, return_inverse=True, return_counts=True)
     inverse = inverse.reshape(-1)
     if not sorted:
         order = np.argsort(first)
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        first, counts, inverse = first[order], counts[order], rank[inverse]
-    values = items[first]
-    if axis is not None:
-        values = np.moveaxis(values, 0, axis)
+        first, counts, inverse = first[order], counts[order], np.argsort(order)[inverse]
+    values = items[first] if axis is None else np.moveaxis(items[first], 0, axis)
     return values, first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import prod
 from operator import sub
+from typing import Any
 
 import numpy as np
 
@@ -166,27 +167,24 @@ def _padding_index(mode: str, before: int, size: int, after: int) -> Array:
     return np.minimum(index, period - index) if size > 1 else np.zeros_like(index)
 
 
-@kernel("Tile", until=1)
-def tile_1(x: Array, tiles: Array, axis: Array) -> Array:
-    repeats = [1] * x.ndim
-    repeats[int(axis.item())] = int(tiles.item())
-    return _tiled(x, repeats)
-
-
 @kernel("Tile", since=6)
 def tile(x: Array, repeats: Array) -> Array:
-    return _tiled(x, integers(repeats))
-
-
-def _tiled(x: Array, repeats: Sequence[int]) -> Array:
     """Like numpy's tile, which does not notice an overflow of the number of elements."""
-    shape = [n * count for n, count in zip(x.shape, repeats, strict=True)]
-    if any(count < 0 for count in repeats):
-        raise GraphError(f"a number of repeats is negative: {list(repeats)}")
+    counts = integers(repeats)
+    shape = [n * count for n, count in zip(x.shape, counts, strict=True)]
+    if any(count < 0 for count in counts):
+        raise GraphError(f"a number of repeats is negative: {list(counts)}")
     if 0 in shape:
         return np.empty(shape, x.dtype)
     np.empty(shape, x.dtype)  # an error where there is no such memory
-    return np.tile(x, repeats)
+    return np.tile(x, counts)
+
+
+@kernel("Tile", until=1)
+def tile_1(x: Array, tiles: Array, axis: Array) -> Any:
+    repeats = np.ones(x.ndim, np.int64)
+    repeats[int(axis.item())] = tiles.item()
+    return tile(x, repeats)
 
 
 @kernel("Expand")

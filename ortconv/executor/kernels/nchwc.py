@@ -46,11 +46,10 @@ def _on_blocks(function: Function) -> Function:
     return run
 
 
-_POOLS = {
-    "MaxPool": max_pool, "AveragePool": average_pool,
-    "GlobalMaxPool": global_max_pool, "GlobalAveragePool": global_average_pool,
-}  # fmt: skip
-table({op: _on_blocks(pool) for op, pool in _POOLS.items()}, domain=DOMAIN)
+table({
+    "MaxPool": _on_blocks(max_pool), "GlobalMaxPool": _on_blocks(global_max_pool),
+    "AveragePool": _on_blocks(average_pool), "GlobalAveragePool": _on_blocks(global_average_pool),
+}, domain=DOMAIN)  # fmt: skip
 
 
 @kernel("Upsample", domain=DOMAIN)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.half_precision import compute_type, widen
-from ortconv.executor.algorithms.sums import precise_sum
+from ortconv.executor.kernels.reduction import mean
 from ortconv.executor.kernels.registry import float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
@@ -19,20 +19,15 @@ from ortconv.ir.types import DType
 Axes = tuple[int, ...]
 
 
-def _mean(x: Array, axes: Axes) -> Array:
-    """Mean over axes, which are kept with size 1. The mean of no elements is 0."""
-    return np.asarray(precise_sum(x, axes) / x.dtype.type(max(prod(x.shape[a] for a in axes), 1)))
-
-
 def _inverse_deviation(centered: Array, axes: Axes, epsilon: float) -> Array:
-    return np.asarray(1 / np.sqrt(_mean(centered * centered, axes) + centered.dtype.type(epsilon)))
+    return np.asarray(1 / np.sqrt(mean(centered * centered, axes) + centered.dtype.type(epsilon)))
 
 
 def _standardized(x: Array, axes: Axes, epsilon: float) -> tuple[Array, Array, Array]:
     """(x - mean) / sqrt(var + epsilon) over axes, the mean, and 1 / sqrt(var + epsilon)."""
-    mean = _mean(x, axes)
-    inverse = _inverse_deviation(x - mean, axes, epsilon)
-    return (x - mean) * inverse, mean, inverse
+    center = mean(x, axes)
+    inverse = _inverse_deviation(x - center, axes, epsilon)
+    return (x - center) * inverse, center, inverse
 
 
 def _axes_from(x: Array, axis: int) -> Axes:
@@ -105,8 +100,8 @@ def skip_layer_normalization(
     x: Array, skip: Array, gamma: Array, beta: Array | None = None, bias: Array | None = None, *, epsilon: float = 1e-5
 ) -> Any:
     total = _skip_sum(x, skip, bias)
-    y, mean, inverse = layer_normalization(total, gamma, beta, epsilon=epsilon)
-    return y.astype(x.dtype, copy=False), mean, inverse, total.astype(x.dtype, copy=False)
+    y, *statistics = layer_normalization(total, gamma, beta, epsilon=epsilon)
+    return y.astype(x.dtype, copy=False), *statistics, total.astype(x.dtype, copy=False)
 
 
 @kernel("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
@@ -181,10 +176,10 @@ def mean_variance_normalization(
 ) -> Array:
     if across_channels is not None:
         axes = (0, 1, 2, 3) if across_channels else (0, 2, 3)
-    centered = x - _mean(x, tuple(axes))
+    centered = x - mean(x, tuple(axes))
     if not normalize_variance:
         return np.asarray(centered)
-    deviation = np.sqrt(_mean(np.square(centered), tuple(axes)))
+    deviation = np.sqrt(mean(np.square(centered), tuple(axes)))
     return np.asarray(centered / (deviation + x.dtype.type(1e-9)))
 
 

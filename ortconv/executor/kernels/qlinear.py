@@ -224,6 +224,5 @@ def qlinear_global_average_pool(
     size = prod(x.shape[a] for a in axes)
     zero = 0 if x_zero_point is None else int(x_zero_point.reshape(()))
     total = np.asarray(x.sum(axis=axes, dtype=np.int32, keepdims=True) - size * zero)
-    return requantize(
-        total, np.asarray(x_scale / (y_scale * x_scale.dtype.type(size))).reshape(()), y_zero_point, x.dtype
-    )
+    factor = np.asarray(x_scale / (y_scale * x_scale.dtype.type(size))).reshape(())
+    return requantize(total, factor, y_zero_point, x.dtype)

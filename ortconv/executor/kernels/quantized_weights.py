@@ -216,8 +216,7 @@ def gather_block_quantized(
         )
 
     if zero_points is not None:
-        zeros = _codes(zero_points, bits if packed else 0)[..., : scales.shape[-1]]
-        values -= spread(zeros)
+        values -= spread(_codes(zero_points, bits if packed else 0)[..., : scales.shape[-1]])
     elif packed:
         values -= np.float32(1 << (bits - 1))
     y = values * spread(widen(scales))

@@ -6,6 +6,7 @@ Also recurrent forms of attention, and the causal convolution before them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,7 +137,7 @@ def _layer(
         one = Direction(r[d], biases[gates:], peephole, mine, clip, input_forget, linear_before_reset)
         state = tuple(s[d] for s in first)
         products = (x.reshape(length * batch, -1) @ w[d].T + biases[:gates]).reshape(length, batch, gates)
-        final = _run(lambda v, s, one=one: cell.step(one, v, s), products, state, lengths, backwards[d], y[:, d])  # type: ignore
+        final = _run(partial(cell.step, one), products, state, lengths, backwards[d], y[:, d])
         for target, value in zip(last, final):
             target[d] = np.where(lengths[:, None] > 0, value, 0)  # of an empty sequence, as in onnxruntime
     if layout:

@@ -20,7 +20,7 @@ Axes = tuple[int, ...]
 Reduction = Callable[[Array, Axes, bool], Any]
 
 
-def _mean(x: Array, axes: Axes, keepdims: bool) -> Any:
+def mean(x: Array, axes: Axes, keepdims: bool = True) -> Any:
     # The mean of nothing is left open by ONNX; onnxruntime returns 0.
     count = x.dtype.type(max(math.prod(x.shape[a] for a in axes), 1))
     total = np.asarray(precise_sum(x, axes, keepdims))
@@ -58,7 +58,7 @@ def _log_sum_exp(x: Array, axes: Axes, keepdims: bool) -> Any:
 
 _REDUCTIONS: dict[str, Reduction] = {
     "ReduceSum": precise_sum,
-    "ReduceMean": _mean,
+    "ReduceMean": mean,
     "ReduceMax": _max,
     "ReduceMin": _min,
     "ReduceProd": _prod,

@@ -38,9 +38,8 @@ def string_concat(x: Array, y: Array) -> Array:
 
 
 @kernel("StringSplit")
-def string_split(x: Array, *, delimiter: str | None = None, maxsplit: int | None = None) -> tuple[Array, Array]:
-    limit = -1 if maxsplit is None else maxsplit
-    rows = [_split(s, delimiter or None, limit) for s in x.reshape(-1)]
+def string_split(x: Array, *, delimiter: str | None = None, maxsplit: int = -1) -> tuple[Array, Array]:
+    rows = [_split(s, delimiter or None, maxsplit) for s in x.reshape(-1)]
     width = max(map(len, rows), default=0)
     parts = [part for row in rows for part in row + [""] * (width - len(row))]
     lengths = np.array([len(row) for row in rows], np.int64)
