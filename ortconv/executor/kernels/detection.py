@@ -37,7 +37,7 @@ def non_max_suppression(
     return np.array(selected, dtype=np.int64).reshape(-1, 3)
 
 
-_CHUNK = 128
+_CHUNK = 64
 """Number of candidates compared with each other at a time."""
 
 _SORTED_PER_BOX = 4
@@ -83,13 +83,13 @@ def _suppress(boxes: _Boxes, score: Array, limit: int, overlap: float, lowest: f
             if kept:
                 chunk = chunk[~boxes.some(kept).clash(boxes.some(chunk), overlap).any(axis=0)]
             some, free = boxes.some(chunk), np.ones(len(chunk), bool)
-            clashes = some.clash(some, overlap)
+            apart = ~some.clash(some, overlap)
             for i, box in enumerate(chunk.tolist()):
                 if free[i]:
                     kept.append(box)
                     if len(kept) == limit:
                         return kept
-                    free &= ~clashes[i]
+                    free &= apart[i]
     return kept
 
 
