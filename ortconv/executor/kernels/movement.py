@@ -194,8 +194,7 @@ def expand(x: Array, shape: Array) -> Array:
 
 @kernel("DepthToSpace")
 def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
-    n, c, h, w = x.shape
-    b = blocksize
+    (n, c, h, w), b = x.shape, blocksize
     c //= b * b
     x = x.reshape(n, b, b, c, h, w).transpose(0, 3, 1, 2, 4, 5) if mode == "DCR" else x.reshape(n, c, b, b, h, w)
     return x.transpose(0, 1, 4, 2, 5, 3).reshape(n, c, h * b, w * b)
@@ -203,8 +202,7 @@ def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
 
 @kernel("SpaceToDepth")
 def space_to_depth(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
-    n, c, h, w = x.shape
-    b = blocksize
+    (n, c, h, w), b = x.shape, blocksize
     x = x.reshape(n, c, h // b, b, w // b, b)
     x = x.transpose(0, 3, 5, 1, 2, 4) if mode == "DCR" else x.transpose(0, 1, 3, 5, 2, 4)
     return x.reshape(n, c * b * b, h // b, w // b)

@@ -66,8 +66,9 @@ def batch_normalization(
     factor = gain / np.sqrt(v + v.dtype.type(epsilon))
     # The statistics may have a wider type than x.
     y = (wide * factor.astype(wide.dtype) + (shift - m * factor).astype(wide.dtype)).astype(x.dtype, copy=False)
-    running = [(o * momentum + new * (1 - momentum)).astype(mean.dtype) for o, new in zip(old, used)]
-    return (y, *running) if training_mode else np.asarray(y)
+    if not training_mode:
+        return np.asarray(y)
+    return (y, *((o * momentum + new * (1 - momentum)).astype(mean.dtype) for o, new in zip(old, used)))
 
 
 @float_kernel("InstanceNormalization")

@@ -105,17 +105,18 @@ def _numbering(trees: Array, nodes: Array) -> Callable[[Array, Array], Array]:
     """A function that finds the positions of nodes by the numbers of their trees and their own."""
     keys = trees + 1j * nodes
     order = np.argsort(keys)
-    known = keys[order]
+    known = np.append(keys[order], np.nan)  # where numbers beyond the last one are sought
     if (known[1:] == known[:-1]).any():
         raise GraphError("a tree ensemble has two nodes of one number in one tree")
 
     def find(trees: Array, nodes: Array) -> Array:
         wanted = trees + 1j * nodes
-        lost = wanted[~np.isin(wanted, known)]
+        place = np.searchsorted(known, wanted)
+        lost = wanted[known[place] != wanted]
         if lost.size:
             missing = int(lost[0].real), int(lost[0].imag)
             raise GraphError(f"a tree ensemble refers to node {missing}, which it does not have")
-        return np.asarray(order[np.searchsorted(known, wanted)])
+        return np.asarray(order[place])
 
     return find
 
