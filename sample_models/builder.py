@@ -87,10 +87,7 @@ def bools(name: str, dims: Dims) -> onnx.ValueInfoProto:
 def model_bytes(graph: onnx.GraphProto, *, opset: int, ir_version: int = 7) -> bytes:
     """The checked model. The versions are fixed, so the bytes do not depend on the installed onnx."""
     model = helper.make_model(
-        graph,
-        producer_name="ortconv-samples",
-        ir_version=ir_version,
-        opset_imports=[helper.make_opsetid("", opset)],
+        graph, producer_name="ortconv-samples", ir_version=ir_version, opset_imports=[helper.make_opsetid("", opset)]
     )
     onnx.checker.check_model(model, full_check=True)
     return bytes(model.SerializeToString(deterministic=True))

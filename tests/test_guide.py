@@ -100,12 +100,7 @@ def run(command: str) -> list[str]:
     ids=["guide", "readme"],
 )  # fmt: skip
 def test_commands_print_what_the_page_shows(
-    page: Path,
-    model: str,
-    count: int,
-    written: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    page: Path, model: str, count: int, written: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = page.read_text("utf-8")
     for place in ("model.onnx", f"sample_models/{model}"):

@@ -89,11 +89,7 @@ class PreparedDspModel(PreparedModel):
         }
 
     def execute(
-        self,
-        inputs: Sequence[OperandValue],
-        room: Sequence[int | None],
-        limits: RunLimits,
-        measure: bool = False,
+        self, inputs: Sequence[OperandValue], room: Sequence[int | None], limits: RunLimits, measure: bool = False
     ) -> tuple[list[Tensor], Timing]:
         start = time.perf_counter_ns()
         values = dict(self.constants)

@@ -15,16 +15,7 @@ from typing import Any, Unpack
 from ortconv.batch.crew import WARM, WARM_TO_CONVERT, Crew, crew_of
 from ortconv.batch.engine import Engine
 from ortconv.batch.journal import BatchJournal, FinishedModel
-from ortconv.batch.locations import (
-    Location,
-    below,
-    check_reach,
-    common_folder,
-    fetch,
-    find_urls,
-    location,
-    write_far,
-)
+from ortconv.batch.locations import Location, below, check_reach, common_folder, fetch, find_urls, location, write_far
 from ortconv.batch.remote import FarJournal, convert_anywhere
 from ortconv.batch.work import Conversion, Journaling, Outcome, unknown_operators
 from ortconv.errors import OrtconvError, UsageError, nearest

@@ -76,10 +76,7 @@ def _record(output: str, result: Result, draft: Path, source: Path, folder: Path
         str(source),
         journal.key(source, result.external, options),
         result.external,
-        {
-            output: digest(draft),
-            **{other.relative_to(folder).as_posix(): digest(other) for other in others},
-        },
+        {output: digest(draft), **{other.relative_to(folder).as_posix(): digest(other) for other in others}},
         {name: getattr(result, name) for name in FACTS},
         result.required,
     )

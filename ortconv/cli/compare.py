@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 @click.command(context_settings={"show_default": True})
 @click.argument(
-    "models",
-    nargs=-1,
-    required=True,
-    metavar="A[@BACKEND] B[@BACKEND]...",
-    shell_complete=completion.model_on_backend,
+    "models", nargs=-1, required=True, metavar="A[@BACKEND] B[@BACKEND]...", shell_complete=completion.model_on_backend
 )
 @add(given.OPTIONS)
 @add(BACKENDS)

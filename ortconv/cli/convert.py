@@ -64,11 +64,7 @@ class ManyStyles(click.Command):
     type=click.Path(path_type=Path),
     help="The .ort file, or a directory for it.  [default: next to the model]",
 )
-@click.option(
-    "--output-dir",
-    type=Folder(),
-    help="The directory to write to, keeping the folders below MODEL.",
-)
+@click.option("--output-dir", type=Folder(), help="The directory to write to, keeping the folders below MODEL.")
 @click.option(
     "--optimization-level", type=click.Choice(LEVELS), default="all", help="Optimization level, as in ONNX Runtime."
 )

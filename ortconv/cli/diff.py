@@ -9,16 +9,7 @@ import click
 
 from ortconv.choices import LEVELS, PLATFORMS
 from ortconv.cli import print_json
-from ortconv.cli.options import (
-    JSON,
-    MARKDOWN,
-    PAGE,
-    PASSES_AND_SIZES,
-    QUIET,
-    TIME_AND_MEMORY,
-    accelerators,
-    add,
-)
+from ortconv.cli.options import JSON, MARKDOWN, PAGE, PASSES_AND_SIZES, QUIET, TIME_AND_MEMORY, accelerators, add
 from ortconv.errors import MismatchError
 from ortconv.wording import counted
 

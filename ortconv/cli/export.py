@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     help="The .onnx file to write, which must not exist; x.ort writes an .ort file of the present format version.",
 )
 @click.option(
-    "--standard",
-    is_flag=True,
-    help="Rewrite operators of com.microsoft into standard operators that compute the same.",
+    "--standard", is_flag=True, help="Rewrite operators of com.microsoft into standard operators that compute the same."
 )
 @click.option(
     "--saved-fusions",

@@ -37,12 +37,7 @@ if TYPE_CHECKING:
     "value is computed in a run of its own, node by node, so that the outputs do not change.",
 )
 @click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Write the results as .npz.")
-@click.option(
-    "--top",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Show the N classes with the largest scores.",
-)
+@click.option("--top", type=click.IntRange(1), metavar="N", help="Show the N classes with the largest scores.")
 @click.option(
     "--check",
     type=click.Path(exists=True, path_type=Path),
@@ -51,11 +46,7 @@ if TYPE_CHECKING:
     "model's only output.",
 )
 @click.option(
-    "--rtol",
-    type=click.FloatRange(0),
-    metavar="X",
-    default=1e-3,
-    help="For --check: relative tolerance of floats.",
+    "--rtol", type=click.FloatRange(0), metavar="X", default=1e-3, help="For --check: relative tolerance of floats."
 )
 @click.option(
     "--atol", type=click.FloatRange(0), default=1e-5, metavar="X", help="For --check: absolute tolerance of floats."
@@ -85,12 +76,7 @@ if TYPE_CHECKING:
 @JSON_LINES
 @QUIET
 def command(
-    model: Path,
-    backends: tuple[str, ...],
-    custom_op_library: Path | None,
-    as_json: bool,
-    quiet: bool,
-    **flags: Any,
+    model: Path, backends: tuple[str, ...], custom_op_library: Path | None, as_json: bool, quiet: bool, **flags: Any
 ) -> None:
     """Run MODEL (.onnx or .ort) once or several times and show its outputs.
 

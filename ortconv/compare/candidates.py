@@ -50,10 +50,7 @@ def accepted(
 
 
 def candidates(
-    graph: Graph,
-    seed: int = 0,
-    arrays: Mapping[str, Any] | None = None,
-    draws: Mapping[str, Draw] | None = None,
+    graph: Graph, seed: int = 0, arrays: Mapping[str, Any] | None = None, draws: Mapping[str, Draw] | None = None
 ) -> Iterator[Feeds]:
     """Feeds for the required inputs, one set for each initial size of the free dimensions; only one if all sizes are
     known.

@@ -54,11 +54,7 @@ class Export:
 
 @public
 def export(
-    source: ModelSource,
-    output: str | Path,
-    *,
-    standard: bool = False,
-    saved_fusions: SavedFusions = "drop",
+    source: ModelSource, output: str | Path, *, standard: bool = False, saved_fusions: SavedFusions = "drop"
 ) -> Export:
     """Write a model as .onnx or, if `output` ends with .ort, as an .ort file of the present format version.
 

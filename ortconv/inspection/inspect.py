@@ -105,10 +105,7 @@ class Inspection:
 
 @public
 def inspect(
-    source: ModelSource,
-    *,
-    fix_dims: Mapping[str, int] | None = None,
-    lint: Literal["quantization"] | None = None,
+    source: ModelSource, *, fix_dims: Mapping[str, int] | None = None, lint: Literal["quantization"] | None = None
 ) -> Inspection:
     """Inspect an .onnx or .ort model.
 

@@ -9,19 +9,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import FormatError, GraphError, UnsupportedError
-from ortconv.ir.graph import (
-    Attribute,
-    Floats,
-    Graph,
-    Graphs,
-    Ints,
-    Node,
-    Strings,
-    Tensors,
-    Types,
-    Value,
-    graphs_in,
-)
+from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Ints, Node, Strings, Tensors, Types, Value, graphs_in
 from ortconv.ir.graph_reader import GraphReader
 from ortconv.ir.model import Model
 from ortconv.ir.operators import finds_values_by_name

@@ -14,15 +14,7 @@ from ortconv.ir.schema import schema
 from ortconv.onnxio.build import check_text
 from ortconv.onnxio.infer import first_line
 from ortconv.onnxio.messages import domain_of, graphs, plain_domain, subgraphs, walk
-from ortconv.onnxlib import (
-    AttributeProto,
-    FunctionProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    SchemaError,
-    get_schema,
-)
+from ortconv.onnxlib import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SchemaError, get_schema
 
 MAX_NODES = 1_000_000
 """Maximum number of nodes after inlining."""

@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ortconv.ir.graph import (
-    Attribute,
-    Floats,
-    Graph,
-    Graphs,
-    Node,
-    Strings,
-    Tensors,
-    Types,
-    Value,
-)
+from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Node, Strings, Tensors, Types, Value
 from ortconv.ir.model import Model
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import MapType, OptionalType, SequenceType, Shape, SparseTensorType, TensorType, ValueType

@@ -144,12 +144,7 @@ class LaterPass(RulePass):
     """
 
     def __init__(
-        self,
-        module: str,
-        name: str,
-        *operators: str,
-        domains: Sequence[str] = ("",),
-        also: tuple[Operator, ...] = (),
+        self, module: str, name: str, *operators: str, domains: Sequence[str] = ("",), also: tuple[Operator, ...] = ()
     ) -> None:
         super().__init__(name)
         self.operators = tuple((domain, op) for domain in domains for op in operators)

@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ortconv.choices import (
-    COREML_FORMATS,
-    COREML_VERSION,
-    FEATURE_LEVEL,
-    FEATURE_LEVELS,
-    feature_level,
-)
+from ortconv.choices import COREML_FORMATS, COREML_VERSION, FEATURE_LEVEL, FEATURE_LEVELS, feature_level
 from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph
 from ortconv.partition.objections import Objection, Objections

@@ -25,13 +25,7 @@ from ortconv.pipeline.config import STAMP, beside, config_beside, ort_name, requ
 from ortconv.pipeline.options import Options
 from ortconv.pipeline.result import Result
 from ortconv.pipeline.settings import Settings
-from ortconv.pipeline.stages import (
-    Observer,
-    context_of,
-    excused,
-    notify,
-    optimize_as_asked,
-)
+from ortconv.pipeline.stages import Observer, context_of, excused, notify, optimize_as_asked
 from ortconv.pipeline.verify_each import watching
 from ortconv.public import public
 from ortconv.report.gates import check_gates, parse_gates

@@ -236,13 +236,7 @@ def _compared(expected: Reference, session: Session) -> Validation:
     engine = EngineResult("litert", version(), loads=True, max_abs=found.max_abs, scaled=found.scaled)
     what = tuple(trial.what for trial in expected.trials)
     return Validation(
-        "litert",
-        found.max_abs,
-        found.scaled,
-        expected.limit,
-        engines=(engine,),
-        inputs=what,
-        notes=remarks(expected),
+        "litert", found.max_abs, found.scaled, expected.limit, engines=(engine,), inputs=what, notes=remarks(expected)
     )
 
 

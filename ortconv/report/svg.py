@@ -8,16 +8,7 @@ from html import escape
 from ortconv.ir.graph import Value
 from ortconv.report.labels import FONT, SMALL, text_width
 from ortconv.report.layout import Layout, Point
-from ortconv.report.outline import (
-    ACCELERATOR,
-    CPU,
-    INPUT,
-    MIXED,
-    OUTPUT,
-    PORT,
-    Box,
-    Part,
-)  # fmt: skip
+from ortconv.report.outline import ACCELERATOR, CPU, INPUT, MIXED, OUTPUT, PORT, Box, Part
 from ortconv.report.page import clean
 from ortconv.report.scene import GUTTER, Inside, Scene, framed, headline
 

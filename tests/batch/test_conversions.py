@@ -133,13 +133,7 @@ def source(tmp_path: Path) -> Path:
     """Three models, of which one has its weights in another file."""
     folder_of(tmp_path / "in", 2, [])
     proto = onnx.load_from_string(good(7))
-    onnx.save(
-        proto,
-        tmp_path / "in" / "far.onnx",
-        save_as_external_data=True,
-        location="far.data",
-        size_threshold=0,
-    )
+    onnx.save(proto, tmp_path / "in" / "far.onnx", save_as_external_data=True, location="far.data", size_threshold=0)
     return tmp_path / "in"
 
 

@@ -61,11 +61,7 @@ def test_bodies_of_loops_make_demands(monkeypatch: pytest.MonkeyPatch) -> None:
         "body = b (int64 i, bool d, float[] l) => (bool e, float[] m) { e = Identity(d) r = Reshape(l, s) m = Neg(l) }"
     )
     case = graph(
-        f"v = Loop(n, c, x) <{body}> y = Neg(v)",
-        "float[A,B] x",
-        n=np.array(1),
-        c=np.array(True),
-        s=ints(0, 3, 1, 2),
+        f"v = Loop(n, c, x) <{body}> y = Neg(v)", "float[A,B] x", n=np.array(1), c=np.array(True), s=ints(0, 3, 1, 2)
     )
     assert first_trial(case, Clock(Budget(seconds=200))).sizes["B"] == 6
 

@@ -395,7 +395,7 @@ MACHINE_LEARNING = [
             ("Normalizer", {"norm": "MAX"}),
             ("LinearRegressor", {"coefficients": (1.0, 2.0, 3.0), "intercepts": (0.5,)}),
         )
-    ),
+    )
 ]
 
 

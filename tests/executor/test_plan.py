@@ -66,12 +66,7 @@ CONVOLUTION = """g (float[1, 256, 8, 8] x) => (float y) {
 @pytest.mark.parametrize("shift", range(4))
 def test_weights_are_held_once(tmp_path, shift):
     w, m = f32(1024, 256, 1, 1), f32(1024, 512)
-    session = _session(
-        tmp_path / "m.onnx",
-        CONVOLUTION.replace("g (", "g" * (1 + shift) + " ("),
-        w=w,
-        m=m,
-    )
+    session = _session(tmp_path / "m.onnx", CONVOLUTION.replace("g (", "g" * (1 + shift) + " ("), w=w, m=m)
     feeds = {"x": f32(1, 256, 8, 8)}
     session.run(None, feeds)
     del session

@@ -153,10 +153,7 @@ CONV = (
 )
 
 
-@pytest.mark.parametrize(
-    ("model", "form"),
-    [("mnist", "none"), ("qdq_cnn", "QDQ"), ("bert_tiny", "none")],
-)
+@pytest.mark.parametrize(("model", "form"), [("mnist", "none"), ("qdq_cnn", "QDQ"), ("bert_tiny", "none")])
 def test_quantization_form_of_samples(model: str, form: str, samples: Path) -> None:
     assert ortconv.inspect(samples / f"{model}.onnx").quantization.form == form
 

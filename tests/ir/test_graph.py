@@ -181,11 +181,7 @@ def test_replacing_an_output_by_what_cannot_be_renamed(kind: str) -> None:
     graph, (relu, neg) = chain("Relu", "Neg")
     if kind == "returned":
         graph.set_outputs([relu.out, neg.out])
-    new = {
-        "input": graph.inputs[0],
-        "constant": graph.constant(Tensor.of([1.0]), "c"),
-        "returned": relu.out,
-    }[kind]
+    new = {"input": graph.inputs[0], "constant": graph.constant(Tensor.of([1.0]), "c"), "returned": relu.out}[kind]
     name = new.name
     graph.replace(neg.out, new)
     result = graph.outputs[-1]

@@ -259,11 +259,7 @@ def test_operators_without_a_row_foretell_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("moved", "step"),
-    [
-        ("y = Tile(d, two)", 0.5),
-        ("y, i = MaxPool<kernel_shape = [1]>(d)", 0.5),
-        ("v, y = TopK(d, one)", None),
-    ],
+    [("y = Tile(d, two)", 0.5), ("y, i = MaxPool<kernel_shape = [1]>(d)", 0.5), ("v, y = TopK(d, one)", None)],
 )
 def test_steps_of_values_behind_operators_that_move_them(moved: str, step: float | None) -> None:
     quantized = "q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)"

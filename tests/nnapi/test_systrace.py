@@ -16,10 +16,7 @@ from ortconv.nnapi.timing import executions, per_execution, summary, totals
 HEAD = "<script>\n# tracer: nop\n#           TASK-PID    TGID   CPU#  ||||    TIMESTAMP  FUNCTION\n"
 CREATE, COMPUTE = "[NN_LR_PE]ANeuralNetworksExecution_create", "[NN_LR_PE]ANeuralNetworksExecution_compute"
 START, WAIT = "[NN_LR_PE]ANeuralNetworksExecution_startCompute", "[NN_LR_PE]ANeuralNetworksEvent_wait"
-DRIVER = (
-    "1 200 B HIDL::IDevice::getCapabilities::server",
-    "2 200 E",
-)
+DRIVER = ("1 200 B HIDL::IDevice::getCapabilities::server", "2 200 E")
 
 
 def lines(*marks: str) -> str:

@@ -139,9 +139,7 @@ def test_operator_set_imported_twice(versions: tuple[int, int]) -> None:
     )
     model = from_proto(proto)
     assert model.graph.opset() == versions[1]
-    assert model.warnings == [
-        f"ai.onnx is imported as {versions[0]} and as {versions[1]}: the last version is used",
-    ]
+    assert model.warnings == [f"ai.onnx is imported as {versions[0]} and as {versions[1]}: the last version is used"]
     x = np.zeros((1, 2, 2), np.float32)
     (expected,) = run(proto, {"x": x})
     assert expected[0, 0, 0] == (0.25 if model.graph.opset() < 13 else 0.5)

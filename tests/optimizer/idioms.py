@@ -20,13 +20,7 @@ from typed_graphs import (
 
 UNARY = ("Relu", "Neg", "Tanh", "Sigmoid", "Abs", "Exp", "Sqrt", "Erf", "Softplus", "LeakyRelu", "Elu", "HardSigmoid", "Identity",
          "Dropout", "Floor", "Sign", "Reciprocal", "Selu")  # fmt: skip
-FLOAT_TYPES = (
-    TensorProto.FLOAT,
-    TensorProto.DOUBLE,
-    TensorProto.FLOAT16,
-    TensorProto.INT32,
-    TensorProto.INT64,
-)
+FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.INT32, TensorProto.INT64)
 
 
 # ---------------------------------------------------------------------- single operators

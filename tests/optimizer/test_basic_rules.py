@@ -77,10 +77,7 @@ def test_sums_and_products_of_infinities_are_not_folded(body: str) -> None:
 
 @pytest.mark.parametrize("fill", [-1.0, np.nan])
 def test_zeros_around_negative_numbers_are_not_dropped(fill: float) -> None:
-    nodes = [
-        helper.make_node("Pad", ["x", "p"], ["a"]),
-        helper.make_node("MaxPool", ["a"], ["y"], kernel_shape=[2, 2]),
-    ]
+    nodes = [helper.make_node("Pad", ["x", "p"], ["a"]), helper.make_node("MaxPool", ["a"], ["y"], kernel_shape=[2, 2])]
     proto = model(nodes, {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1])}, [1, 1, 3, 3])
     result = from_proto(proto)
     optimize(result, passes_of("basic"))

@@ -231,8 +231,7 @@ def test_types_follow_in_one_walk() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "expected"),
-    [("copied", ("N", 8, 3)), ("last", ("N", 24)), ("first", (None, 5)), ("flat", ("24·N",))],
+    ("shape", "expected"), [("copied", ("N", 8, 3)), ("last", ("N", 24)), ("first", (None, 5)), ("flat", ("24·N",))]
 )
 def test_what_is_left_over(shape: str, expected: tuple[Dim, ...]) -> None:
     g = graph(f"y = Reshape(x, {shape})", inputs="float[N,4,6] x")

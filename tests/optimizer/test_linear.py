@@ -123,10 +123,7 @@ def channels_last(i: int, v: str) -> list[NodeProto]:
 
 def quantized(i: int, v: str) -> list[NodeProto]:
     moved = [node("Reshape", f"d{i} flat", f"f{i}"), node("Reshape", f"f{i} square", f"v{i}")]
-    pair = [
-        node("QuantizeLinear", f"{v} scale point", f"q{i}"),
-        node("DequantizeLinear", f"q{i} scale point", f"d{i}"),
-    ]
+    pair = [node("QuantizeLinear", f"{v} scale point", f"q{i}"), node("DequantizeLinear", f"q{i} scale point", f"d{i}")]
     return pair + (moved if i % 2 else [node("Relu", f"d{i}", f"v{i}")])
 
 

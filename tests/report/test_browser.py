@@ -16,9 +16,7 @@ from ortconv.cli import main
 from ortconv.ir.model import Model
 from ortconv.onnxio.proto import model_proto
 
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
-]
+pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")]
 
 SCREENS = [
     (390, False),

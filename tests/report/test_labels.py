@@ -53,18 +53,12 @@ def test_texts_of_models_are_cut_and_clean() -> None:
     [
         ("a = Relu (x) y = Tanh (a)", "Relu + Tanh"),
         ("a = Relu (x) b = Relu (a) y = Tanh (b)", "Relu ×2 + Tanh"),
-        (
-            "q = QuantizeLinear (x, s) d = DequantizeLinear (q, s) y = Relu (d)",
-            "quantized Relu",
-        ),
+        ("q = QuantizeLinear (x, s) d = DequantizeLinear (q, s) y = Relu (d)", "quantized Relu"),
         (
             "a = MatMul (x, x) b = LeakyRelu (a) c = Softplus (b) d = Softsign (c) y = Sigmoid (d)",
             "MatMul block of 5 nodes",
         ),
-        (
-            "a = Tanh (x) b = LeakyRelu (a) c = Softplus (b) d = Softsign (c) y = Sigmoid (d)",
-            "block of 5 nodes",
-        ),
+        ("a = Tanh (x) b = LeakyRelu (a) c = Softplus (b) d = Softsign (c) y = Sigmoid (d)", "block of 5 nodes"),
     ],
 )
 def test_blocks_are_named_by_their_operators(body: str, name: str) -> None:

@@ -26,17 +26,7 @@ from ortconv.partition.cost import estimate
 from ortconv.pipeline.analysis import analyze
 from ortconv.report import svg
 from ortconv.report.labels import FONT, SMALL, short, text_width
-from ortconv.report.outline import (
-    ACCELERATOR,
-    CPU,
-    INPUT,
-    MIXED,
-    OUTPUT,
-    PORT,
-    Part,
-    outline,
-    stages,
-)  # fmt: skip
+from ortconv.report.outline import ACCELERATOR, CPU, INPUT, MIXED, OUTPUT, PORT, Part, outline, stages
 from ortconv.report.page import WEB, page
 from ortconv.report.picture import drawn as arranged
 from ortconv.report.picture import open_at_first, picture, stage

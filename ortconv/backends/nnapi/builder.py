@@ -130,10 +130,7 @@ class Builder:
     def _kind(self, value: Value, like: OperandType | None) -> OperandType:
         type = None if value.dtype is None else TYPES.get(value.dtype)
         if type is None:
-            raise BackendError(
-                f"'{value.name}' is {value.type}: NNAPI has float32, int32 and uint8",
-                backend="nnapi",
-            )
+            raise BackendError(f"'{value.name}' is {value.type}: NNAPI has float32, int32 and uint8", backend="nnapi")
         if type is not Operand.TENSOR_QUANT8_ASYMM:
             return OperandType(type)
         default = None if like is None or not like.is_quantized else (like.scale, like.zero_point)

@@ -12,14 +12,7 @@ from math import prod
 from ortconv.executor.algorithms import row_tiles
 from ortconv.executor.algorithms.gemm import writer
 from ortconv.executor.algorithms.row_tiles import RowTile, rows_per_tile
-from ortconv.executor.algorithms.sliding_window import (
-    Window,
-    pad_channels_last,
-    reached,
-    sliding,
-    strided,
-    to_last,
-)
+from ortconv.executor.algorithms.sliding_window import Window, pad_channels_last, reached, sliding, strided, to_last
 from ortconv.executor.algorithms.steps import spans
 from ortconv.executor.replay.work import Finish, Work, copy_runs
 from ortconv.ir.tensor import Array

@@ -66,9 +66,7 @@ _ACTIVATIONS = {"RNN": ("tanh",), "GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid"
 def prepared(op: str) -> Callable[..., Function | None]:
     """The `prepare` function of RNN, GRU or LSTM: lays out constant weights."""
 
-    def make(
-        operands: Sequence[Array | None], *, n_outputs: int = 1, layout: int = 0, **options: Any
-    ) -> Function | None:
+    def make(operands: Sequence[Array | None], *, layout: int = 0, **options: Any) -> Function | None:
         loop, backwards = _loop_of(op, operands, **options), BACKWARDS.get(options.get("direction", "forward"))
         if loop is None or backwards is None or layout or loop.bias.shape[0] != len(backwards):
             return None
@@ -85,8 +83,7 @@ def prepared(op: str) -> Callable[..., Function | None]:
             states = [np.zeros(shape, x.dtype) if s is None else s for s in given]
             if any(s.shape != shape for s in states):
                 return None
-            outputs = loop.run(work, x, states, backwards)
-            return outputs[:n_outputs] if n_outputs > 1 else outputs[0]
+            return loop.run(work, x, states, backwards)
 
         return run
 

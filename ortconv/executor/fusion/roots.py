@@ -84,11 +84,7 @@ def is_fused(node: Node, constant: Constant) -> bool:
 
 
 def _convolution(
-    node: Node,
-    instructions: list[Instruction],
-    nodes: set[Node],
-    constant: Constant,
-    place: dict[Value | None, int],
+    node: Node, instructions: list[Instruction], nodes: set[Node], constant: Constant, place: dict[Value | None, int]
 ) -> Root:
     """The sums of a convolution, before its bias."""
     weights, bias = weights_and_bias(node, constant)

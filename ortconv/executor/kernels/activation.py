@@ -10,26 +10,32 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import UnsupportedError
-from ortconv.executor.algorithms.half_precision import rounding, widen
+from ortconv.executor.algorithms.half_precision import in_float32, rounding, widen
 from ortconv.executor.kernels.elementwise import erf
-from ortconv.executor.kernels.registry import float_kernel, kernel
+from ortconv.executor.kernels.registry import Function, float_kernel, kernel, table
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
-
-@float_kernel("Relu")
-def relu(x: Array) -> Array:
-    return np.asarray(np.maximum(x.dtype.type(0), x))
-
-
-@float_kernel("Sigmoid")
-def sigmoid(x: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-x)))
-
-
-@float_kernel("LeakyRelu")
-def leaky_relu(x: Array, *, alpha: float = 0.01) -> Array:
-    return np.where(x < 0, x * x.dtype.type(alpha), x)
+_FORMULAS: dict[str, Function] = {
+    "Relu": lambda x: np.maximum(x.dtype.type(0), x),
+    "LeakyRelu": lambda x, *, alpha=0.01: np.where(x < 0, x * x.dtype.type(alpha), x),
+    "ThresholdedRelu": lambda x, *, alpha=1.0: np.where(x > alpha, x, x.dtype.type(0)),
+    "Elu": lambda x, *, alpha=1.0: np.where(x < 0, alpha * np.expm1(x), x),
+    "Celu": lambda x, *, alpha=1.0: (
+        np.minimum(alpha * np.expm1(x / alpha), x.dtype.type(0)) + np.maximum(x, x.dtype.type(0))
+    ),
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "HardSigmoid": lambda x, *, alpha=0.2, beta=0.5: np.clip(alpha * x + beta, x.dtype.type(0), x.dtype.type(1)),
+    "Swish": lambda x, *, alpha=1.0: x / (1 + np.exp(-alpha * x)),
+    "HardSwish": lambda x: x * np.clip(x / 6 + 0.5, x.dtype.type(0), x.dtype.type(1)),
+    "Softplus": lambda x: np.log1p(np.exp(-np.abs(x))) + np.maximum(x, x.dtype.type(0)),
+    "ParametricSoftplus": lambda x, *, alpha, beta: alpha * np.logaddexp(beta * x, x.dtype.type(0)),
+    "Softsign": lambda x: x / (1 + np.abs(x)),
+    "Affine": lambda x, *, alpha=1.0, beta=0.0: alpha * x + beta,
+    "ScaledTanh": lambda x, *, alpha=1.0, beta=1.0: alpha * np.tanh(beta * x),
+}
+FORMULAS = {op: in_float32(formula) for op, formula in _FORMULAS.items()}
+table(FORMULAS)
 
 
 @float_kernel("PRelu", since=7)
@@ -37,70 +43,29 @@ def prelu(x: Array, slope: Array) -> Array:
     return np.where(x < 0, x * slope, x)
 
 
-@float_kernel("Elu")
-def elu(x: Array, *, alpha: float = 1.0) -> Array:
-    return np.where(x < 0, alpha * np.expm1(x), x)
-
-
-@float_kernel("Celu")
-def celu(x: Array, *, alpha: float = 1.0) -> Array:
-    zero = x.dtype.type(0)
-    return np.asarray(np.minimum(alpha * np.expm1(x / alpha), zero) + np.maximum(x, zero))
-
-
 @float_kernel("Selu", until=5)
-def selu_1(x: Array, *, alpha: float = 1.6732, gamma: float = 1.0507) -> Array:
-    return selu(x, alpha=alpha, gamma=gamma)  # type: ignore[no-any-return]
+def selu_1(x: Array, *, alpha: float = 1.6732, gamma: float = 1.0507) -> Any:
+    return selu(x, alpha=alpha, gamma=gamma)
 
 
 @float_kernel("Selu", since=6)
-def selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Array:
-    return np.asarray(gamma * (elu(x, alpha=alpha) + 0))  # a zero without a sign, as in onnxruntime
-
-
-@float_kernel("HardSigmoid")
-def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
-    return np.clip(alpha * x + beta, x.dtype.type(0), x.dtype.type(1))
-
-
-@float_kernel("HardSwish")
-def hard_swish(x: Array) -> Array:
-    return x * np.clip(x / 6 + 0.5, x.dtype.type(0), x.dtype.type(1))
-
-
-@float_kernel("Softplus")
-def softplus(x: Array) -> Array:
-    return np.asarray(np.log1p(np.exp(-np.abs(x))) + np.maximum(x, x.dtype.type(0)))
-
-
-@float_kernel("Softsign")
-def softsign(x: Array) -> Array:
-    return np.asarray(x / (1 + np.abs(x)))
+def selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Any:
+    return gamma * (FORMULAS["Elu"](x, alpha=alpha) + 0)  # a zero without a sign, as in onnxruntime
 
 
 @float_kernel("Mish")
-def mish(x: Array) -> Array:
-    return np.asarray(x * np.tanh(softplus(x)))
-
-
-@float_kernel("Swish")
-def swish(x: Array, *, alpha: float = 1.0) -> Array:
-    return np.asarray(x / (1 + np.exp(-alpha * x)))
+def mish(x: Array) -> Any:
+    return x * np.tanh(FORMULAS["Softplus"](x))
 
 
 @float_kernel("QuickGelu", domain=MICROSOFT)
-def quick_gelu(x: Array, *, alpha: float = 1.702) -> Array:
-    return swish(x, alpha=alpha)  # type: ignore[no-any-return]
+def quick_gelu(x: Array, *, alpha: float = 1.702) -> Any:
+    return FORMULAS["Swish"](x, alpha=alpha)
 
 
 @float_kernel("SwiGLU")
-def swiglu(a: Array, b: Array, *, alpha: float = 1.0) -> Array:
-    return np.asarray(swish(a, alpha=alpha) * b)
-
-
-@float_kernel("ThresholdedRelu")
-def thresholded_relu(x: Array, *, alpha: float = 1.0) -> Array:
-    return np.where(x > alpha, x, x.dtype.type(0))
+def swiglu(a: Array, b: Array, *, alpha: float = 1.0) -> Any:
+    return FORMULAS["Swish"](a, alpha=alpha) * b
 
 
 @float_kernel("Shrink")
@@ -110,25 +75,21 @@ def shrink(x: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
 
 
 @float_kernel("Gelu", since=20)
+@float_kernel("Gelu", domain=MICROSOFT)
 def gelu(x: Array, *, approximate: str = "none") -> Array:
     if approximate == "tanh":
         return np.asarray(x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))))
     return np.asarray(x / 2 * (1 + erf(x / math.sqrt(2))))
 
 
-@float_kernel("Gelu", domain=MICROSOFT)
-def microsoft_gelu(x: Array) -> Array:
-    return gelu(x)  # type: ignore[no-any-return]
-
-
 @float_kernel("BiasGelu", domain=MICROSOFT)
-def bias_gelu(x: Array, bias: Array) -> Array:
-    return gelu(x + bias)  # type: ignore[no-any-return]
+def bias_gelu(x: Array, bias: Array) -> Any:
+    return gelu(x + bias)
 
 
 @float_kernel("FastGelu", domain=MICROSOFT)
-def fast_gelu(x: Array, bias: Array | None = None) -> Array:
-    return gelu(x if bias is None else x + bias, approximate="tanh")  # type: ignore[no-any-return]
+def fast_gelu(x: Array, bias: Array | None = None) -> Any:
+    return gelu(x if bias is None else x + bias, approximate="tanh")
 
 
 @kernel("Softmax", since=13)
@@ -153,44 +114,32 @@ def hardmax(x: Array, *, axis: int = -1) -> Array:
     return out
 
 
-def _as_matrix(x: Array, axis: int) -> Array:
-    axis = axis % x.ndim if x.ndim else 0
-    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
+def _of_matrix(function: Function) -> Function:
+    """The function over all axes from `axis` on, as before opset 13."""
+
+    def run(x: Array, *, axis: int = 1) -> Array:
+        axis = axis % x.ndim if x.ndim else 0
+        rows = x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
+        return np.asarray(function(rows).reshape(x.shape))
+
+    return in_float32(run)
 
 
-@float_kernel("Softmax", until=12)
-def softmax_1(x: Array, *, axis: int = 1) -> Any:
-    return softmax(_as_matrix(x, axis)).reshape(x.shape)
-
-
-@float_kernel("LogSoftmax", until=12)
-def log_softmax_1(x: Array, *, axis: int = 1) -> Any:
-    return log_softmax(_as_matrix(x, axis)).reshape(x.shape)
-
-
-@float_kernel("Hardmax", until=12)
-def hardmax_1(x: Array, *, axis: int = 1) -> Any:
-    return hardmax(_as_matrix(x, axis)).reshape(x.shape)
-
-
-def _affine(x: Array, *, alpha: float = 1.0, beta: float = 0.0) -> Array:
-    return np.asarray(alpha * x + beta)
-
-
-def _scaled_tanh(x: Array, *, alpha: float = 1.0, beta: float = 1.0) -> Array:
-    return np.asarray(alpha * np.tanh(beta * x))
+table({"Softmax": _of_matrix(softmax), "LogSoftmax": _of_matrix(log_softmax), "Hardmax": _of_matrix(hardmax)}, until=12)
 
 
 def _clip(x: Array, *, low: float = -np.inf, high: float = np.inf) -> Array:
     return np.clip(x, x.dtype.type(low), x.dtype.type(high))
 
 
-NAMED: dict[str, tuple[Callable[..., Array], tuple[str, ...]]] = {
-    "relu": (relu, ()), "sigmoid": (sigmoid, ()), "tanh": (np.tanh, ()), "softsign": (softsign, ()),
-    "softplus": (softplus, ()), "hardswish": (hard_swish, ()), "leakyrelu": (leaky_relu, ("alpha",)),
-    "thresholdedrelu": (thresholded_relu, ("alpha",)), "elu": (elu, ("alpha",)), "selu": (selu, ("alpha", "gamma")),
-    "affine": (_affine, ("alpha", "beta")), "scaledtanh": (_scaled_tanh, ("alpha", "beta")),
-    "hardsigmoid": (hard_sigmoid, ("alpha", "beta")), "clip": (_clip, ("low", "high")),
+_PARAMETERS = {
+    "Relu": (), "Sigmoid": (), "Softsign": (), "Softplus": (), "HardSwish": (), "LeakyRelu": ("alpha",),
+    "ThresholdedRelu": ("alpha",), "Elu": ("alpha",), "Affine": ("alpha", "beta"), "ScaledTanh": ("alpha", "beta"),
+    "HardSigmoid": ("alpha", "beta"),
+}  # fmt: skip
+NAMED: dict[str, tuple[Function, Sequence[str]]] = {
+    "tanh": (np.tanh, ()), "selu": (selu, ("alpha", "gamma")), "clip": (_clip, ("low", "high")),
+    **{op.lower(): (FORMULAS[op], names) for op, names in _PARAMETERS.items()},
 }  # fmt: skip
 """Activations that other operators apply to their results: lower-case name to function and names of its parameters."""
 

@@ -1,8 +1,8 @@
-"""Attention and related operators. Internally, heads are (batch, heads, length, head size)."""
+"""Attention, rotary position embeddings and related operators. Internally, heads are (batch, heads, length, head size)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -19,7 +19,8 @@ from ortconv.executor.algorithms.attention_heads import (
     visible,
 )
 from ortconv.executor.algorithms.gemm import affine, prepared_projection
-from ortconv.executor.algorithms.half_precision import is_narrow, rounding, widen
+from ortconv.executor.algorithms.half_precision import compute_type, is_narrow, rounding, widen
+from ortconv.executor.kernels.activation import softmax
 from ortconv.executor.kernels.registry import Function, float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
@@ -140,7 +141,6 @@ def multi_head_attention(
     mask_filter_value: float = -10000.0,
     scale: float = 0.0,
     unidirectional: int = 0,
-    n_outputs: int = 1,
     attend: Function = attend,
 ) -> Any:
     q, k, v = _projected(widen(query), widen(key), widen(value), widen(bias), num_heads)
@@ -149,34 +149,26 @@ def multi_head_attention(
     past = 0 if past_key is None else past_key.shape[2]
     masking = Masking(mask_filter_value, unidirectional, past)
     y = attend(q, k, v, key_padding_mask, widen(attention_bias), scale, masking)
-    dtype = query.dtype
-    outputs = (merge_heads(y).astype(dtype, copy=False), k.astype(dtype, copy=False), v.astype(dtype, copy=False))
-    return outputs[0] if n_outputs == 1 else outputs[:n_outputs]
+    return tuple(found.astype(query.dtype, copy=False) for found in (merge_heads(y), k, v))
 
 
 def _projected(
     query: Array, key: Array | None, value: Array | None, bias: Array | None, heads: int
 ) -> tuple[Array, Array, Array]:
-    """Query, key and value heads from any form of the inputs of MultiHeadAttention."""
+    """Query, key and value heads from any form of the inputs of MultiHeadAttention. Inputs that are heads get no bias."""
+    are_heads = [x is not None and x.ndim == 4 for x in (query, key, value)]
     if query.ndim == 5:  # (B, L, heads, 3, H)
-        parts = [query[..., i, :] for i in range(3)]
+        query, key, value = query.transpose(3, 0, 2, 1, 4)
     elif key is not None and key.ndim == 5:  # (B, L, heads, 2, H)
-        parts = [query.reshape(*query.shape[:2], heads, -1), key[..., 0, :], key[..., 1, :]]
-    elif key is not None and value is not None:
-        parts = [x if x.ndim == 4 else x.reshape(*x.shape[:2], heads, -1) for x in (query, key, value)]
-    else:
+        key, value = key.transpose(3, 0, 2, 1, 4)
+    if key is None or value is None:
         raise GraphError("MultiHeadAttention has neither key and value nor packed inputs")
-    by_head = [
-        x if given is not None and given.ndim == 4 else x.swapaxes(1, 2) for x, given in zip(parts, (query, key, value))
-    ]
-    if bias is not None:
-        sizes = [x.shape[1] * x.shape[3] for x in by_head]
-        pieces = np.split(bias, np.cumsum(sizes)[:2])
-        by_head = [
-            x if x is given else x + piece.reshape(heads, 1, -1)
-            for x, piece, given in zip(by_head, pieces, (query, key, value))
-        ]
-    return by_head[0], by_head[1], by_head[2]
+    q, k, v = (x if x.ndim == 4 else split_heads(x, heads) for x in (query, key, value))
+    if bias is None:
+        return q, k, v
+    pieces = np.split(bias, np.cumsum([x.shape[1] * x.shape[3] for x in (q, k)]))
+    q, k, v = (x if own else x + b.reshape(heads, 1, -1) for x, b, own in zip((q, k, v), pieces, are_heads))
+    return q, k, v
 
 
 @kernel("Attention", domain=MICROSOFT, inner={**_IN_BLOCKS, "project": prepared_projection})
@@ -201,31 +193,15 @@ def attention_ms(
     attend: Function = attend,
     project: Function = affine,
 ) -> Any:
-    sizes = tuple(qkv_hidden_sizes or (weights.shape[1] // 3,) * 3)
+    sizes = qkv_hidden_sizes or (weights.shape[1] // 3,) * 3
     projected = project(widen(x), widen(weights), widen(bias))
-    parts = np.split(projected, [sizes[0], sizes[0] + sizes[1]], axis=-1)
-    masking = Masking(mask_filter_value, unidirectional)
-    y, k, v = self_attention(parts, num_heads, mask_index, past, attention_bias, scale, masking, attend)
-    y = y.astype(x.dtype, copy=False)
-    return y if n_outputs == 1 else (y, np.stack([k, v]).astype(x.dtype, copy=False))
-
-
-def self_attention(
-    projected: Sequence[Array],
-    num_heads: int,
-    mask_index: Array | None,
-    past: Array | None,
-    attention_bias: Array | None,
-    scale: float,
-    masking: Masking,
-    attend: Function = attend,
-) -> tuple[Array, Array, Array]:
-    """(B, L, hidden), and the heads of all keys and values, from query, key and value of that shape."""
-    q, k, v = (split_heads(p, num_heads) for p in projected)
+    q, k, v = (split_heads(p, num_heads) for p in np.split(projected, [sizes[0], sizes[0] + sizes[1]], axis=-1))
     if past is not None:
         k, v = np.concatenate([widen(past[0]), k], axis=2), np.concatenate([widen(past[1]), v], axis=2)
-    masking = masking._replace(past=0 if past is None else past.shape[3])
-    return merge_heads(attend(q, k, v, mask_index, widen(attention_bias), scale, masking)), k, v
+    masking = Masking(mask_filter_value, unidirectional, 0 if past is None else past.shape[3])
+    y = merge_heads(attend(q, k, v, mask_index, widen(attention_bias), scale, masking))
+    dtype = x.dtype if bias is None else bias.dtype
+    return y.astype(dtype, copy=False) if n_outputs == 1 else (y.astype(dtype), np.stack([k, v]).astype(dtype))
 
 
 @float_kernel("BiasSoftmax", domain=MICROSOFT)
@@ -234,3 +210,180 @@ def bias_softmax(data: Array, bias: Array, *, axis: int = 1, is_inner_broadcast:
     total = np.array(data + bias)
     outer = prod(data.shape[: axis % data.ndim])
     return softmax_rows(total.reshape(outer, -1)).reshape(data.shape)
+
+
+@kernel("GroupQueryAttention", domain=MICROSOFT)
+def group_query_attention(
+    query: Array,
+    key: Array | None,
+    value: Array | None,
+    past_key: Array | None,
+    past_value: Array | None,
+    seqlens_k: Array,
+    total_sequence_length: Array,
+    cos_cache: Array | None = None,
+    sin_cache: Array | None = None,
+    position_ids: Array | None = None,
+    attention_bias: Array | None = None,
+    head_sink: Array | None = None,
+    *,
+    num_heads: int,
+    kv_num_heads: int,
+    causal: int = 1,
+    do_rotary: int = 0,
+    local_window_size: int = -1,
+    rotary_interleaved: int = 0,
+    scale: float = 0.0,
+    smooth_softmax: int = -1,
+    softcap: float = 0.0,
+) -> Any:
+    q, k, v = _heads(query, key, value, num_heads, kv_num_heads)
+    length = q.shape[2]
+    totals = seqlens_k.reshape(-1).astype(np.int64) + 1
+    before = np.maximum(totals - length, 0)
+    if do_rotary:
+        if cos_cache is None or sin_cache is None:
+            raise GraphError("GroupQueryAttention with do_rotary needs cos_cache and sin_cache")
+        places = before[:, None] + np.arange(length)
+        if position_ids is not None:
+            first = int(total_sequence_length.reshape(-1)[0]) == length
+            places = position_ids.reshape(-1)[0] + np.arange(length) + 0 * places if first else position_ids
+        cos, sin = widen(cos_cache)[places], widen(sin_cache)[places]
+        q, k = (rotated(x, cos, sin, rotary_interleaved) for x in (q, k))
+    capacity = max(int(total_sequence_length.reshape(-1)[0]), 0 if past_key is None else past_key.shape[2])
+    keys, values = (_appended(p, x, before, capacity) for p, x in ((past_key, k), (past_value, v)))
+    y = np.empty((*q.shape[:3], v.shape[3]), np.float32)
+    group, window = num_heads // kv_num_heads, max(local_window_size, 0)
+    for b, total in enumerate(totals):
+        seen = visible(length, int(total), int(before[b]), window - 1, 0 if causal else -1)
+        shared_k, shared_v = (np.repeat(x[b, :, :total], group, axis=0) for x in (keys, values))
+        scores = np.matmul(q[b] * np.float32(scale or 1 / np.sqrt(q.shape[3])), shared_k.swapaxes(-1, -2))
+        if softcap:
+            scores = np.tanh(scores / np.float32(softcap)) * np.float32(softcap)
+        if attention_bias is not None:
+            scores += widen(attention_bias)[b % attention_bias.shape[0], :, :, :total]
+        scores[:, ~seen] = -np.inf
+        y[b] = np.matmul(_weights(scores, head_sink, smooth_softmax == 1), shared_v)
+    present = (merge_heads(y), keys, values)
+    return tuple(x.astype(query.dtype, copy=False) for x in present)
+
+
+def _heads(query: Array, key: Array | None, value: Array | None, heads: int, shared: int) -> Sequence[Array]:
+    """Query, key and value as (B, heads, L, H) in float32; without a key, `query` contains all three."""
+    if key is None or value is None:
+        size = query.shape[2] // (heads + 2 * shared)
+        query, key, value = np.split(query, [heads * size, (heads + shared) * size], axis=2)
+    return [widen(split_heads(x, n)) for x, n in ((query, heads), (key, shared), (value, shared))]
+
+
+def _appended(past: Array | None, x: Array, before: Array, capacity: int) -> Array:
+    """The cache with the new tokens after the past ones of each batch entry, then zeros."""
+    batch, heads, length, size = x.shape
+    cache = np.zeros((batch, heads, capacity, size), np.float32)
+    for b, start in enumerate(before):
+        if past is not None:
+            cache[b, :, :start] = past[b, :, :start]
+        cache[b, :, start : start + length] = x[b, :, : capacity - start]
+    return cache
+
+
+def _weights(scores: Array, sink: Array | None, smooth: bool) -> Array:
+    """Softmax. With a sink, or with `smooth`, it has one more score per head, which belongs to no key."""
+    if sink is None and not smooth:
+        return softmax_rows(scores)
+    extra = np.zeros(len(scores), np.float32) if sink is None else widen(sink)
+    column = np.broadcast_to(extra[:, None, None], (*scores.shape[:2], 1))
+    return softmax_rows(np.concatenate([scores, column], axis=2))[..., :-1]
+
+
+Body = Callable[..., tuple[Any, ...]]
+
+
+@kernel("FlexAttention", domain="ai.onnx.preview")
+def flex_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    prob_mod: Body | None = None,
+    scale: float | None = None,
+    score_mod: Body | None = None,
+    softmax_precision: int | None = None,
+) -> Array:
+    """(B, Hq, L, E), (B, Hkv, S, E), (B, Hkv, S, Ev) to (B, Hq, L, Ev)."""
+    if q.ndim != 4 or k.ndim != 4 or v.ndim != 4:
+        raise GraphError(f"FlexAttention takes 4-D tensors, got ranks {q.ndim}, {k.ndim}, {v.ndim}")
+    if not k.shape[1] or q.shape[1] % k.shape[1]:
+        raise GraphError(f"{q.shape[1]} query heads cannot share {k.shape[1]} key heads")
+    dtype = q.dtype
+    precision = compute_type(dtype) if softmax_precision is None else DType(softmax_precision).numpy
+    # The scale is split between both operands, and both are rounded, as in the operator's function body.
+    root = np.sqrt(np.float32(1 / np.sqrt(q.shape[3]) if scale is None else scale)).astype(dtype)
+    group = q.shape[1] // k.shape[1]
+    # Groups of query heads are folded into the batch, so that shared heads are never repeated.
+    queries = widen(q * root).reshape(q.shape[0], k.shape[1], group * q.shape[2], q.shape[3])
+    scores = np.matmul(queries, widen(k * root).swapaxes(-1, -2)).astype(dtype, copy=False)
+    scores = scores.reshape(*q.shape[:3], k.shape[2]).astype(precision, copy=False)
+    if score_mod is not None:
+        scores = np.asarray(score_mod(scores)[0])
+    probs = softmax(widen(scores)).astype(precision, copy=False)
+    if prob_mod is not None:
+        probs = np.asarray(prob_mod(probs)[0])
+    probs = widen(probs).reshape(q.shape[0], k.shape[1], group * q.shape[2], k.shape[2])
+    y: Array = np.matmul(probs, v.astype(probs.dtype, copy=False))
+    return y.reshape(*q.shape[:3], v.shape[3]).astype(dtype, copy=False)
+
+
+@float_kernel("RotaryEmbedding")
+def rotary_embedding(
+    x: Array,
+    cos_cache: Array,
+    sin_cache: Array,
+    position_ids: Array | None = None,
+    *,
+    interleaved: int = 0,
+    num_heads: int | None = None,
+    rotary_embedding_dim: int = 0,
+) -> Array:
+    """The caches are (B, L, dim / 2), or (positions, dim / 2) if there are position_ids."""
+    cos, sin = (cache if position_ids is None else cache[position_ids] for cache in (cos_cache, sin_cache))
+    heads = split_heads(x, num_heads or 0) if x.ndim == 3 else x
+    half = (rotary_embedding_dim or heads.shape[-1]) // 2
+    if cos.shape[-1] != half:
+        raise GraphError(f"the rotary caches are {cos.shape[-1]} wide, the rotated part of a head needs {half}")
+    y = rotated(heads, cos, sin, interleaved)
+    return merge_heads(y) if x.ndim == 3 else y
+
+
+@float_kernel("RotaryEmbedding", domain=MICROSOFT)
+def rotary_embedding_ms(
+    x: Array,
+    position_ids: Array,
+    cos_cache: Array,
+    sin_cache: Array,
+    *,
+    interleaved: int = 0,
+    is_packed_batching: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
+) -> Array:
+    """A single position id is the position of the first token."""
+    length = x.shape[-2]
+    if position_ids.size == 1:
+        position_ids = np.broadcast_to(position_ids.reshape(()) + np.arange(length), (x.shape[0], length))
+    heads = num_heads or x.shape[-1] // (rotary_embedding_dim or cos_cache.shape[-1] * 2)
+    options = {"interleaved": interleaved, "num_heads": heads, "rotary_embedding_dim": rotary_embedding_dim}
+    return np.asarray(rotary_embedding(x, cos_cache, sin_cache, position_ids, **options))
+
+
+def rotated(heads: Array, cos: Array, sin: Array, interleaved: int) -> Array:
+    """Heads of which the first 2 n elements are rotated, for cos and sin (B, L, n)."""
+    dim = 2 * cos.shape[-1]
+    cos, sin = cos[:, None], sin[:, None]
+    first = slice(0, dim, 2) if interleaved else slice(0, dim // 2)
+    second = slice(1, dim, 2) if interleaved else slice(dim // 2, dim)
+    y = heads.copy()
+    y[..., first] = cos * heads[..., first] - sin * heads[..., second]
+    y[..., second] = sin * heads[..., first] + cos * heads[..., second]
+    return y

@@ -35,14 +35,11 @@ def cast_like(x: Array, target: Array, *, saturate: int = 1, round_mode: str = "
 
 @kernel("BitCast")
 def bit_cast(x: Array, *, to: int) -> Array:
-    return reinterpret(x, DType(to))
-
-
-def reinterpret(x: Array, to: DType) -> Array:
     """The same bits as another type of the same width."""
-    if to.bits < 8:
-        return Tensor(to, x.shape, Tensor.of(x).data).numpy()
-    return np.ascontiguousarray(x).view(to.numpy).reshape(x.shape)
+    target = DType(to)
+    if target.bits < 8:
+        return Tensor(target, x.shape, Tensor.of(x).data).numpy()
+    return np.ascontiguousarray(x).view(target.numpy).reshape(x.shape)
 
 
 def convert(x: Array, to: DType, saturate: bool = True, round_mode: str = "up") -> Array:

@@ -1,4 +1,7 @@
-"""If, Loop, Scan and SequenceMap. A body is a callable from its inputs to the tuple of its outputs."""
+"""Control flow, sequences (lists) and optionals (a value or None).
+
+A body is a callable from its inputs to the tuple of its outputs.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.algorithms.steps import EndlessLoopError, counted
+from ortconv.executor.kernels.movement import integers, pieces
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
@@ -45,19 +49,18 @@ def loop(
         state = tuple(results[:count])
         collected.append(tuple(results[count:]))
         i += 1
-    scans = [
-        np.stack(values) if values else _nothing(body, 1 + count + j, 0)
-        for j, values in enumerate(_columns(collected, n_outputs - count))
-    ]
-    return (*state, *scans)
+    scans = _columns(collected, n_outputs - count)
+    return (*state, *(_stacked(values, body, 1 + count + j) for j, values in enumerate(scans)))
 
 
 def _columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
     return [[row[j] for row in rows] for j in range(width)]
 
 
-def _nothing(body: Body, output: int, axis: int) -> Array:
-    """An empty stack of a body's output, with the type from the body's `output_types` if it is known."""
+def _stacked(values: Sequence[Array], body: Body, output: int, axis: int = 0) -> Array:
+    """The values of a body's output in one array. Without values, it has the type from the body's `output_types`, if known."""
+    if values:
+        return np.stack(values, axis=axis)
     types = getattr(body, "output_types", None)
     declared = types[output] if types else None
     if declared is None:
@@ -83,12 +86,9 @@ def scan(
     state, columns = _scan(body, inputs[:count], sources, n_outputs - count)
     outputs = []
     for j, values in enumerate(columns):
-        axis = scan_output_axes[j] if scan_output_axes else 0
-        if not values:
-            outputs.append(_nothing(body, count + j, axis))
-            continue
         reverse = scan_output_directions and scan_output_directions[j]
-        outputs.append(np.stack(values[::-1] if reverse else values, axis=axis))
+        axis = scan_output_axes[j] if scan_output_axes else 0
+        outputs.append(_stacked(values[::-1] if reverse else values, body, count + j, axis))
     return (*state, *outputs)
 
 
@@ -108,18 +108,13 @@ def scan_8(
     for i in range(batch):
         sources = _scanned([x[i, : steps[i]] for x in inputs[count:]], None, directions)
         state, columns = _scan(body, [x[i] for x in inputs[:count]], sources, n_outputs - count)
-        stacks = [
-            _lengthened(np.stack(values) if values else _nothing(body, count + j, 0), longest)
-            for j, values in enumerate(columns)
-        ]
+        stacks = [_lengthened(_stacked(values, body, count + j), longest) for j, values in enumerate(columns)]
         results.append([*state, *stacks])
     return tuple(np.stack(column) for column in _columns(results, n_outputs))
 
 
 def _lengthened(x: Array, length: int) -> Array:
-    out = np.zeros((length, *x.shape[1:]), dtype=x.dtype)
-    out[: len(x)] = x
-    return out
+    return np.concatenate([x, np.zeros((length - len(x), *x.shape[1:]), x.dtype)])
 
 
 def _scanned(inputs: Sequence[Array], axes: Sequence[int] | None, directions: Sequence[int] | None) -> list[Array]:
@@ -150,3 +145,77 @@ def sequence_map(sequence: list[Any], *additional: Any, body: Body, n_outputs: i
     for i, item in enumerate(sequence):
         rows.append(body(item, *(x[i] if isinstance(x, list) else x for x in additional)))
     return tuple(_columns(rows, n_outputs))
+
+
+@kernel("SequenceConstruct")
+def sequence_construct(*items: Any) -> list[Any]:
+    return list(items)
+
+
+@kernel("SequenceEmpty")
+def sequence_empty(*, dtype: int = 1) -> list[Any]:
+    return []
+
+
+@kernel("SequenceLength")
+def sequence_length(sequence: list[Any]) -> Array:
+    return np.array(len(sequence), dtype=np.int64)
+
+
+@kernel("SequenceAt")
+def sequence_at(sequence: list[Any], position: Array) -> Any:
+    return sequence[int(position.item())]
+
+
+@kernel("SequenceInsert")
+def sequence_insert(sequence: list[Any], item: Any, position: Array | None = None) -> list[Any]:
+    at = len(sequence) if position is None else _position(position, len(sequence), len(sequence))
+    return [*sequence[:at], item, *sequence[at:]]
+
+
+@kernel("SequenceErase")
+def sequence_erase(sequence: list[Any], position: Array | None = None) -> list[Any]:
+    last = len(sequence) - 1
+    at = last if position is None else _position(position, len(sequence), last)
+    return sequence[:at] + sequence[at + 1 :]
+
+
+def _position(position: Array, size: int, highest: int) -> int:
+    at = int(position.item())
+    if not -size <= at <= highest:
+        raise IndexError(f"position {at} is outside a sequence of {size}")
+    return at + size if at < 0 else at
+
+
+@kernel("SplitToSequence")
+def split_to_sequence(x: Array, split: Array | None = None, *, axis: int = 0, keepdims: int = 1) -> list[Array]:
+    size = x.shape[axis]
+    if split is None:
+        parts = pieces(x, axis, [1] * counted(size))
+        return list(parts) if keepdims else [part.squeeze(axis) for part in parts]
+    if split.ndim:
+        return list(pieces(x, axis, integers(split)))
+    chunk = int(split.item())
+    return list(pieces(x, axis, [chunk] * counted(-(-size // chunk))))
+
+
+@kernel("ConcatFromSequence")
+def concat_from_sequence(sequence: list[Array], *, axis: int, new_axis: int = 0) -> Array:
+    return np.stack(sequence, axis=axis) if new_axis else np.concatenate(sequence, axis=axis)
+
+
+@kernel("Optional")
+def optional(value: Any = None, *, type: Any = None) -> Any:
+    return value
+
+
+@kernel("OptionalHasElement")
+def optional_has_element(value: Any = None) -> Array:
+    return np.array(value is not None)
+
+
+@kernel("OptionalGetElement")
+def optional_get_element(value: Any) -> Any:
+    if value is None:
+        raise ValueError("the optional is empty")
+    return value

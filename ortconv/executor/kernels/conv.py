@@ -1,19 +1,20 @@
-"""Convolution operators."""
+"""Convolutions, transposed ones, and columns back to images."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.conv import prepared_integers
-from ortconv.executor.algorithms.sliding_window import channels_first, channels_last, convolution_window, windows
+from ortconv.executor.algorithms.sliding_window import channels_first, channels_last, window, windows
 from ortconv.executor.kernels.activation import named_activation
-from ortconv.executor.kernels.registry import float_kernel, kernel
+from ortconv.executor.kernels.movement import padded
+from ortconv.executor.kernels.registry import Placement, float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
@@ -23,16 +24,7 @@ MOST_COLUMNS = 1 << 25
 
 @float_kernel("Conv")
 def conv(
-    x: Array,
-    w: Array,
-    b: Array | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    x: Array, w: Array, b: Array | None = None, *, group: int = 1, kernel_shape: Any = None, **place: Unpack[Placement]
 ) -> Array:
     """The weights of each group, as a matrix, times the windows of its channels, each as a column."""
     (n, c), (m, each) = x.shape[:2], w.shape[:2]
@@ -42,9 +34,9 @@ def conv(
         raise GraphError(f"the weights expect {each * group} channels, the input has {c}")
     if b is not None and b.shape != (m,):
         raise GraphError(f"the bias has shape {list(b.shape)}, it must be [{m}]")
-    place = convolution_window(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
-    depth = each * prod(place.kernel)
-    y = _products(w.reshape(group, m // group, depth), windows(x, place, 0), place.output).reshape(n, m, *place.output)
+    slid = window(x.shape[2:], w.shape[2:], is_pool=False, **place)
+    depth = each * prod(slid.kernel)
+    y = _products(w.reshape(group, m // group, depth), windows(x, slid, 0), slid.output).reshape(n, m, *slid.output)
     return np.asarray(y if b is None else y + b.reshape(-1, *(1,) * (x.ndim - 2)))
 
 
@@ -88,13 +80,77 @@ def nhwc_fused_conv(x: Array, w: Array, b: Array | None = None, z: Array | None 
 
 @kernel("ConvInteger", prepare=prepared_integers)
 def conv_integer(
-    x: Array,
-    w: Array,
-    x_zero_point: Array | None = None,
-    w_zero_point: Array | None = None,
-    **geometry: Any,
+    x: Array, w: Array, x_zero_point: Array | None = None, w_zero_point: Array | None = None, **geometry: Any
 ) -> Array:
     """float64 represents every sum of products of bytes exactly."""
     zero = 0 if x_zero_point is None else x_zero_point.astype(np.float64)
     zeros = 0 if w_zero_point is None else w_zero_point.astype(np.float64).reshape(-1, *(1,) * (w.ndim - 1))
     return conv(x.astype(np.float64) - zero, w.astype(np.float64) - zeros, **geometry).astype(np.int32)  # type: ignore
+
+
+@float_kernel("ConvTranspose")
+def conv_transpose(
+    x: Array,
+    w: Array,
+    b: Array | None = None,
+    *,
+    group: int = 1,
+    kernel_shape: Any = None,
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    **place: Unpack[Placement],
+) -> Array:
+    """Each element of x times the kernel, summed at its position in the result. `full` is the result before its ends
+    are cut off.
+    """
+    (n, c, *spatial), k, rank = x.shape, w.shape[2:], x.ndim - 2
+    if c != len(w) or group < 1 or c % group:
+        raise GraphError(f"{c} input channels do not go with weights {list(w.shape)} in {group} groups")
+    strides, dilations = place.get("strides") or (1,) * rank, place.get("dilations") or (1,) * rank
+    full = tuple((i - 1) * s + (q - 1) * d + 1 for i, s, q, d in zip(spatial, strides, k, dilations))
+    reach = [f + e for f, e in zip(full, output_padding or (0,) * rank)]
+    begin, size = _transposed_padding(spatial, reach, output_shape[-rank:] if output_shape else None, place)
+    m, taps = w.shape[1], prod(k)
+    matrices = np.moveaxis(w.reshape(group, c // group, m, taps), -1, 2).reshape(group, c // group, taps * m)
+    pixels = x.reshape(n, group, c // group, prod(spatial)).swapaxes(2, 3)
+    products = np.matmul(pixels, matrices).reshape(n, group, *spatial, taps, m)
+    y = np.zeros((n, *full, group, m), x.dtype)
+    # The window that, slid over the result, would read x: its taps are where each product lands.
+    for i, tap in enumerate(window(full, k, strides, dilations).taps()):
+        y[:, *tap] += np.moveaxis(products[..., i, :], 1, -2)
+    y = channels_first(y.reshape(n, *full, group * m))
+    if any(begin) or size != full:
+        after = [b + s - f for b, s, f in zip(begin, size, full)]
+        y = padded(y, [*(-b for b in begin), *after], "constant", 0, range(2, x.ndim))
+    return np.asarray(y if b is None else y + b.reshape(-1, *(1,) * rank))
+
+
+def _transposed_padding(
+    size: Sequence[int], full: Sequence[int], output_shape: Sequence[int] | None, place: Placement
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The elements cut off at the beginning, and the size of the result."""
+    rank, auto_pad = len(size), place.get("auto_pad", "NOTSET")
+    if output_shape is None and auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        output_shape = [n * s for n, s in zip(size, place.get("strides") or (1,) * rank)]
+    if output_shape is not None:
+        total = [max(0, f - o) for f, o in zip(full, output_shape)]
+        upper = auto_pad == "SAME_UPPER"
+        return tuple(t // 2 if upper else t - t // 2 for t in total), tuple(output_shape)
+    pads = (place.get("pads") if auto_pad != "VALID" else None) or (0,) * (2 * rank)
+    begin, end = tuple(pads[:rank]), pads[rank:]
+    return begin, tuple(max(0, f - b - a) for f, b, a in zip(full, begin, end))
+
+
+@float_kernel("Col2Im")
+def col2im(x: Array, image_shape: Array, block_shape: Array, **attributes: Unpack[Placement]) -> Array:
+    """Overlapping blocks are summed; elements in the padding are dropped."""
+    size, block = tuple(int(d) for d in image_shape), tuple(int(d) for d in block_shape)
+    place = window(size, block, **attributes)
+    taps, channels = prod(block), x.shape[1] // prod(block)
+    blocks = x.reshape(len(x), channels, taps, *place.output)
+    covered = [max(p, b + n) for p, b, n in zip(place.padded, place.begin, size)]
+    y = np.zeros((len(x), channels, *covered), x.dtype)
+    for i, tap in enumerate(place.taps()):
+        y[:, :, *tap] += blocks[:, :, i]
+    inside = tuple(slice(b, b + n) for b, n in zip(place.begin, size))
+    return np.ascontiguousarray(y[:, :, *inside])

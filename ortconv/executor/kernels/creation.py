@@ -1,4 +1,4 @@
-"""Operators that create tensors from shapes and attributes, and operators that return shapes."""
+"""Operators that create tensors from shapes, attributes and random numbers, and operators that return shapes."""
 
 from __future__ import annotations
 
@@ -10,37 +10,24 @@ import numpy as np
 
 from ortconv.executor.algorithms.half_precision import is_narrow, widen
 from ortconv.executor.kernels.movement import integers
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import kernel, older
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
+_CONSTANTS = {
+    "value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32,
+    "value_string": object, "value_strings": object,
+}  # fmt: skip
+"""The type of the constant that each of these attributes states."""
+
 
 @kernel("Constant")
-def constant(
-    *,
-    value: Array | None = None,
-    sparse_value: Any = None,
-    value_int: int | None = None,
-    value_ints: Sequence[int] | None = None,
-    value_float: float | None = None,
-    value_floats: Sequence[float] | None = None,
-    value_string: str | None = None,
-    value_strings: Sequence[str] | None = None,
-) -> Array:
-    if value is not None:
-        return value
-    if sparse_value is not None:
-        return sparse_value if isinstance(sparse_value, np.ndarray) else sparse_value.dense().numpy()
-    for integer in (value_int, value_ints):
-        if integer is not None:
-            return np.array(integer, dtype=np.int64)
-    for real in (value_float, value_floats):
-        if real is not None:
-            return np.array(real, dtype=np.float32)
-    for text in (value_string, value_strings):
-        if text is not None:
-            return np.array(text, dtype=object)
-    raise ValueError("Constant without a value")
+def constant(*, value: Array | None = None, sparse_value: Array | None = None, **stated: Any) -> Array:
+    given = sparse_value if value is None else value
+    if given is None:
+        ((name, content),) = stated.items()
+        given = np.array(content, _CONSTANTS[name])
+    return given
 
 
 @kernel("ConstantOfShape")
@@ -92,11 +79,6 @@ def dropout_7(x: Array, *, ratio: float = 0.5) -> tuple[Array, Array]:
     return x, _all(x.shape, x.dtype)
 
 
-@kernel("Dropout", since=10, until=11)
-def dropout_10(x: Array, *, ratio: float = 0.5) -> tuple[Array, Array]:
-    return x, _all(x.shape, bool)
-
-
 @kernel("Dropout", since=12)
 def dropout(
     x: Array, ratio: Array | None = None, training_mode: Array | None = None, *, seed: int | None = None
@@ -104,6 +86,9 @@ def dropout(
     if training_mode is None or not training_mode.item():
         return x, _all(x.shape, bool)
     return _dropout(x, 0.5 if ratio is None else float(ratio.item()), seed)
+
+
+older("Dropout", "ratio", since=10, until=11)
 
 
 def _all(shape: tuple[int, ...], dtype: Any) -> Array:
@@ -118,3 +103,48 @@ def _dropout(x: Array, ratio: float, seed: int | None) -> tuple[Array, Array]:
     out = np.zeros_like(x)
     np.copyto(out, (x * x.dtype.type(1 / (1 - ratio))).astype(x.dtype), where=mask)
     return out, np.asarray(mask)
+
+
+def generator(seed: float | None) -> np.random.Generator:
+    """A generator for a seed attribute, which ONNX stores as a float."""
+    return np.random.default_rng(None if seed is None else int(np.float32(seed).view(np.uint32)))
+
+
+@kernel("RandomNormal")
+def random_normal(
+    *, shape: Sequence[int], dtype: int = 1, mean: float = 0.0, scale: float = 1.0, seed: float | None = None
+) -> Array:
+    return np.asarray(generator(seed).normal(mean, scale, shape)).astype(DType(dtype).numpy)
+
+
+@kernel("RandomUniform")
+def random_uniform(
+    *, shape: Sequence[int], dtype: int = 1, low: float = 0.0, high: float = 1.0, seed: float | None = None
+) -> Array:
+    return np.asarray(generator(seed).uniform(low, high, shape)).astype(DType(dtype).numpy)
+
+
+@kernel("RandomNormalLike")
+def random_normal_like(x: Array, *, dtype: int | None = None, **parameters: Any) -> Any:
+    return random_normal(shape=x.shape, dtype=dtype or DType.of(x.dtype), **parameters)
+
+
+@kernel("RandomUniformLike")
+def random_uniform_like(x: Array, *, dtype: int | None = None, **parameters: Any) -> Any:
+    return random_uniform(shape=x.shape, dtype=dtype or DType.of(x.dtype), **parameters)
+
+
+@kernel("Bernoulli")
+def bernoulli(x: Array, *, dtype: int | None = None, seed: float | None = None) -> Array:
+    drawn = generator(seed).uniform(0, 1, x.shape) < widen(x)
+    return np.asarray(drawn).astype(x.dtype if dtype is None else DType(dtype).numpy)
+
+
+@kernel("Multinomial")
+def multinomial(x: Array, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None) -> Array:
+    """Class numbers (batch, sample_size) drawn by unnormalized log-probabilities (batch, classes)."""
+    logits = widen(x).astype(np.float64)
+    total = np.exp(logits - logits.max(axis=1, keepdims=True)).cumsum(axis=1)
+    draws = generator(seed).uniform(0, 1, (len(x), sample_size)) * total[:, -1:]
+    classes = [row.searchsorted(points, side="right") for row, points in zip(total, draws)]
+    return np.array(classes, dtype=DType(dtype).numpy).reshape(len(x), sample_size)

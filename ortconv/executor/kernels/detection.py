@@ -37,8 +37,8 @@ def non_max_suppression(
     return np.array(selected, dtype=np.int64).reshape(-1, 3)
 
 
-_CHUNKS = (16, 256)
-"""Number of candidates compared with each other at a time: at first, and at most."""
+_CHUNK = 64
+"""Number of candidates compared with each other at a time."""
 
 _SORTED_PER_BOX = 4
 """Number of candidates sorted at first for every box that may be kept. Usually the others are not needed."""
@@ -78,22 +78,18 @@ def _suppress(boxes: _Boxes, score: Array, limit: int, overlap: float, lowest: f
     candidates = np.arange(len(score)) if lowest is None else np.flatnonzero(score > lowest)
     kept: list[int] = []
     for order in _best_first(candidates, score[candidates], _SORTED_PER_BOX * limit):
-        size, most = _CHUNKS
-        start = 0
-        while start < len(order):
-            chunk = order[start : start + size]
-            start, size = start + size, min(2 * size, most)
+        for start in range(0, len(order), _CHUNK):
+            chunk = order[start : start + _CHUNK]
             if kept:
                 chunk = chunk[~boxes.some(kept).clash(boxes.some(chunk), overlap).any(axis=0)]
-            some = boxes.some(chunk)
-            clashes = np.packbits(some.clash(some, overlap), axis=1, bitorder="little")
-            gone = 0
+            some, free = boxes.some(chunk), np.ones(len(chunk), bool)
+            apart = ~some.clash(some, overlap)
             for i, box in enumerate(chunk.tolist()):
-                if not gone >> i & 1:
+                if free[i]:
                     kept.append(box)
                     if len(kept) == limit:
                         return kept
-                    gone |= int.from_bytes(clashes[i].tobytes(), "little")
+                    free &= apart[i]
     return kept
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ortconv.executor.algorithms.blockwise import blockwise, erf_block
 from ortconv.executor.algorithms.elementwise import of_ufunc
-from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, widen
+from ortconv.executor.algorithms.half_precision import in_float32, is_narrow
 from ortconv.executor.kernels.registry import Function, float_kernel, kernel, table
 from ortconv.ir.tensor import Array
 
@@ -20,13 +20,6 @@ def _ufunc(function: Function) -> Function:
         return np.asarray(function(*operands))
 
     return in_float32(run)
-
-
-def _comparison(function: Function) -> Function:
-    def run(a: Array, b: Array) -> Array:
-        return np.asarray(function(widen(a), widen(b)), dtype=bool)
-
-    return run
 
 
 def _fold(function: Function) -> Function:
@@ -52,8 +45,8 @@ for _op, _function in (*_UNARY.items(), *_BINARY.items()):
 
 table({"Max": _fold(np.maximum), "Min": _fold(np.minimum), "Sum": _fold(np.add)})
 table({
-    "Equal": _comparison(np.equal), "Less": _comparison(np.less), "LessOrEqual": _comparison(np.less_equal),
-    "Greater": _comparison(np.greater), "GreaterOrEqual": _comparison(np.greater_equal),
+    "Equal": _ufunc(np.equal), "Less": _ufunc(np.less), "LessOrEqual": _ufunc(np.less_equal),
+    "Greater": _ufunc(np.greater), "GreaterOrEqual": _ufunc(np.greater_equal),
 }, since=7)  # fmt: skip
 
 
@@ -86,16 +79,10 @@ def mean(x: Array, *others: Array) -> Array:
 @float_kernel("Pow", since=7)
 def pow_(x: Array, y: Array) -> Array:
     if x.dtype.kind in "iu" and y.dtype.kind in "iu":
-        return _integer_power(x, y)
+        # A negative exponent leaves a fraction, which truncates to 0 unless the base is 1 or -1.
+        y = y.astype(np.float64 if np.any(y < 0) else x.dtype)
     if x.dtype == y.dtype:
         return np.asarray(np.power(x, y))
-    return np.asarray(np.power(x.astype(np.float64), y.astype(np.float64))).astype(x.dtype)
-
-
-def _integer_power(x: Array, y: Array) -> Array:
-    if y.dtype.kind == "u" or not np.any(y < 0):
-        return np.asarray(np.power(x, y.astype(x.dtype)))
-    # A negative exponent leaves a fraction, which truncates to 0 unless the base is 1 or -1.
     return np.asarray(np.power(x.astype(np.float64), y.astype(np.float64))).astype(x.dtype)
 
 

@@ -33,7 +33,7 @@ def array_feature_extractor(x: Array, indices: Array) -> Array:
 
 @kernel("Binarizer", domain=_ML)
 def binarizer(x: Array, *, threshold: float = 0.0) -> Array:
-    return (x > x.dtype.type(threshold) if x.dtype.kind == "f" else x > threshold).astype(x.dtype)
+    return (x > threshold).astype(x.dtype)
 
 
 @kernel("FeatureVectorizer", domain=_ML)
@@ -43,13 +43,8 @@ def feature_vectorizer(*inputs: Array, inputdimensions: Sequence[int] | None = N
     widths = inputdimensions or [p.shape[1] for p in parts]
     if len(widths) != len(parts):
         raise GraphError(f"FeatureVectorizer has {len(widths)} inputdimensions for {len(parts)} inputs")
-    out = np.zeros((len(parts[0]), sum(widths)), np.float32)
-    at = 0
-    for part, width in zip(parts, widths):
-        used = min(width, part.shape[1])
-        out[:, at : at + used] = part[:, :used]
-        at += width
-    return out
+    sized = [np.pad(part[:, :n], ((0, 0), (0, max(0, n - part.shape[1])))) for part, n in zip(parts, widths)]
+    return np.concatenate(sized, axis=1, dtype=np.float32, casting="unsafe")
 
 
 @kernel("Imputer", domain=_ML)
@@ -61,15 +56,11 @@ def imputer(
     replaced_value_float: float = 0.0,
     replaced_value_int64: int = 0,
 ) -> Array:
-    values = imputed_value_floats if x.dtype.kind == "f" else imputed_value_int64s
+    floats, integers = (imputed_value_floats, replaced_value_float), (imputed_value_int64s, replaced_value_int64)
+    values, replaced = floats if x.dtype.kind == "f" else integers
     if not values:
         raise GraphError(f"Imputer has no imputed values for {x.dtype}")
-    if x.dtype.kind != "f":
-        missing = x == replaced_value_int64
-    elif np.isnan(replaced_value_float):
-        missing = np.isnan(x)
-    else:
-        missing = x == x.dtype.type(replaced_value_float)
+    missing = x != x if replaced != replaced else x == replaced
     return np.where(missing, np.asarray(values, x.dtype), x)
 
 
@@ -105,12 +96,8 @@ def _mapper(keys: Sequence[Any], values: Array, default: Any) -> Callable[[Array
     nan = next((i for i in reversed(range(len(keys))) if keys[i] != keys[i]), missing)
 
     def look_up(x: Array) -> Array:
-        if x.dtype.kind == "O":
-            found = np.fromiter((table.get(key, missing) for key in x.ravel()), np.int64, x.size)
-            return choices[found].reshape(x.shape)
-        unique, inverse = np.unique(x, return_inverse=True)
-        at = [nan if u != u else table.get(u, missing) for u in unique.tolist()]
-        return choices[np.asarray(at, np.int64)[inverse]].reshape(x.shape)
+        found = [table.get(key, missing) if key == key else nan for key in x.ravel().tolist()]
+        return choices[np.array(found, np.int64)].reshape(x.shape)
 
     return look_up
 
@@ -137,26 +124,23 @@ def label_encoder(
 ) -> Callable[[Array], Array]:
     if classes_strings is not None:
         return _both_ways(range(len(classes_strings)), classes_strings, default_int64, default_string)
-    keys: Sequence[Any]
-    if keys_tensor is not None:
-        keys = keys_tensor.tolist()
-    elif keys_floats is not None:
-        keys = np.asarray(keys_floats, np.float32).tolist()
-    else:
-        keys = keys_int64s if keys_int64s is not None else keys_strings or ()
-    default: Any
-    if values_tensor is not None:
-        values = values_tensor
-        default = {"O": default_string, "f": default_float}.get(values.dtype.kind, default_int64)
-    elif values_floats is not None:
-        values, default = np.asarray(values_floats, np.float32), default_float
-    elif values_int64s is not None:
-        values, default = np.asarray(values_int64s, np.int64), default_int64
-    else:
-        values, default = np.array(values_strings or (), object), default_string
+    keys = _column(keys_tensor, keys_floats, keys_int64s, keys_strings)
+    values = _column(values_tensor, values_floats, values_int64s, values_strings)
     if len(keys) != len(values):
         raise GraphError(f"LabelEncoder has {len(keys)} keys and {len(values)} values")
-    return _mapper(keys, values, default if default_tensor is None else default_tensor.item())
+    default: Any = {"O": default_string, "f": default_float}.get(values.dtype.kind, default_int64)
+    return _mapper(keys.tolist(), values, default if default_tensor is None else default_tensor.item())
+
+
+def _column(
+    tensor: Array | None, floats: Sequence[float] | None, int64s: Sequence[int] | None, strings: Sequence[str] | None
+) -> Array:
+    """A column of a table, whose attribute depends on its type."""
+    if tensor is not None:
+        return tensor
+    if floats is not None:
+        return np.asarray(floats, np.float32)
+    return np.array(strings or (), object) if int64s is None else np.asarray(int64s, np.int64)
 
 
 def _both_ways(

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.half_precision import is_narrow, widen
-from ortconv.executor.kernels.registry import float_kernel, kernel, older
+from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, widen
+from ortconv.executor.kernels.registry import Function, kernel, older, table
 from ortconv.ir.tensor import Array
 
 
@@ -105,25 +105,20 @@ def trilu(x: Array, k: Array | None = None, *, upper: int = 1) -> Array:
     return out
 
 
-@float_kernel("CumSum")
-def cum_sum(x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Array:
-    return _accumulate(np.add, x, int(axis.item()), exclusive, reverse)
-
-
-@float_kernel("CumProd")
-def cum_prod(x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Array:
-    return _accumulate(np.multiply, x, int(axis.item()), exclusive, reverse)
-
-
-def _accumulate(function: Any, x: Array, axis: int, exclusive: int, reverse: int) -> Array:
-    x = np.moveaxis(x, axis, 0)
-    x = x[::-1] if reverse else x
-    if exclusive:
+def _running(function: Any) -> Function:
+    def run(x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Array:
+        x = np.moveaxis(x, int(axis.item()), 0)[:: -1 if reverse else 1]
         out = np.full_like(x, function.identity)
-        function.accumulate(x[:-1], axis=0, dtype=x.dtype, out=out[1:])
-    else:
-        out = function.accumulate(x, axis=0, dtype=x.dtype)
-    return np.moveaxis(out[::-1] if reverse else out, 0, axis)
+        if exclusive:
+            function.accumulate(x[:-1], axis=0, dtype=x.dtype, out=out[1:])
+        else:
+            function.accumulate(x, axis=0, dtype=x.dtype, out=out)
+        return np.moveaxis(out[:: -1 if reverse else 1], 0, int(axis.item()))
+
+    return in_float32(run)
+
+
+table({"CumSum": _running(np.add), "CumProd": _running(np.multiply)})
 
 
 @kernel("TopK", since=10)
@@ -150,19 +145,13 @@ def _stable_order(keys: Array, descending: bool) -> Array:
 @kernel("Unique")
 def unique(x: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, Array, Array, Array]:
     items = x.reshape(-1) if axis is None else np.moveaxis(x, axis, 0)
-    codes = widen(items)
-    if axis is not None:
-        codes = _row_codes(codes)
+    codes = widen(items) if axis is None else _row_codes(widen(items))
     _, first, inverse, counts = np.unique(codes, return_index=True, return_inverse=True, return_counts=True)
     inverse = inverse.reshape(-1)
     if not sorted:
         order = np.argsort(first)
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        first, counts, inverse = first[order], counts[order], rank[inverse]
-    values = items[first]
-    if axis is not None:
-        values = np.moveaxis(values, 0, axis)
+        first, counts, inverse = first[order], counts[order], np.argsort(order)[inverse]
+    values = items[first] if axis is None else np.moveaxis(items[first], 0, axis)
     return values, first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels import activation, matmul, movement, normalization
-from ortconv.executor.kernels.registry import Function, float_kernel, kernel, lookup, table
+from ortconv.executor.kernels import activation, matmul, normalization
+from ortconv.executor.kernels.registry import Function, kernel, lookup, table
 from ortconv.ir.tensor import Array
 
 _BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Less", "Greater")
@@ -66,33 +66,13 @@ def prelu_1(x: Array, slope: Array) -> Any:
 
 @kernel("BatchNormalization", until=6)
 def batch_normalization_1(
-    x: Array,
-    scale: Array,
-    b: Array,
-    mean: Array,
-    var: Array,
-    *,
-    epsilon: float = 1e-5,
-    is_test: int = 0,
-    momentum: float = 0.9,
-    spatial: int = 1,
+    x: Array, *statistics: Array, epsilon: float = 1e-5, is_test: int = 0, momentum: float = 0.9, spatial: int = 1
 ) -> Any:
     """In training, also the running and the saved statistics; without `spatial`, one for each feature."""
-    if is_test:
-        return normalization.batch_normalization_7(x, scale, b, mean, var, epsilon=epsilon, spatial=spatial)
+    options = {"epsilon": epsilon, "momentum": momentum, "spatial": spatial, "training_mode": not is_test}
+    found = normalization.batch_normalization(x, *statistics, **options)
     axes = (0, *range(2, x.ndim)) if spatial else (0,)
-    saved = x.mean(axis=axes, dtype=np.float32), x.var(axis=axes, dtype=np.float32)
-    saved_mean, saved_var = (v.astype(mean.dtype) for v in saved)
-    y = normalization.batch_normalization_7(x, scale, b, saved_mean, saved_var, epsilon=epsilon, spatial=spatial)
-    running = (
-        (old * momentum + new * (1 - momentum)).astype(old.dtype) for old, new in ((mean, saved_mean), (var, saved_var))
-    )
-    return (y, *running, saved_mean, saved_var)
-
-
-@kernel("Affine")
-def affine(x: Array, *, alpha: float = 1.0, beta: float = 0.0) -> Any:
-    return x * x.dtype.type(alpha) + x.dtype.type(beta)
+    return found if is_test else (*found, x.mean(axis=axes), x.var(axis=axes))
 
 
 @kernel("Crop")
@@ -106,27 +86,12 @@ def crop(x: Array, *, border: Sequence[int], scale: Sequence[int] | None = None)
     return found
 
 
-@kernel("DynamicSlice")
-def dynamic_slice(x: Array, starts: Array, ends: Array, axes: Array | None = None) -> Any:
-    return movement.slice_(x, starts, ends, axes)
-
-
 @kernel("ImageScaler")
 def image_scaler(x: Array, *, bias: Sequence[float], scale: float = 1.0) -> Any:
     """The bias is one for each channel."""
     return x * x.dtype.type(scale) + np.array(bias, x.dtype).reshape(-1, 1, 1)
 
 
-@float_kernel("ParametricSoftplus")
-def parametric_softplus(x: Array, *, alpha: float, beta: float) -> Any:
-    return x.dtype.type(alpha) * np.logaddexp(x * x.dtype.type(beta), x.dtype.type(0))
-
-
 @kernel("Scale")
 def scale(x: Array, *, scale: float = 1.0) -> Any:
     return x * x.dtype.type(scale)
-
-
-@float_kernel("ScaledTanh")
-def scaled_tanh(x: Array, *, alpha: float, beta: float) -> Any:
-    return x.dtype.type(alpha) * np.tanh(x.dtype.type(beta) * x)

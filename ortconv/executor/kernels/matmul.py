@@ -21,14 +21,7 @@ def matmul(a: Array, b: Array) -> Array:
 
 @float_kernel("Gemm", since=7, prepare=gemm.prepared_gemm)
 def general_product(
-    a: Array,
-    b: Array,
-    c: Array | None = None,
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: int = 0,  # noqa: N803
-    transB: int = 0,  # noqa: N803
+    a: Array, b: Array, c: Array | None = None, *, alpha: float = 1, beta: float = 1, transA: int = 0, transB: int = 0
 ) -> Array:
     y = _scaled(np.matmul(a.T if transA else a, b.T if transB else b), alpha)
     return y if c is None or beta == 0 else y + np.broadcast_to(_scaled(c, beta), y.shape)
@@ -64,10 +57,10 @@ def fused_matmul(
     b: Array,
     *,
     alpha: float = 1.0,
-    transA: int = 0,  # noqa: N803
-    transB: int = 0,  # noqa: N803
-    transBatchA: int = 0,  # noqa: N803
-    transBatchB: int = 0,  # noqa: N803
+    transA: int = 0,
+    transB: int = 0,
+    transBatchA: int = 0,
+    transBatchB: int = 0,
 ) -> Array:
     y = np.matmul(_operand(a, transA, transBatchA), _operand(b, transB, transBatchB))
     return y if alpha == 1 else np.asarray(y * y.dtype.type(alpha))
@@ -83,12 +76,7 @@ def _operand(x: Array, transposed: int, batch_moved: int) -> Array:
 
 
 @kernel("MatMulInteger", prepare=prepared_integers)
-def matmul_integer(
-    a: Array,
-    b: Array,
-    a_zero_point: Array | None = None,
-    b_zero_point: Array | None = None,
-) -> Any:
+def matmul_integer(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None) -> Any:
     return exact_sums(a, b, a_zero_point, b_zero_point).astype(np.int32, copy=False)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
+from operator import sub
+from typing import Any
 
 import numpy as np
 
@@ -69,28 +71,17 @@ def concat(*inputs: Array, axis: int = 1) -> Array:
     return np.concatenate(inputs, axis)
 
 
-@kernel("Split", until=1)
-def split_1(
-    x: Array, sizes: Array | None = None, *, axis: int = 0, split: Sequence[int] | None = None, n_outputs: int
-) -> tuple[Array, ...]:
-    return _split(x, axis, split if sizes is None else integers(sizes), n_outputs)
-
-
 @kernel("Split", since=13)
 def split(
     x: Array, sizes: Array | None = None, *, axis: int = 0, num_outputs: int | None = None, n_outputs: int
 ) -> tuple[Array, ...]:
-    return _split(x, axis, None if sizes is None else integers(sizes), num_outputs or n_outputs)
+    if sizes is not None:
+        return pieces(x, axis, integers(sizes))
+    parts = num_outputs or n_outputs
+    return pieces(x, axis, [-(-x.shape[axis] // parts)] * parts)
 
 
-older("Split", "split", since=2, until=11)
-
-
-def _split(x: Array, axis: int, sizes: Sequence[int] | None, parts: int) -> tuple[Array, ...]:
-    if sizes is None:
-        chunk = -(-x.shape[axis] // parts)
-        sizes = [chunk] * parts
-    return pieces(x, axis, sizes)
+older("Split", "split", until=11)
 
 
 def pieces(x: Array, axis: int, sizes: Iterable[int]) -> tuple[Array, ...]:
@@ -104,6 +95,7 @@ def pieces(x: Array, axis: int, sizes: Iterable[int]) -> tuple[Array, ...]:
     return tuple(out)
 
 
+@kernel("DynamicSlice")
 @kernel("Slice", since=10)
 def slice_(x: Array, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None) -> Array:
     along = range(starts.size) if axes is None or not axes.size else integers(axes)
@@ -175,27 +167,24 @@ def _padding_index(mode: str, before: int, size: int, after: int) -> Array:
     return np.minimum(index, period - index) if size > 1 else np.zeros_like(index)
 
 
-@kernel("Tile", until=1)
-def tile_1(x: Array, tiles: Array, axis: Array) -> Array:
-    repeats = [1] * x.ndim
-    repeats[int(axis.item())] = int(tiles.item())
-    return _tiled(x, repeats)
-
-
 @kernel("Tile", since=6)
 def tile(x: Array, repeats: Array) -> Array:
-    return _tiled(x, integers(repeats))
-
-
-def _tiled(x: Array, repeats: Sequence[int]) -> Array:
     """Like numpy's tile, which does not notice an overflow of the number of elements."""
-    shape = [n * count for n, count in zip(x.shape, repeats, strict=True)]
-    if any(count < 0 for count in repeats):
-        raise GraphError(f"a number of repeats is negative: {list(repeats)}")
+    counts = integers(repeats)
+    shape = [n * count for n, count in zip(x.shape, counts, strict=True)]
+    if any(count < 0 for count in counts):
+        raise GraphError(f"a number of repeats is negative: {list(counts)}")
     if 0 in shape:
         return np.empty(shape, x.dtype)
     np.empty(shape, x.dtype)  # an error where there is no such memory
-    return np.tile(x, repeats)
+    return np.tile(x, counts)
+
+
+@kernel("Tile", until=1)
+def tile_1(x: Array, tiles: Array, axis: Array) -> Any:
+    repeats = np.ones(x.ndim, np.int64)
+    repeats[int(axis.item())] = tiles.item()
+    return tile(x, repeats)
 
 
 @kernel("Expand")
@@ -205,8 +194,7 @@ def expand(x: Array, shape: Array) -> Array:
 
 @kernel("DepthToSpace")
 def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
-    n, c, h, w = x.shape
-    b = blocksize
+    (n, c, h, w), b = x.shape, blocksize
     c //= b * b
     x = x.reshape(n, b, b, c, h, w).transpose(0, 3, 1, 2, 4, 5) if mode == "DCR" else x.reshape(n, c, b, b, h, w)
     return x.transpose(0, 1, 4, 2, 5, 3).reshape(n, c, h * b, w * b)
@@ -214,8 +202,7 @@ def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
 
 @kernel("SpaceToDepth")
 def space_to_depth(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
-    n, c, h, w = x.shape
-    b = blocksize
+    (n, c, h, w), b = x.shape, blocksize
     x = x.reshape(n, c, h // b, b, w // b, b)
     x = x.transpose(0, 3, 5, 1, 2, 4) if mode == "DCR" else x.transpose(0, 1, 3, 5, 2, 4)
     return x.reshape(n, c * b * b, h // b, w // b)
@@ -223,28 +210,16 @@ def space_to_depth(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
 
 @kernel("CenterCropPad")
 def center_crop_pad(x: Array, shape: Array, *, axes: Sequence[int] | None = None) -> Array:
-    wanted = list(x.shape)
+    added = [0] * x.ndim
     for axis, size in zip(range(x.ndim) if axes is None else axes, integers(shape), strict=True):
-        wanted[axis] = size
-    common = [min(sizes) for sizes in zip(x.shape, wanted)]
-    source, target = (_centered(sizes, common) for sizes in (x.shape, wanted))
-    if common == wanted:
-        return x[source]
-    out = np.full(wanted, zero(x), dtype=x.dtype)
-    out[target] = x[source]
-    return out
-
-
-def _centered(sizes: Sequence[int], inner: Sequence[int]) -> tuple[slice, ...]:
-    """Slices of `inner` elements in the middle of each axis."""
-    return tuple(slice((n - count) // 2, (n - count) // 2 + count) for n, count in zip(sizes, inner))
+        added[axis] = size - x.shape[axis]
+    before = [int(a / 2) for a in added]
+    return padded(x, [*before, *map(sub, added, before)], "constant", zero(x), range(x.ndim))
 
 
 @kernel("ReverseSequence")
 def reverse_sequence(x: Array, lengths: Array, *, batch_axis: int = 1, time_axis: int = 0) -> Array:
-    steps = np.arange(x.shape[time_axis])
-    length = lengths.astype(np.int64)[:, None]
+    rows = np.moveaxis(x, (batch_axis, time_axis), (0, 1))
+    steps, length = np.arange(rows.shape[1]), lengths.astype(np.int64)[:, None]
     index = np.where(steps < length, length - 1 - steps, steps)
-    out = x.swapaxes(batch_axis, 0) if time_axis else x.swapaxes(batch_axis, 1).swapaxes(0, 1)
-    out = out[np.arange(len(out))[:, None], index]
-    return out.swapaxes(0, batch_axis) if time_axis else out.swapaxes(0, 1).swapaxes(batch_axis, 1)
+    return np.moveaxis(rows[np.arange(len(rows))[:, None], index], (0, 1), (batch_axis, time_axis))

@@ -39,35 +39,23 @@ def conv(
     return to_blocks(fused_conv(images, filters, b, sums, group=group, **attributes), block)
 
 
-def _on_blocks(pool: Function) -> Function:
-    def run(x: Array, **attributes: Any) -> Array:
-        return to_blocks(pool(from_blocks(x, block_length()), **attributes), block_length())
+def _on_blocks(function: Function) -> Function:
+    def run(x: Array, *others: Array | None, **attributes: Any) -> Array:
+        return to_blocks(function(from_blocks(x, block_length()), *others, **attributes), block_length())
 
     return run
 
 
-_POOLS = {
-    "MaxPool": max_pool, "AveragePool": average_pool,
-    "GlobalMaxPool": global_max_pool, "GlobalAveragePool": global_average_pool,
-}  # fmt: skip
-table({op: _on_blocks(pool) for op, pool in _POOLS.items()}, domain=DOMAIN)
+table({
+    "MaxPool": _on_blocks(max_pool), "GlobalMaxPool": _on_blocks(global_max_pool),
+    "AveragePool": _on_blocks(average_pool), "GlobalAveragePool": _on_blocks(global_average_pool),
+}, domain=DOMAIN)  # fmt: skip
 
 
 @kernel("Upsample", domain=DOMAIN)
 def upsample(
-    x: Array,
-    *,
-    scales: Sequence[int],
-    mode: str = "nearest",
-    coordinate_transformation_mode: str = "asymmetric",
-) -> Array:
+    x: Array, *, scales: Sequence[int], coordinate_transformation_mode: str = "asymmetric", **attributes: Any
+) -> Any:
     """Every element repeated, or linear interpolation."""
-    y = resize(
-        from_blocks(x, block_length()),
-        None,
-        np.asarray(scales, np.float32),
-        mode=mode,
-        coordinate_transformation_mode=coordinate_transformation_mode,
-        nearest_mode="floor",
-    )
-    return to_blocks(y, block_length())
+    options = {"coordinate_transformation_mode": coordinate_transformation_mode, "nearest_mode": "floor", **attributes}
+    return _on_blocks(resize)(x, None, np.asarray(scales, np.float32), **options)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.half_precision import compute_type, widen
-from ortconv.executor.algorithms.sums import precise_sum
+from ortconv.executor.kernels.reduction import mean
 from ortconv.executor.kernels.registry import float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
@@ -19,20 +19,15 @@ from ortconv.ir.types import DType
 Axes = tuple[int, ...]
 
 
-def _mean(x: Array, axes: Axes) -> Array:
-    """Mean over axes, which are kept with size 1. The mean of no elements is 0."""
-    return np.asarray(precise_sum(x, axes) / x.dtype.type(max(prod(x.shape[a] for a in axes), 1)))
-
-
 def _inverse_deviation(centered: Array, axes: Axes, epsilon: float) -> Array:
-    return np.asarray(1 / np.sqrt(_mean(centered * centered, axes) + centered.dtype.type(epsilon)))
+    return np.asarray(1 / np.sqrt(mean(centered * centered, axes) + centered.dtype.type(epsilon)))
 
 
 def _standardized(x: Array, axes: Axes, epsilon: float) -> tuple[Array, Array, Array]:
     """(x - mean) / sqrt(var + epsilon) over axes, the mean, and 1 / sqrt(var + epsilon)."""
-    mean = _mean(x, axes)
-    inverse = _inverse_deviation(x - mean, axes, epsilon)
-    return (x - mean) * inverse, mean, inverse
+    center = mean(x, axes)
+    inverse = _inverse_deviation(x - center, axes, epsilon)
+    return (x - center) * inverse, center, inverse
 
 
 def _axes_from(x: Array, axis: int) -> Axes:
@@ -51,23 +46,7 @@ def _per_channel(v: Array, x: Array) -> Array:
     return v.reshape(-1, *(1,) * (x.ndim - 2))
 
 
-@kernel("BatchNormalization", since=7, until=13)
-def batch_normalization_7(
-    x: Array,
-    scale: Array,
-    b: Array,
-    mean: Array,
-    var: Array,
-    *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    spatial: int = 1,
-) -> Array:
-    statistics = [widen(v) if not spatial else _per_channel(widen(v), x) for v in (scale, b, mean, var)]
-    return _normalized_batch(x, epsilon, *statistics)
-
-
-@kernel("BatchNormalization", since=14)
+@kernel("BatchNormalization", since=7)
 def batch_normalization(
     x: Array,
     scale: Array,
@@ -77,22 +56,19 @@ def batch_normalization(
     *,
     epsilon: float = 1e-5,
     momentum: float = 0.9,
+    spatial: int = 1,
     training_mode: int = 0,
 ) -> Any:
-    wide, axes, means = widen(x), (0, *range(2, x.ndim)), (widen(mean), widen(var))
-    used = (wide.mean(axis=axes), wide.var(axis=axes)) if training_mode else means
-    y = _normalized_batch(x, epsilon, *(_per_channel(v, x) for v in (widen(scale), widen(b), *used)))
-    running = [(old * momentum + new * (1 - momentum)).astype(v.dtype) for v, old, new in zip((mean, var), means, used)]
-    return (y, *running) if training_mode else y
-
-
-def _normalized_batch(x: Array, epsilon: float, scale: Array, b: Array, mean: Array, var: Array) -> Array:
-    """The result has the type of the statistics, which may be wider than that of x."""
-    factor = scale / np.sqrt(var + var.dtype.type(epsilon))
-    wide = widen(x)
-    return np.asarray(
-        (wide * factor.astype(wide.dtype) + (b - mean * factor).astype(wide.dtype)).astype(x.dtype, copy=False)
-    )
+    """Before opset 9, parameters without `spatial` have an element for each feature."""
+    wide, axes, old = widen(x), (0, *range(2, x.ndim)) if spatial else (0,), (widen(mean), widen(var))
+    used = (wide.mean(axis=axes), wide.var(axis=axes)) if training_mode else old
+    gain, shift, m, v = (_per_channel(p, x) if spatial else p for p in (widen(scale), widen(b), *used))
+    factor = gain / np.sqrt(v + v.dtype.type(epsilon))
+    # The statistics may have a wider type than x.
+    y = (wide * factor.astype(wide.dtype) + (shift - m * factor).astype(wide.dtype)).astype(x.dtype, copy=False)
+    if not training_mode:
+        return np.asarray(y)
+    return (y, *((o * momentum + new * (1 - momentum)).astype(mean.dtype) for o, new in zip(old, used)))
 
 
 @float_kernel("InstanceNormalization")
@@ -103,13 +79,7 @@ def instance_normalization(x: Array, scale: Array, b: Array, *, epsilon: float =
 
 @kernel("LayerNormalization")
 def layer_normalization(
-    x: Array,
-    scale: Array,
-    b: Array | None = None,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
+    x: Array, scale: Array, b: Array | None = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Any:
     y, *statistics = _standardized(x.astype(compute_type(x.dtype), copy=False), _axes_from(x, axis), epsilon)
     y = y * widen(scale) if b is None else y * widen(scale) + widen(b)
@@ -128,18 +98,11 @@ def rms_normalization(x: Array, scale: Array, *, axis: int = -1, epsilon: float 
 
 @kernel("SkipLayerNormalization", domain=MICROSOFT)
 def skip_layer_normalization(
-    x: Array,
-    skip: Array,
-    gamma: Array,
-    beta: Array | None = None,
-    bias: Array | None = None,
-    *,
-    epsilon: float = 1e-5,
+    x: Array, skip: Array, gamma: Array, beta: Array | None = None, bias: Array | None = None, *, epsilon: float = 1e-5
 ) -> Any:
     total = _skip_sum(x, skip, bias)
-    y, mean, inverse = _standardized(total, (total.ndim - 1,), epsilon)
-    y = y * widen(gamma) if beta is None else y * widen(gamma) + widen(beta)
-    return y.astype(x.dtype, copy=False), mean, inverse, total.astype(x.dtype, copy=False)
+    y, *statistics = layer_normalization(total, gamma, beta, epsilon=epsilon)
+    return y.astype(x.dtype, copy=False), *statistics, total.astype(x.dtype, copy=False)
 
 
 @kernel("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
@@ -147,8 +110,7 @@ def skip_simplified_layer_normalization(
     x: Array, skip: Array, gamma: Array, bias: Array | None = None, *, epsilon: float = 1e-5
 ) -> Any:
     total = _skip_sum(x, skip, bias)
-    inverse = _inverse_deviation(total, (total.ndim - 1,), epsilon)
-    y = total * inverse * widen(gamma)
+    y, inverse = rms_normalization(total, gamma, epsilon=epsilon)
     return y.astype(x.dtype, copy=False), np.zeros_like(inverse), inverse, total.astype(x.dtype, copy=False)
 
 
@@ -177,27 +139,9 @@ def embed_layer_normalization(
     total = widen(word_embedding[input_ids]) + widen(position)
     if segment_ids is not None and segment_embedding is not None:
         total = total + widen(segment_embedding[segment_ids])
-    y, _, _ = _standardized(total, (total.ndim - 1,), epsilon)
-    y = y * widen(gamma) + widen(beta)
+    y, _, _ = layer_normalization(total, gamma, beta, epsilon=epsilon)
     mask_index = np.zeros(batch, np.int32) if mask is None else (mask != 0).sum(axis=1).astype(np.int32)
     return y.astype(gamma.dtype, copy=False), mask_index, total.astype(gamma.dtype, copy=False)
-
-
-def _normalized_groups(x: Array, num_groups: int, epsilon: float) -> Array:
-    """Normalize groups of channels to mean 0 and deviation 1."""
-    channels = x.shape[1]
-    if channels and (num_groups < 1 or channels % num_groups):
-        raise GraphError(f"{channels} channels cannot be divided into {num_groups} groups")
-    groups = x.reshape(x.shape[0], num_groups, prod(x.shape[1:]) // max(num_groups, 1))
-    return _standardized(groups, (2,), epsilon)[0].reshape(x.shape)
-
-
-@float_kernel("GroupNormalization", since=18, until=20)
-def group_normalization_18(x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5) -> Array:
-    """Scale and bias per group."""
-    repeat = x.shape[1] // max(num_groups, 1)
-    y = _normalized_groups(x, num_groups, epsilon)
-    return y * _per_channel(np.repeat(scale, repeat), x) + _per_channel(np.repeat(bias, repeat), x)
 
 
 @float_kernel("GroupNormalization", since=21)
@@ -205,7 +149,19 @@ def group_normalization(
     x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Array:
     """Scale and bias per channel."""
-    return _normalized_groups(x, num_groups, epsilon) * _per_channel(scale, x) + _per_channel(bias, x)
+    channels = x.shape[1]
+    if channels and (num_groups < 1 or channels % num_groups):
+        raise GraphError(f"{channels} channels cannot be divided into {num_groups} groups")
+    groups = x.reshape(x.shape[0], num_groups, prod(x.shape[1:]) // max(num_groups, 1))
+    y, _, _ = _standardized(groups, (2,), epsilon)
+    return y.reshape(x.shape) * _per_channel(scale, x) + _per_channel(bias, x)
+
+
+@kernel("GroupNormalization", since=18, until=20)
+def group_normalization_18(x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5) -> Any:
+    """Scale and bias per group."""
+    per_channel = (np.repeat(v, x.shape[1] // max(num_groups, 1)) for v in (scale, bias))
+    return group_normalization(x, *per_channel, num_groups=num_groups, epsilon=epsilon)
 
 
 @float_kernel("LpNormalization")
@@ -221,10 +177,10 @@ def mean_variance_normalization(
 ) -> Array:
     if across_channels is not None:
         axes = (0, 1, 2, 3) if across_channels else (0, 2, 3)
-    centered = x - _mean(x, tuple(axes))
+    centered = x - mean(x, tuple(axes))
     if not normalize_variance:
         return np.asarray(centered)
-    deviation = np.sqrt(_mean(np.square(centered), tuple(axes)))
+    deviation = np.sqrt(mean(np.square(centered), tuple(axes)))
     return np.asarray(centered / (deviation + x.dtype.type(1e-9)))
 
 

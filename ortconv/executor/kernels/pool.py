@@ -5,32 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from math import prod
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from ortconv.executor.algorithms import pooling as fast
 from ortconv.executor.algorithms.pooling import lowest, window_counts
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, channels_last, taps, trimmed, window
-from ortconv.executor.kernels.registry import float_kernel, kernel
+from ortconv.executor.kernels.registry import Placement, PoolPlacement, float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
 
 @float_kernel("MaxPool", fast=fast.max_pool)
 def max_pool(
-    x: Array,
-    *,
-    kernel_shape: Sequence[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    storage_order: int = 0,
-    strides: Sequence[int] | None = None,
-    n_outputs: int = 1,
+    x: Array, *, kernel_shape: Sequence[int], storage_order: int = 0, n_outputs: int = 1, **place: Unpack[PoolPlacement]
 ) -> Any:
-    w = trimmed(window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode))
+    w = trimmed(window(x.shape[2:], kernel_shape, **place))
     if n_outputs > 1:
         return _max_with_indices(x, w, storage_order)
     return reduce(np.maximum, taps(x, w, lowest(x.dtype)))
@@ -56,35 +47,16 @@ def nhwc_max_pool(x: Array, **attributes: Any) -> Array:
 
 @float_kernel("AveragePool", fast=fast.average_pool)
 def average_pool(
-    x: Array,
-    *,
-    kernel_shape: Sequence[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    x: Array, *, kernel_shape: Sequence[int], count_include_pad: int = 0, **place: Unpack[PoolPlacement]
 ) -> Array:
-    w = window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    return np.asarray(
-        reduce(np.add, taps(x, trimmed(w), 0)) / window_counts(w, bool(count_include_pad)).astype(x.dtype)
-    )
+    w = window(x.shape[2:], kernel_shape, **place)
+    count = window_counts(w, bool(count_include_pad)).astype(x.dtype)
+    return np.asarray(reduce(np.add, taps(x, trimmed(w), 0)) / count)
 
 
 @float_kernel("LpPool")
-def lp_pool(
-    x: Array,
-    *,
-    kernel_shape: Sequence[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Sequence[int] | None = None,
-    p: int = 2,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Array:
-    w = trimmed(window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode))
+def lp_pool(x: Array, *, kernel_shape: Sequence[int], p: int = 2, **place: Unpack[PoolPlacement]) -> Array:
+    w = trimmed(window(x.shape[2:], kernel_shape, **place))
     return _root(reduce(np.add, taps(_power(x, p), w, 0)), p)
 
 
@@ -118,16 +90,13 @@ def max_unpool(
     output_shape: Array | None = None,
     *,
     kernel_shape: Sequence[int],
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    **place: Unpack[Placement],
 ) -> Array:
+    """The indices count in the shape that follows from the windows; a larger output has zeros after it."""
     rank = len(kernel_shape)
-    steps, pads = strides or (1,) * rank, pads or (0,) * (2 * rank)
-    inferred = [
-        (n - 1) * s + k - b - e for n, s, k, b, e in zip(x.shape[2:], steps, kernel_shape, pads[:rank], pads[rank:])
-    ]
-    shape = (*x.shape[:2], *inferred)
-    # The indices count in the inferred shape; a larger output has zeros after it.
+    steps, pads = place.get("strides") or (1,) * rank, place.get("pads") or (0,) * (2 * rank)
+    sizes = zip(x.shape[2:], steps, kernel_shape, pads[:rank], pads[rank:])
+    shape = (*x.shape[:2], *((n - 1) * s + k - b - e for n, s, k, b, e in sizes))
     y = np.zeros(shape if output_shape is None else output_shape.tolist(), x.dtype)
     y[np.unravel_index(indices.reshape(-1), shape)] = x.reshape(-1)
     return y

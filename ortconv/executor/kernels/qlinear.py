@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -13,12 +11,12 @@ from ortconv.executor.algorithms.gemm_exact import centered
 from ortconv.executor.algorithms.half_precision import compute_type
 from ortconv.executor.algorithms.rounding import integer_range, round_to_integers
 from ortconv.executor.algorithms.sliding_window import channels_first, to_last
-from ortconv.executor.kernels.activation import leaky_relu, sigmoid
+from ortconv.executor.kernels.activation import FORMULAS
 from ortconv.executor.kernels.cast import convert
 from ortconv.executor.kernels.conv import conv_integer
 from ortconv.executor.kernels.pool import average_pool
 from ortconv.executor.kernels.quantize import dequantize_linear, quantize_linear
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import Function, kernel, table
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -115,47 +113,35 @@ def _zero_of(zero_point: Array | None, dtype: np.dtype[Any]) -> Array:
     return np.zeros((), dtype) if zero_point is None else zero_point.reshape(())
 
 
-def _by_table(
-    x: Array,
-    x_scale: Array,
-    x_zero_point: Array | None,
-    y_scale: Array,
-    y_zero_point: Array | None,
-    function: Callable[[Array], Array] | None = None,
-) -> Array:
+def _by_table(function: Function) -> Function:
     """An elementwise function of 8-bit values, computed once for each of the 256 values."""
-    codes = np.arange(256, dtype=np.uint8).view(x.dtype)
-    values = dequantize_linear(codes, x_scale.reshape(()), None if x_zero_point is None else x_zero_point.reshape(()))
-    zero = _zero_of(y_zero_point, x.dtype)
-    answers = quantize_linear(values if function is None else function(values), y_scale.reshape(()), zero)
-    return np.asarray(answers[x.view(np.uint8)])
+
+    def run(
+        x: Array,
+        x_scale: Array,
+        x_zero_point: Array | None,
+        y_scale: Array,
+        y_zero_point: Array | None = None,
+        **attributes: Any,
+    ) -> Array:
+        codes = np.arange(256, dtype=np.uint8).view(x.dtype)
+        values = dequantize_linear(codes, x_scale.reshape(()), _zero_of(x_zero_point, x.dtype))
+        answers = quantize_linear(function(values, **attributes), y_scale.reshape(()), _zero_of(y_zero_point, x.dtype))
+        return np.asarray(answers[x.view(np.uint8)])
+
+    return run
 
 
-@kernel("QLinearSigmoid", domain=MICROSOFT)
-def qlinear_sigmoid(
-    x: Array, x_scale: Array, x_zero_point: Array | None, y_scale: Array, y_zero_point: Array | None = None
-) -> Array:
-    return _by_table(x, x_scale, x_zero_point, y_scale, y_zero_point, sigmoid)
+table({f"QLinear{op}": _by_table(FORMULAS[op]) for op in ("Sigmoid", "LeakyRelu")}, domain=MICROSOFT)
 
-
-@kernel("QLinearLeakyRelu", domain=MICROSOFT)
-def qlinear_leaky_relu(
-    x: Array,
-    x_scale: Array,
-    x_zero_point: Array | None,
-    y_scale: Array,
-    y_zero_point: Array | None = None,
-    *,
-    alpha: float = 0.01,
-) -> Array:
-    return _by_table(x, x_scale, x_zero_point, y_scale, y_zero_point, partial(leaky_relu, alpha=alpha))
+_rescaled = _by_table(lambda values: values)
 
 
 @kernel("QLinearConcat", domain=MICROSOFT)
 def qlinear_concat(y_scale: Array, y_zero_point: Array, *parts: Array, axis: int) -> Array:
     """`parts` are triples: tensor, scale, zero point."""
     triples = zip(parts[0::3], parts[1::3], parts[2::3])
-    return np.concatenate([_by_table(x, s, z, y_scale, y_zero_point) for x, s, z in triples], axis=axis)
+    return np.concatenate([_rescaled(*triple, y_scale, y_zero_point) for triple in triples], axis=axis)
 
 
 @kernel("QLinearWhere", domain=MICROSOFT)
@@ -169,9 +155,9 @@ def qlinear_where(
     y_zero_point: Array,
     z_scale: Array,
     z_zero_point: Array,
-) -> Array:
-    chosen = _by_table(x, x_scale, x_zero_point, z_scale, z_zero_point)
-    return np.where(condition, chosen, _by_table(y, y_scale, y_zero_point, z_scale, z_zero_point))
+) -> Any:
+    chosen = _rescaled(x, x_scale, x_zero_point, z_scale, z_zero_point)
+    return np.where(condition, chosen, _rescaled(y, y_scale, y_zero_point, z_scale, z_zero_point))
 
 
 @kernel("QLinearSoftmax", domain=MICROSOFT)
@@ -238,6 +224,5 @@ def qlinear_global_average_pool(
     size = prod(x.shape[a] for a in axes)
     zero = 0 if x_zero_point is None else int(x_zero_point.reshape(()))
     total = np.asarray(x.sum(axis=axes, dtype=np.int32, keepdims=True) - size * zero)
-    return requantize(
-        total, np.asarray(x_scale / (y_scale * x_scale.dtype.type(size))).reshape(()), y_zero_point, x.dtype
-    )
+    factor = np.asarray(x_scale / (y_scale * x_scale.dtype.type(size))).reshape(())
+    return requantize(total, factor, y_zero_point, x.dtype)

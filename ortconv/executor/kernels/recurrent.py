@@ -1,13 +1,19 @@
-"""Recurrent layers: one product for all inputs of a direction, then a step for each element of the sequence."""
+"""Recurrent layers: one product for all inputs of a direction, then a step for each element of the sequence.
+
+Also recurrent forms of attention, and the causal convolution before them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ortconv.errors import GraphError
+from ortconv.executor.algorithms.attention_heads import merge_heads, split_heads
+from ortconv.executor.algorithms.half_precision import widen
 from ortconv.executor.algorithms.recurrent import BACKWARDS, prepared
 from ortconv.executor.algorithms.steps import counted
 from ortconv.executor.kernels.activation import NAMED, named_activation
@@ -91,10 +97,11 @@ def _layer(
     x: Array,
     w: Array,
     r: Array,
-    b: Array | None,
-    lengths: Array | None,
-    initial: Sequence[Array | None],
-    p: Array | None,
+    b: Array | None = None,
+    sequence_lens: Array | None = None,
+    initial_h: Array | None = None,
+    initial_c: Array | None = None,
+    p: Array | None = None,
     *,
     activation_alpha: Sequence[float] | None = None,
     activation_beta: Sequence[float] | None = None,
@@ -106,7 +113,6 @@ def _layer(
     layout: int = 0,
     linear_before_reset: int = 0,
     output_sequence: int = 0,
-    n_outputs: int = 1,
 ) -> Any:
     """Y (T, directions, B, H) and the last states (directions, B, H), for x (T, B, I); `layout` 1 puts the batch first."""
     if direction not in BACKWARDS:
@@ -120,10 +126,10 @@ def _layer(
     names = tuple(activations or cell.activations * count)[: each * count]
     functions = _activations(names, activation_alpha, activation_beta)
     counted(0 if x.size else length)
-    lengths = np.full(batch, length) if lengths is None else lengths
+    lengths = np.full(batch, length) if sequence_lens is None else sequence_lens
     y = np.zeros((length, count, batch, hidden), x.dtype)
     last = [np.zeros((count, batch, hidden), x.dtype) for _ in range(cell.states)]
-    first = [zeros if s is None else _initial(s, zeros.shape, layout) for zeros, s in zip(last, initial)]
+    first = [zeros if s is None else _initial(s, zeros.shape, layout) for zeros, s in zip(last, (initial_h, initial_c))]
     for d in range(count):
         biases = np.zeros(2 * gates, w.dtype) if b is None else b[d]
         peephole = np.zeros(3 * hidden, w.dtype) if p is None else p[d]
@@ -131,12 +137,12 @@ def _layer(
         one = Direction(r[d], biases[gates:], peephole, mine, clip, input_forget, linear_before_reset)
         state = tuple(s[d] for s in first)
         products = (x.reshape(length * batch, -1) @ w[d].T + biases[:gates]).reshape(length, batch, gates)
-        final = _run(lambda v, s, one=one: cell.step(one, v, s), products, state, lengths, backwards[d], y[:, d])  # type: ignore
+        final = _run(partial(cell.step, one), products, state, lengths, backwards[d], y[:, d])
         for target, value in zip(last, final):
             target[d] = np.where(lengths[:, None] > 0, value, 0)  # of an empty sequence, as in onnxruntime
     if layout:
         y, last = np.moveaxis(y, 2, 0), [s.swapaxes(0, 1) for s in last]
-    return (y, *last)[:n_outputs] if n_outputs > 1 else y
+    return (y, *last)
 
 
 def _initial(state: Array, shape: tuple[int, ...], layout: int) -> Array:
@@ -177,21 +183,8 @@ def _activations(
 
 def _register(op: str) -> None:
     @float_kernel(op, prepare=prepared(op))
-    def run(
-        x: Array,
-        w: Array,
-        r: Array,
-        b: Array | None = None,
-        sequence_lens: Array | None = None,
-        initial_h: Array | None = None,
-        initial_c: Array | None = None,
-        p: Array | None = None,
-        *,
-        n_outputs: int = 1,
-        **attributes: Any,
-    ) -> Any:
-        states = initial_h, initial_c
-        return _layer(CELLS[op], x, w, r, b, sequence_lens, states, p, n_outputs=n_outputs, **attributes)
+    def run(*operands: Array | None, **attributes: Any) -> Any:
+        return _layer(CELLS[op], *operands, **attributes)  # type: ignore[arg-type]
 
 
 for _op in CELLS:
@@ -212,8 +205,6 @@ def dynamic_quantize_lstm(
     w_zero_point: Array,
     r_scale: Array,
     r_zero_point: Array,
-    *,
-    n_outputs: int = 1,
     **attributes: Any,
 ) -> Any:
     """Inputs are quantized as a whole, the hidden state before every step."""
@@ -222,8 +213,8 @@ def dynamic_quantize_lstm(
         return _lstm(d, inputs, (_through_bytes(state[0]), *state[1:]))
 
     wide = (_dequantized(w, w_scale, w_zero_point), _dequantized(r, r_scale, r_zero_point))
-    cell, states = CELLS["LSTM"]._replace(step=step), (initial_h, initial_c)
-    return _layer(cell, _through_bytes(x), *wide, b, sequence_lens, states, p, n_outputs=n_outputs, **attributes)
+    cell = CELLS["LSTM"]._replace(step=step)
+    return _layer(cell, _through_bytes(x), *wide, b, sequence_lens, initial_h, initial_c, p, **attributes)
 
 
 def _dequantized(w: Array, scale: Array, zero_point: Array) -> Array:
@@ -236,3 +227,64 @@ def _dequantized(w: Array, scale: Array, zero_point: Array) -> Array:
 def _through_bytes(x: Array) -> Array:
     """x quantized to 8 bits and dequantized."""
     return np.asarray(dequantize_linear(*dynamic_quantize_linear(x)))
+
+
+_RULES = {"linear": (False, False), "gated": (True, False), "delta": (False, True), "gated_delta": (True, True)}
+"""For each update rule: whether the state decays, and whether it is corrected by its prediction."""
+
+
+@kernel("LinearAttention")
+def linear_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    past_state: Array | None = None,
+    decay: Array | None = None,
+    beta: Array | None = None,
+    *,
+    chunk_size: int = 64,
+    kv_num_heads: int,
+    q_num_heads: int,
+    scale: float = 0.0,
+    update_rule: str = "gated_delta",
+) -> Any:
+    gated, corrected = _RULES[update_rule]
+    if (gated and decay is None) or (corrected and beta is None):
+        raise GraphError(f"update rule {update_rule!r} needs {'decay' if gated and decay is None else 'beta'}")
+    q = split_heads(widen(query), q_num_heads)
+    k, v = split_heads(widen(key), kv_num_heads), split_heads(widen(value), kv_num_heads)
+    gate = np.exp(split_heads(widen(decay), kv_num_heads)) if gated and decay is not None else None
+    rate = split_heads(widen(beta), beta.shape[-1]) if corrected and beta is not None else None
+    batch, _, length, width = k.shape
+    state = np.zeros((batch, kv_num_heads, width, v.shape[-1]), k.dtype) if past_state is None else widen(past_state)
+    y = np.empty((batch, q_num_heads, length, v.shape[-1]), q.dtype)
+    factor = q.dtype.type(scale or 1 / np.sqrt(width))
+    shared = q_num_heads // kv_num_heads
+    for t in range(length):
+        kt, vt = k[:, :, t], v[:, :, t]
+        if gate is not None:
+            state = gate[:, :, t, :, None] * state
+        if rate is not None:
+            vt = rate[:, :, t] * (vt - np.einsum("bhkv,bhk->bhv", state, kt))
+        state = state + kt[..., :, None] * vt[..., None, :]
+        grouped = q[:, :, t].reshape(batch, kv_num_heads, shared, width)
+        y[:, :, t] = (factor * np.matmul(grouped, state)).reshape(batch, q_num_heads, -1)
+    kept = query.dtype if past_state is None else past_state.dtype
+    return merge_heads(y).astype(query.dtype, copy=False), state.astype(kept, copy=False)
+
+
+@float_kernel("CausalConvWithState")
+def causal_conv_with_state(
+    x: Array, weight: Array, bias: Array | None = None, past_state: Array | None = None, *, activation: str = "none"
+) -> Any:
+    taps, length = weight.shape[-1], x.shape[-1]
+    before = np.zeros((*x.shape[:2], taps - 1), x.dtype) if past_state is None else past_state
+    whole = np.concatenate([before, x], axis=-1)
+    y = np.zeros_like(x)
+    for i in range(taps):
+        y += whole[..., i : i + length] * weight[:, :, i]
+    if bias is not None:
+        y += bias[:, None]
+    if activation in ("silu", "swish"):
+        y = y / (1 + np.exp(-y))
+    return y, whole[..., whole.shape[-1] - (taps - 1) :].copy()

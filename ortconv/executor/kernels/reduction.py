@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,14 @@ from ortconv.executor.algorithms.pooling import mean_of_channels
 from ortconv.executor.algorithms.sums import precise_sum
 from ortconv.executor.kernels.elementwise import truncated_quotient
 from ortconv.executor.kernels.movement import integers
-from ortconv.executor.kernels.registry import float_kernel, kernel
+from ortconv.executor.kernels.registry import Function, float_kernel, older, table
 from ortconv.ir.tensor import Array
 
 Axes = tuple[int, ...]
 Reduction = Callable[[Array, Axes, bool], Any]
 
 
-def _mean(x: Array, axes: Axes, keepdims: bool) -> Any:
+def mean(x: Array, axes: Axes, keepdims: bool = True) -> Any:
     # The mean of nothing is left open by ONNX; onnxruntime returns 0.
     count = x.dtype.type(max(math.prod(x.shape[a] for a in axes), 1))
     total = np.asarray(precise_sum(x, axes, keepdims))
@@ -58,7 +58,7 @@ def _log_sum_exp(x: Array, axes: Axes, keepdims: bool) -> Any:
 
 _REDUCTIONS: dict[str, Reduction] = {
     "ReduceSum": precise_sum,
-    "ReduceMean": _mean,
+    "ReduceMean": mean,
     "ReduceMax": _max,
     "ReduceMin": _min,
     "ReduceProd": _prod,
@@ -70,46 +70,32 @@ _REDUCTIONS: dict[str, Reduction] = {
 }
 
 
-def _reduce(reduction: Reduction, x: Array, axes: Sequence[int] | None, keepdims: int, keep_if_empty: int) -> Array:
-    if axes is not None and len(axes):
-        over: Axes = tuple(a + x.ndim if a < 0 else a for a in axes)
-    else:
-        over = () if keep_if_empty else tuple(range(x.ndim))
-    return np.asarray(reduction(x, over, bool(keepdims))).astype(x.dtype, copy=False)
-
-
 def _register(op: str, reduction: Reduction) -> None:
     first = 13 if op == "ReduceSum" else 18
     fast = mean_of_channels if op == "ReduceMean" else None
 
-    @float_kernel(op, until=first - 1, fast=fast)
-    def with_attribute(x: Array, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Array:
-        return _reduce(reduction, x, axes, keepdims, 0)
-
     @float_kernel(op, since=first, fast=fast)
-    def with_input(x: Array, axes: Array | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
-        return _reduce(reduction, x, None if axes is None else integers(axes), keepdims, noop_with_empty_axes)
+    def reduce(x: Array, axes: Array | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+        over: Axes = () if noop_with_empty_axes else tuple(range(x.ndim))
+        if axes is not None and axes.size:
+            over = tuple(a + x.ndim if a < 0 else a for a in integers(axes))
+        return np.asarray(reduction(x, over, bool(keepdims))).astype(x.dtype, copy=False)
+
+    older(op, "axes", until=first - 1, fast=fast)
 
 
 for _op, _reduction in _REDUCTIONS.items():
     _register(_op, _reduction)
 
 
-def _arg(x: Array, largest: bool, axis: int, keepdims: int, select_last_index: int) -> Array:
-    x = widen(x)
-    if select_last_index:
-        x = np.flip(x, axis)
-    index = np.asarray(x.argmax(axis) if largest else x.argmin(axis), dtype=np.int64)
-    if select_last_index:
-        index = np.asarray(x.shape[axis] - 1 - index)
-    return np.expand_dims(index, axis) if keepdims else index
+def _extreme(largest: bool) -> Function:
+    def run(x: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
+        x = np.flip(widen(x), axis) if select_last_index else widen(x)
+        index = np.asarray(x.argmax(axis) if largest else x.argmin(axis), dtype=np.int64)
+        index = np.asarray(x.shape[axis] - 1 - index) if select_last_index else index
+        return np.expand_dims(index, axis) if keepdims else index
+
+    return run
 
 
-@kernel("ArgMax")
-def arg_max(x: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
-    return _arg(x, True, axis, keepdims, select_last_index)
-
-
-@kernel("ArgMin")
-def arg_min(x: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
-    return _arg(x, False, axis, keepdims, select_last_index)
+table({"ArgMax": _extreme(largest=True), "ArgMin": _extreme(largest=False)})

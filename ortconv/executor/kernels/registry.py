@@ -5,7 +5,8 @@ keyword-only under their ONNX names with their ONNX defaults. It returns one val
 perhaps for outputs that the node does not have.
 Values are numpy arrays (read only unless the kernel made them), lists for sequences, None for an empty optional. Attributes
 arrive as int, float, str, tuples of these, arrays (tensor attributes), or callables `body(*inputs) -> tuple` (subgraphs).
-A kernel that declares a keyword `n_outputs` gets the number of outputs of the node.
+A kernel that declares a keyword `n_outputs` gets the number of outputs of the node. `**place: Unpack[Placement]` stands for the
+attributes that are keys of the TypedDict `Placement`.
 
     @kernel("Softmax", since=13)
     def softmax(x, *, axis=-1): ...
@@ -30,11 +31,12 @@ gets the arguments of `prepare`, and returns a function (work, *operands) that r
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps
 from inspect import CO_VARARGS, CO_VARKEYWORDS, unwrap
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -81,6 +83,19 @@ COMMON = (
 """Families that most models need, in the order of import: those of constant folding come first."""
 
 
+class Placement(TypedDict, total=False):
+    """The attributes that state where the windows of a convolution are."""
+
+    auto_pad: str
+    dilations: Sequence[int] | None
+    pads: Sequence[int] | None
+    strides: Sequence[int] | None
+
+
+class PoolPlacement(Placement, total=False):
+    ceil_mode: int
+
+
 def kernel(
     *ops: str,
     domain: str = "",
@@ -113,9 +128,12 @@ def float_kernel(*ops: str, **options: Any) -> Callable[[Function], Function]:
 
 def _keywords(function: Function) -> tuple[frozenset[str], bool]:
     """The names of the keyword-only parameters of a function, and True if it accepts others as well."""
-    code = unwrap(function).__code__  # inspect.signature takes ten times as long
-    names = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-    return frozenset(names), bool(code.co_flags & CO_VARKEYWORDS)
+    function = unwrap(function)
+    code = function.__code__  # inspect.signature takes ten times as long
+    names = frozenset(code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount])
+    for unpacked in re.findall(r"Unpack\[(\w+)\]", " ".join(function.__annotations__.values())):
+        return names | function.__globals__[unpacked].__optional_keys__, False
+    return names, bool(code.co_flags & CO_VARKEYWORDS)
 
 
 def _most_operands(function: Function) -> int | None:
@@ -129,16 +147,16 @@ def table(functions: Mapping[str, Function], *, domain: str = "", since: int = 1
         kernel(op, domain=domain, since=since, until=until)(function)
 
 
-def older(op: str, *attributes: str, since: int = 1, until: int) -> None:
-    """Register the kernel of an operator for versions whose attributes of these names became inputs, after the first one."""
+def older(op: str, *attributes: str, since: int = 1, until: int, fast: Fast | None = None) -> None:
+    """Register the kernel of an operator for versions in which its last inputs, of these names, are attributes."""
     newer = _kernels["", op][-1]
 
-    def run(x: Any, **given: Any) -> Any:
-        inputs = [given.pop(name, None) for name in attributes]
-        return newer.reference(x, *(None if value is None else np.asarray(value) for value in inputs), **given)
+    def run(*inputs: Any, **given: Any) -> Any:
+        stated = [np.asarray(given.pop(name)) for name in attributes if name in given]
+        return newer.reference(*inputs, *stated, **given)
 
     known = None if newer.attributes is None else newer.attributes.union(attributes)
-    _kernels["", op].append(Kernel(run, since, until, known, newer.wants_n_outputs))
+    _kernels["", op].append(Kernel(run, since, until, known, newer.wants_n_outputs, fast))
 
 
 def built(*ops: str, domain: str = "") -> Callable[[Function], Function]:

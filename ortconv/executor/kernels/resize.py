@@ -69,11 +69,19 @@ def _linear(x: Array) -> Array:
     return np.asarray(np.maximum(1 - np.abs(x), 0))
 
 
+def cubic_near(x: Array, a: float) -> Array:
+    """The weight of an element at a distance up to 1."""
+    return np.asarray(((a + 2) * x - (a + 3)) * x * x + 1)
+
+
+def cubic_far(x: Array, a: float) -> Array:
+    """The weight of an element at a distance from 1 to 2."""
+    return np.asarray(((a * x - 5 * a) * x + 8 * a) * x - 4 * a)
+
+
 def _cubic(x: Array, a: float) -> Array:
     x = np.abs(x)
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return np.where(x <= 1, near, np.where(x < 2, far, 0))
+    return np.where(x <= 1, cubic_near(x, a), np.where(x < 2, cubic_far(x, a), 0))
 
 
 class Sampling(NamedTuple):
@@ -208,33 +216,25 @@ def resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Array:
-    chosen = [d % x.ndim for d in axes] if axes is not None else list(range(x.ndim))
+    coordinates = coordinate_transformation_mode
+    chosen = range(x.ndim) if axes is None else [d % x.ndim for d in axes]
+    lengths = [x.shape[d] for d in chosen]
+    outputs, factors = _sizes(lengths, scales, sizes, keep_aspect_ratio_policy)
+    region = [[0.0] * len(lengths), [1.0] * len(lengths)]
+    if roi is not None and roi.size and coordinates == "tf_crop_and_resize":
+        region = roi.reshape(2, -1).tolist()
     plan = [Axis(n, n, np.float32(1)) for n in x.shape]
-    for d, a in zip(
-        chosen, _axes(x, chosen, roi, scales, sizes, coordinate_transformation_mode, keep_aspect_ratio_policy)
-    ):
-        plan[d] = a
-    sampling = Sampling(
-        mode,
-        coordinate_transformation_mode,
-        _NEAREST[nearest_mode],
-        cubic_coeff_a,
-        bool(antialias) and mode != "nearest",
-        bool(exclude_outside),
-    )
+    for d, *of_axis in zip(chosen, lengths, outputs, factors, *region):
+        plan[d] = Axis(*of_axis)
+    smooth = bool(antialias) and mode != "nearest"
+    sampling = Sampling(mode, coordinates, _NEAREST[nearest_mode], cubic_coeff_a, smooth, bool(exclude_outside))
     return _resampled(x, plan, sampling, extrapolation_value)
 
 
-def _axes(
-    x: Array,
-    chosen: Sequence[int],
-    roi: Array | None,
-    scales: Array | None,
-    sizes: Array | None,
-    coordinates: str,
-    policy: str,
-) -> list[Axis]:
-    lengths = [x.shape[d] for d in chosen]
+def _sizes(
+    lengths: Sequence[int], scales: Array | None, sizes: Array | None, policy: str
+) -> tuple[list[int], list[np.float32]]:
+    """The sizes of the result along the axes that are resized, and their scales."""
     if scales is not None and scales.size:
         factors = [np.float32(s) for s in scales.ravel()]
         outputs = [int(np.floor(np.float32(n) * s)) for n, s in zip(lengths, factors)]
@@ -242,17 +242,10 @@ def _axes(
         outputs = [int(s) for s in sizes]
         factors = [np.float32(o) / np.float32(max(n, 1)) for n, o in zip(lengths, outputs)]
         if policy != "stretch":
-            factor = (min if policy == "not_larger" else max)(factors)
-            factors = [factor] * len(lengths)
-            outputs = [int(np.floor(factor * np.float32(n) + np.float32(0.5))) for n in lengths]
+            factors = [(min if policy == "not_larger" else max)(factors)] * len(lengths)
+            outputs = [int(np.floor(s * np.float32(n) + np.float32(0.5))) for n, s in zip(lengths, factors)]
     else:
         raise GraphError("Resize has neither scales nor sizes")
     if len(outputs) != len(lengths):
         raise GraphError(f"Resize got {len(outputs)} scales or sizes for {len(lengths)} axes")
-    count = len(lengths)
-    region = (
-        roi.tolist()
-        if roi is not None and roi.size and coordinates == "tf_crop_and_resize"
-        else [0.0] * count + [1.0] * count
-    )
-    return [Axis(n, o, s, b, e) for n, o, s, b, e in zip(lengths, outputs, factors, region[:count], region[count:])]
+    return outputs, factors

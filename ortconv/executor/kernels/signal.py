@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ortconv.executor.algorithms.half_precision import widen
@@ -14,23 +16,19 @@ from ortconv.ir.types import DType
 def dft(
     x: Array, dft_length: Array | None = None, axis: Array | None = None, *, inverse: int = 0, onesided: int = 0
 ) -> Array:
-    return _dft(x, dft_length, -2 if axis is None else int(axis.reshape(())), inverse, onesided)
+    along = (-2 if axis is None else int(axis.reshape(()))) % x.ndim
+    length = None if dft_length is None else int(dft_length.reshape(()))
+    if inverse and onesided:
+        return np.asarray(np.fft.irfft(_complex(x), length, axis=along)[..., None], x.dtype)
+    y: Array = (np.fft.ifft if inverse else np.fft.fft)(_complex(x), length, axis=along)
+    if onesided:
+        y = y.take(np.arange(y.shape[along] // 2 + 1), axis=along)
+    return _pairs(y, x.dtype)
 
 
 @kernel("DFT", until=19)
-def dft_17(x: Array, dft_length: Array | None = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0) -> Array:
-    return _dft(x, dft_length, axis, inverse, onesided)
-
-
-def _dft(x: Array, dft_length: Array | None, axis: int, inverse: int, onesided: int) -> Array:
-    axis = axis % x.ndim
-    length = None if dft_length is None else int(dft_length.reshape(()))
-    if inverse and onesided:
-        return np.fft.irfft(_complex(x), length, axis=axis)[..., None].astype(x.dtype)
-    y = (np.fft.ifft if inverse else np.fft.fft)(_complex(x), length, axis=axis)
-    if onesided:
-        y = y.take(np.arange(y.shape[axis] // 2 + 1), axis=axis)
-    return _pairs(y, x.dtype)
+def dft_17(x: Array, dft_length: Array | None = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0) -> Any:
+    return dft(x, dft_length, np.array(axis), inverse=inverse, onesided=onesided)
 
 
 def _complex(x: Array) -> Array:
@@ -49,24 +47,15 @@ def _pairs(y: Array, dtype: np.dtype[np.generic]) -> Array:
 
 @kernel("STFT")
 def stft(
-    signal: Array,
-    frame_step: Array,
-    window: Array | None = None,
-    frame_length: Array | None = None,
-    *,
-    onesided: int = 1,
+    x: Array, frame_step: Array, window: Array | None = None, frame_length: Array | None = None, *, onesided: int = 1
 ) -> Array:
     """A signal of rank 2, (batch, length), consists of real numbers, as in onnxruntime."""
-    signal = signal[..., None] if signal.ndim == 2 else signal
-    if frame_length is not None:
-        length = int(frame_length.reshape(()))
-    else:
-        length = len(window) if window is not None else signal.shape[1]
-    frames = np.lib.stride_tricks.sliding_window_view(_complex(signal), length, axis=1)[
-        :, :: int(frame_step.reshape(()))
-    ]
+    x = x[..., None] if x.ndim == 2 else x
+    step, length = int(frame_step.reshape(())), x.shape[1] if window is None else len(window)
+    length = length if frame_length is None else int(frame_length.reshape(()))
+    frames = np.lib.stride_tricks.sliding_window_view(_complex(x), length, axis=1)[:, ::step]
     y = np.fft.fft(frames if window is None else frames * window, axis=-1)
-    return _pairs(y[..., : length // 2 + 1] if onesided else y, signal.dtype)
+    return _pairs(y[..., : length // 2 + 1] if onesided else y, x.dtype)
 
 
 def _cosine_window(*coefficients: float) -> Function:

@@ -1,34 +1,64 @@
-"""One step of an optimizer. Inputs are the learning rate, the update count, then all variables, all gradients, all states."""
+"""Losses, and steps of optimizers.
+
+Scores are (N, C, d1, ..., dk), labels and losses (N, d1, ..., dk). The inputs of an optimizer are the learning rate, the update
+count, then all variables, all gradients, all states.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.activation import log_softmax
+from ortconv.executor.kernels.registry import float_kernel, kernel
 from ortconv.ir.tensor import Array
 
 _DOMAIN = "ai.onnx.preview.training"
 
 
-def _groups(tensors: Sequence[Array], kinds: int) -> list[tuple[Array, ...]]:
-    """(x, g, state...) of every variable, from all x, all g, ... one after the other."""
+@float_kernel("NegativeLogLikelihoodLoss")
+def negative_log_likelihood_loss(
+    x: Array, target: Array, weight: Array | None = None, *, ignore_index: int | None = None, reduction: str = "mean"
+) -> Array:
+    classes = x.shape[1]
+    if target.shape != (len(x), *x.shape[2:]):
+        raise GraphError(f"labels of shape {list(target.shape)} do not go with scores of shape {list(x.shape)}")
+    ignored = np.zeros(target.shape, bool) if ignore_index is None else target == ignore_index
+    label = np.where(ignored, 0, target)
+    if label.size and (label.min() < 0 or label.max() >= classes):
+        raise GraphError(f"a class label is outside [0, {classes})")
+    weights = np.ones((), x.dtype) if weight is None else weight[label]
+    weights = np.where(ignored, x.dtype.type(0), weights)
+    picked = np.take_along_axis(x, label[:, None], axis=1)[:, 0]
+    # An ignored sample counts nothing, not even a NaN.
+    loss = np.where(ignored, x.dtype.type(0), -picked * weights)
+    if reduction == "none":
+        return loss
+    if reduction not in ("sum", "mean"):
+        raise GraphError(f"there is no reduction '{reduction}', only none, sum and mean")
+    total = loss.sum(dtype=x.dtype)
+    return np.asarray(total if reduction == "sum" else total / weights.sum(dtype=x.dtype))
+
+
+@float_kernel("SoftmaxCrossEntropyLoss")
+def softmax_cross_entropy_loss(
+    x: Array, labels: Array, weights: Array | None = None, *, ignore_index: int | None = None, reduction: str = "mean"
+) -> Any:
+    log_prob = log_softmax(x, axis=1)
+    loss = negative_log_likelihood_loss(log_prob, labels, weights, ignore_index=ignore_index, reduction=reduction)
+    return loss, log_prob
+
+
+def _updated(update: Callable[..., Sequence[Any]], kinds: int, tensors: Sequence[Array]) -> tuple[Array, ...]:
+    """All new variables, then all new states of each kind. `update` computes those of one variable from its `kinds` tensors."""
     if len(tensors) % kinds:
         raise GraphError(f"an optimizer step takes {kinds} tensors per variable, got {len(tensors)}")
     count = len(tensors) // kinds
-    return [tuple(tensors[i::count]) for i in range(count)]
-
-
-def _outputs(updated: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """All new variables, then all new states of each kind."""
-    return tuple(x for kind in zip(*updated) for x in kind)
-
-
-def _typed(values: tuple[Any, ...], dtype: np.dtype[Any]) -> tuple[Array, ...]:
-    return tuple(np.asarray(v, dtype=dtype) for v in values)
+    new = [update(*tensors[i::count]) for i in range(count)]
+    return tuple(np.asarray(x, old.dtype) for kind in zip(*new) for x, old in zip(kind, tensors))
 
 
 @kernel("Adagrad", domain=_DOMAIN)
@@ -41,12 +71,13 @@ def adagrad(
     norm_coefficient: float = 0.0,
 ) -> tuple[Array, ...]:
     step = rate.item() / (1 + count.item() * decay_factor)
-    updated = []
-    for x, gradient, squares in _groups(tensors, 3):
+
+    def update(x: Array, gradient: Array, squares: Array) -> Sequence[Any]:
         g = norm_coefficient * x + gradient
         h = squares + g * g
-        updated.append(_typed((x - step * g / (np.sqrt(h) + epsilon), h), x.dtype))
-    return _outputs(updated)
+        return x - step * g / (np.sqrt(h) + epsilon), h
+
+    return _updated(update, 3, tensors)
 
 
 @kernel("Adam", domain=_DOMAIN)
@@ -63,14 +94,14 @@ def adam(
     step, t = rate.item(), count.item()
     if t > 0:
         step *= np.sqrt(1 - beta**t) / (1 - alpha**t)
-    updated = []
-    for x, gradient, mean, squares in _groups(tensors, 4):
+
+    def update(x: Array, gradient: Array, mean: Array, squares: Array) -> Sequence[Any]:
         g = norm_coefficient * x + gradient
         v = alpha * mean + (1 - alpha) * g
         h = beta * squares + (1 - beta) * g * g
-        moved = x - step * v / (np.sqrt(h) + epsilon)
-        updated.append(_typed(((1 - norm_coefficient_post) * moved, v, h), x.dtype))
-    return _outputs(updated)
+        return (1 - norm_coefficient_post) * (x - step * v / (np.sqrt(h) + epsilon)), v, h
+
+    return _updated(update, 4, tensors)
 
 
 @kernel("Momentum", domain=_DOMAIN)
@@ -79,12 +110,11 @@ def momentum(
 ) -> tuple[Array, ...]:
     if mode not in ("standard", "nesterov"):
         raise GraphError(f"Momentum has no mode '{mode}', only standard and nesterov")
-    step = rate.item()
-    scale = beta if count.item() > 0 else 1.0
-    updated = []
-    for x, gradient, velocity in _groups(tensors, 3):
+    step, scale = rate.item(), beta if count.item() > 0 else 1.0
+
+    def update(x: Array, gradient: Array, velocity: Array) -> Sequence[Any]:
         g = norm_coefficient * x + gradient
         v = alpha * velocity + scale * g
-        direction = g + alpha * v if mode == "nesterov" else v
-        updated.append(_typed((x - step * direction, v), x.dtype))
-    return _outputs(updated)
+        return x - step * (g + alpha * v if mode == "nesterov" else v), v
+
+    return _updated(update, 3, tensors)

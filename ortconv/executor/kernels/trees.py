@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BR
 _CODES = {"LEAF": -1, **{mode: code for code, mode in enumerate(_MODES)}}
 _MEMBER = _MODES.index("BRANCH_MEMBER")
 _COMPARE = (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal)
-_AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+_AGGREGATES = {"AVERAGE": (0, np.add), "SUM": (0, np.add), "MIN": (np.inf, np.minimum), "MAX": (-np.inf, np.maximum)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,96 +102,65 @@ class Forest:
         weight = self.vote_weight[vote]
         voted.reshape(-1)[slot] = True
         flat = total.reshape(-1)
-        if aggregate in ("SUM", "AVERAGE"):
-            flat += np.bincount(slot, weight, len(flat))
-            return
-        reduce = np.minimum if aggregate == "MIN" else np.maximum
-        flat[slot] = np.inf if aggregate == "MIN" else -np.inf
-        reduce.at(flat, slot, weight)
+        neutral, accumulate = _AGGREGATES[aggregate]
+        flat[slot] = neutral
+        accumulate.at(flat, slot, weight)
 
 
-def _numbers(exact: Array | None, rounded: Sequence[float] | None) -> Array:
-    """A float attribute that may be given as a tensor of doubles instead."""
-    return np.asarray(rounded or (), np.float32) if exact is None else np.asarray(exact).reshape(-1)
+def _numbering(trees: Array, nodes: Array) -> Callable[[Array, Array], Array]:
+    """A function that finds the positions of nodes by the numbers of their trees and their own."""
+    keys = trees + 1j * nodes
+    order = np.argsort(keys)
+    known = np.append(keys[order], np.nan)  # where numbers beyond the last one are sought
+    if (known[1:] == known[:-1]).any():
+        raise GraphError("a tree ensemble has two nodes of one number in one tree")
 
-
-class _Numbering:
-    """The positions of nodes by the numbers of their trees and their own."""
-
-    def __init__(self, trees: Array, nodes: Array) -> None:
-        self._trees, tree = np.unique(trees, return_inverse=True)
-        self._nodes, node = np.unique(nodes, return_inverse=True)
-        keys = tree * len(self._nodes) + node
-        self._order = np.argsort(keys)
-        self._keys = keys[self._order]
-        if (self._keys[1:] == self._keys[:-1]).any():
-            raise GraphError("a tree ensemble has two nodes of one number in one tree")
-
-    def find(self, trees: Array, nodes: Array) -> Array:
-        """The positions of these nodes. Raises GraphError for one that is not there."""
-        if not trees.size:
-            return np.zeros(0, np.int64)
-        tree, is_tree = _find(self._trees, trees)
-        node, is_node = _find(self._nodes, nodes)
-        place, is_there = _find(self._keys, tree * len(self._nodes) + node)
-        known = is_tree & is_node & is_there
-        if not known.all():
-            first = int(np.argmin(known))
-            missing = int(trees[first]), int(nodes[first])
+    def find(trees: Array, nodes: Array) -> Array:
+        wanted = trees + 1j * nodes
+        place = np.searchsorted(known, wanted)
+        lost = wanted[known[place] != wanted]
+        if lost.size:
+            missing = int(lost[0].real), int(lost[0].imag)
             raise GraphError(f"a tree ensemble refers to node {missing}, which it does not have")
-        return np.asarray(self._order[place])
+        return np.asarray(order[place])
+
+    return find
 
 
-def _find(known: Array, wanted: Array) -> tuple[Array, Array]:
-    """The places of numbers among sorted ones, and a mask of those that are there."""
-    if not known.size:
-        return np.zeros(wanted.shape, np.int64), np.zeros(wanted.shape, bool)
-    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    return place, known[place] == wanted
+def _forest(prefix: str, attributes: Mapping[str, Any]) -> tuple[Forest, Array]:
+    """The forest and the base values of the operators that number nodes within trees. `prefix` begins the names of the
+    attributes of weights.
+    """
 
+    def integers(name: str) -> Array:
+        return np.asarray(attributes.get(name, ()), np.int64)
 
-def _forest(
-    votes: Sequence[Sequence[int]],
-    weights: Array,
-    *,
-    nodes_falsenodeids: Sequence[int] = (),
-    nodes_featureids: Sequence[int] = (),
-    nodes_hitrates: Sequence[float] | None = None,
-    nodes_hitrates_as_tensor: Array | None = None,
-    nodes_missing_value_tracks_true: Sequence[int] | None = None,
-    nodes_modes: Sequence[str] = (),
-    nodes_nodeids: Sequence[int] = (),
-    nodes_treeids: Sequence[int] = (),
-    nodes_truenodeids: Sequence[int] = (),
-    nodes_values: Sequence[float] | None = None,
-    nodes_values_as_tensor: Array | None = None,
-) -> Forest:
-    """The forest of the operators that number nodes within trees. `votes` are the tree, the node and the target of each weight."""
-    trees, ids = np.asarray(nodes_treeids, np.int64), np.asarray(nodes_nodeids, np.int64)
-    thresholds = _numbers(nodes_values_as_tensor, nodes_values)
-    of_nodes = *map(len, (nodes_modes, nodes_truenodeids, nodes_falsenodeids)), len(ids), len(trees), len(thresholds)
-    if len({*of_nodes}) > 1 or len({*map(len, votes), len(weights)}) > 1:
+    def numbers(name: str) -> Array:
+        """A float attribute that may be given as a tensor of doubles instead."""
+        exact = attributes.get(f"{name}_as_tensor")
+        return np.asarray(attributes.get(name, ()), np.float32) if exact is None else exact.reshape(-1)
+
+    trees, ids, modes = integers("nodes_treeids"), integers("nodes_nodeids"), _codes(attributes.get("nodes_modes", ()))
+    following, thresholds = (integers("nodes_truenodeids"), integers("nodes_falsenodeids")), numbers("nodes_values")
+    holders, weights = (integers(f"{prefix}_treeids"), integers(f"{prefix}_nodeids")), numbers(f"{prefix}_weights")
+    targets, parts = integers(f"{prefix}_ids"), (trees, ids, modes, *following, thresholds)
+    if len({*map(len, parts)}) > 1 or len({*map(len, (*holders, targets, weights))}) > 1:
         raise GraphError("the node attributes of a tree ensemble do not fit together")
-    numbering = _Numbering(trees, ids)
-    modes = _codes(nodes_modes)
-    inner = modes >= 0
-
-    def children(given: Sequence[int]) -> Array:
-        found = np.arange(len(ids))
-        found[inner] = numbering.find(trees[inner], np.asarray(given, np.int64)[inner])
-        return found
-
-    on_true, on_false = children(nodes_truenodeids), children(nodes_falsenodeids)
-    holder = numbering.find(np.asarray(votes[0], np.int64), np.asarray(votes[1], np.int64))
+    find, inner = _numbering(trees, ids), modes >= 0
+    on_true, on_false = children = np.tile(np.arange(len(ids)), (2, 1))
+    for side, numbered in zip(children, following):
+        side[inner] = find(trees[inner], numbered[inner])
     is_root = np.ones(len(ids), bool)
-    is_root[on_true[inner]] = is_root[on_false[inner]] = False
+    is_root[children[:, inner]] = False
+    holder = find(*holders)
     order = np.argsort(holder, kind="stable")
     count = np.bincount(holder, minlength=len(ids))
-    return Forest(
-        np.flatnonzero(is_root), np.asarray(nodes_featureids, np.int64), thresholds, modes, on_true, on_false,
-        _flags(nodes_missing_value_tracks_true, len(ids)), np.zeros(0, complex),
-        np.cumsum(count) - count, count, np.asarray(votes[2], np.int64)[order], weights[order],
+    forest = Forest(
+        np.flatnonzero(is_root), integers("nodes_featureids"), thresholds, modes, on_true, on_false,
+        _flags(attributes.get("nodes_missing_value_tracks_true"), len(ids)), np.zeros(0, complex),
+        np.cumsum(count) - count, count, targets[order], weights[order],
     )  # fmt: skip
+    return forest, numbers("base_values")
 
 
 def _codes(modes: Sequence[str]) -> Array:
@@ -217,24 +186,11 @@ def _based(scores: Array, base: Array) -> Array:
 
 @built("TreeEnsembleRegressor", domain=_ML)
 def tree_ensemble_regressor(
-    *,
-    aggregate_function: str = "SUM",
-    base_values: Sequence[float] | None = None,
-    base_values_as_tensor: Array | None = None,
-    n_targets: int = 1,
-    post_transform: str = "NONE",
-    target_ids: Sequence[int] = (),
-    target_nodeids: Sequence[int] = (),
-    target_treeids: Sequence[int] = (),
-    target_weights: Sequence[float] | None = None,
-    target_weights_as_tensor: Array | None = None,
-    **nodes: Any,
+    *, aggregate_function: str = "SUM", n_targets: int = 1, post_transform: str = "NONE", **attributes: Any
 ) -> Callable[[Array], Array]:
-    weights = _numbers(target_weights_as_tensor, target_weights)
-    forest = _forest((target_treeids, target_nodeids, target_ids), weights, **nodes)
+    forest, base = _forest("target", attributes)
     if n_targets == 1:
         forest = forest.with_first_votes()
-    base = _numbers(base_values_as_tensor, base_values)
 
     def regress(x: Array) -> Array:
         votes, _ = forest.votes(_rows(x), n_targets, aggregate_function)
@@ -246,25 +202,15 @@ def tree_ensemble_regressor(
 @built("TreeEnsembleClassifier", domain=_ML)
 def tree_ensemble_classifier(
     *,
-    base_values: Sequence[float] | None = None,
-    base_values_as_tensor: Array | None = None,
-    class_ids: Sequence[int] = (),
-    class_nodeids: Sequence[int] = (),
-    class_treeids: Sequence[int] = (),
-    class_weights: Sequence[float] | None = None,
-    class_weights_as_tensor: Array | None = None,
     classlabels_int64s: Sequence[int] | None = None,
     classlabels_strings: Sequence[str] | None = None,
     post_transform: str = "NONE",
-    **nodes: Any,
+    **attributes: Any,
 ) -> Callable[[Array], tuple[Array, Array]]:
     """Two classes with votes for only one of them are a binary model: the votes are the score of the second class."""
     labels = class_labels(classlabels_int64s, classlabels_strings)
-    weights = _numbers(class_weights_as_tensor, class_weights)
-    forest = _forest((class_treeids, class_nodeids, class_ids), weights, **nodes)
-    base = _numbers(base_values_as_tensor, base_values)
-    voted_for = set(class_ids)
-    positive = bool((weights >= 0).all())
+    forest, base = _forest("class", attributes)
+    voted_for, positive = set(forest.vote_target.tolist()), bool((forest.vote_weight >= 0).all())
 
     def classify(x: Array) -> tuple[Array, Array]:
         votes, voted = forest.votes(_rows(x), len(labels), "SUM")
@@ -321,7 +267,7 @@ def tree_ensemble(
     )  # fmt: skip
 
     def run(x: Array) -> Array:
-        votes, _ = forest.votes(_rows(x), n_targets, _AGGREGATES[aggregate_function])
+        votes, _ = forest.votes(_rows(x), n_targets, tuple(_AGGREGATES)[aggregate_function])
         return transformed(votes, TRANSFORMS[post_transform]).astype(x.dtype, copy=False)
 
     return run

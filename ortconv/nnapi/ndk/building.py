@@ -162,9 +162,7 @@ same(
 )
 
 same(
-    4,
-    "int ANeuralNetworksMemory_copy(const ANeuralNetworksMemory* src, const ANeuralNetworksMemory* dst)",
-    Memory.copy,
+    4, "int ANeuralNetworksMemory_copy(const ANeuralNetworksMemory* src, const ANeuralNetworksMemory* dst)", Memory.copy
 )
 
 frees(1, "void ANeuralNetworksMemory_free(ANeuralNetworksMemory* memory)", Memory)
@@ -211,12 +209,7 @@ same(
     otherwise=0,
 )
 
-same(
-    3,
-    "void AHardwareBuffer_acquire(AHardwareBuffer* buffer)",
-    HardwareBuffer.acquire,
-    header=HARDWARE_BUFFER,
-)
+same(3, "void AHardwareBuffer_acquire(AHardwareBuffer* buffer)", HardwareBuffer.acquire, header=HARDWARE_BUFFER)
 
 
 @ndk(

@@ -96,12 +96,7 @@ def box_with_nms_limit(c: OperationCall) -> Sequence[Array]:
     labels = np.array([label for _, label, _ in found], np.int32)
     index = np.array([row for _, _, row in found], np.int64)
     kept_scores = np.array([score for score, _, _ in found], np.float32)
-    return (
-        stored(kept_scores, c.scores),
-        stored(boxes[index, labels], c.boxes),
-        labels,
-        c.batches.array[index],
-    )
+    return (stored(kept_scores, c.scores), stored(boxes[index, labels], c.boxes), labels, c.batches.array[index])
 
 
 @operation(

@@ -205,11 +205,7 @@ def strided_ranges(c: OperationCall) -> list[range]:
     for axis, (dim, begin, end, stride) in enumerate(given):
         if stride == 0:
             raise op_failed(f"the stride of dimension {axis} is 0")
-        masked = slice(
-            None if c.begin_mask >> axis & 1 else begin,
-            None if c.end_mask >> axis & 1 else end,
-            stride,
-        )
+        masked = slice(None if c.begin_mask >> axis & 1 else begin, None if c.end_mask >> axis & 1 else end, stride)
         ranges.append(range(*masked.indices(dim)))
         if c.shrink_mask >> axis & 1 and (stride < 0 or len(ranges[-1]) != 1):
             raise op_failed(f"dimension {axis} goes only with stride > 0 and 1 element, not {stride} and {ranges[-1]}")

@@ -267,11 +267,7 @@ class OperationRow:
             yield from (str(found) for check in self.quantization for found in check(call))
 
     def bind(
-        self,
-        use: OperationUse,
-        inputs: Sequence[Tensor | None],
-        outputs: Sequence[OperandType],
-        work: Work = AT_ONCE,
+        self, use: OperationUse, inputs: Sequence[Tensor | None], outputs: Sequence[OperandType], work: Work = AT_ONCE
     ) -> OperationCall:
         """A call with values. Raises OP_FAILED if a required operand has no value."""
         for index, (slot, operand) in enumerate(zip(use.slots, inputs)):

@@ -10,14 +10,7 @@ import numpy as np
 from ortconv.executor.replay.numerics import clip_to, f32
 from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import (
-    activate,
-    activation_limits,
-    by_table,
-    quantize,
-    quantize_multiplier,
-    shift_right,
-)
+from ortconv.nnapi.arithmetic import activate, activation_limits, by_table, quantize, quantize_multiplier, shift_right
 from ortconv.nnapi.codes import FuseCode
 from ortconv.nnapi.fixed_point import LONG, SHORT, rescaled
 from ortconv.nnapi.operand import OperandType, Tensor

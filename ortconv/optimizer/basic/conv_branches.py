@@ -46,11 +46,7 @@ def _moves_alike(conv: Node, other: Node, kernel: tuple[int, ...]) -> bool:
     return all(a == b or size == 1 for a, b, size in zip(*dilations, kernel, strict=True))
 
 
-@rule(
-    "ConvBranchFusion",
-    P("Add", _CONV, _BATCH_NORM, commutative=True),
-    P("Add", _CONV, "x", commutative=True),
-)
+@rule("ConvBranchFusion", P("Add", _CONV, _BATCH_NORM, commutative=True), P("Add", _CONV, "x", commutative=True))
 def merge_skip(m: Match) -> Replacement:
     """Conv(x, w, b) + BatchNormalization(x)  ->  Conv(x, w', b'); also Conv(x, w, b) + x
 

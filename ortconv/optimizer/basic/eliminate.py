@@ -181,11 +181,7 @@ NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1}
 """The second operand with which an operator returns its first one."""
 
 
-@rule(
-    "NoopElimination",
-    P(("Add", "Mul"), "x", C("k"), commutative=True),
-    P(("Sub", "Div", "Pow"), "x", C("k")),
-)
+@rule("NoopElimination", P(("Add", "Mul"), "x", C("k"), commutative=True), P(("Sub", "Div", "Pow"), "x", C("k")))
 def eliminate_noop(m: Match) -> Replacement:
     """x + 0, 0 + x, x - 0, x * 1, 1 * x, x / 1, x ** 1  ->  x, for a constant that does not enlarge x
 

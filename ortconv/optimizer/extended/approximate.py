@@ -46,7 +46,4 @@ def lower_accuracy(m: Match) -> Replacement:
     return New("MatMulNBits", m.root.inputs, {**m.root.attrs, "accuracy_level": INT8}, domain=MICROSOFT, like=m.root)
 
 
-PASSES = (
-    RulePass("GeluApproximation", approximate_gelu),
-    RulePass("MatMulNBitsAccuracyLevel4", lower_accuracy),
-)
+PASSES = (RulePass("GeluApproximation", approximate_gelu), RulePass("MatMulNBitsAccuracyLevel4", lower_accuracy))

@@ -161,12 +161,7 @@ def fuse_quick_gelu(m: Match) -> Replacement:
 _SUM = P("Add", "x", "bias", commutative=True)
 
 
-@rule(
-    "BiasGeluFusion",
-    P("Gelu", _SUM),
-    P("Gelu", _SUM, domain=MICROSOFT),
-    P("FastGelu", _SUM, domain=MICROSOFT),
-)
+@rule("BiasGeluFusion", P("Gelu", _SUM), P("Gelu", _SUM, domain=MICROSOFT), P("FastGelu", _SUM, domain=MICROSOFT))
 def fuse_bias_gelu(m: Match) -> Replacement:
     """Gelu(x + bias)  ->  BiasGelu(x, bias), or FastGelu if it is approximated by tanh
 

@@ -15,14 +15,7 @@ from ortconv.ir.nchwc import DOMAIN, block_length, filters_to_blocks, padded
 from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
-from ortconv.optimizer.conditions import (
-    constant_of,
-    equal_shapes,
-    only_use,
-    optional_ints,
-    same_dim,
-    without_absent,
-)
+from ortconv.optimizer.conditions import constant_of, equal_shapes, only_use, optional_ints, same_dim, without_absent
 from ortconv.optimizer.engine import Context, constant, import_operators
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
 from ortconv.optimizer.insertion import insert

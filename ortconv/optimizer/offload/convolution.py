@@ -295,11 +295,5 @@ def fused_conv(m: Match) -> Replacement:
 
 
 PASSES = passes(
-    images_of_one_row,
-    one_conv_per_group,
-    conv_transpose,
-    depth_first,
-    space_to_depth,
-    plain_pool,
-    fused_conv,
+    images_of_one_row, one_conv_per_group, conv_transpose, depth_first, space_to_depth, plain_pool, fused_conv
 )

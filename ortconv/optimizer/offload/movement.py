@@ -332,15 +332,4 @@ def cumulative(m: Match) -> Replacement:
     return transpose(op("MatMul", transpose(m.x, perm), triangle), perm)
 
 
-PASSES = passes(
-    lower_transpose,
-    lower_concat,
-    expand,
-    tile,
-    split,
-    slices,
-    mirrored,
-    plain_pad,
-    filled,
-    cumulative,
-)
+PASSES = passes(lower_transpose, lower_concat, expand, tile, split, slices, mirrored, plain_pad, filled, cumulative)

@@ -5,13 +5,7 @@ from __future__ import annotations
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, ones, rank, single_output
-from ortconv.partition.nnapi.checks import (
-    float32_or_uint8,
-    keeps_parameters,
-    nchw_level,
-    quantized,
-    window,
-)
+from ortconv.partition.nnapi.checks import float32_or_uint8, keeps_parameters, nchw_level, quantized, window
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.objections import Objection, Objections
 from ortconv.partition.policy import Target

@@ -160,12 +160,7 @@ def test_conv_does_not_spread_non_finite_values(rng):
         ((1, 3, 4, 4), (2, 4, 3, 3), {}, "4 channels"),
         ((1, 3, 2, 2), (2, 3, 5, 5), {}, r"a window spanning \[5, 5\] does not fit into \[2, 2\]"),
         ((1, 3, 5, 2), (2, 3, 3, 3), {"strides": [2, 2]}, "does not fit"),
-        (
-            (1, 3, 2, 2),
-            (2, 3, 3, 3),
-            {"pads": [1, 0, 0, 0], "dilations": [1, 2]},
-            "does not fit",
-        ),
+        ((1, 3, 2, 2), (2, 3, 3, 3), {"pads": [1, 0, 0, 0], "dilations": [1, 2]}, "does not fit"),
         ((1, 3, 0, 5), (2, 3, 1, 1), {}, "does not fit"),
         ((1, 4, 4, 4), (3, 2, 1, 1), {"group": 2}, "divided"),
     ],

@@ -87,8 +87,7 @@ def test_equal_of_integers_broadcasts_from_an_axis(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "attributes"),
-    [((2, 3), (3,), {}), ((3,), (2, 3), {"broadcast": 1}), ((2, 3), (2,), {"broadcast": 1})],
+    ("a", "b", "attributes"), [((2, 3), (3,), {}), ((3,), (2, 3), {"broadcast": 1}), ((2, 3), (2,), {"broadcast": 1})]
 )
 def test_shapes_that_do_not_go_together(rng, a, b, attributes):
     with pytest.raises(OrtconvError):

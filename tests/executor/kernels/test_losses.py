@@ -8,7 +8,7 @@ import pytest
 from single_node import assert_same, compare, run_kernel
 
 from ortconv.errors import BackendError, GraphError
-from ortconv.executor.kernels.ngrams import MOST_SKIPS
+from ortconv.executor.kernels.text import MOST_SKIPS
 from tests.batches import batched
 
 F32 = np.float32

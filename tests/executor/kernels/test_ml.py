@@ -215,12 +215,7 @@ def test_linear_classifier_of_two_classes(tmp_path, transform):
 
 
 VECTORS = RNG.standard_normal((7, 3)).astype(F32)
-KERNELS = {
-    "LINEAR": [0.0, 0.0, 0.0],
-    "POLY": [0.5, 1.0, 3.0],
-    "RBF": [0.5, 0.0, 0.0],
-    "SIGMOID": [0.25, 0.1, 0.0],
-}
+KERNELS = {"LINEAR": [0.0, 0.0, 0.0], "POLY": [0.5, 1.0, 3.0], "RBF": [0.5, 0.0, 0.0], "SIGMOID": [0.25, 0.1, 0.0]}
 
 
 def svm(kind, classes, **more):

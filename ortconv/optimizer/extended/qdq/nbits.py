@@ -124,8 +124,7 @@ def _fused(m: Match, bias: Value | None) -> Replacement:
 
 
 @rule(
-    "MatMulNBitsFusion",
-    P("Add", P("MatMulNBits", ..., name="product", domain=MICROSOFT), C("bias"), commutative=True),
+    "MatMulNBitsFusion", P("Add", P("MatMulNBits", ..., name="product", domain=MICROSOFT), C("bias"), commutative=True)
 )
 def fuse_bias(m: Match) -> Replacement:
     """MatMulNBits(a, w) + bias  ->  MatMulNBits(a, w, bias)
