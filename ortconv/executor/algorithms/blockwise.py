@@ -1,8 +1,7 @@
-"""Chains of ufuncs on float32 elements, block by block in cache: erf, Gelu, Softmax, sums of rows."""
+"""Chains of ufuncs on float32 elements, block by block in cache: erf, Softmax, sums of rows."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 
 from ortconv.executor.algorithms.fallback import has_finite_square
 from ortconv.executor.algorithms.steps import spans
-from ortconv.executor.replay.numerics import Exponential, clip_to, fast_exponential
+from ortconv.executor.replay.numerics import Exponential, clip_to
 from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.tensor import Array
 
@@ -44,13 +43,6 @@ def _scalars(*numbers: float) -> tuple[Array, ...]:
     return tuple(np.asarray(number, np.float32) for number in numbers)
 
 
-_EXPONENTIAL, _UNIT = fast_exponential()
-
-
-def _in_fast_units(*numbers: float) -> tuple[Array, ...]:
-    return _scalars(*(number * _UNIT for number in numbers))
-
-
 # x * P(x^2) / Q(x^2), a minimax fit of relative error 2e-8 on [-3.95, 3.95]; beyond 3.92 erf rounds to 1 in float32.
 (_ERF_LIMIT, _ONE) = _scalars(3.92, 1)
 _ERF_P = _scalars(2.025900019497025e-06, 2.846843543011574e-04, 3.808082742255041e-03, 5.287519818427674e-02,
@@ -70,38 +62,6 @@ def erf_block(work: Work, x: Array, out: Array) -> None:
     work.do(np.multiply, out, limited, out)
     work.do(np.divide, out, denominator, out)
     work.do(clip_to, out, -_ONE, _ONE, out)
-
-
-# logit(Phi(x)) / -x as a polynomial in x^2, Phi the normal distribution function: fitted so that Phi is off by at most 7e-8.
-_GELU = _in_fast_units(-3.618727e-09, 2.6729376e-07, -7.946227e-06, 1.1055589e-04, 6.590951e-05, -7.266782e-02,
-                 -1.5957689)  # fmt: skip
-
-
-@recordable
-def gelu_block(work: Work, x: Array, out: Array) -> None:
-    """x Phi(x) of float32 elements, to 2e-7 of max(1, |x|)."""
-    _times_sigmoid(work, x, _GELU, out)
-
-
-# -2 sqrt(2 / pi) (x + 0.044715 x^3) over x, as a polynomial in x^2
-_GELU_TANH = _in_fast_units(-2 * math.sqrt(2 / math.pi) * 0.044715, -2 * math.sqrt(2 / math.pi))
-
-
-@recordable
-def gelu_tanh_block(work: Work, x: Array, out: Array) -> None:
-    """x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 of float32 elements."""
-    _times_sigmoid(work, x, _GELU_TANH, out)
-
-
-def _times_sigmoid(work: Work, x: Array, coefficients: tuple[Array, ...], out: Array) -> None:
-    """x / (1 + exp(x P(x^2))), with P in the units of the fast exponential."""
-    square, exponent = work.like(x), work.like(x)
-    work.do(np.multiply, x, x, square)
-    _polynomial(work, coefficients, square, exponent)
-    work.do(np.multiply, exponent, x, exponent)
-    work.do(_EXPONENTIAL, exponent, exponent)
-    work.do(np.add, exponent, _ONE, exponent)
-    work.do(np.divide, x, exponent, out)
 
 
 def softmax(exponential: Exponential, unit: float) -> Callable[[Work, Array, Array], None]:

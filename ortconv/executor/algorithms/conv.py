@@ -23,7 +23,7 @@ from ortconv.executor.algorithms.sliding_window import (
     pad_channels_last,
     placement,
 )
-from ortconv.executor.replay.work import AT_ONCE, Finish, Function, Work, recordable
+from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 
@@ -53,43 +53,23 @@ def filters(w: Array, group: int) -> Filters:
     return Filters(tuple(k), group, matrix, c * group, m, False)
 
 
-def convolver(f: Filters, w: Window, channels: int, finish: Finish | None = None) -> Function:
+def convolver(f: Filters, w: Window, channels: int) -> Function:
     """A function of x (N, channels, spatial...) that convolves with laid out weights to (N, M, output...), without
     bias.
 
-    Its second argument may be contiguous memory (N, output..., M) for the result, which is finished in parts.
+    Its second argument may be contiguous memory (N, output..., M) for the result.
     """
     if channels != f.channels:
         raise GraphError(f"the weights expect {f.channels} channels, the input has {channels} (size {list(w.size)})")
     if f.depthwise:
-        is_plain = f.outputs == channels and _has_rows(w)
-        return depthwise(f.matrix, w, finish) if is_plain else _finished(_depthwise(f, w), finish)
-    if w.is_pointwise:
-        return _finished(_pointwise(f.matrix, w), finish)
-    return _windowed(f, w, finish) if f.group == 1 else _finished(_windowed(f, w), finish)
+        return _depthwise(f, w)
+    return _pointwise(f.matrix, w) if w.is_pointwise else _windowed(f, w)
 
 
-def _has_rows(w: Window) -> bool:
-    """True for a two-dimensional image with a non-empty result."""
-    return len(w.kernel) == 2 and all(w.output)
-
-
-def _finished(convolve: Function, finish: Finish | None) -> Function:
-    if finish is None:
-        return convolve
-
-    def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        y = channels_last(work.call(convolve, x, out), work)
-        finish(work, y)
-        return channels_first(y)
-
-    return recordable(run)
-
-
-def _windowed(f: Filters, w: Window, finish: Finish | None = None) -> Function:
+def _windowed(f: Filters, w: Window) -> Function:
     c, m = f.channels // f.group, f.outputs // f.group
     places = [(slice(g * c, (g + 1) * c), slice(g * m, (g + 1) * m)) for g in range(f.group)]
-    parts = [(*place, unfolded(a, w, finish)) for place, a in zip(places, f.matrix, strict=True)]
+    parts = [(*place, unfolded(a, w)) for place, a in zip(places, f.matrix, strict=True)]
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
         x = work.contiguous(x) if c <= FEW_CHANNELS and f.group > 1 else x
@@ -136,7 +116,8 @@ def _of_grouped_pixels(matrix: Array, output: tuple[int, ...]) -> Function:
 
 
 def _depthwise(f: Filters, w: Window) -> Function:
-    one: Function = depthwise(f.matrix, w) if _has_rows(w) else partial(_tap_by_tap, f.matrix, w)
+    is_image = len(w.kernel) == 2 and all(w.output)
+    one: Function = depthwise(f.matrix, w) if is_image else partial(_tap_by_tap, f.matrix, w)
     multiplier = f.outputs // f.channels
     return one if multiplier == 1 else lambda x, out=None: one(np.repeat(x, multiplier, axis=1), out)
 
@@ -156,7 +137,7 @@ def convolution(
     """A function of x, of float32, that convolves with constant weights, without bias. The caller may overwrite its
     results.
 
-    Weights may be integers. The second operand of the function may be a `Finish` for the results.
+    Weights may be integers.
     """
 
     def laid_out_by(arrange: Callable[..., Any], *args: Any) -> Any:
@@ -170,14 +151,14 @@ def convolution(
     _, channels, *size = weights.shape
 
     @lru_cache(maxsize=16)
-    def bound(shape: tuple[int, ...], finish: Finish | None = None) -> Function:
+    def bound(shape: tuple[int, ...]) -> Function:
         w = convolution_window(shape[2:], size, **where)
-        direct = cache(lambda: convolver(laid_out(), w, shape[1], finish))
+        direct = cache(lambda: convolver(laid_out(), w, shape[1]))
         if tiled is None or shape[1] != channels or not winograd.suits_window(w, shape[0]):
             return direct()
-        return winograd.convolver(tiled, w, direct, check, finish)
+        return winograd.convolver(tiled, w, direct, check)
 
-    return recordable(lambda work, x, *finish: work.call(bound(x.shape, *finish), x))
+    return recordable(lambda work, x: work.call(bound(x.shape), x))
 
 
 def once(function: Callable[..., Any], *args: Any) -> Callable[[], Any]:

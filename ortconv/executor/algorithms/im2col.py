@@ -21,7 +21,7 @@ from ortconv.executor.algorithms.sliding_window import (
     to_last,
 )
 from ortconv.executor.algorithms.steps import spans
-from ortconv.executor.replay.work import Finish, Work, copy_runs
+from ortconv.executor.replay.work import Work, copy_runs
 from ortconv.ir.tensor import Array
 
 Unfolded = Callable[[Work, Array, Array], None]
@@ -32,11 +32,10 @@ FEW_CHANNELS = 4
 _LONG_ROW = 16
 
 
-def unfolded(matrix: Array, w: Window, finish: Finish | None = None) -> Unfolded:
-    """`finish` is called on each part of the result as soon as it is computed. The result must then be contiguous."""
+def unfolded(matrix: Array, w: Window) -> Unfolded:
     if all(w.output) and len(matrix) // prod(w.kernel) <= FEW_CHANNELS and _overlaps_vertically(w):
-        return _of_few_channels(matrix, w, finish)
-    multiply, pixels, (k, m) = _finisher(matrix, finish), prod(w.output[1:]), matrix.shape
+        return _of_few_channels(matrix, w)
+    multiply, pixels, (k, m) = writer(matrix), prod(w.output[1:]), matrix.shape
 
     def run(work: Work, x: Array, out: Array) -> None:
         windows, count = _runs(pad_channels_last(x, w, work), w), len(x) * w.output[0]
@@ -50,19 +49,6 @@ def unfolded(matrix: Array, w: Window, finish: Finish | None = None) -> Unfolded
                     held = rows[: part.stop - part.start]
                     work.do(copy_runs, image[part], held.reshape(len(held), *image.shape[1:]))
                     multiply(held.reshape(len(held) * pixels, k), target[part].reshape(len(held) * pixels, m), work)
-
-    return run
-
-
-def _finisher(matrix: Array, finish: Finish | None) -> Callable[[Array, Array, Work], None]:
-    """A function (rows, out, work) that writes rows @ matrix to out and finishes it."""
-    write = writer(matrix)
-    if finish is None:
-        return write
-
-    def run(rows: Array, out: Array, work: Work) -> None:
-        write(rows, out, work)
-        finish(work, out)
 
     return run
 
@@ -81,12 +67,12 @@ def _overlaps_vertically(w: Window) -> bool:
     return len(w.kernel) == 2 and w.dilations[0] == 1 and w.kernel[0] > w.strides[0] and w.output[1] >= _LONG_ROW
 
 
-def _of_few_channels(matrix: Array, w: Window, finish: Finish | None) -> Unfolded:
+def _of_few_channels(matrix: Array, w: Window) -> Unfolded:
     """Unfold only along the width, channels first; the rows of vertically overlapping windows are strided views of that copy."""
     (kh, kw), sh, (oh, ow), (k, m) = w.kernel, w.strides[0], w.output, matrix.shape
     c = k // (kh * kw)
     most = rows_per_tile(oh, (sh * kw * c + m) * ow * matrix.itemsize)
-    places, multiply = reached(w, 1), _finisher(matrix, finish)
+    places, multiply = reached(w, 1), writer(matrix)
 
     def run(work: Work, x: Array, out: Array) -> None:
         x = x if x.strides[-1] == x.itemsize else work.contiguous(x)

@@ -18,7 +18,7 @@ from ortconv.executor.algorithms.gemm import outputs_last
 from ortconv.executor.algorithms.row_tiles import RowTile
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, columns_held, to_last
 from ortconv.executor.algorithms.steps import spans
-from ortconv.executor.replay.work import Finish, Function, Work, copy_runs, copy_to, recordable
+from ortconv.executor.replay.work import Function, Work, copy_runs, copy_to, recordable
 from ortconv.ir.tensor import Array
 
 _BT = ((np.subtract, 0, 2), (np.add, 1, 2), (np.subtract, 2, 1), (np.subtract, 1, 3))
@@ -74,11 +74,10 @@ def convolver(
     w: Window,
     direct: Callable[[], Function],
     check: Check = are_finite,
-    finish: Finish | None = None,
 ) -> Function:
-    """A function of x (N, C, H, W) that convolves with transformed weights to (N, M, OH, OW), finished in parts.
+    """A function of x (N, C, H, W) that convolves with transformed weights to (N, M, OH, OW).
 
-    It uses the direct form, which must finish its result too, if the check fails. Its second argument may be contiguous
+    It uses the direct form if the check fails. Its second argument may be contiguous
     memory (N, OH, OW, M) for the result.
     """
 
@@ -91,8 +90,6 @@ def convolver(
             y = work.empty((4, products[0].size))
             work.do(np.matmul, products.reshape(16, -1).T, FROM_TILES.T, y.T)
             work.do(fallback.unless, holds, products, y)
-            if finish is not None:
-                finish(work, y)
             return y
 
         out = work.empty((len(x), *w.output, tiled.shape[2])) if out is None else out

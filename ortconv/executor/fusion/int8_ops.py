@@ -18,6 +18,7 @@ from ortconv.executor.algorithms import conv
 from ortconv.executor.algorithms.blockwise import BLOCK, SHORTEST_ROW, blockwise
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights
 from ortconv.executor.algorithms.rounding import quantize_centered
+from ortconv.executor.algorithms.sliding_window import channels_first, channels_last
 from ortconv.executor.algorithms.steps import spans
 from ortconv.executor.algorithms.winograd import Check, are_finite
 from ortconv.executor.algorithms.winograd_int8 import ExactSums
@@ -123,7 +124,13 @@ def convolution(w: Array, group: int, geometry: Mapping[str, Any], finish: Finis
     sums = cache(lambda: ExactSums(w))
     check: Check = (lambda work, x: sums()(work, x)) if is_exact else are_finite
     convolve = conv.convolution(w, group, geometry, check)
-    return recordable(lambda work, x: work.call(convolve, x, finish))
+
+    def run(work: Work, x: Array) -> Array:
+        y = channels_last(work.call(convolve, x), work)
+        finish(work, y)
+        return channels_first(y)
+
+    return recordable(run)
 
 
 def channels_last_form(function: Function) -> Function:
