@@ -97,20 +97,18 @@ def _polynomial(work: Work, coefficients: tuple[Array, ...], x: Array, out: Arra
     work.do(np.add, out, coefficients[-1], out)
 
 
-def blockwise(function: Callable[[Array, Array], None], dtype: np.dtype[Any] | None = None) -> Function:
-    """A function of x that calls `function(part of x, part of out)` for parts that fit the cache.
+def blockwise(function: Callable[..., None], dtype: np.dtype[Any] | None = None) -> Function:
+    """A function of operands of one shape that calls `function(*parts of operands, part of out)` for parts that fit the cache.
 
-    The result has the layout of x, and its type unless `dtype` is given.
+    The result has the layout of the first operand, and its type unless `dtype` is given.
     """
 
-    def run(work: Work, x: Array) -> Array:
-        out = work.like(x, dtype)
-        order = sorted(range(x.ndim), key=lambda axis: -out.strides[axis])
-        source = work.contiguous(x.transpose(order)).reshape(-1)
-        target = out.transpose(order).reshape(-1)
-        if parts := spans(x.size, BLOCK):
-            for part in parts:
-                work.do(function, source[part], target[part])
+    def run(work: Work, *operands: Array) -> Array:
+        out = work.like(operands[0], dtype)
+        order = sorted(range(out.ndim), key=lambda axis: -out.strides[axis])
+        flat = [work.contiguous(x.transpose(order)).reshape(-1) for x in operands] + [out.transpose(order).reshape(-1)]
+        for part in spans(out.size, BLOCK):
+            work.do(function, *[x[part] for x in flat])
         return out
 
     return recordable(run)

@@ -23,6 +23,7 @@ from ortconv.executor.algorithms.sliding_window import (
     pad_channels_last,
     placement,
 )
+from ortconv.executor.algorithms.winograd_int8 import ExactSums
 from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
@@ -131,13 +132,11 @@ def _tap_by_tap(weights: Array, w: Window, x: Array, out: Array | None = None) -
     return channels_first(out)
 
 
-def convolution(
-    weights: Array, group: int, geometry: Mapping[str, Any], check: winograd.Check = winograd.are_finite
-) -> Function:
+def convolution(weights: Array, group: int, geometry: Mapping[str, Any], is_exact: bool = False) -> Function:
     """A function of x, of float32, that convolves with constant weights, without bias. The caller may overwrite its
     results.
 
-    Weights may be integers.
+    Weights may be integers. `is_exact` demands exact sums of 8-bit weights and centered values.
     """
 
     def laid_out_by(arrange: Callable[..., Any], *args: Any) -> Any:
@@ -148,6 +147,7 @@ def convolution(
     steps = {*geometry.get("strides", ()), *geometry.get("dilations", ())}
     suits_winograd = winograd.suits(weights, group) and steps <= {1}
     tiled = once(laid_out_by, winograd.transform_weights) if suits_winograd else None
+    check = ExactSums(tiled) if is_exact and tiled is not None else winograd.are_finite
     _, channels, *size = weights.shape
 
     @lru_cache(maxsize=16)

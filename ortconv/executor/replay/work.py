@@ -72,10 +72,6 @@ class Work:
 AT_ONCE = Work()
 
 
-Finish = Callable[[Work, Array], None]
-"""Changes a contiguous part of a result, channels last, in place, as soon as it is computed."""
-
-
 class Recordable(partial[Any]):
     """A function of operands, and `record`, the function (work, *operands) that computes the same in calls that can be
     recorded.
