@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.fallback import has_finite_square
 from ortconv.executor.algorithms.steps import spans
 from ortconv.executor.replay.numerics import Exponential, clip_to
 from ortconv.executor.replay.work import Function, Work, recordable
@@ -36,6 +36,11 @@ dot_of_rows: Callable[..., Array] = getattr(np, "vecdot", partial(np.einsum, "..
 def ones(size: int, dtype: np.dtype[Any]) -> Array:
     """A vector of ones. A product with it sums short rows several times faster than a reduction. Callers must not write to it."""
     return np.ones(size, dtype)
+
+
+def has_finite_square(x: Array) -> bool:
+    """True if the sum of squares of a vector is finite: then its elements are finite, too, and none is huge."""
+    return math.isfinite(np.dot(x, x))
 
 
 def _scalars(*numbers: float) -> tuple[Array, ...]:

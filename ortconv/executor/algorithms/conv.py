@@ -83,37 +83,23 @@ def _windowed(f: Filters, w: Window) -> Function:
 
 
 def _pointwise(matrix: Array, w: Window) -> Function:
-    group = len(matrix)
-    steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
-    run = _of_pixels(matrix[0], w.output) if group == 1 else _of_grouped_pixels(matrix, w.output)
-    if not any(s > 1 for s in w.strides):
-        return recordable(run)
-    return recordable(lambda work, x, out=None: run(work, x[steps], out))
-
-
-def _of_pixels(matrix: Array, output: tuple[int, ...]) -> Function:
-    multiply, (c, m), size = writer(matrix), matrix.shape, prod(output)
-
-    def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        rows = channels_last(x, work).reshape(len(x) * size, c)
-        out = work.empty((len(x), *output, m), x.dtype) if out is None else out
-        multiply(rows, out.reshape(len(x) * size, m), work)
-        return channels_first(out)
-
-    return run
-
-
-def _of_grouped_pixels(matrix: Array, output: tuple[int, ...]) -> Function:
     group, c, m = matrix.shape
+    multiply = writer(matrix[0])
+    steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        rows = channels_last(x, work).reshape(-1, group, c)
-        out = work.empty((len(x), *output, group * m), x.dtype) if out is None else out
-        target = out.reshape(len(rows), group, m).swapaxes(0, 1)
-        work.do(np.matmul, rows.swapaxes(0, 1), matrix, target)
+        count = len(x) * prod(w.output)
+        rows = channels_last(x[steps], work).reshape(count, group * c)
+        out = work.empty((len(x), *w.output, group * m), x.dtype) if out is None else out
+        target = out.reshape(count, group * m)
+        if group == 1:
+            multiply(rows, target, work)
+        else:
+            by_group = rows.reshape(count, group, c).swapaxes(0, 1)
+            work.do(np.matmul, by_group, matrix, target.reshape(count, group, m).swapaxes(0, 1))
         return channels_first(out)
 
-    return run
+    return recordable(run)
 
 
 def _depthwise(f: Filters, w: Window) -> Function:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.executor.algorithms.row_tiles import RowTile, rows_per_tile
-from ortconv.executor.algorithms.sliding_window import Window, channels_first, columns_held, strided, to_last
+from ortconv.executor.algorithms.sliding_window import Window, channels_first, held_along, strided, to_last
 from ortconv.executor.algorithms.steps import spans
 from ortconv.executor.replay.numerics import internal
 from ortconv.executor.replay.work import Function, Work, recordable
@@ -39,7 +39,7 @@ def depthwise(weights: Array, w: Window) -> Function:
     repeated = np.tile(weights, (1, together)).reshape(kh, kw, run_length)
     read = _copies_read(kw, sw, dw)
     width = ow + (kw - 1) * dw // sw
-    places = [columns_held(w, width, phase, sw) for phase in read]
+    places = [held_along(w, 1, width, phase, sw) for phase in read]
     most = rows_per_tile(oh, (sh * len(places) * width + ow) * c * dtype.itemsize)
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:

@@ -30,11 +30,9 @@ def writer(w: Array) -> Callable[..., None]:
     return (_weights(w) if w.dtype == np.float32 else Matrix(w)).write
 
 
-def prepared_matmul(operands: Sequence[Array | None]) -> Function | None:
-    """MatMul with constant weights."""
-    w = _matrix(operands)
-    multiply = None if w is None else by_weights(w)
-    return None if multiply is None else lambda work, x, _: work.call(multiply, x) if x.dtype == np.float32 else None
+def prepared_matmul(operands: Sequence[Array | None], **_: Any) -> Function | None:
+    """MatMul, or `affine`, with constant weights."""
+    return _prepared(_matrix(operands))
 
 
 def prepared_gemm(
@@ -50,7 +48,14 @@ def prepared_gemm(
     if w is None or transA:
         return None
     w = w.T if transB else w
-    multiply = by_weights(w if alpha == 1 else w * np.float32(alpha))
+    return _prepared(w if alpha == 1 else w * np.float32(alpha), beta)
+
+
+def _prepared(w: Array | None, beta: float = 1.0) -> Function | None:
+    """x @ w + beta * c as a function of x, w and perhaps c."""
+    if w is None:
+        return None
+    multiply = by_weights(w)
 
     def run(work: Work, x: Array, _: Array, c: Array | None = None) -> Array | None:
         if x.dtype != np.float32:
@@ -58,22 +63,6 @@ def prepared_gemm(
         y: Array = work.call(multiply, x)
         if c is not None and beta != 0:
             work.do(np.add, y, c if beta == 1 else work.arranged(lambda c: c * c.dtype.type(beta), c), y)
-        return y
-
-    return run
-
-
-def prepared_projection(operands: Sequence[Array | None], **_: Any) -> Function | None:
-    """The `inner` entry that computes `affine` with constant weights."""
-    w = _matrix(operands)
-    if w is None:
-        return None
-    multiply = by_weights(w)
-
-    def run(work: Work, x: Array, _: Array, bias: Array | None) -> Array:
-        y: Array = work.call(multiply, x)
-        if bias is not None:
-            work.do(np.add, y, bias, y)
         return y
 
     return run

@@ -176,26 +176,20 @@ def trimmed(w: Window) -> Window:
 
 
 Place = tuple[slice, slice]
-"""Outputs along an axis, and the inputs that a kernel element reads for them."""
+"""A slice of a copy, or of outputs, along an axis, and the slice of the image that is stored there, or read for them."""
 
 
 @lru_cache(maxsize=256)
 def reached(w: Window, axis: int) -> tuple[Place, ...]:
     """For each kernel element along a spatial axis, the outputs for which it reads an input, and these inputs."""
-    places = []
-    for t in range(counted(w.kernel[axis])):
-        shift, step = t * w.dilations[axis] - w.begin[axis], w.strides[axis]
-        first = max(0, -(shift // step))
-        stop = max(first, min(w.output[axis], (w.size[axis] - 1 - shift) // step + 1))
-        source = slice(first * step + shift, (stop - 1) * step + shift + 1, step) if stop > first else slice(0, 0)
-        places.append((slice(first, stop), source))
-    return tuple(places)
+    taps = range(counted(w.kernel[axis]))
+    return tuple([held_along(w, axis, w.output[axis], t * w.dilations[axis], w.strides[axis]) for t in taps])
 
 
-def columns_held(w: Window, count: int, first: int = 0, step: int = 1) -> Place:
-    """(slice of a copy, slice of the image columns stored there). The copy has `count` columns, `step` apart, from `first` on."""
-    origin = first - w.begin[1]
-    start, stop = (min(max(0, -(-edge // step)), count) for edge in (-origin, w.size[1] - origin))
+def held_along(w: Window, axis: int, count: int, first: int, step: int) -> Place:
+    """The place of an image in a copy of `count` padded elements along a spatial axis, `step` apart, from `first` on."""
+    origin = first - w.begin[axis]
+    start, stop = (min(max(0, -(-edge // step)), count) for edge in (-origin, w.size[axis] - origin))
     return slice(start, stop), slice(step * start + origin, step * stop + origin, step)
 
 

@@ -13,10 +13,10 @@ from math import prod
 
 import numpy as np
 
-from ortconv.executor.algorithms.fallback import Fallback, has_finite_square
+from ortconv.executor.algorithms.blockwise import has_finite_square
 from ortconv.executor.algorithms.gemm import outputs_last
 from ortconv.executor.algorithms.row_tiles import RowTile
-from ortconv.executor.algorithms.sliding_window import Window, channels_first, columns_held, to_last
+from ortconv.executor.algorithms.sliding_window import Window, channels_first, held_along, to_last
 from ortconv.executor.algorithms.steps import spans
 from ortconv.executor.replay.work import Function, Work, copy_runs, copy_to, recordable
 from ortconv.ir.tensor import Array
@@ -82,27 +82,34 @@ def convolver(
     """
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        fallback, tiled, holds = Fallback(work), weights(), check(work, x)
+        tiled, holds, failed = weights(), check(work, x), work.empty((1,), np.bool_)
+        work.do(failed.fill, False)
 
         def combined(tiles: Array) -> Array:
             products = work.empty((*tiles.shape[:2], tiled.shape[2]))
             work.do(np.matmul, tiles, tiled, products)
             y = work.empty((4, products[0].size))
             work.do(np.matmul, products.reshape(16, -1).T, FROM_TILES.T, y.T)
-            work.do(fallback.unless, holds, products, y)
+            work.do(_flag_unless, holds, products, y, failed)
             return y
 
         out = work.empty((len(x), *w.output, tiled.shape[2])) if out is None else out
         with np.errstate(all="ignore"):
             _in_tiles(work, x, out, w, tiled.nbytes, combined)
-        work.do(fallback.fall_back, _directly, direct, x, out)
+        work.do(_directly_if, failed, direct, x, out)
         return channels_first(out)
 
     return recordable(run)
 
 
-def _directly(direct: Callable[[], Function], x: Array, out: Array) -> None:
-    direct()(x, out)
+def _flag_unless(holds: Callable[[Array, Array], bool], products: Array, y: Array, failed: Array) -> None:
+    if not holds(products, y):
+        failed[0] = True
+
+
+def _directly_if(failed: Array, direct: Callable[[], Function], x: Array, out: Array) -> None:
+    if failed[0]:
+        direct()(x, out)
 
 
 def _in_tiles(
@@ -121,7 +128,7 @@ def _in_tiles(
     block = max(1, -(-rows // max(1, blocks)))
     if parts := spans(rows, block):
         held = work.empty((2 * (parts[0].stop - parts[0].start) + 2, 2, columns + 1, c))
-        row_tile = RowTile(held.swapaxes(0, 1), [columns_held(w, columns + 1, first, 2) for first in range(2)], work)
+        row_tile = RowTile(held.swapaxes(0, 1), [held_along(w, 1, columns + 1, first, 2) for first in range(2)], work)
         for image, target in zip(to_last(x), whole):
             by_tile = target.reshape(rows, 2, columns, 2, m)
             for tiles in parts:

@@ -18,7 +18,7 @@ from ortconv.executor.algorithms.attention_heads import (
     split_heads,
     visible,
 )
-from ortconv.executor.algorithms.gemm import affine, prepared_projection
+from ortconv.executor.algorithms.gemm import affine, prepared_matmul
 from ortconv.executor.algorithms.half_precision import is_narrow, rounding, widen
 from ortconv.executor.kernels.registry import Function, float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
@@ -179,7 +179,7 @@ def _projected(
     return by_head[0], by_head[1], by_head[2]
 
 
-@kernel("Attention", domain=MICROSOFT, inner={**_IN_BLOCKS, "project": prepared_projection})
+@kernel("Attention", domain=MICROSOFT, inner={**_IN_BLOCKS, "project": prepared_matmul})
 def attention_ms(
     x: Array,
     weights: Array,
