@@ -41,9 +41,6 @@ _MOST_SIGNATURES = 16
 _LARGEST_REMEMBERED = 1 << 20
 """Larger results are not kept, but computed again."""
 
-_SMALL_BYTES = 1 << 16
-"""Outputs of at most this size are recorded, and copied at the end of each run."""
-
 _MOST_RECORDINGS = 2
 """Number of combinations of input shapes for which a plan holds memory."""
 
@@ -98,7 +95,7 @@ class Plan:
         self.output_types = tuple(v.type for v in outputs)
         self.keeps_condition = False
         self._following = {index for index, (*_, node) in enumerate(bound) if node in following}
-        self._remembered: dict[Any, tuple[list[Any], list[Step], frozenset[int]]] = {}
+        self._remembered: dict[Any, tuple[list[Any], list[Step]]] = {}
         self._recordings: dict[Any, Recording | None] = {}
         self._records = records and not reference and all(map(_lies_in_memory, _made(nodes)))
 
@@ -181,7 +178,7 @@ class Plan:
             results = self._record(shapes, inputs, *known)
             if results is not None:
                 return results
-        initial, steps, _ = known or (self._initial, self.steps, None)
+        initial, steps = known or (self._initial, self.steps)
         slots = initial.copy()
         for slot, value in zip(self._inputs, inputs, strict=True):
             slots[slot] = value
@@ -215,16 +212,14 @@ class Plan:
         is_new = shapes not in self._recordings and len(self._recordings) < _MOST_RECORDINGS
         return self._records and is_new
 
-    def _record(
-        self, shapes: Any, inputs: Sequence[Any], initial: list[Any], steps: list[Step], small: frozenset[int]
-    ) -> list[Any] | None:
+    def _record(self, shapes: Any, inputs: Sequence[Any], initial: list[Any], steps: list[Step]) -> list[Any] | None:
         """The outputs of a run that is recorded; None if that fails. The ordinary run then reports the step."""
         self._recordings[shapes] = None
         return_freed_memory()
         recording = Recording()
         try:
             with _products():
-                results = recording.record(steps, initial, self._inputs, inputs, self._outputs, small)
+                results = recording.record(steps, initial, self._inputs, inputs, self._outputs)
         except MemoryError as error:
             raise BackendError("a run needs more memory than there is", backend="numpy", hint=SMALLER) from error
         except Exception:
@@ -254,11 +249,10 @@ class Plan:
             shapes = [getattr(v, "shape", None) for v in operands(slots)]
             raise BackendError(f"{label} failed on input shapes {shapes}: {error}", backend="numpy") from error
 
-    def _remember(self, slots: list[Any]) -> tuple[list[Any], list[Step], frozenset[int]]:
-        """For later runs with the same input shapes: the initial slots, the remaining steps, and the slots of small outputs."""
-        small = frozenset(s for s in self._outputs if getattr(slots[s], "nbytes", _SMALL_BYTES + 1) <= _SMALL_BYTES)
+    def _remember(self, slots: list[Any]) -> tuple[list[Any], list[Step]]:
+        """For later runs with the same input shapes: the initial slots, and the remaining steps."""
         if not self._following:
-            return self._initial, self.steps, small
+            return self._initial, self.steps
         initial, steps = self._initial.copy(), []
         for index, step in enumerate(self.steps):
             results = [slots[i] for i in step[2]] if index in self._following else []
@@ -267,7 +261,7 @@ class Plan:
                     initial[slot] = array
             else:
                 steps.append(step)
-        return initial, steps, small
+        return initial, steps
 
 
 def _folded(

@@ -224,9 +224,8 @@ class Recording:
         numbers: Sequence[int],
         inputs: Sequence[Any],
         outputs: Sequence[int],
-        small: frozenset[int] = frozenset(),
     ) -> list[Any]:
-        """Run steps and keep the calls for later runs. Return the outputs; small ones may be recorded, too.
+        """Run steps and keep the calls for later runs. Return the outputs.
 
         `initial` holds the values that are the same in all runs.
         """
@@ -234,8 +233,7 @@ class Recording:
         self.initial = initial.copy()
         constants = {slot for slot, value in enumerate(initial) if value is not None or slot == ABSENT}
         lasting, places = constants.copy(), list(range(len(initial)))
-        made = {*outputs} - small
-        wanted = _wanted(steps, places, made)
+        wanted = _wanted(steps, places)
         lasting |= self._hold_inputs({n: v for n, v in zip(numbers, inputs, strict=True) if n in wanted})
         slots = self.initial.copy()
         self.begin(slots, numbers, inputs)
@@ -244,13 +242,12 @@ class Recording:
             function, operands, outs, dead, node = step
             values, reads = operands(slots), operands(places)
             recorded = None
-            if made.isdisjoint(outs) and lasting.issuperset(reads):
+            if lasting.issuperset(reads):
                 recorded = _recorded(recorder, function, values, node, constants.issuperset(reads[1:]))
             if recorded is not None:
                 results, stay = self._append_calls(step, *recorded), True
             else:
-                may_stay = made.isdisjoint(outs) and not wanted.isdisjoint(outs)
-                results, stay = self._append_step(step, values, may_stay)
+                results, stay = self._append_step(step, values, may_stay=not wanted.isdisjoint(outs))
             for slot, value in zip(outs, results, strict=False):
                 slots[slot] = value
                 # Results that do not stay may in another run lie in any of their operands.
@@ -309,15 +306,11 @@ def _joined(steps: Sequence[Step]) -> list[Step]:
     return joined
 
 
-def _wanted(steps: Sequence[Step], places: list[int], outputs: set[int]) -> set[int]:
+def _wanted(steps: Sequence[Step], places: list[int]) -> set[int]:
     """The slots read by steps that can be recorded, directly or as views."""
     wanted = set[int]()
     for function, operands, outs, _, node in reversed(steps):
-        if (
-            not wanted.isdisjoint(outs)
-            if _makes_views(node)
-            else isinstance(function, Recordable) and outputs.isdisjoint(outs)
-        ):
+        if not wanted.isdisjoint(outs) if _makes_views(node) else isinstance(function, Recordable):
             wanted.update(operands(places))
     return wanted
 
