@@ -174,7 +174,7 @@ class Plan:
         if results is not None:
             return results
         known = self._remembered.get(shapes)
-        if known is not None and prepare is _as_it_is and self._is_to_record(shapes):
+        if known is not None and prepare is _as_it_is:
             results = self._record(shapes, inputs, *known)
             if results is not None:
                 return results
@@ -208,12 +208,10 @@ class Plan:
             recording.lock.release()
         return None
 
-    def _is_to_record(self, shapes: Any) -> bool:
-        is_new = shapes not in self._recordings and len(self._recordings) < _MOST_RECORDINGS
-        return self._records and is_new
-
     def _record(self, shapes: Any, inputs: Sequence[Any], initial: list[Any], steps: list[Step]) -> list[Any] | None:
-        """The outputs of a run that is recorded; None if that fails. The ordinary run then reports the step."""
+        """The outputs of a run that is recorded; None if it cannot be. The ordinary run then reports the step."""
+        if not self._records or shapes in self._recordings or len(self._recordings) == _MOST_RECORDINGS:
+            return None
         self._recordings[shapes] = None
         return_freed_memory()
         recording = Recording()

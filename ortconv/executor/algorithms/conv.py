@@ -31,14 +31,10 @@ from ortconv.ir.tensor import Array
 class Filters(NamedTuple):
     """Weights (M, C/group, kernel...) laid out for rows of channels-last windows."""
 
-    kernel: tuple[int, ...]
-    group: int
     matrix: Array
     """(group, kernel elements * C/group, M/group); depthwise: (kernel elements, M)."""
     channels: int
     """Channels of the input."""
-    outputs: int
-    depthwise: bool
 
 
 def filters(w: Array, group: int) -> Filters:
@@ -47,11 +43,10 @@ def filters(w: Array, group: int) -> Filters:
     if group < 1 or m % group:
         raise GraphError(f"{m} output channels cannot be divided into {group} groups")
     if c == 1 and group > 1:
-        return Filters(tuple(k), group, np.ascontiguousarray(w.reshape(m, -1).T), group, m, True)
+        return Filters(np.ascontiguousarray(w.reshape(m, -1).T), group)
     if group == 1 and prod(k) == 1:
-        return Filters(tuple(k), group, w.reshape(m, c).T[None], c, m, False)
-    matrix = outputs_last(w, group).reshape(group, c * prod(k), m // group)
-    return Filters(tuple(k), group, matrix, c * group, m, False)
+        return Filters(w.reshape(m, c).T[None], c)
+    return Filters(outputs_last(w, group).reshape(group, c * prod(k), m // group), c * group)
 
 
 def convolver(f: Filters, w: Window, channels: int) -> Function:
@@ -62,21 +57,21 @@ def convolver(f: Filters, w: Window, channels: int) -> Function:
     """
     if channels != f.channels:
         raise GraphError(f"the weights expect {f.channels} channels, the input has {channels} (size {list(w.size)})")
-    if f.depthwise:
+    if f.matrix.ndim == 2:
         return _depthwise(f, w)
     return _pointwise(f.matrix, w) if w.is_pointwise else _windowed(f, w)
 
 
 def _windowed(f: Filters, w: Window) -> Function:
-    c, m = f.channels // f.group, f.outputs // f.group
-    places = [(slice(g * c, (g + 1) * c), slice(g * m, (g + 1) * m)) for g in range(f.group)]
-    parts = [(*place, unfolded(a, w)) for place, a in zip(places, f.matrix, strict=True)]
+    group, _, m = f.matrix.shape
+    c = f.channels // group
+    parts = [unfolded(a, w) for a in f.matrix]
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        x = work.contiguous(x) if c <= FEW_CHANNELS and f.group > 1 else x
-        out = work.empty((x.shape[0], *w.output, f.outputs), x.dtype) if out is None else out
-        for inputs, outputs, multiply in parts:
-            multiply(work, x[:, inputs], out[..., outputs])
+        x = work.contiguous(x) if c <= FEW_CHANNELS and group > 1 else x
+        out = work.empty((len(x), *w.output, group * m), x.dtype) if out is None else out
+        for g, multiply in enumerate(parts):
+            multiply(work, x[:, g * c : (g + 1) * c], out[..., g * m : (g + 1) * m])
         return channels_first(out)
 
     return recordable(run)
@@ -105,7 +100,7 @@ def _pointwise(matrix: Array, w: Window) -> Function:
 def _depthwise(f: Filters, w: Window) -> Function:
     is_image = len(w.kernel) == 2 and all(w.output)
     one: Function = depthwise(f.matrix, w) if is_image else partial(_tap_by_tap, f.matrix, w)
-    multiplier = f.outputs // f.channels
+    multiplier = f.matrix.shape[1] // f.channels
     return one if multiplier == 1 else lambda x, out=None: one(np.repeat(x, multiplier, axis=1), out)
 
 

@@ -48,12 +48,11 @@ def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
         if len(parts) == 1:
             parts[0][1].multiply(rows, sums, work)
             return sums.reshape(*x.shape[:-1], shape[1])
-        total, some = work.empty(shape, np.int32), work.empty(shape, np.int32)
-        for number, (k, part) in enumerate(parts):
+        total = work.empty(shape, np.int32)
+        work.do(total.fill, 0)
+        for k, part in parts:
             part.multiply(rows[:, k], sums, work)
-            work.do(np.copyto, some if number else total, sums, "unsafe")
-            if number:
-                work.do(np.add, total, some, total)
+            work.do(partial(np.add, casting="unsafe"), total, sums, total)
         return total.reshape(*x.shape[:-1], shape[1])
 
     return recordable(run)
