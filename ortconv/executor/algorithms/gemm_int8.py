@@ -10,7 +10,7 @@ import numpy as np
 
 from ortconv.executor.algorithms.gemm import contiguous
 from ortconv.executor.algorithms.steps import spans
-from ortconv.executor.replay.work import AT_ONCE, Work, copy_to
+from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 
 _WIDENED_BYTES = 256 << 10
@@ -45,5 +45,5 @@ class IntegerWeights:
             memory = work.empty((depth, parts[0].stop - parts[0].start))
             for part in parts:
                 held = memory[:, : part.stop - part.start]
-                work.do(copy_to, matrix[:, part], held)
+                work.do(np.copyto, held, matrix[:, part])
                 work.do(np.matmul, rows, held, out[:, part])

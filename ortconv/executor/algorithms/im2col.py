@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
+import numpy as np
+
 from ortconv.executor.algorithms import row_tiles
 from ortconv.executor.algorithms.gemm import writer
 from ortconv.executor.algorithms.row_tiles import RowTile, rows_per_tile
@@ -21,7 +23,7 @@ from ortconv.executor.algorithms.sliding_window import (
     to_last,
 )
 from ortconv.executor.algorithms.steps import spans
-from ortconv.executor.replay.work import Work, copy_runs
+from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
 
 Unfolded = Callable[[Work, Array, Array], None]
@@ -47,7 +49,7 @@ def unfolded(matrix: Array, w: Window) -> Unfolded:
             for image, target in zip(windows, out, strict=True):
                 for part in parts:
                     held = rows[: part.stop - part.start]
-                    work.do(copy_runs, image[part], held.reshape(len(held), *image.shape[1:]))
+                    work.do(np.copyto, held.reshape(len(held), *image.shape[1:]), image[part])
                     multiply(held.reshape(len(held) * pixels, k), target[part].reshape(len(held) * pixels, m), work)
 
     return run

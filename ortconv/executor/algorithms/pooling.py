@@ -20,7 +20,7 @@ from ortconv.executor.algorithms.sliding_window import (
     trimmed,
     window,
 )
-from ortconv.executor.replay.work import Work, copy_to
+from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
 
 _LONG_ROW = 64
@@ -110,7 +110,7 @@ def _reduce_axis(
     if len(whole) > 1:
         work.do(partial(ufunc, out=y), whole[0], whole[1])
     elif whole:
-        work.do(copy_to, whole[0], y)
+        work.do(np.copyto, y, whole[0])
     else:
         work.do(y.fill, identity)
     for target, source in widest[len(whole) :]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.steps import counted
-from ortconv.executor.replay.work import AT_ONCE, Work, copy_to
+from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 
 
@@ -142,7 +142,7 @@ def pad_channels_last(x: Array, w: Window, work: Work = AT_ONCE) -> Array:
     source, target = places
     out = work.empty((len(x), *w.padded, x.shape[-1]), x.dtype)
     work.do(out.fill, 0)
-    work.do(copy_to, x[source], out[target])
+    work.do(np.copyto, out[target], x[source])
     return out
 
 

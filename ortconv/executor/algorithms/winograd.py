@@ -18,7 +18,7 @@ from ortconv.executor.algorithms.gemm import outputs_last
 from ortconv.executor.algorithms.row_tiles import RowTile
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, held_along, to_last
 from ortconv.executor.algorithms.steps import spans
-from ortconv.executor.replay.work import Function, Work, copy_runs, copy_to, recordable
+from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 _BT = ((np.subtract, 0, 2), (np.add, 1, 2), (np.subtract, 2, 1), (np.subtract, 1, 3))
@@ -136,9 +136,9 @@ def _in_tiles(
                     part = by_tile[tiles]
                     row_tile.load(image, 2 * tiles.start - w.begin[0], work)
                     y = combined(_transformed_tiles(work, held[: 2 * len(part) + 2]))
-                    work.do(copy_runs, y.reshape(2, 2, len(part), columns, m).transpose(2, 0, 3, 1, 4), part)
+                    work.do(np.copyto, part, y.reshape(2, 2, len(part), columns, m).transpose(2, 0, 3, 1, 4))
     if not is_whole:
-        work.do(copy_to, whole[:, :oh, :ow], out)
+        work.do(np.copyto, out, whole[:, :oh, :ow])
 
 
 def _transformed_tiles(work: Work, rows: Array) -> Array:

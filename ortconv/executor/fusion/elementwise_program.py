@@ -12,7 +12,7 @@ import numpy as np
 from ortconv.executor.algorithms.blockwise import BLOCK, joint_row
 from ortconv.executor.algorithms.steps import blocks_of, broadcasts
 from ortconv.executor.fusion.elementwise_ops import Instruction, Literal, Name, Operand
-from ortconv.executor.replay.work import AT_ONCE, Work, copy_to
+from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array, aligned
 
 
@@ -55,7 +55,7 @@ class BlockProgram:
             return source
         result = work.empty(like.shape) if self._in_rows else work.like(like)
         if source is not None:
-            work.do(copy_to, source, result)
+            work.do(np.copyto, result, source)
         return result
 
     def _in_blocks(self, work: Work, slots: list[Any]) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.replay.work import Call, ChangedError, Function, Recordable, Work, copy_pixels
+from ortconv.executor.replay.work import Call, ChangedError, Function, Recordable, Work
 from ortconv.ir.graph import Node
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.tensor import Array
@@ -112,7 +112,7 @@ class Recorder(Work):
         if np.may_share_memory(x, y):
             return y
         out = self.empty(y.shape, y.dtype)
-        self.do(copy_pixels, x, out.reshape(x.shape))
+        self.do(np.copyto, out.reshape(x.shape), x)
         return out
 
     def arranged(self, arrange: Callable[[Array], Array], x: Array) -> Array:
