@@ -45,14 +45,8 @@ _MOST_RECORDINGS = 2
 """Number of combinations of input shapes for which a plan holds memory."""
 
 
-Prepare = Callable[[list[Step]], list[Step]]
-
 Watch = Callable[[Node, Function], Function]
 """Replaces the kernel of a node by a function of the same operands, such as one that observes them."""
-
-
-def _as_it_is(steps: list[Step]) -> list[Step]:
-    return steps
 
 
 class Plan:
@@ -142,14 +136,14 @@ class Plan:
     def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[TimedStep]]:
         """The same as `run`, and the time of each step."""
         events: list[TimedStep] = []
-        return self.run(inputs, lambda steps: [(self._timed(step, events), *step[1:]) for step in steps]), events
+        return self.run(inputs, events), events
 
     def _label(self, node: Node) -> str:
         """A label for the step of a node: the node, or the first and last node of a fused step."""
         nodes = self._together.get(node, (node,))
         return node.label if len(nodes) == 1 else f"{nodes[0].label} to {nodes[-1].label}"
 
-    def _timed(self, step: Step, events: list[TimedStep]) -> Function:
+    def _timed(self, step: Step, events: list[TimedStep]) -> Step:
         function, node = step[0], step[-1]
         operators = "+".join(n.op for n in self._together.get(node, (node,)))
 
@@ -162,19 +156,18 @@ class Plan:
             events.append(TimedStep(node.name or node.label, operators, "numpy", start, seconds, shapes))
             return result
 
-        return call
+        return (call, *step[1:])
 
-    def run(self, inputs: Sequence[Any], prepare: Prepare = _as_it_is) -> list[Any]:
-        """The outputs for the inputs. Raises BackendError, with the node, if a kernel fails.
-
-        `prepare` may replace the functions of the steps.
+    def run(self, inputs: Sequence[Any], events: list[TimedStep] | None = None) -> list[Any]:
+        """The outputs for the inputs. Raises BackendError, with the node, if a kernel fails. The time of each step is added to
+        `events`.
         """
         shapes = tuple([getattr(value, "shape", None) for value in inputs])
-        results = self._run_again(shapes, inputs, prepare)
+        results = self._run_again(shapes, inputs, events)
         if results is not None:
             return results
         known = self._remembered.get(shapes)
-        if known is not None and prepare is _as_it_is:
+        if known is not None and events is None:
             results = self._record(shapes, inputs, *known)
             if results is not None:
                 return results
@@ -183,13 +176,13 @@ class Plan:
         for slot, value in zip(self._inputs, inputs, strict=True):
             slots[slot] = value
         with _products():
-            self._execute(prepare(steps), slots)
+            self._execute(steps, slots, events)
         results = [slots[i] for i in self._outputs]
         if known is None and len(self._remembered) < _MOST_SIGNATURES:
             self._remembered[shapes] = self._remember(slots)
         return results
 
-    def _run_again(self, shapes: Any, inputs: Sequence[Any], prepare: Prepare) -> list[Any] | None:
+    def _run_again(self, shapes: Any, inputs: Sequence[Any], events: list[TimedStep] | None) -> list[Any] | None:
         """The outputs by a recording for such inputs; None if there is none, or if it is not valid for them."""
         recording = self._recordings.get(shapes)
         if recording is None or not recording.lock.acquire(blocking=False):
@@ -198,7 +191,7 @@ class Plan:
             slots = recording.initial.copy()
             with _products():
                 recording.begin(slots, self._inputs, inputs)
-                self._execute(recording.joined if prepare is _as_it_is else prepare(recording.steps), slots)
+                self._execute(recording.joined if events is None else recording.steps, slots, events)
             return recording.results(slots, self._outputs)
         except ChangedError:
             self._recordings[shapes] = None
@@ -225,7 +218,8 @@ class Plan:
         self._recordings[shapes] = recording
         return results
 
-    def _execute(self, steps: list[Step], slots: list[Any]) -> None:
+    def _execute(self, steps: list[Step], slots: list[Any], events: list[TimedStep] | None) -> None:
+        steps = steps if events is None else [self._timed(step, events) for step in steps]
         node: Node | None = None
         try:
             for function, operands, outs, dead, node in watched(steps, "numpy"):  # noqa: B007
