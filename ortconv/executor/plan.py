@@ -188,11 +188,10 @@ class Plan:
         if recording is None or not recording.lock.acquire(blocking=False):
             return None
         try:
-            slots = recording.initial.copy()
             with _products():
-                recording.begin(slots, self._inputs, inputs)
+                slots = recording.begin(inputs)
                 self._execute(recording.joined if events is None else recording.steps, slots, events)
-            return recording.results(slots, self._outputs)
+            return recording.results(slots)
         except ChangedError:
             self._recordings[shapes] = None
         except BackendError:
@@ -207,10 +206,10 @@ class Plan:
             return None
         self._recordings[shapes] = None
         return_freed_memory()
-        recording = Recording()
+        recording = Recording(self._inputs, self._outputs)
         try:
             with _products():
-                results = recording.record(steps, initial, self._inputs, inputs, self._outputs)
+                results = recording.record(steps, initial, inputs)
         except MemoryError as error:
             raise BackendError("a run needs more memory than there is", backend="numpy", hint=SMALLER) from error
         except Exception:
