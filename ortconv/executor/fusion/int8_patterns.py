@@ -151,7 +151,7 @@ class Int8Steps:
         if node is None or not is_dequantize(node) or node.attr("block_size", 0) or node.attr("output_dtype", 0):
             return None
         q, scale, zero = self._constants(node, 0, 1, 2) or (None,) * 3
-        if q is None or scale is None or not _are_weights(product, q, scale):
+        if q is None or scale is None or not _are_weights(q, scale):
             return None
         axis = 0 if product.op == "Conv" or product.attr("transB", 0) else 1
         is_per_channel = scale.size == q.shape[axis] and node.attr("axis", 1) % q.ndim == axis
@@ -163,16 +163,10 @@ class Int8Steps:
         """A product with constant weights whose sums are exact in float32."""
         y, bias_slot = _RESULT_AND_BIAS[node.op]
         x, made, known = self.codes(node, 1, 2), self.codes(node, y, y + 1), self._constants(node, 3, 4, 5, bias_slot)
-        q, scale, zero, bias = known or (None,) * 4
-        if (
-            x is None
-            or made is None
-            or q is None
-            or scale is None
-            or zero is None
-            or q.dtype.itemsize != 1
-            or q.ndim < 2
-        ):
+        if x is None or made is None or known is None:
+            return None
+        q, scale, zero, bias = known
+        if q is None or scale is None or zero is None or not _are_weights(q, scale):
             return None
         q = q if node.op == "QLinearConv" or node.attr("transB", 0) else q.T
         if zero.size not in (1, len(q)):
@@ -201,10 +195,8 @@ _MATCHES: dict[tuple[str, str], Callable[[Int8Steps, Node], Int8Step | None]] = 
 }  # fmt: skip
 
 
-def _are_weights(product: Node, q: Array, scale: Array) -> bool:
-    """True for the 8-bit weights of a convolution, or those of a product of matrices."""
-    has_rank = q.ndim > 2 if product.op == "Conv" else q.ndim == 2
-    return has_rank and q.dtype in (np.uint8, np.int8) and scale.dtype == np.float32
+def _are_weights(q: Array, scale: Array) -> bool:
+    return q.ndim > 1 and q.dtype in (np.uint8, np.int8) and scale.dtype == np.float32
 
 
 def _centered_weights(q: Array, zero: Array | None) -> Array:
