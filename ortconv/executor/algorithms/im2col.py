@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from operator import mul
 
 import numpy as np
 
@@ -18,7 +19,6 @@ from ortconv.executor.algorithms.sliding_window import (
     Window,
     pad_channels_last,
     reached,
-    sliding,
     strided,
     to_last,
 )
@@ -57,11 +57,11 @@ def unfolded(matrix: Array, w: Window) -> Unfolded:
 
 def _runs(x: Array, w: Window) -> Array:
     """View (N, output..., kernel..., run) of a contiguous, padded channels-last array; runs are as long as possible."""
-    windows = sliding(x, w)
-    if w.dilations[-1] > 1:
-        return windows
-    *shape, columns, c = windows.shape
-    return strided(x, (*shape, columns * c), (*windows.strides[:-2], x.itemsize))
+    by_window, by_tap = ([*map(mul, x.strides[1:-1], steps)] for steps in (w.strides, w.dilations))
+    kernel, run = w.kernel, x.shape[-1]
+    if w.dilations[-1] == 1:
+        kernel, by_tap, run = kernel[:-1], by_tap[:-1], kernel[-1] * run
+    return strided(x, (len(x), *w.output, *kernel, run), (x.strides[0], *by_window, *by_tap, x.itemsize))
 
 
 def _overlaps_vertically(w: Window) -> bool:

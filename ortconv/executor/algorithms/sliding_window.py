@@ -154,12 +154,8 @@ def _padding_places(w: Window) -> tuple[_Index, _Index] | None:
     """The slices of the input that are read, channels last, and their place in the padded one. None without padding."""
     if w.padded == w.size and not any(w.begin):
         return None
-    source, target = [slice(None)], [slice(None)]
-    for size, b, p in zip(w.size, w.begin, w.padded):
-        start, stop = max(b, 0), max(min(b + size, p), 0)
-        target.append(slice(start, max(stop, start)))
-        source.append(slice(start - b, max(stop, start) - b))
-    return tuple(source), tuple(target)
+    places = [held_along(w, axis, count, 0, 1) for axis, count in enumerate(w.padded)]
+    return (slice(None), *(source for _, source in places)), (slice(None), *(target for target, _ in places))
 
 
 @lru_cache(maxsize=256)
@@ -191,16 +187,6 @@ def held_along(w: Window, axis: int, count: int, first: int, step: int) -> Place
     origin = first - w.begin[axis]
     start, stop = (min(max(0, -(-edge // step)), count) for edge in (-origin, w.size[axis] - origin))
     return slice(start, stop), slice(step * start + origin, step * stop + origin, step)
-
-
-def sliding(x: Array, w: Window) -> Array:
-    """View (N, output..., kernel..., C) of a contiguous, padded channels-last array."""
-    n, *spatial, c = x.strides
-    return strided(
-        x,
-        (x.shape[0], *w.output, *w.kernel, x.shape[-1]),
-        (n, *(b * s for b, s in zip(spatial, w.strides)), *(b * d for b, d in zip(spatial, w.dilations)), c),
-    )
 
 
 def strided(x: Array, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> Array:
