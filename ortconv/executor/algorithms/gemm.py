@@ -14,7 +14,7 @@ from ortconv.ir.tensor import Array, aligned
 
 
 def by_weights(w: Array) -> Callable[[Array], Array]:
-    """x @ w as a function of x (..., K), for a constant matrix w of float32.
+    """x @ w as a function of x (..., K), for a constant matrix w of float32 or float64.
 
     Functions of the same weights share the laid out matrix.
     """
@@ -27,7 +27,7 @@ def writer(w: Array) -> Callable[..., None]:
 
     Its third argument may be a Work.
     """
-    return (_weights(w) if w.dtype == np.float32 else Matrix(w)).write
+    return _weights(w).write
 
 
 def prepared_matmul(operands: Sequence[Array | None], **_: Any) -> Function | None:
@@ -82,7 +82,7 @@ def _matrix(operands: Sequence[Array | None]) -> Array | None:
 
 
 def _weights(w: Array) -> Matrix:
-    key = w.ctypes.data, w.shape, w.strides
+    key = w.ctypes.data, w.shape, w.strides, w.dtype
     weights = _shared.get(key)
     if weights is None:
         weights = _shared[key] = Matrix(w)
