@@ -80,11 +80,9 @@ class Plan:
         last_use = _last_uses(bound, [*outputs, *_made(node for *_, node in bound if node in following)])
         self._slots: dict[Value, int] = {}
         self._initial: list[Any] = [None]
-        self._inputs = [self._slot(v) for v in inputs]
+        self._inputs = [self._slot(v, lambda _: None) for v in inputs]
         self.steps = [self._step(index, *parts, last_use, constants) for index, parts in enumerate(bound)]
-        self._outputs = [self._slot(v) for v in outputs]
-        for value in self._slots.keys() - set(inputs):
-            self._initial[self._slot(value)] = constants(value)
+        self._outputs = [self._slot(v, constants) for v in outputs]
         constants.forget()
         self.output_types = tuple(v.type for v in outputs)
         self.keeps_condition = False
@@ -112,25 +110,25 @@ class Plan:
         makes: Sequence[Value | None],
         node: Node,
         last_use: Mapping[Value, int],
-        constants: Constants,
+        constant: Constant,
     ) -> Step:
-        ins = tuple(ABSENT if v is None else self._slot(v) for v in reads)
-        outs = tuple(self._new_slot() if v is None else self._slot(v) for v in makes)
-        read_last = {v for v in reads if v is not None and last_use[v] == index}
-        dead = {self._slot(v) for v in read_last if constants(v) is None}
+        ins = tuple([ABSENT if v is None else self._slot(v, constant) for v in reads])
+        outs = tuple([self._new_slot() if v is None else self._slot(v, constant) for v in makes])
+        read_last = {slot for v, slot in zip(reads, ins, strict=True) if v is not None and last_use[v] == index}
+        dead = {slot for slot in read_last if self._initial[slot] is None}
         dead |= {slot for v, slot in zip(makes, outs, strict=True) if v is None or v not in last_use}
         # An itemgetter of one slot would not give a sequence.
         operands = itemgetter(*ins) if len(ins) > 1 else itemgetter(slice(*(ins[0], ins[0] + 1) if ins else (0, 0)))
         return function, operands, outs, tuple(sorted(dead)), node
 
-    def _new_slot(self) -> int:
-        self._initial.append(None)
+    def _new_slot(self, initial: Any = None) -> int:
+        self._initial.append(initial)
         return len(self._initial) - 1
 
-    def _slot(self, value: Value) -> int:
+    def _slot(self, value: Value, constant: Constant) -> int:
         slot = self._slots.get(value)
         if slot is None:
-            slot = self._slots[value] = self._new_slot()
+            slot = self._slots[value] = self._new_slot(constant(value))
         return slot
 
     def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[TimedStep]]:
