@@ -75,10 +75,8 @@ def convolver(
     direct: Callable[[], Function],
     check: Check = are_finite,
 ) -> Function:
-    """A function of x (N, C, H, W) that convolves with transformed weights to (N, M, OH, OW).
-
-    It uses the direct form if the check fails. Its second argument may be contiguous
-    memory (N, OH, OW, M) for the result.
+    """A function of x (N, C, H, W) that convolves with transformed weights to (N, M, OH, OW), or with the direct form if the
+    check fails. Its second argument may be contiguous memory (N, OH, OW, M) for the result.
     """
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:

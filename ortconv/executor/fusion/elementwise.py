@@ -13,7 +13,7 @@ from functools import cache
 from math import prod
 from typing import Any
 
-from ortconv.executor.fusion.elementwise_ops import Instruction, instructions_of
+from ortconv.executor.fusion.elementwise_ops import Instruction, Operand, instructions_of
 from ortconv.executor.fusion.elementwise_program import BlockProgram
 from ortconv.executor.fusion.group import Group, Scope
 from ortconv.executor.fusion.roots import Root, root_of
@@ -105,10 +105,15 @@ class _Members:
         return len(self.nodes) >= (_WORTHWHILE_IF_SMALL if small else 1)
 
     def _in_order(self) -> list[Instruction]:
-        """The instructions whose results are read: that of a Sigmoid(x) is not if its product with x is computed from x."""
+        """The instructions that the result needs: those of a Sigmoid(x) are not if its product with x is computed from x."""
         found = [i for node in self._scope.sorted(self._instructions) for i in self._instructions[node]]
-        read = {self._last.out, *(operand for i in found for operand in i.operands)}
-        return [i for i in found if i.made in read]
+        needed: set[Operand] = {self._last.out}
+        kept = []
+        for instruction in reversed(found):
+            if instruction.made in needed:
+                needed.update(instruction.operands)
+                kept.append(instruction)
+        return kept[::-1]
 
     def group(self) -> Group:
         scope, nodes, instructions = self._scope, self._scope.sorted(self.nodes), self._in_order()
