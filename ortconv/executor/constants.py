@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,7 @@ class Constants:
             return False
         results = (result if type(result) is tuple else (result,))[: len(node.outputs)]
         most = max(_LARGEST_RESULT, 8 * sum(operand.nbytes for operand in operands if operand is not None))
-        if not _are_kept(results, most):
+        if not all(isinstance(r, np.ndarray) and r.nbytes <= most for r in results):
             return False
         for value, array in zip(node.outputs, results, strict=False):
             if value is not None:
@@ -72,8 +72,3 @@ class Constants:
     def forget(self) -> None:
         """Release all arrays. A later request creates the array again."""
         self._arrays.clear()
-
-
-def _are_kept(results: Iterable[Any], most: int) -> bool:
-    """True if all results are arrays of at most `most` bytes each."""
-    return all(isinstance(r, np.ndarray) and r.nbytes <= most for r in results)

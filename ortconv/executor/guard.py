@@ -78,28 +78,21 @@ def _failure(node: Node) -> str | None:
 
     if node.subgraphs or node.graph is None:
         return None
+    given = "its attributes"
     try:
         kernel, attributes = kernel_of(node)
         if kernel.build is not None:
             kernel.build(**attributes)
-    except (UnsupportedError, MemoryError):
-        return None
-    except Exception as error:
-        return f"{error or type(error).__name__}, with its attributes"
-    operands: list[Any] = []
-    for value in node.inputs:
-        operand = None if value is None else _operand(value)
-        if isinstance(operand, str):
-            return operand
-        if value is not None and operand is None:
-            return None
-        operands.append(operand)
-    try:
+        operands = [None if v is None else _operand(v) for v in node.inputs]
+        for value, operand in zip(node.inputs, operands, strict=True):
+            if isinstance(operand, str) or (operand is None and value is not None):
+                return operand
+        given = f"inputs of shapes {[getattr(o, 'shape', None) for o in operands]}"
         evaluated(node, operands)
     except (UnsupportedError, MemoryError):
         return None
     except Exception as error:
-        return f"{error or type(error).__name__}, with inputs of shapes {[getattr(o, 'shape', None) for o in operands]}"
+        return f"{error or type(error).__name__}, with {given}"
     return None
 
 

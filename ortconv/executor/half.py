@@ -43,7 +43,7 @@ def in_float32(
     Returns the given nodes if no value is float16.
     """
     tensors = {v for node in nodes for v in (*node.inputs, *node.outputs) if v is not None}
-    if not any(map(_is_half, tensors)) or any(map(_finds_by_name, nodes)):
+    if not any(map(_is_half, tensors)) or any(node.subgraphs and finds_values_by_name(node) for node in nodes):
         return list(nodes), list(inputs), list(outputs)
     graph = _Wide(nodes[0].graph, inputs)
     for node in nodes:
@@ -142,10 +142,6 @@ def _computes_in_float32(node: Node) -> bool:
     if node.is_op("Clip") and None in (node.attr("min", node.input(1)), node.attr("max", node.input(2))):
         return False  # the type gives the bound
     return (node.domain, node.op) in _WIDE and all(v is None or v.type is not None for v in node.outputs)
-
-
-def _finds_by_name(node: Node) -> bool:
-    return bool(node.subgraphs) and finds_values_by_name(node)
 
 
 def _is_half(value: Value) -> bool:

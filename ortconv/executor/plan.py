@@ -41,21 +41,12 @@ _MOST_SIGNATURES = 16
 _LARGEST_REMEMBERED = 1 << 20
 """Larger results are not kept, but computed again."""
 
-_SMALL_BYTES = 1 << 16
-"""Outputs of at most this size are recorded, and copied at the end of each run."""
-
 _MOST_RECORDINGS = 2
 """Number of combinations of input shapes for which a plan holds memory."""
 
 
-Prepare = Callable[[list[Step]], list[Step]]
-
 Watch = Callable[[Node, Function], Function]
 """Replaces the kernel of a node by a function of the same operands, such as one that observes them."""
-
-
-def _as_it_is(steps: list[Step]) -> list[Step]:
-    return steps
 
 
 class Plan:
@@ -89,16 +80,14 @@ class Plan:
         last_use = _last_uses(bound, [*outputs, *_made(node for *_, node in bound if node in following)])
         self._slots: dict[Value, int] = {}
         self._initial: list[Any] = [None]
-        self._inputs = [self._slot(v) for v in inputs]
+        self._inputs = [self._slot(v, lambda _: None) for v in inputs]
         self.steps = [self._step(index, *parts, last_use, constants) for index, parts in enumerate(bound)]
-        self._outputs = [self._slot(v) for v in outputs]
-        for value in self._slots.keys() - set(inputs):
-            self._initial[self._slot(value)] = constants(value)
+        self._outputs = [self._slot(v, constants) for v in outputs]
         constants.forget()
         self.output_types = tuple(v.type for v in outputs)
         self.keeps_condition = False
         self._following = {index for index, (*_, node) in enumerate(bound) if node in following}
-        self._remembered: dict[Any, tuple[list[Any], list[Step], frozenset[int]]] = {}
+        self._remembered: dict[Any, tuple[list[Any], list[Step]]] = {}
         self._recordings: dict[Any, Recording | None] = {}
         self._records = records and not reference and all(map(_lies_in_memory, _made(nodes)))
 
@@ -121,38 +110,38 @@ class Plan:
         makes: Sequence[Value | None],
         node: Node,
         last_use: Mapping[Value, int],
-        constants: Constants,
+        constant: Constant,
     ) -> Step:
-        ins = tuple(ABSENT if v is None else self._slot(v) for v in reads)
-        outs = tuple(self._new_slot() if v is None else self._slot(v) for v in makes)
-        read_last = {v for v in reads if v is not None and last_use[v] == index}
-        dead = {self._slot(v) for v in read_last if constants(v) is None}
+        ins = tuple([ABSENT if v is None else self._slot(v, constant) for v in reads])
+        outs = tuple([self._new_slot() if v is None else self._slot(v, constant) for v in makes])
+        read_last = {slot for v, slot in zip(reads, ins, strict=True) if v is not None and last_use[v] == index}
+        dead = {slot for slot in read_last if self._initial[slot] is None}
         dead |= {slot for v, slot in zip(makes, outs, strict=True) if v is None or v not in last_use}
         # An itemgetter of one slot would not give a sequence.
         operands = itemgetter(*ins) if len(ins) > 1 else itemgetter(slice(*(ins[0], ins[0] + 1) if ins else (0, 0)))
         return function, operands, outs, tuple(sorted(dead)), node
 
-    def _new_slot(self) -> int:
-        self._initial.append(None)
+    def _new_slot(self, initial: Any = None) -> int:
+        self._initial.append(initial)
         return len(self._initial) - 1
 
-    def _slot(self, value: Value) -> int:
+    def _slot(self, value: Value, constant: Constant) -> int:
         slot = self._slots.get(value)
         if slot is None:
-            slot = self._slots[value] = self._new_slot()
+            slot = self._slots[value] = self._new_slot(constant(value))
         return slot
 
     def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[TimedStep]]:
         """The same as `run`, and the time of each step."""
         events: list[TimedStep] = []
-        return self.run(inputs, lambda steps: [(self._timed(step, events), *step[1:]) for step in steps]), events
+        return self.run(inputs, events), events
 
     def _label(self, node: Node) -> str:
         """A label for the step of a node: the node, or the first and last node of a fused step."""
         nodes = self._together.get(node, (node,))
         return node.label if len(nodes) == 1 else f"{nodes[0].label} to {nodes[-1].label}"
 
-    def _timed(self, step: Step, events: list[TimedStep]) -> Function:
+    def _timed(self, step: Step, events: list[TimedStep]) -> Step:
         function, node = step[0], step[-1]
         operators = "+".join(n.op for n in self._together.get(node, (node,)))
 
@@ -165,44 +154,42 @@ class Plan:
             events.append(TimedStep(node.name or node.label, operators, "numpy", start, seconds, shapes))
             return result
 
-        return call
+        return (call, *step[1:])
 
-    def run(self, inputs: Sequence[Any], prepare: Prepare = _as_it_is) -> list[Any]:
-        """The outputs for the inputs. Raises BackendError, with the node, if a kernel fails.
-
-        `prepare` may replace the functions of the steps.
+    def run(self, inputs: Sequence[Any], events: list[TimedStep] | None = None) -> list[Any]:
+        """The outputs for the inputs. Raises BackendError, with the node, if a kernel fails. The time of each step is added to
+        `events`.
         """
         shapes = tuple([getattr(value, "shape", None) for value in inputs])
-        results = self._run_again(shapes, inputs, prepare)
+        results = self._run_again(shapes, inputs, events)
         if results is not None:
             return results
         known = self._remembered.get(shapes)
-        if known is not None and prepare is _as_it_is and self._is_to_record(shapes):
+        if known is not None and events is None:
             results = self._record(shapes, inputs, *known)
             if results is not None:
                 return results
-        initial, steps, _ = known or (self._initial, self.steps, None)
+        initial, steps = known or (self._initial, self.steps)
         slots = initial.copy()
         for slot, value in zip(self._inputs, inputs, strict=True):
             slots[slot] = value
         with _products():
-            self._execute(prepare(steps), slots)
+            self._execute(steps, slots, events)
         results = [slots[i] for i in self._outputs]
         if known is None and len(self._remembered) < _MOST_SIGNATURES:
             self._remembered[shapes] = self._remember(slots)
         return results
 
-    def _run_again(self, shapes: Any, inputs: Sequence[Any], prepare: Prepare) -> list[Any] | None:
+    def _run_again(self, shapes: Any, inputs: Sequence[Any], events: list[TimedStep] | None) -> list[Any] | None:
         """The outputs by a recording for such inputs; None if there is none, or if it is not valid for them."""
         recording = self._recordings.get(shapes)
         if recording is None or not recording.lock.acquire(blocking=False):
             return None
         try:
-            slots = recording.initial.copy()
             with _products():
-                recording.begin(slots, self._inputs, inputs)
-                self._execute(recording.joined if prepare is _as_it_is else prepare(recording.steps), slots)
-            return recording.results(slots, self._outputs)
+                slots = recording.begin(inputs)
+                self._execute(recording.joined if events is None else recording.steps, slots, events)
+            return recording.results(slots)
         except ChangedError:
             self._recordings[shapes] = None
         except BackendError:
@@ -211,20 +198,16 @@ class Plan:
             recording.lock.release()
         return None
 
-    def _is_to_record(self, shapes: Any) -> bool:
-        is_new = shapes not in self._recordings and len(self._recordings) < _MOST_RECORDINGS
-        return self._records and is_new
-
-    def _record(
-        self, shapes: Any, inputs: Sequence[Any], initial: list[Any], steps: list[Step], small: frozenset[int]
-    ) -> list[Any] | None:
-        """The outputs of a run that is recorded; None if that fails. The ordinary run then reports the step."""
+    def _record(self, shapes: Any, inputs: Sequence[Any], initial: list[Any], steps: list[Step]) -> list[Any] | None:
+        """The outputs of a run that is recorded; None if it cannot be. The ordinary run then reports the step."""
+        if not self._records or shapes in self._recordings or len(self._recordings) == _MOST_RECORDINGS:
+            return None
         self._recordings[shapes] = None
         return_freed_memory()
-        recording = Recording()
+        recording = Recording(self._inputs, self._outputs)
         try:
             with _products():
-                results = recording.record(steps, initial, self._inputs, inputs, self._outputs, small)
+                results = recording.record(steps, initial, inputs)
         except MemoryError as error:
             raise BackendError("a run needs more memory than there is", backend="numpy", hint=SMALLER) from error
         except Exception:
@@ -232,7 +215,8 @@ class Plan:
         self._recordings[shapes] = recording
         return results
 
-    def _execute(self, steps: list[Step], slots: list[Any]) -> None:
+    def _execute(self, steps: list[Step], slots: list[Any], events: list[TimedStep] | None) -> None:
+        steps = steps if events is None else [self._timed(step, events) for step in steps]
         node: Node | None = None
         try:
             for function, operands, outs, dead, node in watched(steps, "numpy"):  # noqa: B007
@@ -254,11 +238,10 @@ class Plan:
             shapes = [getattr(v, "shape", None) for v in operands(slots)]
             raise BackendError(f"{label} failed on input shapes {shapes}: {error}", backend="numpy") from error
 
-    def _remember(self, slots: list[Any]) -> tuple[list[Any], list[Step], frozenset[int]]:
-        """For later runs with the same input shapes: the initial slots, the remaining steps, and the slots of small outputs."""
-        small = frozenset(s for s in self._outputs if getattr(slots[s], "nbytes", _SMALL_BYTES + 1) <= _SMALL_BYTES)
+    def _remember(self, slots: list[Any]) -> tuple[list[Any], list[Step]]:
+        """For later runs with the same input shapes: the initial slots, and the remaining steps."""
         if not self._following:
-            return self._initial, self.steps, small
+            return self._initial, self.steps
         initial, steps = self._initial.copy(), []
         for index, step in enumerate(self.steps):
             results = [slots[i] for i in step[2]] if index in self._following else []
@@ -267,7 +250,7 @@ class Plan:
                     initial[slot] = array
             else:
                 steps.append(step)
-        return initial, steps, small
+        return initial, steps
 
 
 def _folded(

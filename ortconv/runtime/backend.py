@@ -170,9 +170,12 @@ def get_backend(name: str) -> Backend:
     return backend
 
 
-def with_fallbacks(backends: Sequence[str | Backend]) -> tuple[Backend, ...]:
-    """The backends, given by name or as objects, followed by the fallbacks of those that claim groups."""
-    found = [get_backend(b) if isinstance(b, str) else b for b in backends]
+def with_fallbacks(backends: str | Backend | Sequence[str | Backend]) -> tuple[Backend, ...]:
+    """One backend or several, given by name or as objects, and the fallbacks of those that claim groups. UsageError for none."""
+    several = (backends,) if isinstance(backends, str) or not isinstance(backends, Sequence) else backends
+    found = [get_backend(b) if isinstance(b, str) else b for b in several]
+    if not found:
+        raise UsageError("a session needs at least one backend")
     for one in found:
         if not isinstance(one, Backend):
             raise UsageError(f"{one!r} is not a backend", hint=f"choose from {', '.join(sorted(discover()))}")

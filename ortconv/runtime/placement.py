@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
 from math import prod
 from pathlib import Path
@@ -103,41 +103,31 @@ def _runs(placements: Sequence[Placement]) -> list[list[Placement]]:
     if len({(p.backend, p.claim) for p in placements}) == 1:
         return [list(placements)]
     units, needs = _units(placements)
-    firsts = (placements[unit[0]] for unit in units)
-    keys = [p.backend if p.claim is None else f"{p.backend} {p.claim}" for p in firsts]
-    return [[placements[i] for u in run for i in units[u]] for run in group(keys, needs)]
+    keys = [(unit[0].backend, unit[0].claim) for unit in units]
+    return [[p for u in run for p in units[u]] for run in group(keys, needs)]
 
 
-def _units(placements: Sequence[Placement]) -> tuple[list[list[int]], list[list[int]]]:
-    """Claimed groups and single nodes, as indices of placements, in topological order; and for each, the earlier units that it
-    depends on.
+def _units(placements: Sequence[Placement]) -> tuple[list[list[Placement]], list[list[int]]]:
+    """Claimed groups and single nodes, in topological order; and for each, the indices of those that it depends on, also
+    through captured values.
     """
-    needs = _edges([p.node for p in placements])
-    first = _firsts(placements)
-    units: dict[int, list[int]] = {}
-    for i, f in enumerate(first):
-        units.setdefault(f, []).append(i)
-    if len(units) == len(placements):
-        return list(units.values()), needs
-    before = {u: {first[p] for i in members for p in needs[i]} - {u} for u, members in units.items()}
-    order = list(TopologicalSorter(before).static_order())
-    number = {u: n for n, u in enumerate(order)}
-    return [units[u] for u in order], [sorted(number[p] for p in before[u]) for u in order]
-
-
-def _edges(nodes: Sequence[Node]) -> list[list[int]]:
-    """For each node, the indices of the nodes that it depends on, also through captured values."""
-    number = {node: i for i, node in enumerate(nodes)}
-    return [[number[v.producer] for v in node.present_reads if v.producer in number] for node in nodes]
-
-
-def _firsts(placements: Sequence[Placement]) -> list[int]:
-    """For each node, the index of the first one of its claimed group; its own without a group."""
     firsts: dict[tuple[str, int], int] = {}
-    return [i if p.claim is None else firsts.setdefault((p.backend, p.claim), i) for i, p in enumerate(placements)]
+    unit_of: dict[Node | None, int] = {
+        p.node: i if p.claim is None else firsts.setdefault((p.backend, p.claim), i) for i, p in enumerate(placements)
+    }
+    units: dict[int, list[Placement]] = {}
+    before: dict[int, set[int]] = {}
+    for p in placements:
+        unit = unit_of[p.node]
+        units.setdefault(unit, []).append(p)
+        needed = {unit_of[v.producer] for v in p.node.present_reads if v.producer in unit_of}
+        before.setdefault(unit, set()).update(needed - {unit})
+    order = list(units) if len(units) == len(placements) else list(TopologicalSorter(before).static_order())
+    number = {unit: n for n, unit in enumerate(order)}
+    return [units[unit] for unit in order], [sorted(number[b] for b in before[unit]) for unit in order]
 
 
-def group(backends: Sequence[str], needs: Sequence[Sequence[int]]) -> list[list[int]]:
+def group(backends: Sequence[Hashable], needs: Sequence[Sequence[int]]) -> list[list[int]]:
     """Group node indices by backend; every group comes after those that it depends on.
 
     `needs[i]` lists indices below i. A group takes all nodes of its backend that can run by then, even if they come late in the
@@ -147,7 +137,7 @@ def group(backends: Sequence[str], needs: Sequence[Sequence[int]]) -> list[list[
     readers = readers_of(needs)
     ahead = _changes_ahead(backends, readers)
     waiting = [len(before) for before in needs]
-    ready: dict[str, deque[int]] = {name: deque() for name in backends}
+    ready: dict[Hashable, deque[int]] = {name: deque() for name in backends}
     for i, count in enumerate(waiting):
         if count == 0:
             ready[backends[i]].append(i)
@@ -166,7 +156,7 @@ def group(backends: Sequence[str], needs: Sequence[Sequence[int]]) -> list[list[
     return groups
 
 
-def _changes_ahead(backends: Sequence[str], readers: Sequence[Sequence[int]]) -> list[int]:
+def _changes_ahead(backends: Sequence[Hashable], readers: Sequence[Sequence[int]]) -> list[int]:
     """For each node, the most changes of backend on a path from it."""
     ahead = [0] * len(backends)
     for i in reversed(range(len(backends))):

@@ -80,7 +80,7 @@ class Session:
         self.model = model if isinstance(model, Model) else load(model, only_to_run=True)
         self._file = _named_file(model)
         self._graph = self.model.graph
-        self.backends = _with_fallbacks(backends)
+        self.backends = with_fallbacks(backends)
         _check_threads(threads)
         self.kept = _kept(self._graph, (keep,) if isinstance(keep, str) else keep)
         self.plan = place(self._graph, self.backends)
@@ -297,15 +297,6 @@ def _fits(dims: Sequence[int], shape: Sequence[int | str | None] | None) -> bool
 
 
 _element_type = lru_cache(maxsize=64)(DType.of)
-
-
-def _with_fallbacks(backends: str | Backend | Sequence[str | Backend]) -> tuple[Backend, ...]:
-    """One backend or several, and their fallbacks. UsageError if there is none."""
-    several = (backends,) if isinstance(backends, str) or not isinstance(backends, Sequence) else backends
-    found = with_fallbacks(several)
-    if not found:
-        raise UsageError("a session needs at least one backend")
-    return found
 
 
 def _kept(graph: Graph, names: Collection[str]) -> tuple[Value, ...]:

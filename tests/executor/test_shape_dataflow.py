@@ -30,7 +30,7 @@ def test_shapes_are_computed_once_per_shape(tmp_path):
     session = Session(tmp_path / "m.onnx")
     ((program, *_),) = session._main.programs
     _run(session, 2, 3)
-    ((_, steps, _),) = program._remembered.values()
+    ((_, steps),) = program._remembered.values()
     assert [node.op for *_, node in steps] == ["Reshape"]
     for shape in ((2, 3), (4, 5), (2, 3), (0, 7)):
         _run(session, *shape)

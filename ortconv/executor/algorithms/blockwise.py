@@ -1,4 +1,4 @@
-"""Chains of ufuncs on float32 elements, block by block in cache: erf, Gelu, Softmax, sums of rows."""
+"""Chains of ufuncs on float32 elements, block by block in cache: erf, Softmax, sums of rows."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.fallback import has_finite_square
 from ortconv.executor.algorithms.steps import spans
-from ortconv.executor.replay.numerics import Exponential, clip_to, fast_exponential
+from ortconv.executor.replay.numerics import Exponential, clip_to
 from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.tensor import Array
 
@@ -39,16 +38,14 @@ def ones(size: int, dtype: np.dtype[Any]) -> Array:
     return np.ones(size, dtype)
 
 
+def has_finite_square(x: Array) -> bool:
+    """True if the sum of squares of a vector is finite: then its elements are finite, too, and none is huge."""
+    return math.isfinite(np.dot(x, x))
+
+
 def _scalars(*numbers: float) -> tuple[Array, ...]:
     """Constants of a chain of ufuncs: arrays cost less per call than Python numbers."""
     return tuple(np.asarray(number, np.float32) for number in numbers)
-
-
-_EXPONENTIAL, _UNIT = fast_exponential()
-
-
-def _in_fast_units(*numbers: float) -> tuple[Array, ...]:
-    return _scalars(*(number * _UNIT for number in numbers))
 
 
 # x * P(x^2) / Q(x^2), a minimax fit of relative error 2e-8 on [-3.95, 3.95]; beyond 3.92 erf rounds to 1 in float32.
@@ -70,38 +67,6 @@ def erf_block(work: Work, x: Array, out: Array) -> None:
     work.do(np.multiply, out, limited, out)
     work.do(np.divide, out, denominator, out)
     work.do(clip_to, out, -_ONE, _ONE, out)
-
-
-# logit(Phi(x)) / -x as a polynomial in x^2, Phi the normal distribution function: fitted so that Phi is off by at most 7e-8.
-_GELU = _in_fast_units(-3.618727e-09, 2.6729376e-07, -7.946227e-06, 1.1055589e-04, 6.590951e-05, -7.266782e-02,
-                 -1.5957689)  # fmt: skip
-
-
-@recordable
-def gelu_block(work: Work, x: Array, out: Array) -> None:
-    """x Phi(x) of float32 elements, to 2e-7 of max(1, |x|)."""
-    _times_sigmoid(work, x, _GELU, out)
-
-
-# -2 sqrt(2 / pi) (x + 0.044715 x^3) over x, as a polynomial in x^2
-_GELU_TANH = _in_fast_units(-2 * math.sqrt(2 / math.pi) * 0.044715, -2 * math.sqrt(2 / math.pi))
-
-
-@recordable
-def gelu_tanh_block(work: Work, x: Array, out: Array) -> None:
-    """x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 of float32 elements."""
-    _times_sigmoid(work, x, _GELU_TANH, out)
-
-
-def _times_sigmoid(work: Work, x: Array, coefficients: tuple[Array, ...], out: Array) -> None:
-    """x / (1 + exp(x P(x^2))), with P in the units of the fast exponential."""
-    square, exponent = work.like(x), work.like(x)
-    work.do(np.multiply, x, x, square)
-    _polynomial(work, coefficients, square, exponent)
-    work.do(np.multiply, exponent, x, exponent)
-    work.do(_EXPONENTIAL, exponent, exponent)
-    work.do(np.add, exponent, _ONE, exponent)
-    work.do(np.divide, x, exponent, out)
 
 
 def softmax(exponential: Exponential, unit: float) -> Callable[[Work, Array, Array], None]:
@@ -137,20 +102,18 @@ def _polynomial(work: Work, coefficients: tuple[Array, ...], x: Array, out: Arra
     work.do(np.add, out, coefficients[-1], out)
 
 
-def blockwise(function: Callable[[Array, Array], None], dtype: np.dtype[Any] | None = None) -> Function:
-    """A function of x that calls `function(part of x, part of out)` for parts that fit the cache.
+def blockwise(function: Callable[..., None], dtype: np.dtype[Any] | None = None) -> Function:
+    """A function of operands of one shape that calls `function(*parts of operands, part of out)` for parts that fit the cache.
 
-    The result has the layout of x, and its type unless `dtype` is given.
+    The result has the layout of the first operand, and its type unless `dtype` is given.
     """
 
-    def run(work: Work, x: Array) -> Array:
-        out = work.like(x, dtype)
-        order = sorted(range(x.ndim), key=lambda axis: -out.strides[axis])
-        source = work.contiguous(x.transpose(order)).reshape(-1)
-        target = out.transpose(order).reshape(-1)
-        if parts := spans(x.size, BLOCK):
-            for part in parts:
-                work.do(function, source[part], target[part])
+    def run(work: Work, *operands: Array) -> Array:
+        out = work.like(operands[0], dtype)
+        order = sorted(range(out.ndim), key=lambda axis: -out.strides[axis])
+        flat = [work.contiguous(x.transpose(order)).reshape(-1) for x in operands] + [out.transpose(order).reshape(-1)]
+        for part in spans(out.size, BLOCK):
+            work.do(function, *[x[part] for x in flat])
         return out
 
     return recordable(run)

@@ -23,21 +23,18 @@ from ortconv.executor.algorithms.sliding_window import (
     pad_channels_last,
     placement,
 )
-from ortconv.executor.replay.work import AT_ONCE, Finish, Function, Work, recordable
+from ortconv.executor.algorithms.winograd_int8 import ExactSums
+from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 
 class Filters(NamedTuple):
     """Weights (M, C/group, kernel...) laid out for rows of channels-last windows."""
 
-    kernel: tuple[int, ...]
-    group: int
     matrix: Array
     """(group, kernel elements * C/group, M/group); depthwise: (kernel elements, M)."""
     channels: int
     """Channels of the input."""
-    outputs: int
-    depthwise: bool
 
 
 def filters(w: Array, group: int) -> Filters:
@@ -46,98 +43,64 @@ def filters(w: Array, group: int) -> Filters:
     if group < 1 or m % group:
         raise GraphError(f"{m} output channels cannot be divided into {group} groups")
     if c == 1 and group > 1:
-        return Filters(tuple(k), group, np.ascontiguousarray(w.reshape(m, -1).T), group, m, True)
+        return Filters(np.ascontiguousarray(w.reshape(m, -1).T), group)
     if group == 1 and prod(k) == 1:
-        return Filters(tuple(k), group, w.reshape(m, c).T[None], c, m, False)
-    matrix = outputs_last(w, group).reshape(group, c * prod(k), m // group)
-    return Filters(tuple(k), group, matrix, c * group, m, False)
+        return Filters(w.reshape(m, c).T[None], c)
+    return Filters(outputs_last(w, group).reshape(group, c * prod(k), m // group), c * group)
 
 
-def convolver(f: Filters, w: Window, channels: int, finish: Finish | None = None) -> Function:
+def convolver(f: Filters, w: Window, channels: int) -> Function:
     """A function of x (N, channels, spatial...) that convolves with laid out weights to (N, M, output...), without
     bias.
 
-    Its second argument may be contiguous memory (N, output..., M) for the result, which is finished in parts.
+    Its second argument may be contiguous memory (N, output..., M) for the result.
     """
     if channels != f.channels:
         raise GraphError(f"the weights expect {f.channels} channels, the input has {channels} (size {list(w.size)})")
-    if f.depthwise:
-        is_plain = f.outputs == channels and _has_rows(w)
-        return depthwise(f.matrix, w, finish) if is_plain else _finished(_depthwise(f, w), finish)
-    if w.is_pointwise:
-        return _finished(_pointwise(f.matrix, w), finish)
-    return _windowed(f, w, finish) if f.group == 1 else _finished(_windowed(f, w), finish)
+    if f.matrix.ndim == 2:
+        return _depthwise(f, w)
+    return _pointwise(f.matrix, w) if w.is_pointwise else _windowed(f, w)
 
 
-def _has_rows(w: Window) -> bool:
-    """True for a two-dimensional image with a non-empty result."""
-    return len(w.kernel) == 2 and all(w.output)
-
-
-def _finished(convolve: Function, finish: Finish | None) -> Function:
-    if finish is None:
-        return convolve
+def _windowed(f: Filters, w: Window) -> Function:
+    group, _, m = f.matrix.shape
+    c = f.channels // group
+    parts = [unfolded(a, w) for a in f.matrix]
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        y = channels_last(work.call(convolve, x, out), work)
-        finish(work, y)
-        return channels_first(y)
-
-    return recordable(run)
-
-
-def _windowed(f: Filters, w: Window, finish: Finish | None = None) -> Function:
-    c, m = f.channels // f.group, f.outputs // f.group
-    places = [(slice(g * c, (g + 1) * c), slice(g * m, (g + 1) * m)) for g in range(f.group)]
-    parts = [(*place, unfolded(a, w, finish)) for place, a in zip(places, f.matrix, strict=True)]
-
-    def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        x = work.contiguous(x) if c <= FEW_CHANNELS and f.group > 1 else x
-        out = work.empty((x.shape[0], *w.output, f.outputs), x.dtype) if out is None else out
-        for inputs, outputs, multiply in parts:
-            multiply(work, x[:, inputs], out[..., outputs])
+        x = work.contiguous(x) if c <= FEW_CHANNELS and group > 1 else x
+        out = work.empty((len(x), *w.output, group * m), x.dtype) if out is None else out
+        for g, multiply in enumerate(parts):
+            multiply(work, x[:, g * c : (g + 1) * c], out[..., g * m : (g + 1) * m])
         return channels_first(out)
 
     return recordable(run)
 
 
 def _pointwise(matrix: Array, w: Window) -> Function:
-    group = len(matrix)
-    steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
-    run = _of_pixels(matrix[0], w.output) if group == 1 else _of_grouped_pixels(matrix, w.output)
-    if not any(s > 1 for s in w.strides):
-        return recordable(run)
-    return recordable(lambda work, x, out=None: run(work, x[steps], out))
-
-
-def _of_pixels(matrix: Array, output: tuple[int, ...]) -> Function:
-    multiply, (c, m), size = writer(matrix), matrix.shape, prod(output)
-
-    def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        rows = channels_last(x, work).reshape(len(x) * size, c)
-        out = work.empty((len(x), *output, m), x.dtype) if out is None else out
-        multiply(rows, out.reshape(len(x) * size, m), work)
-        return channels_first(out)
-
-    return run
-
-
-def _of_grouped_pixels(matrix: Array, output: tuple[int, ...]) -> Function:
     group, c, m = matrix.shape
+    multiply = writer(matrix[0])
+    steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        rows = channels_last(x, work).reshape(-1, group, c)
-        out = work.empty((len(x), *output, group * m), x.dtype) if out is None else out
-        target = out.reshape(len(rows), group, m).swapaxes(0, 1)
-        work.do(np.matmul, rows.swapaxes(0, 1), matrix, target)
+        count = len(x) * prod(w.output)
+        rows = channels_last(x[steps], work).reshape(count, group * c)
+        out = work.empty((len(x), *w.output, group * m), x.dtype) if out is None else out
+        target = out.reshape(count, group * m)
+        if group == 1:
+            multiply(rows, target, work)
+        else:
+            by_group = rows.reshape(count, group, c).swapaxes(0, 1)
+            work.do(np.matmul, by_group, matrix, target.reshape(count, group, m).swapaxes(0, 1))
         return channels_first(out)
 
-    return run
+    return recordable(run)
 
 
 def _depthwise(f: Filters, w: Window) -> Function:
-    one: Function = depthwise(f.matrix, w) if _has_rows(w) else partial(_tap_by_tap, f.matrix, w)
-    multiplier = f.outputs // f.channels
+    is_image = len(w.kernel) == 2 and all(w.output)
+    one: Function = depthwise(f.matrix, w) if is_image else partial(_tap_by_tap, f.matrix, w)
+    multiplier = f.matrix.shape[1] // f.channels
     return one if multiplier == 1 else lambda x, out=None: one(np.repeat(x, multiplier, axis=1), out)
 
 
@@ -150,13 +113,11 @@ def _tap_by_tap(weights: Array, w: Window, x: Array, out: Array | None = None) -
     return channels_first(out)
 
 
-def convolution(
-    weights: Array, group: int, geometry: Mapping[str, Any], check: winograd.Check = winograd.are_finite
-) -> Function:
+def convolution(weights: Array, group: int, geometry: Mapping[str, Any], is_exact: bool = False) -> Function:
     """A function of x, of float32, that convolves with constant weights, without bias. The caller may overwrite its
     results.
 
-    Weights may be integers. The second operand of the function may be a `Finish` for the results.
+    Weights may be integers. `is_exact` demands exact sums of 8-bit weights and centered values.
     """
 
     def laid_out_by(arrange: Callable[..., Any], *args: Any) -> Any:
@@ -167,17 +128,18 @@ def convolution(
     steps = {*geometry.get("strides", ()), *geometry.get("dilations", ())}
     suits_winograd = winograd.suits(weights, group) and steps <= {1}
     tiled = once(laid_out_by, winograd.transform_weights) if suits_winograd else None
+    check = ExactSums(tiled) if is_exact and tiled is not None else winograd.are_finite
     _, channels, *size = weights.shape
 
     @lru_cache(maxsize=16)
-    def bound(shape: tuple[int, ...], finish: Finish | None = None) -> Function:
+    def bound(shape: tuple[int, ...]) -> Function:
         w = convolution_window(shape[2:], size, **where)
-        direct = cache(lambda: convolver(laid_out(), w, shape[1], finish))
+        direct = cache(lambda: convolver(laid_out(), w, shape[1]))
         if tiled is None or shape[1] != channels or not winograd.suits_window(w, shape[0]):
             return direct()
-        return winograd.convolver(tiled, w, direct, check, finish)
+        return winograd.convolver(tiled, w, direct, check)
 
-    return recordable(lambda work, x, *finish: work.call(bound(x.shape, *finish), x))
+    return recordable(lambda work, x: work.call(bound(x.shape), x))
 
 
 def once(function: Callable[..., Any], *args: Any) -> Callable[[], Any]:

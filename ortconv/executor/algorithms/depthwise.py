@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.executor.algorithms.row_tiles import RowTile, rows_per_tile
-from ortconv.executor.algorithms.sliding_window import Window, channels_first, columns_held, strided, to_last
+from ortconv.executor.algorithms.sliding_window import Window, channels_first, held_along, strided, to_last
 from ortconv.executor.algorithms.steps import spans
 from ortconv.executor.replay.numerics import internal
-from ortconv.executor.replay.work import Finish, Function, Work, recordable
+from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 _LONG_RUN = 1 << 10
@@ -29,8 +29,8 @@ class _Columns(NamedTuple):
     """The distance to the column that the next kernel column reads."""
 
 
-def depthwise(weights: Array, w: Window, finish: Finish | None = None) -> Function:
-    """A function of x (N, C, H, W) that convolves with weights (kernel elements, C) to (N, C, output...), finished in parts."""
+def depthwise(weights: Array, w: Window) -> Function:
+    """A function of x (N, C, H, W) that convolves with weights (kernel elements, C) to (N, C, output...)."""
     (kh, kw), (sh, sw), (dh, dw), (oh, ow) = w.kernel, w.strides, w.dilations, w.output
     c, dtype = weights.shape[1], weights.dtype
     # For several columns at once, so that numpy's innermost loop is long.
@@ -39,7 +39,7 @@ def depthwise(weights: Array, w: Window, finish: Finish | None = None) -> Functi
     repeated = np.tile(weights, (1, together)).reshape(kh, kw, run_length)
     read = _copies_read(kw, sw, dw)
     width = ow + (kw - 1) * dw // sw
-    places = [columns_held(w, width, phase, sw) for phase in read]
+    places = [held_along(w, 1, width, phase, sw) for phase in read]
     most = rows_per_tile(oh, (sh * len(places) * width + ow) * c * dtype.itemsize)
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
@@ -72,8 +72,6 @@ def depthwise(weights: Array, w: Window, finish: Finish | None = None) -> Functi
                         work.do(partial(_einsum, "ijhwx,ijx->hwx", read_by_taps[:, :, : len(part)], by_taps, out=total))
                     for term in sums[1:]:
                         work.do(np.add, part, term, part)
-                    if finish is not None:
-                        finish(work, part)
         return channels_first(out)
 
     return recordable(run)

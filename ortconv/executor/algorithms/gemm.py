@@ -14,7 +14,7 @@ from ortconv.ir.tensor import Array, aligned
 
 
 def by_weights(w: Array) -> Callable[[Array], Array]:
-    """x @ w as a function of x (..., K), for a constant matrix w of float32.
+    """x @ w as a function of x (..., K), for a constant matrix w of float32 or float64.
 
     Functions of the same weights share the laid out matrix.
     """
@@ -27,14 +27,12 @@ def writer(w: Array) -> Callable[..., None]:
 
     Its third argument may be a Work.
     """
-    return (_weights(w) if w.dtype == np.float32 else Matrix(w)).write
+    return _weights(w).write
 
 
-def prepared_matmul(operands: Sequence[Array | None]) -> Function | None:
-    """MatMul with constant weights."""
-    w = _matrix(operands)
-    multiply = None if w is None else by_weights(w)
-    return None if multiply is None else lambda work, x, _: work.call(multiply, x) if x.dtype == np.float32 else None
+def prepared_matmul(operands: Sequence[Array | None], **_: Any) -> Function | None:
+    """MatMul, or `affine`, with constant weights."""
+    return _prepared(_matrix(operands))
 
 
 def prepared_gemm(
@@ -50,7 +48,14 @@ def prepared_gemm(
     if w is None or transA:
         return None
     w = w.T if transB else w
-    multiply = by_weights(w if alpha == 1 else w * np.float32(alpha))
+    return _prepared(w if alpha == 1 else w * np.float32(alpha), beta)
+
+
+def _prepared(w: Array | None, beta: float = 1.0) -> Function | None:
+    """x @ w + beta * c as a function of x, w and perhaps c."""
+    if w is None:
+        return None
+    multiply = by_weights(w)
 
     def run(work: Work, x: Array, _: Array, c: Array | None = None) -> Array | None:
         if x.dtype != np.float32:
@@ -58,22 +63,6 @@ def prepared_gemm(
         y: Array = work.call(multiply, x)
         if c is not None and beta != 0:
             work.do(np.add, y, c if beta == 1 else work.arranged(lambda c: c * c.dtype.type(beta), c), y)
-        return y
-
-    return run
-
-
-def prepared_projection(operands: Sequence[Array | None], **_: Any) -> Function | None:
-    """The `inner` entry that computes `affine` with constant weights."""
-    w = _matrix(operands)
-    if w is None:
-        return None
-    multiply = by_weights(w)
-
-    def run(work: Work, x: Array, _: Array, bias: Array | None) -> Array:
-        y: Array = work.call(multiply, x)
-        if bias is not None:
-            work.do(np.add, y, bias, y)
         return y
 
     return run
@@ -93,7 +82,7 @@ def _matrix(operands: Sequence[Array | None]) -> Array | None:
 
 
 def _weights(w: Array) -> Matrix:
-    key = w.ctypes.data, w.shape, w.strides
+    key = w.ctypes.data, w.shape, w.strides, w.dtype
     weights = _shared.get(key)
     if weights is None:
         weights = _shared[key] = Matrix(w)

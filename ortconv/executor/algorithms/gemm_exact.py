@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.gemm_int8 import IntegerWeights, leave, less_zero_point
+from ortconv.executor.algorithms.gemm_int8 import IntegerWeights, less_zero_point
 from ortconv.executor.algorithms.rounding import dynamic_centered
 from ortconv.executor.algorithms.steps import spans
 from ortconv.executor.replay.work import Function, Work, recordable
@@ -46,14 +46,13 @@ def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
         shape = (len(rows), weights.shape[1])
         sums = work.empty(shape)
         if len(parts) == 1:
-            parts[0][1].multiply(rows, sums, leave, work)
+            parts[0][1].multiply(rows, sums, work)
             return sums.reshape(*x.shape[:-1], shape[1])
-        total, some = work.empty(shape, np.int32), work.empty(shape, np.int32)
-        for number, (k, part) in enumerate(parts):
-            part.multiply(rows[:, k], sums, leave, work)
-            work.do(np.copyto, some if number else total, sums, "unsafe")
-            if number:
-                work.do(np.add, total, some, total)
+        total = work.empty(shape, np.int32)
+        work.do(total.fill, 0)
+        for k, part in parts:
+            part.multiply(rows[:, k], sums, work)
+            work.do(partial(np.add, casting="unsafe"), total, sums, total)
         return total.reshape(*x.shape[:-1], shape[1])
 
     return recordable(run)
@@ -64,6 +63,8 @@ def exact_parts(weights: Array, most: float = inf) -> list[slice] | None:
     8-bit values and zero points. None if that needs more than `most` parts.
     """
     parts, count = [slice(None)], 1
+    if weights.dtype.itemsize == 1 and INPUT_REACH**2 * prod(weights.shape[1:]) <= EXACT_SUM:
+        return parts
     while count <= most:
         if all(INPUT_REACH * one_sided(weights[:, k]) <= EXACT_SUM for k in parts):
             return parts

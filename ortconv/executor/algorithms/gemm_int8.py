@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.executor.algorithms.blockwise import BLOCK
 from ortconv.executor.algorithms.gemm import contiguous
 from ortconv.executor.algorithms.steps import spans
-from ortconv.executor.replay.work import AT_ONCE, Finish, Work, copy_to
+from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 
 _WIDENED_BYTES = 256 << 10
@@ -28,30 +27,23 @@ def less_zero_point(q: Array, zero_point: Array | None) -> Array:
     return np.subtract(q, zero_point, dtype=np.int16)
 
 
-def leave(work: Work, part: Array) -> None:
-    """A `Finish` that does nothing."""
-
-
 class IntegerWeights:
     """A matrix (K, N) of 8- or 16-bit integers."""
 
     def __init__(self, w: Array) -> None:
         self._matrix = contiguous(w.astype(np.float32) if w.size <= _LARGEST_WIDE else w)
 
-    def multiply(self, rows: Array, out: Array, finish: Finish, work: Work = AT_ONCE) -> None:
-        """out (R, N) = float32 rows (R, K) @ weights, then finished in parts."""
+    def multiply(self, rows: Array, out: Array, work: Work = AT_ONCE) -> None:
+        """out (R, N) = float32 rows (R, K) @ weights."""
         matrix = self._matrix
         depth, columns = matrix.shape
         if matrix.dtype == np.float32:
-            for part in spans(len(rows), max(1, BLOCK // max(1, columns))):
-                work.do(np.matmul, rows[part], matrix, out[part])
-                finish(work, out[part])
+            work.do(np.matmul, rows, matrix, out)
             return
         parts = spans(columns, _WIDENED_BYTES // (4 * depth))
         with work.scratch():
             memory = work.empty((depth, parts[0].stop - parts[0].start))
             for part in parts:
                 held = memory[:, : part.stop - part.start]
-                work.do(copy_to, matrix[:, part], held)
+                work.do(np.copyto, held, matrix[:, part])
                 work.do(np.matmul, rows, held, out[:, part])
-        finish(work, out)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from operator import mul
+
+import numpy as np
 
 from ortconv.executor.algorithms import row_tiles
 from ortconv.executor.algorithms.gemm import writer
 from ortconv.executor.algorithms.row_tiles import RowTile, rows_per_tile
-from ortconv.executor.algorithms.sliding_window import Window, pad_channels_last, reached, sliding, strided, to_last
+from ortconv.executor.algorithms.sliding_window import Window, pad_channels_last, reached, strided, to_last
 from ortconv.executor.algorithms.steps import spans
-from ortconv.executor.replay.work import Finish, Work, copy_runs
+from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
 
 Unfolded = Callable[[Work, Array, Array], None]
@@ -25,11 +28,10 @@ FEW_CHANNELS = 4
 _LONG_ROW = 16
 
 
-def unfolded(matrix: Array, w: Window, finish: Finish | None = None) -> Unfolded:
-    """`finish` is called on each part of the result as soon as it is computed. The result must then be contiguous."""
+def unfolded(matrix: Array, w: Window) -> Unfolded:
     if all(w.output) and len(matrix) // prod(w.kernel) <= FEW_CHANNELS and _overlaps_vertically(w):
-        return _of_few_channels(matrix, w, finish)
-    multiply, pixels, (k, m) = _finisher(matrix, finish), prod(w.output[1:]), matrix.shape
+        return _of_few_channels(matrix, w)
+    multiply, pixels, (k, m) = writer(matrix), prod(w.output[1:]), matrix.shape
 
     def run(work: Work, x: Array, out: Array) -> None:
         windows, count = _runs(pad_channels_last(x, w, work), w), len(x) * w.output[0]
@@ -41,32 +43,19 @@ def unfolded(matrix: Array, w: Window, finish: Finish | None = None) -> Unfolded
             for image, target in zip(windows, out, strict=True):
                 for part in parts:
                     held = rows[: part.stop - part.start]
-                    work.do(copy_runs, image[part], held.reshape(len(held), *image.shape[1:]))
+                    work.do(np.copyto, held.reshape(len(held), *image.shape[1:]), image[part])
                     multiply(held.reshape(len(held) * pixels, k), target[part].reshape(len(held) * pixels, m), work)
-
-    return run
-
-
-def _finisher(matrix: Array, finish: Finish | None) -> Callable[[Array, Array, Work], None]:
-    """A function (rows, out, work) that writes rows @ matrix to out and finishes it."""
-    write = writer(matrix)
-    if finish is None:
-        return write
-
-    def run(rows: Array, out: Array, work: Work) -> None:
-        write(rows, out, work)
-        finish(work, out)
 
     return run
 
 
 def _runs(x: Array, w: Window) -> Array:
     """View (N, output..., kernel..., run) of a contiguous, padded channels-last array; runs are as long as possible."""
-    windows = sliding(x, w)
-    if w.dilations[-1] > 1:
-        return windows
-    *shape, columns, c = windows.shape
-    return strided(x, (*shape, columns * c), (*windows.strides[:-2], x.itemsize))
+    by_window, by_tap = ([*map(mul, x.strides[1:-1], steps)] for steps in (w.strides, w.dilations))
+    kernel, run = w.kernel, x.shape[-1]
+    if w.dilations[-1] == 1:
+        kernel, by_tap, run = kernel[:-1], by_tap[:-1], kernel[-1] * run
+    return strided(x, (len(x), *w.output, *kernel, run), (x.strides[0], *by_window, *by_tap, x.itemsize))
 
 
 def _overlaps_vertically(w: Window) -> bool:
@@ -74,12 +63,12 @@ def _overlaps_vertically(w: Window) -> bool:
     return len(w.kernel) == 2 and w.dilations[0] == 1 and w.kernel[0] > w.strides[0] and w.output[1] >= _LONG_ROW
 
 
-def _of_few_channels(matrix: Array, w: Window, finish: Finish | None) -> Unfolded:
+def _of_few_channels(matrix: Array, w: Window) -> Unfolded:
     """Unfold only along the width, channels first; the rows of vertically overlapping windows are strided views of that copy."""
     (kh, kw), sh, (oh, ow), (k, m) = w.kernel, w.strides[0], w.output, matrix.shape
     c = k // (kh * kw)
     most = rows_per_tile(oh, (sh * kw * c + m) * ow * matrix.itemsize)
-    places, multiply = reached(w, 1), _finisher(matrix, finish)
+    places, multiply = reached(w, 1), writer(matrix)
 
     def run(work: Work, x: Array, out: Array) -> None:
         x = x if x.strides[-1] == x.itemsize else work.contiguous(x)

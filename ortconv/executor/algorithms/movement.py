@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.executor.algorithms.sliding_window import channels_first
-from ortconv.executor.replay.work import Work, copy_pixels, copy_to
+from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
 
 _SHORT_RUN = 8
@@ -22,7 +22,7 @@ def reshape(work: Work, x: Array, shape: Array, *, allowzero: int = 0) -> Array 
     if _joins_channels(x, y):
         return _with_channels_last(work, x, y)
     out = work.empty(y.shape, y.dtype)
-    work.do(copy_pixels, x, out.reshape(x.shape))
+    work.do(np.copyto, out.reshape(x.shape), x)
     return out
 
 
@@ -40,10 +40,10 @@ def _with_channels_last(work: Work, x: Array, y: Array) -> Array:
     source = x.transpose(0, *range(x.ndim - spatial, x.ndim), *range(1, x.ndim - spatial))
     target = out.reshape(source.shape)
     if source.shape[-1] > _SHORT_RUN:
-        work.do(copy_pixels, source, target)
+        work.do(np.copyto, target, source)
     else:
         for i in range(source.shape[-1]):
-            work.do(copy_to, source[..., i], target[..., i])
+            work.do(np.copyto, target[..., i], source[..., i])
     return channels_first(out)
 
 

@@ -20,7 +20,7 @@ from ortconv.executor.algorithms.sliding_window import (
     trimmed,
     window,
 )
-from ortconv.executor.replay.work import Work, copy_to
+from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
 
 _LONG_ROW = 64
@@ -92,17 +92,13 @@ def reduce_windows(work: Work, x: Array, w: Window, ufunc: Any, identity: Any) -
     return channels_first(y) if last else y
 
 
-def _meets_input(tap: Place) -> bool:
-    outputs, _ = tap
-    return outputs.stop > outputs.start  # type: ignore[no-any-return]
-
-
 def _reduce_axis(
     work: Work, x: Array, axis: int, size: int, taps: Sequence[Place], ufunc: Any, identity: Any, is_last: bool
 ) -> Array:
     """New memory, or a part of x if this axis is not the last one."""
     before = (slice(None),) * axis
-    widest = sorted(filter(_meets_input, taps), key=lambda tap: tap[0].start - tap[0].stop)
+    meeting = [tap for tap in taps if tap[0].stop > tap[0].start]  # the others read only padding
+    widest = sorted(meeting, key=lambda tap: tap[0].start - tap[0].stop)
     whole = [x[(*before, source)] for target, source in widest[:2] if target.stop - target.start == size]
     if len(widest) == 1 and whole and not is_last:
         return whole[0]
@@ -110,7 +106,7 @@ def _reduce_axis(
     if len(whole) > 1:
         work.do(partial(ufunc, out=y), whole[0], whole[1])
     elif whole:
-        work.do(copy_to, whole[0], y)
+        work.do(np.copyto, y, whole[0])
     else:
         work.do(y.fill, identity)
     for target, source in widest[len(whole) :]:

@@ -215,10 +215,7 @@ def _columns(r: Array) -> Array:
 
 def _side_by_side(w: Array) -> Callable[[Array], Array]:
     """The function from x (n, I) to its products with w (D, gates, I), shape (n, D * gates)."""
-    rows = w.reshape(-1, w.shape[-1])
-    if w.dtype == np.float32:
-        return by_weights(rows.T)
-    return lambda x: np.asarray(x @ rows.T)
+    return by_weights(w.reshape(-1, w.shape[-1]).T)
 
 
 _LOOPS = {"RNN": rnn_loop, "GRU": gru_loop, "LSTM": lstm_loop}

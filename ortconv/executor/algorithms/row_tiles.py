@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ortconv.executor.algorithms.sliding_window import Place
-from ortconv.executor.replay.work import AT_ONCE, Work, copy_runs, copy_to
+from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 
 TILE_BYTES = 1 << 20
@@ -35,11 +37,7 @@ class RowTile:
                 work.do(outside.fill, 0)
         rows = image[begin + first : end + first]
         for copy, (target, source) in zip(self.copies, self.places, strict=True):
-            self._write(rows[:, source], copy[begin:end, target], source.step, work)
-
-    def _write(self, rows: Array, target: Array, step: int, work: Work) -> None:
-        whole = step == 1 or rows.strides[-1] != rows.itemsize or target.strides[-1] != target.itemsize
-        work.do(copy_to if whole else copy_runs, rows, target)
+            work.do(np.copyto, copy[begin:end, target], rows[:, source])
 
 
 def rows_per_tile(rows: int, bytes_per_row: int) -> int:

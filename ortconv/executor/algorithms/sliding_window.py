@@ -13,7 +13,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.steps import counted
-from ortconv.executor.replay.work import AT_ONCE, Work, copy_to
+from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 
 
@@ -142,7 +142,7 @@ def pad_channels_last(x: Array, w: Window, work: Work = AT_ONCE) -> Array:
     source, target = places
     out = work.empty((len(x), *w.padded, x.shape[-1]), x.dtype)
     work.do(out.fill, 0)
-    work.do(copy_to, x[source], out[target])
+    work.do(np.copyto, out[target], x[source])
     return out
 
 
@@ -154,12 +154,8 @@ def _padding_places(w: Window) -> tuple[_Index, _Index] | None:
     """The slices of the input that are read, channels last, and their place in the padded one. None without padding."""
     if w.padded == w.size and not any(w.begin):
         return None
-    source, target = [slice(None)], [slice(None)]
-    for size, b, p in zip(w.size, w.begin, w.padded):
-        start, stop = max(b, 0), max(min(b + size, p), 0)
-        target.append(slice(start, max(stop, start)))
-        source.append(slice(start - b, max(stop, start) - b))
-    return tuple(source), tuple(target)
+    places = [held_along(w, axis, count, 0, 1) for axis, count in enumerate(w.padded)]
+    return (slice(None), *(source for _, source in places)), (slice(None), *(target for target, _ in places))
 
 
 @lru_cache(maxsize=256)
@@ -176,37 +172,21 @@ def trimmed(w: Window) -> Window:
 
 
 Place = tuple[slice, slice]
-"""Outputs along an axis, and the inputs that a kernel element reads for them."""
+"""A slice of a copy, or of outputs, along an axis, and the slice of the image that is stored there, or read for them."""
 
 
 @lru_cache(maxsize=256)
 def reached(w: Window, axis: int) -> tuple[Place, ...]:
     """For each kernel element along a spatial axis, the outputs for which it reads an input, and these inputs."""
-    places = []
-    for t in range(counted(w.kernel[axis])):
-        shift, step = t * w.dilations[axis] - w.begin[axis], w.strides[axis]
-        first = max(0, -(shift // step))
-        stop = max(first, min(w.output[axis], (w.size[axis] - 1 - shift) // step + 1))
-        source = slice(first * step + shift, (stop - 1) * step + shift + 1, step) if stop > first else slice(0, 0)
-        places.append((slice(first, stop), source))
-    return tuple(places)
+    taps = range(counted(w.kernel[axis]))
+    return tuple([held_along(w, axis, w.output[axis], t * w.dilations[axis], w.strides[axis]) for t in taps])
 
 
-def columns_held(w: Window, count: int, first: int = 0, step: int = 1) -> Place:
-    """(slice of a copy, slice of the image columns stored there). The copy has `count` columns, `step` apart, from `first` on."""
-    origin = first - w.begin[1]
-    start, stop = (min(max(0, -(-edge // step)), count) for edge in (-origin, w.size[1] - origin))
+def held_along(w: Window, axis: int, count: int, first: int, step: int) -> Place:
+    """The place of an image in a copy of `count` padded elements along a spatial axis, `step` apart, from `first` on."""
+    origin = first - w.begin[axis]
+    start, stop = (min(max(0, -(-edge // step)), count) for edge in (-origin, w.size[axis] - origin))
     return slice(start, stop), slice(step * start + origin, step * stop + origin, step)
-
-
-def sliding(x: Array, w: Window) -> Array:
-    """View (N, output..., kernel..., C) of a contiguous, padded channels-last array."""
-    n, *spatial, c = x.strides
-    return strided(
-        x,
-        (x.shape[0], *w.output, *w.kernel, x.shape[-1]),
-        (n, *(b * s for b, s in zip(spatial, w.strides)), *(b * d for b, d in zip(spatial, w.dilations)), c),
-    )
 
 
 def strided(x: Array, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> Array:

@@ -13,12 +13,12 @@ from math import prod
 
 import numpy as np
 
-from ortconv.executor.algorithms.fallback import Fallback, has_finite_square
+from ortconv.executor.algorithms.blockwise import has_finite_square
 from ortconv.executor.algorithms.gemm import outputs_last
 from ortconv.executor.algorithms.row_tiles import RowTile
-from ortconv.executor.algorithms.sliding_window import Window, channels_first, columns_held, to_last
+from ortconv.executor.algorithms.sliding_window import Window, channels_first, held_along, to_last
 from ortconv.executor.algorithms.steps import spans
-from ortconv.executor.replay.work import Finish, Function, Work, copy_runs, copy_to, recordable
+from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 _BT = ((np.subtract, 0, 2), (np.add, 1, 2), (np.subtract, 2, 1), (np.subtract, 1, 3))
@@ -70,42 +70,41 @@ def are_finite(work: Work, x: Array) -> Callable[[Array, Array], bool]:
 
 
 def convolver(
-    weights: Callable[[], Array],
-    w: Window,
-    direct: Callable[[], Function],
-    check: Check = are_finite,
-    finish: Finish | None = None,
+    weights: Callable[[], Array], w: Window, direct: Callable[[], Function], check: Check = are_finite
 ) -> Function:
-    """A function of x (N, C, H, W) that convolves with transformed weights to (N, M, OH, OW), finished in parts.
-
-    It uses the direct form, which must finish its result too, if the check fails. Its second argument may be contiguous
-    memory (N, OH, OW, M) for the result.
+    """A function of x (N, C, H, W) that convolves with transformed weights to (N, M, OH, OW), or with the direct form if the
+    check fails. Its second argument may be contiguous memory (N, OH, OW, M) for the result.
     """
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        fallback, tiled, holds = Fallback(work), weights(), check(work, x)
+        tiled, holds, failed = weights(), check(work, x), work.empty((1,), np.bool_)
+        work.do(failed.fill, False)
 
         def combined(tiles: Array) -> Array:
             products = work.empty((*tiles.shape[:2], tiled.shape[2]))
             work.do(np.matmul, tiles, tiled, products)
             y = work.empty((4, products[0].size))
             work.do(np.matmul, products.reshape(16, -1).T, FROM_TILES.T, y.T)
-            work.do(fallback.unless, holds, products, y)
-            if finish is not None:
-                finish(work, y)
+            work.do(_flag_unless, holds, products, y, failed)
             return y
 
         out = work.empty((len(x), *w.output, tiled.shape[2])) if out is None else out
         with np.errstate(all="ignore"):
             _in_tiles(work, x, out, w, tiled.nbytes, combined)
-        work.do(fallback.fall_back, _directly, direct, x, out)
+        work.do(_directly_if, failed, direct, x, out)
         return channels_first(out)
 
     return recordable(run)
 
 
-def _directly(direct: Callable[[], Function], x: Array, out: Array) -> None:
-    direct()(x, out)
+def _flag_unless(holds: Callable[[Array, Array], bool], products: Array, y: Array, failed: Array) -> None:
+    if not holds(products, y):
+        failed[0] = True
+
+
+def _directly_if(failed: Array, direct: Callable[[], Function], x: Array, out: Array) -> None:
+    if failed[0]:
+        direct()(x, out)
 
 
 def _in_tiles(
@@ -124,7 +123,7 @@ def _in_tiles(
     block = max(1, -(-rows // max(1, blocks)))
     if parts := spans(rows, block):
         held = work.empty((2 * (parts[0].stop - parts[0].start) + 2, 2, columns + 1, c))
-        row_tile = RowTile(held.swapaxes(0, 1), [columns_held(w, columns + 1, first, 2) for first in range(2)], work)
+        row_tile = RowTile(held.swapaxes(0, 1), [held_along(w, 1, columns + 1, first, 2) for first in range(2)], work)
         for image, target in zip(to_last(x), whole):
             by_tile = target.reshape(rows, 2, columns, 2, m)
             for tiles in parts:
@@ -132,9 +131,9 @@ def _in_tiles(
                     part = by_tile[tiles]
                     row_tile.load(image, 2 * tiles.start - w.begin[0], work)
                     y = combined(_transformed_tiles(work, held[: 2 * len(part) + 2]))
-                    work.do(copy_runs, y.reshape(2, 2, len(part), columns, m).transpose(2, 0, 3, 1, 4), part)
+                    work.do(np.copyto, part, y.reshape(2, 2, len(part), columns, m).transpose(2, 0, 3, 1, 4))
     if not is_whole:
-        work.do(copy_to, whole[:, :oh, :ow], out)
+        work.do(np.copyto, out, whole[:, :oh, :ow])
 
 
 def _transformed_tiles(work: Work, rows: Array) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from math import sqrt
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from ortconv.executor.algorithms.blockwise import dot_of_rows
 from ortconv.executor.algorithms.gemm_exact import EXACT_SUM
 from ortconv.executor.algorithms.sliding_window import to_last
-from ortconv.executor.algorithms.winograd import FROM_TILES, transform_weights
+from ortconv.executor.algorithms.winograd import FROM_TILES
 from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
 
@@ -23,16 +23,20 @@ _ROUNDED_UP = 1.001
 
 
 class ExactSums:
-    """The `Check` of 8-bit weights (M, C, 3, 3) and of centered 8-bit images, by bounds on intermediate sums.
+    """The `Check` of transformed 8-bit weights (16, C, M) and of centered 8-bit images, by bounds on intermediate sums.
 
     A dot product of two vectors is at most the product of their lengths, and so is the sum of some of its terms. An
     element of a tile is a sum of at most four pixels.
     """
 
-    def __init__(self, w: Array) -> None:
-        wide = transform_weights(w.astype(np.float32))
+    def __init__(self, weights: Callable[[], Array]) -> None:
+        self._weights = weights
+
+    @cached_property
+    def _largest_pixel(self) -> float:
+        wide = self._weights()
         longest = sqrt(np.einsum("kcm,kcm->km", wide, wide).max())
-        self._largest_pixel = _EXACT_SUM / max(4 * _ROUNDED_UP * longest, 1)
+        return _EXACT_SUM / max(4 * _ROUNDED_UP * longest, 1)
 
     def __call__(self, work: Work, x: Array) -> Callable[[Array, Array], bool]:
         pixels, longest = to_last(x), work.empty(())

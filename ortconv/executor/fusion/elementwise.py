@@ -8,27 +8,18 @@ its nodes run one by one.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterator
 from functools import cache
 from math import prod
 from typing import Any
 
-from ortconv.executor.fusion.conv import has_constant_weights, merged_pad
-from ortconv.executor.fusion.elementwise_ops import Instruction, instructions_of
+from ortconv.executor.fusion.elementwise_ops import Instruction, Operand, instructions_of
 from ortconv.executor.fusion.elementwise_program import BlockProgram
 from ortconv.executor.fusion.group import Group, Scope
-from ortconv.executor.fusion.roots import Root, is_fused, root_of
+from ortconv.executor.fusion.roots import Root, root_of
 from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
-
-_ROOTS = {
-    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "MatMul"), ""),
-    **dict.fromkeys(("DynamicQuantizeMatMul", "MatMulIntegerToFloat"), MICROSOFT),
-}
-"""Operators whose kernels return a new array that nothing else references."""
 
 _MOST_NODES = 32
 
@@ -58,61 +49,31 @@ class _Members:
     """The nodes of the group that ends in `last`, collected from the last to the first."""
 
     def __init__(self, last: Node, scope: Scope, instructions: _Instructions) -> None:
-        self._instructions_of = instructions
-        self._last, self._scope = last, scope
-        self.root: Node | None = None
-        self.cast: Node | None = None
-        """The Cast of the root's integers to float32."""
+        self._last, self._scope, self._instructions_of = last, scope, instructions
+        self.root: Root | None = None
         self.nodes: set[Node] = set()
-        self._before: set[Value] = set()  # the operands of the root
+        self._before: set[Value | None] = set()  # the operands of the root
         self._instructions: dict[Node, list[Instruction]] = {}
-        place = scope.index
-        waiting = [-place[last]]
-        by_place = {place[last]: last}
+        waiting = {last}
         while waiting and len(self.nodes) < _MOST_NODES:
-            node = by_place[-heapq.heappop(waiting)]
-            for producer in self._add(node):
-                if place[producer] not in by_place:
-                    by_place[place[producer]] = producer
-                    heapq.heappush(waiting, -place[producer])
+            node = max(waiting, key=scope.index.__getitem__)
+            waiting.remove(node)
+            if self._fits(node):
+                waiting |= self._add(node)
 
-    def _add(self, node: Node) -> list[Node]:
+    def _add(self, node: Node) -> set[Node]:
         """Make a node a member if possible; return the nodes that may join it."""
-        if not self._fits(node):
-            return []
         instructions = self._instructions_of(node)
-        if instructions is None:
-            if self.root is None:
-                self._add_root(node)
-            return []
-        self._instructions[node] = instructions
-        self.nodes.add(node)
-        makers = dict.fromkeys(v.producer for v in node.inputs if v is not None)
-        return [maker for maker in makers if maker in self._scope.index]
-
-    def _add_root(self, node: Node) -> None:
-        """Make a node the root if possible; for the Cast of an integer product, the product becomes the root."""
-        root: Node | None = node
-        if _ROOTS.get(node.op) != node.domain and not is_fused(node, self._scope.constant):
-            root = self._integer_product(node)
-            self.cast = node if root is not None else None
-        if root is None:
-            return
-        self.root = root
-        self.nodes |= {node, root}
-        pad = merged_pad(root, self._scope.constant)
-        if pad is not None and self._scope.maker(pad.out, (root,)) is pad:
-            self.nodes.add(pad)
-        self._before |= {v for member in self.nodes & {root, pad} for v in member.inputs if v is not None}
-
-    def _integer_product(self, node: Node) -> Node | None:
-        """The MatMulInteger with constant weights that only this Cast reads."""
-        before = self._scope.maker(node.inputs[0], (node,)) if node.is_op("Cast") else None
-        if before is None or not before.is_op("MatMulInteger"):
-            return None
-        weights = [self._scope.constant(v) for v in before.inputs[1::2] if v is not None]
-        is_constant = all(w is not None for w in weights) and weights[0] is not None and weights[0].ndim == 2
-        return before if is_constant else None
+        if instructions is not None:
+            self._instructions[node] = instructions
+            self.nodes.add(node)
+            return {v.producer for v in node.inputs if v is not None and v.producer in self._scope.index}
+        if self.root is None:
+            self.root = root_of(node, self._scope)
+            if self.root is not None:
+                self.nodes.update(self.root.nodes)
+                self._before = {v for member in self.root.nodes for v in member.inputs}
+        return set()
 
     def _fits(self, node: Node) -> bool:
         """True if the node has one float32 result with the rank of the last one, and no reader outside the group."""
@@ -128,35 +89,41 @@ class _Members:
         shape, last = value.shape, self._last.out.shape
         if shape is None or last is None or len(shape) != len(last):
             return False
-        return not any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(shape, last))
+        return shape == last or not any(
+            isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(shape, last)
+        )
 
     @property
     def are_worthwhile(self) -> bool:
         """False for few small nodes, which cost less to run than a group."""
         if any(i.is_row_wise for instructions in self._instructions.values() for i in instructions):
             return True
+        if self.root is not None and self.root.nodes[-1].op in ("Conv", "FusedConv"):
+            return len(self.nodes) > 1 or self.root.is_laid_out
         shape = self._last.out.static_shape
         small = shape is not None and prod(shape) < _FEWEST_ELEMENTS
-        if self.root is not None and self.root.op in ("Conv", "FusedConv"):
-            return len(self.nodes) > 1 or has_constant_weights(self.root, self._scope.constant)
         return len(self.nodes) >= (_WORTHWHILE_IF_SMALL if small else 1)
 
     def _in_order(self) -> list[Instruction]:
-        """The instructions whose results are read: that of a Sigmoid(x) is not if its product with x is computed from x."""
+        """The instructions that the result needs: those of a Sigmoid(x) are not if its product with x is computed from x."""
         found = [i for node in self._scope.sorted(self._instructions) for i in self._instructions[node]]
-        read = {self._last.out, *(operand for i in found for operand in i.operands)}
-        return [i for i in found if i.made in read]
+        needed: set[Operand] = {self._last.out}
+        kept = []
+        for instruction in reversed(found):
+            if instruction.made in needed:
+                needed.update(instruction.operands)
+                kept.append(instruction)
+        return kept[::-1]
 
     def group(self) -> Group:
         scope, nodes, instructions = self._scope, self._scope.sorted(self.nodes), self._in_order()
         reads = scope.reads(nodes)
-        root: Root | None = None
+        made, function = None, None
         if self.root is not None:
-            root = root_of(self.root, self.cast, instructions, self.nodes, scope, reads)
-            instructions = root.instructions
-        program = BlockProgram(instructions, None if root is None else root.made, reads) if instructions else None
-        function = _fused(None if root is None else root.function, program, scope.unfused(nodes, reads))
-        return Group(nodes, reads, function)
+            made, function = self.root.made, self.root.on(reads, scope.constant)
+            instructions = [*self.root.instructions, *instructions]
+        program = BlockProgram(instructions, made, reads) if instructions else None
+        return Group(nodes, reads, _fused(function, program, scope.unfused(nodes, reads)))
 
 
 def _fused(root: Function | None, program: BlockProgram | None, unfused: Function) -> Function:

@@ -12,7 +12,7 @@ import numpy as np
 from ortconv.executor.algorithms.blockwise import BLOCK, joint_row
 from ortconv.executor.algorithms.steps import blocks_of, broadcasts
 from ortconv.executor.fusion.elementwise_ops import Instruction, Literal, Name, Operand
-from ortconv.executor.replay.work import AT_ONCE, Work, copy_to
+from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array, aligned
 
 
@@ -30,7 +30,6 @@ class BlockProgram:
         slots |= {o: places[o] for o in read if not isinstance(o, Literal) and o in places}
         self._read = sorted(slot for slot in slots.values() if slot < len(operands))
         self._result = len(operands) + len(literals)
-        self._instructions, self._source, self._slots = instructions, source, slots
         self._in_rows = any(instruction.is_row_wise for instruction in instructions)
         self._code, self._temporaries = _allocate(instructions, slots, source, self._result)
 
@@ -56,7 +55,7 @@ class BlockProgram:
             return source
         result = work.empty(like.shape) if self._in_rows else work.like(like)
         if source is not None:
-            work.do(copy_to, source, result)
+            work.do(np.copyto, result, source)
         return result
 
     def _in_blocks(self, work: Work, slots: list[Any]) -> None:
@@ -90,26 +89,14 @@ class BlockProgram:
         return _Layout(like.shape, axes, row)
 
     def _suits(self, like: Array, values: Sequence[tuple[int, Array]]) -> bool:
-        """True if elements are float32, operands broadcast to the result, and row-wise instructions can read whole rows."""
+        """True if elements are float32, operands broadcast to the result, and have whole rows if instructions read rows."""
         if not like.size or like.dtype != np.float32 or any(v.dtype != np.float32 for _, v in values):
             return False
         if not all(broadcasts(v.shape, like.shape) for _, v in values):
             return False
-        return not self._in_rows or (like.ndim > 0 and self._have_whole_rows(like.shape, values))
-
-    def _have_whole_rows(self, shape: tuple[int, ...], values: Sequence[tuple[int, Array]]) -> bool:
-        """True if row-wise instructions read whole rows of a result of that shape."""
-        held = {slot: v.shape for slot, v in values}
-        shapes: dict[Operand | None, tuple[int, ...]] = {
-            o: held[slot] for o, slot in self._slots.items() if slot in held
-        }
-        shapes[self._source] = shape
-        for instruction in self._instructions:
-            found = _broadcast([shapes[o] for o in instruction.operands])
-            if found is None or (instruction.is_row_wise and found[-1:] != shape[-1:]):
-                return False
-            shapes[instruction.made] = found
-        return True
+        if not self._in_rows:
+            return True
+        return like.ndim > 0 and all(v.shape[-1:] == like.shape[-1:] for slot, v in values if slot in self._read)
 
 
 class _Layout(NamedTuple):
@@ -153,14 +140,6 @@ def _axes_in_memory(like: Array) -> tuple[int, ...]:
     """The axes of memory for an array like this one, the outermost first."""
     strides = np.empty_like(like).strides
     return tuple(sorted(range(like.ndim), key=lambda axis: -strides[axis]))
-
-
-def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """The shape to which shapes broadcast; None if there is none."""
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        return None
 
 
 _Code = list[tuple[Callable[..., Any], Callable[[list[Any]], Any]]]

@@ -6,23 +6,20 @@ exact up to `EXACT_SUM`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
-from math import prod
+from math import inf, prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms import conv
-from ortconv.executor.algorithms.blockwise import BLOCK, SHORTEST_ROW, blockwise
+from ortconv.executor.algorithms.blockwise import blockwise
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights
 from ortconv.executor.algorithms.rounding import quantize_centered
-from ortconv.executor.algorithms.steps import spans
-from ortconv.executor.algorithms.winograd import Check, are_finite
-from ortconv.executor.algorithms.winograd_int8 import ExactSums
+from ortconv.executor.fusion.elementwise_ops import Code, Temporary
+from ortconv.executor.fusion.elementwise_program import BlockProgram
 from ortconv.executor.replay.numerics import clip_to, f32
-from ortconv.executor.replay.work import Finish, Function, Work, recordable
+from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 Limits = tuple[Array, Array]
@@ -39,7 +36,7 @@ class Quantization(NamedTuple):
     def is_sound(self) -> bool:
         """True for bytes with a finite, positive scale of float32."""
         has_types = self.scale.dtype == np.float32 and self.zero_point.dtype in (np.uint8, np.int8)
-        return has_types and bool(np.isfinite(self.scale) and self.scale > 0)
+        return has_types and 0 < self.scale.item() < inf
 
     @property
     def limits(self) -> Limits:
@@ -83,47 +80,18 @@ class Quantization(NamedTuple):
 _ZERO = f32(0)
 
 
-class Rounding:
-    """rint((sums + bias) * factor) within limits, in place. Bias and factor have one number, or one per channel."""
+def rounded(sums: Function, bias: Array | None, factor: Array, limits: Limits) -> Function:
+    """rint((sums + bias) * factor) within limits, in the memory of the sums. Bias and factor broadcast to the sums."""
+    given, code = Temporary(), Code()
+    made = given if bias is None or not bias.any() else code.add(np.add, given, f32(bias))
+    code.add(clip_to, code.add(np.rint, code.add(np.multiply, made, f32(factor))), *limits)
+    program = BlockProgram(code.instructions, given, ())
 
-    def __init__(self, bias: Array | None, factor: Array, limits: Limits, channels: int) -> None:
-        repeats = max(1, SHORTEST_ROW // max(1, channels))
-        self._width = max(1, repeats * channels)
-        self._bias = None if bias is None or not bias.any() else np.tile(f32(bias).reshape(-1), repeats)
-        self._factor = f32(factor).reshape(()) if factor.size == 1 else np.tile(f32(factor).reshape(-1), repeats)
-        self._limits = limits
+    def run(work: Work, x: Array) -> Array | None:
+        y: Array | None = work.call(sums, x)
+        return program.run(work, y, ()) if y is not None and y.size else y
 
-    def __call__(self, work: Work, sums: Array) -> None:
-        flat, width = sums.reshape(-1), self._width
-        if parts := spans(-(-flat.size // width), max(1, BLOCK // width)):
-            for part in parts:
-                y = flat[part.start * width : part.stop * width]
-                even = y.size // width * width
-                if even:
-                    self._by_channel(work, y[:even].reshape(-1, width), width)
-                if even < y.size:
-                    self._by_channel(work, y[even:], y.size - even)
-                if not self._factor.ndim:
-                    work.do(np.multiply, y, self._factor, y)
-                work.do(np.rint, y, y)
-                work.do(clip_to, y, *self._limits, y)
-
-    def _by_channel(self, work: Work, y: Array, width: int) -> None:
-        if self._bias is not None:
-            work.do(np.add, y, self._bias[:width], y)
-        if self._factor.ndim:
-            work.do(np.multiply, y, self._factor[:width], y)
-
-
-def convolution(w: Array, group: int, geometry: Mapping[str, Any], finish: Finish, is_exact: bool) -> Function:
-    """A function of a centered image that convolves with integer weights (M, C / group, kernel...) and finishes the sums.
-
-    `is_exact` demands that every sum is exact.
-    """
-    sums = cache(lambda: ExactSums(w))
-    check: Check = (lambda work, x: sums()(work, x)) if is_exact else are_finite
-    convolve = conv.convolution(w, group, geometry, check)
-    return recordable(lambda work, x: work.call(convolve, x, finish))
+    return recordable(run)
 
 
 def channels_last_form(function: Function) -> Function:
@@ -131,8 +99,8 @@ def channels_last_form(function: Function) -> Function:
     return recordable(lambda work, x: np.moveaxis(work.call(function, np.moveaxis(x, -1, 1)), 1, -1))
 
 
-def matrix_product(w: Array, finish: Finish) -> Function:
-    """A function of centered values (..., K) that multiplies by integer weights (K, N) and then calls `finish`."""
+def matrix_product(w: Array) -> Function:
+    """A function of centered values (..., K) that multiplies by integer weights (K, N)."""
     weights = cache(lambda: IntegerWeights(w))
     depth, columns = w.shape
 
@@ -141,7 +109,7 @@ def matrix_product(w: Array, finish: Finish) -> Function:
             raise GraphError(f"the weights have {depth} rows, the input is {list(x.shape)}")
         out = work.empty((*x.shape[:-1], columns))
         rows, size = work.contiguous(x), prod(x.shape[:-1])
-        weights().multiply(rows.reshape(size, depth), out.reshape(size, columns), finish, work)
+        weights().multiply(rows.reshape(size, depth), out.reshape(size, columns), work)
         return out
 
     return recordable(run)
@@ -156,31 +124,27 @@ def qlinear_sum(p: Quantization, q: Quantization, y: Quantization) -> Function:
     offset = np.asarray(zero_y - (ratio_a * zero_a + ratio_b * zero_b), np.float64)
     wide_a, wide_b, limits = ratio_a.astype(np.float64), ratio_b.astype(np.float64), y.limits
 
-    def run(work: Work, a: Array, b: Array) -> Array:
+    def block(work: Work, a: Array, b: Array, out: Array) -> None:
+        wide, addend = work.like(out, np.float64), work.like(out)
+        work.do(np.add, b, zero_b, wide)
+        work.do(np.multiply, wide, wide_b, wide)
+        work.do(np.add, wide, offset, wide)
+        work.do(np.copyto, addend, wide, "same_kind")
+        work.do(np.add, a, zero_a, wide)
+        work.do(np.multiply, wide, wide_a, wide)
+        work.do(np.add, wide, addend, wide)
+        work.do(np.copyto, out, wide, "same_kind")
+        work.do(np.rint, out, out)
+        work.do(np.subtract, out, zero_y, out)
+        work.do(clip_to, out, *limits, out)
+
+    add = blockwise(recordable(block))
+
+    def run(work: Work, a: Array, b: Array) -> Any:
         shape = np.broadcast_shapes(a.shape, b.shape)
-        a, b = (
+        wide = (
             v if v.shape == shape else work.arranged(lambda v: np.array(np.broadcast_to(v, shape)), v) for v in (a, b)
         )
-        out = work.like(a)
-        order = sorted(range(a.ndim), key=lambda axis: -out.strides[axis])
-        flat = [work.contiguous(v.transpose(order)).reshape(-1) for v in (a, b)] + [out.transpose(order).reshape(-1)]
-        if parts := spans(out.size, BLOCK):
-            longest = parts[0].stop - parts[0].start
-            held, addends = work.empty((longest,), np.float64), work.empty((longest,))
-            for part in parts:
-                c, d, made = (v[part] for v in flat)
-                wide, addend = held[: made.size], addends[: made.size]
-                work.do(np.add, d, zero_b, wide)
-                work.do(np.multiply, wide, wide_b, wide)
-                work.do(np.add, wide, offset, wide)
-                work.do(np.copyto, addend, wide, "same_kind")
-                work.do(np.add, c, zero_a, wide)
-                work.do(np.multiply, wide, wide_a, wide)
-                work.do(np.add, wide, addend, wide)
-                work.do(np.copyto, made, wide, "same_kind")
-                work.do(np.rint, made, made)
-                work.do(np.subtract, made, zero_y, made)
-                work.do(clip_to, made, *limits, made)
-        return out
+        return work.call(add, *wide)
 
     return recordable(run)

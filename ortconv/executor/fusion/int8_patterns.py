@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ortconv.executor.algorithms.conv import convolution
 from ortconv.executor.algorithms.gemm_exact import EXACT_SUM, INPUT_REACH, one_sided
 from ortconv.executor.algorithms.gemm_int8 import less_zero_point
 from ortconv.executor.fusion.elementwise_ops import clip_bounds
@@ -14,11 +15,10 @@ from ortconv.executor.fusion.group import Scope
 from ortconv.executor.fusion.int8_ops import (
     Limits,
     Quantization,
-    Rounding,
     channels_last_form,
-    convolution,
     matrix_product,
     qlinear_sum,
+    rounded,
 )
 from ortconv.executor.replay.numerics import f32
 from ortconv.executor.replay.work import Function
@@ -28,6 +28,10 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
 _PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
+_CONVOLUTIONS = frozenset({"Conv", "QLinearConv"})
+
+_RESULT_AND_BIAS = {"QLinearConv": (6, 8), "QLinearMatMul": (6, 8), "QGemm": (7, 6)}
+"""Slots of the scale of the result, and of the bias."""
 
 
 class Int8Step(NamedTuple):
@@ -42,17 +46,6 @@ class Int8Step(NamedTuple):
     """DequantizeLinear nodes whose inputs the step reads instead of their outputs."""
     enters: bool = False
     """True if it computes quantized values from float32."""
-
-
-class _QLinear(NamedTuple):
-    """The constant operands of a QLinear product."""
-
-    x: Quantization
-    y: Quantization
-    q: Array
-    scale: Array
-    zero_point: Array
-    bias: Array | None
 
 
 def is_dequantize(node: Node) -> bool:
@@ -71,7 +64,7 @@ class Int8Steps:
         self.scope = scope
         self.found: dict[Node, Int8Step] = {}
         self._made: set[Value] = set()
-        self._parameters: dict[tuple[Node, int], Quantization | None] = {}
+        self._parameters: dict[tuple[Value | None, Value | None], Quantization | None] = {}
         for node in scope.nodes:
             match = _MATCHES.get((node.domain, node.op))
             step = None if match is None else match(self, node) or self._entry(node)
@@ -87,19 +80,15 @@ class Int8Steps:
 
     def codes(self, node: Node, scale: int = 1, zero_point: int = 2) -> Quantization | None:
         """The constant quantization parameters of a tensor with one scale."""
-        key = node, scale
-        if key not in self._parameters:
-            self._parameters[key] = self._read_quantization(node, scale, zero_point)
-        return self._parameters[key]
-
-    def _read_quantization(self, node: Node, scale: int, zero_point: int) -> Quantization | None:
-        known = self._constants(node, scale, zero_point)
-        if known is None or not all(v is not None and v.size == 1 for v in known):
-            return None
-        codes = Quantization(*[v.reshape(()) for v in known if v is not None])
         if any(node.attr(name, 0) for name in ("block_size", "output_dtype", "precision")):
             return None
-        return codes if codes.is_sound else None
+        values = node.input(scale), node.input(zero_point)
+        if values not in self._parameters:
+            known = [None if v is None else self.scope.constant(v) for v in values]
+            codes = [v.reshape(()) for v in known if v is not None and v.size == 1]
+            found = Quantization(*codes) if len(codes) == 2 else None
+            self._parameters[values] = found if found is not None and found.is_sound else None
+        return self._parameters[values]
 
     def _constants(self, node: Node, *slots: int) -> list[Array | None] | None:
         """The arrays of some inputs, None for absent ones. None if one of them is not constant."""
@@ -144,16 +133,13 @@ class Int8Steps:
         if source is None or weights is None or known is None:
             return None
         (dequantize, x), (of_weights, w, w_scale), (b,) = source, weights, known
-        is_convolution = node.op == "Conv"
-        if not (_is_sound(node, w) if is_convolution else _is_plain_product(node, w, b)):
+        if not _suit(node, w, b):
             return None
         unit = x.scale.astype(np.float64) * w_scale
         factor, shift = f32(unit / codes.scale), None if b is None else f32(b.reshape(-1) / unit)
-        if not _are_finite(factor, shift):
+        if not all(v is None or np.isfinite(v).all() for v in (factor, shift)):
             return None
-        shift = None if shift is None else np.broadcast_to(shift, len(w))
-        finish = Rounding(shift, factor, limits, len(w))
-        function = _convolution(node, w, finish, is_exact=False) if is_convolution else matrix_product(w.T, finish)
+        function = _product(node, w, shift, factor, limits, is_exact=False)
         return Int8Step(tuple(nodes), ((dequantize.inputs[0], x),), codes, function, (dequantize, of_weights))
 
     def _weights(self, product: Node) -> tuple[Node, Array, Array] | None:
@@ -165,7 +151,7 @@ class Int8Steps:
         if node is None or not is_dequantize(node) or node.attr("block_size", 0) or node.attr("output_dtype", 0):
             return None
         q, scale, zero = self._constants(node, 0, 1, 2) or (None,) * 3
-        if q is None or scale is None or not _are_weights(product, q, scale):
+        if q is None or scale is None or not _are_weights(q, scale):
             return None
         axis = 0 if product.op == "Conv" or product.attr("transB", 0) else 1
         is_per_channel = scale.size == q.shape[axis] and node.attr("axis", 1) % q.ndim == axis
@@ -173,38 +159,25 @@ class Int8Steps:
             return None
         return node, _centered_weights(q.T if axis else q, zero), scale.reshape(-1).astype(np.float64)
 
-    def _qlinear(self, node: Node, y: int, bias: int | None) -> _QLinear | None:
-        """The operands of a QLinear product; `y` and `bias` are the slots of the scale of the result and of the bias."""
-        x, made = self.codes(node, 1, 2), self.codes(node, y, y + 1)
-        q, scale, zero, *others = self._constants(node, 3, 4, 5, *(() if bias is None else (bias,))) or (None,) * 3
-        if x is None or made is None or q is None or scale is None or zero is None or q.dtype.itemsize != 1:
-            return None
-        return _QLinear(x, made, q, scale, zero, others[0] if others else None)
-
-    def of_qlinear_conv(self, node: Node) -> Int8Step | None:
-        p = self._qlinear(node, 6, 8)
-        if p is None:
-            return None
-        w = _centered_weights(p.q, p.zero_point)
-        finish = _exact_rounding(w, p) if _is_sound(node, w) else None
-        if finish is None:
-            return None
-        function = _convolution(node, w, finish, is_exact=True)
-        return Int8Step((node,), ((node.inputs[0], p.x),), p.y, function)
-
     def of_qlinear_product(self, node: Node) -> Int8Step | None:
-        """QLinearMatMul, or QGemm to quantized values."""
-        p = self._qlinear(node, 7, 6) if node.op == "QGemm" else self._qlinear(node, 6, None)
-        if p is None or p.q.ndim != 2:
+        """A product with constant weights whose sums are exact in float32."""
+        y, bias_slot = _RESULT_AND_BIAS[node.op]
+        x, made, known = self.codes(node, 1, 2), self.codes(node, y, y + 1), self._constants(node, 3, 4, 5, bias_slot)
+        if x is None or made is None or known is None:
             return None
-        q = p.q if node.attr("transB", 0) else p.q.T
-        if p.zero_point.size not in (1, len(q)):
+        q, scale, zero, bias = known
+        if q is None or scale is None or zero is None or not _are_weights(q, scale):
             return None
-        w = _centered_weights(q, p.zero_point)
-        finish = _exact_rounding(w, p) if _is_plain_product(node, w, p.bias) else None
-        if finish is None:
+        q = q if node.op == "QLinearConv" or node.attr("transB", 0) else q.T
+        if zero.size not in (1, len(q)):
             return None
-        return Int8Step((node,), ((node.inputs[0], p.x),), p.y, matrix_product(w.T, finish))
+        w = _centered_weights(q, zero)
+        fits = all(v is None or v.size in (1, len(w)) for v in (scale, bias))
+        largest = 0 if bias is None else np.abs(bias.astype(np.float64)).max(initial=0)
+        if not _suit(node, w, bias) or not fits or INPUT_REACH * one_sided(w) + largest > EXACT_SUM:
+            return None
+        function = _product(node, w, bias, x.scale * scale / made.scale, made.limits, is_exact=True)
+        return Int8Step((node,), ((node.inputs[0], x),), made, function)
 
     def of_qlinear_add(self, node: Node) -> Int8Step | None:
         a, b, y = (self.codes(node, i, i + 1) for i in (1, 4, 6))
@@ -216,20 +189,14 @@ class Int8Steps:
 
 _MATCHES: dict[tuple[str, str], Callable[[Int8Steps, Node], Int8Step | None]] = {
     ("", "QuantizeLinear"): Int8Steps.of_quantize, (MICROSOFT, "QuantizeLinear"): Int8Steps.of_quantize,
-    ("", "QLinearConv"): Int8Steps.of_qlinear_conv, (MICROSOFT, "QLinearConv"): Int8Steps.of_qlinear_conv,
+    ("", "QLinearConv"): Int8Steps.of_qlinear_product, (MICROSOFT, "QLinearConv"): Int8Steps.of_qlinear_product,
     ("", "QLinearMatMul"): Int8Steps.of_qlinear_product, (MICROSOFT, "QGemm"): Int8Steps.of_qlinear_product,
     (MICROSOFT, "QLinearAdd"): Int8Steps.of_qlinear_add,
 }  # fmt: skip
 
 
-def _are_finite(*arrays: Array | None) -> bool:
-    return all(v is None or np.isfinite(v).all() for v in arrays)
-
-
-def _are_weights(product: Node, q: Array, scale: Array) -> bool:
-    """True for the 8-bit weights of a convolution, or those of a product of matrices."""
-    has_rank = q.ndim > 2 if product.op == "Conv" else q.ndim == 2
-    return has_rank and q.dtype in (np.uint8, np.int8) and scale.dtype == np.float32
+def _are_weights(q: Array, scale: Array) -> bool:
+    return q.ndim > 1 and q.dtype in (np.uint8, np.int8) and scale.dtype == np.float32
 
 
 def _centered_weights(q: Array, zero: Array | None) -> Array:
@@ -237,30 +204,23 @@ def _centered_weights(q: Array, zero: Array | None) -> Array:
     return less_zero_point(q, None if zero is None else zero.reshape(-1, *(1,) * (q.ndim - 1)))
 
 
-def _exact_rounding(w: Array, p: _QLinear) -> Rounding | None:
-    """The rounding of sums for weights (M, ...); None if a sum might not be exact in float32, or if scales do not fit."""
-    bias, w_scale = p.bias, p.scale
-    largest = 0 if bias is None else np.abs(bias.astype(np.float64)).max(initial=0)
-    reach = INPUT_REACH * one_sided(w) + largest
-    fits = all(v is None or v.size in (1, len(w)) for v in (w_scale, bias))
-    if reach > EXACT_SUM or not fits or w_scale.dtype != np.float32:
-        return None
-    bias = None if bias is None else np.broadcast_to(bias.reshape(-1), len(w))
-    return Rounding(bias, (p.x.scale * w_scale / p.y.scale).reshape(-1), p.y.limits, len(w))
-
-
-def _is_sound(node: Node, w: Array) -> bool:
-    """False for weights that are left to the kernel, because it refuses them or its result is empty."""
-    return w.size > 0 and node.attr("group", 1) > 0 and len(w) % node.attr("group", 1) == 0
-
-
-def _is_plain_product(node: Node, w: Array, bias: Array | None) -> bool:
-    """True for a Gemm or MatMul of rows and weights (N, K) without factors, and with a bias for all rows."""
+def _suit(node: Node, w: Array, bias: Array | None) -> bool:
+    """True for weights (M, C / group, kernel...) of a convolution, or (N, K) of a product without factors whose bias is that of
+    all rows. Weights that the kernel refuses, and empty ones, do not suit.
+    """
+    if node.op in _CONVOLUTIONS:
+        group = node.attr("group", 1)
+        return w.size > 0 and w.ndim > 2 and group > 0 and len(w) % group == 0
     given = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0} | dict(node.attrs)
     is_plain = given.pop("transB") in (0, 1) and given == {"alpha": 1.0, "beta": 1.0, "transA": 0}
-    return w.size > 0 and is_plain and (bias is None or bias.size == 1 or bias.shape in ((len(w),), (1, len(w))))
+    fits = bias is None or bias.size == 1 or bias.shape in ((len(w),), (1, len(w)))
+    return w.size > 0 and w.ndim == 2 and is_plain and fits
 
 
-def _convolution(node: Node, w: Array, finish: Rounding, is_exact: bool) -> Function:
-    function = convolution(w, node.attr("group", 1), node.attrs, finish, is_exact)
+def _product(node: Node, w: Array, bias: Array | None, factor: Array, limits: Limits, is_exact: bool) -> Function:
+    """The function that computes a product and rounds it. Bias and factor have one number, or one per output of the weights."""
+    along = (-1, *(1,) * (w.ndim - 2))
+    is_convolution = node.op in _CONVOLUTIONS
+    sums = convolution(w, node.attr("group", 1), node.attrs, is_exact) if is_convolution else matrix_product(w.T)
+    function = rounded(sums, None if bias is None else bias.reshape(along), factor.reshape(along), limits)
     return channels_last_form(function) if node.attr("channels_last", 0) else function

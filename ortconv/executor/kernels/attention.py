@@ -18,7 +18,7 @@ from ortconv.executor.algorithms.attention_heads import (
     split_heads,
     visible,
 )
-from ortconv.executor.algorithms.gemm import affine, prepared_projection
+from ortconv.executor.algorithms.gemm import affine, prepared_matmul
 from ortconv.executor.algorithms.half_precision import compute_type, is_narrow, rounding, widen
 from ortconv.executor.kernels.activation import softmax
 from ortconv.executor.kernels.registry import Function, float_kernel, kernel
@@ -171,7 +171,7 @@ def _projected(
     return q, k, v
 
 
-@kernel("Attention", domain=MICROSOFT, inner={**_IN_BLOCKS, "project": prepared_projection})
+@kernel("Attention", domain=MICROSOFT, inner={**_IN_BLOCKS, "project": prepared_matmul})
 def attention_ms(
     x: Array,
     weights: Array,

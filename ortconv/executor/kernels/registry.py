@@ -20,7 +20,7 @@ types. The forms that plans run instead are in `algorithms/`, and are named wher
     @kernel("Reshape", fast=movement.reshape)        # reshape(work, x, shape, *, allowzero=0)
     @kernel("Add", record=of_ufunc(np.add))          # function (work, a, b)
     @kernel("MatMul", prepare=gemm.prepared_matmul)  # prepared_matmul([None, w]) -> function (work, x, w)
-    @kernel("Attention", inner={"project": prepared_projection})  # attention_ms(x, ..., *, ..., project=affine)
+    @kernel("Attention", inner={"project": gemm.prepared_matmul})  # attention_ms(x, ..., *, ..., project=affine)
 
 `fast` computes the same up to rounding, or returns None for operands that it does not support. `record` is such a form that is
 used only while a run is recorded. `prepare` gets the operands (arrays if they are constant, else None) and the attributes; it

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.replay.work import Call, ChangedError, Function, Recordable, Work, copy_pixels
+from ortconv.executor.replay.work import Call, ChangedError, Function, Recordable, Work
 from ortconv.ir.graph import Node
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.tensor import Array
@@ -112,7 +112,7 @@ class Recorder(Work):
         if np.may_share_memory(x, y):
             return y
         out = self.empty(y.shape, y.dtype)
-        self.do(copy_pixels, x, out.reshape(x.shape))
+        self.do(np.copyto, out.reshape(x.shape), x)
         return out
 
     def arranged(self, arrange: Callable[[Array], Array], x: Array) -> Array:
@@ -194,77 +194,70 @@ def _copy_arranged(arrange: Callable[[Array], Array], x: Array, out: Array) -> N
 class Recording:
     """The steps of a plan for inputs of certain shapes. Only one run at a time is allowed; the caller uses `lock` for that."""
 
-    def __init__(self) -> None:
+    def __init__(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """For inputs and outputs in these slots."""
         self.lock = Lock()
-        self.initial: list[Any] = []
         self.steps: list[Step] = []
         self.joined: list[Step] = []
         """The same with fewer steps, without information about their results."""
+        self._inputs, self._outputs = inputs, outputs
+        self._initial: list[Any] = []
         self._entries: dict[int, Array] = {}
         self._recorder = Recorder()
         self._copied: set[int] = set()
 
-    def begin(self, slots: list[Any], numbers: Sequence[int], inputs: Sequence[Any]) -> None:
-        """Put inputs into their slots. Raises ChangedError if an input does not fit its recorded place."""
-        for number, value in zip(numbers, inputs, strict=True):
+    def begin(self, inputs: Sequence[Any]) -> list[Any]:
+        """The slots for a run. Raises ChangedError if an input does not fit its recorded place."""
+        slots = self._initial.copy()
+        for number, value in zip(self._inputs, inputs, strict=True):
             memory = self._entries.get(number)
             if memory is None:
                 slots[number] = value
             else:
                 copy_same(value, memory)
+        return slots
 
-    def results(self, slots: list[Any], numbers: Sequence[int]) -> list[Any]:
+    def results(self, slots: list[Any]) -> list[Any]:
         """The outputs; none of them is in memory of the recording."""
-        return [np.array(slots[n]) if n in self._copied else slots[n] for n in numbers]
+        return [np.array(slots[n]) if n in self._copied else slots[n] for n in self._outputs]
 
-    def record(
-        self,
-        steps: Sequence[Step],
-        initial: list[Any],
-        numbers: Sequence[int],
-        inputs: Sequence[Any],
-        outputs: Sequence[int],
-        small: frozenset[int] = frozenset(),
-    ) -> list[Any]:
-        """Run steps and keep the calls for later runs. Return the outputs; small ones may be recorded, too.
+    def record(self, steps: Sequence[Step], initial: list[Any], inputs: Sequence[Any]) -> list[Any]:
+        """Run steps and keep the calls for later runs. Return the outputs.
 
         `initial` holds the values that are the same in all runs.
         """
         recorder = self._recorder
-        self.initial = initial.copy()
+        self._initial = initial.copy()
         constants = {slot for slot, value in enumerate(initial) if value is not None or slot == ABSENT}
         lasting, places = constants.copy(), list(range(len(initial)))
-        made = {*outputs} - small
-        wanted = _wanted(steps, places, made)
-        lasting |= self._hold_inputs({n: v for n, v in zip(numbers, inputs, strict=True) if n in wanted})
-        slots = self.initial.copy()
-        self.begin(slots, numbers, inputs)
+        wanted = _wanted(steps, places)
+        lasting |= self._hold_inputs({n: v for n, v in zip(self._inputs, inputs, strict=True) if n in wanted})
+        slots = self.begin(inputs)
         recorder.end_step()
         for step in steps:
             function, operands, outs, dead, node = step
             values, reads = operands(slots), operands(places)
             recorded = None
-            if made.isdisjoint(outs) and lasting.issuperset(reads):
+            if lasting.issuperset(reads):
                 recorded = _recorded(recorder, function, values, node, constants.issuperset(reads[1:]))
             if recorded is not None:
                 results, stay = self._append_calls(step, *recorded), True
             else:
-                may_stay = made.isdisjoint(outs) and not wanted.isdisjoint(outs)
-                results, stay = self._append_step(step, values, may_stay)
+                results, stay = self._append_step(step, values, may_stay=not wanted.isdisjoint(outs))
             for slot, value in zip(outs, results, strict=False):
                 slots[slot] = value
                 # Results that do not stay may in another run lie in any of their operands.
                 recorder.hold(slot, [value] if stay else [value, *values], () if stay else reads)
                 if stay:
-                    self.initial[slot] = value
+                    self._initial[slot] = value
                     lasting.add(slot)
             recorder.end_step()
             for slot in dead:
                 recorder.forget(slot)
                 slots[slot] = None
         self.joined = _joined(self.steps)
-        self._copied = {n for n in outputs if recorder.block(slots[n]) is not None or recorder.held(n)}
-        return self.results(slots, outputs)
+        self._copied = {n for n in self._outputs if recorder.block(slots[n]) is not None or recorder.held(n)}
+        return self.results(slots)
 
     def _append_calls(self, step: Step, result: Any, calls: list[Call]) -> tuple[Any, ...]:
         """Make later runs perform these calls instead of a step. Return its results."""
@@ -288,7 +281,7 @@ class Recording:
         """Give inputs memory that stays in place, unless they are large. Return the slots of those that have it."""
         for number, value in inputs.items():
             if _can_be_copied([value], _LARGEST_INPUT):
-                self.initial[number] = self._entries[number] = memory = self._recorder.like(value)
+                self._initial[number] = self._entries[number] = memory = self._recorder.like(value)
                 self._recorder.hold(number, [memory])
         return set(self._entries)
 
@@ -309,15 +302,11 @@ def _joined(steps: Sequence[Step]) -> list[Step]:
     return joined
 
 
-def _wanted(steps: Sequence[Step], places: list[int], outputs: set[int]) -> set[int]:
+def _wanted(steps: Sequence[Step], places: list[int]) -> set[int]:
     """The slots read by steps that can be recorded, directly or as views."""
     wanted = set[int]()
     for function, operands, outs, _, node in reversed(steps):
-        if (
-            not wanted.isdisjoint(outs)
-            if _makes_views(node)
-            else isinstance(function, Recordable) and outputs.isdisjoint(outs)
-        ):
+        if not wanted.isdisjoint(outs) if _makes_views(node) else isinstance(function, Recordable):
             wanted.update(operands(places))
     return wanted
 

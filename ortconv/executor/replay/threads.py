@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -27,17 +28,14 @@ def in_threads(count: int, function: Callable[..., R], *args: Any) -> R:
         _of_run.reset(outer)
 
 
-class products_in:  # noqa: N801, as other contexts
+@contextmanager
+def products_in(count: int) -> Iterator[None]:
     """Set the number of threads of numpy's OpenBLAS, in the whole process. Other BLAS libraries are not changed."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def __enter__(self) -> None:
-        self._changed = [(change, was) for change, ask in openblas() if (was := ask()) != self._count]
-        for change, _ in self._changed:
-            change(self._count)
-
-    def __exit__(self, *_: object) -> None:
-        for change, was in self._changed:
+    changed = [(change, was) for change, ask in openblas() if (was := ask()) != count]
+    for change, _ in changed:
+        change(count)
+    try:
+        yield
+    finally:
+        for change, was in changed:
             change(was)

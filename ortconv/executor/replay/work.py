@@ -1,14 +1,14 @@
 """The way in which kernels and steps use memory and numpy: at once, or recorded to be repeated.
 
 A function can be recorded if its first argument is a `Work`, from which it gets its memory and through which it calls
-numpy. `recordable` makes an ordinary function of it, such as the copies here.
+numpy. `recordable` makes an ordinary function of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache, partial
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -50,7 +50,7 @@ class Work:
     def copied(self, x: Array) -> Array:
         """Memory in row order to which x is copied."""
         out = self.empty(x.shape, x.dtype)
-        self.do(copy_pixels if x.ndim else copy_to, x, out)
+        self.do(np.copyto, out, x)
         return out
 
     def arranged(self, arrange: Callable[[Array], Array], x: Array) -> Array:
@@ -70,10 +70,6 @@ class Work:
 
 
 AT_ONCE = Work()
-
-
-Finish = Callable[[Work, Array], None]
-"""Changes a contiguous part of a result, channels last, in place, as soon as it is computed."""
 
 
 class Recordable(partial[Any]):
@@ -137,30 +133,3 @@ def with_inner(definition: Function, inner: Mapping[str, Function]) -> Recordabl
 
 class _ComputedError(Exception):
     """An inner function reads an array that is not recorded."""
-
-
-@recordable
-def copy_to(work: Work, x: Array, out: Array) -> None:
-    work.do(np.copyto, out, x)
-
-
-@recordable
-def copy_runs(work: Work, x: Array, out: Array) -> None:
-    """Copy arrays whose last axis is contiguous in memory: each run is one item, which numpy copies faster."""
-    if out.size:
-        run = _item(out.shape[-1] * out.itemsize)
-        x, out = x.view(run), out.view(run)
-    work.do(np.copyto, out, x)
-
-
-@recordable
-def copy_pixels(work: Work, x: Array, out: Array) -> None:
-    """Copy to memory whose last axis is contiguous, whether that of x is or not."""
-    has_runs = x.strides[-1] == x.itemsize and not x.dtype.hasobject
-    work.do(copy_runs if has_runs else copy_to, x, out)
-
-
-@cache
-def _item(size: int) -> np.dtype[Any]:
-    """The type of items of `size` bytes."""
-    return np.dtype((np.void, size))

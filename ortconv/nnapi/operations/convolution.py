@@ -5,12 +5,11 @@ height, width, in].
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 
 from ortconv.executor.algorithms.conv import IntegerFilters, convolution, integer_filters
-from ortconv.executor.algorithms.sliding_window import Window, channels_first, to_last
+from ortconv.executor.algorithms.sliding_window import Window, channels_first, channels_last, to_last
 from ortconv.executor.replay.work import AT_ONCE, Function, Work
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import activate, exact_float, product_scale, requantize, rows_together
@@ -86,7 +85,7 @@ def convolved(c: OperationCall, groups: int, order: tuple[int, ...]) -> Array:
     if not c.x.is_quantized:
         pads = (rows[0], columns[0], rows[1], columns[1])
         convolve = c.filter.derived(float_convolution, order, groups, strides, spacing, pads)
-        return to_last(c.work.call(convolve, x, partial(finish, c)))
+        return finished(c, channels_last(c.work.call(convolve, x), c.work))
     begin, end = zip(rows, columns)
     window = Window(c.x.dims[1:3], c.filter.dims[1:3], strides, spacing, begin, end, c.out.dims[1:3])
     return rescaled(c, to_last(c.filter.derived(exact_filters, order, groups).convolve(x, window, c.work)))
@@ -103,13 +102,14 @@ def exact_filters(filter: Tensor, order: tuple[int, ...], groups: int) -> Intege
     return integer_filters(weights(filter).transpose(order), None, groups)
 
 
-def finish(c: OperationCall, work: Work, sums: Array) -> None:
-    """Add the bias to float sums of one or several pixels, and apply the activation."""
-    bias = c.bias.array
+def finished(c: OperationCall, sums: Array) -> Array:
+    """Float sums, channels last, to which the bias is added and the activation applied in place."""
+    bias, work = c.bias.array, c.work
     width = bias.size * rows_together(sums.size // max(1, bias.size), bias.size)
     rows = work.reshaped(sums, (sums.size // max(1, width), width))
     work.do(np.add, rows, np.tile(bias, width // max(1, bias.size)), rows)
     activate(rows, c.activation, work)
+    return sums
 
 
 def rescaled(c: OperationCall, sums: Array) -> Array:
@@ -273,5 +273,4 @@ def transpose_conv_2d(c: OperationCall) -> Array:
     if c.out.is_quantized:
         return rescaled(c, y)
     y = c.work.contiguous(y)
-    finish(c, c.work, y)
-    return y
+    return finished(c, y)

@@ -11,7 +11,7 @@ from onnx.parser import parse_graph
 from ortconv.compare.difference import difference
 from ortconv.compare.tolerance import limit
 from ortconv.executor import plan
-from ortconv.executor.fusion import elementwise_program
+from ortconv.executor.fusion import elementwise, elementwise_program
 from ortconv.executor.fusion.elementwise_ops import Instruction, Literal, Temporary
 from ortconv.executor.fusion.elementwise_program import BlockProgram
 from ortconv.executor.replay.work import AT_ONCE
@@ -215,6 +215,19 @@ def test_values_that_are_asked_for_are_made(tmp_path):
     x = next(examples("SiLU"))
     z, y = Session(path).run(None, {"x": x})
     np.testing.assert_allclose(z, y / (1 + np.exp(-y)), rtol=1e-5)
+
+
+def test_what_is_not_read_is_not_computed(tmp_path, monkeypatch):
+    """SiLU takes the bias and four instructions; those of its Sigmoid are left out."""
+    counts = []
+
+    def program(instructions, *others):
+        counts.append(len(instructions))
+        return BlockProgram(instructions, *others)
+
+    monkeypatch.setattr(elementwise, "BlockProgram", program)
+    Session(model("SiLU", tmp_path / "m.onnx"))
+    assert counts == [5]
 
 
 def test_threads_share_a_plan(tmp_path):

@@ -11,11 +11,9 @@ from onnx.parser import parse_graph
 
 from ortconv.executor import plan
 from ortconv.executor.algorithms import winograd
-from ortconv.executor.algorithms.conv import convolver, filters
-from ortconv.executor.algorithms.gemm_int8 import leave
+from ortconv.executor.algorithms.conv import convolution, convolver, filters
 from ortconv.executor.algorithms.sliding_window import window
 from ortconv.executor.algorithms.winograd_int8 import ExactSums
-from ortconv.executor.fusion import int8_ops
 from ortconv.executor.fusion.int8_patterns import Int8Steps
 from ortconv.executor.kernels import quantize
 from ortconv.runtime.session import Session
@@ -257,9 +255,10 @@ def test_exact_winograd(name, lowest):
     geometry = {"pads": (1, 1, 1, 1)}
     place = window((12, 14), (3, 3), **geometry)
     want = convolver(filters(w.astype(np.float64), 1), place, x.shape[1])(x.astype(np.float64))
-    np.testing.assert_array_equal(int8_ops.convolution(w, 1, geometry, leave, True)(x), want)
+    np.testing.assert_array_equal(convolution(w, 1, geometry, is_exact=True)(x), want)
     weights, asked = winograd.transform_weights(w.astype(np.float32)), []
-    own = winograd.convolver(lambda: weights, place, lambda: lambda *args: asked.append(args), ExactSums(w))(x)
+    check = ExactSums(lambda: weights)
+    own = winograd.convolver(lambda: weights, place, lambda: lambda *args: asked.append(args), check)(x)
     assert bool(asked) != is_exact
     if is_exact:
         np.testing.assert_array_equal(own, want)

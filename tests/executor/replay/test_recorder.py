@@ -8,7 +8,6 @@ import pytest
 from onnx.parser import parse_model
 
 from ortconv.errors import BackendError
-from ortconv.executor import plan
 from ortconv.executor.algorithms import conv, gemm, sliding_window
 from ortconv.executor.replay.recorder import Recorder
 from ortconv.executor.replay.work import recordable
@@ -130,9 +129,7 @@ def _plan(session):
     return session._main.programs[0][0]
 
 
-@pytest.mark.parametrize("small", [0, 1 << 16])
-def test_runs_do_not_touch_each_other(net, small, monkeypatch):
-    monkeypatch.setattr(plan, "_SMALL_BYTES", small)
+def test_runs_do_not_touch_each_other(net):
     inputs = [f32(1, 8, 10, 12) for _ in range(4)]
     want, given = _runs(net, inputs), [x.copy() for x in inputs]
     session = Session(net)
@@ -143,10 +140,9 @@ def test_runs_do_not_touch_each_other(net, small, monkeypatch):
     for a, b in zip(inputs, given, strict=True):
         np.testing.assert_array_equal(a, b)
     (recording,) = _plan(session)._recordings.values()
-    # Those that make large outputs make them anew. Split only tells where its results lie, as Identity does otherwise.
-    anew = [node.op for _, operands, *_, node in recording.steps if operands(range(99))]
-    assert anew == ([] if small else ["Add", "Identity"])
-    assert len(recording.steps) == (5 if small else 6)
+    # Split and Identity only tell where their results lie.
+    assert len(recording.steps) == 5
+    assert not [node.op for _, operands, *_, node in recording.steps if operands(range(99))]
 
 
 def test_shapes_have_their_own_recordings_until_there_are_many(net):
