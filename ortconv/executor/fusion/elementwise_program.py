@@ -26,10 +26,13 @@ class BlockProgram:
         read = dict.fromkeys(o for instruction in instructions for o in instruction.operands)
         literals = [o for o in read if isinstance(o, Literal)]
         slots: dict[Operand, int] = {literal: slot for slot, literal in enumerate(literals, len(operands))}
-        self._constants = [(slots[literal], aligned(literal.array)) for literal in literals]
+        arrays = [(slots[literal], aligned(literal.array)) for literal in literals]
+        numbers = {slot: v for slot, v in arrays if not v.ndim and v.dtype == np.float32}
+        self._constants = [(slot, v) for slot, v in arrays if slot not in numbers]
         slots |= {o: places[o] for o in read if not isinstance(o, Literal) and o in places}
         self._read = sorted(slot for slot in slots.values() if slot < len(operands))
         self._result = len(operands) + len(literals)
+        self._initial = [numbers.get(slot) for slot in range(self._result)]
         self._in_rows = any(instruction.is_row_wise for instruction in instructions)
         self._code, self._temporaries = _allocate(instructions, slots, source, self._result)
 
@@ -41,7 +44,7 @@ class BlockProgram:
         if layout is None:
             return None
         result = self._memory(work, source, like, layout)
-        slots: list[Any] = [None] * self._result + [layout.arranged(work, result)]
+        slots: list[Any] = [*self._initial, layout.arranged(work, result)]
         for slot, v in self._constants:
             slots[slot] = layout.arranged(AT_ONCE, v)
         for slot, v in read:
