@@ -50,6 +50,8 @@ def examine(proto: onnx.ModelProto, feeds: Iterable[Feeds], *, executor: bool = 
     """Compare the result at every level with the source. Raises DifferenceError if onnxruntime runs the source, but not a result,
     or if numbers differ.
     """
+    if any(map(_leaves_elements, proto.graph.node)):
+        return
     source = proto.SerializeToString()
     try:
         reference = session(source)
@@ -66,6 +68,12 @@ def examine(proto: onnx.ModelProto, feeds: Iterable[Feeds], *, executor: bool = 
     seen: set[bytes] = set()
     for level, with_target in VARIANTS:
         _examine_level(proto, level, with_target, runs, seen)
+
+
+def _leaves_elements(node: onnx.NodeProto) -> bool:
+    """True for a node of which onnxruntime leaves elements as memory happens to be: a rotation of an odd number of columns."""
+    odd = any(a.name == "rotary_embedding_dim" and a.i % 2 for a in node.attribute)
+    return node.op_type == "RotaryEmbedding" and odd
 
 
 def _examine_executor(proto: onnx.ModelProto, run: tuple[Feeds, list[Any]]) -> None:

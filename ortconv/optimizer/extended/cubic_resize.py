@@ -65,8 +65,8 @@ def _is_same_with_antialias(node: Node) -> bool:
 def upsample_with_antialias(m: Match) -> Replacement:
     """Resize<cubic>(x) that enlarges images  ->  Resize<cubic, antialias=1>(x)
 
-    Antialias changes the filter only where an image shrinks. Its kernel takes 1/4 to 1/30 of the time. It adds the weights of
-    pixels outside to those of the border first: fewer infinities become NaN.
+    Antialias changes the filter only where an image shrinks. Its kernel takes 1/4 to 1/30 of the time. It first adds the weights of
+    pixels outside to those of the border: fewer infinities become NaN.
 
     Counterpart: none: beyond ONNX Runtime
     """
