@@ -38,8 +38,12 @@ def test_of_onnx():
     run_cases(test, cases)
 
 
+WITHOUT_HALF = {"CDist", "Tokenizer"}
+"""Operators whose schemas have no float16."""
+
+
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("op", float_cases.OPERATORS)
+@pytest.mark.parametrize("op", [op for op in float_cases.OPERATORS if op not in WITHOUT_HALF])
 def test_of_onnxruntime(op, seed):
     operator = float_cases.OPERATORS[op]
     case = operator.draw(Draw([zlib.crc32(op.encode()), 5, seed]))
