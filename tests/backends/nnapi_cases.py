@@ -298,6 +298,8 @@ def resizing() -> Iterator[Case]:
                        coordinate_transformation_mode=coordinates)  # fmt: skip
         yield case("Resize", image, None, scales, name=f"nearest-{up[2]}", mode="nearest", nearest_mode="floor",
                    coordinate_transformation_mode="asymmetric")  # fmt: skip
+    row = np.array([[1, 1, 2, 3]], np.float32)
+    yield case("Resize", image, None, row, name="scales-in-a-row", mode="linear")
     yield case("Resize", image, None, None, np.array([1, 3, 8, 9]), name="sizes", mode="linear")
     yield case("Resize", (1, 4, 6, 3), None, None, np.array([1, 8, 9, 3]), name="channels-last", mode="linear")
     scales = np.array([1, 1, 2, 2], np.float32)

@@ -40,7 +40,7 @@ def _check_scales(unit: NodeUnit, shape: tuple[int, ...], resized: tuple[int, ..
     if scales is None or not scales.size or corners or shape == resized:
         return
     is_nearest = attribute(unit.target, "mode") == "nearest"
-    for size, length, scale in zip(shape, resized, scales.numpy().tolist(), strict=True):
+    for size, length, scale in zip(shape, resized, scales.numpy().ravel().tolist(), strict=True):
         index = np.arange(length)
         by_scale, by_length = index / scale, index * (size / length)
         if is_nearest:
