@@ -85,7 +85,9 @@ def _has_long_vectors(graph: GraphProto) -> bool:
     declared = (v.type.tensor_type.shape.dim for of in (graph.input, graph.value_info) for v in of)
     if any(len(dims) == 1 and dims[0].dim_value > LONGEST_VECTOR for dims in declared):
         return True
-    return any(len(t.dims) == 1 and t.dims[0] > LONGEST_VECTOR for t in graph.initializer)
+    constants = (a for node in graph.node if node.op_type == "Constant" for a in node.attribute)
+    sparse = (a.sparse_tensor for a in constants if a.name == "sparse_value")
+    return any(len(t.dims) == 1 and t.dims[0] > LONGEST_VECTOR for t in (*graph.initializer, *sparse))
 
 
 class _Shielded(NamedTuple):

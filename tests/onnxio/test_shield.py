@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from onnx import AttributeProto, TensorProto, TensorShapeProto, parser
+from onnx import AttributeProto, TensorProto, TensorShapeProto, helper, parser
 
 from ortconv.errors import GraphError
 from ortconv.ir.types import TensorType
+from ortconv.onnxio import infer
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.messages import operators
 from ortconv.onnxio.shield import may_be_below_zero, shortening
@@ -404,3 +405,22 @@ def test_nodes_that_lack_parts(op: str, part: str, opset: int) -> None:
     proto.graph.node[1].ClearField(part)
     with suppress(GraphError):
         from_proto(proto)
+
+
+@pytest.mark.parametrize("length", [1 << 20, (1 << 20) + 1])
+def test_elements_of_long_sparse_vectors_are_not_followed(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """onnx would allocate gigabytes for their sums, and the limit on memory may end the process."""
+    sparse = helper.make_sparse_tensor(
+        helper.make_tensor("v", TensorProto.INT64, [1], [1]),
+        helper.make_tensor("i", TensorProto.INT64, [1], [0]),
+        [length],
+    )
+    nodes = [helper.make_node("Constant", [], ["c"], sparse_value=sparse), helper.make_node("Neg", ["c"], ["y"])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.INT64, None)]
+    model = helper.make_model(helper.make_graph(nodes, "g", [], outputs), ir_version=8)
+    followed = []
+    monkeypatch.setattr(
+        infer, "infer_shapes", lambda message, *, data_prop, strict=False: followed.append(data_prop) or message
+    )
+    infer.infer_model(model.SerializeToString())
+    assert followed == [length == 1 << 20]
