@@ -209,9 +209,9 @@ def _slices_of_shapes(
 
 
 def hide_einsums(graph: GraphProto, inferred: GraphProto) -> bool:
-    """Rename the Einsums for which onnx infers size 1 for an axis that is broadcast. Return True if there are any."""
+    """Rename the Einsums for which onnx infers the size of an axis that is broadcast. Return True if there are any."""
     values = (v for part in graphs(inferred) for v in (*part.input, *part.value_info))
-    sizes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in values}
+    sizes = {v.name: [d.dim_value or d.dim_param for d in v.type.tensor_type.shape.dim] for v in values}
     sizes.update((t.name, list(t.dims)) for part in graphs(inferred) for t in part.initializer)
     wrong = [node for node in walk(graph.node) if node.op_type == "Einsum" and _takes_first_size(node, sizes)]
     for node in wrong:
@@ -219,17 +219,18 @@ def hide_einsums(graph: GraphProto, inferred: GraphProto) -> bool:
     return bool(wrong)
 
 
-def _takes_first_size(node: NodeProto, sizes: Mapping[str, list[int]]) -> bool:
-    """True if a label has size 1 in one operand and another or unknown size in a later one: onnx only looks at the first."""
+def _takes_first_size(node: NodeProto, sizes: Mapping[str, Sequence[int | str]]) -> bool:
+    """True if a label has size 1 or a symbol in one operand and another size in a later one: onnx only looks at the first."""
     equation = _attribute(node, "equation")
     if equation is None or domain_of(node):
         return False
     terms = equation.s.decode().replace(" ", "").partition("->")[0].split(",")
-    first: dict[str | int, int] = {}
+    first: dict[str | int, int | str] = {}
     for name, term in zip(node.input, terms, strict=False):
-        dims = sizes.get(name, [])
+        dims = sizes.get(name, ())
         for axis, size in zip(einsum_labels(term, len(dims)), dims, strict=False):
-            if first.setdefault(axis, size) == 1 != size:
+            taken = first.setdefault(axis, size)
+            if taken != size and (taken == 1 or isinstance(taken, str)):
                 return True
     return False
 

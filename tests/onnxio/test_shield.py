@@ -355,15 +355,15 @@ def test_vectors_without_end_take_little_memory(inputs: str, body: str, most: in
         ("1,1", "N,3", "bi,bj->bij", ("N", 1, 3)),
         ("1,1", "2,3", "bi, bj -> bij", (2, 1, 3)),
         ("N,1", "1,3", "bi,bj->bij", ("N", 1, 3)),
+        ("N,1", "4,3", "bi,bj->bij", (4, 1, 3)),
+        ("N,1", "M,3", "bi,bj->bij", (None, 1, 3)),
         ("1,2", "N,3", "bi,bj", (2, 3)),
         ("1,2", "N,2", "bi,bi", ()),
         ("1,2,3", "N,3,4", "...ij,...jk->...ik", ("N", 2, 4)),
         ("7,1,1,2", "N,3,5", "...bi,bij->b...j", ("N", 7, 1, 5)),
     ],
 )
-def test_an_einsum_that_broadcasts_an_axis_of_size_1(
-    x: str, z: str, equation: str, expected: tuple[object, ...]
-) -> None:
+def test_an_einsum_that_broadcasts_an_axis(x: str, z: str, equation: str, expected: tuple[object, ...]) -> None:
     """onnx takes the first size of each label."""
     proto = parser.parse_model(
         f"""<ir_version: 8, opset_import: ["": 17]> g (float[{x}] x, float[{z}] z) => (y)
