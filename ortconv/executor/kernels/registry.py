@@ -5,8 +5,8 @@ keyword-only under their ONNX names with their ONNX defaults. It returns one val
 perhaps for outputs that the node does not have.
 Values are numpy arrays (read only unless the kernel made them), lists for sequences, None for an empty optional. Attributes
 arrive as int, float, str, tuples of these, arrays (tensor attributes), or callables `body(*inputs) -> tuple` (subgraphs).
-A kernel that declares a keyword `n_outputs` gets the number of outputs of the node. `**place: Unpack[Placement]` stands for the
-attributes that are keys of the TypedDict `Placement`.
+A kernel that declares a keyword `n_outputs` gets the number of outputs of the node. A kernel with `**place: Unpack[Placement]`
+takes the attributes that are keys of the TypedDict `Placement`.
 
     @kernel("Softmax", since=13)
     def softmax(x, *, axis=-1): ...
