@@ -56,8 +56,8 @@ def use_of(node: Node) -> KernelUse | None:
     found = schema_of(node)
     if found is None:
         return None
-    shapes = [None if v is None else v.shape for v in node.inputs]
-    return KernelUse(found, _texts(node.inputs), _texts(node.outputs), node.attrs, shapes, node.out.shape)
+    *shapes, result = [None if v is None else v.shape for v in (*node.inputs, node.output(0))]
+    return KernelUse(found, _texts(node.inputs), _texts(node.outputs), node.attrs, shapes, result)
 
 
 def _texts(values: Sequence[Value | None]) -> KernelTypes:

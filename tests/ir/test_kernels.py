@@ -104,6 +104,17 @@ def test_first_release(text: str, release: str) -> None:
     assert releases()[first_release_of(only(text))] == release
 
 
+def test_first_release_without_a_first_output() -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 13, "com.microsoft": 1]>
+        g (float[3,2,4] x, int8[1,4,32] w, int8[1,8,32] r, float[1,32] s, int8[1,32] z) => (float h) {
+        y, h = com.microsoft.DynamicQuantizeLSTM <hidden_size = 8> (x, w, r, , , , , , s, z, s, z) }"""
+    )
+    proto.graph.node[0].output[0] = ""
+    (node,) = from_proto(proto).graph
+    assert releases()[first_release_of(node)] == "1.13"
+
+
 @pytest.mark.parametrize(
     ("text", "opset", "release"),
     [
