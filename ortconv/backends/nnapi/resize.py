@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ortconv.backends.nnapi.builder import Builder, Lowering, shape_of, value_of
 from ortconv.errors import BackendError
 from ortconv.ir.schema import attribute
 from ortconv.ir.units import NodeUnit
 from ortconv.nnapi import Operation
+from ortconv.partition.nnapi.resize import is_sampled_alike
 
 
 def resize(b: Builder, unit: NodeUnit) -> None:
@@ -41,19 +40,11 @@ def _check_scales(unit: NodeUnit, shape: tuple[int, ...], resized: tuple[int, ..
         return
     is_nearest = attribute(unit.target, "mode") == "nearest"
     for size, length, scale in zip(shape, resized, scales.numpy().ravel().tolist(), strict=True):
-        index = np.arange(length)
-        by_scale, by_length = index / scale, index * (size / length)
-        if is_nearest:
-            by_scale, by_length = np.floor(by_scale + ROUNDING), np.floor(by_length + ROUNDING)
-        if not np.allclose(by_scale, by_length, 0, ROUNDING):
+        if not is_sampled_alike(size, length, scale, is_nearest=is_nearest):
             raise BackendError(
                 f"the node scales {size} by {scale:g}, NNAPI by {length}/{size}: it computes other numbers",
                 backend="nnapi",
             )
-
-
-ROUNDING = 1e-3
-"""Tolerance of a coordinate in the image, in pixels."""
 
 
 LOWERINGS: dict[str, Lowering] = {"Resize": resize}

@@ -75,7 +75,7 @@ def channels_last(graph: Graph, context: Context) -> int:
     Differs: only if it is faster, and only in exact forms; also for 1 or 3 dimensions, Upsample, and Resize with axes. ONNX Runtime
         moves all Transposes of images, and computes 8-bit images in fixed point.
     """
-    if not any((node.domain, node.op) in OPERATORS for node in graph):
+    if not context.nodes(graph, OPERATORS):
         return 0
     handler = partial(_resize, context)
     return optimize_transposes(graph, context, {**HANDLERS, **dict.fromkeys(OPERATORS, handler)}, NAME)

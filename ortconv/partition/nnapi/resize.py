@@ -97,13 +97,18 @@ def sampled_places(unit: NodeUnit, target: Target) -> Objections:
     is_nearest = attribute(unit.target, "mode") == "nearest"
     for axis, (size, scale) in enumerate(zip(shape, const.numpy().ravel().tolist(), strict=True)):
         length = int(np.float32(size) * np.float32(scale))
-        index = np.arange(length)
-        by_scale, by_length = index / scale, index * (size / max(length, 1))
-        if is_nearest:
-            by_scale, by_length = np.floor(by_scale + ROUNDING), np.floor(by_length + ROUNDING)
-        if not np.allclose(by_scale, by_length, 0, ROUNDING):
+        if not is_sampled_alike(size, length, scale, is_nearest=is_nearest):
             message = f"dimension {axis} of size {size} is scaled by {scale:g} to {length}: NNAPI scales it by {length}/{size}"
             yield Objection("numbers", message, f"state sizes instead of scales, {CHANGED}")
+
+
+def is_sampled_alike(size: int, length: int, scale: float, *, is_nearest: bool) -> bool:
+    """True if an axis of `size` pixels that is resized to `length` has the same coordinates by its scale as by the two lengths."""
+    index = np.arange(length)
+    by_scale, by_length = index / scale, index * (size / max(length, 1))
+    if is_nearest:
+        by_scale, by_length = np.floor(by_scale + ROUNDING), np.floor(by_length + ROUNDING)
+    return np.allclose(by_scale, by_length, 0, ROUNDING)
 
 
 ROUNDING = 1e-3
