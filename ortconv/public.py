@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import builtins
 import errno
+import re
 import reprlib
 import sys
+from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from types import UnionType
@@ -53,22 +55,21 @@ def by_system(error: MemoryError | OSError) -> OrtconvError:
     return UsageError(error.strerror or str(error), file=error.filename)
 
 
-class _Names(dict[str, Any]):
-    """The names of a module. Those that it imports only for type checkers are Any."""
-
-    def __missing__(self, name: str) -> Any:
-        return getattr(builtins, name, Any)
-
-
 def _misfit(function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> OrtconvError | None:
     """An error about the first argument that does not fit its annotation; None if all fit."""
-    code, names = function.__code__, _Names(vars(sys.modules[function.__module__]))
-    kinds = get_type_hints(function, localns=names)
+    code, kinds = function.__code__, _annotations(function)
     for name, value in {**dict(zip(code.co_varnames[: code.co_argcount], arguments)), **keywords}.items():
         if name in kinds and not _fits(kinds[name], value):
             kind = function.__annotations__[name]
             return UsageError(f"{name} is {reprlib.repr(value)}", hint=f"it must be {kind}")
     return None
+
+
+def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+    """The types of a function's parameters. Names that its module imports only for type checkers are Any."""
+    names = re.findall(r"\w+", " ".join(function.__annotations__.values()))
+    known = ChainMap(vars(sys.modules[function.__module__]), vars(builtins))
+    return get_type_hints(function, localns={name: known.get(name, Any) for name in names})
 
 
 def _fits(kind: Any, value: Any) -> bool:
