@@ -18,7 +18,7 @@ from ortconv.onnxio.build import TypeReader, check_text
 from ortconv.onnxio.check import check_rules
 from ortconv.onnxio.imports import opset_of
 from ortconv.onnxio.infer import ContradictionError, infer_model
-from ortconv.onnxio.messages import domain_of, label, made_by_constants, walk
+from ortconv.onnxio.messages import contents, domain_of, label, made_by_constants, walk
 from ortconv.onnxio.proto import type_proto
 from ortconv.onnxio.scopes import INFERRED_BODIES
 from ortconv.onnxio.shield import HIDDEN, hide, hide_einsums
@@ -133,8 +133,9 @@ def _stating(message: bytes, types: TypesByGraph, inferred: GraphProto) -> Model
     `inferred` has the types that onnx infers without the declared ones.
     """
     proto = ModelProto.FromString(message)
-    hide(proto.graph, opset_of(proto))
-    hide_einsums(proto.graph, inferred)
+    found = contents(proto.graph)
+    hide(found, opset_of(proto))
+    hide_einsums(found.nodes.get("Einsum", ()), inferred)
     _state(list(_graphs(proto.graph)), types)
     return proto
 

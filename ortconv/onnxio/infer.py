@@ -16,7 +16,7 @@ from ortconv.onnxio.build import Symbol, TypeReader, merge
 from ortconv.onnxio.check import inference_error
 from ortconv.onnxio.contrib_types import CONTRIB_TYPES
 from ortconv.onnxio.imports import opset_of
-from ortconv.onnxio.messages import operators
+from ortconv.onnxio.messages import Contents, contents
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
 from ortconv.onnxio.scopes import may_clash, rename, rename_clashes
 from ortconv.onnxio.shield import (
@@ -25,7 +25,6 @@ from ortconv.onnxio.shield import (
     hide_einsums,
     hide_slices,
     may_be_below_zero,
-    may_need_hiding,
     refuse_slices_below_zero,
     reveal,
     shortening,
@@ -74,18 +73,19 @@ def infer_model(source: bytes, *, strict: bool = False, on_errors: Callable[[byt
             shielded.restore(inferred.graph)
             if b"Einsum" in message:
                 shown = ModelProto.FromString(source)
-                if hide_einsums(shown.graph, inferred.graph):
+                if hide_einsums(contents(shown.graph).nodes.get("Einsum", ()), inferred.graph):
                     return infer_model(shown.SerializeToString(), strict=strict, on_errors=on_errors)
             return inferred
     raise AssertionError
 
 
-def _has_long_vectors(graph: GraphProto) -> bool:
+def _has_long_vectors(found: Contents) -> bool:
     """True if vectors are declared as so long that following their elements takes onnx seconds and gigabytes."""
+    graph = found.graphs[0]
     declared = (v.type.tensor_type.shape.dim for of in (graph.input, graph.value_info) for v in of)
     if any(len(dims) == 1 and dims[0].dim_value > LONGEST_VECTOR for dims in declared):
         return True
-    constants = (a for node in graph.node if node.op_type == "Constant" for a in node.attribute)
+    constants = (a for node in found.nodes.get("Constant", ()) for a in node.attribute)
     sparse = (a.sparse_tensor for a in constants if a.name == "sparse_value")
     return any(len(t.dims) == 1 and t.dims[0] > LONGEST_VECTOR for t in (*graph.initializer, *sparse))
 
@@ -100,13 +100,13 @@ class _Shielded(NamedTuple):
 
 def _shielded(source: bytes) -> _Shielded:
     proto = ModelProto.FromString(source)
-    used, opset = operators(proto.graph), opset_of(proto)
-    hidden = may_need_hiding(used, opset) and hide(proto.graph, opset)
-    renamed = rename_clashes(proto.graph) if may_clash(used) else {}
+    found, opset = contents(proto.graph), opset_of(proto)
+    hidden = hide(found, opset)
+    renamed = rename_clashes(proto.graph) if may_clash(found.nodes.keys()) else {}
     message = proto.SerializeToString() if hidden or renamed else source
     hides_slices = False
-    if "Slice" in used:
-        message, hides_slices = _checked_slices(message, opset, shortening(proto.graph, used))
+    if "Slice" in found.nodes:
+        message, hides_slices = _checked_slices(message, opset, shortening(found))
 
     def restore(graph: GraphProto) -> None:
         if hidden or hides_slices:
@@ -114,7 +114,7 @@ def _shielded(source: bytes) -> _Shielded:
         if renamed:
             rename(graph, renamed)
 
-    return _Shielded(message, _has_long_vectors(proto.graph), restore)
+    return _Shielded(message, _has_long_vectors(found), restore)
 
 
 def _checked_slices(message: bytes, opset: int, shortening: int) -> tuple[bytes, bool]:
@@ -132,7 +132,7 @@ def _checked_slices(message: bytes, opset: int, shortening: int) -> tuple[bytes,
     if not wrong:
         return message, False
     shown = ModelProto.FromString(message)
-    hide_slices(shown.graph, wrong)
+    hide_slices(contents(shown.graph), wrong)
     return shown.SerializeToString(), True
 
 
@@ -141,10 +141,11 @@ def _without_slices(message: bytes, count: int | None = None) -> bytes:
     trial = ModelProto.FromString(message)
     if count is not None:
         del trial.graph.node[count:]
-    hide_slices(trial.graph)
+    found = contents(trial.graph)
+    hide_slices(found)
     inferred: bytes = trial.SerializeToString()
     with suppress(InferenceError, MemoryError, ValueError), memory_limit(_allowance(message)):
-        inferred = infer_shapes(inferred, data_prop=not _has_long_vectors(trial.graph))
+        inferred = infer_shapes(inferred, data_prop=not _has_long_vectors(found))
     return inferred
 
 
@@ -302,7 +303,7 @@ def _infer_by_onnx(node: Node) -> list[ValueType | None]:
     assert node.graph is not None
     model = _model_of(node, node.graph)
     try:
-        if hide(model.graph, node.graph.opset()):
+        if hide(contents(model.graph), node.graph.opset()):
             return [None] * len(node.outputs)
         inferred = ModelProto.FromString(infer_shapes(model.SerializeToString(), data_prop=False))
     except Exception:  # the C++ code may raise any class; the types are unknown then

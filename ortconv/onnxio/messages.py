@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from ortconv.onnxlib import AttributeProto, GraphProto, NodeProto
 
@@ -37,9 +39,30 @@ def walk(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
                     yield from walk(sub.node)
 
 
-def operators(graph: GraphProto) -> set[str]:
-    """The names of the operators of the graph and its subgraphs, whatever their domains."""
-    return {str(node.op_type) for node in walk(graph.node)}
+class Contents(NamedTuple):
+    """What a graph and its subgraphs consist of, found in one walk."""
+
+    graphs: Sequence[GraphProto]
+    """The graph and all its subgraphs, outer graphs first."""
+    nodes: Mapping[str, Sequence[NodeProto]]
+    """The nodes of each operator name, whatever their domains."""
+
+
+def contents(graph: GraphProto) -> Contents:
+    """The subgraphs and the nodes of a graph."""
+    found, nodes = list[GraphProto](), defaultdict[str, list[NodeProto]](list)
+    _add_contents(graph, found, nodes)
+    return Contents(found, dict(nodes))
+
+
+def _add_contents(graph: GraphProto, found: list[GraphProto], nodes: dict[str, list[NodeProto]]) -> None:
+    found.append(graph)
+    for node in graph.node:
+        nodes[node.op_type].append(node)
+        for attribute in node.attribute:
+            if attribute.type in _WITH_GRAPHS:
+                for sub in _held(attribute):
+                    _add_contents(sub, found, nodes)
 
 
 def made_by_constants(nodes: Iterable[NodeProto]) -> set[str]:

@@ -8,12 +8,12 @@ that no runtime accepts. Nodes for which onnx infers a wrong shape are hidden, t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import cache
 
 from ortconv.errors import GraphError
-from ortconv.onnxio.messages import domain_of, graphs, label, made_by_constants, walk
+from ortconv.onnxio.messages import Contents, domain_of, graphs, label, walk
 from ortconv.onnxio.type_rules import einsum_labels
 from ortconv.onnxlib import AttributeProto, GraphProto, NodeProto, TensorProto
 
@@ -60,28 +60,26 @@ def _examined(opset: int) -> frozenset[str]:
     return frozenset((*names, *(MARK + op for op in names)))
 
 
-def may_need_hiding(operators: Collection[str], opset: int) -> bool:
-    """False if a model with these operators has no node that `hide` changes or refuses, or has renamed before."""
-    return not _examined(opset).isdisjoint(operators)
-
-
-def hide(graph: GraphProto, opset: int) -> bool:
-    """Rename the hidden operators in all subgraphs, too. Return True if there are any, including those renamed by an
+def hide(found: Contents, opset: int) -> bool:
+    """Rename the hidden operators of a graph with these contents. Return True if there are any, including those renamed by an
     earlier call. `opset` is the version of ONNX's operators.
 
     Raises GraphError for a node on which onnx would end the process.
     """
-    nodes, examined = [(node.op_type, node) for node in walk(graph.node)], _examined(opset)
-    wrong = _inferred_wrongly(graph, nodes, opset)
-    found = False
-    for op, node in [(op, node) for op, node in nodes if op in examined]:
-        check = _CHECKS.get(op)
-        if check is not None and domain_of(node) == "" and (fault := check(node)):
-            raise GraphError(fault, node=label(node))
-        if _is_hidden(op, node, opset) or (op in wrong and not wrong[op].isdisjoint(node.output)):
-            node.op_type = op = MARK + op
-        found = found or op[:1] == MARK
-    return found
+    examined = [op for op in found.nodes if op in _examined(opset)]
+    if not examined:
+        return False
+    wrong = _inferred_wrongly(found, opset)
+    hidden = False
+    for op in examined:
+        check, outputs = _CHECKS.get(op), wrong.get(op, frozenset())
+        for node in found.nodes[op]:
+            if check is not None and domain_of(node) == "" and (fault := check(node)):
+                raise GraphError(fault, node=label(node))
+            if _is_hidden(op, node, opset) or not outputs.isdisjoint(node.output):
+                node.op_type = MARK + op
+            hidden = hidden or node.op_type[:1] == MARK
+    return hidden
 
 
 def _is_hidden(op: str, node: NodeProto, opset: int) -> bool:
@@ -102,51 +100,42 @@ def _has_negative_axes(node: NodeProto) -> bool:
     return axes is not None and any(axis < 0 for axis in axes.ints)
 
 
-Nodes = Sequence[tuple[str, NodeProto]]
-"""The nodes of a graph and its subgraphs, each with the name of its operator."""
-
-
-def _inferred_wrongly(graph: GraphProto, nodes: Nodes, opset: int) -> dict[str, set[str]]:
+def _inferred_wrongly(found: Contents, opset: int) -> dict[str, Set[str]]:
     """The outputs of the nodes for which onnx infers a wrong or endless shape, by operator."""
-    slices, squeezes = _operators(nodes, "Slice", 2), _operators(nodes, "Squeeze", 0)
-    expands = _operators(nodes, "Expand", 2) if opset <= LENGTH_IS_RANK else []
-    resizes = [node for op in _RESIZES for node in _operators(nodes, op, 1)]
-    if not (slices or squeezes or expands or resizes):
-        return {}
-    constants = [node for op, node in nodes if op == "Constant"]
     return {
-        "Slice": _slices_of_shapes(graph, nodes, slices, constants),
-        "Squeeze": _squeezes_of_all_axes(graph, squeezes, constants),
-        "Expand": _expands_to_many_dimensions(graph, expands),
-        **dict.fromkeys(_RESIZES, _resizes_to_rounded_sizes(graph, resizes, constants)),
+        "Slice": _slices_of_shapes(found, _operators(found, "Slice", inputs=2)),
+        "Squeeze": _squeezes_of_all_axes(found, _operators(found, "Squeeze")),
+        "Expand": _expands_to_many_dimensions(found, _operators(found, "Expand", inputs=2), opset),
+        **{op: _resizes_to_rounded_sizes(found, _operators(found, op, inputs=1)) for op in _RESIZES},
     }
 
 
-def _initializers(graph: GraphProto) -> Iterator[TensorProto]:
+def _initializers(found: Contents) -> Iterator[TensorProto]:
     """The initializers of the graph and its subgraphs."""
-    return (tensor for part in graphs(graph) for tensor in part.initializer)
+    return (tensor for part in found.graphs for tensor in part.initializer)
 
 
-def _operators(nodes: Nodes, name: str, inputs: int) -> list[NodeProto]:
+def _operators(found: Contents, name: str, inputs: int = 0) -> list[NodeProto]:
     """The nodes of an operator that have an output and at least this number of inputs."""
-    return [node for op, node in nodes if op == name and node.output and len(node.input) >= inputs]
+    return [node for node in found.nodes.get(name, ()) if node.output and len(node.input) >= inputs]
 
 
-def _resizes_to_rounded_sizes(graph: GraphProto, resizes: list[NodeProto], constants: Iterable[NodeProto]) -> set[str]:
+def _resizes_to_rounded_sizes(found: Contents, resizes: Sequence[NodeProto]) -> set[str]:
     """The outputs of Resizes by scales of many digits, such as 0.7: onnx takes the integer below the exact product, onnxruntime
     that below the product rounded to float32, which may be greater.
     """
-    if not resizes:
-        return set()
-    scales = {t.name: _floats(t) for t in _initializers(graph)}
-    for node in constants:
-        scales.update((name, [*a.floats, *_floats(a.t)]) for name in node.output for a in node.attribute)
-    found = set()
+    named = {name for node in resizes for name in node.input[1:3]}
+    scales = {t.name: _floats(t) for t in _initializers(found) if t.name in named} if named else {}
+    for node in found.nodes.get("Constant", ()) if named else ():
+        scales.update(
+            (name, [*a.floats, *_floats(a.t)]) for name in node.output if name in named for a in node.attribute
+        )
+    wrong = set()
     for node in resizes:
         stated = [a.floats for a in node.attribute if a.name == "scales"]
         if any(map(_has_many_digits, [*stated, *(scales.get(name, ()) for name in node.input[1:3])])):
-            found.add(node.output[0])
-    return found
+            wrong.add(node.output[0])
+    return wrong
 
 
 def _floats(tensor: TensorProto) -> list[float]:
@@ -165,20 +154,21 @@ def _has_many_digits(scales: Iterable[float]) -> bool:
     return any(scale * SCALE_DIGITS % 1 for scale in scales)
 
 
-def _expands_to_many_dimensions(graph: GraphProto, expands: Iterable[NodeProto]) -> set[str]:
+def _expands_to_many_dimensions(found: Contents, expands: Sequence[NodeProto], opset: int) -> set[str]:
     """The outputs of Expands whose shapes are declared longer than any shape is."""
-    if not expands:
+    if not expands or opset > LENGTH_IS_RANK:
         return set()
-    declared = (v for part in graphs(graph) for v in (*part.input, *part.value_info))
+    declared = (v for part in found.graphs for v in (*part.input, *part.value_info))
     long = {v.name for v in declared if any(d.dim_value > MOST_DIMENSIONS for d in v.type.tensor_type.shape.dim[:1])}
     return {node.output[0] for node in expands if node.input[1] in long}
 
 
-def _squeezes_of_all_axes(graph: GraphProto, squeezes: Iterable[NodeProto], constants: Iterable[NodeProto]) -> set[str]:
+def _squeezes_of_all_axes(found: Contents, squeezes: Sequence[NodeProto]) -> set[str]:
     """The outputs of Squeezes with an empty list of axes. onnx keeps all axes, onnxruntime removes those of size 1."""
     if not squeezes:
         return set()
-    empty = {t.name for t in _initializers(graph) if t.dims == [0]}
+    constants = found.nodes.get("Constant", ())
+    empty = {t.name for t in _initializers(found) if t.dims == [0]}
     empty.update(name for node in constants if any(map(_is_empty_list, node.attribute)) for name in node.output)
     return {node.output[0] for node in squeezes if _has_empty_axes(node, empty)}
 
@@ -193,27 +183,27 @@ def _has_empty_axes(node: NodeProto, empty: Container[str]) -> bool:
     return not axes.ints if axes is not None else len(node.input) > 1 and node.input[1] in empty
 
 
-def _slices_of_shapes(
-    graph: GraphProto, nodes: Nodes, slices: Iterable[NodeProto], constants: Iterable[NodeProto]
-) -> set[str]:
+def _slices_of_shapes(found: Contents, slices: Sequence[NodeProto]) -> set[str]:
     """The outputs of Slices of shapes that begin at a computed index, which onnx takes for 0 when it follows elements."""
-    known = made_by_constants(constants)
+    if not slices:
+        return set()
+    known = {name for node in found.nodes.get("Constant", ()) for name in node.output}
+    known.update(t.name for t in _initializers(found) if len(t.dims) < 2)
     computed = [node for node in slices if node.input[1] not in known]
-    if computed:
-        known.update(t.name for t in _initializers(graph) if len(t.dims) < 2)
-        computed = [node for node in computed if node.input[1] not in known]
-    for op, node in nodes if computed else ():
-        if op in ("Shape", "Size") or (node.input and known.issuperset(filter(None, node.input))):
+    for node in walk(found.graphs[0].node) if computed else ():
+        if node.op_type in ("Shape", "Size") or (node.input and known.issuperset(filter(None, node.input))):
             known.update(node.output)
     return {node.output[0] for node in computed if node.input[0] in known}
 
 
-def hide_einsums(graph: GraphProto, inferred: GraphProto) -> bool:
-    """Rename the Einsums for which onnx infers the size of an axis that is broadcast. Return True if there are any."""
+def hide_einsums(einsums: Sequence[NodeProto], inferred: GraphProto) -> bool:
+    """Rename those of the Einsums for which onnx infers the size of an axis that is broadcast. Return True if there are any."""
+    if not einsums:
+        return False
     values = (v for part in graphs(inferred) for v in (*part.input, *part.value_info))
     sizes = {v.name: [d.dim_value or d.dim_param for d in v.type.tensor_type.shape.dim] for v in values}
     sizes.update((t.name, list(t.dims)) for part in graphs(inferred) for t in part.initializer)
-    wrong = [node for node in walk(graph.node) if node.op_type == "Einsum" and _takes_first_size(node, sizes)]
+    wrong = [node for node in einsums if _takes_first_size(node, sizes)]
     for node in wrong:
         node.op_type = MARK + node.op_type
     return bool(wrong)
@@ -251,14 +241,15 @@ _WINDOWED = frozenset({"AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool"
 """Operators whose attributes may show that the window fits. Other operators with such names always count as shortening."""
 
 
-def shortening(graph: GraphProto, operators: Collection[str]) -> int:
-    """The number of the graph's nodes up to the last one that may make a negative size, or that has such a node inside.
-
-    `operators` are the names of the operators in the graph.
-    """
-    names = {op for op in operators if op == "Split" or any(part in op for part in _SHORTENING)}
-    count = len(graph.node) if names else 0
-    while count and not any(n.op_type in names and _may_shorten(n) for n in walk((graph.node[count - 1],))):
+def shortening(found: Contents) -> int:
+    """The number of the outermost graph's nodes up to the last one that may make a negative size, or has such a node inside."""
+    names = {op for op in found.nodes if op == "Split" or any(part in op for part in _SHORTENING)}
+    shown = (node for op in names for node in found.nodes[op] if node.op_type == op)
+    if not any(map(_may_shorten, shown)):
+        return 0
+    nodes = found.graphs[0].node
+    count = len(nodes)
+    while not any(n.op_type in names and _may_shorten(n) for n in walk((nodes[count - 1],))):
         count -= 1
     return count
 
@@ -294,11 +285,11 @@ def may_be_below_zero(message: bytes) -> bool:
     return _BELOW_ZERO.search(message) is not None
 
 
-def hide_slices(graph: GraphProto, outputs: Container[str] | None = None) -> None:
-    """Rename the Slice nodes with one of these outputs, by default all, in all subgraphs, too."""
-    for node in walk(graph.node):
-        if node.op_type == "Slice" and (outputs is None or any(name in outputs for name in node.output)):
-            node.op_type = MARK + node.op_type
+def hide_slices(found: Contents, outputs: Container[str] | None = None) -> None:
+    """Rename the Slice nodes with one of these outputs, by default all."""
+    for node in found.nodes.get("Slice", ()):
+        if outputs is None or any(name in outputs for name in node.output):
+            node.op_type = MARK + "Slice"
 
 
 KEEPS_SYMBOLS = 10

@@ -15,7 +15,7 @@ from ortconv.errors import GraphError
 from ortconv.ir.types import TensorType
 from ortconv.onnxio import infer
 from ortconv.onnxio.load import from_proto
-from ortconv.onnxio.messages import operators
+from ortconv.onnxio.messages import contents
 from ortconv.onnxio.shield import may_be_below_zero, shortening
 
 RANDOM = Path(__file__).with_name("random_nodes.py")
@@ -283,7 +283,7 @@ def test_a_slice_after_a_window_that_is_too_long(nodes: str, least: int, length:
 def test_nodes_up_to_the_last_that_may_make_a_negative_size(node: str, expected: int) -> None:
     text = f"g (float[1,2,9] x, float w, int64[6] p, bool k) => (float y) {{ a = Neg(x) {node} y = Abs(b) }}"
     graph = parser.parse_graph(text)
-    assert shortening(graph, operators(graph)) == expected
+    assert shortening(contents(graph)) == expected
 
 
 @pytest.mark.parametrize("opset", [9, 10, 11, 13])
