@@ -9,7 +9,7 @@ import numpy as np
 
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.schema import attribute, since_version
-from ortconv.optimizer.conditions import axes_of
+from ortconv.optimizer.conditions import FLOATS, axes_of
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import (
     add,
@@ -171,10 +171,11 @@ def reduced_max(m: Match) -> Replacement:
     Also ReduceMin, with the signs changed before and after.
 
     Counterpart: none: CPU kernels support these reductions
-    Opt-in: more nodes; useful only if an accelerator supports pooling but not these reductions.
+    Opt-in: more nodes; useful only if an accelerator supports pooling but not these reductions. A pool of infinite elements
+    gives the largest finite number, so x must not depend on an infinite constant, such as a mask has.
     """
     found = _reduced(m)
-    if found is None:
+    if found is None or _may_be_infinite(m.x):
         return None
     shape, axes = found
     kept = [a for a in range(len(shape)) if a not in axes]
@@ -186,6 +187,21 @@ def reduced_max(m: Match) -> Replacement:
     size = rows, math.prod(shape) // rows
     y = _largest(x, *size) if m.root.op == "ReduceMax" else _negative(_largest(_negative(x), *size))
     return reshape(y, [1 if a in axes else d for a, d in enumerate(shape)] if m.root.attr("keepdims", 1) else rest)
+
+
+MOST_SEARCHED = 100
+"""Infinite constants are sought among this number of values."""
+
+
+def _may_be_infinite(x: Value) -> bool:
+    """True if one of the nearest values from which x is computed is a constant with an infinite element."""
+    found = [x]
+    for value in found:
+        if value.constant is not None and value.dtype in FLOATS and np.isinf(value.constant.numpy()).any():
+            return True
+        if value.producer is not None and len(found) < MOST_SEARCHED:
+            found += [v for v in value.producer.inputs if v is not None and v not in found]
+    return False
 
 
 def _negative(x: NewInput) -> New:
