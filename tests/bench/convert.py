@@ -3,8 +3,9 @@
 python tests/bench/convert.py [MODEL.onnx ...] [--runs N]
 
 CPU time, medians of runs taken in turn: of a further conversion in one process (warm), of a whole process without validation, and
-of one with it; each over the tool's time, which validates nothing. Peak memory of the process without validation. Last, how often
-the optimizer tries a rule at a node: a number that does not depend on the machine.
+of one with it; each over the tool's time, which validates nothing. The floor is a process that only imports numpy, click and
+onnx's messages, lets onnx infer the types, and writes them. Peak memory of the process without validation. Last, how often the
+optimizer tries a rule at a node: a number that does not depend on the machine.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import argparse
 import contextlib
 import io
 import logging
+import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,6 +28,14 @@ from ortconv.models import load
 from ortconv.optimizer.engine import Context
 from ortconv.pipeline import optimize
 from ortconv.process import take_over
+
+FLOOR = """
+import sys, click, numpy
+from ortconv.onnxlib import ModelProto, infer_shapes
+message = open(sys.argv[1], "rb").read()
+ModelProto.FromString(message)
+open(sys.argv[2], "wb").write(infer_shapes(message, data_prop=True))
+"""
 
 
 def warm(model: Path, folder: Path, runs: int) -> tuple[float, float]:
@@ -58,6 +69,7 @@ def compare(model: Path, runs: int) -> tuple[float, ...]:
             "tool": [*TOOL, "--output_dir", name, str(model)],
             "ours": [*CONVERT, name, "--no-validate", str(model)],
             "validated": [*CONVERT, name, str(model)],
+            "floor": [sys.executable, "-c", FLOOR, str(model), f"{name}/inferred.onnx"],
         }
         found = in_turn(commands, runs)
     tool, ours, validated = found["tool"], found["ours"], found["validated"]
@@ -65,6 +77,7 @@ def compare(model: Path, runs: int) -> tuple[float, ...]:
         seconds / their_seconds,
         ours.seconds / tool.seconds,
         validated.seconds / tool.seconds,
+        found["floor"].seconds / tool.seconds,
         ours.memory / tool.memory,
     )
     count = tries(model)
@@ -80,10 +93,11 @@ def main() -> None:
     options = parser.parse_args()
     take_over()
     logging.disable(logging.CRITICAL)
-    row("model", "tool warm", "process", "memory", "warm", "process", "validated", "memory", "tries/node")
+    row("model", "tool warm", "process", "memory", "warm", "process", "validated", "floor", "memory", "tries/node")
     found = list(zip(*(compare(model, options.runs) for model in options.models), strict=True))
     for what, ratios, goal in zip(("warm", "whole process", "with validation"), found, (0.5, 0.6, 2.0), strict=False):
         summary(what, ratios, goal)
+    print(f"floor: geometric mean x{statistics.geometric_mean(found[3]):.2f}")
     print(f"rules tried per node: {max(found[-1]):.2f} at most")
 
 
