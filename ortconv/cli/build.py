@@ -10,7 +10,7 @@ import click
 
 from ortconv.cli import print_json
 from ortconv.cli.github import annotate, append_summary, check_github, set_output
-from ortconv.cli.options import JSON_AND_QUIET, LIMITS_OF_BUILDS, add
+from ortconv.cli.options import COUNT, FILE_OR_FOLDER, GITHUB, JSON_AND_QUIET, LIMITS_OF_BUILDS, OUTPUT_FILE, add
 from ortconv.cli.render import convert_line, size
 from ortconv.process import usable_cores
 from ortconv.wording import counted
@@ -26,29 +26,22 @@ if TYPE_CHECKING:
     "-f",
     "--file",
     "project",
-    type=click.Path(exists=True, path_type=Path),
+    type=FILE_OR_FOLDER,
     default=".",
     help="The project file, or a folder: the file is ortconv.toml in it or above it.",
 )
 @click.option("--target", "targets", multiple=True, metavar="NAME", help="Build only for this target; may be repeated.")
 @click.option(
     "--jobs",
-    type=click.IntRange(1),
+    type=COUNT,
     metavar="N",
     help="Number of models to convert at a time.  [default: the cores that ortconv may use]",
 )
 @click.option("--force", is_flag=True, help="Convert all models, not only those that are out of date.")
 @click.option("--update", is_flag=True, help="Accept the artifacts: write their baselines, and check no gates.")
 @add(LIMITS_OF_BUILDS)
-@click.option(
-    "--summary",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE.md",
-    help="Write the result as Markdown, too.",
-)
-@click.option(
-    "--github", is_flag=True, help="Append the result to the summary of a GitHub Actions step, and annotate failures."
-)
+@click.option("--summary", type=OUTPUT_FILE, metavar="FILE.md", help="Write the result as Markdown, too.")
+@GITHUB
 @add(JSON_AND_QUIET)
 def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Build the project of ortconv.toml: convert models that are out of date, and check the gates of each artifact.

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from ortconv.cli import color, print_json, printable
-from ortconv.cli.options import CHECK_MEMORY, JSON_AND_QUIET, add
+from ortconv.cli.options import CHECK_MEMORY, FILE, JSON_AND_QUIET, OUTPUT, SECONDS, add
 
 if TYPE_CHECKING:
     from ortconv.reduction.bundle import Bundle
 
 
 @click.command()
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("model", type=FILE)
 @click.option(
     "--check",
     metavar="COMMAND",
@@ -24,26 +24,17 @@ if TYPE_CHECKING:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     help="The .zip file to write, or a folder.  [default: NAME.bundle.zip for NAME.onnx, in this directory]",
 )
-@click.option(
-    "--inputs",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Inputs by name as .npz. Without it, inputs are generated.",
-)
+@click.option("--inputs", type=FILE, help="Inputs by name as .npz. Without it, inputs are generated.")
 @click.option(
     "--strip-weights",
     is_flag=True,
     help="Replace weights by random ones with the same range, mean and deviation. With --check, the result must be the same.",
 )
 @click.option("--expect-exit", type=int, metavar="CODE", help="Exit code that the command must have.")
-@click.option(
-    "--check-timeout",
-    type=click.FloatRange(0, min_open=True),
-    metavar="SECONDS",
-    help="Limit on one run of the command.",
-)
+@click.option("--check-timeout", type=SECONDS, metavar="SECONDS", help="Limit on one run of the command.")
 @CHECK_MEMORY
 @add(JSON_AND_QUIET)
 def command(

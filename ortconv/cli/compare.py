@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Compare the values inside both graphs; name the first that differs and the layer that loses most precision.",
 )
-@add([fail_on("compare", "max_abs>1e-3,cosine<0.999", "The limits for rounding then do not apply.")])
+@fail_on("compare", "max_abs>1e-3,cosine<0.999", "The limits for rounding then do not apply.")
 @add(TIME_AND_MEMORY)
 @MARKDOWN
 @JSON

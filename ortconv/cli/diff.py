@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from ortconv.choices import LEVELS, PLATFORMS
+from ortconv.cli import options as shared
 from ortconv.cli import print_json
-from ortconv.cli.options import JSON, MARKDOWN, PAGE, PASSES_AND_SIZES, QUIET, TIME_AND_MEMORY, accelerators, add
 from ortconv.errors import MismatchError
 from ortconv.wording import counted
 
@@ -20,9 +20,11 @@ OF_CONVERSION = (
         help="Level at which A was converted.  [default: the highest one that leads to B]",
     ),
     click.option("--target-platform", type=click.Choice(PLATFORMS), help="Platform for which A was converted."),
-    *accelerators("A was converted for NNAPI.  [default: as in B]", "A was converted for CoreML.  [default: as in B]"),
+    *shared.accelerators(
+        "A was converted for NNAPI.  [default: as in B]", "A was converted for CoreML.  [default: as in B]"
+    ),
     click.option("--target-ort", metavar="VERSION", help="Oldest release of onnxruntime for which A was converted."),
-    *PASSES_AND_SIZES,
+    *shared.PASSES_AND_SIZES,
 )
 """Options of convert that change the graph. `diff` repeats the conversion of A with them."""
 
@@ -31,18 +33,18 @@ OF_COMMAND = ("timeout", "memory")
 
 
 @click.command()
-@click.argument("a", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("b", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("a", type=shared.FILE)
+@click.argument("b", type=shared.FILE)
 @click.option("--exit-code", is_flag=True, help="Exit with 4 if anything but names inside the graphs changed.")
-@add(OF_CONVERSION)
-@add(TIME_AND_MEMORY)
-@add(PAGE)
-@MARKDOWN
-@JSON
+@shared.add(OF_CONVERSION)
+@shared.add(shared.TIME_AND_MEMORY)
+@shared.PAGE
+@shared.MARKDOWN
+@shared.JSON
 @click.option(
     "-v", "--verbose", is_flag=True, help="List every change and rewrite, not only the first ones of each kind."
 )
-@QUIET
+@shared.QUIET
 def command(
     a: Path,
     b: Path,
@@ -81,15 +83,5 @@ def command(
 
 def _settings(flags: dict[str, Any]) -> dict[str, Any]:
     """The conversion settings on the command line."""
-    from ortconv.cli.convert import device_of, dims, names
-
-    context = click.get_current_context()
-    given = {
-        name: value
-        for name, value in flags.items()
-        if name not in OF_COMMAND and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-    }
-    for name, read in (("nnapi_partitioning_stop_ops", names), ("fix_dims", dims), ("device", device_of)):
-        if name in given:
-            given[name] = read(given[name])
-    return given
+    names = {option.name for option, _ in shared.on_command_line()}.difference(OF_COMMAND)
+    return shared.read_values({name: value for name, value in flags.items() if name in names})

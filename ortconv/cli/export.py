@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import click
 
 from ortconv.cli import color, print_json, printable
-from ortconv.cli.options import JSON_AND_QUIET, add
+from ortconv.cli.options import FILE, JSON_AND_QUIET, OUTPUT, add
 
 if TYPE_CHECKING:
     from ortconv.exporting.export import Export, SavedFusions
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("model", type=FILE)
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     required=True,
     help="The .onnx file to write, which must not exist; x.ort writes an .ort file of the present format version.",
 )

@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from ortconv.cli.batch_view import BatchView
-from ortconv.cli.convert import dims, names
 from ortconv.cli.github import check_github
+from ortconv.cli.options import names_in, sizes_in
 from ortconv.errors import OrtconvError, UnknownDimError, UsageError
 
 MODELS = (".onnx", ".ort")
@@ -66,7 +66,7 @@ def over_folder(done: str, each: Iterable[Mapping[str, Any]], line: Callable[[di
         limits = given["timeout"], given["memory"]
         crew = resources.enter_context(crew_of(given["cluster"], given["jobs"], *limits, isolated=True))
         models = list(dict.fromkeys(piece.parameters["model"] for piece in pieces))
-        check_names(dims(given.get("fix_dims", ())), _stop_ops(given) or (), models, crew)
+        check_names(sizes_in(given.get("fix_dims", ())), _stop_ops(given) or (), models, crew)
         work = _FolderTask(Engine(run_piece, crew), resources.pop_all())
         with view.shown(work):
             for piece, outcome in work.engine.run(pieces):
@@ -98,7 +98,8 @@ class _FolderTask:
 
 
 def _stop_ops(parameters: Mapping[str, Any]) -> tuple[str, ...] | None:
-    return names(parameters.get(STOP_OPS))
+    text = parameters.get(STOP_OPS)
+    return None if text is None else names_in(text)
 
 
 def run_piece(piece: Piece) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from ortconv.cli import color, completion, nnapi_conformance, nnapi_export, nnap
 from ortconv.cli import inputs as given
 from ortconv.cli.nnapi_options import FLAGS_TEXT
 from ortconv.cli.nnapi_runtime import DEVICES, MODEL, VLOG, load_devices, messages, prepared
-from ortconv.cli.options import JSON, JSON_AND_QUIET, PAGE, add
+from ortconv.cli.options import COUNT, JSON, JSON_AND_QUIET, OUTPUT_FILE, OUTPUT_FOLDER, PAGE, add, drawing
 from ortconv.cli.usage import Commands
 
 if TYPE_CHECKING:
@@ -37,13 +37,8 @@ command.add_command(nnapi_trace.command)
 @DEVICES
 @click.option("--nnapi-flags", default="", metavar="FLAGS", help=f"Flags of the NNAPI provider: {FLAGS_TEXT}.")
 @VLOG
-@click.option(
-    "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the models and their steps into this file."
-)
-@click.option("--dark", is_flag=True, help="Use colors for dark pages in --svg.")
-@click.option(
-    "--dot", type=click.Path(dir_okay=False, path_type=Path), help="Write the picture as a graph for Graphviz."
-)
+@add(drawing("Draw the models and their steps into this file."))
+@click.option("--dot", type=OUTPUT_FILE, help="Write the picture as a graph for Graphviz.")
 @add(JSON_AND_QUIET)
 def dump(
     model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, as_json: bool, quiet: bool, **flags: Any
@@ -114,16 +109,11 @@ def parsed(nnapi_flags: str) -> dict[str, Any]:
 )
 @add(given.OPTIONS)
 @click.option(
-    "--repeat",
-    type=click.IntRange(1),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="Number of runs for each median.",
+    "--repeat", type=COUNT, default=10, show_default=True, metavar="N", help="Number of runs for each median."
 )
 @click.option("--timing", is_flag=True, help="Show the time of application, runtime, driver and CPU by phase.")
 @VLOG
-@add(PAGE)
+@PAGE
 @JSON
 def benchmark(model: Path, html: Path | None, as_json: bool, **flags: Any) -> None:
     """Compare NNAPI devices, flags and CPU backends on MODEL (.onnx or .ort): latency, and difference of the outputs.
@@ -169,7 +159,7 @@ def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
     "--output",
     "folder",
     required=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=OUTPUT_FOLDER,
     help="Folder for include/android and libneuralnetworks.so.",
 )
 @JSON

@@ -8,7 +8,7 @@ import click
 
 from ortconv.cli import completion, print_json
 from ortconv.cli.nnapi_runtime import VLOG, load_devices, messages
-from ortconv.cli.options import JSON_AND_QUIET, MARKDOWN, add
+from ortconv.cli.options import FOLDER, JSON_AND_QUIET, MARKDOWN, PAGE, add
 from ortconv.cli.progress import stage_line
 from ortconv.errors import MismatchError
 
@@ -22,7 +22,7 @@ REFERENCE = "nnapi-reference"
     "folder",
     required=True,
     envvar="ORTCONV_NNAPI_SPECS",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=FOLDER,
     help="The folder of conformance records; docs/nnapi.md describes their format.  "
     "[default: that of ORTCONV_NNAPI_SPECS]",
 )
@@ -55,7 +55,7 @@ REFERENCE = "nnapi-reference"
     "--core", is_flag=True, help="Leave out records that repeat others with other lifetimes of their operands."
 )
 @VLOG
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the result as a page in one file.")
+@PAGE
 @MARKDOWN
 @add(JSON_AND_QUIET)
 def command(

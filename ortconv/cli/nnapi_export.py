@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.choices import ANALYSIS_LEVELS
 from ortconv.cli import color, print_json, printable
-from ortconv.cli.options import FIX_DIM, JSON_AND_QUIET, NNAPI, VALIDATION, add, fail_on
+from ortconv.cli import options as shared
 from ortconv.cli.render import columns, labeled, proof, size
 from ortconv.wording import counted
 
@@ -19,45 +18,35 @@ if TYPE_CHECKING:
 
 
 @click.command(name="export")
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
-    "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="The directory to write to."
-)
+@click.argument("model", type=shared.FILE)
+@click.option("-o", "--output", required=True, type=shared.OUTPUT_FOLDER, help="The directory to write to.")
 @click.option("--whole", is_flag=True, help="Write the whole model as one file; an error if a node is refused.")
-@click.option(
-    "--level",
-    type=click.Choice(ANALYSIS_LEVELS),
-    help="Level at which an .onnx model is optimized first.  [default: basic]",
-)
+@shared.ANALYSIS_LEVEL
 @click.option(
     "--maximize-offload", "maximize", is_flag=True, help="Rewrite refused nodes as convert --maximize-offload does."
 )
-@add(FIX_DIM)
-@add(NNAPI[1:])
+@shared.FIX_DIM
+@shared.add(shared.NNAPI[1:])
 @click.option(
     "--validate/--no-validate",
     default=True,
     show_default=True,
     help="Run the model with the files on LiteRT and compare with the source.",
 )
-@add(VALIDATION)
+@shared.add(shared.VALIDATION)
 @click.option("--allow-unchecked", is_flag=True, help="Write the files even if they could not be checked.")
-@add([fail_on("nnapi export", "partitions>3,coverage<80%", "No files are then written.")])
-@add(JSON_AND_QUIET)
+@shared.fail_on("nnapi export", "partitions>3,coverage<80%", "No files are then written.")
+@shared.add(shared.JSON_AND_QUIET)
 def command(model: Path, output: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Write each NNAPI partition of MODEL (.onnx or .ort) as a .tflite file for LiteRT.
 
     Files are put in place only if LiteRT runs them, and the model with them computes the same as the source. The package
     ai-edge-litert is needed for that: pip install 'ortconv[litert]'.
     """
-    from ortconv.cli.convert import dims, names
-    from ortconv.compare.arrays import read_npz
     from ortconv.pipeline.export_tflite import export
 
-    stop_ops = flags.pop("nnapi_partitioning_stop_ops")
-    flags["fix_dims"] = dims(flags["fix_dims"])
-    flags["validate_with"] = tuple(map(read_npz, flags["validate_with"]))
-    result = export(model, output, stop_ops=names(stop_ops), **flags)
+    flags = shared.read_values(flags)
+    result = export(model, output, stop_ops=flags.pop("nnapi_partitioning_stop_ops"), **flags)
     if as_json:
         print_json({"version": 1, **result.to_dict()})
     elif not quiet:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ortconv.choices import FEATURE_LEVEL, FEATURE_LEVELS_TEXT
 from ortconv.cli import completion
-from ortconv.cli.options import FeatureLevels, names_in
+from ortconv.cli.options import FEATURE_LEVEL_NUMBER, OUTPUT_FOLDER, names_in
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ FLAGS_TEXT = "fp16, nchw, cpu_disabled or cpu_only, comma separated"
 
 LEVEL = click.option(
     "--nnapi-feature-level",
-    type=FeatureLevels(),
+    type=FEATURE_LEVEL_NUMBER,
     help=f"The NNAPI feature level of the phone: {FEATURE_LEVELS_TEXT}.  [default: {FEATURE_LEVEL}]",
 )
 NNAPI = (
@@ -43,7 +42,7 @@ NNAPI = (
     ),
     click.option(
         "--nnapi-cache",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=OUTPUT_FOLDER,
         metavar="DIRECTORY",
         help="For backend nnapi: the directory of the devices' compilation caches.",
     ),

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.choices import ANALYSIS_LEVELS
 from ortconv.cli import completion, printable
-from ortconv.cli.options import FIX_DIM, NNAPI
+from ortconv.cli.options import ANALYSIS_LEVEL, FILE, FIX_DIM, NNAPI, OUTPUT_FILE, Parsed, read_values
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,21 +21,17 @@ if TYPE_CHECKING:
     from ortconv.nnapi.timing import Trace
 
 
-class Flags(click.ParamType):  # type: ignore[type-arg]
-    """Flags of verbose messages, as in the system property debug.nn.vlog."""
+def _flags(text: str) -> str:
+    """Flags of verbose messages, as in the system property debug.nn.vlog. ValueError for an unknown one."""
+    if not text:
+        return ""
+    from ortconv.nnapi.vlog import FLAGS
 
-    name = "flags"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not value:
-            return ""
-        from ortconv.nnapi.vlog import FLAGS
-
-        known = (*FLAGS, "all", "1")
-        wrong = [word for word in re.split(r"[ ,:]+", value) if word and word not in known]
-        if wrong:
-            self.fail(f"there is no flag '{wrong[0]}'; there are {', '.join(FLAGS)} and all", param, ctx)
-        return str(value)
+    known = (*FLAGS, "all", "1")
+    wrong = [word for word in re.split(r"[ ,:]+", text) if word and word not in known]
+    if wrong:
+        raise ValueError(f"there is no flag '{wrong[0]}'; there are {', '.join(FLAGS)} and all")
+    return text
 
 
 DEVICES = click.option(
@@ -49,7 +44,7 @@ DEVICES = click.option(
 )
 VLOG = click.option(
     "--vlog",
-    type=Flags(),
+    type=Parsed("flags", _flags),
     default="",
     show_default=False,
     metavar="FLAGS",
@@ -62,7 +57,7 @@ OBSERVED = (
     click.option("--timing", is_flag=True, help="For backend nnapi: show the time by layer and phase."),
     click.option(
         "--systrace",
-        type=click.Path(dir_okay=False, path_type=Path),
+        type=OUTPUT_FILE,
         help="For backend nnapi: write its trace marks into this file, for ortconv nnapi trace.",
     ),
     VLOG,
@@ -128,27 +123,16 @@ def load_devices(profiles: Sequence[str]) -> list[Device]:
     return list(found.values())
 
 
-MODEL = (
-    click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
-    click.option(
-        "--level",
-        type=click.Choice(ANALYSIS_LEVELS),
-        help="Level at which an .onnx model is optimized first; aware is the level of convert --use-nnapi.  [default: basic]",
-    ),
-    *FIX_DIM,
-    *NNAPI,
-)
+MODEL = (click.argument("model", type=FILE), ANALYSIS_LEVEL, FIX_DIM, *NNAPI)
 
 
 def prepared(model: Path, flags: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
     """The model, optimized as the flags demand, and the backend's settings from these flags."""
-    from ortconv.cli.convert import dims, names
+    from ortconv.cli.partition import nnapi_settings
     from ortconv.partition import Target
-    from ortconv.partition.policy import DEFAULT_STOP_OPS
     from ortconv.pipeline.analysis import analyze
 
-    stop_ops = names(flags["nnapi_partitioning_stop_ops"])
-    stop_ops = DEFAULT_STOP_OPS if stop_ops is None else stop_ops
-    target = Target(feature_level=flags["nnapi_feature_level"], stop_ops=stop_ops)
-    found = analyze(model, target, flags["level"], fix_dims=dims(flags["fix_dims"]))
-    return found.model, {"feature_level": flags["nnapi_feature_level"], "stop_ops": stop_ops}
+    flags = read_values(flags)
+    settings = nnapi_settings(flags)
+    found = analyze(model, Target(**settings), flags["level"], fix_dims=flags["fix_dims"])
+    return found.model, settings

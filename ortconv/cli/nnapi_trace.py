@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from ortconv.cli import print_json, printable
-from ortconv.cli.options import JSON
+from ortconv.cli.options import FILE, JSON
 
 
 @click.command(name="trace")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=FILE)
 @click.option("--total-times", is_flag=True, help="Include the time that a layer waits for the layers below it.")
 @click.option("--per-execution", is_flag=True, help="Show only the parts of one execution, on average.")
 @click.option("--print-detail", is_flag=True, help="List all marks too, by thread and time.")

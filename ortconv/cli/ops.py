@@ -9,17 +9,14 @@ import click
 
 from ortconv.choices import BUILD_PLATFORMS
 from ortconv.cli import print_json
-from ortconv.cli.options import JSON, JSON_AND_QUIET, add
+from ortconv.cli.options import FILE, FILE_OR_FOLDER, JSON, JSON_AND_QUIET, OUTPUT_FILE, add
 from ortconv.cli.usage import Commands
 from ortconv.errors import FormatError, GateError, UsageError
 
 if TYPE_CHECKING:
     from ortconv.ortformat.opconfig import RequiredOperators
 
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-OUTPUT = click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The config to write.  [default: stdout]"
-)
+CONFIG = click.option("-o", "--output", type=OUTPUT_FILE, help="The config to write.  [default: stdout]")
 
 
 @click.group(cls=Commands)
@@ -29,7 +26,7 @@ def command() -> None:
 
 @command.command()
 @click.argument("configs", nargs=-1, required=True, type=FILE)
-@OUTPUT
+@CONFIG
 def merge(configs: tuple[Path, ...], output: Path | None) -> None:
     """Merge CONFIGS into one.
 
@@ -67,8 +64,8 @@ def lint(config: Path, models: tuple[Path, ...], as_json: bool, quiet: bool) -> 
 
 
 @command.command("from")
-@click.argument("folder", metavar="MODEL", type=click.Path(exists=True, path_type=Path))
-@OUTPUT
+@click.argument("folder", metavar="MODEL", type=FILE_OR_FOLDER)
+@CONFIG
 @click.option("--types", "--enable-type-reduction", is_flag=True, help="Also list the types of operators.")
 def from_(folder: Path, output: Path | None, types: bool) -> None:
     """Write the config of MODEL, an .ort file or a directory of them."""

@@ -9,7 +9,7 @@ import click
 
 from ortconv.choices import LEVELS
 from ortconv.cli import color, completion, print_json
-from ortconv.cli.options import JSON, PASS_CHOICE, Size, add
+from ortconv.cli.options import JSON, PASS_CHOICE, SIZE, add
 from ortconv.cli.usage import Commands
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def command() -> None:
 )
 @click.option("--as-text", is_flag=True, help="Print the pipeline as text, for convert's --pipeline.")
 @add(PASS_CHOICE)
-@click.option("--fold-limit", type=Size(), metavar="SIZE", help="Limit on constant folding to write with --as-text.")
+@click.option("--fold-limit", type=SIZE, metavar="SIZE", help="Limit on constant folding to write with --as-text.")
 @JSON
 def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | None, **names: Any) -> None:
     """List all passes in the order in which they run.

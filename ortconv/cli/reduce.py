@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ortconv.cli import color, print_json
-from ortconv.cli.options import CHECK_MEMORY, JSON_AND_QUIET, add
+from ortconv.cli.options import CHECK_MEMORY, COUNT, FILE, JSON_AND_QUIET, OUTPUT, SECONDS, add
 
 if TYPE_CHECKING:
     from ortconv.reduction.reduce import Reduction
@@ -22,7 +22,7 @@ WHY = {
 
 
 @click.command()
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("model", type=FILE)
 @click.option(
     "--check",
     required=True,
@@ -32,7 +32,7 @@ WHY = {
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     help="The file to write, in the format of MODEL.  [default: NAME.reduced.onnx for NAME.onnx, in this directory]",
 )
 @click.option(
@@ -42,17 +42,11 @@ WHY = {
     help="Exit code that counts as the failure.  [default: the one on MODEL, which must not be 0]",
 )
 @click.option("--expect-output", metavar="TEXT", help="The failure also prints this.")
-@click.option("--steps", type=click.IntRange(1), metavar="N", help="Stop after N runs of the command.")
-@click.option(
-    "--timeout",
-    "seconds",
-    type=click.FloatRange(0, min_open=True),
-    metavar="SECONDS",
-    help="Stop the search after this time.",
-)
+@click.option("--steps", type=COUNT, metavar="N", help="Stop after N runs of the command.")
+@click.option("--timeout", "seconds", type=SECONDS, metavar="SECONDS", help="Stop the search after this time.")
 @click.option(
     "--check-timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=SECONDS,
     metavar="SECONDS",
     help="Limit on one run of the command, which then ends with exit code 124.  [default: 10 times the first run, at least 30]",
 )

@@ -16,7 +16,18 @@ from ortconv.cli import inputs as given
 from ortconv.cli import print_json
 from ortconv.cli.nnapi_options import NNAPI, configured
 from ortconv.cli.nnapi_runtime import OBSERVED, observed
-from ortconv.cli.options import BACKENDS, BATCH, JSON_LINES, LIMITS_OF_MODELS, QUIET, add, fail_on
+from ortconv.cli.options import (
+    BACKENDS,
+    BATCH,
+    COUNT,
+    FILE_OR_FOLDER,
+    JSON_LINES,
+    LIMITS_OF_MODELS,
+    OUTPUT_FILE,
+    QUIET,
+    add,
+    fail_on,
+)
 from ortconv.errors import MismatchError, UsageError
 from ortconv.watch import note_stage
 
@@ -26,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("model", type=click.Path(exists=True, path_type=Path))
+@click.argument("model", type=FILE_OR_FOLDER)
 @add(given.OPTIONS)
 @click.option("--outputs", metavar="NAMES", help="Outputs to show and save, comma separated.  [default: all]")
 @click.option(
@@ -36,11 +47,11 @@ if TYPE_CHECKING:
     help="Also show and save this value inside the graph, or the results of the node with this name; may be repeated. Such a "
     "value is computed in a run of its own, node by node, so that the outputs do not change.",
 )
-@click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Write the results as .npz.")
-@click.option("--top", type=click.IntRange(1), metavar="N", help="Show the N classes with the largest scores.")
+@click.option("--save", type=OUTPUT_FILE, help="Write the results as .npz.")
+@click.option("--top", type=COUNT, metavar="N", help="Show the N classes with the largest scores.")
 @click.option(
     "--check",
-    type=click.Path(exists=True, path_type=Path),
+    type=FILE_OR_FOLDER,
     metavar="FILE",
     help="Expected outputs; exit with 4 if the results differ. An .npz by name, a test_data_set folder, or the file of a "
     "model's only output.",
@@ -53,24 +64,22 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--repeat",
-    type=click.IntRange(1),
+    type=COUNT,
     default=1,
     metavar="N",
     help="Number of runs. Of several, the median and p90 of the times are shown; a first run before them does not count.",
 )
-@click.option(
-    "--threads", type=click.IntRange(1), default=1, metavar="N", help="Threads of numpy's BLAS and of onnxruntime."
-)
+@click.option("--threads", type=COUNT, default=1, metavar="N", help="Threads of numpy's BLAS and of onnxruntime.")
 @click.option(
     "--profile",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OUTPUT_FILE,
     help="Write the time of every step as a Chrome trace, and show the times by operator.",
 )
 @add(BACKENDS)
 @add(NNAPI)
 @add(OBSERVED)
 @click.option("--plan", "-v", "--verbose", is_flag=True, help="Show which node runs on which backend, and why.")
-@add([fail_on("run", "latency>20ms,memory>200MB")])
+@fail_on("run", "latency>20ms,memory>200MB")
 @add(BATCH)
 @add(LIMITS_OF_MODELS)
 @JSON_LINES

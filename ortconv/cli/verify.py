@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from ortconv.cli import color, print_json
-from ortconv.cli.options import BATCH, JSON_LINES, LIMITS_OF_MODELS, QUIET, add
+from ortconv.cli.options import BATCH, FILE_OR_FOLDER, JSON_LINES, LIMITS_OF_MODELS, QUIET, add
 from ortconv.errors import FormatError
 from ortconv.wording import counted
 
 
 @click.command()
-@click.argument("model", type=click.Path(exists=True, path_type=Path))
+@click.argument("model", type=FILE_OR_FOLDER)
 @add(BATCH)
 @add(LIMITS_OF_MODELS)
 @JSON_LINES
