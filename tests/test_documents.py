@@ -10,7 +10,7 @@ from typing import Any, NotRequired, TypedDict
 
 import pytest
 
-from ortconv.documents import read_as, read_document
+from ortconv.documents import Document, read_as, read_document
 from ortconv.errors import FormatError
 
 
@@ -26,7 +26,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Whole:
+class Whole(Document):
     parts: list[Part]
     pair: tuple[str, int]
     names: tuple[str, ...]
@@ -78,4 +78,4 @@ def test_other_documents_are_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)
     with pytest.raises(FormatError, match="no baseline of version 1"):
-        read_document(path, Whole, 1, "baseline")
+        read_document(path, Whole, "baseline")

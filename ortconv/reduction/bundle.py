@@ -7,7 +7,7 @@ import platform
 import re
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.documents import Document
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import read_bytes, write_bytes
 from ortconv.models import ModelSource, as_file, is_ort, load
@@ -25,9 +26,6 @@ from ortconv.reduction.strip import without_texts, without_weights
 from ortconv.reduction.values import SECONDS
 from ortconv.runtime.deadline import within
 
-VERSION = 1
-"""Version of the JSON document."""
-
 PACKAGES = ("ortconv", "onnx", "onnxruntime", "numpy", "flatbuffers", "ml_dtypes")
 LARGEST_INPUTS = 1 << 28
 """Limit on the bytes of generated inputs in a bundle."""
@@ -37,7 +35,7 @@ DATE = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass
-class Bundle:
+class Bundle(Document):
     """The contents of a bundle. `exit_code` is that of the command on the bundled model."""
 
     source: str
@@ -50,10 +48,6 @@ class Bundle:
     exit_code: int | None = None
     notes: list[str] = field(default_factory=list)
     """Remarks for the reader of the report."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
-        return {"version": VERSION, **asdict(self)}
 
 
 @public

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+from ortconv.documents import Document
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import read_bytes, write_bytes
 from ortconv.ir.model import Model
@@ -24,9 +25,6 @@ from ortconv.reduction.journal import KnownResults
 from ortconv.reduction.values import captured
 from ortconv.wording import counted
 
-VERSION = 1
-"""Version of the JSON document."""
-
 SLOWER = 10
 LEAST_SECONDS = 30.0
 """Default time limit of a run of the command: a multiple of the first run's time, and at least a number of seconds."""
@@ -38,7 +36,7 @@ Stopped = Literal["steps", "time", "interrupted"]
 
 
 @dataclass
-class Reduction:
+class Reduction(Document):
     """The result of a reduction. `stopped` is the limit that ended it; None if no smaller model was found."""
 
     source: str
@@ -58,10 +56,6 @@ class Reduction:
     command: str | None = None
     exit_code: int | None = None
     """The exit code of the command on the whole model."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
-        return {"version": VERSION, **asdict(self)}
 
 
 class _Stop(Exception):  # noqa: N818
@@ -125,7 +119,7 @@ def _refuse_existing(target: Path) -> None:
 def _name_of(path: Path, *failure: object) -> str:
     """The identity of this search: the model, and the failure."""
     digest = blake2b(read_bytes(path), digest_size=16)
-    digest.update(repr((VERSION, *failure)).encode())
+    digest.update(repr((Reduction.VERSION, *failure)).encode())
     return digest.hexdigest()
 
 
