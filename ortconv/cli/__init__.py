@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,9 @@ from ortconv import __version__
 from ortconv.cli.usage import Commands, usage_error
 from ortconv.errors import InternalError, OrtconvError, UsageError, how_to_report
 from ortconv.public import by_system
+
+if TYPE_CHECKING:
+    from ortconv.report.sections import Section
 
 VERBS = {
     "convert": ("ortconv.cli.convert", "Convert .onnx models to optimized, NNAPI-aware .ort files."),
@@ -174,6 +177,24 @@ def print_json(document: Any, indent: int | None = 1) -> None:
     if isinstance(printed, Printed):
         printed.done = True
     click.echo(json.dumps(document, indent=indent))
+
+
+def present(document: Callable[[], Any], view: Callable[[], str | Sequence[Section]]) -> None:
+    """Print the result of the present command: its document with --json, nothing with --quiet, else its view, a text or sections.
+
+    Sections are Markdown with --markdown. An empty text is not printed.
+    """
+    flags = click.get_current_context().params
+    if flags.get("as_json"):
+        print_json(document())
+    elif not flags.get("quiet"):
+        shown = view()
+        if not isinstance(shown, str):
+            from ortconv.cli.tables import show
+
+            show(shown, markdown=flags.get("markdown", False))
+        elif shown:
+            click.echo(shown, color=color())
 
 
 def _failed(printed: Printed, error: OrtconvError) -> int:

@@ -17,8 +17,10 @@ from ortconv.cli import color, print_json, printable
 from ortconv.cli.github import annotate, append_summary
 from ortconv.cli.progress import is_terminal
 from ortconv.cli.render import columns
+from ortconv.cli.tables import markdown_of
 from ortconv.errors import BatchError
 from ortconv.files import write_text
+from ortconv.report.sections import Section
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,6 +40,8 @@ class Batch(Protocol):
 
 MOST_FAILURES = 200
 """Rows of the table at the end. The lines above it and --summary list all failures."""
+
+COLUMNS = ("kind", "model", "reason")
 
 REFRESHES = 4
 """Refreshes of the live display per second."""
@@ -124,7 +128,7 @@ class BatchView:
             print_json(self._document(), indent=None)
         elif not self.quiet:
             rows = self._rows()[:MOST_FAILURES]
-            table = [columns(("kind", "model", "reason"), rows)] if rows else []
+            table = [columns(COLUMNS, rows)] if rows else []
             for line in (*table, self.counts(), *map(printable, self.written)):
                 click.echo(line, err=True, color=color())
 
@@ -162,12 +166,7 @@ class BatchView:
         }
 
     def _markdown(self) -> str:
-        lines = [f"### ortconv: {self.counts()}", ""]
-        if rows := self._rows():
-            lines += ["| kind | model | reason |", "|---|---|---|"]
-            lines += [f"| {' | '.join(map(_cell, row))} |" for row in rows]
-            lines.append("")
-        return "\n".join([*lines, *(f"- {_cell(line)}" for line in self.written), ""])
+        return markdown_of(Section(f"ortconv: {self.counts()}", self.written, COLUMNS, self._rows())) + "\n"
 
     def _stream(self, document: dict[str, Any]) -> None:
         click.echo(json.dumps(document))
@@ -222,9 +221,3 @@ def _duration(seconds: float) -> str:
     if whole < 120:
         return f"{whole} s"
     return f"{whole // 60} min {whole % 60} s" if whole < 7200 else f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def _cell(text: str) -> str:
-    """Text for a cell of a Markdown table, with its special characters escaped."""
-    plain = " ".join(printable(text).split())
-    return "".join(f"\\{c}" if c in "\\|`*_[]<>#" else c for c in plain)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import print_json
+from ortconv.cli import present
 from ortconv.cli.github import annotate, append_summary, check_github, set_output
 from ortconv.cli.options import COUNT, FILE_OR_FOLDER, GITHUB, JSON_AND_QUIET, LIMITS_OF_BUILDS, OUTPUT_FILE, add
 from ortconv.cli.render import convert_line, size
@@ -50,6 +50,7 @@ def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, 
     model cannot be converted or checked, else with 5 if a gate fails.
     """
     from ortconv.cli.batch_view import BatchView
+    from ortconv.cli.tables import as_markdown
     from ortconv.files import write_text
     from ortconv.project.build import Building
     from ortconv.project.project import find_project, read_project
@@ -67,14 +68,7 @@ def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, 
         for event in building:
             _show(view, event)
     shown = list(sections(building.build))
-    if as_json:
-        print_json(building.build.to_dict())
-    elif not quiet:
-        from ortconv.cli.tables import show
-
-        show(shown, markdown=False)
-    from ortconv.cli.tables import as_markdown
-
+    present(building.build.to_dict, lambda: shown)
     if flags["summary"] is not None:
         write_text(flags["summary"], as_markdown(shown) + "\n")
     if flags["github"]:

@@ -10,7 +10,7 @@ import click
 
 from ortconv.cli import inputs as given
 from ortconv.cli import options as shared
-from ortconv.cli import print_json
+from ortconv.cli import present
 from ortconv.cli.github import annotate, append_summary, check_github
 from ortconv.cli.partition import TARGET, USE_NCHW, target_of
 
@@ -47,16 +47,14 @@ if TYPE_CHECKING:
 @shared.GITHUB
 @shared.MARKDOWN
 @shared.add(shared.JSON_AND_QUIET)
-def command(
-    model: Path, baseline: Path, markdown: bool, as_json: bool, quiet: bool, measure: bool, **flags: Any
-) -> None:
+def command(model: Path, baseline: Path, measure: bool, **flags: Any) -> None:
     """Compare MODEL (.ort or .onnx) with the model of a baseline, and exit with 5 if a condition holds.
 
     Nodes, size, operators, partitions and the release needed are compared with the facts of the baseline. Outputs, time and memory
     are compared with the copy of its model: both run here, in turns, on the same inputs.
     """
     from ortconv.checking.check import RunSettings, check
-    from ortconv.cli.tables import as_markdown, show
+    from ortconv.cli.tables import as_markdown
     from ortconv.models import load
 
     wanted = given.Inputs()
@@ -69,10 +67,7 @@ def command(
         model, baseline, target=target_of(shared.read_values(flags)), runs=runs, **{name: flags[name] for name in names}
     )
     shown = list(sections(found))
-    if as_json:
-        print_json(found.to_dict())
-    elif not quiet:
-        show(shown, markdown=markdown)
+    present(found.to_dict, lambda: shown)
     if flags["github"]:
         append_summary(as_markdown(shown) + "\n")
         for failed in found.failed:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import LEVELS
-from ortconv.cli import completion, print_json
+from ortconv.cli import completion, present
 from ortconv.cli import inputs as given
 from ortconv.cli.again import add_reduce_line, options_given
 from ortconv.cli.options import BACKENDS, JSON, MARKDOWN, QUIET, TIME_AND_MEMORY, add, fail_on
@@ -39,19 +39,13 @@ if TYPE_CHECKING:
 @JSON
 @click.option("-v", "--verbose", is_flag=True, help="With --layers, show all values, not only those that differ.")
 @QUIET
-def command(
-    models: tuple[str, ...],
-    backends: tuple[str, ...],
-    custom_op_library: Path | None,
-    as_json: bool,
-    quiet: bool,
-    **flags: Any,
-) -> None:
+def command(models: tuple[str, ...], backends: tuple[str, ...], custom_op_library: Path | None, **flags: Any) -> None:
     """Run A and others on the same inputs, and show how far each one is from A.
 
     Models are .onnx or .ort files. Backends follow an @, such as model.ort@onnxruntime; the same file may run on two backends.
     Exits with 4 if outputs differ by more than rounding explains.
     """
+    from ortconv.cli.compare_view import sections
     from ortconv.compare.comparison import compare
     from ortconv.report.comparison import document, metrics
     from ortconv.report.gates import check_gates, parse_gates
@@ -67,13 +61,8 @@ def command(
         layers=flags["layers"],
         custom_op_library=custom_op_library,
     )
-    if as_json:
-        print_json(document(subjects[0], found))
-    elif not quiet:
-        from ortconv.cli.compare_view import sections
-        from ortconv.cli.tables import show
-
-        show(sections(subjects[0], found, everything=flags["verbose"]), markdown=flags["markdown"])
+    reference = subjects[0]
+    present(lambda: document(reference, found), lambda: sections(reference, found, everything=flags["verbose"]))
     try:
         check_gates(conditions, metrics(found))
         _refuse(found, bool(conditions))

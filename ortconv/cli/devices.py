@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ortconv.cli import color, completion, print_json, printable
+from ortconv.cli import completion, present, printable
 from ortconv.cli.nnapi_runtime import DEVICES, VLOG, load_devices, messages
 from ortconv.cli.options import JSON
 from ortconv.cli.render import columns
@@ -24,7 +24,7 @@ WIDTH = 110
 @VLOG
 @JSON
 @click.pass_context
-def command(ctx: click.Context, profiles: tuple[str, ...], vlog: str, as_json: bool) -> None:
+def command(ctx: click.Context, /, profiles: tuple[str, ...], vlog: str, **_: Any) -> None:
     """List the NNAPI devices of this machine: the CPU, simulated ones, and those of installed packages.
 
     Performance figures are execution time and power, relative to the CPU; smaller is better.
@@ -34,11 +34,8 @@ def command(ctx: click.Context, profiles: tuple[str, ...], vlog: str, as_json: b
         return
     with messages(vlog):
         documents = _documents(profiles)
-    if as_json:
-        short = [{key: value for key, value in d.items() if key != "operations"} for d in documents]
-        print_json({"version": 1, "devices": short})
-    else:
-        click.echo(_list(documents), color=color())
+    short = [{key: value for key, value in d.items() if key != "operations"} for d in documents]
+    present(lambda: {"version": 1, "devices": short}, lambda: _list(documents))
 
 
 @command.command()
@@ -47,7 +44,7 @@ def command(ctx: click.Context, profiles: tuple[str, ...], vlog: str, as_json: b
 @VLOG
 @JSON
 @click.pass_obj
-def show(outer: tuple[str, ...] | None, name: str, profiles: tuple[str, ...], vlog: str, as_json: bool) -> None:
+def show(outer: tuple[str, ...] | None, /, name: str, profiles: tuple[str, ...], vlog: str, **_: Any) -> None:
     """Show all properties of the device NAME. NAME may also be a profile's name or file."""
     with messages(vlog):
         documents = _documents((*(outer or ()), *profiles))
@@ -57,10 +54,7 @@ def show(outer: tuple[str, ...] | None, name: str, profiles: tuple[str, ...], vl
     if not found:
         known = ", ".join(d["name"] for d in documents)
         raise UsageError(f"there is no device '{name}'", hint=f"there are {known}; --device FILE adds one")
-    if as_json:
-        print_json({"version": 1, "device": found[0]})
-    else:
-        click.echo(_details(found[0]), color=color())
+    present(lambda: {"version": 1, "device": found[0]}, lambda: _details(found[0]))
 
 
 def _documents(profiles: tuple[str, ...]) -> list[dict[str, Any]]:

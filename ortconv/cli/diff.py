@@ -9,7 +9,7 @@ import click
 
 from ortconv.choices import LEVELS, PLATFORMS
 from ortconv.cli import options as shared
-from ortconv.cli import print_json
+from ortconv.cli import present
 from ortconv.errors import MismatchError
 from ortconv.wording import counted
 
@@ -28,8 +28,8 @@ OF_CONVERSION = (
 )
 """Options of convert that change the graph. `diff` repeats the conversion of A with them."""
 
-OF_COMMAND = ("timeout", "memory")
-"""The other options that `diff` passes to the conversion."""
+OF_COMMAND = ("timeout", "memory", "as_json", "markdown", "quiet")
+"""Options that do not belong to the conversion."""
 
 
 @click.command()
@@ -45,23 +45,14 @@ OF_COMMAND = ("timeout", "memory")
     "-v", "--verbose", is_flag=True, help="List every change and rewrite, not only the first ones of each kind."
 )
 @shared.QUIET
-def command(
-    a: Path,
-    b: Path,
-    exit_code: bool,
-    html: Path | None,
-    markdown: bool,
-    as_json: bool,
-    verbose: bool,
-    quiet: bool,
-    **flags: Any,
-) -> None:
+def command(a: Path, b: Path, exit_code: bool, html: Path | None, verbose: bool, **flags: Any) -> None:
     """Show the changes from model A to model B (.onnx or .ort): interface, nodes, attributes, constants, operator sets, metadata.
 
     Names inside the graphs and the order of nodes do not count. If B is an .ort file made from the .onnx model A, the conversion is
     repeated, and its rewrites explain the changes. The options are those of convert. They are not needed for a file with
     a stamp (convert --stamp).
     """
+    from ortconv.cli.diff_view import sections
     from ortconv.differences.diff import diff
 
     found = diff(a, b, **_settings(flags))
@@ -69,13 +60,7 @@ def command(
         from ortconv.cli.pages import write_difference
 
         write_difference(html, a, b, found)
-    if as_json:
-        print_json(found.to_dict())
-    elif not quiet:
-        from ortconv.cli.diff_view import sections
-        from ortconv.cli.tables import show
-
-        show(sections(found, everything=verbose), markdown=markdown)
+    present(found.to_dict, lambda: sections(found, everything=verbose))
     if exit_code and not found.equal:
         count = len(found.changes)
         raise MismatchError(f"{counted(count, 'change')} from {a} to {b}")

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import click
 
-from ortconv.cli import print_json
+from ortconv.cli import present
 from ortconv.cli.options import FILE, FIX_DIM, JSON_AND_QUIET, MARKDOWN, PAGE, add, fail_on, sizes_in
 
 
@@ -24,17 +24,9 @@ from ortconv.cli.options import FILE, FIX_DIM, JSON_AND_QUIET, MARKDOWN, PAGE, a
 @MARKDOWN
 @add(JSON_AND_QUIET)
 @click.option("-v", "--verbose", is_flag=True, help="List every operator, input and reason, not only the first ones.")
-def command(
-    model: Path,
-    lint: Literal["quantization"] | None,
-    html: Path | None,
-    markdown: bool,
-    as_json: bool,
-    quiet: bool,
-    verbose: bool,
-    **flags: Any,
-) -> None:
+def command(model: Path, lint: Literal["quantization"] | None, html: Path | None, verbose: bool, **flags: Any) -> None:
     """Show the interface of MODEL (.onnx or .ort), its operators, cost, memory, quantization, and unusual facts."""
+    from ortconv.cli.inspect_view import sections
     from ortconv.inspection.inspect import inspect
     from ortconv.report.gates import check_gates, parse_gates
 
@@ -45,11 +37,5 @@ def command(
         from ortconv.cli.pages import write_inspection
 
         write_inspection(html, model, found, fix_dims)
-    if as_json:
-        print_json(found.to_dict())
-    elif not quiet:
-        from ortconv.cli.inspect_view import sections
-        from ortconv.cli.tables import show
-
-        show(sections(found, everything=verbose), markdown=markdown)
+    present(found.to_dict, lambda: sections(found, everything=verbose))
     check_gates(conditions, found.metrics(), file=model)

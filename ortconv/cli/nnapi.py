@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import color, completion, nnapi_conformance, nnapi_export, nnapi_trace, print_json, printable
+from ortconv.cli import completion, nnapi_conformance, nnapi_export, nnapi_trace, present, printable
 from ortconv.cli import inputs as given
 from ortconv.cli.nnapi_options import FLAGS_TEXT
 from ortconv.cli.nnapi_runtime import DEVICES, MODEL, VLOG, load_devices, messages, prepared
@@ -40,28 +40,25 @@ command.add_command(nnapi_trace.command)
 @add(drawing("Draw the models and their steps into this file."))
 @click.option("--dot", type=OUTPUT_FILE, help="Write the picture as a graph for Graphviz.")
 @add(JSON_AND_QUIET)
-def dump(
-    model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, as_json: bool, quiet: bool, **flags: Any
-) -> None:
+def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, **flags: Any) -> None:
     """Show the operands and operations of every partition of MODEL (.onnx or .ort).
 
     A picture has a frame for each partition, for each step of a partition that several devices share, and for each model within
     control flow.
     """
-    from ortconv.backends.nnapi.backend import NnapiOptions
+    from ortconv.backends.nnapi.backend import NnapiOptions, flags_of
+    from ortconv.cli.nnapi_view import NOTHING
     from ortconv.report.nnapi import compiled, document, text
 
     with messages(vlog):
         ready, settings = prepared(model, flags)
-        settings |= parsed(nnapi_flags)
+        settings |= flags_of(nnapi_flags)
         partitions = compiled(ready, NnapiOptions(**settings, devices=tuple(load_devices(profiles))))
     _draw(model, partitions, flags)
-    if as_json:
-        print_json({"version": 1, "model": str(model), "partitions": document(partitions)})
-    elif not quiet:
-        from ortconv.cli.nnapi_view import NOTHING
-
-        click.echo(printable(text(partitions)) if partitions else NOTHING)
+    present(
+        lambda: {"version": 1, "model": str(model), "partitions": document(partitions)},
+        lambda: printable(text(partitions)) if partitions else NOTHING,
+    )
 
 
 def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
@@ -76,13 +73,6 @@ def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
         write_text(flags["svg"], svg(frame, dark=flags["dark"]))
     if flags["dot"] is not None:
         write_text(flags["dot"], dot(frame))
-
-
-def parsed(nnapi_flags: str) -> dict[str, Any]:
-    """Options of the backend."""
-    from ortconv.backends.nnapi.backend import flags_of
-
-    return flags_of(nnapi_flags)
 
 
 @command.command()
@@ -115,12 +105,13 @@ def parsed(nnapi_flags: str) -> dict[str, Any]:
 @VLOG
 @PAGE
 @JSON
-def benchmark(model: Path, html: Path | None, as_json: bool, **flags: Any) -> None:
+def benchmark(model: Path, html: Path | None, **flags: Any) -> None:
     """Compare NNAPI devices, flags and CPU backends on MODEL (.onnx or .ort): latency, and difference of the outputs.
 
     Each device runs alone; several devices then run together. Without --device, they are gpu-fp16 and npu-int8. The time of a
     simulated device is the time of its nodes on the numpy backend, scaled by the profile, plus launches and copies.
     """
+    from ortconv.cli.nnapi_view import show
     from ortconv.report.benchmark import document
 
     with messages(flags["vlog"]):
@@ -131,21 +122,17 @@ def benchmark(model: Path, html: Path | None, as_json: bool, **flags: Any) -> No
         from ortconv.report.benchmark import benchmark_page
 
         write_text(html, benchmark_page(found, given_options()))
-    if as_json:
-        print_json(document(found))
-    else:
-        from ortconv.cli.nnapi_view import show
-
-        click.echo(show(found), color=color())
+    present(lambda: document(found), lambda: show(found))
 
 
 def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
+    from ortconv.backends.nnapi.backend import flags_of
     from ortconv.compare.benchmark import benchmark, contenders, expectation
     from ortconv.report.benchmark import BenchmarkComparison
 
     load_devices(flags["profiles"])  # raises an error if one is invalid
     ready, settings = prepared(model, flags)
-    variants = {text: parsed(text) for text in flags["variants"]}
+    variants = {text: flags_of(text) for text in flags["variants"]}
     entrants = contenders(flags["backends"], flags["profiles"] or DEFAULT_DEVICES, variants, **settings)
     wanted = given.read_inputs(ready.graph, flags["inputs"], flags["texts"])
     expected_by, feeds, expected = expectation(ready, flags["backends"], wanted.arrays, wanted.draws, flags["seed"])
@@ -163,7 +150,7 @@ def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
     help="Folder for include/android and libneuralnetworks.so.",
 )
 @JSON
-def ndk(folder: Path, as_json: bool) -> None:
+def ndk(folder: Path, **_: Any) -> None:
     """Write the NDK's headers and build libneuralnetworks.so: C and C++ programs that use NNAPI then run on this machine.
 
     The library embeds this Python and its ortconv. It needs a C compiler (cc, or the one in CC) and Python's headers. Programs read
@@ -172,10 +159,6 @@ def ndk(folder: Path, as_json: bool) -> None:
     from ortconv.nnapi.ndk.library import write
 
     written = write(folder)
-    if as_json:
-        print_json({"version": 1, "files": [str(path) for path in written]})
-        return
-    for path in written:
-        click.echo(f"written {printable(str(path))}")
-    place = printable(str(folder))
-    click.echo(f"compile with: cc program.c -I {place}/include -L {place} -lneuralnetworks -Wl,-rpath,{place}")
+    lines = [f"written {path}" for path in written]
+    lines.append(f"compile with: cc program.c -I {folder}/include -L {folder} -lneuralnetworks -Wl,-rpath,{folder}")
+    present(lambda: {"version": 1, "files": list(map(str, written))}, lambda: printable("\n".join(lines)))

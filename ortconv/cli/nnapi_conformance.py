@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from ortconv.cli import completion, print_json
+from ortconv.cli import completion, present
 from ortconv.cli.nnapi_runtime import VLOG, load_devices, messages
 from ortconv.cli.options import FOLDER, JSON_AND_QUIET, MARKDOWN, PAGE, add
 from ortconv.cli.progress import stage_line
@@ -66,9 +67,8 @@ def command(
     core: bool,
     vlog: str,
     html: Path | None,
-    markdown: bool,
-    as_json: bool,
     quiet: bool,
+    **_: Any,
 ) -> None:
     """Test an NNAPI device with conformance records: models with inputs and expected outputs.
 
@@ -78,6 +78,7 @@ def command(
     from ortconv.nnapi.conformance.check import Mode
     from ortconv.nnapi.conformance.run import check_device
     from ortconv.report.conformance import conformance_page, headline, sections
+    from ortconv.report.sections import Section
 
     device = get_device(REFERENCE) if name == REFERENCE else load_devices([name])[0]
     with messages(vlog), stage_line(device.name, shown=not quiet and not vlog) as progress:
@@ -89,12 +90,6 @@ def command(
         from ortconv.files import write_text
 
         write_text(html, conformance_page(found))
-    if as_json:
-        print_json(found.to_dict())
-    elif not quiet:
-        from ortconv.cli.tables import show
-        from ortconv.report.sections import Section
-
-        show([Section(headline(found), [str(folder)]), *sections(found)], markdown=markdown)
+    present(found.to_dict, lambda: [Section(headline(found), [str(folder)]), *sections(found)])
     if found.failures:
         raise MismatchError(headline(found))

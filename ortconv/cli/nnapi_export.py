@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import color, print_json, printable
 from ortconv.cli import options as shared
+from ortconv.cli import present, printable
 from ortconv.cli.render import columns, labeled, proof, size
 from ortconv.wording import counted
 
@@ -47,10 +47,7 @@ def command(model: Path, output: Path, as_json: bool, quiet: bool, **flags: Any)
 
     flags = shared.read_values(flags)
     result = export(model, output, stop_ops=flags.pop("nnapi_partitioning_stop_ops"), **flags)
-    if as_json:
-        print_json({"version": 1, **result.to_dict()})
-    elif not quiet:
-        click.echo("\n".join(_lines(result)), color=color())
+    present(lambda: {"version": 1, **result.to_dict()}, lambda: "\n".join(_lines(result)))
 
 
 SHOWN_NAMES = 2

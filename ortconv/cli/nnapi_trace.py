@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from ortconv.cli import print_json, printable
+from ortconv.cli import present, printable
 from ortconv.cli.options import FILE, JSON
 
 
@@ -16,7 +17,7 @@ from ortconv.cli.options import FILE, JSON
 @click.option("--per-execution", is_flag=True, help="Show only the parts of one execution, on average.")
 @click.option("--print-detail", is_flag=True, help="List all marks too, by thread and time.")
 @JSON
-def command(file: Path, total_times: bool, per_execution: bool, print_detail: bool, as_json: bool) -> None:
+def command(file: Path, total_times: bool, per_execution: bool, print_detail: bool, **_: Any) -> None:
     """Show where NNAPI's time went in FILE, a system trace of a phone: the time of each layer in each phase.
 
     FILE is a trace of Perfetto, or the text or HTML of systrace or atrace, recorded with the category nnapi of atrace; or a file
@@ -26,7 +27,4 @@ def command(file: Path, total_times: bool, per_execution: bool, print_detail: bo
     from ortconv.report.timing import text, timings
 
     found = timings(file, read_trace(file), detail=print_detail)
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        click.echo(printable(text(found, total_times=total_times, each=per_execution)))
+    present(found.to_dict, lambda: printable(text(found, total_times=total_times, each=per_execution)))

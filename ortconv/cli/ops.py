@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import BUILD_PLATFORMS
-from ortconv.cli import print_json
+from ortconv.cli import present, print_json
 from ortconv.cli.options import FILE, FILE_OR_FOLDER, JSON, JSON_AND_QUIET, OUTPUT_FILE, add
 from ortconv.cli.usage import Commands
 from ortconv.errors import FormatError, GateError, UsageError
@@ -45,16 +45,12 @@ def merge(configs: tuple[Path, ...], output: Path | None) -> None:
 @click.argument("config", type=FILE)
 @click.option("--model", "models", multiple=True, required=True, type=FILE, help="An .ort file; may be repeated.")
 @add(JSON_AND_QUIET)
-def lint(config: Path, models: tuple[Path, ...], as_json: bool, quiet: bool) -> None:
+def lint(config: Path, models: tuple[Path, ...], **_: Any) -> None:
     """List the kernels and types that models need and a build with CONFIG lacks. Exits with 5 if there are any."""
     listed = _read(config)
     missing = listed.missing(_needed(models, types=True))
-    if as_json:
-        found = {"version": 1, "config": str(config), "models": list(map(str, models))}
-        print_json({**found, "missing": [m._asdict() for m in missing]})
-    elif not quiet:
-        for one in missing:
-            click.echo(str(one))
+    found = {"version": 1, "config": str(config), "models": list(map(str, models))}
+    present(lambda: {**found, "missing": [m._asdict() for m in missing]}, lambda: "\n".join(map(str, missing)))
     if missing:
         raise GateError(
             f"{len(missing)} missing, the first: {missing[0]}",

@@ -10,7 +10,7 @@ import click
 
 from ortconv.choices import ANALYSIS_LEVELS, TARGETS
 from ortconv.cli import options as shared
-from ortconv.cli import print_json
+from ortconv.cli import present
 from ortconv.errors import UsageError
 from ortconv.wording import counted
 
@@ -55,8 +55,9 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     if model.is_dir():
         _show_all(model, flags)
         return
+    from ortconv.cli.partition_view import sections
     from ortconv.report.gates import check_gates, parse_gates
-    from ortconv.report.partitions import document, metrics
+    from ortconv.report.partitions import metrics
 
     conditions = parse_gates(flags["fail_on"], "partition")
     analysis_at = _analyzer(model, flags)
@@ -65,27 +66,20 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     advice = [] if quiet and not as_json and flags["html"] is None else found.advice()
     rows = _levels(model, analysis_at) if flags["compare_levels"] else []
     _draw(found, advice, rows, model, flags)
-    if as_json:
-        described = document(str(model), found.level, found.partitioning, found.estimate, advice)
-        print_json(described | ({"levels": rows} if rows else {}) | _more(found))
-    elif not quiet:
-        from ortconv.cli.partition_view import sections
-        from ortconv.cli.tables import show
-
-        show(sections(found, advice, rows, model), markdown=flags["markdown"])
+    present(lambda: _document(model, found, advice, rows), lambda: sections(found, advice, rows, model))
     check_gates(conditions, numbers)
 
 
-def _more(found: Analysis) -> dict[str, Any]:
-    """The parts of the document that only some analyses have."""
-    from ortconv.report.partitions import divided
+def _document(model: Path, found: Analysis, advice: Sequence[Merge], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The document, with the parts that only some analyses have."""
+    from ortconv.report.partitions import divided, document
 
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"levels": rows} if rows else {}
     if found.partitioning.target.takes_subgraphs:
         more["subgraphs"] = [{"graph": i.label, **divided(i.partitioning, i.estimate)} for i in found.inside]
     if found.gain is not None:
         more["offload"] = found.gain.to_dict()
-    return more
+    return document(str(model), found.level, found.partitioning, found.estimate, advice) | more
 
 
 def _show_all(folder: Path, flags: dict[str, Any]) -> None:

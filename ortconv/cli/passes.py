@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ortconv.choices import LEVELS
-from ortconv.cli import color, completion, print_json
+from ortconv.cli import color, completion, present, print_json
 from ortconv.cli.options import JSON, PASS_CHOICE, SIZE, add
 from ortconv.cli.usage import Commands
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ortconv.optimizer.catalog import RewriteEntry
     from ortconv.optimizer.pattern import PatternInput
     from ortconv.optimizer.recipe import Recipe
+
+
+NAMED = ("enable_passes", "disable_passes", "only_passes", "stop_after")
 
 
 @click.group(cls=Commands)
@@ -38,7 +41,7 @@ def command() -> None:
 @add(PASS_CHOICE)
 @click.option("--fold-limit", type=SIZE, metavar="SIZE", help="Limit on constant folding to write with --as-text.")
 @JSON
-def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | None, **names: Any) -> None:
+def list_(level: str | None, as_text: bool, fold_limit: int | None, **names: Any) -> None:
     """List all passes in the order in which they run.
 
     Passes that run only on request are marked opt-in.
@@ -57,19 +60,16 @@ def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | Non
     if as_text:
         click.echo(recipe.text(chosen), nl=False)
         return
-    shown = _entries(level, chosen if any(names.values()) else None)
-    if as_json:
-        print_json({"version": 1, "passes": [entry._asdict() for entry in shown]})
-    else:
-        _show_entries(shown)
+    shown = _entries(level, chosen if any(names[name] for name in NAMED) else None)
+    present(lambda: {"version": 1, "passes": [entry._asdict() for entry in shown]}, lambda: "\n".join(_listed(shown)))
 
 
-def _show_entries(shown: Sequence[RewriteEntry]) -> None:
+def _listed(shown: Sequence[RewriteEntry]) -> Iterator[str]:
     width = max((len(entry.name) for entry in shown), default=0)
     for entry in shown:
         mark = click.style("opt-in ", fg="yellow") if entry.opt_in else ""
         name = click.style(f"{entry.name:{width}}", bold=True)
-        click.echo(f"{entry.level:9} {name}  {mark}{entry.doc[0]}", color=color())
+        yield f"{entry.level:9} {name}  {mark}{entry.doc[0]}"
 
 
 def _entries(level: str | None, chosen: Recipe | None) -> list[RewriteEntry]:

@@ -28,10 +28,15 @@ Fact = tuple[str, str]
 """A label and its value, such as nodes and their number. An empty label continues the fact before."""
 
 
+def summary(source: str, output: str, facts: Iterable[Fact]) -> str:
+    """What was made of a file, and facts about it, in a few lines."""
+    title = " -> ".join(click.style(printable(name), bold=True) for name in (source, output))
+    return "\n".join([title, *(labeled(*fact) for fact in facts)])
+
+
 def convert_summary(result: Result) -> str:
-    """The summary of a conversion, in a few lines."""
-    title = f"{click.style(result.source, bold=True)} -> {click.style(result.files[0], bold=True)}"
-    return "\n".join([title, *(labeled(*fact) for fact in _facts(result))])
+    """The summary of a conversion."""
+    return summary(result.source, result.files[0], _facts(result))
 
 
 def convert_sections(result: Result) -> list[Section]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ortconv.cli import inputs as given
-from ortconv.cli import print_json
+from ortconv.cli import present
 from ortconv.cli.nnapi_options import NNAPI, configured
 from ortconv.cli.nnapi_runtime import OBSERVED, observed
 from ortconv.cli.options import (
@@ -84,9 +84,7 @@ if TYPE_CHECKING:
 @add(LIMITS_OF_MODELS)
 @JSON_LINES
 @QUIET
-def command(
-    model: Path, backends: tuple[str, ...], custom_op_library: Path | None, as_json: bool, quiet: bool, **flags: Any
-) -> None:
+def command(model: Path, backends: tuple[str, ...], custom_op_library: Path | None, **flags: Any) -> None:
     """Run MODEL (.onnx or .ort) once or several times and show its outputs.
 
     With a directory, runs each model in it that has test_data_set folders next to it on all of these, and checks the outputs.
@@ -94,6 +92,7 @@ def command(
     if model.is_dir():
         _check_all(model, backends, flags)
         return
+    from ortconv.cli.run_view import view
     from ortconv.report.gates import check_gates, parse_gates
 
     conditions = parse_gates(flags["fail_on"], "run")
@@ -102,12 +101,7 @@ def command(
         from ortconv.compare.arrays import write_npz
 
         write_npz(flags["save"], results)
-    if as_json:
-        print_json(document)
-    elif not quiet:
-        from ortconv.cli.run_view import show
-
-        show(document)
+    present(lambda: document, lambda: view(document))
     if "check" in document:
         _refuse(document["check"], model)
     check_gates(conditions, _metrics(document))

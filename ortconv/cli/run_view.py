@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ortconv.cli import color, printable
+from ortconv.cli import printable
 from ortconv.cli.render import columns, size
 
 MOST_ROWS = 60
@@ -15,9 +15,9 @@ MOST_ROWS = 60
 BAR = 20
 
 
-def show(document: dict[str, Any]) -> None:
-    """Print the results of a run to stdout."""
-    click.echo("\n".join(_lines(document)), color=color())
+def view(document: dict[str, Any]) -> str:
+    """The results of a run as text."""
+    return "\n".join(_lines(document))
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
