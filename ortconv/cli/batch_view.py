@@ -6,10 +6,10 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,13 +29,6 @@ if TYPE_CHECKING:
     from ortconv.watch import Activity
 
 Busy = Callable[[], list[tuple[str, "Activity", float]]]
-
-
-class Batch(Protocol):
-    """A batch in progress."""
-
-    def busy(self) -> list[tuple[str, Activity, float]]: ...
-    def close(self) -> None: ...
 
 
 MOST_FAILURES = 200
@@ -65,11 +58,11 @@ class BatchView:
     _console: Console | None = None
 
     @contextmanager
-    def shown(self, batch: Batch, *, live: bool = True) -> Iterator[None]:
-        """Yield the batch and close it at the end. If stderr is a terminal, the workers' activities are shown."""
+    def shown(self, busy: Busy, *, live: bool = True) -> Iterator[None]:
+        """If stderr is a terminal, show the workers' activities until the end of the block."""
         is_live = live and is_terminal() and not (self.quiet or self.as_json)
         try:
-            with closing(batch), self._live(batch.busy) if is_live else nullcontext():
+            with self._live(busy) if is_live else nullcontext():
                 yield
         except KeyboardInterrupt:
             if not (self.quiet or self.as_json):

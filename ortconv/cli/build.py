@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,7 @@ def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, 
         **{name: flags[name] for name in ("timeout", "memory", "force", "update")},
     )
     view = BatchView("built", building.total, as_json=False, quiet=quiet or as_json)
-    with view.shown(building):
+    with closing(building), view.shown(building.busy):
         for event in building:
             _show(view, event)
     shown = list(sections(building.build))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -233,7 +234,7 @@ def _convert_all(
             resume=flags["resume"],
         )
         progress.total = len(options) * batch.total
-        with progress.shown(batch, live=not view.verbose):
+        with closing(batch), progress.shown(batch.busy, live=not view.verbose):
             for done in batch:
                 if isinstance(done, Failure):
                     progress.fail(done)
