@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ortconv.cli import completion, present, printable
-from ortconv.cli.nnapi_runtime import DEVICES, VLOG, load_devices, messages
+from ortconv.cli.nnapi_options import DEVICES, VLOG, load_devices, messages
 from ortconv.cli.options import JSON
 from ortconv.cli.render import columns
 from ortconv.cli.usage import Commands

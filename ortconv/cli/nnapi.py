@@ -9,8 +9,7 @@ import click
 
 from ortconv.cli import completion, nnapi_conformance, nnapi_export, nnapi_trace, present, printable
 from ortconv.cli import inputs as given
-from ortconv.cli.nnapi_options import FLAGS_TEXT
-from ortconv.cli.nnapi_runtime import DEVICES, MODEL, VLOG, load_devices, messages, prepared
+from ortconv.cli.nnapi_options import DEVICES, FLAGS_TEXT, MODEL, VLOG, load_devices, messages, prepared
 from ortconv.cli.options import COUNT, JSON, JSON_AND_QUIET, OUTPUT_FILE, OUTPUT_FOLDER, PAGE, add, drawing
 from ortconv.cli.usage import Commands
 

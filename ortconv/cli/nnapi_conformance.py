@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ortconv.cli import completion, present
-from ortconv.cli.nnapi_runtime import VLOG, load_devices, messages
+from ortconv.cli.nnapi_options import VLOG, load_devices, messages
 from ortconv.cli.options import FOLDER, JSON_AND_QUIET, MARKDOWN, PAGE, add
 from ortconv.cli.progress import stage_line
 from ortconv.errors import MismatchError

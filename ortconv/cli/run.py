@@ -14,8 +14,7 @@ import click
 
 from ortconv.cli import inputs as given
 from ortconv.cli import present
-from ortconv.cli.nnapi_options import NNAPI, configured
-from ortconv.cli.nnapi_runtime import OBSERVED, observed
+from ortconv.cli.nnapi_options import OBSERVED, OF_BACKEND, configured, observed
 from ortconv.cli.options import (
     BACKENDS,
     BATCH,
@@ -76,7 +75,7 @@ if TYPE_CHECKING:
     help="Write the time of every step as a Chrome trace, and show the times by operator.",
 )
 @add(BACKENDS)
-@add(NNAPI)
+@add(OF_BACKEND)
 @add(OBSERVED)
 @click.option("--plan", "-v", "--verbose", is_flag=True, help="Show which node runs on which backend, and why.")
 @fail_on("run", "latency>20ms,memory>200MB")
