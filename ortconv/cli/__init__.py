@@ -18,8 +18,9 @@ import click
 
 from ortconv import __version__
 from ortconv.cli.usage import Commands, usage_error
-from ortconv.errors import InternalError, OrtconvError, UsageError, how_to_report
+from ortconv.errors import InternalError, OrtconvError, UsageError
 from ortconv.public import by_system
+from ortconv.wording import installed
 
 if TYPE_CHECKING:
     from ortconv.report.sections import Section
@@ -215,9 +216,21 @@ def fail(error: OrtconvError) -> None:
     """Print an error and its hint to stderr."""
     click.echo(f"{click.style('error:', fg='red', bold=True)} {printable(str(error))}", err=True, color=color())
     if isinstance(error, InternalError):
-        click.echo(how_to_report(), err=True)
+        click.echo(_how_to_report(), err=True)
     if error.hint:
         click.echo(f"{click.style('hint:', fg='cyan')} {printable(error.hint)}", err=True, color=color())
+
+
+def _how_to_report() -> str:
+    """The facts for the report of a bug."""
+    import platform
+
+    versions = ", ".join(map(" ".join, installed(("ortconv", "onnx", "onnxruntime", "numpy")).items()))
+    return (
+        "This is a bug in ortconv. Please report it to whoever gave you ortconv: the command line, the traceback that "
+        f"ORTCONV_DEBUG=1 shows, the model or the node named above, and {versions}, Python {platform.python_version()}, "
+        f"{platform.platform()}."
+    )
 
 
 def printable(text: str) -> str:

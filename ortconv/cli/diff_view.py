@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ortconv.differences.changes import ABSENT
 from ortconv.report.sections import Section
-from ortconv.wording import counted
+from ortconv.wording import counted, listed
 
 if TYPE_CHECKING:
     from ortconv.differences.changes import Change
@@ -120,8 +120,7 @@ def _step(step: Step) -> str:
 
 
 def _labels(labels: Sequence[str]) -> str:
-    more = f" and {len(labels) - MOST_LABELS} more" if len(labels) > MOST_LABELS else ""
-    return f"{', '.join(labels[:MOST_LABELS])}{more}" if labels else "nothing"
+    return listed(labels, MOST_LABELS) or "nothing"
 
 
 def _cut(lines: list[str], most: int, everything: bool) -> list[str]:

@@ -11,7 +11,7 @@ import click
 from ortconv.cli import options as shared
 from ortconv.cli import present, printable
 from ortconv.cli.render import columns, labeled, proof, size
-from ortconv.wording import counted
+from ortconv.wording import counted, listed
 
 if TYPE_CHECKING:
     from ortconv.pipeline.export_tflite import ExportResult
@@ -57,7 +57,7 @@ SHOWN_REFUSALS = 5
 def _lines(result: ExportResult) -> Iterator[str]:
     """A table of the files, the reasons against the other nodes, and the result of validation."""
     folder = click.style(printable(str(Path(result.files[0].file).parent)), bold=True)
-    count = f"{len(result.files)} {'file' if len(result.files) == 1 else 'files'}"
+    count = counted(len(result.files), "file")
     yield f"{click.style(printable(result.source), bold=True)} -> {count} in {folder}, {result.taken} of {result.nodes} nodes"
     rows = [
         (
@@ -65,24 +65,15 @@ def _lines(result: ExportResult) -> Iterator[str]:
             f"{len(one.nodes)}",
             f"{one.operators}",
             size(one.bytes),
-            _names(one.inputs),
-            _names(one.outputs),
+            printable(listed(one.inputs, SHOWN_NAMES)),
+            printable(listed(one.outputs, SHOWN_NAMES)),
         )
         for one in result.files
     ]
     yield columns(("file", ">nodes", ">operators", ">size", "inputs", "outputs"), rows)
     for row in result.refusals[:SHOWN_REFUSALS]:
-        yield printable(f"left: {_nodes(row['nodes'])}, such as {row['example']}: {row['reason']}")
+        yield printable(f"left: {counted(row['nodes'], 'node')}, such as {row['example']}: {row['reason']}")
     if len(result.refusals) > SHOWN_REFUSALS:
         others = sum(row["nodes"] for row in result.refusals[SHOWN_REFUSALS:])
-        yield f"left: {_nodes(others)} for other reasons; --json names all"
+        yield f"left: {counted(others, 'node')} for other reasons; --json names all"
     yield from (labeled(*fact) for fact in proof(result.validation))
-
-
-def _names(names: tuple[str, ...]) -> str:
-    more = len(names) - SHOWN_NAMES
-    return printable(", ".join(names[:SHOWN_NAMES])) + (f" and {more} more" if more > 0 else "")
-
-
-def _nodes(count: int) -> str:
-    return counted(count, "node")

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -21,6 +20,7 @@ from ortconv.onnxio.external import components
 from ortconv.pipeline.arguments import arguments
 from ortconv.pipeline.config import STAMP
 from ortconv.public import public
+from ortconv.wording import NOT_INSTALLED, installed
 
 if TYPE_CHECKING:
     from ortconv.pipeline.options import Options
@@ -108,13 +108,8 @@ class Manifest(Document):
 @cache
 def versions() -> Mapping[str, str]:
     """Versions of installed packages that affect the results."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {}
-    for name in ("ortconv", "onnxruntime", "onnx", "numpy"):
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+    found = installed(("ortconv", "onnxruntime", "onnx", "numpy"))
+    return {name: version for name, version in found.items() if version != NOT_INSTALLED}
 
 
 def stamp(source: Path, options: Options) -> str:

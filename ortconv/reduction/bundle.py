@@ -8,7 +8,6 @@ import re
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,6 +24,7 @@ from ortconv.reduction.files import model_bytes
 from ortconv.reduction.strip import without_texts, without_weights
 from ortconv.reduction.values import SECONDS
 from ortconv.runtime.deadline import within
+from ortconv.wording import installed
 
 PACKAGES = ("ortconv", "onnx", "onnxruntime", "numpy", "flatbuffers", "ml_dtypes")
 LARGEST_INPUTS = 1 << 28
@@ -183,13 +183,11 @@ def _without_folders(path: str) -> str:
 
 def versions() -> dict[str, str]:
     """The versions that can affect a result: packages, Python, the system."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return {**found, "Python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
+    return {
+        **installed(PACKAGES),
+        "Python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
 
 
 def _report(found: Bundle, model: str, files: Mapping[str, bytes]) -> str:
