@@ -43,7 +43,8 @@ def read_document(path: str | Path, kind: type[D], name: str) -> D:
 def read_version(kind: type[D], found: object) -> D:
     """Like `read_as`, for the plain data of a document. Raises ValueError if it has another version."""
     if not isinstance(found, dict) or found.get("version") != kind.VERSION:
-        raise ValueError("another version")
+        version = found.get("version") if isinstance(found, dict) else None
+        raise ValueError("it states no version" if version is None else f"its version is {repr(version)[:20]}")
     return read_as(kind, {name: one for name, one in found.items() if name != "version"})
 
 
@@ -84,7 +85,7 @@ def _read_fields(kind: Any, found: Mapping[str, Any], place: str) -> Any:
     is_class = is_dataclass(kind)
     for name in found.keys() - types.keys() if is_class else ():
         raise ValueError(f"{place} has an unknown field '{name}'")
-    for name in required - found.keys():
+    for name in sorted(required - found.keys()):
         raise ValueError(f"{place} has no '{name}'")
     made = {name: _read(types[name], one, f"'{name}' of {place}") for name, one in found.items() if name in types}
     return kind(**made)

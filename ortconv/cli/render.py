@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from textwrap import fill
+from textwrap import fill, wrap
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -190,8 +190,10 @@ def _why_larger(result: Result) -> str:
 
 
 def labeled(label: str, text: str) -> str:
-    """One line of a summary, after its label."""
-    return f"  {click.style(f'{label:10}', dim=True)} {text}"
+    """One fact of a summary after its label, wrapped at the terminal's width beside it."""
+    width = room()
+    lines = [text] if width is None else wrap(text, max(width - 13, 20), break_long_words=False, break_on_hyphens=False)
+    return f"  {click.style(f'{label:10}', dim=True)} " + f"\n{' ' * 13}".join(lines)
 
 
 def tally(counts: dict[str, int], most: int = 6) -> str:

@@ -102,7 +102,7 @@ def export(
     target = Target(stop_ops=DEFAULT_STOP_OPS if stop_ops is None else tuple(stop_ops))
     with as_file(source) as (path, label):
         try:
-            folder = _folder(output, path)
+            folder = _folder(output)
             backend = Exporter(NnapiOptions(cpu_only=True, stop_ops=target.stop_ops))
             backend.loads = validate and not _cannot_load(backend, allow_unchecked)
             model = analyze(path, target, level, fix_dims=options.fix_dims, maximize=maximize).model
@@ -143,10 +143,10 @@ class _Unloaded:
         raise BackendError("the partition is not loaded", backend="litert")
 
 
-def _folder(output: str | Path, source: Path) -> Path:
+def _folder(output: str | Path) -> Path:
     folder = Path(output)
     if folder.is_file() or folder.suffix.lower() in (".tflite", ".onnx", ".ort"):
-        raise UsageError("the output is a folder: partitions are files of their own", file=source, hint="-o DIR")
+        raise UsageError("the output is a folder, for a file of each partition", file=folder, hint="write -o DIR")
     return folder
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from ortconv.cli import VERBS, cli, color, main, printable, progress
 from ortconv.cli.outputs import _is_output
-from ortconv.cli.render import grid
+from ortconv.cli.render import grid, labeled
 
 MNIST = Path(__file__).resolve().parents[2] / "sample_models" / "mnist.onnx"
 
@@ -290,6 +290,13 @@ def test_rows_that_are_wider_than_the_terminal(width: int | None) -> None:
     assert [line.index("max") for line in head if "max" in line] == [
         line.index("100") for line in body if "100" in line
     ]
+
+
+def test_facts_are_wrapped_beside_their_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ortconv.cli.render.room", lambda: 40)
+    lines = click.unstyle(labeled("rewrites", "ConvAddFusion x2, ConstantFolding, MatMulAddFusion")).splitlines()
+    assert lines == ["  rewrites   ConvAddFusion x2,", f"{' ' * 13}ConstantFolding,", f"{' ' * 13}MatMulAddFusion"]
+    assert click.unstyle(labeled("", "")) == " " * 13
 
 
 # ----------------------------------------------------------------------------------------------------------------- progress
