@@ -186,7 +186,7 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
         "Conv(x, w, b) + k\n    -> Conv(x, w, b + k)",
         "in ONNX Runtime: ConvAddFusion",
         "differs: ConvTranspose",
-        "Add (either order)\n├── Conv | ConvTranspose\n│   ├── x",
+        "Add (either order)\n    Conv | ConvTranspose\n        x\n",
         "const b?",
     ]
     for part in parts:
