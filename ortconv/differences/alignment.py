@@ -174,8 +174,8 @@ class Alignment:
         """The nodes of a with a partner and a neighbor that has none."""
         found: dict[Node, None] = {}
         for node in self.left()[0]:
-            near = [v.producer for v in node.inputs if v is not None and v.producer is not None]
-            near += [reader for v in node.outputs if v is not None for reader, _ in readers(self.a, v)]
+            near = [v.producer for v in node.present_inputs if v.producer is not None]
+            near += [reader for v in node.present_outputs for reader, _ in readers(self.a, v)]
             found |= dict.fromkeys(n for n in near if n in self.pairs)
         return list(found)
 
@@ -222,8 +222,8 @@ class Alignment:
         """Whether both nodes read the same values and have the same consumers; their operators may differ."""
         if len(ours.outputs) != len(theirs.outputs):
             return False
-        reads_a = [v for v in ours.inputs if v is not None and v.constant is None]
-        reads_b = [v for v in theirs.inputs if v is not None and v.constant is None]
+        reads_a = [v for v in ours.present_inputs if v.constant is None]
+        reads_b = [v for v in theirs.present_inputs if v.constant is None]
         if len(reads_a) != len(reads_b) or not all(map(self.same, reads_a, reads_b)):
             return False
         return all(map(self._same_readers, ours.outputs, theirs.outputs))
@@ -259,7 +259,7 @@ def _name(node: Node) -> Hashable:
 
 def _result(node: Node) -> Hashable:
     """The name of a node's first output; the node itself if it has none."""
-    return next((v.name for v in node.outputs if v is not None), node)
+    return next((v.name for v in node.present_outputs), node)
 
 
 def _same_operator(ours: Node, theirs: Node) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from ortconv.compare.footprint import peak
-from ortconv.ir.graph import Graph, Node
+from ortconv.ir.graph import Graph
 from ortconv.ir.operators import Trait, traits
 from ortconv.partition import cost
 from ortconv.partition.profile import DeviceProfile
@@ -47,17 +47,12 @@ class _Totals:
     types: dict[str, None] = field(default_factory=dict)
 
 
-def operator_name(node: Node) -> str:
-    """An operator with its domain, unless that is ONNX's."""
-    return f"{node.domain}:{node.op}" if node.domain else node.op
-
-
 def operator_rows(graph: Graph) -> list[OperatorRow]:
     """The operators of a graph and of its subgraphs, those with the longest time first."""
     speed = DeviceProfile().cpu
     sums: dict[str, _Totals] = {}
     for node in graph.walk():
-        row = sums.setdefault(operator_name(node), _Totals())
+        row = sums.setdefault(node.operator, _Totals())
         row.count += 1
         for value in (*node.inputs, *node.outputs):
             if value is not None and value.dtype is not None:

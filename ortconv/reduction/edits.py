@@ -124,7 +124,7 @@ def bypass(model: Model, place: int, slot: int) -> bool:
     """Replace a node by one of its inputs of the same type."""
     node = _nth_node(model, place)
     read = node.input(slot)
-    made = [v for v in node.outputs if v is not None]
+    made = node.present_outputs
     if read is None or len(made) != 1 or read.type is None or read.type != made[0].type:
         return False
     assert node.graph is not None
@@ -217,9 +217,8 @@ def resize(model: Model, old: int | str, new: int) -> bool:
         for value in (*graph.inputs, *graph.initializers.values()):
             _cut(value, old, new)
         for node in graph:
-            for made in node.outputs:
-                if made is not None:
-                    made.retype(None)
+            for made in node.present_outputs:
+                made.retype(None)
     infer_missing(model.graph)
     return True
 

@@ -22,7 +22,7 @@ def captured(model: Model) -> Values:
     from ortconv.compare.candidates import first_run
     from ortconv.runtime.session import Session
 
-    names = [v.name for node in model.graph for v in node.outputs if v is not None and _is_small(v)]
+    names = [v.name for node in model.graph for v in node.present_outputs if _is_small(v)]
     try:
         with within(SECONDS), Session(model, keep=names) as session:
             _, found = first_run(session, names)

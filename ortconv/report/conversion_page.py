@@ -107,7 +107,7 @@ def _operators(scenes: Sequence[Scene]) -> list[tuple[object, ...]]:
     counts: dict[str, list[int]] = {}
     for side, scene in enumerate(scenes):
         for node in scene.root.nodes:
-            counts.setdefault(f"{node.domain}:{node.op}" if node.domain else node.op, [0, 0])[side] += 1
+            counts.setdefault(node.operator, [0, 0])[side] += 1
     rows = sorted(counts.items(), key=lambda row: (-abs(row[1][1] - row[1][0]), row[0]))
     return [(Link(op, op.rpartition(":")[2]), *numbers) for op, numbers in rows]
 
