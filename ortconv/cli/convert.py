@@ -78,11 +78,7 @@ class ManyStyles(click.Command):
     type=click.Choice(PLATFORMS),
     help="CPU that will run the model. arm keeps int8 activations. amd64 allows this CPU's layouts at levels layout and all.",
 )
-@click.option(
-    "--custom-op-library",
-    type=shared.LIBRARY,
-    help="Shared library with your own operators, for validation with onnxruntime.",
-)
+@shared.CUSTOM_OP_LIBRARY
 @click.option(
     "--target-ort",
     metavar="VERSION",

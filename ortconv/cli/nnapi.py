@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import completion, nnapi_conformance, nnapi_export, nnapi_trace, present, printable
+from ortconv.cli import completion, nnapi_conformance, nnapi_export, present, printable
 from ortconv.cli import inputs as given
 from ortconv.cli.nnapi_options import DEVICES, FLAGS_TEXT, MODEL, VLOG, load_devices, messages, prepared
-from ortconv.cli.options import COUNT, JSON, JSON_AND_QUIET, OUTPUT_FILE, OUTPUT_FOLDER, PAGE, add, drawing
+from ortconv.cli.options import COUNT, FILE, JSON, JSON_AND_QUIET, OUTPUT_FILE, OUTPUT_FOLDER, PAGE, add, drawing
 from ortconv.cli.usage import Commands
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ def command() -> None:
 
 command.add_command(nnapi_export.command)
 command.add_command(nnapi_conformance.command)
-command.add_command(nnapi_trace.command)
 
 
 @command.command()
@@ -161,3 +160,23 @@ def ndk(folder: Path, **_: Any) -> None:
     lines = [f"written {path}" for path in written]
     lines.append(f"compile with: cc program.c -I {folder}/include -L {folder} -lneuralnetworks -Wl,-rpath,{folder}")
     present(lambda: {"version": 1, "files": list(map(str, written))}, lambda: printable("\n".join(lines)))
+
+
+@command.command()
+@click.argument("file", type=FILE)
+@click.option("--total-times", is_flag=True, help="Include the time that a layer waits for the layers below it.")
+@click.option("--per-execution", is_flag=True, help="Show only the parts of one execution, on average.")
+@click.option("--print-detail", is_flag=True, help="List all marks too, by thread and time.")
+@JSON
+def trace(file: Path, total_times: bool, per_execution: bool, print_detail: bool, **_: Any) -> None:
+    """Show where NNAPI's time went in FILE, a system trace of a phone: the time of each layer in each phase.
+
+    FILE is a trace of Perfetto, or the text or HTML of systrace or atrace, recorded with the category nnapi of atrace; or a file
+    that run --systrace or ORTCONV_NNAPI_TRACE wrote. Each mark [NN_LA_PO] of the program starts a separate table.
+    """
+    from ortconv.nnapi.systrace import read_trace
+    from ortconv.report.timing import text as timing_text
+    from ortconv.report.timing import timings
+
+    found = timings(file, read_trace(file), detail=print_detail)
+    present(found.to_dict, lambda: printable(timing_text(found, total_times=total_times, each=per_execution)))

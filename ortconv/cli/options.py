@@ -100,31 +100,14 @@ class Library(click.Path):
         self.fail(f"'{path}' is not a shared library", param, ctx)
 
 
+def _passes(flag: str, name: str, help: str) -> Callable[[Any], Any]:
+    return click.option(flag, name, multiple=True, metavar="NAME", shell_complete=completion.passes, help=help)
+
+
 PASS_CHOICE = (
-    click.option(
-        "--enable-pass",
-        "enable_passes",
-        multiple=True,
-        metavar="NAME",
-        shell_complete=completion.passes,
-        help="Also run this opt-in pass; may be repeated.",
-    ),
-    click.option(
-        "--disable-pass",
-        "disable_passes",
-        multiple=True,
-        metavar="NAME",
-        shell_complete=completion.passes,
-        help="Leave out a pass; may be repeated. See: ortconv passes list.",
-    ),
-    click.option(
-        "--only-pass",
-        "only_passes",
-        multiple=True,
-        metavar="NAME",
-        shell_complete=completion.passes,
-        help="Run only the passes with this name; may be repeated.",
-    ),
+    _passes("--enable-pass", "enable_passes", "Also run this opt-in pass; may be repeated."),
+    _passes("--disable-pass", "disable_passes", "Leave out a pass; may be repeated. See: ortconv passes list."),
+    _passes("--only-pass", "only_passes", "Run only the passes with this name; may be repeated."),
     click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Stop optimizing after N rewrites."),
 )
 
