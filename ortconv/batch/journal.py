@@ -64,6 +64,11 @@ class FinishedModel(JournalLine):
     """The lines of the operator config."""
 
 
+def last_records(lines: Iterable[bytes]) -> dict[str, FinishedModel]:
+    """The last record of each output."""
+    return {record.output: record for line in lines if (record := FinishedModel.parse(line)) is not None}
+
+
 class BatchJournal:
     """The journal of a folder. Only one process can have it open: UsageError if another one does."""
 
@@ -87,7 +92,7 @@ class BatchJournal:
     def records(self) -> dict[str, FinishedModel]:
         """The last record of each output."""
         with open(self.path, "rb") as file:
-            return {record.output: record for line in file if (record := FinishedModel.parse(line)) is not None}
+            return last_records(file)
 
     def append(self, record: JournalLine) -> None:
         """Append a line. UsageError if it cannot be written."""

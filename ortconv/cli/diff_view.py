@@ -98,7 +98,8 @@ def _replay(replay: Replay, everything: bool) -> Iterator[Section]:
         yield Section("The conversion cannot be replayed", [replay.failure])
         return
     count = len(replay.steps)
-    rewrites = f"{counted(count, 'rewrite')} at level {replay.level}{_with_options(replay.options)}"
+    options = f" with {' '.join(replay.options)}" if replay.options else ""
+    rewrites = f"{counted(count, 'rewrite')} at level {replay.level}{options}"
     if replay.ends_at_b:
         yield Section("The conversion, replayed", [f"{rewrites} lead to this file"])
     else:
@@ -108,10 +109,6 @@ def _replay(replay: Replay, everything: bool) -> Iterator[Section]:
     yield Section("Rules", header=("rule", ">rewrites"), rows=list(replay.rewrites.items()))
     steps = [f"{i} {_step(step)}" for i, step in enumerate(replay.steps, 1)]
     yield Section("Rewrites", _cut(steps, MOST_STEPS, everything))
-
-
-def _with_options(options: Sequence[str]) -> str:
-    return f" with {' '.join(options)}" if options else ""
 
 
 def _step(step: Step) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ortconv.backends.litert.backend import LiteRt
 from ortconv.backends.litert.export import Exported
@@ -27,9 +27,6 @@ from ortconv.report.gates import check_gates, parse_gates
 from ortconv.runtime.backend import Claim, Program, Region
 from ortconv.runtime.deadline import within
 from ortconv.runtime.session import Session
-
-if TYPE_CHECKING:
-    from ortconv.compare.source_runs import ValidationSettings
 
 HINT = "nothing was written; --no-validate writes the files all the same"
 SHOWN_REFUSALS = 3
@@ -107,7 +104,8 @@ def export(
             backend.loads = validate and not _cannot_load(backend, allow_unchecked)
             model = analyze(path, target, level, fix_dims=options.fix_dims, maximize=maximize).model
             result = _result(label, model.graph, backend.claim(model.graph), whole, fail_on)
-            expected = _expected(path, replace(options.validation(), fixed_point=True)) if validate else None
+            settings = replace(options.validation(), fixed_point=True)
+            expected = Reference(load(path, options.fix_dims), path, settings) if validate else None
             session = Session(model, [backend])
             result.validation = _validated(expected, session, backend, allow_unchecked)
             stem = Path(label).stem if isinstance(source, str | Path) else "model"
@@ -148,10 +146,6 @@ def _folder(output: str | Path) -> Path:
     if folder.is_file() or folder.suffix.lower() in (".tflite", ".onnx", ".ort"):
         raise UsageError("the output is a folder, for a file of each partition", file=folder, hint="write -o DIR")
     return folder
-
-
-def _expected(path: Path, settings: ValidationSettings) -> Reference:
-    return Reference(load(path, settings.fix_dims), path, settings)
 
 
 def _cannot_load(backend: LiteRt, allow_unchecked: bool) -> bool:

@@ -20,9 +20,8 @@ from ortconv.files import read_bytes, write_bytes
 from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.public import public
 from ortconv.reduction.command import Command, CommandResult
-from ortconv.reduction.files import model_bytes
+from ortconv.reduction.models import SECONDS, model_bytes
 from ortconv.reduction.strip import without_texts, without_weights
-from ortconv.reduction.values import SECONDS
 from ortconv.runtime.deadline import within
 from ortconv.wording import installed
 

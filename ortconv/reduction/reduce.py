@@ -21,9 +21,8 @@ from ortconv.pipeline.result import operator_counts
 from ortconv.public import public
 from ortconv.reduction import edits
 from ortconv.reduction.command import LATE, Command, CommandResult
-from ortconv.reduction.files import check_valid, model_bytes
 from ortconv.reduction.journal import KnownResults
-from ortconv.reduction.values import captured
+from ortconv.reduction.models import captured, check_valid, model_bytes
 from ortconv.wording import counted
 
 SLOWER = 10

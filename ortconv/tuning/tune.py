@@ -299,6 +299,7 @@ class Tuner:
         rows = [c.row for c in (*best, *(c for c in every if c.row.rank is None))] + self._failed
         if self.is_done and not best:
             raise self._nothing_measured(rows)
+        is_late = self._workshop.is_late() or any(row.error == LATE for row in rows)
         return Tuning(
             model=self._label,
             goal=self._plan.goal_name,
@@ -313,13 +314,10 @@ class Tuner:
             files=len(self._files),
             seconds=self._workshop.elapsed,
             stages=dict(self._workshop.stages),
-            is_complete=self.is_done and not self._is_late(rows) and not self._notes,
+            is_complete=self.is_done and not is_late and not self._notes,
             is_interrupted=not self.is_done,
             notes=list(self._notes),
         )
-
-    def _is_late(self, rows: Sequence[Row]) -> bool:
-        return self._workshop.is_late() or any(row.error == LATE for row in rows)
 
     def _nothing_measured(self, rows: Sequence[Row]) -> UnsupportedError:
         if any(c.logs for c in (*self._files, *self._variants)):
