@@ -11,7 +11,7 @@ import click
 
 from ortconv.cli import present
 from ortconv.cli.github import annotate, append_summary, check_github, set_output
-from ortconv.cli.options import COUNT, FILE_OR_FOLDER, GITHUB, JSON_AND_QUIET, LIMITS_OF_BUILDS, OUTPUT_FILE, add
+from ortconv.cli.options import COUNT, FILE_OR_FOLDER, GITHUB, JSON_AND_QUIET, LIMITS_OF_BUILDS, OUTPUT_FILE, add, flag
 from ortconv.cli.render import convert_line, size
 from ortconv.process import usable_cores
 from ortconv.wording import counted
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     metavar="N",
     help="Number of models to convert at a time.  [default: the cores that ortconv may use]",
 )
-@click.option("--force", is_flag=True, help="Convert all models, not only those that are out of date.")
-@click.option("--update", is_flag=True, help="Accept the artifacts: write their baselines, and check no gates.")
+@flag("--force", help="Convert all models, not only those that are out of date.")
+@flag("--update", help="Accept the artifacts: write their baselines, and check no gates.")
 @add(LIMITS_OF_BUILDS)
 @click.option("--summary", type=OUTPUT_FILE, metavar="FILE.md", help="Write the result as Markdown, too.")
 @GITHUB

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.cli import present, printable
-from ortconv.cli.options import CHECK_MEMORY, FILE, JSON_AND_QUIET, OUTPUT, SECONDS, add
+from ortconv.cli.options import CHECK_MEMORY, FILE, JSON_AND_QUIET, OUTPUT, SECONDS, add, flag
 from ortconv.files import size
 
 if TYPE_CHECKING:
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     help="The .zip file to write, or a folder.  [default: NAME.bundle.zip for NAME.onnx, in this directory]",
 )
 @click.option("--inputs", type=FILE, help="Inputs by name as .npz. Without it, inputs are generated.")
-@click.option(
+@flag(
     "--strip-weights",
-    is_flag=True,
     help="Replace weights by random ones with the same range, mean and deviation. With --check, the result must be the same.",
 )
 @click.option("--expect-exit", type=int, metavar="CODE", help="Exit code that the command must have.")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     metavar="FILE.json",
     help="The baseline: facts about the accepted model, a copy of which is in the folder FILE.model.",
 )
-@click.option("--update", is_flag=True, help="Accept MODEL: write the baseline and the copy of the model.")
+@shared.flag("--update", help="Accept MODEL: write the baseline and the copy of the model.")
 @shared.fail_on("check", "size>+5%,latency>1.1x,partitions>+0", "Without it, the conditions of docs/checking.md count.")
 @click.option(
     "--app-config",

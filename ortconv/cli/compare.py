@@ -12,7 +12,7 @@ from ortconv.choices import LEVELS
 from ortconv.cli import completion, present
 from ortconv.cli import inputs as given
 from ortconv.cli.again import add_reduce_line, options_given
-from ortconv.cli.options import BACKENDS, JSON, MARKDOWN, QUIET, TIME_AND_MEMORY, add, fail_on
+from ortconv.cli.options import BACKENDS, JSON, MARKDOWN, QUIET, TIME_AND_MEMORY, add, fail_on, flag
 from ortconv.errors import GateError, MismatchError, OrtconvError, UsageError
 
 if TYPE_CHECKING:
@@ -28,16 +28,15 @@ if TYPE_CHECKING:
 @click.option(
     "--convert-with", "level", type=click.Choice(LEVELS), help="Also compare A with A optimized at this level."
 )
-@click.option(
+@flag(
     "--layers",
-    is_flag=True,
     help="Compare the values inside both graphs; name the first that differs and the layer that loses most precision.",
 )
 @fail_on("compare", "max_abs>1e-3,cosine<0.999", "The limits for rounding then do not apply.")
 @add(TIME_AND_MEMORY)
 @MARKDOWN
 @JSON
-@click.option("-v", "--verbose", is_flag=True, help="With --layers, show all values, not only those that differ.")
+@flag("-v", "--verbose", help="With --layers, show all values, not only those that differ.")
 @QUIET
 def command(models: tuple[str, ...], backends: tuple[str, ...], custom_op_library: Path | None, **flags: Any) -> None:
     """Run A and others on the same inputs, and show how far each one is from A.

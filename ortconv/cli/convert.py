@@ -70,9 +70,9 @@ class ManyStyles(click.Command):
         "Leave nodes that CoreML supports unfused; fuse only nodes for the CPU.",
     )
 )
-@click.option("--enable-type-reduction", is_flag=True, help="Also list the types of operators in the operator config.")
-@click.option("--save-optimized-onnx-model", is_flag=True, help="Also write the optimized graph as .onnx.")
-@click.option("--allow-conversion-failures", is_flag=True, help="Exit 0 even if some models of a directory fail.")
+@shared.flag("--enable-type-reduction", help="Also list the types of operators in the operator config.")
+@shared.flag("--save-optimized-onnx-model", help="Also write the optimized graph as .onnx.")
+@shared.flag("--allow-conversion-failures", help="Exit 0 even if some models of a directory fail.")
 @click.option(
     "--target-platform",
     type=click.Choice(PLATFORMS),
@@ -88,10 +88,8 @@ class ManyStyles(click.Command):
 @click.option(
     "--pipeline", type=shared.FILE, help="Run exactly the passes in a file written by: ortconv passes list --as-text."
 )
-@click.option(
-    "--verify-each",
-    is_flag=True,
-    help="Run the model after every pass; name the first pass and rewrite that change its numbers.",
+@shared.flag(
+    "--verify-each", help="Run the model after every pass; name the first pass and rewrite that change its numbers."
 )
 @click.option(
     "--fold-limit",
@@ -108,17 +106,14 @@ class ManyStyles(click.Command):
     help="Engines for validation: ortconv's numpy kernels, onnxruntime with an app's default options, or both.",
 )
 @shared.add(shared.VALIDATION)
-@click.option(
-    "--allow-unchecked",
-    is_flag=True,
-    help="Write the file even if it could not be compared or onnxruntime does not load it.",
+@shared.flag(
+    "--allow-unchecked", help="Write the file even if it could not be compared or onnxruntime does not load it."
 )
-@click.option(
+@shared.flag(
     "--manifest",
-    is_flag=True,
     help="Also write x.manifest.json: source, options, versions, rewrites, names of values, and the validation.",
 )
-@click.option("--stamp", is_flag=True, help="Write version, source and options into the metadata of the .ort file.")
+@shared.flag("--stamp", help="Write version, source and options into the metadata of the .ort file.")
 @shared.fail_on("convert", "size>1.2x,onnxruntime>1.17", "No file is then put in place. The baseline is the source.")
 @shared.add(shared.BATCH)
 @click.option(
@@ -129,9 +124,9 @@ class ManyStyles(click.Command):
 @shared.add(shared.LIMITS_OF_MODELS)
 @shared.PAGE
 @shared.JSON_LINES
-@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request. See --summary for directories.")
+@shared.flag("--markdown", help="Print Markdown, for a pull request. See --summary for directories.")
 @shared.QUIET
-@click.option("-v", "--verbose", is_flag=True, help="List every pass and rewrite with nodes, bytes and time.")
+@shared.flag("-v", "--verbose", help="List every pass and rewrite with nodes, bytes and time.")
 def command(
     model: Path | str, output: Path | None, output_dir: Path | str | None, styles: tuple[str, ...], **flags: Any
 ) -> None:

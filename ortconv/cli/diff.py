@@ -35,15 +35,13 @@ OF_COMMAND = ("timeout", "memory", "as_json", "markdown", "quiet")
 @click.command()
 @click.argument("a", type=shared.FILE)
 @click.argument("b", type=shared.FILE)
-@click.option("--exit-code", is_flag=True, help="Exit with 4 if anything but names inside the graphs changed.")
+@shared.flag("--exit-code", help="Exit with 4 if anything but names inside the graphs changed.")
 @shared.add(OF_CONVERSION)
 @shared.add(shared.TIME_AND_MEMORY)
 @shared.PAGE
 @shared.MARKDOWN
 @shared.JSON
-@click.option(
-    "-v", "--verbose", is_flag=True, help="List every change and rewrite, not only the first ones of each kind."
-)
+@shared.flag("-v", "--verbose", help="List every change and rewrite, not only the first ones of each kind.")
 @shared.QUIET
 def command(a: Path, b: Path, exit_code: bool, html: Path | None, verbose: bool, **flags: Any) -> None:
     """Show the changes from model A to model B (.onnx or .ort): interface, nodes, attributes, constants, operator sets, metadata.

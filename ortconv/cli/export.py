@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.cli import present, printable
-from ortconv.cli.options import FILE, JSON_AND_QUIET, OUTPUT, add
+from ortconv.cli.options import FILE, JSON_AND_QUIET, OUTPUT, add, flag
 
 if TYPE_CHECKING:
     from ortconv.cli.render import Fact
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     required=True,
     help="The .onnx file to write, which must not exist; x.ort writes an .ort file of the present format version.",
 )
-@click.option(
-    "--standard", is_flag=True, help="Rewrite operators of com.microsoft into standard operators that compute the same."
-)
+@flag("--standard", help="Rewrite operators of com.microsoft into standard operators that compute the same.")
 @click.option(
     "--saved-fusions",
     type=click.Choice(["drop", "apply"]),

@@ -10,7 +10,7 @@ import click
 from ortconv.cli import completion, nnapi_conformance, nnapi_export, present, printable
 from ortconv.cli import inputs as given
 from ortconv.cli.nnapi_options import DEVICES, FLAGS_TEXT, MODEL, VLOG, load_devices, messages, prepared
-from ortconv.cli.options import COUNT, FILE, JSON, JSON_AND_QUIET, OUTPUT_FILE, OUTPUT_FOLDER, PAGE, add, drawing
+from ortconv.cli.options import COUNT, FILE, JSON, JSON_AND_QUIET, OUTPUT_FILE, OUTPUT_FOLDER, PAGE, add, drawing, flag
 from ortconv.cli.usage import Commands
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
 @click.option(
     "--repeat", type=COUNT, default=10, show_default=True, metavar="N", help="Number of runs for each median."
 )
-@click.option("--timing", is_flag=True, help="Show the time of application, runtime, driver and CPU by phase.")
+@flag("--timing", help="Show the time of application, runtime, driver and CPU by phase.")
 @VLOG
 @PAGE
 @JSON
@@ -164,9 +164,9 @@ def ndk(folder: Path, **_: Any) -> None:
 
 @command.command()
 @click.argument("file", type=FILE)
-@click.option("--total-times", is_flag=True, help="Include the time that a layer waits for the layers below it.")
-@click.option("--per-execution", is_flag=True, help="Show only the parts of one execution, on average.")
-@click.option("--print-detail", is_flag=True, help="List all marks too, by thread and time.")
+@flag("--total-times", help="Include the time that a layer waits for the layers below it.")
+@flag("--per-execution", help="Show only the parts of one execution, on average.")
+@flag("--print-detail", help="List all marks too, by thread and time.")
 @JSON
 def trace(file: Path, total_times: bool, per_execution: bool, print_detail: bool, **_: Any) -> None:
     """Show where NNAPI's time went in FILE, a system trace of a phone: the time of each layer in each phase.

@@ -9,7 +9,7 @@ import click
 
 from ortconv.cli import completion, present
 from ortconv.cli.nnapi_options import VLOG, load_devices, messages
-from ortconv.cli.options import FOLDER, JSON_AND_QUIET, MARKDOWN, PAGE, add
+from ortconv.cli.options import FOLDER, JSON_AND_QUIET, MARKDOWN, PAGE, add, flag
 from ortconv.cli.progress import stage_line
 from ortconv.errors import MismatchError
 
@@ -52,9 +52,7 @@ REFERENCE = "nnapi-reference"
     metavar="OPERATION",
     help="Test only records with this operation; may be repeated.",
 )
-@click.option(
-    "--core", is_flag=True, help="Leave out records that repeat others with other lifetimes of their operands."
-)
+@flag("--core", help="Leave out records that repeat others with other lifetimes of their operands.")
 @VLOG
 @PAGE
 @MARKDOWN

@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 @click.command(name="export")
 @click.argument("model", type=shared.FILE)
 @click.option("-o", "--output", required=True, type=shared.OUTPUT_FOLDER, help="The directory to write to.")
-@click.option("--whole", is_flag=True, help="Write the whole model as one file; an error if a node is refused.")
+@shared.flag("--whole", help="Write the whole model as one file; an error if a node is refused.")
 @shared.ANALYSIS_LEVEL
-@click.option(
-    "--maximize-offload", "maximize", is_flag=True, help="Rewrite refused nodes as convert --maximize-offload does."
-)
+@shared.flag("--maximize-offload", "maximize", help="Rewrite refused nodes as convert --maximize-offload does.")
 @shared.FIX_DIM
 @shared.add(shared.NNAPI[1:])
 @click.option(
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     help="Run the model with the files on LiteRT and compare with the source.",
 )
 @shared.add(shared.VALIDATION)
-@click.option("--allow-unchecked", is_flag=True, help="Write the files even if they could not be checked.")
+@shared.flag("--allow-unchecked", help="Write the files even if they could not be checked.")
 @shared.fail_on("nnapi export", "partitions>3,coverage<80%", "No files are then written.")
 @shared.add(shared.JSON_AND_QUIET)
 def command(model: Path, output: Path, as_json: bool, quiet: bool, **flags: Any) -> None:

@@ -21,6 +21,7 @@ from ortconv.cli.options import (
     OUTPUT_FILE,
     OUTPUT_FOLDER,
     Parsed,
+    flag,
     names_in,
     read_values,
 )
@@ -123,7 +124,7 @@ VLOG = click.option(
 
 
 OBSERVED = (
-    click.option("--timing", is_flag=True, help="For backend nnapi: show the time by layer and phase."),
+    flag("--timing", help="For backend nnapi: show the time by layer and phase."),
     click.option(
         "--systrace",
         type=OUTPUT_FILE,

@@ -9,7 +9,7 @@ import click
 
 from ortconv.choices import BUILD_PLATFORMS
 from ortconv.cli import present, print_json
-from ortconv.cli.options import FILE, FILE_OR_FOLDER, JSON, JSON_AND_QUIET, OUTPUT_FILE, add
+from ortconv.cli.options import FILE, FILE_OR_FOLDER, JSON, JSON_AND_QUIET, OUTPUT_FILE, add, flag
 from ortconv.cli.usage import Commands
 from ortconv.errors import FormatError, GateError, UsageError
 
@@ -62,7 +62,7 @@ def lint(config: Path, models: tuple[Path, ...], **_: Any) -> None:
 @command.command("from")
 @click.argument("folder", metavar="MODEL", type=FILE_OR_FOLDER)
 @CONFIG
-@click.option("--types", "--enable-type-reduction", is_flag=True, help="Also list the types of operators.")
+@flag("--types", "--enable-type-reduction", help="Also list the types of operators.")
 def from_(folder: Path, output: Path | None, types: bool) -> None:
     """Write the config of MODEL, an .ort file or a directory of them."""
     found = [folder]
@@ -76,8 +76,8 @@ def from_(folder: Path, output: Path | None, types: bool) -> None:
 @command.command("build-command")
 @click.argument("config", type=FILE)
 @click.option("--platform", required=True, type=click.Choice(BUILD_PLATFORMS), help="The platform of the app.")
-@click.option("--use-nnapi", is_flag=True, help="Build with the NNAPI execution provider.")
-@click.option("--use-coreml", is_flag=True, help="Build with the CoreML execution provider.")
+@flag("--use-nnapi", help="Build with the NNAPI execution provider.")
+@flag("--use-coreml", help="Build with the CoreML execution provider.")
 @click.option(
     "--android-api",
     type=click.IntRange(21),
@@ -94,7 +94,7 @@ def from_(folder: Path, output: Path | None, types: bool) -> None:
     help="An .ort file of the app; may be repeated. More types can then be left out.",
 )
 @JSON
-@click.option("-q", "--quiet", is_flag=True, help="Print only the command.")
+@flag("-q", "--quiet", help="Print only the command.")
 def build_command(config: Path, models: tuple[Path, ...], as_json: bool, quiet: bool, **flags: Any) -> None:
     """Print the command that builds ONNX Runtime with only the operators of CONFIG, to be run in its source tree."""
     import shlex

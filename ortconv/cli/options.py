@@ -33,6 +33,11 @@ COUNT = click.IntRange(1)
 SECONDS = click.FloatRange(0, min_open=True)
 
 
+def flag(*names: str, help: str) -> Callable[[Any], Any]:
+    """An option without a value."""
+    return click.option(*names, is_flag=True, help=help)
+
+
 class Parsed(click.ParamType):  # type: ignore[type-arg]
     """A type whose values a function makes of texts. Its ValueError or UsageError is the message."""
 
@@ -123,13 +128,12 @@ LIMITS = (
         "--max-partitions", type=click.IntRange(0), metavar="N", help="Keep only the N partitions that save most time."
     ),
     click.option("--min-nodes", type=COUNT, default=1, metavar="N", help="Leave out partitions of fewer than N nodes."),
-    click.option("--only-worthwhile", is_flag=True, help="Leave out partitions that are estimated to save no time."),
+    flag("--only-worthwhile", help="Leave out partitions that are estimated to save no time."),
 )
 
 FLOAT16 = (
-    click.option(
+    flag(
         "--float16",
-        is_flag=True,
         help="Convert weights and activations to float16, except where the error budget or the operators do not allow it.",
     ),
     click.option(
@@ -207,17 +211,14 @@ BATCH = (
         metavar="FILE.md",
         help="With a directory: write the counts and failures as Markdown, too.",
     ),
-    click.option(
+    flag(
         "--github",
-        is_flag=True,
         help="With a directory: append the counts and failures to the summary of a GitHub Actions step, and annotate failures.",
     ),
 )
 """Options of verbs that accept a directory of models."""
 
-GITHUB = click.option(
-    "--github", is_flag=True, help="Append the result to the summary of a GitHub Actions step, and annotate failures."
-)
+GITHUB = flag("--github", help="Append the result to the summary of a GitHub Actions step, and annotate failures.")
 
 VALIDATION = (
     click.option(
@@ -265,16 +266,14 @@ COREML = (
         metavar="N",
         help="CoreML version to assume; 7 is that of iOS 17.",
     ),
-    click.option(
+    flag(
         "--coreml-only-static-input-shapes",
         "coreml_static_inputs",
-        is_flag=True,
         help="Assign no node with dynamic shapes to CoreML, like the provider's flag of this name.",
     ),
-    click.option(
+    flag(
         "--coreml-enable-on-subgraph",
         "coreml_on_subgraphs",
-        is_flag=True,
         help="Also assign nodes inside If, Loop and Scan to CoreML.",
     ),
 )
@@ -287,28 +286,25 @@ def accelerators(use_nnapi: str, use_coreml: str) -> tuple[Callable[[Any], Any],
         "Rewrite nodes that the accelerator refuses into nodes that it supports, if that puts more nodes in partitions."
     )
     return (
-        click.option("--use-nnapi", is_flag=True, help=use_nnapi),
+        flag("--use-nnapi", help=use_nnapi),
         *NNAPI,
-        click.option("--use-coreml", is_flag=True, help=use_coreml),
+        flag("--use-coreml", help=use_coreml),
         *COREML,
         *LIMITS,
-        click.option("--maximize-offload", is_flag=True, help=maximize),
+        flag("--maximize-offload", help=maximize),
         *FLOAT16,
     )
 
 
 PASSES_AND_SIZES = (FIX_DIM, *PASS_CHOICE)
 
-JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-QUIET = click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+JSON = flag("--json", "as_json", help="Print one JSON document.")
+QUIET = flag("-q", "--quiet", help="Print only errors.")
 JSON_AND_QUIET = (JSON, QUIET)
-JSON_LINES = click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON document; with a directory, one line for each model and one for all.",
+JSON_LINES = flag(
+    "--json", "as_json", help="Print one JSON document; with a directory, one line for each model and one for all."
 )
-MARKDOWN = click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
+MARKDOWN = flag("--markdown", help="Print Markdown, for a pull request.")
 
 
 LIBRARY = Library(exists=True, dir_okay=False, path_type=Path)
@@ -362,7 +358,7 @@ def drawing(help: str) -> tuple[Callable[[Any], Any], ...]:
     """The options --svg, with this help, and --dark."""
     return (
         click.option("--svg", type=OUTPUT_FILE, help=help),
-        click.option("--dark", is_flag=True, help="Use colors for dark pages in --svg."),
+        flag("--dark", help="Use colors for dark pages in --svg."),
     )
 
 

@@ -22,29 +22,23 @@ if TYPE_CHECKING:
 TARGET = click.option(
     "--target", "ep", type=click.Choice(TARGETS), default="nnapi", help="Execution provider to assume."
 )
-USE_NCHW = click.option(
-    "--use-nchw", is_flag=True, help="Assume the provider's flag USE_NCHW, which keeps ONNX's layout."
-)
+USE_NCHW = shared.flag("--use-nchw", help="Assume the provider's flag USE_NCHW, which keeps ONNX's layout.")
 
 
 @click.command(context_settings={"show_default": True})
 @click.argument("model", type=shared.FILE_OR_FOLDER)
 @shared.add((TARGET, *shared.NNAPI, USE_NCHW, *shared.COREML))
 @shared.ANALYSIS_LEVEL
-@click.option("--compare-levels", is_flag=True, help="Show the partitions at every level side by side.")
+@shared.flag("--compare-levels", help="Show the partitions at every level side by side.")
 @shared.FIX_DIM
 @shared.add(shared.LIMITS)
-@click.option(
-    "--maximize-offload",
-    is_flag=True,
-    help="Rewrite refused nodes as convert --maximize-offload does, and show the gain.",
-)
+@shared.flag("--maximize-offload", help="Rewrite refused nodes as convert --maximize-offload does, and show the gain.")
 @shared.fail_on("partition", "partitions>3,coverage<80%")
 @shared.add(shared.drawing("Draw the graph and its partitions into this file."))
 @shared.PAGE
 @shared.add(shared.BATCH)
 @shared.add(shared.LIMITS_OF_MODELS)
-@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request. See --summary for directories.")
+@shared.flag("--markdown", help="Print Markdown, for a pull request. See --summary for directories.")
 @shared.JSON_LINES
 @shared.QUIET
 def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:

@@ -9,7 +9,7 @@ import click
 
 from ortconv.choices import LEVELS
 from ortconv.cli import completion, present
-from ortconv.cli.options import JSON, PASS_CHOICE, SIZE, add
+from ortconv.cli.options import JSON, PASS_CHOICE, SIZE, add, flag
 from ortconv.cli.usage import Commands
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def command() -> None:
     type=click.Choice(LEVELS),
     help="List only the passes of this level; with --as-text, those of all levels up to it.",
 )
-@click.option("--as-text", is_flag=True, help="Print the pipeline as text, for convert's --pipeline.")
+@flag("--as-text", help="Print the pipeline as text, for convert's --pipeline.")
 @add(PASS_CHOICE)
 @click.option("--fold-limit", type=SIZE, metavar="SIZE", help="Limit on constant folding to write with --as-text.")
 @JSON

@@ -26,6 +26,7 @@ from ortconv.cli.options import (
     QUIET,
     add,
     fail_on,
+    flag,
 )
 from ortconv.errors import MismatchError, UsageError
 from ortconv.watch import note_stage
@@ -77,7 +78,7 @@ if TYPE_CHECKING:
 @add(BACKENDS)
 @add(OF_BACKEND)
 @add(OBSERVED)
-@click.option("--plan", "-v", "--verbose", is_flag=True, help="Show which node runs on which backend, and why.")
+@flag("--plan", "-v", "--verbose", help="Show which node runs on which backend, and why.")
 @fail_on("run", "latency>20ms,memory>200MB")
 @add(BATCH)
 @add(LIMITS_OF_MODELS)

@@ -50,11 +50,8 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
     metavar="AXIS=VALUES",
     help=f"Try only these values, comma separated, such as level=basic,all; may be repeated. Axes: {AXES}.",
 )
-@click.option(
-    "--list",
-    "listed",
-    is_flag=True,
-    help="Show the axes with their values and the number of candidates, and measure nothing.",
+@shared.flag(
+    "--list", "listed", help="Show the axes with their values and the number of candidates, and measure nothing."
 )
 @click.option(
     "--budget",
@@ -62,7 +59,7 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
     metavar="TIME",
     help="Limit on the total time, such as 90s or 10min; the ranking is based on the measurements until then.",
 )
-@click.option("--exhaustive", is_flag=True, help="Measure every file with every session setting, and drop none early.")
+@shared.flag("--exhaustive", help="Measure every file with every session setting, and drop none early.")
 @click.option(
     "--output-dir",
     type=shared.OUTPUT_FOLDER,
@@ -89,8 +86,8 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
 )
 @shared.MARKDOWN
 @shared.JSON
-@click.option("-q", "--quiet", is_flag=True, help="Print only the recommended command.")
-@click.option("-v", "--verbose", is_flag=True, help="List every candidate, including those that give the same file.")
+@shared.flag("-q", "--quiet", help="Print only the recommended command.")
+@shared.flag("-v", "--verbose", help="List every candidate, including those that give the same file.")
 def command(model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bool, **flags: Any) -> None:
     """Find the conversion and session options that suit MODEL (.onnx) best.
 
