@@ -20,7 +20,6 @@ from ortconv import __version__
 from ortconv.cli.usage import Commands, usage_error
 from ortconv.errors import InternalError, OrtconvError, UsageError
 from ortconv.public import by_system
-from ortconv.wording import installed
 
 if TYPE_CHECKING:
     from ortconv.report.sections import Section
@@ -224,6 +223,8 @@ def fail(error: OrtconvError) -> None:
 def _how_to_report() -> str:
     """The facts for the report of a bug."""
     import platform
+
+    from ortconv.wording import installed
 
     versions = ", ".join(map(" ".join, installed(("ortconv", "onnx", "onnxruntime", "numpy")).items()))
     return (

@@ -303,8 +303,7 @@ def _paired_inputs(a: Graph, b: Graph) -> dict[Value, Value]:
     """
     if a.owner is not None:
         return dict(zip(a.inputs, b.inputs, strict=False))
-    names = {v.name: v for v in b.inputs}
-    found = {v: names[v.name] for v in a.inputs if v.name in names}
+    found = _paired_by_name(a.inputs, b.inputs)
     taken = set(found.values())
     for ours, theirs in zip(a.inputs, b.inputs, strict=False):
         if ours not in found and theirs not in taken and ours.type == theirs.type:
@@ -312,12 +311,16 @@ def _paired_inputs(a: Graph, b: Graph) -> dict[Value, Value]:
     return found
 
 
+def _paired_by_name(ours: Iterable[Value], theirs: Iterable[Value]) -> dict[Value, Value]:
+    names = {v.name: v for v in theirs}
+    return {v: names[v.name] for v in ours if v.name in names}
+
+
 def _paired_outputs(a: Graph, b: Graph) -> dict[Value, Value]:
     """Outputs that correspond: by name, the others by position if the graphs have equally many. Those of subgraphs by position."""
     if a.owner is not None:
         return dict(zip(a.outputs, b.outputs, strict=False))
-    names = {v.name: v for v in b.outputs}
-    found = {v: names[v.name] for v in a.outputs if v.name in names}
+    found = _paired_by_name(a.outputs, b.outputs)
     taken = set(found.values())
     rest = ([v for v in a.outputs if v not in found], [v for v in b.outputs if v not in taken])
     if len(rest[0]) == len(rest[1]):
