@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
 import click
 
-from ortconv.cli import completion, present, printable
+from ortconv.cli import completion, present
 from ortconv.cli.nnapi_options import DEVICES, VLOG, load_devices, messages
 from ortconv.cli.options import JSON
 from ortconv.cli.render import columns
 from ortconv.cli.usage import Commands
 from ortconv.errors import UsageError
+from ortconv.report.sections import Section
+from ortconv.wording import counted
 
 SHOWN_TYPES = {"float32": "TENSOR_FLOAT32", "relaxed": "relaxed", "quant8": "TENSOR_QUANT8_ASYMM"}
 """Columns of the table, and their performance figures."""
-WIDTH = 110
 
 
 @click.group(cls=Commands, invoke_without_command=True)
@@ -98,7 +98,7 @@ def _simulated(d: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _details(d: dict[str, Any]) -> str:
+def _details(d: dict[str, Any]) -> list[Section]:
     facts = {
         "profile": d["profile"] or "built in",
         "type": d["type"],
@@ -109,21 +109,22 @@ def _details(d: dict[str, Any]) -> str:
     }
     if "fp16" in d:
         facts |= _simulated(d)
-    lines = [f"  {name:16}{printable(str(value))}" for name, value in facts.items()]
+    lines = [f"{name:16}{value}" for name, value in facts.items()]
     performance = _grouped({name: _figures(figures) for name, figures in d["performance"].items()})
     operations = _grouped(
         {name: " ".join(k.removeprefix("TENSOR_") for k in kinds) for name, kinds in d["operations"].items()}
     )
-    return "\n".join(
-        [
-            click.style(printable(d["name"]), bold=True),
-            *lines,
-            "performance: execution time / power, relative to the CPU",
-            *(f"  {figures:16}{fill(' '.join(names), 18).lstrip()}" for figures, names in performance.items()),
-            f"{d['supported_operations']} operations, by the types of their main operand",
-            *(f"  {kinds}\n{fill(' '.join(names), 6)}" for kinds, names in operations.items()),
-        ]
-    )
+    return [
+        Section(d["name"], lines),
+        Section("Performance: execution time / power, relative to the CPU", _named(performance)),
+        Section(
+            f"{counted(d['supported_operations'], 'operation')}, by the types of their main operand", _named(operations)
+        ),
+    ]
+
+
+def _named(groups: dict[str, list[str]]) -> list[str]:
+    return [f"{value}: {' '.join(names)}" for value, names in groups.items()]
 
 
 def _grouped(values: dict[str, str]) -> dict[str, list[str]]:
@@ -132,8 +133,3 @@ def _grouped(values: dict[str, str]) -> dict[str, list[str]]:
     for name, value in values.items():
         found.setdefault(value, []).append(name)
     return found
-
-
-def fill(text: str, indent: int) -> str:
-    margin = " " * indent
-    return textwrap.fill(text, WIDTH, initial_indent=margin, subsequent_indent=margin, break_long_words=False)
