@@ -124,6 +124,17 @@ def test_what_cannot_be_written_is_a_usage_error(line: str, capsys: pytest.Captu
     assert Path("m.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    "line", ["reduce {} --check false -o m.txt/x.onnx", "run {} --backend nnapi --nnapi-cache m.txt/c"]
+)
+def test_a_path_that_cannot_be_written_is_named(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("m.txt").write_text("mine")
+    assert main([word.format(MNIST) for word in line.split()]) == 2
+    said = capsys.readouterr().err
+    assert "error: m.txt" in said
+    assert "write: Not a directory" in said
+
+
 def test_a_name_that_leaves_no_room_for_endings() -> None:
     name = "n" * 241 + ".ort"
     assert main(["convert", str(MNIST), "-o", name, "-q", "--no-validate", "--save-optimized-onnx-model"]) == 0
