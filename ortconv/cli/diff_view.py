@@ -19,26 +19,18 @@ MOST_STEPS = 12
 MOST_LABELS = 4
 
 CALLED = {
-    "node added": ("node added", "nodes added"),
-    "node removed": ("node removed", "nodes removed"),
     "operator": ("operator changed", "operators changed"),
     "attribute": ("attribute changed", "attributes changed"),
     "rewired": ("input or output rewired", "inputs or outputs rewired"),
     "provider": ("node for another execution provider", "nodes for another execution provider"),
     "constant": ("constant changed", "constants changed"),
     "type": ("type changed", "types changed"),
-    "input added": ("input added", "inputs added"),
-    "input removed": ("input removed", "inputs removed"),
-    "input renamed": ("input renamed", "inputs renamed"),
-    "output added": ("output added", "outputs added"),
-    "output removed": ("output removed", "outputs removed"),
-    "output renamed": ("output renamed", "outputs renamed"),
     "order": ("other order of inputs or outputs", "other orders of inputs and outputs"),
     "opset": ("operator set changed", "operator sets changed"),
     "metadata": ("metadata entry changed", "metadata entries changed"),
     "saved fusion": ("saved fusion changed", "saved fusions changed"),
 }
-"""The name of one change of each kind, and its plural."""
+"""The name of one change of a kind, and its plural. Other kinds, such as node added, are their own names."""
 
 
 def sections(found: ModelDiff, *, everything: bool = False) -> list[Section]:
@@ -72,7 +64,7 @@ def _head(found: ModelDiff) -> Iterator[str]:
 
 
 def _counted(kind: str, count: int) -> str:
-    return f"{count} {CALLED[kind][count != 1]}"
+    return f"{count} {CALLED.get(kind, (kind, kind.replace(' ', 's ')))[count != 1]}"
 
 
 def _by_kind(changes: Iterable[Change], everything: bool) -> Iterator[Section]:

@@ -151,7 +151,7 @@ class Alignment:
                 theirs[key(node)].append(node)
             for node in self.left()[0]:
                 found = theirs.get(key(node), ())
-                if len(found) == 1 and found[0] not in self._back and _same_operator(node, found[0]):
+                if len(found) == 1 and found[0] not in self._back and node.operator == found[0].operator:
                     self._pair(node, found[0])
 
     # ------------------------------------------------------------------ neighbors
@@ -260,10 +260,6 @@ def _name(node: Node) -> Hashable:
 def _result(node: Node) -> Hashable:
     """The name of a node's first output; the node itself if it has none."""
     return next((v.name for v in node.present_outputs), node)
-
-
-def _same_operator(ours: Node, theirs: Node) -> bool:
-    return (ours.domain, ours.op) == (theirs.domain, theirs.op)
 
 
 @dataclass(frozen=True, slots=True)

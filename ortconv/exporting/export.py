@@ -75,14 +75,10 @@ def export(
             raise error.at(file=label) from error
     found.nodes = sum(1 for _ in model.graph.walk())
     found.bytes = target.stat().st_size
-    own = Counter(f"{node.domain}:{node.op}" for node in model.graph.walk() if not is_onnx(node.domain))
+    foreign = (n for n in model.graph.walk() if n.domain and not n.domain.startswith("ai.onnx"))
+    own = Counter(node.operator for node in foreign)
     found.own_operators = dict(own.most_common())
     return found
-
-
-def is_onnx(domain: str) -> bool:
-    """Whether an operator set is one of ONNX's."""
-    return not domain or domain.startswith("ai.onnx")
 
 
 def _checked(source: Path, target: Path, saved_fusions: str) -> bool:
