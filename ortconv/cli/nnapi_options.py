@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,11 +36,13 @@ if TYPE_CHECKING:
 
 FLAGS_TEXT = "fp16, nchw, cpu_disabled or cpu_only, comma separated"
 
-LEVEL = click.option(
-    "--nnapi-feature-level",
-    type=FEATURE_LEVEL_NUMBER,
-    help=f"The NNAPI feature level of the phone: {FEATURE_LEVELS_TEXT}.  [default: {FEATURE_LEVEL}]",
-)
+
+def _devices(name: str, beginning: str = "A") -> Callable[[Any], Any]:
+    help = f"{beginning} simulated device by its name or TOML file (docs/nnapi.md), or an installed one by its name; may be repeated."
+    return click.option("--device", name, multiple=True, metavar="DEVICE", shell_complete=completion.devices, help=help)
+
+
+DEVICES = _devices("profiles")
 OF_BACKEND = (
     click.option(
         "--nnapi-flags",
@@ -49,16 +51,12 @@ OF_BACKEND = (
         metavar="FLAGS",
         help=f"For backend nnapi: flags of the NNAPI provider: {FLAGS_TEXT}.",
     ),
-    LEVEL,
     click.option(
-        "--device",
-        "devices",
-        multiple=True,
-        metavar="DEVICE",
-        shell_complete=completion.devices,
-        help="For backend nnapi: a simulated device by its name or TOML file (docs/nnapi.md), or an installed one by its name; "
-        "may be repeated.",
+        "--nnapi-feature-level",
+        type=FEATURE_LEVEL_NUMBER,
+        help=f"The NNAPI feature level of the phone: {FEATURE_LEVELS_TEXT}.  [default: {FEATURE_LEVEL}]",
     ),
+    _devices("devices", "For backend nnapi: a"),
     click.option(
         "--nnapi-cache",
         type=OUTPUT_FOLDER,
@@ -104,14 +102,6 @@ def _flags(text: str) -> str:
     return text
 
 
-DEVICES = click.option(
-    "--device",
-    "profiles",
-    multiple=True,
-    metavar="DEVICE",
-    shell_complete=completion.devices,
-    help="A simulated device by its name or TOML file (docs/nnapi.md), or an installed one by its name; may be repeated.",
-)
 VLOG = click.option(
     "--vlog",
     type=Parsed("flags", _flags),
