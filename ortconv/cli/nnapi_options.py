@@ -38,8 +38,12 @@ FLAGS_TEXT = "fp16, nchw, cpu_disabled or cpu_only, comma separated"
 
 
 def _devices(name: str, beginning: str = "A") -> Callable[[Any], Any]:
-    help = f"{beginning} simulated device by its name or TOML file (docs/nnapi.md), or an installed one by its name; may be repeated."
-    return click.option("--device", name, multiple=True, metavar="DEVICE", shell_complete=completion.devices, help=help)
+    what = (
+        "simulated device by its name or TOML file (docs/nnapi.md), or an installed one by its name; may be repeated."
+    )
+    return click.option(
+        "--device", name, multiple=True, metavar="DEVICE", shell_complete=completion.devices, help=f"{beginning} {what}"
+    )
 
 
 DEVICES = _devices("profiles")

@@ -92,7 +92,6 @@ def command(model: Path, backends: tuple[str, ...], custom_op_library: Path | No
     if model.is_dir():
         _check_all(model, backends, flags)
         return
-    from ortconv.cli.run_view import view
     from ortconv.report.gates import check_gates, parse_gates
 
     conditions = parse_gates(flags["fail_on"], "run")
@@ -101,10 +100,16 @@ def command(model: Path, backends: tuple[str, ...], custom_op_library: Path | No
         from ortconv.compare.arrays import write_npz
 
         write_npz(flags["save"], results)
-    present(lambda: document, lambda: view(document))
+    present(lambda: document, lambda: _view(document))
     if "check" in document:
         _refuse(document["check"], model)
     check_gates(conditions, _metrics(document))
+
+
+def _view(document: dict[str, Any]) -> str:
+    from ortconv.cli.run_view import view
+
+    return view(document)
 
 
 def _run(
