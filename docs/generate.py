@@ -203,24 +203,24 @@ def picture(*options: str) -> str:
         return drawn.read_text(encoding="utf-8")
 
 
-SCHEMAS: dict[str, tuple[type, int]] = {
-    "bundle": (bundle.Bundle, bundle.VERSION),
-    "diff": (diff.ModelDiff, diff.VERSION),
-    "build": (build.Build, build.VERSION),
-    "baseline": (baseline.Baseline, baseline.VERSION),
-    "check": (check.Check, check.VERSION),
-    "export": (export.Export, export.VERSION),
-    "inspect": (inspect.Inspection, inspect.VERSION),
-    "nnapi_conformance": (conformance.Conformance, conformance.VERSION),
-    "nnapi_trace": (timing.Timings, timing.VERSION),
-    "reduce": (reduce.Reduction, reduce.VERSION),
-    **{name: (kind, 1) for name, kind in DOCUMENTS.items()},
-    "tune": (result.Tuning, result.VERSION),
-    "manifest": (manifest.Manifest, manifest.VERSION),
-    "ops_build_command": (reduced_build.ReducedBuild, reduced_build.VERSION),
-    "verify_manifest": (manifest.ManifestReport, manifest.VERSION),
+SCHEMAS: dict[str, type] = {
+    "bundle": bundle.Bundle,
+    "diff": diff.ModelDiff,
+    "build": build.Build,
+    "baseline": baseline.Baseline,
+    "check": check.Check,
+    "export": export.Export,
+    "inspect": inspect.Inspection,
+    "nnapi_conformance": conformance.Conformance,
+    "nnapi_trace": timing.Timings,
+    "reduce": reduce.Reduction,
+    **DOCUMENTS,
+    "tune": result.Tuning,
+    "manifest": manifest.Manifest,
+    "ops_build_command": reduced_build.ReducedBuild,
+    "verify_manifest": manifest.ManifestReport,
 }
-"""By the name of the schema: what the JSON document consists of, and the document's version."""
+"""By the name of the schema: what the JSON document consists of."""
 
 PAGES: dict[str, Callable[[], str]] = {
     "commands.md": commands,
@@ -232,7 +232,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "coreml_rules.md": coreml_rules,
     "pictures/mnist.svg": picture,
     "pictures/mnist-dark.svg": partial(picture, "--dark"),
-    **{f"schemas/{verb}.json": partial(document_schema, verb, *described) for verb, described in SCHEMAS.items()},
+    **{f"schemas/{verb}.json": partial(document_schema, verb, kind) for verb, kind in SCHEMAS.items()},
 }
 
 if __name__ == "__main__":

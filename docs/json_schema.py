@@ -14,9 +14,10 @@ TITLES = {"batch": "the last line of a verb with a directory and --json", "error
 """Documents that are of no single verb."""
 
 
-def document_schema(name: str, root: type, version: int) -> str:
+def document_schema(name: str, root: type) -> str:
     """The schema of a verb's document as text: the fields of its result beside the document's version."""
     definitions: dict[str, Any] = {}
+    version = getattr(root, "VERSION", 1)
     described = _object(root, definitions)
     described["properties"] = {"version": {"const": version}, **described["properties"]}
     described["required"] = ["version", *described["required"]]

@@ -1,36 +1,50 @@
-"""JSON documents read as the classes that they were written from, with a check of every type."""
+"""JSON documents: classes that are written as such, and documents read as these classes, with a check of every type."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, NotRequired, TypeVar, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, ClassVar, NotRequired, TypeVar, get_args, get_origin, get_type_hints, is_typeddict
 
 from ortconv.errors import FormatError
 from ortconv.files import read_text
 
 T = TypeVar("T")
 
+D = TypeVar("D", bound="Document")
+
 PLAIN = (str, int, bool, NoneType)
 
 
-def read_document(path: str | Path, kind: type[T], version: int, name: str) -> T:
+class Document:
+    """A dataclass that is written as a JSON document. VERSION is that of its fields."""
+
+    VERSION: ClassVar[int] = 1
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document as plain data, for JSON."""
+        return {"version": self.VERSION, **asdict(self)}  # type: ignore[call-overload]
+
+
+def read_document(path: str | Path, kind: type[D], name: str) -> D:
     """Read the JSON document of a file. Raises FormatError, with the `name` of such documents, for any other content."""
     try:
-        return read_version(kind, json.loads(read_text(path, refusal=FormatError)), version)
+        return read_version(kind, json.loads(read_text(path, refusal=FormatError)))
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"no {name} of version {version}: {error}", file=path) from error
+        raise FormatError(f"no {name} of version {kind.VERSION}: {error}", file=path) from error
 
 
-def read_version(kind: type[T], found: object, version: int) -> T:
-    """Like `read_as`, for a document with the field `version`. Raises ValueError if it has another version."""
-    if not isinstance(found, dict) or found.get("version") != version:
-        raise ValueError("another version")
+def read_version(kind: type[D], found: object) -> D:
+    """Like `read_as`, for the plain data of a document. Raises ValueError if it has another version."""
+    if not isinstance(found, dict) or found.get("version") != kind.VERSION:
+        version = found.get("version") if isinstance(found, dict) else None
+        raise ValueError("it states no version" if version is None else f"its version is {repr(version)[:20]}")
     return read_as(kind, {name: one for name, one in found.items() if name != "version"})
 
 
@@ -71,7 +85,7 @@ def _read_fields(kind: Any, found: Mapping[str, Any], place: str) -> Any:
     is_class = is_dataclass(kind)
     for name in found.keys() - types.keys() if is_class else ():
         raise ValueError(f"{place} has an unknown field '{name}'")
-    for name in required - found.keys():
+    for name in sorted(required - found.keys()):
         raise ValueError(f"{place} has no '{name}'")
     made = {name: _read(types[name], one, f"'{name}' of {place}") for name, one in found.items() if name in types}
     return kind(**made)

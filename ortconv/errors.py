@@ -139,21 +139,3 @@ def nearest(name: str, known: Iterable[str], most: int = 3, likeness: float = 0.
 def known_names(name: str, known: Collection[str]) -> str:
     """A hint for a name that is not known: the nearest names, or all if none is near."""
     return nearest(name, known) or f"choose from {', '.join(known) or 'none'}"
-
-
-def how_to_report() -> str:
-    """The facts for the report of a bug."""
-    import platform
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = []
-    for name in ("ortconv", "onnx", "onnxruntime", "numpy"):
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            found.append(f"{name} not installed")
-    return (
-        "This is a bug in ortconv. Please report it to whoever gave you ortconv: the command line, the traceback that "
-        "ORTCONV_DEBUG=1 shows, the model or the node named above, and "
-        f"{', '.join(found)}, Python {platform.python_version()}, {platform.platform()}."
-    )

@@ -221,9 +221,9 @@ def _keep_mode_and_owner(draft: Path, old: os.stat_result) -> None:
         draft.chmod(mode)
 
 
-def is_draft(path: Path) -> bool:
+def is_draft(path: str | os.PathLike[str]) -> bool:
     """Whether a file is a draft of `replacing`."""
-    return re.fullmatch(_DRAFT, path.name) is not None
+    return re.fullmatch(_DRAFT, Path(path).name) is not None
 
 
 @cache
@@ -238,11 +238,7 @@ def remove_dead_drafts(folder: Path) -> None:
         return
     with suppress(OSError):
         for entry in os.scandir(folder):
-            if (
-                entry.name.startswith(".ortconv-")
-                and re.fullmatch(_DRAFT, entry.name)
-                and entry.is_file(follow_symlinks=False)
-            ):
+            if entry.name.startswith(".ortconv-") and is_draft(entry) and entry.is_file(follow_symlinks=False):
                 with suppress(OSError):
                     _remove_unlocked(entry.path)
 

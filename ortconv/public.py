@@ -52,7 +52,8 @@ def by_system(error: MemoryError | OSError) -> OrtconvError:
             f"out of memory{f': {error}' if str(error) else ''}",
             hint="try smaller inputs, or a machine with more memory",
         )
-    return UsageError(error.strerror or str(error), file=error.filename)
+    reason = error.strerror or str(error)
+    return UsageError(f"cannot read or write: {reason}" if error.filename else reason, file=error.filename)
 
 
 def _misfit(function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> OrtconvError | None:

@@ -11,6 +11,31 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def milliseconds(seconds: float) -> str:
+    """A short time."""
+    return f"{seconds * 1e3:.3g} ms"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first names, and the number of the others."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def installed(packages: Iterable[str]) -> dict[str, str]:
+    """The versions of packages; "not installed" for one that is missing."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {}
+    for name in packages:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = NOT_INSTALLED
+    return found
+
+
+NOT_INSTALLED = "not installed"
+
 BYTES = ("B", "kB", "MB", "GB")
 
 

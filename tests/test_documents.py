@@ -10,7 +10,7 @@ from typing import Any, NotRequired, TypedDict
 
 import pytest
 
-from ortconv.documents import read_as, read_document
+from ortconv.documents import Document, read_as, read_document
 from ortconv.errors import FormatError
 
 
@@ -26,7 +26,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Whole:
+class Whole(Document):
     parts: list[Part]
     pair: tuple[str, int]
     names: tuple[str, ...]
@@ -71,11 +71,19 @@ def test_other_types_are_refused(change: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "[]", "{}", '{"version": 2}', '{"version": 1}', "[" * 100_000, '{"version": 1, "parts": 1' + "0" * 5000 + "}"],
+    ("text", "reason"),
+    [
+        ("", "Expecting value"),
+        ("[]", "it states no version"),
+        ("{}", "it states no version"),
+        ('{"version": 2}', "its version is 2"),
+        ('{"version": 1}', "has no 'names'"),
+        ("[" * 100_000, "recursion"),
+        ('{"version": 1, "parts": 1' + "0" * 5000 + "}", "digits"),
+    ],
 )
-def test_other_documents_are_refused(text: str, tmp_path: Path) -> None:
+def test_other_documents_are_refused(text: str, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)
-    with pytest.raises(FormatError, match="no baseline of version 1"):
-        read_document(path, Whole, 1, "baseline")
+    with pytest.raises(FormatError, match=f"no baseline of version 1: .*{reason}"):
+        read_document(path, Whole, "baseline")

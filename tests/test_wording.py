@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ortconv.cli.tables import count
 from ortconv.files import size
 from ortconv.report.labels import byte_text
-from ortconv.wording import and_others, counted
+from ortconv.wording import and_others, counted, installed, listed
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,12 @@ def test_large_numbers() -> None:
 def test_nouns() -> None:
     assert (counted(1, "node"), counted(2, "node")) == ("1 node", "2 nodes")
     assert (and_others(["a"]), and_others(["a", "b", "c"])) == ("'a'", "'a' and 2 others")
+
+
+@pytest.mark.parametrize(("number", "text"), [(4, "0, 1, 2, 3"), (5, "0, 1, 2, 3 and 1 more"), (0, "")])
+def test_a_list_ends_with_the_number_of_the_others(number: int, text: str) -> None:
+    assert listed(list(map(str, range(number))), 4) == text
+
+
+def test_a_package_that_is_not_installed() -> None:
+    assert installed(["numpy", "no-such-package"]) == {"numpy": np.__version__, "no-such-package": "not installed"}

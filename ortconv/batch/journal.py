@@ -11,11 +11,11 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Self
 
-from ortconv.documents import read_version
+from ortconv.documents import Document, read_version
 from ortconv.errors import UsageError
 from ortconv.files import digest as digest
 from ortconv.files import lock
@@ -26,13 +26,30 @@ if TYPE_CHECKING:
     from ortconv.pipeline.options import Options
 
 NAME = ".ortconv-journal.jsonl"
-VERSION = 1
 UNIMPORTANT = ("details", "validate_budget", "write_config")
 """Options that do not change the bytes of a result."""
 
 
+class JournalLine(Document):
+    """A dataclass that is a line of a journal."""
+
+    __slots__ = ()
+
+    def line(self) -> bytes:
+        """The record as one line of JSON, with the line break."""
+        return json.dumps(self.to_dict()).encode() + b"\n"
+
+    @classmethod
+    def parse(cls, line: bytes) -> Self | None:
+        """The record of a line; None if the line is not a record, such as the truncated last line of a full disk."""
+        try:
+            return read_version(cls, json.loads(line))
+        except (ValueError, RecursionError):
+            return None
+
+
 @dataclass(frozen=True, slots=True)
-class FinishedModel:
+class FinishedModel(JournalLine):
     """A finished model. `key` is a digest of its content, options and versions; `files` are digests by path below the folder."""
 
     output: str
@@ -46,24 +63,10 @@ class FinishedModel:
     operators: str = ""
     """The lines of the operator config."""
 
-    def line(self) -> bytes:
-        return json.dumps({"version": VERSION, **asdict(self)}).encode() + b"\n"
 
-    @classmethod
-    def parse(cls, line: bytes) -> FinishedModel | None:
-        """The record of a line; None if the line is not a record, such as the truncated last line of a full disk."""
-        try:
-            return read_version(cls, json.loads(line), VERSION)
-        except (ValueError, RecursionError):
-            return None
-
-
-class JournalLine(Protocol):
-    """The contents of a journal file."""
-
-    def line(self) -> bytes:
-        """The record as one line, with the line break."""
-        ...
+def last_records(lines: Iterable[bytes]) -> dict[str, FinishedModel]:
+    """The last record of each output."""
+    return {record.output: record for line in lines if (record := FinishedModel.parse(line)) is not None}
 
 
 class BatchJournal:
@@ -89,7 +92,7 @@ class BatchJournal:
     def records(self) -> dict[str, FinishedModel]:
         """The last record of each output."""
         with open(self.path, "rb") as file:
-            return {record.output: record for line in file if (record := FinishedModel.parse(line)) is not None}
+            return last_records(file)
 
     def append(self, record: JournalLine) -> None:
         """Append a line. UsageError if it cannot be written."""

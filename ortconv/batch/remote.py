@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ortconv.batch.journal import NAME, FinishedModel
+from ortconv.batch.journal import NAME, FinishedModel, last_records
 from ortconv.batch.locations import fetch, file_system, send
 from ortconv.batch.work import Conversion, Outcome, convert_one
 from ortconv.errors import OrtconvError, UsageError
@@ -84,10 +84,7 @@ class FarJournal:
 
     def records(self) -> dict[str, FinishedModel]:
         """The last record of each output."""
-        if not self._system.exists(self._path):
-            return {}
-        lines = self._system.cat_file(self._path).splitlines()
-        return {record.output: record for line in lines if (record := FinishedModel.parse(line)) is not None}
+        return last_records(self._system.cat_file(self._path).splitlines()) if self._system.exists(self._path) else {}
 
     def append(self, record: FinishedModel) -> None:
         """Add a line."""

@@ -5,36 +5,28 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ortconv.checking.facts import Facts
-from ortconv.documents import read_document
+from ortconv.documents import Document, read_document
 from ortconv.errors import UsageError
 from ortconv.files import created, digest, opened, replacing, write_text
 from ortconv.onnxio.external import components
 from ortconv.pipeline.manifest import ModelDigest, digest_model
 
-VERSION = 1
-"""Version of the JSON document."""
-
 
 @dataclass(frozen=True, slots=True)
-class Baseline:
+class Baseline(Document):
     """An accepted model. It has no times: each check measures both models side by side."""
 
     model: ModelDigest
     facts: Facts
 
-    def to_dict(self) -> dict[str, Any]:
-        """The baseline as plain data, for JSON."""
-        return {"version": VERSION, **asdict(self)}
-
 
 def read_baseline(path: Path) -> Baseline:
     """Read the baseline of a file. FormatError if the file is not a baseline."""
-    return read_document(path, Baseline, VERSION, "baseline")
+    return read_document(path, Baseline, "baseline")
 
 
 def stored_model(path: Path, baseline: Baseline) -> Path:

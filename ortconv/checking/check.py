@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from ortconv.checking.facts import Facts, facts_of, lacking, notes_on
 from ortconv.checking.measuring import MeasuredRatios, measure_both
 from ortconv.compare.comparison import compare, subject
 from ortconv.compare.feeds import Draw
+from ortconv.documents import Document
 from ortconv.errors import GateError, UsageError
 from ortconv.files import digest, read_text
 from ortconv.ortformat.opconfig import RequiredOperators
@@ -20,9 +21,6 @@ from ortconv.partition import Target
 from ortconv.public import public
 from ortconv.report import comparison
 from ortconv.report.gates import METRICS, GateCondition, failed_gates, metrics_of, parse_gates
-
-VERSION = 1
-"""Version of the JSON document."""
 
 BACKENDS = ("onnxruntime",)
 """The backend on which outputs are compared."""
@@ -62,7 +60,7 @@ class FailedCondition:
 
 
 @dataclass
-class Check:
+class Check(Document):
     """The result of a check."""
 
     model: str
@@ -77,10 +75,6 @@ class Check:
     """Reasons why something could not be compared."""
     updated: bool = False
     """Whether the baseline file was written."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The check as plain data, for JSON."""
-        return {"version": VERSION, **asdict(self)}
 
     def refuse(self) -> None:
         """GateError if a condition holds."""

@@ -17,6 +17,7 @@ from ortconv.pipeline.options import Options
 from ortconv.pipeline.result import constant_bytes, operator_counts
 from ortconv.report.gates import release_number
 from ortconv.report.partitions import refusals
+from ortconv.wording import listed
 
 MOST_NAMES = 4
 """Number of names in a note."""
@@ -98,9 +99,9 @@ def notes_on(now: Facts, then: Facts, missing: list[Missing]) -> dict[str, str]:
     new = [name for name in now.operators if name not in then.operators]
     return {
         "nodes": operators,
-        "operators": f"new: {_first(new)}" if new else "",
+        "operators": f"new: {listed(new, MOST_NAMES)}" if new else "",
         "onnxruntime": now.onnxruntime_reason,
-        "missing": _first([str(one).removesuffix(f": {NOT_LISTED}") for one in missing]),
+        "missing": listed([str(one).removesuffix(f": {NOT_LISTED}") for one in missing], MOST_NAMES),
         **dict.fromkeys(("partitions", "coverage", "refused"), f"refused: {refused}" if refused else ""),
     }
 
@@ -109,9 +110,4 @@ def _moved(now: Mapping[str, int], then: Mapping[str, int]) -> str:
     """The counts that differ, the largest difference first, such as: Conv 20 -> 21."""
     names = [name for name in {**now, **then} if now.get(name, 0) != then.get(name, 0)]
     names.sort(key=lambda name: (-abs(now.get(name, 0) - then.get(name, 0)), name))
-    return _first([f"{name} {then.get(name, 0)} -> {now.get(name, 0)}" for name in names])
-
-
-def _first(names: list[str]) -> str:
-    more = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return listed([f"{name} {then.get(name, 0)} -> {now.get(name, 0)}" for name in names], MOST_NAMES)

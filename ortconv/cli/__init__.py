@@ -12,14 +12,17 @@ from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ortconv import __version__
 from ortconv.cli.usage import Commands, usage_error
-from ortconv.errors import InternalError, OrtconvError, UsageError, how_to_report
+from ortconv.errors import InternalError, OrtconvError, UsageError
 from ortconv.public import by_system
+
+if TYPE_CHECKING:
+    from ortconv.report.sections import Section
 
 VERBS = {
     "convert": ("ortconv.cli.convert", "Convert .onnx models to optimized, NNAPI-aware .ort files."),
@@ -176,6 +179,24 @@ def print_json(document: Any, indent: int | None = 1) -> None:
     click.echo(json.dumps(document, indent=indent))
 
 
+def present(document: Callable[[], Any], view: Callable[[], str | Sequence[Section]]) -> None:
+    """Print the result of the present command: its document with --json, nothing with --quiet, else its view, a text or sections.
+
+    Sections are Markdown with --markdown. An empty text is not printed.
+    """
+    flags = click.get_current_context().params
+    if flags.get("as_json"):
+        print_json(document())
+    elif not flags.get("quiet"):
+        shown = view()
+        if not isinstance(shown, str):
+            from ortconv.cli.tables import show
+
+            show(shown, markdown=flags.get("markdown", False))
+        elif shown:
+            click.echo(shown, color=color())
+
+
 def _failed(printed: Printed, error: OrtconvError) -> int:
     """Print an error, and its document with --json; return its exit code."""
     fail(error)
@@ -194,9 +215,23 @@ def fail(error: OrtconvError) -> None:
     """Print an error and its hint to stderr."""
     click.echo(f"{click.style('error:', fg='red', bold=True)} {printable(str(error))}", err=True, color=color())
     if isinstance(error, InternalError):
-        click.echo(how_to_report(), err=True)
+        click.echo(_how_to_report(), err=True)
     if error.hint:
         click.echo(f"{click.style('hint:', fg='cyan')} {printable(error.hint)}", err=True, color=color())
+
+
+def _how_to_report() -> str:
+    """The facts for the report of a bug."""
+    import platform
+
+    from ortconv.wording import installed
+
+    versions = ", ".join(map(" ".join, installed(("ortconv", "onnx", "onnxruntime", "numpy")).items()))
+    return (
+        "This is a bug in ortconv. Please report it to whoever gave you ortconv: the command line, the traceback that "
+        f"ORTCONV_DEBUG=1 shows, the model or the node named above, and {versions}, Python {platform.python_version()}, "
+        f"{platform.platform()}."
+    )
 
 
 def printable(text: str) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from ortconv.cli.options import on_command_line, words
 from ortconv.errors import OrtconvError
 
 SHOWN = ("as_json", "quiet", "verbose", "markdown")
@@ -16,29 +17,14 @@ SHOWN = ("as_json", "quiet", "verbose", "markdown")
 
 def options_given() -> list[str]:
     """The options on the present command line, without those that name output files."""
-    context = click.get_current_context()
-    return [
-        word
-        for param in context.command.params
-        if isinstance(param, click.Option)
-        and param.name is not None
-        and param.name not in SHOWN
-        and not _is_output(param)
-        if context.get_parameter_source(param.name) is click.core.ParameterSource.COMMANDLINE
-        for word in _words(param, context.params[param.name])
-    ]
+    kept = (
+        (option, value) for option, value in on_command_line() if option.name not in SHOWN and not _is_output(option)
+    )
+    return [word for option, value in kept for word in words(option, value)]
 
 
 def _is_output(option: click.Option) -> bool:
     return isinstance(option.type, click.Path) and not option.type.exists
-
-
-def _words(option: click.Option, value: object) -> Iterator[str]:
-    if option.is_flag:
-        yield option.opts[0] if value else option.secondary_opts[0]
-        return
-    for one in value if isinstance(value, tuple | list) else (value,):
-        yield from (option.opts[0], str(one))
 
 
 def add_reduce_line(error: OrtconvError, model: Path, *commands: Sequence[str], output: str | None = None) -> None:

@@ -6,10 +6,10 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,8 +17,10 @@ from ortconv.cli import color, print_json, printable
 from ortconv.cli.github import annotate, append_summary
 from ortconv.cli.progress import is_terminal
 from ortconv.cli.render import columns
+from ortconv.cli.tables import markdown_of
 from ortconv.errors import BatchError
 from ortconv.files import write_text
+from ortconv.report.sections import Section
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,15 +31,10 @@ if TYPE_CHECKING:
 Busy = Callable[[], list[tuple[str, "Activity", float]]]
 
 
-class Batch(Protocol):
-    """A batch in progress."""
-
-    def busy(self) -> list[tuple[str, Activity, float]]: ...
-    def close(self) -> None: ...
-
-
 MOST_FAILURES = 200
 """Rows of the table at the end. The lines above it and --summary list all failures."""
+
+COLUMNS = ("kind", "model", "reason")
 
 REFRESHES = 4
 """Refreshes of the live display per second."""
@@ -61,11 +58,11 @@ class BatchView:
     _console: Console | None = None
 
     @contextmanager
-    def shown(self, batch: Batch, *, live: bool = True) -> Iterator[None]:
-        """Yield the batch and close it at the end. If stderr is a terminal, the workers' activities are shown."""
+    def shown(self, busy: Busy, *, live: bool = True) -> Iterator[None]:
+        """If stderr is a terminal, show the workers' activities until the end of the block."""
         is_live = live and is_terminal() and not (self.quiet or self.as_json)
         try:
-            with closing(batch), self._live(batch.busy) if is_live else nullcontext():
+            with self._live(busy) if is_live else nullcontext():
                 yield
         except KeyboardInterrupt:
             if not (self.quiet or self.as_json):
@@ -124,7 +121,7 @@ class BatchView:
             print_json(self._document(), indent=None)
         elif not self.quiet:
             rows = self._rows()[:MOST_FAILURES]
-            table = [columns(("kind", "model", "reason"), rows)] if rows else []
+            table = [columns(COLUMNS, rows)] if rows else []
             for line in (*table, self.counts(), *map(printable, self.written)):
                 click.echo(line, err=True, color=color())
 
@@ -162,12 +159,7 @@ class BatchView:
         }
 
     def _markdown(self) -> str:
-        lines = [f"### ortconv: {self.counts()}", ""]
-        if rows := self._rows():
-            lines += ["| kind | model | reason |", "|---|---|---|"]
-            lines += [f"| {' | '.join(map(_cell, row))} |" for row in rows]
-            lines.append("")
-        return "\n".join([*lines, *(f"- {_cell(line)}" for line in self.written), ""])
+        return markdown_of(Section(f"ortconv: {self.counts()}", self.written, COLUMNS, self._rows())) + "\n"
 
     def _stream(self, document: dict[str, Any]) -> None:
         click.echo(json.dumps(document))
@@ -222,9 +214,3 @@ def _duration(seconds: float) -> str:
     if whole < 120:
         return f"{whole} s"
     return f"{whole // 60} min {whole % 60} s" if whole < 7200 else f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def _cell(text: str) -> str:
-    """Text for a cell of a Markdown table, with its special characters escaped."""
-    plain = " ".join(printable(text).split())
-    return "".join(f"\\{c}" if c in "\\|`*_[]<>#" else c for c in plain)

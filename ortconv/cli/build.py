@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import print_json
+from ortconv.cli import present
 from ortconv.cli.github import annotate, append_summary, check_github, set_output
-from ortconv.cli.options import JSON_AND_QUIET, LIMITS_OF_BUILDS, add
+from ortconv.cli.options import COUNT, FILE_OR_FOLDER, GITHUB, JSON_AND_QUIET, LIMITS_OF_BUILDS, OUTPUT_FILE, add, flag
 from ortconv.cli.render import convert_line, size
 from ortconv.process import usable_cores
 from ortconv.wording import counted
@@ -26,29 +27,22 @@ if TYPE_CHECKING:
     "-f",
     "--file",
     "project",
-    type=click.Path(exists=True, path_type=Path),
+    type=FILE_OR_FOLDER,
     default=".",
     help="The project file, or a folder: the file is ortconv.toml in it or above it.",
 )
 @click.option("--target", "targets", multiple=True, metavar="NAME", help="Build only for this target; may be repeated.")
 @click.option(
     "--jobs",
-    type=click.IntRange(1),
+    type=COUNT,
     metavar="N",
     help="Number of models to convert at a time.  [default: the cores that ortconv may use]",
 )
-@click.option("--force", is_flag=True, help="Convert all models, not only those that are out of date.")
-@click.option("--update", is_flag=True, help="Accept the artifacts: write their baselines, and check no gates.")
+@flag("--force", help="Convert all models, not only those that are out of date.")
+@flag("--update", help="Accept the artifacts: write their baselines, and check no gates.")
 @add(LIMITS_OF_BUILDS)
-@click.option(
-    "--summary",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE.md",
-    help="Write the result as Markdown, too.",
-)
-@click.option(
-    "--github", is_flag=True, help="Append the result to the summary of a GitHub Actions step, and annotate failures."
-)
+@click.option("--summary", type=OUTPUT_FILE, metavar="FILE.md", help="Write the result as Markdown, too.")
+@GITHUB
 @add(JSON_AND_QUIET)
 def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Build the project of ortconv.toml: convert models that are out of date, and check the gates of each artifact.
@@ -57,6 +51,7 @@ def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, 
     model cannot be converted or checked, else with 5 if a gate fails.
     """
     from ortconv.cli.batch_view import BatchView
+    from ortconv.cli.tables import as_markdown
     from ortconv.files import write_text
     from ortconv.project.build import Building
     from ortconv.project.project import find_project, read_project
@@ -70,18 +65,11 @@ def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, 
         **{name: flags[name] for name in ("timeout", "memory", "force", "update")},
     )
     view = BatchView("built", building.total, as_json=False, quiet=quiet or as_json)
-    with view.shown(building):
+    with closing(building), view.shown(building.busy):
         for event in building:
             _show(view, event)
     shown = list(sections(building.build))
-    if as_json:
-        print_json(building.build.to_dict())
-    elif not quiet:
-        from ortconv.cli.tables import show
-
-        show(shown, markdown=False)
-    from ortconv.cli.tables import as_markdown
-
+    present(building.build.to_dict, lambda: shown)
     if flags["summary"] is not None:
         write_text(flags["summary"], as_markdown(shown) + "\n")
     if flags["github"]:

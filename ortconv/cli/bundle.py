@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import color, print_json, printable
-from ortconv.cli.options import CHECK_MEMORY, JSON_AND_QUIET, add
+from ortconv.cli import present, printable
+from ortconv.cli.options import CHECK_MEMORY, FILE, JSON_AND_QUIET, OUTPUT, SECONDS, add, flag
+from ortconv.files import size
 
 if TYPE_CHECKING:
+    from ortconv.cli.render import Fact
     from ortconv.reduction.bundle import Bundle
 
 
 @click.command()
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("model", type=FILE)
 @click.option(
     "--check",
     metavar="COMMAND",
@@ -24,26 +27,16 @@ if TYPE_CHECKING:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     help="The .zip file to write, or a folder.  [default: NAME.bundle.zip for NAME.onnx, in this directory]",
 )
-@click.option(
-    "--inputs",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Inputs by name as .npz. Without it, inputs are generated.",
-)
-@click.option(
+@click.option("--inputs", type=FILE, help="Inputs by name as .npz. Without it, inputs are generated.")
+@flag(
     "--strip-weights",
-    is_flag=True,
     help="Replace weights by random ones with the same range, mean and deviation. With --check, the result must be the same.",
 )
 @click.option("--expect-exit", type=int, metavar="CODE", help="Exit code that the command must have.")
-@click.option(
-    "--check-timeout",
-    type=click.FloatRange(0, min_open=True),
-    metavar="SECONDS",
-    help="Limit on one run of the command.",
-)
+@click.option("--check-timeout", type=SECONDS, metavar="SECONDS", help="Limit on one run of the command.")
 @CHECK_MEMORY
 @add(JSON_AND_QUIET)
 def command(
@@ -55,14 +48,14 @@ def command(
     expect_exit: int | None,
     check_timeout: float | None,
     check_memory: int | None,
-    as_json: bool,
-    quiet: bool,
+    **_: Any,
 ) -> None:
     """Pack MODEL (.onnx or .ort) for a bug report: with inputs, versions, a command and its output.
 
     Private data is left out: descriptions and metadata of the model, absolute paths, environment variables. Example:
     ortconv bundle model.reduced.onnx --check 'ortconv convert {} -o {}.ort' --strip-weights
     """
+    from ortconv.cli.render import summary
     from ortconv.compare.arrays import read_npz
     from ortconv.reduction.bundle import bundle
     from ortconv.reduction.command import Command
@@ -75,19 +68,13 @@ def command(
         strip_weights=strip_weights,
         expect_exit=expect_exit,
     )
-    if as_json:
-        print_json(found.to_dict())
-    elif not quiet:
-        click.echo("\n".join(_lines(found)), color=color())
+    present(found.to_dict, lambda: summary(found.source, found.output, _facts(found)))
 
 
-def _lines(found: Bundle) -> list[str]:
-    from ortconv.cli.render import labeled, size
-
-    lines = [f"{click.style(found.source, bold=True)} -> {click.style(found.output, bold=True)}"]
-    lines.append(labeled("files", ", ".join(f"{name} {size(count)}" for name, count in found.files.items())))
+def _facts(found: Bundle) -> Iterator[Fact]:
+    yield "files", ", ".join(f"{name} {size(count)}" for name, count in found.files.items())
     if found.stripped:
-        lines.append(labeled("weights", f"{found.stripped} constants replaced"))
+        yield "weights", f"{found.stripped} constants replaced"
     if found.exit_code is not None:
-        lines.append(labeled("command", f"exit code {found.exit_code}"))
-    return lines + [labeled("note", printable(note)) for note in found.notes]
+        yield "command", f"exit code {found.exit_code}"
+    yield from (("note", printable(note)) for note in found.notes)

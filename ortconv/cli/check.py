@@ -9,18 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.cli import inputs as given
-from ortconv.cli import print_json
+from ortconv.cli import options as shared
+from ortconv.cli import present
 from ortconv.cli.github import annotate, append_summary, check_github
-from ortconv.cli.options import (
-    COREML,
-    CUSTOM_OP_LIBRARY,
-    JSON_AND_QUIET,
-    MARKDOWN,
-    NNAPI,
-    TIME_AND_MEMORY,
-    add,
-    fail_on,
-)
 from ortconv.cli.partition import TARGET, USE_NCHW, target_of
 
 if TYPE_CHECKING:
@@ -29,47 +20,41 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("model", type=shared.FILE)
 @click.option(
     "--baseline",
     required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=shared.OUTPUT_FILE,
     metavar="FILE.json",
     help="The baseline: facts about the accepted model, a copy of which is in the folder FILE.model.",
 )
-@click.option("--update", is_flag=True, help="Accept MODEL: write the baseline and the copy of the model.")
-@add([fail_on("check", "size>+5%,latency>1.1x,partitions>+0", "Without it, the conditions of docs/checking.md count.")])
+@shared.flag("--update", help="Accept MODEL: write the baseline and the copy of the model.")
+@shared.fail_on("check", "size>+5%,latency>1.1x,partitions>+0", "Without it, the conditions of docs/checking.md count.")
 @click.option(
     "--app-config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=shared.FILE,
     help="Operator config that the oldest app in use was built with, for the metric missing.  [default: that of the baseline]",
 )
-@add((TARGET, *NNAPI, USE_NCHW, *COREML))
-@add(given.OPTIONS)
+@shared.add((TARGET, *shared.NNAPI, USE_NCHW, *shared.COREML))
+@shared.add(given.OPTIONS)
 @click.option(
     "--measure/--no-measure",
     default=True,
     help="Run both models in turns in onnxruntime, for latency, load and memory.",
 )
-@CUSTOM_OP_LIBRARY
-@add(TIME_AND_MEMORY)
-@click.option(
-    "--github",
-    is_flag=True,
-    help="Append the result to the summary of a GitHub Actions step, and annotate gates that fail.",
-)
-@MARKDOWN
-@add(JSON_AND_QUIET)
-def command(
-    model: Path, baseline: Path, markdown: bool, as_json: bool, quiet: bool, measure: bool, **flags: Any
-) -> None:
+@shared.CUSTOM_OP_LIBRARY
+@shared.add(shared.TIME_AND_MEMORY)
+@shared.GITHUB
+@shared.MARKDOWN
+@shared.add(shared.JSON_AND_QUIET)
+def command(model: Path, baseline: Path, measure: bool, **flags: Any) -> None:
     """Compare MODEL (.ort or .onnx) with the model of a baseline, and exit with 5 if a condition holds.
 
     Nodes, size, operators, partitions and the release needed are compared with the facts of the baseline. Outputs, time and memory
     are compared with the copy of its model: both run here, in turns, on the same inputs.
     """
     from ortconv.checking.check import RunSettings, check
-    from ortconv.cli.tables import as_markdown, show
+    from ortconv.cli.tables import as_markdown
     from ortconv.models import load
 
     wanted = given.Inputs()
@@ -78,12 +63,11 @@ def command(
     runs = RunSettings(wanted.arrays, wanted.draws, flags["seed"], flags["custom_op_library"], measure)
     check_github(flags["github"])
     names = ("fail_on", "update", "app_config")
-    found = check(model, baseline, target=target_of(flags), runs=runs, **{name: flags[name] for name in names})
+    found = check(
+        model, baseline, target=target_of(shared.read_values(flags)), runs=runs, **{name: flags[name] for name in names}
+    )
     shown = list(sections(found))
-    if as_json:
-        print_json(found.to_dict())
-    elif not quiet:
-        show(shown, markdown=markdown)
+    present(found.to_dict, lambda: shown)
     if flags["github"]:
         append_summary(as_markdown(shown) + "\n")
         for failed in found.failed:

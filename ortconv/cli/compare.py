@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import LEVELS
-from ortconv.cli import completion, print_json
+from ortconv.cli import completion, present
 from ortconv.cli import inputs as given
 from ortconv.cli.again import add_reduce_line, options_given
-from ortconv.cli.options import BACKENDS, JSON, MARKDOWN, QUIET, TIME_AND_MEMORY, add, fail_on
+from ortconv.cli.options import BACKENDS, JSON, MARKDOWN, QUIET, TIME_AND_MEMORY, add, fail_on, flag
 from ortconv.errors import GateError, MismatchError, OrtconvError, UsageError
 
 if TYPE_CHECKING:
@@ -28,30 +28,23 @@ if TYPE_CHECKING:
 @click.option(
     "--convert-with", "level", type=click.Choice(LEVELS), help="Also compare A with A optimized at this level."
 )
-@click.option(
+@flag(
     "--layers",
-    is_flag=True,
     help="Compare the values inside both graphs; name the first that differs and the layer that loses most precision.",
 )
-@add([fail_on("compare", "max_abs>1e-3,cosine<0.999", "The limits for rounding then do not apply.")])
+@fail_on("compare", "max_abs>1e-3,cosine<0.999", "The limits for rounding then do not apply.")
 @add(TIME_AND_MEMORY)
 @MARKDOWN
 @JSON
-@click.option("-v", "--verbose", is_flag=True, help="With --layers, show all values, not only those that differ.")
+@flag("-v", "--verbose", help="With --layers, show all values, not only those that differ.")
 @QUIET
-def command(
-    models: tuple[str, ...],
-    backends: tuple[str, ...],
-    custom_op_library: Path | None,
-    as_json: bool,
-    quiet: bool,
-    **flags: Any,
-) -> None:
+def command(models: tuple[str, ...], backends: tuple[str, ...], custom_op_library: Path | None, **flags: Any) -> None:
     """Run A and others on the same inputs, and show how far each one is from A.
 
     Models are .onnx or .ort files. Backends follow an @, such as model.ort@onnxruntime; the same file may run on two backends.
     Exits with 4 if outputs differ by more than rounding explains.
     """
+    from ortconv.cli.compare_view import sections
     from ortconv.compare.comparison import compare
     from ortconv.report.comparison import document, metrics
     from ortconv.report.gates import check_gates, parse_gates
@@ -67,13 +60,8 @@ def command(
         layers=flags["layers"],
         custom_op_library=custom_op_library,
     )
-    if as_json:
-        print_json(document(subjects[0], found))
-    elif not quiet:
-        from ortconv.cli.compare_view import sections
-        from ortconv.cli.tables import show
-
-        show(sections(subjects[0], found, everything=flags["verbose"]), markdown=flags["markdown"])
+    reference = subjects[0]
+    present(lambda: document(reference, found), lambda: sections(reference, found, everything=flags["verbose"]))
     try:
         check_gates(conditions, metrics(found))
         _refuse(found, bool(conditions))

@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES, TARGET_ORT, natural
+from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES, TARGET_ORT
 from ortconv.cli import color, print_json
-from ortconv.cli.options import (
-    BATCH,
-    JSON_LINES,
-    LIMITS_OF_MODELS,
-    PAGE,
-    PASSES_AND_SIZES,
-    QUIET,
-    VALIDATION,
-    Folder,
-    Library,
-    Size,
-    Source,
-    accelerators,
-    add,
-    fail_on,
-    names_in,
-)
+from ortconv.cli import options as shared
 from ortconv.cli.progress import stage_line
 from ortconv.errors import MismatchError, UsageError
 from ortconv.process import usable_cores
@@ -57,14 +42,15 @@ class ManyStyles(click.Command):
 
 
 @click.command(cls=ManyStyles, context_settings={"show_default": True})
-@click.argument("model", type=Source())
+@click.argument("model", type=shared.Location(exists=True, path_type=Path))
 @click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="The .ort file, or a directory for it.  [default: next to the model]",
+    "-o", "--output", type=shared.OUTPUT, help="The .ort file, or a directory for it.  [default: next to the model]"
 )
-@click.option("--output-dir", type=Folder(), help="The directory to write to, keeping the folders below MODEL.")
+@click.option(
+    "--output-dir",
+    type=shared.Location(file_okay=False, path_type=Path),
+    help="The directory to write to, keeping the folders below MODEL.",
+)
 @click.option(
     "--optimization-level", type=click.Choice(LEVELS), default="all", help="Optimization level, as in ONNX Runtime."
 )
@@ -78,44 +64,36 @@ class ManyStyles(click.Command):
     help="Fixed makes all fusions. Runtime saves those above level basic; onnxruntime makes them on the device if the app sets "
     "session.enable_saved_runtime_optimizations to 1. Both styles write one file each.",
 )
-@add(
-    accelerators(
+@shared.add(
+    shared.accelerators(
         "Leave nodes that NNAPI supports unfused; fuse only nodes for the CPU.",
         "Leave nodes that CoreML supports unfused; fuse only nodes for the CPU.",
     )
 )
-@click.option("--enable-type-reduction", is_flag=True, help="Also list the types of operators in the operator config.")
-@click.option("--save-optimized-onnx-model", is_flag=True, help="Also write the optimized graph as .onnx.")
-@click.option("--allow-conversion-failures", is_flag=True, help="Exit 0 even if some models of a directory fail.")
+@shared.flag("--enable-type-reduction", help="Also list the types of operators in the operator config.")
+@shared.flag("--save-optimized-onnx-model", help="Also write the optimized graph as .onnx.")
+@shared.flag("--allow-conversion-failures", help="Exit 0 even if some models of a directory fail.")
 @click.option(
     "--target-platform",
     type=click.Choice(PLATFORMS),
     help="CPU that will run the model. arm keeps int8 activations. amd64 allows this CPU's layouts at levels layout and all.",
 )
-@click.option(
-    "--custom-op-library",
-    type=Library(),
-    help="Shared library with your own operators, for validation with onnxruntime.",
-)
+@shared.CUSTOM_OP_LIBRARY
 @click.option(
     "--target-ort",
     metavar="VERSION",
     help=f"Oldest release of onnxruntime that must load the file.  [default: {TARGET_ORT}, or later if MODEL needs it]",
 )
-@add(PASSES_AND_SIZES)
+@shared.add(shared.PASSES_AND_SIZES)
 @click.option(
-    "--pipeline",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Run exactly the passes in a file written by: ortconv passes list --as-text.",
+    "--pipeline", type=shared.FILE, help="Run exactly the passes in a file written by: ortconv passes list --as-text."
 )
-@click.option(
-    "--verify-each",
-    is_flag=True,
-    help="Run the model after every pass; name the first pass and rewrite that change its numbers.",
+@shared.flag(
+    "--verify-each", help="Run the model after every pass; name the first pass and rewrite that change its numbers."
 )
 @click.option(
     "--fold-limit",
-    type=Size(),
+    type=shared.SIZE,
     default="64MiB",
     metavar="SIZE",
     help="Limit on the model's growth by constant folding, such as 64M, 1GiB or 0.",
@@ -127,31 +105,28 @@ class ManyStyles(click.Command):
     default="both",
     help="Engines for validation: ortconv's numpy kernels, onnxruntime with an app's default options, or both.",
 )
-@add(VALIDATION)
-@click.option(
-    "--allow-unchecked",
-    is_flag=True,
-    help="Write the file even if it could not be compared or onnxruntime does not load it.",
+@shared.add(shared.VALIDATION)
+@shared.flag(
+    "--allow-unchecked", help="Write the file even if it could not be compared or onnxruntime does not load it."
 )
-@click.option(
+@shared.flag(
     "--manifest",
-    is_flag=True,
     help="Also write x.manifest.json: source, options, versions, rewrites, names of values, and the validation.",
 )
-@click.option("--stamp", is_flag=True, help="Write version, source and options into the metadata of the .ort file.")
-@add([fail_on("convert", "size>1.2x,onnxruntime>1.17", "No file is then put in place. The baseline is the source.")])
-@add(BATCH)
+@shared.flag("--stamp", help="Write version, source and options into the metadata of the .ort file.")
+@shared.fail_on("convert", "size>1.2x,onnxruntime>1.17", "No file is then put in place. The baseline is the source.")
+@shared.add(shared.BATCH)
 @click.option(
     "--resume/--force",
     help="With a directory: skip models whose files are in place and made from the same model with the same options, or convert "
     "all of them.",
 )
-@add(LIMITS_OF_MODELS)
-@add(PAGE)
-@JSON_LINES
-@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request. See --summary for directories.")
-@QUIET
-@click.option("-v", "--verbose", is_flag=True, help="List every pass and rewrite with nodes, bytes and time.")
+@shared.add(shared.LIMITS_OF_MODELS)
+@shared.PAGE
+@shared.JSON_LINES
+@shared.flag("--markdown", help="Print Markdown, for a pull request. See --summary for directories.")
+@shared.QUIET
+@shared.flag("-v", "--verbose", help="List every pass and rewrite with nodes, bytes and time.")
 def command(
     model: Path | str, output: Path | None, output_dir: Path | str | None, styles: tuple[str, ...], **flags: Any
 ) -> None:
@@ -250,7 +225,7 @@ def _convert_all(
             resume=flags["resume"],
         )
         progress.total = len(options) * batch.total
-        with progress.shown(batch, live=not view.verbose):
+        with closing(batch), progress.shown(batch.busy, live=not view.verbose):
             for done in batch:
                 if isinstance(done, Failure):
                     progress.fail(done)
@@ -336,16 +311,10 @@ def _narrate(stage: str, model: Model) -> None:
 def _options(flags: Mapping[str, Any], style: str, **settings: Any) -> Options:
     from ortconv.pipeline import Options
 
-    given = dict(flags)
-    for name in OF_BATCHES:
-        del given[name]
-    given["pipeline"] = _pipeline(given["pipeline"])
-    given["device"] = device_of(given["device"])
-    given["nnapi_partitioning_stop_ops"] = names(given["nnapi_partitioning_stop_ops"])
-    given["fix_dims"] = dims(given["fix_dims"])
-    given["validate_with"] = tuple(map(arrays_of, given["validate_with"]))
+    values = shared.read_values({name: value for name, value in flags.items() if name not in OF_BATCHES})
+    values["pipeline"] = _pipeline(values["pipeline"])
     try:
-        return Options(optimization_style=style, **given, **settings)
+        return Options(optimization_style=style, **values, **settings)
     except UsageError as error:
         raise (error.at(file=flags["pipeline"]) if flags["pipeline"] else error) from None
 
@@ -354,11 +323,9 @@ def _pipeline(path: Path | None) -> str | None:
     """The text of a pipeline file. UsageError if another option selects passes, too."""
     if path is None:
         return None
-    context = click.get_current_context()
-    for name in REPLACED:
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            flag = next(p.opts[0] for p in context.command.params if p.name == name)
-            raise UsageError(f"--pipeline and {flag} exclude each other", hint="change the file instead")
+    for option, _ in shared.on_command_line():
+        if option.name in REPLACED:
+            raise UsageError(f"--pipeline and {option.opts[0]} exclude each other", hint="change the file instead")
     from ortconv.files import read_text
     from ortconv.optimizer.recipe import parse
 
@@ -368,38 +335,3 @@ def _pipeline(path: Path | None) -> str | None:
     except UsageError as error:
         raise error.at(file=path) from error
     return text
-
-
-def names(text: str | None) -> tuple[str, ...] | None:
-    """The operators of a comma separated list."""
-    return None if text is None else names_in(text)
-
-
-def dims(texts: tuple[str, ...]) -> dict[str, int]:
-    """The numbers of --fix-dim NAME=N, by name."""
-    fixed = {}
-    for text in texts:
-        name, _, number = text.rpartition("=")
-        size = natural(number)
-        if not name or not size:
-            raise UsageError(
-                f"--fix-dim '{text[:80]}' is not NAME=N with a positive number", hint="write --fix-dim batch=1"
-            )
-        fixed[name] = size
-    return fixed
-
-
-def device_of(path: Path | None) -> Any:
-    """The device profile of --device; None without one."""
-    if path is None:
-        return None
-    from ortconv.partition.profile import read_device
-
-    return read_device(path)
-
-
-def arrays_of(path: Path) -> dict[str, Any]:
-    """The inputs of a --validate-with, by name."""
-    from ortconv.compare.arrays import read_npz
-
-    return read_npz(path)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
 import click
 
-from ortconv.cli import color, completion, print_json, printable
-from ortconv.cli.nnapi_runtime import DEVICES, VLOG, load_devices, messages
+from ortconv.cli import completion, present
+from ortconv.cli.nnapi_options import DEVICES, VLOG, load_devices, messages
 from ortconv.cli.options import JSON
 from ortconv.cli.render import columns
 from ortconv.cli.usage import Commands
 from ortconv.errors import UsageError
+from ortconv.report.sections import Section
+from ortconv.wording import counted
 
 SHOWN_TYPES = {"float32": "TENSOR_FLOAT32", "relaxed": "relaxed", "quant8": "TENSOR_QUANT8_ASYMM"}
 """Columns of the table, and their performance figures."""
-WIDTH = 110
 
 
 @click.group(cls=Commands, invoke_without_command=True)
@@ -24,7 +24,7 @@ WIDTH = 110
 @VLOG
 @JSON
 @click.pass_context
-def command(ctx: click.Context, profiles: tuple[str, ...], vlog: str, as_json: bool) -> None:
+def command(ctx: click.Context, /, profiles: tuple[str, ...], vlog: str, **_: Any) -> None:
     """List the NNAPI devices of this machine: the CPU, simulated ones, and those of installed packages.
 
     Performance figures are execution time and power, relative to the CPU; smaller is better.
@@ -34,11 +34,8 @@ def command(ctx: click.Context, profiles: tuple[str, ...], vlog: str, as_json: b
         return
     with messages(vlog):
         documents = _documents(profiles)
-    if as_json:
-        short = [{key: value for key, value in d.items() if key != "operations"} for d in documents]
-        print_json({"version": 1, "devices": short})
-    else:
-        click.echo(_list(documents), color=color())
+    short = [{key: value for key, value in d.items() if key != "operations"} for d in documents]
+    present(lambda: {"version": 1, "devices": short}, lambda: _list(documents))
 
 
 @command.command()
@@ -47,7 +44,7 @@ def command(ctx: click.Context, profiles: tuple[str, ...], vlog: str, as_json: b
 @VLOG
 @JSON
 @click.pass_obj
-def show(outer: tuple[str, ...] | None, name: str, profiles: tuple[str, ...], vlog: str, as_json: bool) -> None:
+def show(outer: tuple[str, ...] | None, /, name: str, profiles: tuple[str, ...], vlog: str, **_: Any) -> None:
     """Show all properties of the device NAME. NAME may also be a profile's name or file."""
     with messages(vlog):
         documents = _documents((*(outer or ()), *profiles))
@@ -57,10 +54,7 @@ def show(outer: tuple[str, ...] | None, name: str, profiles: tuple[str, ...], vl
     if not found:
         known = ", ".join(d["name"] for d in documents)
         raise UsageError(f"there is no device '{name}'", hint=f"there are {known}; --device FILE adds one")
-    if as_json:
-        print_json({"version": 1, "device": found[0]})
-    else:
-        click.echo(_details(found[0]), color=color())
+    present(lambda: {"version": 1, "device": found[0]}, lambda: _details(found[0]))
 
 
 def _documents(profiles: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -104,7 +98,7 @@ def _simulated(d: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _details(d: dict[str, Any]) -> str:
+def _details(d: dict[str, Any]) -> list[Section]:
     facts = {
         "profile": d["profile"] or "built in",
         "type": d["type"],
@@ -115,21 +109,22 @@ def _details(d: dict[str, Any]) -> str:
     }
     if "fp16" in d:
         facts |= _simulated(d)
-    lines = [f"  {name:16}{printable(str(value))}" for name, value in facts.items()]
+    lines = [f"{name:16}{value}" for name, value in facts.items()]
     performance = _grouped({name: _figures(figures) for name, figures in d["performance"].items()})
     operations = _grouped(
         {name: " ".join(k.removeprefix("TENSOR_") for k in kinds) for name, kinds in d["operations"].items()}
     )
-    return "\n".join(
-        [
-            click.style(printable(d["name"]), bold=True),
-            *lines,
-            "performance: execution time / power, relative to the CPU",
-            *(f"  {figures:16}{fill(' '.join(names), 18).lstrip()}" for figures, names in performance.items()),
-            f"{d['supported_operations']} operations, by the types of their main operand",
-            *(f"  {kinds}\n{fill(' '.join(names), 6)}" for kinds, names in operations.items()),
-        ]
-    )
+    return [
+        Section(d["name"], lines),
+        Section("Performance: execution time / power, relative to the CPU", _named(performance)),
+        Section(
+            f"{counted(d['supported_operations'], 'operation')}, by the types of their main operand", _named(operations)
+        ),
+    ]
+
+
+def _named(groups: dict[str, list[str]]) -> list[str]:
+    return [f"{value}: {' '.join(names)}" for value, names in groups.items()]
 
 
 def _grouped(values: dict[str, str]) -> dict[str, list[str]]:
@@ -138,8 +133,3 @@ def _grouped(values: dict[str, str]) -> dict[str, list[str]]:
     for name, value in values.items():
         found.setdefault(value, []).append(name)
     return found
-
-
-def fill(text: str, indent: int) -> str:
-    margin = " " * indent
-    return textwrap.fill(text, WIDTH, initial_indent=margin, subsequent_indent=margin, break_long_words=False)

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from ortconv.choices import LEVELS, PLATFORMS
-from ortconv.cli import print_json
-from ortconv.cli.options import JSON, MARKDOWN, PAGE, PASSES_AND_SIZES, QUIET, TIME_AND_MEMORY, accelerators, add
+from ortconv.cli import options as shared
+from ortconv.cli import present
 from ortconv.errors import MismatchError
 from ortconv.wording import counted
 
@@ -20,46 +20,37 @@ OF_CONVERSION = (
         help="Level at which A was converted.  [default: the highest one that leads to B]",
     ),
     click.option("--target-platform", type=click.Choice(PLATFORMS), help="Platform for which A was converted."),
-    *accelerators("A was converted for NNAPI.  [default: as in B]", "A was converted for CoreML.  [default: as in B]"),
+    *shared.accelerators(
+        "A was converted for NNAPI.  [default: as in B]", "A was converted for CoreML.  [default: as in B]"
+    ),
     click.option("--target-ort", metavar="VERSION", help="Oldest release of onnxruntime for which A was converted."),
-    *PASSES_AND_SIZES,
+    *shared.PASSES_AND_SIZES,
 )
 """Options of convert that change the graph. `diff` repeats the conversion of A with them."""
 
-OF_COMMAND = ("timeout", "memory")
-"""The other options that `diff` passes to the conversion."""
+OF_COMMAND = ("timeout", "memory", "as_json", "markdown", "quiet")
+"""Options that do not belong to the conversion."""
 
 
 @click.command()
-@click.argument("a", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("b", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--exit-code", is_flag=True, help="Exit with 4 if anything but names inside the graphs changed.")
-@add(OF_CONVERSION)
-@add(TIME_AND_MEMORY)
-@add(PAGE)
-@MARKDOWN
-@JSON
-@click.option(
-    "-v", "--verbose", is_flag=True, help="List every change and rewrite, not only the first ones of each kind."
-)
-@QUIET
-def command(
-    a: Path,
-    b: Path,
-    exit_code: bool,
-    html: Path | None,
-    markdown: bool,
-    as_json: bool,
-    verbose: bool,
-    quiet: bool,
-    **flags: Any,
-) -> None:
+@click.argument("a", type=shared.FILE)
+@click.argument("b", type=shared.FILE)
+@shared.flag("--exit-code", help="Exit with 4 if anything but names inside the graphs changed.")
+@shared.add(OF_CONVERSION)
+@shared.add(shared.TIME_AND_MEMORY)
+@shared.PAGE
+@shared.MARKDOWN
+@shared.JSON
+@shared.flag("-v", "--verbose", help="List every change and rewrite, not only the first ones of each kind.")
+@shared.QUIET
+def command(a: Path, b: Path, exit_code: bool, html: Path | None, verbose: bool, **flags: Any) -> None:
     """Show the changes from model A to model B (.onnx or .ort): interface, nodes, attributes, constants, operator sets, metadata.
 
     Names inside the graphs and the order of nodes do not count. If B is an .ort file made from the .onnx model A, the conversion is
     repeated, and its rewrites explain the changes. The options are those of convert. They are not needed for a file with
     a stamp (convert --stamp).
     """
+    from ortconv.cli.diff_view import sections
     from ortconv.differences.diff import diff
 
     found = diff(a, b, **_settings(flags))
@@ -67,13 +58,7 @@ def command(
         from ortconv.cli.pages import write_difference
 
         write_difference(html, a, b, found)
-    if as_json:
-        print_json(found.to_dict())
-    elif not quiet:
-        from ortconv.cli.diff_view import sections
-        from ortconv.cli.tables import show
-
-        show(sections(found, everything=verbose), markdown=markdown)
+    present(found.to_dict, lambda: sections(found, everything=verbose))
     if exit_code and not found.equal:
         count = len(found.changes)
         raise MismatchError(f"{counted(count, 'change')} from {a} to {b}")
@@ -81,15 +66,5 @@ def command(
 
 def _settings(flags: dict[str, Any]) -> dict[str, Any]:
     """The conversion settings on the command line."""
-    from ortconv.cli.convert import device_of, dims, names
-
-    context = click.get_current_context()
-    given = {
-        name: value
-        for name, value in flags.items()
-        if name not in OF_COMMAND and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-    }
-    for name, read in (("nnapi_partitioning_stop_ops", names), ("fix_dims", dims), ("device", device_of)):
-        if name in given:
-            given[name] = read(given[name])
-    return given
+    names = {option.name for option, _ in shared.on_command_line()}.difference(OF_COMMAND)
+    return shared.read_values({name: value for name, value in flags.items() if name in names})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ortconv.differences.changes import ABSENT
 from ortconv.report.sections import Section
-from ortconv.wording import counted
+from ortconv.wording import counted, listed
 
 if TYPE_CHECKING:
     from ortconv.differences.changes import Change
@@ -19,26 +19,18 @@ MOST_STEPS = 12
 MOST_LABELS = 4
 
 CALLED = {
-    "node added": ("node added", "nodes added"),
-    "node removed": ("node removed", "nodes removed"),
     "operator": ("operator changed", "operators changed"),
     "attribute": ("attribute changed", "attributes changed"),
     "rewired": ("input or output rewired", "inputs or outputs rewired"),
     "provider": ("node for another execution provider", "nodes for another execution provider"),
     "constant": ("constant changed", "constants changed"),
     "type": ("type changed", "types changed"),
-    "input added": ("input added", "inputs added"),
-    "input removed": ("input removed", "inputs removed"),
-    "input renamed": ("input renamed", "inputs renamed"),
-    "output added": ("output added", "outputs added"),
-    "output removed": ("output removed", "outputs removed"),
-    "output renamed": ("output renamed", "outputs renamed"),
     "order": ("other order of inputs or outputs", "other orders of inputs and outputs"),
     "opset": ("operator set changed", "operator sets changed"),
     "metadata": ("metadata entry changed", "metadata entries changed"),
     "saved fusion": ("saved fusion changed", "saved fusions changed"),
 }
-"""The name of one change of each kind, and its plural."""
+"""The name of one change of a kind, and its plural. Other kinds, such as node added, are their own names."""
 
 
 def sections(found: ModelDiff, *, everything: bool = False) -> list[Section]:
@@ -72,7 +64,7 @@ def _head(found: ModelDiff) -> Iterator[str]:
 
 
 def _counted(kind: str, count: int) -> str:
-    return f"{count} {CALLED[kind][count != 1]}"
+    return f"{count} {CALLED.get(kind, (kind, kind.replace(' ', 's ')))[count != 1]}"
 
 
 def _by_kind(changes: Iterable[Change], everything: bool) -> Iterator[Section]:
@@ -98,7 +90,8 @@ def _replay(replay: Replay, everything: bool) -> Iterator[Section]:
         yield Section("The conversion cannot be replayed", [replay.failure])
         return
     count = len(replay.steps)
-    rewrites = f"{counted(count, 'rewrite')} at level {replay.level}{_with_options(replay.options)}"
+    options = f" with {' '.join(replay.options)}" if replay.options else ""
+    rewrites = f"{counted(count, 'rewrite')} at level {replay.level}{options}"
     if replay.ends_at_b:
         yield Section("The conversion, replayed", [f"{rewrites} lead to this file"])
     else:
@@ -110,18 +103,13 @@ def _replay(replay: Replay, everything: bool) -> Iterator[Section]:
     yield Section("Rewrites", _cut(steps, MOST_STEPS, everything))
 
 
-def _with_options(options: Sequence[str]) -> str:
-    return f" with {' '.join(options)}" if options else ""
-
-
 def _step(step: Step) -> str:
     nodes = f": {_labels(step.removed)} -> {_labels(step.made)}" if step.removed or step.made else ""
     return f"{step.rule} at {step.root}{nodes}"
 
 
 def _labels(labels: Sequence[str]) -> str:
-    more = f" and {len(labels) - MOST_LABELS} more" if len(labels) > MOST_LABELS else ""
-    return f"{', '.join(labels[:MOST_LABELS])}{more}" if labels else "nothing"
+    return listed(labels, MOST_LABELS) or "nothing"
 
 
 def _cut(lines: list[str], most: int, everything: bool) -> list[str]:

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import color, print_json, printable
-from ortconv.cli.options import JSON_AND_QUIET, add
+from ortconv.cli import present, printable
+from ortconv.cli.options import FILE, JSON_AND_QUIET, OUTPUT, add, flag
 
 if TYPE_CHECKING:
+    from ortconv.cli.render import Fact
     from ortconv.exporting.export import Export, SavedFusions
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("model", type=FILE)
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     required=True,
     help="The .onnx file to write, which must not exist; x.ort writes an .ort file of the present format version.",
 )
-@click.option(
-    "--standard", is_flag=True, help="Rewrite operators of com.microsoft into standard operators that compute the same."
-)
+@flag("--standard", help="Rewrite operators of com.microsoft into standard operators that compute the same.")
 @click.option(
     "--saved-fusions",
     type=click.Choice(["drop", "apply"]),
@@ -33,40 +33,32 @@ if TYPE_CHECKING:
     help="Drop or make the saved fusions of a file of Runtime style. With --output x.ort, fusions that are not made are kept.",
 )
 @add(JSON_AND_QUIET)
-def command(model: Path, output: Path, standard: bool, saved_fusions: SavedFusions, as_json: bool, quiet: bool) -> None:
+def command(model: Path, output: Path, standard: bool, saved_fusions: SavedFusions, **_: Any) -> None:
     """Write the .ort file MODEL as .onnx with the same graph: converting it at level disable gives the same bytes.
 
     With an output named .ort, a file of an older format version is upgraded.
     """
+    from ortconv.cli.render import summary
     from ortconv.exporting.export import export
 
     found = export(model, output, standard=standard, saved_fusions=saved_fusions)
-    if as_json:
-        print_json(found.to_dict())
-    elif not quiet:
-        click.echo("\n".join(_lines(found)), color=color())
+    present(found.to_dict, lambda: summary(found.source, found.output, _facts(found)))
 
 
-def _lines(found: Export) -> list[str]:
-    from ortconv.cli.render import labeled, size, tally
+def _facts(found: Export) -> Iterator[Fact]:
+    from ortconv.cli.render import size, tally
 
-    lines = [f"{click.style(found.source, bold=True)} -> {click.style(found.output, bold=True)}"]
-    lines.append(labeled("nodes", f"{found.nodes}, {size(found.bytes)}"))
+    yield "nodes", f"{found.nodes}, {size(found.bytes)}"
     if found.upgraded_from is not None:
-        lines.append(labeled("format", f"was version {printable(found.upgraded_from)}"))
+        yield "format", f"was version {printable(found.upgraded_from)}"
     if found.rewrites:
-        lines.append(labeled("rewrites", tally(found.rewrites)))
+        yield "rewrites", tally(found.rewrites)
     if found.saved_fusions:
         kept = found.upgraded_from is not None and not found.saved_fusions_made
         fate = "kept" if kept else f"{found.saved_fusions_made} made, the others dropped"
-        lines.append(labeled("saved", f"{found.saved_fusions} fusions for onnxruntime: {fate}"))
+        yield "saved", f"{found.saved_fusions} fusions for onnxruntime: {fate}"
     if found.own_operators:
-        lines.append(labeled("not ONNX", printable(tally(found.own_operators))))
+        yield "not ONNX", printable(tally(found.own_operators))
     if found.providers:
-        lines.append(
-            labeled(
-                "lost",
-                f"the assignment of nodes to {', '.join(map(printable, found.providers))}: convert for them again",
-            )
-        )
-    return lines
+        names = ", ".join(map(printable, found.providers))
+        yield "lost", f"the assignment of nodes to {names}: convert for them again"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from ortconv.cli.batch_view import BatchView
-from ortconv.cli.convert import dims, names
 from ortconv.cli.github import check_github
+from ortconv.cli.options import names_in, sizes_in
 from ortconv.errors import OrtconvError, UnknownDimError, UsageError
 
 MODELS = (".onnx", ".ort")
@@ -62,14 +62,12 @@ def over_folder(done: str, each: Iterable[Mapping[str, Any]], line: Callable[[di
     check_github(given["github"])
     pieces = [Piece(str(context.info_name), _name(values), {**given, **values}) for values in each]
     view = BatchView(done, len(pieces), given["as_json"], given["quiet"])
-    with ExitStack() as resources:
-        limits = given["timeout"], given["memory"]
-        crew = resources.enter_context(crew_of(given["cluster"], given["jobs"], *limits, isolated=True))
+    with crew_of(given["cluster"], given["jobs"], given["timeout"], given["memory"], isolated=True) as crew:
         models = list(dict.fromkeys(piece.parameters["model"] for piece in pieces))
-        check_names(dims(given.get("fix_dims", ())), _stop_ops(given) or (), models, crew)
-        work = _FolderTask(Engine(run_piece, crew), resources.pop_all())
-        with view.shown(work):
-            for piece, outcome in work.engine.run(pieces):
+        check_names(sizes_in(given.get("fix_dims", ())), _stop_ops(given) or (), models, crew)
+        engine = Engine(run_piece, crew)
+        with view.shown(lambda: [(piece.name, activity, seconds) for piece, activity, seconds in engine.busy()]):
+            for piece, outcome in engine.run(pieces):
                 if isinstance(outcome, OrtconvError):
                     view.fail(Failure(piece.name, outcome))
                 else:
@@ -85,20 +83,9 @@ def _name(values: Mapping[str, Any]) -> str:
     return f"{values['model']}{more}"
 
 
-@dataclass
-class _FolderTask:
-    engine: Any
-    resources: ExitStack
-
-    def busy(self) -> list[tuple[str, Any, float]]:
-        return [(piece.name, activity, seconds) for piece, activity, seconds in self.engine.busy()]
-
-    def close(self) -> None:
-        self.resources.close()
-
-
 def _stop_ops(parameters: Mapping[str, Any]) -> tuple[str, ...] | None:
-    return names(parameters.get(STOP_OPS))
+    text = parameters.get(STOP_OPS)
+    return None if text is None else names_in(text)
 
 
 def run_piece(piece: Piece) -> dict[str, Any]:

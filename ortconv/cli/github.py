@@ -37,10 +37,10 @@ def set_output(name: str, value: str) -> None:
         file.write(f"{name}={value}\n")
 
 
-def annotate(message: str, *, file: str | Path = "", title: str = "ortconv", level: str = "error") -> None:
+def annotate(message: str, *, file: str | Path, title: str) -> None:
     """Print a command of GitHub Actions that shows a message at a file. A path is shown relative to the workspace."""
     place = f"file={_property(_in_workspace(file))}," if file else ""
-    click.echo(f"::{level} {place}title={_property(title)}::{_data(printable(message))}", err=True)
+    click.echo(f"::error {place}title={_property(title)}::{_data(printable(message))}", err=True)
 
 
 def _in_workspace(file: str | Path) -> str:

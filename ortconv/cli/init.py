@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from ortconv.cli.options import QUIET
+from ortconv.cli.options import FOLDER, QUIET
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), default=".")
+@click.argument("folder", type=FOLDER, default=".")
 @click.option("--gates/--no-gates", default=True, help="Write the gates as active settings, or as a comment.")
 @QUIET
 def command(folder: Path, gates: bool, quiet: bool) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import natural
+from ortconv.cli.options import FILE_OR_FOLDER
 from ortconv.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ OPTIONS = (
     click.option(
         "--inputs",
         multiple=True,
-        type=click.Path(exists=True, path_type=Path),
+        type=FILE_OR_FOLDER,
         metavar="FILE",
         help="Inputs by name as .npz, a test_data_set folder of onnx, or the file of a model's only input. "
         "Without it, inputs are generated.",

@@ -7,49 +7,35 @@ from typing import Any, Literal
 
 import click
 
-from ortconv.cli import print_json
-from ortconv.cli.options import FIX_DIM, JSON_AND_QUIET, MARKDOWN, PAGE, add, fail_on
+from ortconv.cli import present
+from ortconv.cli.options import FILE, FIX_DIM, JSON_AND_QUIET, MARKDOWN, PAGE, add, fail_on, flag, sizes_in
 
 
 @click.command()
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@add(FIX_DIM)
+@click.argument("model", type=FILE)
+@FIX_DIM
 @click.option(
     "--lint",
     type=click.Choice(["quantization"]),
     help="Also show for each QDQ group if NNAPI and CoreML support it, and advice.",
 )
-@add(PAGE)
-@add([fail_on("inspect", "onnxruntime>1.17,size>5MB")])
+@PAGE
+@fail_on("inspect", "onnxruntime>1.17,size>5MB")
 @MARKDOWN
 @add(JSON_AND_QUIET)
-@click.option("-v", "--verbose", is_flag=True, help="List every operator, input and reason, not only the first ones.")
-def command(
-    model: Path,
-    lint: Literal["quantization"] | None,
-    html: Path | None,
-    markdown: bool,
-    as_json: bool,
-    quiet: bool,
-    verbose: bool,
-    **flags: Any,
-) -> None:
+@flag("-v", "--verbose", help="List every operator, input and reason, not only the first ones.")
+def command(model: Path, lint: Literal["quantization"] | None, html: Path | None, verbose: bool, **flags: Any) -> None:
     """Show the interface of MODEL (.onnx or .ort), its operators, cost, memory, quantization, and unusual facts."""
-    from ortconv.cli.convert import dims
+    from ortconv.cli.inspect_view import sections
     from ortconv.inspection.inspect import inspect
     from ortconv.report.gates import check_gates, parse_gates
 
     conditions = parse_gates(flags["fail_on"], "inspect")
-    found = inspect(model, fix_dims=dims(flags["fix_dims"]), lint=lint)
+    fix_dims = sizes_in(flags["fix_dims"])
+    found = inspect(model, fix_dims=fix_dims, lint=lint)
     if html is not None:
         from ortconv.cli.pages import write_inspection
 
-        write_inspection(html, model, found, dims(flags["fix_dims"]))
-    if as_json:
-        print_json(found.to_dict())
-    elif not quiet:
-        from ortconv.cli.inspect_view import sections
-        from ortconv.cli.tables import show
-
-        show(sections(found, everything=verbose), markdown=markdown)
+        write_inspection(html, model, found, fix_dims)
+    present(found.to_dict, lambda: sections(found, everything=verbose))
     check_gates(conditions, found.metrics(), file=model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from ortconv.cli.render import size, tally
 from ortconv.cli.tables import count
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 MOST_OPERATORS = 15
 MOST_PORTS = 12
 MOST_REASONS = 12
-
-T = TypeVar("T")
 
 
 def sections(found: Inspection, *, everything: bool = False) -> list[Section]:
@@ -61,23 +59,19 @@ def _is_used(domain: str, found: Inspection) -> bool:
     return not domain or any(row.operator.startswith(f"{domain}:") for row in found.operators)
 
 
-def _first(rows: Sequence[T], most: int, everything: bool) -> Sequence[T]:
-    return rows if everything else rows[:most]
-
-
 def _ports(found: Inspection, everything: bool) -> list[tuple[object, ...]]:
     return [*_port_rows("in", found.inputs, everything), *_port_rows("out", found.outputs, everything)]
 
 
 def _port_rows(side: str, ports: Sequence[Port], everything: bool) -> Iterator[tuple[object, ...]]:
-    for port in _first(ports, MOST_PORTS, everything):
+    for port in ports if everything else ports[:MOST_PORTS]:
         yield side, port.name, port.type + (" with a default" if port.has_default else "")
     if len(ports) > MOST_PORTS and not everything:
         yield side, f"and {len(ports) - MOST_PORTS} more", ""
 
 
 def _operators(found: Inspection, everything: bool) -> Section:
-    shown = _first(found.operators, MOST_OPERATORS, everything)
+    shown = found.operators if everything else found.operators[:MOST_OPERATORS]
     rest = len(found.operators) - len(shown)
     rows = [
         (r.operator, r.count, ", ".join(r.types), count(r.multiply_adds), size(r.bytes_touched), f"{r.time_share:.1%}")
@@ -120,7 +114,7 @@ def _lint(found: Inspection, everything: bool) -> Iterator[Section]:
         own = [v for v in found.lint if v.target == target]
         lines.append(f"{target} supports {sum(v.taken for v in own)} of {len(own)} groups")
     rows = _reasons(found.lint)
-    shown = _first(rows, MOST_REASONS, everything)
+    shown = rows if everything else rows[:MOST_REASONS]
     yield Section("Lint of the quantization", lines)
     for row in shown:
         what = f"{row.target}, {row.rule}: {len(row.operators)} x {', '.join(dict.fromkeys(row.operators))}"

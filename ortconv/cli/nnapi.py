@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import color, completion, nnapi_conformance, nnapi_export, nnapi_trace, print_json, printable
+from ortconv.cli import completion, nnapi_conformance, nnapi_export, present, printable
 from ortconv.cli import inputs as given
-from ortconv.cli.nnapi_options import FLAGS_TEXT
-from ortconv.cli.nnapi_runtime import DEVICES, MODEL, VLOG, load_devices, messages, prepared
-from ortconv.cli.options import JSON, JSON_AND_QUIET, PAGE, add
+from ortconv.cli.nnapi_options import DEVICES, FLAGS_TEXT, MODEL, VLOG, load_devices, messages, prepared
+from ortconv.cli.options import COUNT, FILE, JSON, JSON_AND_QUIET, OUTPUT_FILE, OUTPUT_FOLDER, PAGE, add, drawing, flag
 from ortconv.cli.usage import Commands
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ def command() -> None:
 
 command.add_command(nnapi_export.command)
 command.add_command(nnapi_conformance.command)
-command.add_command(nnapi_trace.command)
 
 
 @command.command()
@@ -37,36 +35,28 @@ command.add_command(nnapi_trace.command)
 @DEVICES
 @click.option("--nnapi-flags", default="", metavar="FLAGS", help=f"Flags of the NNAPI provider: {FLAGS_TEXT}.")
 @VLOG
-@click.option(
-    "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the models and their steps into this file."
-)
-@click.option("--dark", is_flag=True, help="Use colors for dark pages in --svg.")
-@click.option(
-    "--dot", type=click.Path(dir_okay=False, path_type=Path), help="Write the picture as a graph for Graphviz."
-)
+@add(drawing("Draw the models and their steps into this file."))
+@click.option("--dot", type=OUTPUT_FILE, help="Write the picture as a graph for Graphviz.")
 @add(JSON_AND_QUIET)
-def dump(
-    model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, as_json: bool, quiet: bool, **flags: Any
-) -> None:
+def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, **flags: Any) -> None:
     """Show the operands and operations of every partition of MODEL (.onnx or .ort).
 
     A picture has a frame for each partition, for each step of a partition that several devices share, and for each model within
     control flow.
     """
-    from ortconv.backends.nnapi.backend import NnapiOptions
+    from ortconv.backends.nnapi.backend import NnapiOptions, flags_of
+    from ortconv.cli.nnapi_view import NOTHING
     from ortconv.report.nnapi import compiled, document, text
 
     with messages(vlog):
         ready, settings = prepared(model, flags)
-        settings |= parsed(nnapi_flags)
+        settings |= flags_of(nnapi_flags)
         partitions = compiled(ready, NnapiOptions(**settings, devices=tuple(load_devices(profiles))))
     _draw(model, partitions, flags)
-    if as_json:
-        print_json({"version": 1, "model": str(model), "partitions": document(partitions)})
-    elif not quiet:
-        from ortconv.cli.nnapi_view import NOTHING
-
-        click.echo(printable(text(partitions)) if partitions else NOTHING)
+    present(
+        lambda: {"version": 1, "model": str(model), "partitions": document(partitions)},
+        lambda: printable(text(partitions)) if partitions else NOTHING,
+    )
 
 
 def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
@@ -81,13 +71,6 @@ def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
         write_text(flags["svg"], svg(frame, dark=flags["dark"]))
     if flags["dot"] is not None:
         write_text(flags["dot"], dot(frame))
-
-
-def parsed(nnapi_flags: str) -> dict[str, Any]:
-    """Options of the backend."""
-    from ortconv.backends.nnapi.backend import flags_of
-
-    return flags_of(nnapi_flags)
 
 
 @command.command()
@@ -114,23 +97,19 @@ def parsed(nnapi_flags: str) -> dict[str, Any]:
 )
 @add(given.OPTIONS)
 @click.option(
-    "--repeat",
-    type=click.IntRange(1),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="Number of runs for each median.",
+    "--repeat", type=COUNT, default=10, show_default=True, metavar="N", help="Number of runs for each median."
 )
-@click.option("--timing", is_flag=True, help="Show the time of application, runtime, driver and CPU by phase.")
+@flag("--timing", help="Show the time of application, runtime, driver and CPU by phase.")
 @VLOG
-@add(PAGE)
+@PAGE
 @JSON
-def benchmark(model: Path, html: Path | None, as_json: bool, **flags: Any) -> None:
+def benchmark(model: Path, html: Path | None, **flags: Any) -> None:
     """Compare NNAPI devices, flags and CPU backends on MODEL (.onnx or .ort): latency, and difference of the outputs.
 
     Each device runs alone; several devices then run together. Without --device, they are gpu-fp16 and npu-int8. The time of a
     simulated device is the time of its nodes on the numpy backend, scaled by the profile, plus launches and copies.
     """
+    from ortconv.cli.nnapi_view import show
     from ortconv.report.benchmark import document
 
     with messages(flags["vlog"]):
@@ -141,21 +120,17 @@ def benchmark(model: Path, html: Path | None, as_json: bool, **flags: Any) -> No
         from ortconv.report.benchmark import benchmark_page
 
         write_text(html, benchmark_page(found, given_options()))
-    if as_json:
-        print_json(document(found))
-    else:
-        from ortconv.cli.nnapi_view import show
-
-        click.echo(show(found), color=color())
+    present(lambda: document(found), lambda: show(found))
 
 
 def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
+    from ortconv.backends.nnapi.backend import flags_of
     from ortconv.compare.benchmark import benchmark, contenders, expectation
     from ortconv.report.benchmark import BenchmarkComparison
 
     load_devices(flags["profiles"])  # raises an error if one is invalid
     ready, settings = prepared(model, flags)
-    variants = {text: parsed(text) for text in flags["variants"]}
+    variants = {text: flags_of(text) for text in flags["variants"]}
     entrants = contenders(flags["backends"], flags["profiles"] or DEFAULT_DEVICES, variants, **settings)
     wanted = given.read_inputs(ready.graph, flags["inputs"], flags["texts"])
     expected_by, feeds, expected = expectation(ready, flags["backends"], wanted.arrays, wanted.draws, flags["seed"])
@@ -169,11 +144,11 @@ def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
     "--output",
     "folder",
     required=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=OUTPUT_FOLDER,
     help="Folder for include/android and libneuralnetworks.so.",
 )
 @JSON
-def ndk(folder: Path, as_json: bool) -> None:
+def ndk(folder: Path, **_: Any) -> None:
     """Write the NDK's headers and build libneuralnetworks.so: C and C++ programs that use NNAPI then run on this machine.
 
     The library embeds this Python and its ortconv. It needs a C compiler (cc, or the one in CC) and Python's headers. Programs read
@@ -182,10 +157,26 @@ def ndk(folder: Path, as_json: bool) -> None:
     from ortconv.nnapi.ndk.library import write
 
     written = write(folder)
-    if as_json:
-        print_json({"version": 1, "files": [str(path) for path in written]})
-        return
-    for path in written:
-        click.echo(f"written {printable(str(path))}")
-    place = printable(str(folder))
-    click.echo(f"compile with: cc program.c -I {place}/include -L {place} -lneuralnetworks -Wl,-rpath,{place}")
+    lines = [f"written {path}" for path in written]
+    lines.append(f"compile with: cc program.c -I {folder}/include -L {folder} -lneuralnetworks -Wl,-rpath,{folder}")
+    present(lambda: {"version": 1, "files": list(map(str, written))}, lambda: printable("\n".join(lines)))
+
+
+@command.command()
+@click.argument("file", type=FILE)
+@flag("--total-times", help="Include the time that a layer waits for the layers below it.")
+@flag("--per-execution", help="Show only the parts of one execution, on average.")
+@flag("--print-detail", help="List all marks too, by thread and time.")
+@JSON
+def trace(file: Path, total_times: bool, per_execution: bool, print_detail: bool, **_: Any) -> None:
+    """Show where NNAPI's time went in FILE, a system trace of a phone: the time of each layer in each phase.
+
+    FILE is a trace of Perfetto, or the text or HTML of systrace or atrace, recorded with the category nnapi of atrace; or a file
+    that run --systrace or ORTCONV_NNAPI_TRACE wrote. Each mark [NN_LA_PO] of the program starts a separate table.
+    """
+    from ortconv.nnapi.systrace import read_trace
+    from ortconv.report.timing import text as timing_text
+    from ortconv.report.timing import timings
+
+    found = timings(file, read_trace(file), detail=print_detail)
+    present(found.to_dict, lambda: printable(timing_text(found, total_times=total_times, each=per_execution)))

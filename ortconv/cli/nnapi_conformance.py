@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from ortconv.cli import completion, print_json
-from ortconv.cli.nnapi_runtime import VLOG, load_devices, messages
-from ortconv.cli.options import JSON_AND_QUIET, MARKDOWN, add
+from ortconv.cli import completion, present
+from ortconv.cli.nnapi_options import VLOG, load_devices, messages
+from ortconv.cli.options import FOLDER, JSON_AND_QUIET, MARKDOWN, PAGE, add, flag
 from ortconv.cli.progress import stage_line
 from ortconv.errors import MismatchError
 
@@ -22,7 +23,7 @@ REFERENCE = "nnapi-reference"
     "folder",
     required=True,
     envvar="ORTCONV_NNAPI_SPECS",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=FOLDER,
     help="The folder of conformance records; docs/nnapi.md describes their format.  "
     "[default: that of ORTCONV_NNAPI_SPECS]",
 )
@@ -51,11 +52,9 @@ REFERENCE = "nnapi-reference"
     metavar="OPERATION",
     help="Test only records with this operation; may be repeated.",
 )
-@click.option(
-    "--core", is_flag=True, help="Leave out records that repeat others with other lifetimes of their operands."
-)
+@flag("--core", help="Leave out records that repeat others with other lifetimes of their operands.")
 @VLOG
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the result as a page in one file.")
+@PAGE
 @MARKDOWN
 @add(JSON_AND_QUIET)
 def command(
@@ -66,9 +65,8 @@ def command(
     core: bool,
     vlog: str,
     html: Path | None,
-    markdown: bool,
-    as_json: bool,
     quiet: bool,
+    **_: Any,
 ) -> None:
     """Test an NNAPI device with conformance records: models with inputs and expected outputs.
 
@@ -78,6 +76,7 @@ def command(
     from ortconv.nnapi.conformance.check import Mode
     from ortconv.nnapi.conformance.run import check_device
     from ortconv.report.conformance import conformance_page, headline, sections
+    from ortconv.report.sections import Section
 
     device = get_device(REFERENCE) if name == REFERENCE else load_devices([name])[0]
     with messages(vlog), stage_line(device.name, shown=not quiet and not vlog) as progress:
@@ -89,12 +88,6 @@ def command(
         from ortconv.files import write_text
 
         write_text(html, conformance_page(found))
-    if as_json:
-        print_json(found.to_dict())
-    elif not quiet:
-        from ortconv.cli.tables import show
-        from ortconv.report.sections import Section
-
-        show([Section(headline(found), [str(folder)]), *sections(found)], markdown=markdown)
+    present(found.to_dict, lambda: [Section(headline(found), [str(folder)]), *sections(found)])
     if found.failures:
         raise MismatchError(headline(found))

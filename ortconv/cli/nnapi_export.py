@@ -8,60 +8,44 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.choices import ANALYSIS_LEVELS
-from ortconv.cli import color, print_json, printable
-from ortconv.cli.options import FIX_DIM, JSON_AND_QUIET, NNAPI, VALIDATION, add, fail_on
+from ortconv.cli import options as shared
+from ortconv.cli import present, printable
 from ortconv.cli.render import columns, labeled, proof, size
-from ortconv.wording import counted
+from ortconv.wording import counted, listed
 
 if TYPE_CHECKING:
     from ortconv.pipeline.export_tflite import ExportResult
 
 
 @click.command(name="export")
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
-    "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="The directory to write to."
-)
-@click.option("--whole", is_flag=True, help="Write the whole model as one file; an error if a node is refused.")
-@click.option(
-    "--level",
-    type=click.Choice(ANALYSIS_LEVELS),
-    help="Level at which an .onnx model is optimized first.  [default: basic]",
-)
-@click.option(
-    "--maximize-offload", "maximize", is_flag=True, help="Rewrite refused nodes as convert --maximize-offload does."
-)
-@add(FIX_DIM)
-@add(NNAPI[1:])
+@click.argument("model", type=shared.FILE)
+@click.option("-o", "--output", required=True, type=shared.OUTPUT_FOLDER, help="The directory to write to.")
+@shared.flag("--whole", help="Write the whole model as one file; an error if a node is refused.")
+@shared.ANALYSIS_LEVEL
+@shared.flag("--maximize-offload", "maximize", help="Rewrite refused nodes as convert --maximize-offload does.")
+@shared.FIX_DIM
+@shared.add(shared.NNAPI[1:])
 @click.option(
     "--validate/--no-validate",
     default=True,
     show_default=True,
     help="Run the model with the files on LiteRT and compare with the source.",
 )
-@add(VALIDATION)
-@click.option("--allow-unchecked", is_flag=True, help="Write the files even if they could not be checked.")
-@add([fail_on("nnapi export", "partitions>3,coverage<80%", "No files are then written.")])
-@add(JSON_AND_QUIET)
+@shared.add(shared.VALIDATION)
+@shared.flag("--allow-unchecked", help="Write the files even if they could not be checked.")
+@shared.fail_on("nnapi export", "partitions>3,coverage<80%", "No files are then written.")
+@shared.add(shared.JSON_AND_QUIET)
 def command(model: Path, output: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Write each NNAPI partition of MODEL (.onnx or .ort) as a .tflite file for LiteRT.
 
     Files are put in place only if LiteRT runs them, and the model with them computes the same as the source. The package
     ai-edge-litert is needed for that: pip install 'ortconv[litert]'.
     """
-    from ortconv.cli.convert import dims, names
-    from ortconv.compare.arrays import read_npz
     from ortconv.pipeline.export_tflite import export
 
-    stop_ops = flags.pop("nnapi_partitioning_stop_ops")
-    flags["fix_dims"] = dims(flags["fix_dims"])
-    flags["validate_with"] = tuple(map(read_npz, flags["validate_with"]))
-    result = export(model, output, stop_ops=names(stop_ops), **flags)
-    if as_json:
-        print_json({"version": 1, **result.to_dict()})
-    elif not quiet:
-        click.echo("\n".join(_lines(result)), color=color())
+    flags = shared.read_values(flags)
+    result = export(model, output, stop_ops=flags.pop("nnapi_partitioning_stop_ops"), **flags)
+    present(lambda: {"version": 1, **result.to_dict()}, lambda: "\n".join(_lines(result)))
 
 
 SHOWN_NAMES = 2
@@ -71,7 +55,7 @@ SHOWN_REFUSALS = 5
 def _lines(result: ExportResult) -> Iterator[str]:
     """A table of the files, the reasons against the other nodes, and the result of validation."""
     folder = click.style(printable(str(Path(result.files[0].file).parent)), bold=True)
-    count = f"{len(result.files)} {'file' if len(result.files) == 1 else 'files'}"
+    count = counted(len(result.files), "file")
     yield f"{click.style(printable(result.source), bold=True)} -> {count} in {folder}, {result.taken} of {result.nodes} nodes"
     rows = [
         (
@@ -79,24 +63,15 @@ def _lines(result: ExportResult) -> Iterator[str]:
             f"{len(one.nodes)}",
             f"{one.operators}",
             size(one.bytes),
-            _names(one.inputs),
-            _names(one.outputs),
+            printable(listed(one.inputs, SHOWN_NAMES)),
+            printable(listed(one.outputs, SHOWN_NAMES)),
         )
         for one in result.files
     ]
     yield columns(("file", ">nodes", ">operators", ">size", "inputs", "outputs"), rows)
     for row in result.refusals[:SHOWN_REFUSALS]:
-        yield printable(f"left: {_nodes(row['nodes'])}, such as {row['example']}: {row['reason']}")
+        yield printable(f"left: {counted(row['nodes'], 'node')}, such as {row['example']}: {row['reason']}")
     if len(result.refusals) > SHOWN_REFUSALS:
         others = sum(row["nodes"] for row in result.refusals[SHOWN_REFUSALS:])
-        yield f"left: {_nodes(others)} for other reasons; --json names all"
+        yield f"left: {counted(others, 'node')} for other reasons; --json names all"
     yield from (labeled(*fact) for fact in proof(result.validation))
-
-
-def _names(names: tuple[str, ...]) -> str:
-    more = len(names) - SHOWN_NAMES
-    return printable(", ".join(names[:SHOWN_NAMES])) + (f" and {more} more" if more > 0 else "")
-
-
-def _nodes(count: int) -> str:
-    return counted(count, "node")

@@ -1,29 +1,53 @@
-"""Options for the backend "nnapi": the execution provider's flags, and the simulated phone."""
+"""Options of NNAPI: for the backend nnapi, and for the commands that use the NNAPI runtime; its log on stderr."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ortconv.choices import FEATURE_LEVEL, FEATURE_LEVELS_TEXT
-from ortconv.cli import completion
-from ortconv.cli.options import FeatureLevels, names_in
+from ortconv.cli import completion, printable
+from ortconv.cli.options import (
+    ANALYSIS_LEVEL,
+    FEATURE_LEVEL_NUMBER,
+    FILE,
+    FIX_DIM,
+    OUTPUT_FILE,
+    OUTPUT_FOLDER,
+    Parsed,
+    flag,
+    names_in,
+    read_values,
+)
+from ortconv.cli.options import NNAPI as OF_PARTITIONS
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
+    from ortconv.ir.model import Model
+    from ortconv.nnapi import Device
+    from ortconv.nnapi.timing import Trace
     from ortconv.runtime.backend import Backend
 
 FLAGS_TEXT = "fp16, nchw, cpu_disabled or cpu_only, comma separated"
 
-LEVEL = click.option(
-    "--nnapi-feature-level",
-    type=FeatureLevels(),
-    help=f"The NNAPI feature level of the phone: {FEATURE_LEVELS_TEXT}.  [default: {FEATURE_LEVEL}]",
-)
-NNAPI = (
+
+def _devices(name: str, beginning: str = "A") -> Callable[[Any], Any]:
+    what = (
+        "simulated device by its name or TOML file (docs/nnapi.md), or an installed one by its name; may be repeated."
+    )
+    return click.option(
+        "--device", name, multiple=True, metavar="DEVICE", shell_complete=completion.devices, help=f"{beginning} {what}"
+    )
+
+
+DEVICES = _devices("profiles")
+OF_BACKEND = (
     click.option(
         "--nnapi-flags",
         default="",
@@ -31,19 +55,15 @@ NNAPI = (
         metavar="FLAGS",
         help=f"For backend nnapi: flags of the NNAPI provider: {FLAGS_TEXT}.",
     ),
-    LEVEL,
     click.option(
-        "--device",
-        "devices",
-        multiple=True,
-        metavar="DEVICE",
-        shell_complete=completion.devices,
-        help="For backend nnapi: a simulated device by its name or TOML file (docs/nnapi.md), or an installed one by its name; "
-        "may be repeated.",
+        "--nnapi-feature-level",
+        type=FEATURE_LEVEL_NUMBER,
+        help=f"The NNAPI feature level of the phone: {FEATURE_LEVELS_TEXT}.  [default: {FEATURE_LEVEL}]",
     ),
+    _devices("devices", "For backend nnapi: a"),
     click.option(
         "--nnapi-cache",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=OUTPUT_FOLDER,
         metavar="DIRECTORY",
         help="For backend nnapi: the directory of the devices' compilation caches.",
     ),
@@ -71,3 +91,112 @@ def _nnapi(flags: dict[str, Any], *, burst: bool) -> Backend:
     level = flags["nnapi_feature_level"]
     settings = flags_of(flags["nnapi_flags"]) | ({} if level is None else {"feature_level": level})
     return Nnapi(NnapiOptions(**settings, devices=flags["devices"], cache=flags["nnapi_cache"], burst=burst))
+
+
+def _flags(text: str) -> str:
+    """Flags of verbose messages, as in the system property debug.nn.vlog. ValueError for an unknown one."""
+    if not text:
+        return ""
+    from ortconv.nnapi.vlog import FLAGS
+
+    known = (*FLAGS, "all", "1")
+    wrong = [word for word in re.split(r"[ ,:]+", text) if word and word not in known]
+    if wrong:
+        raise ValueError(f"there is no flag '{wrong[0]}'; there are {', '.join(FLAGS)} and all")
+    return text
+
+
+VLOG = click.option(
+    "--vlog",
+    type=Parsed("flags", _flags),
+    default="",
+    show_default=False,
+    metavar="FLAGS",
+    help="Print messages of the NNAPI runtime on stderr: model, compilation, execution, cpuexe, manager, driver, memory or all, "
+    "comma separated.",
+)
+
+
+OBSERVED = (
+    flag("--timing", help="For backend nnapi: show the time by layer and phase."),
+    click.option(
+        "--systrace",
+        type=OUTPUT_FILE,
+        help="For backend nnapi: write its trace marks into this file, for ortconv nnapi trace.",
+    ),
+    VLOG,
+)
+
+
+@contextmanager
+def observed(backends: Sequence[str], flags: Mapping[str, Any]) -> Iterator[Trace | None]:
+    """The observers that the options ask for: a log, and a trace. UsageError if nnapi is not among the backends."""
+    if not any(name.strip().partition(":")[0] == "nnapi" for name in ",".join(backends).split(",")):
+        if flags["timing"] or flags["systrace"] or flags["vlog"]:
+            raise UsageError("--timing, --systrace and --vlog are for the backend nnapi", hint="add --backend nnapi")
+        yield None
+        return
+    from ortconv.files import write_text
+    from ortconv.nnapi.operations import rows
+    from ortconv.nnapi.timing import mark, tracing
+
+    is_traced = flags["timing"] or flags["systrace"] is not None
+    with messages(flags["vlog"]), tracing() if is_traced else nullcontext() as trace:
+        with mark("LR", "PI", "load operations"):
+            rows()
+        yield trace
+    if trace is not None and flags["systrace"] is not None:
+        write_text(flags["systrace"], trace.ftrace())
+
+
+@contextmanager
+def messages(flags: str) -> Iterator[None]:
+    """Print the runtime's messages to stderr in the format of Android's log: verbose ones of the flags, all warnings and errors."""
+    import logging
+
+    from ortconv.nnapi.properties import override
+    from ortconv.nnapi.vlog import LOGGER, LogLine
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogLine(printable))
+    logger = logging.getLogger(LOGGER)
+    level, propagate = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if flags else logging.WARNING)
+    logger.propagate = False
+    try:
+        with override(vlog=flags):
+            yield
+    finally:
+        logger.setLevel(level)
+        logger.propagate = propagate
+        logger.removeHandler(handler)
+
+
+def load_devices(profiles: Sequence[str]) -> list[Device]:
+    """The devices of profiles. UsageError if two have the same name."""
+    from ortconv.nnapi import load_device
+    from ortconv.nnapi.device import REFERENCE
+
+    found: dict[str, Device] = {}
+    for profile in profiles:
+        device = load_device(profile)
+        if device.name in found or device.name == REFERENCE:
+            raise UsageError(f"there is a device '{device.name}' already", file=profile, hint="give it another name")
+        found[device.name] = device
+    return list(found.values())
+
+
+MODEL = (click.argument("model", type=FILE), ANALYSIS_LEVEL, FIX_DIM, *OF_PARTITIONS)
+
+
+def prepared(model: Path, flags: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
+    """The model, optimized as the flags demand, and the backend's settings from these flags."""
+    from ortconv.cli.partition import nnapi_settings
+    from ortconv.partition import Target
+    from ortconv.pipeline.analysis import analyze
+
+    flags = read_values(flags)
+    settings = nnapi_settings(flags)
+    found = analyze(model, Target(**settings), flags["level"], fix_dims=flags["fix_dims"])
+    return found.model, settings

@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import BUILD_PLATFORMS
-from ortconv.cli import print_json
-from ortconv.cli.options import JSON, JSON_AND_QUIET, add
+from ortconv.cli import present, print_json
+from ortconv.cli.options import FILE, FILE_OR_FOLDER, JSON, JSON_AND_QUIET, OUTPUT_FILE, add, flag
 from ortconv.cli.usage import Commands
 from ortconv.errors import FormatError, GateError, UsageError
 
 if TYPE_CHECKING:
     from ortconv.ortformat.opconfig import RequiredOperators
 
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-OUTPUT = click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The config to write.  [default: stdout]"
-)
+CONFIG = click.option("-o", "--output", type=OUTPUT_FILE, help="The config to write.  [default: stdout]")
 
 
 @click.group(cls=Commands)
@@ -29,7 +26,7 @@ def command() -> None:
 
 @command.command()
 @click.argument("configs", nargs=-1, required=True, type=FILE)
-@OUTPUT
+@CONFIG
 def merge(configs: tuple[Path, ...], output: Path | None) -> None:
     """Merge CONFIGS into one.
 
@@ -48,16 +45,12 @@ def merge(configs: tuple[Path, ...], output: Path | None) -> None:
 @click.argument("config", type=FILE)
 @click.option("--model", "models", multiple=True, required=True, type=FILE, help="An .ort file; may be repeated.")
 @add(JSON_AND_QUIET)
-def lint(config: Path, models: tuple[Path, ...], as_json: bool, quiet: bool) -> None:
+def lint(config: Path, models: tuple[Path, ...], **_: Any) -> None:
     """List the kernels and types that models need and a build with CONFIG lacks. Exits with 5 if there are any."""
     listed = _read(config)
     missing = listed.missing(_needed(models, types=True))
-    if as_json:
-        found = {"version": 1, "config": str(config), "models": list(map(str, models))}
-        print_json({**found, "missing": [m._asdict() for m in missing]})
-    elif not quiet:
-        for one in missing:
-            click.echo(str(one))
+    found = {"version": 1, "config": str(config), "models": list(map(str, models))}
+    present(lambda: {**found, "missing": [m._asdict() for m in missing]}, lambda: "\n".join(map(str, missing)))
     if missing:
         raise GateError(
             f"{len(missing)} missing, the first: {missing[0]}",
@@ -67,9 +60,9 @@ def lint(config: Path, models: tuple[Path, ...], as_json: bool, quiet: bool) -> 
 
 
 @command.command("from")
-@click.argument("folder", metavar="MODEL", type=click.Path(exists=True, path_type=Path))
-@OUTPUT
-@click.option("--types", "--enable-type-reduction", is_flag=True, help="Also list the types of operators.")
+@click.argument("folder", metavar="MODEL", type=FILE_OR_FOLDER)
+@CONFIG
+@flag("--types", "--enable-type-reduction", help="Also list the types of operators.")
 def from_(folder: Path, output: Path | None, types: bool) -> None:
     """Write the config of MODEL, an .ort file or a directory of them."""
     found = [folder]
@@ -83,8 +76,8 @@ def from_(folder: Path, output: Path | None, types: bool) -> None:
 @command.command("build-command")
 @click.argument("config", type=FILE)
 @click.option("--platform", required=True, type=click.Choice(BUILD_PLATFORMS), help="The platform of the app.")
-@click.option("--use-nnapi", is_flag=True, help="Build with the NNAPI execution provider.")
-@click.option("--use-coreml", is_flag=True, help="Build with the CoreML execution provider.")
+@flag("--use-nnapi", help="Build with the NNAPI execution provider.")
+@flag("--use-coreml", help="Build with the CoreML execution provider.")
 @click.option(
     "--android-api",
     type=click.IntRange(21),
@@ -101,7 +94,7 @@ def from_(folder: Path, output: Path | None, types: bool) -> None:
     help="An .ort file of the app; may be repeated. More types can then be left out.",
 )
 @JSON
-@click.option("-q", "--quiet", is_flag=True, help="Print only the command.")
+@flag("-q", "--quiet", help="Print only the command.")
 def build_command(config: Path, models: tuple[Path, ...], as_json: bool, quiet: bool, **flags: Any) -> None:
     """Print the command that builds ONNX Runtime with only the operators of CONFIG, to be run in its source tree."""
     import shlex

@@ -3,95 +3,88 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ortconv.choices import (
+    ANALYSIS_LEVELS,
     COREML_FORMATS,
     COREML_VERSION,
     ERROR_BUDGET,
     FEATURE_LEVEL,
     FEATURE_LEVELS_TEXT,
     feature_level_of,
+    natural,
 )
 from ortconv.cli import completion
 from ortconv.errors import UsageError
 
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FILE_OR_FOLDER = click.Path(exists=True, path_type=Path)
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+OUTPUT = click.Path(path_type=Path)
+OUTPUT_FILE = click.Path(dir_okay=False, path_type=Path)
+OUTPUT_FOLDER = click.Path(file_okay=False, path_type=Path)
 
-class Size(click.ParamType):  # type: ignore[type-arg]
-    """A number of bytes, optionally with a unit."""
+COUNT = click.IntRange(1)
+SECONDS = click.FloatRange(0, min_open=True)
 
-    name = "size"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from ortconv.files import byte_count
+def flag(*names: str, help: str) -> Callable[[Any], Any]:
+    """An option without a value."""
+    return click.option(*names, is_flag=True, help=help)
 
+
+class Parsed(click.ParamType):  # type: ignore[type-arg]
+    """A type whose values a function makes of texts. Its ValueError or UsageError is the message."""
+
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name, self._read = name, read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return value if isinstance(value, int) else byte_count(value)
+            return self._read(value) if isinstance(value, str) else value
+        except UsageError as error:
+            self.fail(f"{error.message}: {error.hint}", param, ctx)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg]
-    """A time with its unit, in seconds."""
+def _bytes(text: str) -> int:
+    from ortconv.files import byte_count
 
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        from ortconv.compare.budget import seconds_of
-
-        seconds = value if isinstance(value, float) else seconds_of(value.strip().lower())
-        if not seconds:
-            self.fail(f"'{value}' is not a time: write 90s, 10min or 2h", param, ctx)
-        return float(seconds)
+    return byte_count(text)
 
 
-class FeatureLevels(click.ParamType):  # type: ignore[type-arg]
-    """A feature level of NNAPI, from 1 to 8 or by its number; the value is the number."""
+def _duration(text: str) -> float:
+    from ortconv.compare.budget import seconds_of
 
-    name = "level"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return feature_level_of(str(value))
-        except UsageError as error:
-            self.fail(f"{error.message}: {error.hint}", param, ctx)
+    seconds = seconds_of(text.strip().lower())
+    if not seconds:
+        raise ValueError(f"'{text}' is not a time: write 90s, 10min or 2h")
+    return seconds
 
 
-class Source(click.Path):
-    """A file or directory that exists, or a URL of fsspec, which stays a text."""
+SIZE = Parsed("size", _bytes)
+"""A number of bytes, optionally with a unit."""
 
-    def __init__(self) -> None:
-        super().__init__(exists=True, path_type=Path)
+DURATION = Parsed("time", _duration)
+"""A time with its unit, in seconds."""
+
+FEATURE_LEVEL_NUMBER = Parsed("level", feature_level_of)
+"""A feature level of NNAPI, from 1 to 8 or by its number; the value is the number."""
+
+
+class Location(click.Path):
+    """A path, or a URL of fsspec, which stays a text."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if _is_url(value) else super().convert(_without_scheme(value), param, ctx)
-
-
-class Folder(click.Path):
-    """A directory to write to, or a URL of fsspec, which stays a text."""
-
-    def __init__(self) -> None:
-        super().__init__(file_okay=False, path_type=Path)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if _is_url(value) else super().convert(_without_scheme(value), param, ctx)
-
-
-def names_in(text: str) -> tuple[str, ...]:
-    """The names of a comma separated list."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _is_url(value: Any) -> bool:
-    return isinstance(value, str) and "://" in value and not value.startswith("file://")
-
-
-def _without_scheme(value: Any) -> Any:
-    return value.removeprefix("file://") if isinstance(value, str) else value
+        if not isinstance(value, str) or value.startswith("file://"):
+            return super().convert(value.removeprefix("file://") if isinstance(value, str) else value, param, ctx)
+        return value if "://" in value else super().convert(value, param, ctx)
 
 
 class Library(click.Path):
@@ -99,11 +92,7 @@ class Library(click.Path):
 
     MAGIC = (b"\x7fELF", b"\xfe\xed\xfa", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ")
 
-    def __init__(self) -> None:
-        super().__init__(exists=True, dir_okay=False, path_type=Path)
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from ortconv.errors import UsageError
         from ortconv.files import opened
 
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
@@ -116,62 +105,40 @@ class Library(click.Path):
         self.fail(f"'{path}' is not a shared library", param, ctx)
 
 
+def _passes(flag: str, name: str, help: str) -> Callable[[Any], Any]:
+    return click.option(flag, name, multiple=True, metavar="NAME", shell_complete=completion.passes, help=help)
+
+
 PASS_CHOICE = (
-    click.option(
-        "--enable-pass",
-        "enable_passes",
-        multiple=True,
-        metavar="NAME",
-        shell_complete=completion.passes,
-        help="Also run this opt-in pass; may be repeated.",
-    ),
-    click.option(
-        "--disable-pass",
-        "disable_passes",
-        multiple=True,
-        metavar="NAME",
-        shell_complete=completion.passes,
-        help="Leave out a pass; may be repeated. See: ortconv passes list.",
-    ),
-    click.option(
-        "--only-pass",
-        "only_passes",
-        multiple=True,
-        metavar="NAME",
-        shell_complete=completion.passes,
-        help="Run only the passes with this name; may be repeated.",
-    ),
+    _passes("--enable-pass", "enable_passes", "Also run this opt-in pass; may be repeated."),
+    _passes("--disable-pass", "disable_passes", "Leave out a pass; may be repeated. See: ortconv passes list."),
+    _passes("--only-pass", "only_passes", "Run only the passes with this name; may be repeated."),
     click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Stop optimizing after N rewrites."),
 )
 
+PROFILE = click.option(
+    "--device",
+    type=FILE,
+    help="Profile of a phone: a TOML file with the operators that it refuses, and its speeds (docs/cost.md).",
+)
+
 LIMITS = (
-    click.option(
-        "--device",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Profile of a phone: a TOML file with the operators that it refuses, and its speeds (docs/cost.md).",
-    ),
+    PROFILE,
     click.option(
         "--max-partitions", type=click.IntRange(0), metavar="N", help="Keep only the N partitions that save most time."
     ),
-    click.option(
-        "--min-nodes",
-        type=click.IntRange(1),
-        default=1,
-        metavar="N",
-        help="Leave out partitions of fewer than N nodes.",
-    ),
-    click.option("--only-worthwhile", is_flag=True, help="Leave out partitions that are estimated to save no time."),
+    click.option("--min-nodes", type=COUNT, default=1, metavar="N", help="Leave out partitions of fewer than N nodes."),
+    flag("--only-worthwhile", help="Leave out partitions that are estimated to save no time."),
 )
 
 FLOAT16 = (
-    click.option(
+    flag(
         "--float16",
-        is_flag=True,
         help="Convert weights and activations to float16, except where the error budget or the operators do not allow it.",
     ),
     click.option(
         "--error-budget",
-        type=click.FloatRange(0, min_open=True),
+        type=SECONDS,
         default=ERROR_BUDGET,
         metavar="X",
         help="Limit on the error of --float16, relative to the largest element of each output.",
@@ -185,21 +152,25 @@ FLOAT16 = (
     ),
 )
 
-FIX_DIM = (
-    click.option(
-        "--fix-dim",
-        "fix_dims",
-        multiple=True,
-        metavar="NAME=N",
-        help="Set an input dimension without a size to a number, by its name or as INPUT[AXIS] if it has none; may be repeated.",
-    ),
+FIX_DIM = click.option(
+    "--fix-dim",
+    "fix_dims",
+    multiple=True,
+    metavar="NAME=N",
+    help="Set an input dimension without a size to a number, by its name or as INPUT[AXIS] if it has none; may be repeated.",
+)
+
+ANALYSIS_LEVEL = click.option(
+    "--level",
+    type=click.Choice(ANALYSIS_LEVELS),
+    help="Level at which an .onnx model is optimized first; aware is the level of convert --use-nnapi.  [default: basic]",
 )
 
 
 def _limits(time: str, memory: str) -> tuple[Callable[[Any], Any], ...]:
     return (
-        click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help=time),
-        click.option("--memory", type=Size(), metavar="SIZE", help=memory),
+        click.option("--timeout", type=SECONDS, metavar="SECONDS", help=time),
+        click.option("--memory", type=SIZE, metavar="SIZE", help=memory),
     )
 
 
@@ -219,13 +190,13 @@ LIMITS_OF_BUILDS = _limits(
 )
 
 CHECK_MEMORY = click.option(
-    "--check-memory", type=Size(), metavar="SIZE", help="Limit on the memory of the command, such as 4GiB (Linux only)."
+    "--check-memory", type=SIZE, metavar="SIZE", help="Limit on the memory of the command, such as 4GiB (Linux only)."
 )
 
 BATCH = (
     click.option(
         "--jobs",
-        type=click.IntRange(1),
+        type=COUNT,
         metavar="N",
         help="With a directory: number of models to process at a time.  [default: the cores that ortconv may use]",
     ),
@@ -236,22 +207,23 @@ BATCH = (
     ),
     click.option(
         "--summary",
-        type=click.Path(dir_okay=False, path_type=Path),
+        type=OUTPUT_FILE,
         metavar="FILE.md",
         help="With a directory: write the counts and failures as Markdown, too.",
     ),
-    click.option(
+    flag(
         "--github",
-        is_flag=True,
         help="With a directory: append the counts and failures to the summary of a GitHub Actions step, and annotate failures.",
     ),
 )
 """Options of verbs that accept a directory of models."""
 
+GITHUB = flag("--github", help="Append the result to the summary of a GitHub Actions step, and annotate failures.")
+
 VALIDATION = (
     click.option(
         "--validate-with",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=FILE,
         multiple=True,
         help="Inputs for validation by name, as .npz; may be repeated.  [default: generated inputs]",
     ),
@@ -265,7 +237,7 @@ VALIDATION = (
 NNAPI = (
     click.option(
         "--nnapi-feature-level",
-        type=FeatureLevels(),
+        type=FEATURE_LEVEL_NUMBER,
         default=FEATURE_LEVEL,
         show_default=True,
         help=f"NNAPI feature level to assume: {FEATURE_LEVELS_TEXT}.",
@@ -289,21 +261,19 @@ COREML = (
     ),
     click.option(
         "--coreml-version",
-        type=click.IntRange(1),
+        type=COUNT,
         default=COREML_VERSION,
         metavar="N",
         help="CoreML version to assume; 7 is that of iOS 17.",
     ),
-    click.option(
+    flag(
         "--coreml-only-static-input-shapes",
         "coreml_static_inputs",
-        is_flag=True,
         help="Assign no node with dynamic shapes to CoreML, like the provider's flag of this name.",
     ),
-    click.option(
+    flag(
         "--coreml-enable-on-subgraph",
         "coreml_on_subgraphs",
-        is_flag=True,
         help="Also assign nodes inside If, Loop and Scan to CoreML.",
     ),
 )
@@ -316,32 +286,31 @@ def accelerators(use_nnapi: str, use_coreml: str) -> tuple[Callable[[Any], Any],
         "Rewrite nodes that the accelerator refuses into nodes that it supports, if that puts more nodes in partitions."
     )
     return (
-        click.option("--use-nnapi", is_flag=True, help=use_nnapi),
+        flag("--use-nnapi", help=use_nnapi),
         *NNAPI,
-        click.option("--use-coreml", is_flag=True, help=use_coreml),
+        flag("--use-coreml", help=use_coreml),
         *COREML,
         *LIMITS,
-        click.option("--maximize-offload", is_flag=True, help=maximize),
+        flag("--maximize-offload", help=maximize),
         *FLOAT16,
     )
 
 
-PASSES_AND_SIZES = (*FIX_DIM, *PASS_CHOICE)
+PASSES_AND_SIZES = (FIX_DIM, *PASS_CHOICE)
 
-JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-QUIET = click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+JSON = flag("--json", "as_json", help="Print one JSON document.")
+QUIET = flag("-q", "--quiet", help="Print only errors.")
 JSON_AND_QUIET = (JSON, QUIET)
-JSON_LINES = click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON document; with a directory, one line for each model and one for all.",
+JSON_LINES = flag(
+    "--json", "as_json", help="Print one JSON document; with a directory, one line for each model and one for all."
 )
-MARKDOWN = click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
+MARKDOWN = flag("--markdown", help="Print Markdown, for a pull request.")
 
+
+LIBRARY = Library(exists=True, dir_okay=False, path_type=Path)
 
 CUSTOM_OP_LIBRARY = click.option(
-    "--custom-op-library", type=Library(), help="Shared library with your own operators, for onnxruntime."
+    "--custom-op-library", type=LIBRARY, help="Shared library with your own operators, for onnxruntime."
 )
 
 BACKENDS = (
@@ -380,14 +349,86 @@ def add(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     return decorate
 
 
-PAGE = (
-    click.option(
-        "--html",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="Write the result as an interactive page in one file.",
-    ),
+PAGE = click.option(
+    "--html", type=OUTPUT_FILE, metavar="FILE", help="Write the result as an interactive page in one file."
 )
+
+
+def drawing(help: str) -> tuple[Callable[[Any], Any], ...]:
+    """The options --svg, with this help, and --dark."""
+    return (
+        click.option("--svg", type=OUTPUT_FILE, help=help),
+        flag("--dark", help="Use colors for dark pages in --svg."),
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------- values
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """The names of a comma separated list."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def sizes_in(texts: Iterable[str]) -> dict[str, int]:
+    """The numbers of --fix-dim NAME=N, by name."""
+    fixed = {}
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        size = natural(number)
+        if not name or not size:
+            raise UsageError(
+                f"--fix-dim '{text[:80]}' is not NAME=N with a positive number", hint="write --fix-dim batch=1"
+            )
+        fixed[name] = size
+    return fixed
+
+
+def _profile(path: Path) -> Any:
+    from ortconv.partition.profile import read_device
+
+    return read_device(path)
+
+
+def _arrays(paths: Sequence[Path]) -> Any:
+    if not paths:
+        return ()
+    from ortconv.compare.arrays import read_npz
+
+    return tuple(map(read_npz, paths))
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "nnapi_partitioning_stop_ops": names_in,
+    "fix_dims": sizes_in,
+    "device": _profile,
+    "validate_with": _arrays,
+}
+
+
+def read_values(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags of a command, with lists, sizes and the contents of files in place of their texts and paths."""
+    return {
+        name: _READERS[name](value) if name in _READERS and value is not None else value
+        for name, value in flags.items()
+    }
+
+
+def on_command_line() -> Iterator[tuple[click.Option, Any]]:
+    """The options on the present command line, with their values."""
+    context = click.get_current_context()
+    for param in context.command.params:
+        source = context.get_parameter_source(param.name or "")
+        if isinstance(param, click.Option) and source is click.core.ParameterSource.COMMANDLINE:
+            yield param, context.params[param.name or ""]
+
+
+def words(option: click.Option, value: Any) -> list[str]:
+    """An option of a command line as words. A flag has no value."""
+    if option.is_flag:
+        return [option.opts[0] if value else option.secondary_opts[0]]
+    return [word for one in (value if isinstance(value, tuple) else (value,)) for word in (option.opts[0], str(one))]
+
 
 NOT_SHOWN = ("as_json", "dark", "html", "quiet", "svg", "verbose")
 """Options that select the form of a result, not its content."""
@@ -395,14 +436,7 @@ NOT_SHOWN = ("as_json", "dark", "html", "quiet", "svg", "verbose")
 
 def given_options() -> dict[str, str]:
     """The options on the command line with their values, for the page of a result. Paths are reduced to the file's name."""
-    context = click.get_current_context()
-    found = {}
-    for param in context.command.params:
-        name = param.name or ""
-        by_user = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-        if by_user and isinstance(param, click.Option) and name not in NOT_SHOWN:
-            found[_flag(param, context.params[name])] = _shown(context.params[name])
-    return found
+    return {_flag(param, value): _shown(value) for param, value in on_command_line() if param.name not in NOT_SHOWN}
 
 
 def _flag(option: click.Option, value: object) -> str:

@@ -9,20 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import ANALYSIS_LEVELS, TARGETS
-from ortconv.cli import print_json
-from ortconv.cli.options import (
-    BATCH,
-    COREML,
-    FIX_DIM,
-    JSON_LINES,
-    LIMITS,
-    LIMITS_OF_MODELS,
-    NNAPI,
-    PAGE,
-    QUIET,
-    add,
-    fail_on,
-)
+from ortconv.cli import options as shared
+from ortconv.cli import present
 from ortconv.errors import UsageError
 from ortconv.wording import counted
 
@@ -34,38 +22,25 @@ if TYPE_CHECKING:
 TARGET = click.option(
     "--target", "ep", type=click.Choice(TARGETS), default="nnapi", help="Execution provider to assume."
 )
-USE_NCHW = click.option(
-    "--use-nchw", is_flag=True, help="Assume the provider's flag USE_NCHW, which keeps ONNX's layout."
-)
+USE_NCHW = shared.flag("--use-nchw", help="Assume the provider's flag USE_NCHW, which keeps ONNX's layout.")
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("model", type=click.Path(exists=True, path_type=Path))
-@add((TARGET, *NNAPI, USE_NCHW, *COREML))
-@click.option(
-    "--level",
-    type=click.Choice(ANALYSIS_LEVELS),
-    help="Level at which an .onnx model is optimized first; aware is the level of convert --use-nnapi.  [default: basic]",
-)
-@click.option("--compare-levels", is_flag=True, help="Show the partitions at every level side by side.")
-@add(FIX_DIM)
-@add(LIMITS)
-@click.option(
-    "--maximize-offload",
-    is_flag=True,
-    help="Rewrite refused nodes as convert --maximize-offload does, and show the gain.",
-)
-@add([fail_on("partition", "partitions>3,coverage<80%")])
-@click.option(
-    "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the graph and its partitions into this file."
-)
-@click.option("--dark", is_flag=True, help="Use colors for dark pages in --svg.")
-@add(PAGE)
-@add(BATCH)
-@add(LIMITS_OF_MODELS)
-@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request. See --summary for directories.")
-@JSON_LINES
-@QUIET
+@click.argument("model", type=shared.FILE_OR_FOLDER)
+@shared.add((TARGET, *shared.NNAPI, USE_NCHW, *shared.COREML))
+@shared.ANALYSIS_LEVEL
+@shared.flag("--compare-levels", help="Show the partitions at every level side by side.")
+@shared.FIX_DIM
+@shared.add(shared.LIMITS)
+@shared.flag("--maximize-offload", help="Rewrite refused nodes as convert --maximize-offload does, and show the gain.")
+@shared.fail_on("partition", "partitions>3,coverage<80%")
+@shared.add(shared.drawing("Draw the graph and its partitions into this file."))
+@shared.PAGE
+@shared.add(shared.BATCH)
+@shared.add(shared.LIMITS_OF_MODELS)
+@shared.flag("--markdown", help="Print Markdown, for a pull request. See --summary for directories.")
+@shared.JSON_LINES
+@shared.QUIET
 def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Show which nodes of MODEL (.onnx or .ort) an accelerator supports, the reasons against the others, and advice.
 
@@ -74,8 +49,9 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     if model.is_dir():
         _show_all(model, flags)
         return
+    from ortconv.cli.partition_view import sections
     from ortconv.report.gates import check_gates, parse_gates
-    from ortconv.report.partitions import document, metrics
+    from ortconv.report.partitions import metrics
 
     conditions = parse_gates(flags["fail_on"], "partition")
     analysis_at = _analyzer(model, flags)
@@ -84,27 +60,20 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     advice = [] if quiet and not as_json and flags["html"] is None else found.advice()
     rows = _levels(model, analysis_at) if flags["compare_levels"] else []
     _draw(found, advice, rows, model, flags)
-    if as_json:
-        described = document(str(model), found.level, found.partitioning, found.estimate, advice)
-        print_json(described | ({"levels": rows} if rows else {}) | _more(found))
-    elif not quiet:
-        from ortconv.cli.partition_view import sections
-        from ortconv.cli.tables import show
-
-        show(sections(found, advice, rows, model), markdown=flags["markdown"])
+    present(lambda: _document(model, found, advice, rows), lambda: sections(found, advice, rows, model))
     check_gates(conditions, numbers)
 
 
-def _more(found: Analysis) -> dict[str, Any]:
-    """The parts of the document that only some analyses have."""
-    from ortconv.report.partitions import divided
+def _document(model: Path, found: Analysis, advice: Sequence[Merge], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The document, with the parts that only some analyses have."""
+    from ortconv.report.partitions import divided, document
 
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"levels": rows} if rows else {}
     if found.partitioning.target.takes_subgraphs:
         more["subgraphs"] = [{"graph": i.label, **divided(i.partitioning, i.estimate)} for i in found.inside]
     if found.gain is not None:
         more["offload"] = found.gain.to_dict()
-    return more
+    return document(str(model), found.level, found.partitioning, found.estimate, advice) | more
 
 
 def _show_all(folder: Path, flags: dict[str, Any]) -> None:
@@ -125,37 +94,34 @@ def _line(document: dict[str, Any]) -> str:
 
 
 def target_of(flags: Mapping[str, Any]) -> Target:
-    """The execution provider that --target and its options describe."""
-    from ortconv.cli.convert import names
+    """The execution provider that --target and its options describe. `flags` are those of `read_values`."""
     from ortconv.partition import Target
+
+    if flags["ep"] == "coreml" and (flags["nnapi_partitioning_stop_ops"] is not None or flags["use_nchw"]):
+        raise UsageError("stop ops and --use-nchw are options of NNAPI", hint="leave them out, or give --target nnapi")
+    coreml = {name: value for name, value in flags.items() if name.startswith("coreml_")}
+    return Target(flags["ep"], use_nchw=flags["use_nchw"], **nnapi_settings(flags), **coreml)
+
+
+def nnapi_settings(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a Target that --nnapi-feature-level and --nnapi-partitioning-stop-ops set."""
     from ortconv.partition.policy import DEFAULT_STOP_OPS
 
-    stop_ops = names(flags["nnapi_partitioning_stop_ops"])
-    if flags["ep"] == "coreml" and (stop_ops is not None or flags["use_nchw"]):
-        raise UsageError("stop ops and --use-nchw are options of NNAPI", hint="leave them out, or give --target nnapi")
-    return Target(
-        flags["ep"],
-        flags["nnapi_feature_level"],
-        DEFAULT_STOP_OPS if stop_ops is None else stop_ops,
-        flags["use_nchw"],
-        coreml_format=flags["coreml_format"],
-        coreml_version=flags["coreml_version"],
-        coreml_static_inputs=flags["coreml_static_inputs"],
-        coreml_on_subgraphs=flags["coreml_on_subgraphs"],
-    )
+    stop_ops = flags["nnapi_partitioning_stop_ops"]
+    stop_ops = DEFAULT_STOP_OPS if stop_ops is None else stop_ops
+    return {"feature_level": flags["nnapi_feature_level"], "stop_ops": stop_ops}
 
 
 def _analyzer(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Analysis]:
     """A function that analyzes the model at an optimization level."""
-    from ortconv.cli.convert import dims
     from ortconv.partition.limits import Limits
-    from ortconv.partition.profile import DeviceProfile, read_device
+    from ortconv.partition.profile import DeviceProfile
     from ortconv.pipeline.analysis import REWRITABLE_LEVELS, analyze
 
-    target = target_of(flags)
-    device = DeviceProfile() if flags["device"] is None else read_device(flags["device"])
+    flags = shared.read_values(flags)
+    target, device = target_of(flags), flags["device"] or DeviceProfile()
     limits = Limits(flags["max_partitions"], flags["min_nodes"], flags["only_worthwhile"], device)
-    narrowed, fixed = device.narrow(target), dims(flags["fix_dims"])
+    narrowed, fixed = device.narrow(target), flags["fix_dims"]
     maximize = flags["maximize_offload"]
     if maximize and flags["level"] not in (None, *REWRITABLE_LEVELS):
         raise UsageError(

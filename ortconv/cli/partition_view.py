@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ortconv.cli.render import gained, room, size
 from ortconv.cli.tables import count
+from ortconv.report.analysis import compared_times, inside_section, level_name, levels_section
 from ortconv.report.partitions import refusals
 from ortconv.report.sections import Section
-from ortconv.wording import counted
+from ortconv.wording import counted, milliseconds
 
 if TYPE_CHECKING:
     from ortconv.partition.advice import Merge
@@ -21,7 +22,6 @@ MOST_PARTITIONS = 20
 MOST_REASONS = 20
 WIDE = 110
 """Columns of a terminal from which on sizes are shown."""
-NAMES = {"disable": "as it is", "basic": "basic", "extended": "extended", "aware": "{}-aware"}
 
 
 def sections(
@@ -37,35 +37,16 @@ def sections(
     )
     offload = gained(analysis.gain.to_dict()) if analysis.gain is not None else []
     width = room()
-    times = (
-        f"{_ms(e.cpu_seconds)} on the CPU alone, {_ms(e.seconds)} with these partitions, {_ms(e.best_seconds)} with the "
-        "worthwhile ones. The formula and its assumptions are in docs/cost.md."
-    )
+    times = f"{compared_times(e)}. The formula and its assumptions are in docs/cost.md."
     return [
-        Section(f"{model}, {_named(analysis.level, analysis)}, for {p.target.label}{refused}", [head, *offload]),
-        _levels(levels, analysis),
+        Section(f"{model}, {level_name(analysis.level, analysis)}, for {p.target.label}{refused}", [head, *offload]),
+        levels_section(levels, analysis),
         _partitions(analysis, width is None or width >= WIDE),
-        _inside(analysis),
+        inside_section(analysis),
         _reasons(analysis),
         Section("Changes that join partitions or put more nodes in them", list(map(str, advice))),
         Section(f"Estimated on {e.device.name}", [times]),
     ]
-
-
-def _named(level: str, analysis: Analysis) -> str:
-    return NAMES[level].format(analysis.partitioning.target.provider.name)
-
-
-def _levels(rows: Sequence[dict[str, Any]], analysis: Analysis) -> Section:
-    header = ("level", ">nodes", ">partitions", ">assigned", ">coverage", ">largest", ">CPU", ">divided")
-    cells = [
-        (
-            _named(r["level"], analysis), r["nodes"], r["partitions"], r["nodes_taken"], f"{r['coverage_percent']:.1f} %",
-            r["largest"], _ms(r["cpu_seconds"]), _ms(r["seconds"]),
-        )
-        for r in rows
-    ]  # fmt: skip
-    return Section("Levels", header=header, rows=cells)
 
 
 def _partitions(analysis: Analysis, wide: bool) -> Section:
@@ -78,19 +59,10 @@ def _partitions(analysis: Analysis, wide: bool) -> Section:
         ops = Counter(n.op for n in p.nodes).most_common()
         named = ", ".join(f"{op} x{n}" if n > 1 else op for op, n in ops[:4]) + (", ..." if len(ops) > 4 else "")
         amounts = (size(c.bytes_in), size(c.bytes_out), count(c.multiply_adds)) if wide else ()
-        times = (_ms(c.cpu_seconds), _ms(c.accelerator_seconds), _ms(c.copy_seconds))
+        times = (milliseconds(c.cpu_seconds), milliseconds(c.accelerator_seconds), milliseconds(c.copy_seconds))
         rows.append((f"{i:<{width}}  {named}", len(p.nodes), *amounts, *times, "yes" if c.is_worthwhile else "no"))
     header = (f"{'#':<{width}}  operators", ">nodes", *sizes, ">CPU", ">accelerator", ">copies", "worth it")
     return Section(title, header=header, rows=rows)
-
-
-def _inside(analysis: Analysis) -> Section:
-    header = ("graph", ">nodes", ">partitions", ">assigned", ">coverage", ">CPU", ">divided")
-    rows = [
-        (i.label, p.total, len(p.partitions), p.taken, f"{p.coverage:.1f} %", _ms(e.cpu_seconds), _ms(e.seconds))
-        for i, p, e in ((i, i.partitioning, i.estimate) for i in analysis.inside)
-    ]
-    return Section("Graphs inside of nodes", header=header, rows=rows)
 
 
 def _reasons(analysis: Analysis) -> Section:
@@ -103,7 +75,3 @@ def _reasons(analysis: Analysis) -> Section:
         lines.append(f"{row.nodes} {row.op} by {row.rule}, for example {row.example}: {row.message}")
         lines += [f"  advice: {row.advice[0]}{more}"] if row.advice else []
     return Section(f"Left to the CPU{cut}", lines)
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms"

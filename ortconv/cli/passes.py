@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ortconv.choices import LEVELS
-from ortconv.cli import color, completion, print_json
-from ortconv.cli.options import JSON, PASS_CHOICE, Size, add
+from ortconv.cli import completion, present
+from ortconv.cli.options import JSON, PASS_CHOICE, SIZE, add, flag
 from ortconv.cli.usage import Commands
 
 if TYPE_CHECKING:
-    from rich.tree import Tree
-
     from ortconv.optimizer.catalog import RewriteEntry
     from ortconv.optimizer.pattern import PatternInput
     from ortconv.optimizer.recipe import Recipe
+
+
+NAMED = ("enable_passes", "disable_passes", "only_passes", "stop_after")
 
 
 @click.group(cls=Commands)
@@ -34,11 +35,11 @@ def command() -> None:
     type=click.Choice(LEVELS),
     help="List only the passes of this level; with --as-text, those of all levels up to it.",
 )
-@click.option("--as-text", is_flag=True, help="Print the pipeline as text, for convert's --pipeline.")
+@flag("--as-text", help="Print the pipeline as text, for convert's --pipeline.")
 @add(PASS_CHOICE)
-@click.option("--fold-limit", type=Size(), metavar="SIZE", help="Limit on constant folding to write with --as-text.")
+@click.option("--fold-limit", type=SIZE, metavar="SIZE", help="Limit on constant folding to write with --as-text.")
 @JSON
-def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | None, **names: Any) -> None:
+def list_(level: str | None, as_text: bool, fold_limit: int | None, **names: Any) -> None:
     """List all passes in the order in which they run.
 
     Passes that run only on request are marked opt-in.
@@ -57,19 +58,16 @@ def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | Non
     if as_text:
         click.echo(recipe.text(chosen), nl=False)
         return
-    shown = _entries(level, chosen if any(names.values()) else None)
-    if as_json:
-        print_json({"version": 1, "passes": [entry._asdict() for entry in shown]})
-    else:
-        _show_entries(shown)
+    shown = _entries(level, chosen if any(names[name] for name in NAMED) else None)
+    present(lambda: {"version": 1, "passes": [entry._asdict() for entry in shown]}, lambda: "\n".join(_listed(shown)))
 
 
-def _show_entries(shown: Sequence[RewriteEntry]) -> None:
+def _listed(shown: Sequence[RewriteEntry]) -> Iterator[str]:
     width = max((len(entry.name) for entry in shown), default=0)
     for entry in shown:
         mark = click.style("opt-in ", fg="yellow") if entry.opt_in else ""
         name = click.style(f"{entry.name:{width}}", bold=True)
-        click.echo(f"{entry.level:9} {name}  {mark}{entry.doc[0]}", color=color())
+        yield f"{entry.level:9} {name}  {mark}{entry.doc[0]}"
 
 
 def _entries(level: str | None, chosen: Recipe | None) -> list[RewriteEntry]:
@@ -87,30 +85,27 @@ def _entries(level: str | None, chosen: Recipe | None) -> list[RewriteEntry]:
 @command.command()
 @click.argument("name", shell_complete=completion.passes)
 @JSON
-def explain(name: str, as_json: bool) -> None:
+def explain(name: str, **_: Any) -> None:
     """Explain the pass NAME: its patterns, and how it differs from ONNX Runtime's."""
-    from ortconv.optimizer.catalog import find, patterns_of
+    from ortconv.optimizer.catalog import find
 
     entry = find(name)
-    if as_json:
-        print_json({"version": 1, **entry._asdict()})
-        return
-    click.echo(_head(entry), color=color())
-    for line in entry.doc:
-        before, arrow, after = line.partition(" -> ")
-        click.echo(f"  {before}{f'{chr(10)}    -> {after}' if arrow else ''}")
-    for label, texts in _facts(entry):
-        for text in texts:
-            click.echo(f"{click.style(label, dim=True)} {text}", color=color())
+    present(lambda: {"version": 1, **entry._asdict()}, lambda: "\n".join(_explained(entry)))
+
+
+def _explained(entry: RewriteEntry) -> Iterator[str]:
+    from ortconv.optimizer.catalog import patterns_of
+
+    yield _head(entry)
+    yield from (f"  {line.replace(' -> ', f'{chr(10)}    -> ', 1)}" for line in entry.doc)
+    yield from (f"{click.style(label, dim=True)} {text}" for label, texts in _facts(entry) for text in texts)
     patterns = patterns_of(entry.name)
     if patterns:
-        from rich.console import Console
-
-        click.echo(click.style("patterns" if len(patterns) > 1 else "pattern", dim=True), color=color())
-        for pattern in patterns[:SHOWN_PATTERNS]:
-            Console().print(_tree(pattern), highlight=False)
-        if len(patterns) > SHOWN_PATTERNS:
-            click.echo(f"and {len(patterns) - SHOWN_PATTERNS} more like these; see --json")
+        yield click.style("patterns" if len(patterns) > 1 else "pattern", dim=True)
+    for pattern in patterns[:SHOWN_PATTERNS]:
+        yield from _tree(pattern)
+    if len(patterns) > SHOWN_PATTERNS:
+        yield f"and {len(patterns) - SHOWN_PATTERNS} more like these; see --json"
 
 
 SHOWN_PATTERNS = 4
@@ -132,22 +127,16 @@ def _facts(entry: RewriteEntry) -> list[tuple[str, tuple[str, ...]]]:
     ]
 
 
-def _tree(operand: PatternInput, tree: Tree | None = None) -> Tree:
-    """A pattern as a tree: the root, and below each node its inputs."""
-    from rich.markup import escape
-    from rich.tree import Tree
-
+def _tree(operand: PatternInput, indent: str = "") -> Iterator[str]:
+    """A pattern as a tree: the root, and below each node its inputs, indented."""
     from ortconv.optimizer.catalog import operators, pattern_text
     from ortconv.optimizer.pattern import P
 
     if not isinstance(operand, P):
-        text = escape(pattern_text(operand))
-        return Tree(text) if tree is None else tree.add(text)
-    notes = [
-        text for flag, text in ((operand.commutative, "either order"), (operand.shared, "others may read it")) if flag
-    ]
-    label = f"[bold]{escape(operators(operand))}[/bold]{f' ({chr(44).join(notes)})' if notes else ''}"
-    node = Tree(label) if tree is None else tree.add(label)
+        yield indent + pattern_text(operand)
+        return
+    notes = ((operand.commutative, "either order"), (operand.shared, "others may read it"))
+    told = ", ".join(text for holds, text in notes if holds)
+    yield f"{indent}{click.style(operators(operand), bold=True)}{f' ({told})' if told else ''}"
     for inner in operand.inputs:
-        _tree(inner, node)
-    return node
+        yield from _tree(inner, indent + "    ")

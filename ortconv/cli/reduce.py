@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ortconv.cli import color, print_json
-from ortconv.cli.options import CHECK_MEMORY, JSON_AND_QUIET, add
+from ortconv.cli import present
+from ortconv.cli.options import CHECK_MEMORY, COUNT, FILE, JSON_AND_QUIET, OUTPUT, SECONDS, add
 
 if TYPE_CHECKING:
+    from ortconv.cli.render import Fact
     from ortconv.reduction.reduce import Reduction
 
 WHY = {
@@ -22,7 +24,7 @@ WHY = {
 
 
 @click.command()
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("model", type=FILE)
 @click.option(
     "--check",
     required=True,
@@ -32,7 +34,7 @@ WHY = {
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     help="The file to write, in the format of MODEL.  [default: NAME.reduced.onnx for NAME.onnx, in this directory]",
 )
 @click.option(
@@ -42,17 +44,11 @@ WHY = {
     help="Exit code that counts as the failure.  [default: the one on MODEL, which must not be 0]",
 )
 @click.option("--expect-output", metavar="TEXT", help="The failure also prints this.")
-@click.option("--steps", type=click.IntRange(1), metavar="N", help="Stop after N runs of the command.")
-@click.option(
-    "--timeout",
-    "seconds",
-    type=click.FloatRange(0, min_open=True),
-    metavar="SECONDS",
-    help="Stop the search after this time.",
-)
+@click.option("--steps", type=COUNT, metavar="N", help="Stop after N runs of the command.")
+@click.option("--timeout", "seconds", type=SECONDS, metavar="SECONDS", help="Stop the search after this time.")
 @click.option(
     "--check-timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=SECONDS,
     metavar="SECONDS",
     help="Limit on one run of the command, which then ends with exit code 124.  [default: 10 times the first run, at least 30]",
 )
@@ -76,6 +72,7 @@ def command(
     If the command is stopped, the smallest model so far is in place, and the same command line resumes the search. Example:
     ortconv reduce model.onnx --check 'ortconv convert {} -o {}.ort --verify-each'
     """
+    from ortconv.cli.render import summary
     from ortconv.reduction.command import Command
     from ortconv.reduction.reduce import reduce
 
@@ -91,25 +88,20 @@ def command(
         journal=target.with_name(f"{target.name}.journal"),
         progress=None if quiet or as_json else lambda line: click.echo(line, err=True),
     )
-    if as_json:
-        print_json(found.to_dict())
-    elif not quiet:
-        click.echo("\n".join(_lines(found)), color=color())
+    present(found.to_dict, lambda: summary(found.source, found.output, _facts(found)))
     if found.stopped == "interrupted":
         raise KeyboardInterrupt
 
 
-def _lines(found: Reduction) -> list[str]:
-    from ortconv.cli.render import labeled, size, tally
+def _facts(found: Reduction) -> Iterator[Fact]:
+    from ortconv.cli.render import size, tally
 
-    lines = [f"{click.style(found.source, bold=True)} -> {click.style(found.output, bold=True)}"]
-    lines.append(labeled("nodes", f"{found.nodes_before} -> {found.nodes_after}   {tally(found.operators)}"))
-    lines.append(labeled("size", f"{size(found.bytes_before)} -> {size(found.bytes_after)}"))
+    yield "nodes", f"{found.nodes_before} -> {found.nodes_after}   {tally(found.operators)}"
+    yield "size", f"{size(found.bytes_before)} -> {size(found.bytes_after)}"
     known = f", {found.known} results known from an earlier run" if found.known else ""
-    lines.append(labeled("runs", f"{found.steps} in {found.seconds:.1f} s{known}"))
+    yield "runs", f"{found.steps} in {found.seconds:.1f} s{known}"
     if found.stopped is not None:
-        lines.append(labeled("", f"{WHY[found.stopped]}: the same command line goes on from here"))
+        yield "", f"{WHY[found.stopped]}: the same command line goes on from here"
     elif found.command is not None:
         line = shlex.join(["ortconv", "bundle", found.output, "--check", found.command])
-        lines.append(labeled("report", f"{line} packs it for a bug report"))
-    return lines
+        yield "report", f"{line} packs it for a bug report"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from textwrap import fill
+from textwrap import fill, wrap
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,10 +28,15 @@ Fact = tuple[str, str]
 """A label and its value, such as nodes and their number. An empty label continues the fact before."""
 
 
+def summary(source: str, output: str, facts: Iterable[Fact]) -> str:
+    """What was made of a file, and facts about it, in a few lines."""
+    title = " -> ".join(click.style(printable(name), bold=True) for name in (source, output))
+    return "\n".join([title, *(labeled(*fact) for fact in facts)])
+
+
 def convert_summary(result: Result) -> str:
-    """The summary of a conversion, in a few lines."""
-    title = f"{click.style(result.source, bold=True)} -> {click.style(result.files[0], bold=True)}"
-    return "\n".join([title, *(labeled(*fact) for fact in _facts(result))])
+    """The summary of a conversion."""
+    return summary(result.source, result.files[0], _facts(result))
 
 
 def convert_sections(result: Result) -> list[Section]:
@@ -185,8 +190,10 @@ def _why_larger(result: Result) -> str:
 
 
 def labeled(label: str, text: str) -> str:
-    """One line of a summary, after its label."""
-    return f"  {click.style(f'{label:10}', dim=True)} {text}"
+    """One fact of a summary after its label, wrapped at the terminal's width beside it."""
+    width = room()
+    lines = [text] if width is None else wrap(text, max(width - 13, 20), break_long_words=False, break_on_hyphens=False)
+    return f"  {click.style(f'{label:10}', dim=True)} " + f"\n{' ' * 13}".join(lines)
 
 
 def tally(counts: dict[str, int], most: int = 6) -> str:

@@ -13,10 +13,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ortconv.cli import inputs as given
-from ortconv.cli import print_json
-from ortconv.cli.nnapi_options import NNAPI, configured
-from ortconv.cli.nnapi_runtime import OBSERVED, observed
-from ortconv.cli.options import BACKENDS, BATCH, JSON_LINES, LIMITS_OF_MODELS, QUIET, add, fail_on
+from ortconv.cli import present
+from ortconv.cli.nnapi_options import OBSERVED, OF_BACKEND, configured, observed
+from ortconv.cli.options import (
+    BACKENDS,
+    BATCH,
+    COUNT,
+    FILE_OR_FOLDER,
+    JSON_LINES,
+    LIMITS_OF_MODELS,
+    OUTPUT_FILE,
+    QUIET,
+    add,
+    fail_on,
+    flag,
+)
 from ortconv.errors import MismatchError, UsageError
 from ortconv.watch import note_stage
 
@@ -26,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("model", type=click.Path(exists=True, path_type=Path))
+@click.argument("model", type=FILE_OR_FOLDER)
 @add(given.OPTIONS)
 @click.option("--outputs", metavar="NAMES", help="Outputs to show and save, comma separated.  [default: all]")
 @click.option(
@@ -36,11 +47,11 @@ if TYPE_CHECKING:
     help="Also show and save this value inside the graph, or the results of the node with this name; may be repeated. Such a "
     "value is computed in a run of its own, node by node, so that the outputs do not change.",
 )
-@click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Write the results as .npz.")
-@click.option("--top", type=click.IntRange(1), metavar="N", help="Show the N classes with the largest scores.")
+@click.option("--save", type=OUTPUT_FILE, help="Write the results as .npz.")
+@click.option("--top", type=COUNT, metavar="N", help="Show the N classes with the largest scores.")
 @click.option(
     "--check",
-    type=click.Path(exists=True, path_type=Path),
+    type=FILE_OR_FOLDER,
     metavar="FILE",
     help="Expected outputs; exit with 4 if the results differ. An .npz by name, a test_data_set folder, or the file of a "
     "model's only output.",
@@ -53,31 +64,27 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--repeat",
-    type=click.IntRange(1),
+    type=COUNT,
     default=1,
     metavar="N",
     help="Number of runs. Of several, the median and p90 of the times are shown; a first run before them does not count.",
 )
-@click.option(
-    "--threads", type=click.IntRange(1), default=1, metavar="N", help="Threads of numpy's BLAS and of onnxruntime."
-)
+@click.option("--threads", type=COUNT, default=1, metavar="N", help="Threads of numpy's BLAS and of onnxruntime.")
 @click.option(
     "--profile",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OUTPUT_FILE,
     help="Write the time of every step as a Chrome trace, and show the times by operator.",
 )
 @add(BACKENDS)
-@add(NNAPI)
+@add(OF_BACKEND)
 @add(OBSERVED)
-@click.option("--plan", "-v", "--verbose", is_flag=True, help="Show which node runs on which backend, and why.")
-@add([fail_on("run", "latency>20ms,memory>200MB")])
+@flag("--plan", "-v", "--verbose", help="Show which node runs on which backend, and why.")
+@fail_on("run", "latency>20ms,memory>200MB")
 @add(BATCH)
 @add(LIMITS_OF_MODELS)
 @JSON_LINES
 @QUIET
-def command(
-    model: Path, backends: tuple[str, ...], custom_op_library: Path | None, as_json: bool, quiet: bool, **flags: Any
-) -> None:
+def command(model: Path, backends: tuple[str, ...], custom_op_library: Path | None, **flags: Any) -> None:
     """Run MODEL (.onnx or .ort) once or several times and show its outputs.
 
     With a directory, runs each model in it that has test_data_set folders next to it on all of these, and checks the outputs.
@@ -93,15 +100,16 @@ def command(
         from ortconv.compare.arrays import write_npz
 
         write_npz(flags["save"], results)
-    if as_json:
-        print_json(document)
-    elif not quiet:
-        from ortconv.cli.run_view import show
-
-        show(document)
+    present(lambda: document, lambda: _view(document))
     if "check" in document:
         _refuse(document["check"], model)
     check_gates(conditions, _metrics(document))
+
+
+def _view(document: dict[str, Any]) -> str:
+    from ortconv.cli.run_view import view
+
+    return view(document)
 
 
 def _run(

@@ -22,7 +22,7 @@ def show(sections: Sequence[Section], *, markdown: bool) -> None:
 
 def as_markdown(sections: Sequence[Section]) -> str:
     """The sections that are not empty, as Markdown."""
-    return "\n\n".join(map(_markdown, _filled(sections)))
+    return "\n\n".join(map(markdown_of, _filled(sections)))
 
 
 def _filled(sections: Sequence[Section]) -> list[Section]:
@@ -43,7 +43,8 @@ def _text(section: Section) -> str:
     return "\n".join(parts)
 
 
-def _markdown(section: Section) -> str:
+def markdown_of(section: Section) -> str:
+    """A section as Markdown."""
     parts = [f"### {_escaped(section.title)}", ""]
     parts += [f"- {_escaped(line)}" for line in section.lines]
     if section.rows:

@@ -9,6 +9,7 @@ import click
 
 from ortconv.cli import color, printable
 from ortconv.cli.render import columns, size
+from ortconv.wording import listed
 
 if TYPE_CHECKING:
     from ortconv.optimizer.engine import Rewrite
@@ -41,8 +42,7 @@ def line(number: int, rewrite: Rewrite) -> str:
 
 
 def _labels(labels: tuple[str, ...], sign: str) -> str:
-    more = f" and {len(labels) - SHOWN_NODES} more" if len(labels) > SHOWN_NODES else ""
-    return f"{sign} {printable(', '.join(labels[:SHOWN_NODES]))}{more}" if labels else ""
+    return f"{sign} {printable(listed(labels, SHOWN_NODES))}" if labels else ""
 
 
 def _signed(count: int) -> str:

@@ -8,20 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import GOALS, SNIPPETS, TARGETS
+from ortconv.cli import options as shared
 from ortconv.cli import print_json
-from ortconv.cli.options import (
-    COREML,
-    CUSTOM_OP_LIBRARY,
-    FIX_DIM,
-    JSON,
-    MARKDOWN,
-    NNAPI,
-    TIME_AND_MEMORY,
-    VALIDATION,
-    Duration,
-    add,
-    fail_on,
-)
 from ortconv.cli.progress import stage_line
 from ortconv.errors import UsageError
 
@@ -32,13 +20,20 @@ if TYPE_CHECKING:
 SHARED = ("device", "fix_dims", "validate_with", "validate_budget", "custom_op_library")
 """Options that `ortconv convert` has as well, without those of accelerators."""
 
-COREML_FIELDS = ("coreml_format", "coreml_version", "coreml_static_inputs", "coreml_on_subgraphs")
+OF_ACCELERATORS = (
+    "nnapi_feature_level", "nnapi_partitioning_stop_ops",
+    "coreml_format", "coreml_version", "coreml_static_inputs", "coreml_on_subgraphs",
+)  # fmt: skip
+"""Options of accelerators. `ortconv convert` has them as well."""
+
+OF_TUNING = ("goal", "target", "output_dir", "budget", "exhaustive", "jobs", "timeout", "memory")
+"""Options that are arguments of `tune`."""
 
 AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, saved"
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("model", type=shared.FILE)
 @click.option(
     "--goal",
     type=click.Choice(GOALS),
@@ -46,68 +41,53 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
     help="The criterion of the ranking. All are measured on this machine, except accelerator, which is estimated.",
 )
 @click.option("--target", type=click.Choice(TARGETS), default="nnapi", help="Accelerator to prepare files for.")
-@add(NNAPI)
-@add(COREML)
-@click.option(
-    "--device",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Profile of a phone for the estimates: a TOML file with the operators that it refuses, and its speeds (docs/cost.md).",
-)
+@shared.add(shared.NNAPI)
+@shared.add(shared.COREML)
+@shared.PROFILE
 @click.option(
     "--only",
     multiple=True,
     metavar="AXIS=VALUES",
     help=f"Try only these values, comma separated, such as level=basic,all; may be repeated. Axes: {AXES}.",
 )
-@click.option(
-    "--list",
-    "listed",
-    is_flag=True,
-    help="Show the axes with their values and the number of candidates, and measure nothing.",
+@shared.flag(
+    "--list", "listed", help="Show the axes with their values and the number of candidates, and measure nothing."
 )
 @click.option(
     "--budget",
-    type=Duration(),
+    type=shared.DURATION,
     metavar="TIME",
     help="Limit on the total time, such as 90s or 10min; the ranking is based on the measurements until then.",
 )
-@click.option("--exhaustive", is_flag=True, help="Measure every file with every session setting, and drop none early.")
+@shared.flag("--exhaustive", help="Measure every file with every session setting, and drop none early.")
 @click.option(
     "--output-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=shared.OUTPUT_FOLDER,
     help="Directory for the files and the results so far. An interrupted tuning is resumed from there.",
 )
 @click.option(
     "--snippet", type=click.Choice(SNIPPETS), help="Also print code that opens the recommended file in an app."
 )
-@click.option(
-    "--html",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write plots, table and recommendation as a page in one file.",
-)
-@add(FIX_DIM)
-@add(VALIDATION)
-@CUSTOM_OP_LIBRARY
+@shared.PAGE
+@shared.FIX_DIM
+@shared.add(shared.VALIDATION)
+@shared.CUSTOM_OP_LIBRARY
 @click.option(
     "--jobs",
-    type=click.IntRange(1),
+    type=shared.COUNT,
     metavar="N",
     help="Number of files to convert at a time. Measurements run alone.  [default: the cores that ortconv may use]",
 )
-@add(TIME_AND_MEMORY)
-@add(
-    [
-        fail_on(
-            "tune",
-            "latency>0.95x,memory>100MB",
-            "The recommended candidate counts, and the base of its ratios is the baseline.",
-        )
-    ]
+@shared.add(shared.TIME_AND_MEMORY)
+@shared.fail_on(
+    "tune",
+    "latency>0.95x,memory>100MB",
+    "The recommended candidate counts, and the base of its ratios is the baseline.",
 )
-@MARKDOWN
-@JSON
-@click.option("-q", "--quiet", is_flag=True, help="Print only the recommended command.")
-@click.option("-v", "--verbose", is_flag=True, help="List every candidate, including those that give the same file.")
+@shared.MARKDOWN
+@shared.JSON
+@shared.flag("-q", "--quiet", help="Print only the recommended command.")
+@shared.flag("-v", "--verbose", help="List every candidate, including those that give the same file.")
 def command(model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bool, **flags: Any) -> None:
     """Find the conversion and session options that suit MODEL (.onnx) best.
 
@@ -172,48 +152,27 @@ def chosen_values(texts: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 
 
 def _tuned(model: Path, only: dict[str, tuple[str, ...]], flags: dict[str, Any], *, shown: bool) -> Tuning:
-    from ortconv.cli.convert import arrays_of, device_of, dims, names
     from ortconv.tuning.tune import tune
 
-    stop_ops = names(flags["nnapi_partitioning_stop_ops"])
-
+    values = shared.read_values(flags)
     with stage_line(model.name, shown=shown) as stage:
         return tune(
             model,
-            goal=flags["goal"],
-            target=flags["target"],
             only=only,
-            output_dir=flags["output_dir"],
-            budget=flags["budget"],
-            exhaustive=flags["exhaustive"],
-            jobs=flags["jobs"],
-            timeout=flags["timeout"],
-            memory=flags["memory"],
             notify=None if stage is None else lambda progress: stage(_line(progress)),
-            more_flags=_shared_flags(flags),
+            more_flags=_shared_flags(),
             use_nnapi=flags["target"] == "nnapi",
-            nnapi_feature_level=flags["nnapi_feature_level"],
-            nnapi_partitioning_stop_ops=stop_ops,
-            **{name: flags[name] for name in COREML_FIELDS},
-            device=device_of(flags["device"]),
-            fix_dims=dims(flags["fix_dims"]),
-            validate_with=tuple(map(arrays_of, flags["validate_with"])),
-            validate_budget=flags["validate_budget"],
-            custom_op_library=flags["custom_op_library"],
+            **{name: values[name] for name in (*OF_TUNING, *OF_ACCELERATORS, *SHARED)},
         )
 
 
-def _shared_flags(flags: dict[str, Any]) -> dict[str, list[str]]:
+def _shared_flags() -> dict[str, list[str]]:
     """The options of this command that the recommended `ortconv convert` line needs, too, by accelerator."""
-    context = click.get_current_context()
     found: dict[str, list[str]] = {"": [], "nnapi": [], "coreml": []}
-    for param in context.command.params:
-        name = param.name or ""
-        is_given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-        target = name.partition("_")[0] if name.partition("_")[0] in TARGETS else ""
-        if is_given and (target or name in SHARED):
-            for value in flags[name] if isinstance(flags[name], tuple) else (flags[name],):
-                found[target] += [param.opts[0]] if value is True else [param.opts[0], str(value)]
+    for option, value in shared.on_command_line():
+        if option.name in (*OF_ACCELERATORS, *SHARED):
+            target = option.name.partition("_")[0]
+            found[target if target in TARGETS else ""] += shared.words(option, value)
     return found
 
 

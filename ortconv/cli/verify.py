@@ -8,19 +8,19 @@ from typing import Any
 
 import click
 
-from ortconv.cli import color, print_json
-from ortconv.cli.options import BATCH, JSON_LINES, LIMITS_OF_MODELS, QUIET, add
+from ortconv.cli import present, printable
+from ortconv.cli.options import BATCH, FILE_OR_FOLDER, JSON_LINES, LIMITS_OF_MODELS, QUIET, add
 from ortconv.errors import FormatError
 from ortconv.wording import counted
 
 
 @click.command()
-@click.argument("model", type=click.Path(exists=True, path_type=Path))
+@click.argument("model", type=FILE_OR_FOLDER)
 @add(BATCH)
 @add(LIMITS_OF_MODELS)
 @JSON_LINES
 @QUIET
-def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
+def command(model: Path, **_: Any) -> None:
     """Check MODEL, an .ort file or the manifest of one, or those of a directory.
 
     Of an .ort file: every offset, then everything that a minimal build does not check. Of a manifest: its files, and its source if
@@ -32,27 +32,24 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
         over_folder("verified", ({"model": path} for path in models_in(model, (".ort", ".manifest.json"))), _line)
         return
     if model.suffix.lower() == ".json":
-        _verify_manifest(model, as_json, quiet)
+        _verify_manifest(model)
         return
     from ortconv.ortformat.check import check
 
     report = check(model)
-    if as_json:
-        print_json({"version": 1, "model": str(model), **asdict(report)})
-    elif not quiet:
-        click.echo(f"{click.style(str(model), bold=True)}: {report}", color=color())
+    present(
+        lambda: {"version": 1, "model": str(model), **asdict(report)},
+        lambda: f"{click.style(printable(str(model)), bold=True)}: {report}",
+    )
     if report.findings:
         raise FormatError(f"{len(report.findings)} findings, the first: {report.findings[0]}", file=model)
 
 
-def _verify_manifest(path: Path, as_json: bool, quiet: bool) -> None:
+def _verify_manifest(path: Path) -> None:
     from ortconv.pipeline.manifest import verify_manifest
 
     report = verify_manifest(path)
-    if as_json:
-        print_json(report.to_dict())
-    elif not quiet:
-        click.echo(f"{click.style(str(path), bold=True)}: {report}", color=color())
+    present(report.to_dict, lambda: f"{click.style(printable(str(path)), bold=True)}: {report}")
     if report.findings:
         more = f"; {len(report.findings) - 1} more" if len(report.findings) > 1 else ""
         raise FormatError(f"{report.findings[0]}{more}", file=path)

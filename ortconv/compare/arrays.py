@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any
 
 from ortconv.errors import FormatError, OrtconvError, UnsafeInputError, UsageError
 from ortconv.files import created, opened, replacing
@@ -102,14 +102,8 @@ def _array(stream: IO[bytes], length: int, name: str, check: ArrayCheck | None) 
     return array.reshape(shape[::-1]).T if by_columns else array.reshape(shape)
 
 
-class _Header(NamedTuple):
-    shape: tuple[int, ...]
-    by_columns: bool
-    dtype: Any
-
-
-def _header(stream: IO[bytes], name: str) -> _Header:
-    """The header of an array in the format .npy."""
+def _header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, Any]:
+    """The shape of an array in the format .npy, if it is stored by columns, and its type."""
     import numpy as np
 
     version = np.lib.format.read_magic(stream)
@@ -123,7 +117,7 @@ def _header(stream: IO[bytes], name: str) -> _Header:
         raise FormatError(f"'{name}' has the type {dtype}, which no tensor has")
     if not all(type(n) is int and n >= 0 for n in shape) or len(shape) > MOST_AXES:
         raise FormatError(f"'{name}' has the shape {str(shape)[:80]}")
-    return _Header(shape, by_columns, dtype)
+    return shape, by_columns, dtype
 
 
 def _fill(view: memoryview, stream: IO[bytes], name: str) -> None:

@@ -42,11 +42,20 @@ def with_known_elements(graph: Graph, feeds: dict[str, Any], seed: int, *, all_k
     inputs = [v for v in graph.inputs if isinstance(feeds.get(v.name), np.ndarray)]
     if not readers or not inputs:
         return feeds
-    rng = np.random.default_rng(seed)
     ends = np.cumsum([feeds[v.name].size for v in inputs])
     elements = np.concatenate([feeds[v.name].astype(object).reshape(-1) for v in inputs])
     numbers = np.split(np.arange(ends[-1]), ends[:-1])
     places, texts = _places(graph, {v: n.reshape(feeds[v.name].shape) for v, n in zip(inputs, numbers)})
+    _put_known(elements, readers, places, texts, np.random.default_rng(seed))
+    parts = np.split(elements, ends[:-1])
+    changed = {v.name: p.reshape(feeds[v.name].shape).astype(feeds[v.name].dtype) for v, p in zip(inputs, parts)}
+    return feeds | changed
+
+
+def _put_known(
+    elements: Array, readers: Sequence[Node], places: Places, texts: Places, rng: np.random.Generator
+) -> None:
+    """Put known elements where these nodes read them; those that forbid others come last."""
     for node in sorted(readers, key=_forbids_others):
         source = node.input(0)
         if source in places:
@@ -56,9 +65,6 @@ def with_known_elements(graph: Graph, feeds: dict[str, Any], seed: int, *, all_k
         elif source in texts:
             for at in texts[source]:
                 elements[at] = _text(rng, _known(node))
-    parts = np.split(elements, ends[:-1])
-    changed = {v.name: p.reshape(feeds[v.name].shape).astype(feeds[v.name].dtype) for v, p in zip(inputs, parts)}
-    return feeds | changed
 
 
 def _known(node: Node) -> Array:

@@ -294,7 +294,7 @@ def _readers(value: Value) -> Iterator[tuple[Node, int]]:
         for node, slot in stack.pop().uses:
             yield node, slot
             if slot in PASSED_SLOTS.get(node.op, ()) or node.op in JOINING:
-                fresh = [v for v in node.outputs if v is not None and v not in seen]
+                fresh = [v for v in node.present_outputs if v not in seen]
                 seen.update(fresh)
                 stack += fresh
 

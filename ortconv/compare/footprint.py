@@ -1,9 +1,9 @@
-"""Counts the memory that the values of a run need."""
+"""Counts the memory that the values of a run need at a time."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ortconv.compare.demands import Numbers
@@ -12,7 +12,7 @@ from ortconv.ir.graph import Graph, Value
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """The maximum memory of values that are live at one time, and the node at which it occurs."""
+    """The maximum memory of values that are live at one time, and the node at which it occurs; empty if before the first."""
 
     bytes: int
     node: str
@@ -20,16 +20,21 @@ class Footprint:
 
 def footprint(graph: Graph, shapes: Mapping[Value, Numbers]) -> Footprint:
     """The memory of a run, without constants and values of unknown shape."""
+    return peak(graph, lambda value: size_of(value, shapes[value]) if value in shapes else 0)
+
+
+def peak(graph: Graph, size: Callable[[Value], int]) -> Footprint:
+    """The memory of a run in which values have these sizes, without constants. A value is free after its last reader."""
     last = _last_uses(graph)
-    live = _total((v for v in graph.inputs if v.const is None), shapes)
-    most = Footprint(live, graph.inputs[0].name if graph.inputs else "")
+    live = sum(size(v) for v in graph.inputs if v.const is None)
+    most = Footprint(live, "")
     for i, node in enumerate(graph):
-        inner = max((footprint(sub, shapes).bytes for sub in node.subgraphs), default=0)
-        live += _total(node.outputs, shapes)
+        inner = max((peak(sub, size).bytes for sub in node.subgraphs), default=0)
+        live += sum(map(size, node.present_outputs))
         if live + inner > most.bytes:
             most = Footprint(live + inner, node.label)
-        dead = {v for v in (*node.reads, *node.outputs) if last.get(v, -1) <= i}
-        live -= _total((v for v in dead if _is_counted(v, graph)), shapes)
+        dead = {v for v in (*node.reads, *node.outputs) if v is not None and last.get(v, -1) <= i}
+        live -= sum(size(v) for v in dead if v.const is None and v.graph is graph)
     return most
 
 
@@ -37,16 +42,6 @@ def _last_uses(graph: Graph) -> dict[Value | None, int]:
     """The position of the last node that reads each value; outputs are kept to the end."""
     reads = {value: i for i, node in enumerate(graph) for value in node.reads}
     return reads | dict.fromkeys(graph.outputs, len(graph))
-
-
-def _is_counted(value: Value | None, graph: Graph) -> bool:
-    """True for a value of this graph that is no constant."""
-    return value is not None and value.const is None and value.graph is graph
-
-
-def _total(values: Iterable[Value | None], shapes: Mapping[Value, Numbers]) -> int:
-    """Total bytes of the values with a known shape."""
-    return sum(size_of(v, shapes[v]) for v in values if v is not None and v in shapes)
 
 
 def size_of(value: Value, shape: Numbers) -> int:

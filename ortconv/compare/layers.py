@@ -79,7 +79,7 @@ def compare_layers(
 
 def _used(graph: Graph) -> set[str]:
     """The values that nodes make and that are read or returned."""
-    return {v.name for node in graph for v in node.outputs if v is not None and (v.uses or v.is_output)}
+    return {v.name for node in graph for v in node.present_outputs if (v.uses or v.is_output)}
 
 
 def _compared(name: str, want: Any, value: Value, got: Any, node: Node, limit: float) -> ComparedLayer | None:
@@ -96,7 +96,7 @@ def _compared(name: str, want: Any, value: Value, got: Any, node: Node, limit: f
 def _counterparts(first: Graph, names: Mapping[str, str], made: Collection[str]) -> dict[str, list[str]]:
     """For each value of the second graph, the name of its counterpart in the first graph."""
     found: dict[str, list[str]] = {}
-    for value in (v for node in first for v in node.outputs if v is not None):
+    for value in (v for node in first for v in node.present_outputs):
         other = names.get(value.name)
         if other is not None and other in made:
             found.setdefault(other, []).append(value.name)

@@ -31,11 +31,7 @@ class Reference(SourceRuns):
         self.random = random_outputs(model.graph)
         self.stacked = {k for k, v in enumerate(outputs) if v.producer is not None and v.producer.is_op("Loop")}
         self._reasons = Reasons(self)
-
-    @property
-    def unstable(self) -> set[int]:
-        """Indices of outputs accepted because rounding alone moves the source's own outputs as far."""
-        return self._reasons.unstable
+        self.unstable = self._reasons.unstable
 
     def judge(self, engine: str, results: Sequence[Outputs | None], where: str, hint: str, excused: bool) -> Difference:
         """Compare outputs with those of the source on the same engine. Raises MismatchError if a

@@ -148,7 +148,7 @@ def _declared_shapes(graph: Graph) -> dict[Value, Numbers]:
 
 
 def _made_by(graph: Graph) -> Iterator[Value]:
-    return (v for node in graph for v in node.outputs if v is not None)
+    return (v for node in graph for v in node.present_outputs)
 
 
 def _shape_with(value: Value, sizes: Mapping[str, int]) -> Numbers | None:

@@ -26,7 +26,7 @@ def shrink(graph: Graph) -> None:
             value.type = TensorType(
                 value.type.dtype, tuple(_free_if_long(value, i) for i in range(len(value.type.shape)))
             )
-    for value in (v for node in graph.walk() for v in node.outputs if v is not None):
+    for value in (v for node in graph.walk() for v in node.present_outputs):
         if isinstance(value.type, TensorType) and value.type.shape is not None:
             value.type = TensorType(value.type.dtype, (None,) * len(value.type.shape))
 
@@ -34,7 +34,7 @@ def shrink(graph: Graph) -> None:
 @contextmanager
 def shrunk(graph: Graph) -> Iterator[None]:
     """Shrinks a graph for a while."""
-    values = (*graph.inputs, *(v for node in graph.walk() for v in node.outputs if v is not None))
+    values = (*graph.inputs, *(v for node in graph.walk() for v in node.present_outputs))
     declared = [(value, value.type) for value in values]
     shrink(graph)
     try:

@@ -216,5 +216,5 @@ def _check_room(problem: Problem, sizes: Sizes, clock: Clock) -> None:
     found = footprint(problem.graph, infer_shapes(problem, sizes))
     if found.bytes > clock.budget.bytes:
         raise TooLargeError(
-            f"a run needs {found.bytes / 2**30:.4g} GiB at {found.node}, and the budget is {clock.budget}"
+            f"a run needs {found.bytes / 2**30:.4g} GiB at {found.node or 'its inputs'}, and the budget is {clock.budget}"
         )

@@ -108,10 +108,6 @@ class SourceRuns:
         return "numpy" if "numpy" in self.outputs else "onnxruntime" if "onnxruntime" in self.outputs else ""
 
     @property
-    def feeds(self) -> Feeds:
-        return self.trials[0].feeds
-
-    @property
     def skipped(self) -> str | None:
         """The reason why the source runs on no engine; None if it runs."""
         self.wait()

@@ -48,8 +48,8 @@ class Allowance:
 
     def add(self, node: Node) -> None:
         self._quantized = self._quantized or quantizes(node)
-        for value in node.outputs:
-            if value is not None and value.dtype in EPSILON:
+        for value in node.present_outputs:
+            if value.dtype in EPSILON:
                 self._narrow = max(self._narrow, EPSILON[value.dtype])
         length = _sum_length(node)
         if length:

@@ -32,9 +32,8 @@ def widen(graph: Graph, wider: Wider = NARROW) -> None:
         for value in (*part.inputs, *part.initializers.values()):
             _widen(value, wider)
         for node in part:
-            for output in node.outputs:
-                if output is not None:
-                    _widen(output, wider)
+            for output in node.present_outputs:
+                _widen(output, wider)
             node.attrs.update({name: _wide_attribute(name, value, wider) for name, value in node.attrs.items()})
 
 

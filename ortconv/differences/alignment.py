@@ -151,7 +151,7 @@ class Alignment:
                 theirs[key(node)].append(node)
             for node in self.left()[0]:
                 found = theirs.get(key(node), ())
-                if len(found) == 1 and found[0] not in self._back and _same_operator(node, found[0]):
+                if len(found) == 1 and found[0] not in self._back and node.operator == found[0].operator:
                     self._pair(node, found[0])
 
     # ------------------------------------------------------------------ neighbors
@@ -174,8 +174,8 @@ class Alignment:
         """The nodes of a with a partner and a neighbor that has none."""
         found: dict[Node, None] = {}
         for node in self.left()[0]:
-            near = [v.producer for v in node.inputs if v is not None and v.producer is not None]
-            near += [reader for v in node.outputs if v is not None for reader, _ in readers(self.a, v)]
+            near = [v.producer for v in node.present_inputs if v.producer is not None]
+            near += [reader for v in node.present_outputs for reader, _ in readers(self.a, v)]
             found |= dict.fromkeys(n for n in near if n in self.pairs)
         return list(found)
 
@@ -222,8 +222,8 @@ class Alignment:
         """Whether both nodes read the same values and have the same consumers; their operators may differ."""
         if len(ours.outputs) != len(theirs.outputs):
             return False
-        reads_a = [v for v in ours.inputs if v is not None and v.constant is None]
-        reads_b = [v for v in theirs.inputs if v is not None and v.constant is None]
+        reads_a = [v for v in ours.present_inputs if v.constant is None]
+        reads_b = [v for v in theirs.present_inputs if v.constant is None]
         if len(reads_a) != len(reads_b) or not all(map(self.same, reads_a, reads_b)):
             return False
         return all(map(self._same_readers, ours.outputs, theirs.outputs))
@@ -259,11 +259,7 @@ def _name(node: Node) -> Hashable:
 
 def _result(node: Node) -> Hashable:
     """The name of a node's first output; the node itself if it has none."""
-    return next((v.name for v in node.outputs if v is not None), node)
-
-
-def _same_operator(ours: Node, theirs: Node) -> bool:
-    return (ours.domain, ours.op) == (theirs.domain, theirs.op)
+    return next((v.name for v in node.present_outputs), node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,8 +299,7 @@ def _paired_inputs(a: Graph, b: Graph) -> dict[Value, Value]:
     """
     if a.owner is not None:
         return dict(zip(a.inputs, b.inputs, strict=False))
-    names = {v.name: v for v in b.inputs}
-    found = {v: names[v.name] for v in a.inputs if v.name in names}
+    found = _paired_by_name(a.inputs, b.inputs)
     taken = set(found.values())
     for ours, theirs in zip(a.inputs, b.inputs, strict=False):
         if ours not in found and theirs not in taken and ours.type == theirs.type:
@@ -312,12 +307,16 @@ def _paired_inputs(a: Graph, b: Graph) -> dict[Value, Value]:
     return found
 
 
+def _paired_by_name(ours: Iterable[Value], theirs: Iterable[Value]) -> dict[Value, Value]:
+    names = {v.name: v for v in theirs}
+    return {v: names[v.name] for v in ours if v.name in names}
+
+
 def _paired_outputs(a: Graph, b: Graph) -> dict[Value, Value]:
     """Outputs that correspond: by name, the others by position if the graphs have equally many. Those of subgraphs by position."""
     if a.owner is not None:
         return dict(zip(a.outputs, b.outputs, strict=False))
-    names = {v.name: v for v in b.outputs}
-    found = {v: names[v.name] for v in a.outputs if v.name in names}
+    found = _paired_by_name(a.outputs, b.outputs)
     taken = set(found.values())
     rest = ([v for v in a.outputs if v not in found], [v for v in b.outputs if v not in taken])
     if len(rest[0]) == len(rest[1]):

@@ -80,12 +80,9 @@ def of_fusions(partners: Mapping[Node, Node], a: Iterable[SavedFusion], b: Itera
 
     of_a = {(f.optimizer, f.action, tuple(n and partners.get(n, n) for n in f.nodes)): f for f in a}
     of_b = {(f.optimizer, f.action, f.nodes): f for f in b}
-    for k, fusion in of_a.items():
-        if k not in of_b:
-            yield Change("saved fusion", fusion.target.label, f"{fusion.optimizer} {fusion.action}", ABSENT)
-    for k, fusion in of_b.items():
-        if k not in of_a:
-            yield Change("saved fusion", fusion.target.label, ABSENT, f"{fusion.optimizer} {fusion.action}")
+    gone, new = ([f for k, f in one.items() if k not in other] for one, other in ((of_a, of_b), (of_b, of_a)))
+    yield from (Change("saved fusion", f.target.label, f"{f.optimizer} {f.action}", ABSENT) for f in gone)
+    yield from (Change("saved fusion", f.target.label, ABSENT, f"{f.optimizer} {f.action}") for f in new)
 
 
 def between(a: Model, b: Model) -> tuple[GraphChanges, list[Change]]:
@@ -179,7 +176,7 @@ class GraphChanges:
 
     def _of_pair(self, ours: Node, theirs: Node) -> Iterator[Change]:
         if (ours.domain, ours.op) != (theirs.domain, theirs.op):
-            yield self._change("operator", ours.label, _operator(ours), _operator(theirs))
+            yield self._change("operator", ours.label, ours.operator, theirs.operator)
         if ours.ep != theirs.ep:
             yield self._change("provider", ours.label, ours.ep or "CPU", theirs.ep or "CPU")
         yield from self._attributes(ours, theirs)
@@ -297,13 +294,13 @@ def described(node: Node) -> str:
     """A node on one line: outputs, operator, inputs and attributes."""
     made = ", ".join(map(_name, node.outputs))
     attrs = ", ".join(f"{k}={_shown(v)}" for k, v in sorted(node.attrs.items()))
-    return f"{made} = {_operator(node)}{f'<{attrs}>' if attrs else ''}({', '.join(map(_name, node.inputs))})"
+    return f"{made} = {node.operator}{f'<{attrs}>' if attrs else ''}({', '.join(map(_name, node.inputs))})"
 
 
 def _neighbors(graph: Graph, node: Node) -> str:
-    found = Counter(n.label for v in node.outputs if v is not None for n, _ in readers(graph, v))
+    found = Counter(n.label for v in node.present_outputs for n, _ in readers(graph, v))
     shown = list(found)[:3] + ([f"{len(found) - 3} more"] if len(found) > 3 else [])
-    shown += [f"output {v.name}" for v in node.outputs if v is not None and v.is_output]
+    shown += [f"output {v.name}" for v in node.present_outputs if v.is_output]
     return f"read by {', '.join(shown)}" if shown else "read by nothing"
 
 
@@ -320,10 +317,6 @@ def _shown(value: Attribute | None) -> str:
     if value is None:
         return ABSENT
     return f"{len(value)} nodes" if isinstance(value, Graph) else attribute_text(value)
-
-
-def _operator(node: Node) -> str:
-    return f"{node.domain}:{node.op}" if node.domain else node.op
 
 
 def _name(value: Value | None) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
-from typing import Any, Unpack
+from dataclasses import dataclass, field
+from typing import Unpack
 
 from ortconv.differences.changes import Change, between
 from ortconv.differences.replay import Replay, replayed
+from ortconv.documents import Document
 from ortconv.errors import UsageError
 from ortconv.ir.model import Model
 from ortconv.models import ModelSource, as_file, is_ort, load
@@ -16,12 +17,9 @@ from ortconv.pipeline.conversion import options_of
 from ortconv.pipeline.settings import Settings
 from ortconv.public import public
 
-VERSION = 1
-"""Version of the JSON document."""
-
 
 @dataclass
-class ModelDiff:
+class ModelDiff(Document):
     """The changes from model `a` to model `b`. Names of nodes and of values inside the graphs do not count as changes."""
 
     a: str
@@ -36,10 +34,6 @@ class ModelDiff:
     """Values inside the graphs that differ only in name: the name in `a`, and the name in `b`."""
     replay: Replay | None = None
     """The conversion from `a` to `b`, if `a` is an ONNX model and `b` an .ort file."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
-        return {"version": VERSION, **asdict(self)}
 
 
 @public

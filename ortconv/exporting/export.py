@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from ortconv.documents import Document
 from ortconv.errors import OrtconvError, UnsupportedError, UsageError
 from ortconv.executor.guard import guarded
 from ortconv.exporting.standard import STANDARD
@@ -20,15 +21,13 @@ from ortconv.public import public
 
 SavedFusions = Literal["apply", "drop"]
 
-VERSION = 1
-"""Version of the JSON document."""
 
 LISTED_INITIALIZERS = 4
 """The IR version from which on initializers need not be graph inputs."""
 
 
 @dataclass
-class Export:
+class Export(Document):
     """The result of an export."""
 
     source: str
@@ -46,10 +45,6 @@ class Export:
     """Execution providers that the source assigns nodes to. ONNX cannot store this."""
     upgraded_from: str | None = None
     """The format version of the source, if the file was upgraded."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
-        return {"version": VERSION, **asdict(self)}
 
 
 @public
@@ -80,14 +75,10 @@ def export(
             raise error.at(file=label) from error
     found.nodes = sum(1 for _ in model.graph.walk())
     found.bytes = target.stat().st_size
-    own = Counter(f"{node.domain}:{node.op}" for node in model.graph.walk() if not is_onnx(node.domain))
+    foreign = (n for n in model.graph.walk() if n.domain and not n.domain.startswith("ai.onnx"))
+    own = Counter(node.operator for node in foreign)
     found.own_operators = dict(own.most_common())
     return found
-
-
-def is_onnx(domain: str) -> bool:
-    """Whether an operator set is one of ONNX's."""
-    return not domain or domain.startswith("ai.onnx")
 
 
 def _checked(source: Path, target: Path, saved_fusions: str) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
-from ortconv.ir.graph import Graph, Node, Value
+from ortconv.compare.footprint import peak
+from ortconv.ir.graph import Graph
 from ortconv.ir.operators import Trait, traits
 from ortconv.partition import cost
 from ortconv.partition.profile import DeviceProfile
@@ -46,17 +47,12 @@ class _Totals:
     types: dict[str, None] = field(default_factory=dict)
 
 
-def operator_name(node: Node) -> str:
-    """An operator with its domain, unless that is ONNX's."""
-    return f"{node.domain}:{node.op}" if node.domain else node.op
-
-
 def operator_rows(graph: Graph) -> list[OperatorRow]:
     """The operators of a graph and of its subgraphs, those with the longest time first."""
     speed = DeviceProfile().cpu
     sums: dict[str, _Totals] = {}
     for node in graph.walk():
-        row = sums.setdefault(operator_name(node), _Totals())
+        row = sums.setdefault(node.operator, _Totals())
         row.count += 1
         for value in (*node.inputs, *node.outputs):
             if value is not None and value.dtype is not None:
@@ -75,32 +71,7 @@ def operator_rows(graph: Graph) -> list[OperatorRow]:
 
 def activation_memory(graph: Graph) -> PeakMemory:
     """The memory that a graph's activations need. The memory of a node's subgraphs counts while the node runs."""
-    ends = _freed(graph)
-    alive = total = sum(cost.size(v) for v in graph.inputs if v.const is None)
-    peak, where = alive, ""
-    for node in graph:
-        size = sum(map(cost.size, node.present_outputs))
-        alive += size
-        total += size
-        inside = [activation_memory(sub) for sub in node.subgraphs]
-        needed = alive + max((memory.peak_bytes for memory in inside), default=0)
-        total += sum(memory.total_bytes for memory in inside)
-        if needed > peak:
-            peak, where = needed, node.label
-        alive -= sum(map(cost.size, ends.get(node, ())))
-    return PeakMemory(peak, where, total)
-
-
-def _freed(graph: Graph) -> Mapping[Node, Sequence[Value]]:
-    """The activations that are free after each node: it reads them last, also in a subgraph, or makes them and none reads them.
-    Those that the graph returns are left out.
-    """
-    last: dict[Value, Node] = {}
-    for node in graph:
-        for value in (*node.reads, *node.outputs):
-            if value is not None and value.graph is graph and value.const is None and not value.is_output:
-                last[value] = node
-    freed: dict[Node, list[Value]] = {}
-    for value, node in last.items():
-        freed.setdefault(node, []).append(value)
-    return freed
+    fed = (v for part in graph.graphs() for v in part.inputs if v.const is None)
+    made = (v for node in graph.walk() for v in node.present_outputs)
+    most = peak(graph, cost.size)
+    return PeakMemory(most.bytes, most.node, sum(map(cost.size, chain(fed, made))))

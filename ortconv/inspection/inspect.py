@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from ortconv.documents import Document
 from ortconv.errors import UsageError
 from ortconv.executor.guard import guarded
 from ortconv.inspection.costs import OperatorRow, PeakMemory, activation_memory, operator_rows
@@ -22,9 +23,6 @@ from ortconv.ortformat.releases import oldest_release
 from ortconv.pipeline.stages import optimize
 from ortconv.public import public
 from ortconv.report.gates import release_number
-
-VERSION = 1
-"""Version of the JSON document."""
 
 SHOWN_CONSTANTS = 5
 LEVELS = ("basic", "extended")
@@ -52,7 +50,7 @@ class Constant:
 
 
 @dataclass
-class Inspection:
+class Inspection(Document):
     """The result of `inspect`. Nodes and constants include those of subgraphs; Constant nodes count as constants."""
 
     model: str
@@ -97,10 +95,6 @@ class Inspection:
             "onnxruntime": release_number(self.oldest_onnxruntime),
             "operators": len(self.operators),
         }
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
-        return {"version": VERSION, **asdict(self)}
 
 
 @public

@@ -9,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 
-from ortconv.inspection.costs import operator_name
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Tensor
@@ -82,7 +81,7 @@ def quantization(graph: Graph) -> ModelQuantization:
         ranges[0] if ranges else None,
         ranges[-1] if ranges else None,
         len(floats),
-        dict(Counter(map(operator_name, floats)).most_common()),
+        dict(Counter(node.operator for node in floats).most_common()),
         sum(map(_multiply_adds, floats)) / total if total else 0.0,
     )
 
@@ -216,7 +215,7 @@ def lint(graph: Graph) -> list[GroupVerdict]:
         partitioning = partition(graph, target, anew=True)
         rows += [_verdict(unit, partitioning) for unit in found]
     rows += [
-        GroupVerdict(node_name(node), operator_name(node), "both", taken=False, reasons=[missing])
+        GroupVerdict(node_name(node), node.operator, "both", taken=False, reasons=[missing])
         for node in graph
         if node not in members and (missing := _missing(node)) is not None
     ]
@@ -230,7 +229,7 @@ def _verdict(unit: NodeUnit, partitioning: Partitioning) -> GroupVerdict:
     reasons = {(o.rule, o.message): o for v in verdicts for o in v.objections}
     return GroupVerdict(
         node_name(unit.target),
-        operator_name(unit.target),
+        unit.target.operator,
         partitioning.target.provider.name,
         taken=all(v.taken for v in verdicts),
         reasons=[Refused(o.rule, o.message, o.advice) for o in reasons.values()],

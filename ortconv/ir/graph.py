@@ -128,11 +128,15 @@ class Node:
         return None
 
     @property
+    def operator(self) -> str:
+        """The operator, after its domain unless that is ONNX's."""
+        return f"{self.domain}:{self.op}" if self.domain else self.op
+
+    @property
     def label(self) -> str:
         """The node as messages call it: operator and name, or its first output if it has no name."""
-        op = f"{self.domain}:{self.op}" if self.domain else self.op
         name = self.name or next((v.name for v in self.outputs if v is not None), "?")
-        return f"{op} '{name}'"
+        return f"{self.operator} '{name}'"
 
     def __repr__(self) -> str:
         return f"{listed(self.outputs)} = {self.op}({listed(self.inputs)})"

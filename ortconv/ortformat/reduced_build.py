@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from ortconv.choices import BUILD_PLATFORMS
+from ortconv.documents import Document
 from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.kernels import newest_kernels, releases
@@ -15,9 +15,6 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import schema
 from ortconv.ir.types import DType, OptionalType, SparseTensorType, TensorType, ValueType
 from ortconv.ortformat.opconfig import RequiredOperators
-
-VERSION = 1
-"""Version of the JSON document."""
 
 BASE = ("--config=MinSizeRel", "--parallel", "--skip_tests", "--cmake_extra_defines=onnxruntime_BUILD_UNIT_TESTS=OFF")
 
@@ -37,7 +34,7 @@ FLOAT8 = frozenset(t for t in DType if t.name.startswith("FLOAT8"))
 
 
 @dataclass(frozen=True, slots=True)
-class ReducedBuild:
+class ReducedBuild(Document):
     """A build command, an estimate of its savings, and notes for the user."""
 
     command: list[str]
@@ -48,10 +45,6 @@ class ReducedBuild:
     """Number of CPU kernels in a full build of the newest known release."""
     release: str
     notes: list[str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The result as plain data, for JSON."""
-        return {"version": VERSION, **asdict(self)}
 
 
 def reduced_build(

@@ -104,6 +104,8 @@ def _checked_level(source: Path, level: str | None, maximize: bool) -> str:
     """The level, or the one that a source has by default. Raises UsageError if the source or `maximize` excludes it."""
     known = ANALYSIS_LEVELS[:1] if source.suffix.lower() == ".ort" else ANALYSIS_LEVELS
     level = level or ("basic" if "basic" in known else known[0])
+    if level not in known and level in ANALYSIS_LEVELS:
+        raise UsageError("an .ort file is analyzed as it is", file=source, hint=f"leave out level {level}")
     if level not in known:
         raise UsageError(f"level {level} is not one of {', '.join(known)}", file=source)
     if maximize and level not in REWRITABLE_LEVELS:

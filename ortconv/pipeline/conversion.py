@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from ortconv.errors import OrtconvError, UnsupportedError, UsageError
 from ortconv.executor.guard import guarded
@@ -61,7 +61,7 @@ def convert(
         target = _target(output, path, options)
         result = Result(label, started=started)
         try:
-            _convert(path, target, options, observer, result, placing)
+            _convert(_Job(path, target, options, options.recipe(), observer, result), placing)
         except OrtconvError as error:
             raise renamed(error.at(file=path), path, label) from error.__cause__
     return result
@@ -82,33 +82,37 @@ def _target(output: str | Path, source: Path, options: Options) -> Path:
     return target
 
 
-def _convert(
-    source: Path,
-    output: Path,
-    options: Options,
-    observer: Observer | None,
-    result: Result,
-    placing: Callable[[Result, Path], None] | None,
-) -> None:
-    """Convert a file, and fill in the result stage by stage."""
+class _Job(NamedTuple):
+    """A conversion, and its result, which is filled in stage by stage."""
+
+    source: Path
+    output: Path
+    options: Options
+    recipe: Recipe
+    observer: Observer | None
+    result: Result
+
+
+def _convert(job: _Job, placing: Callable[[Result, Path], None] | None) -> None:
+    """Convert a file."""
     from ortconv.ortformat.writer import write
 
-    _check_paths(source, output)
-    recipe = options.recipe()
-    model = _load(source, options, recipe, observer, result)
-    expected = _reference(model, source, options, result)
-    context = _optimize(model, source, options, recipe, expected, observer, result)
-    _stamp(model, source, options)
+    output, options, result = job.output, job.options, job.result
+    _check_paths(job.source, output)
+    model = _load(job)
+    expected = _reference(job, model)
+    context = _optimize(job, model, expected)
+    _stamp(job, model)
     with replacing(output, ".ort") as draft:
         with result.timed("write"), guarded(model.graph, "writing"):
             write(model, draft)
         if options.validate:
-            _validate(expected, model, draft, options, result, excused(context, recipe))
+            _validate(job, model, expected, draft, excused(context, job.recipe))
         result.bytes_after = draft.stat().st_size
-        result.required = _required(model, output, options, expected, result)
+        result.required = _required(job, model, expected)
         if options.fail_on:
             check_gates(parse_gates(options.fail_on, "convert"), result.metrics(), result.source_metrics())
-        _save_beside(model, source, output, draft, options, result)
+        _save_beside(job, model, draft)
         if placing is not None:
             placing(result, draft)
     if options.write_config:
@@ -126,47 +130,41 @@ def _check_paths(source: Path, output: Path) -> None:
         raise UsageError("convert writes .ort files, not .onnx", file=output, hint=f"name it {output.stem}.ort")
 
 
-def _load(source: Path, options: Options, recipe: Recipe, observer: Observer | None, result: Result) -> Model:
+def _load(job: _Job) -> Model:
     """Load the source. Raises UnsupportedError if no file in ORT format can hold it."""
-    check = partial(refuse_many_tables, optimized=any(recipe.stages.values()))
+    options, result = job.options, job.result
+    check = partial(refuse_many_tables, optimized=any(job.recipe.stages.values()))
     with result.timed("load"):
-        model = load(source, options.fix_dims, check=check)
+        model = load(job.source, options.fix_dims, check=check)
         if options.custom_op_library is not None:
             from ortconv.backends.onnxruntime_custom import infer_types
 
             infer_types(model.graph, options.custom_op_library)
-        notify(observer, "load", model)
+        notify(job.observer, "load", model)
     result.warnings = [*model.warnings, *left_out(), *_option_warnings(options)]
     result.record_source(model)
-    if result.constants_before > LARGEST_FILE and not _narrows(options, recipe):
+    if result.constants_before > LARGEST_FILE and not _narrows(options, job.recipe):
         refuse_many_bytes(model.graph)
     return model
 
 
-def _reference(model: Model, source: Path, options: Options, result: Result) -> Reference | None:
+def _reference(job: _Job, model: Model) -> Reference | None:
     """The outputs of the source, which the result is compared with; None if the options need none."""
-    if not (options.validate or options.float16):
+    if not (job.options.validate or job.options.float16):
         return None
     from ortconv.compare.reference import Reference
 
-    with result.timed("validate"), guarded(model.graph, "validation"):
-        return Reference(model, source, options.validation())
+    with job.result.timed("validate"), guarded(model.graph, "validation"):
+        return Reference(model, job.source, job.options.validation())
 
 
-def _optimize(
-    model: Model,
-    source: Path,
-    options: Options,
-    recipe: Recipe,
-    expected: Reference | None,
-    observer: Observer | None,
-    result: Result,
-) -> Context:
+def _optimize(job: _Job, model: Model, expected: Reference | None) -> Context:
     """Optimize and partition the model, and record the results."""
+    options, recipe, result = job.options, job.recipe, job.result
     with result.timed("optimize"):
         context = context_of(options, recipe)
         context.release = target_release(model, options.target_ort)
-        watch = watching(source, options, recipe, expected, context, observer)
+        watch = watching(job.source, options, recipe, expected, context, job.observer)
         if options.details or options.manifest:
             context.journal = Journal(model.graph)
         optimized = optimize_as_asked(model, options, recipe, context, watch, _narrowing(expected, options))
@@ -199,13 +197,12 @@ def _narrowing(expected: Reference | None, options: Options) -> Callable[[Model]
     return partial(narrow, expected=expected, options=options)
 
 
-def _validate(
-    expected: Reference | None, model: Model, draft: Path, options: Options, result: Result, excused: tuple[str, ...]
-) -> None:
+def _validate(job: _Job, model: Model, expected: Reference | None, draft: Path, excused: tuple[str, ...]) -> None:
     """Validate the draft. Raises UnsupportedError if nothing could be compared, unless `allow_unchecked` is set."""
     from ortconv.compare.validate import Validation, validate
 
     assert expected is not None
+    options, result = job.options, job.result
     with result.timed("validate"):
         try:
             with guarded(model.graph, "validation"):
@@ -224,37 +221,39 @@ def _validate(
     result.validation = found
 
 
-def _required(model: Model, output: Path, options: Options, expected: Reference | None, result: Result) -> str:
+def _required(job: _Job, model: Model, expected: Reference | None) -> str:
     """The text of the operator config. In Runtime style, the model is left with the saved fusions applied."""
     from ortconv.ortformat.opconfig import RequiredOperators
 
-    required = RequiredOperators(types=options.enable_type_reduction)
-    with result.timed("config"):
-        require(required, model, options, expected)
-    return required.text([str(output)])
+    required = RequiredOperators(types=job.options.enable_type_reduction)
+    with job.result.timed("config"):
+        require(required, model, job.options, expected)
+    return required.text([str(job.output)])
 
 
-def _stamp(model: Model, source: Path, options: Options) -> None:
+def _stamp(job: _Job, model: Model) -> None:
     """Write the stamp that the options ask for. The stamp of the source is removed, since it describes another conversion."""
     model.metadata.pop(STAMP, None)
-    if options.stamp:
+    if job.options.stamp:
         from ortconv.pipeline.manifest import stamp
 
-        model.metadata[STAMP] = stamp(source, options)
+        model.metadata[STAMP] = stamp(job.source, job.options)
 
 
-def _save_beside(model: Model, source: Path, output: Path, draft: Path, options: Options, result: Result) -> None:
+def _save_beside(job: _Job, model: Model, draft: Path) -> None:
     """Write the requested files beside the output, and list them."""
-    result.files.append(str(output))
-    if options.save_optimized_onnx_model:
-        result.files.append(str(_save_onnx(model, output)))
-    if options.manifest:
-        result.files.append(str(_save_manifest(result, source, output, draft, options)))
+    files = job.result.files
+    files.append(str(job.output))
+    if job.options.save_optimized_onnx_model:
+        files.append(str(_save_onnx(model, job.output)))
+    if job.options.manifest:
+        files.append(str(_save_manifest(job, draft)))
 
 
-def _save_manifest(result: Result, source: Path, output: Path, draft: Path, options: Options) -> Path:
+def _save_manifest(job: _Job, draft: Path) -> Path:
     from ortconv.pipeline.manifest import ENDING, make_manifest
 
+    output, options, result = job.output, job.options, job.result
     files: dict[str, Path | bytes] = {
         output.name: draft,
         **{Path(other).name: Path(other) for other in result.files[1:]},
@@ -262,7 +261,7 @@ def _save_manifest(result: Result, source: Path, output: Path, draft: Path, opti
     if options.write_config:
         files[config_beside(output, options).name] = result.required.encode("utf-8", "backslashreplace")
     path = beside(output, output.stem, ENDING)
-    write_text(path, make_manifest(result, source, output.parent, files, options).text())
+    write_text(path, make_manifest(result, job.source, output.parent, files, options).text())
     return path
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ortconv.backends.litert.backend import LiteRt
 from ortconv.backends.litert.export import Exported
@@ -27,9 +27,6 @@ from ortconv.report.gates import check_gates, parse_gates
 from ortconv.runtime.backend import Claim, Program, Region
 from ortconv.runtime.deadline import within
 from ortconv.runtime.session import Session
-
-if TYPE_CHECKING:
-    from ortconv.compare.source_runs import ValidationSettings
 
 HINT = "nothing was written; --no-validate writes the files all the same"
 SHOWN_REFUSALS = 3
@@ -102,12 +99,13 @@ def export(
     target = Target(stop_ops=DEFAULT_STOP_OPS if stop_ops is None else tuple(stop_ops))
     with as_file(source) as (path, label):
         try:
-            folder = _folder(output, path)
+            folder = _folder(output)
             backend = Exporter(NnapiOptions(cpu_only=True, stop_ops=target.stop_ops))
             backend.loads = validate and not _cannot_load(backend, allow_unchecked)
             model = analyze(path, target, level, fix_dims=options.fix_dims, maximize=maximize).model
             result = _result(label, model.graph, backend.claim(model.graph), whole, fail_on)
-            expected = _expected(path, replace(options.validation(), fixed_point=True)) if validate else None
+            settings = replace(options.validation(), fixed_point=True)
+            expected = Reference(load(path, options.fix_dims), path, settings) if validate else None
             session = Session(model, [backend])
             result.validation = _validated(expected, session, backend, allow_unchecked)
             stem = Path(label).stem if isinstance(source, str | Path) else "model"
@@ -143,15 +141,11 @@ class _Unloaded:
         raise BackendError("the partition is not loaded", backend="litert")
 
 
-def _folder(output: str | Path, source: Path) -> Path:
+def _folder(output: str | Path) -> Path:
     folder = Path(output)
     if folder.is_file() or folder.suffix.lower() in (".tflite", ".onnx", ".ort"):
-        raise UsageError("the output is a folder: partitions are files of their own", file=source, hint="-o DIR")
+        raise UsageError("the output is a folder, for a file of each partition", file=folder, hint="write -o DIR")
     return folder
-
-
-def _expected(path: Path, settings: ValidationSettings) -> Reference:
-    return Reference(load(path, settings.fix_dims), path, settings)
 
 
 def _cannot_load(backend: LiteRt, allow_unchecked: bool) -> bool:

@@ -181,7 +181,7 @@ def _named(graph: Graph, names: Sequence[str]) -> list[Node]:
     """
     by_name: dict[str, list[Node]] = {}
     for node in graph.walk():
-        for name in {node.name, node.op, *(v.name for v in node.outputs if v is not None)} - {""}:
+        for name in {node.name, node.op, *(v.name for v in node.present_outputs)} - {""}:
             by_name.setdefault(name, []).append(node)
     for name in names:
         if name not in by_name:
@@ -253,7 +253,7 @@ def _search(
 def _class(node: Node) -> Hashable:
     """A key that is equal for similar nodes of repeated blocks: the same operator with the same neighboring operators."""
     makers = tuple(v.producer.op if v is not None and v.producer is not None else "" for v in node.inputs)
-    readers = tuple(sorted({user.op for v in node.outputs if v is not None for user, _ in v.uses}))
+    readers = tuple(sorted({user.op for v in node.present_outputs for user, _ in v.uses}))
     return node.domain, node.op, makers, readers
 
 

@@ -9,25 +9,23 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ortconv.documents import read_document
+from ortconv.documents import Document, read_document
 from ortconv.files import digest
 from ortconv.onnxio.external import components
 from ortconv.pipeline.arguments import arguments
 from ortconv.pipeline.config import STAMP
 from ortconv.public import public
+from ortconv.wording import NOT_INSTALLED, installed
 
 if TYPE_CHECKING:
     from ortconv.pipeline.options import Options
     from ortconv.pipeline.result import Result
 
-VERSION = 1
-"""Version of the JSON document."""
 
 ENDING = "manifest.json"
 """The manifest of x.ort is x.manifest.json."""
@@ -72,7 +70,7 @@ class ManifestValidation:
 
 
 @dataclass
-class Manifest:
+class Manifest(Document):
     """Facts about an artifact. Paths are relative to the manifest's folder, with slashes."""
 
     source: ModelDigest
@@ -102,10 +100,6 @@ class Manifest:
     stamped: bool
     """True if the metadata of the .ort file contains the stamp."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The manifest as plain data, for JSON."""
-        return {"version": VERSION, **asdict(self)}
-
     def text(self) -> str:
         """The JSON document."""
         return json.dumps(self.to_dict(), indent=1) + "\n"
@@ -114,13 +108,8 @@ class Manifest:
 @cache
 def versions() -> Mapping[str, str]:
     """Versions of installed packages that affect the results."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {}
-    for name in ("ortconv", "onnxruntime", "onnx", "numpy"):
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+    found = installed(("ortconv", "onnxruntime", "onnx", "numpy"))
+    return {name: version for name, version in found.items() if version != NOT_INSTALLED}
 
 
 def stamp(source: Path, options: Options) -> str:
@@ -193,14 +182,14 @@ def _validation(result: Result) -> ManifestValidation | None:
 
 def read_manifest(path: str | Path) -> Manifest:
     """Read a manifest. Raises FormatError if the file is not one."""
-    return read_document(path, Manifest, VERSION, "manifest")
+    return read_document(path, Manifest, "manifest")
 
 
 # --------------------------------------------------------------------------------------------------------------- verifying
 
 
 @dataclass
-class ManifestReport:
+class ManifestReport(Document):
     """A manifest, and its differences from the present files and source."""
 
     path: str
@@ -213,10 +202,6 @@ class ManifestReport:
         made = f"{self.manifest.versions.get('ortconv', 'unknown')}, loads in onnxruntime {self.manifest.onnxruntime} and later"
         more = "".join(f"; {note}" for note in self.notes)
         return f"{len(self.manifest.files)} files by ortconv {made}, {len(self.findings)} findings{more}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain data, for JSON."""
-        return {"version": VERSION, **asdict(self)}
 
 
 @public

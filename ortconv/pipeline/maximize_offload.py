@@ -216,8 +216,8 @@ def _offer(work: Grouping, node: Node, rules: Rules, context: Context, claimed: 
 
 def _around(node: Node) -> Iterator[Node]:
     """The readers of a node, if they are few, then the node itself."""
-    for value in node.outputs:
-        if value is not None and len(value.uses) <= FEW:
+    for value in node.present_outputs:
+        if len(value.uses) <= FEW:
             yield from (reader for reader in value.consumers if reader.graph is node.graph)
     yield node
 
@@ -285,12 +285,12 @@ def _in_order(nodes: set[Node]) -> list[Node]:
     done: dict[Node, None] = {}
 
     def visit(node: Node) -> None:
-        for v in node.inputs:
-            if v is not None and v.producer in nodes:
+        for v in node.present_inputs:
+            if v.producer in nodes:
                 visit(v.producer)
         done.setdefault(node)
 
-    last = [n for n in nodes if not any(user in nodes for v in n.outputs if v is not None for user, _ in v.uses)]
+    last = [n for n in nodes if not any(user in nodes for v in n.present_outputs for user, _ in v.uses)]
     for node in last:
         visit(node)
     return list(done)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -165,10 +166,7 @@ class Result:
 
 def operator_counts(model: Model) -> dict[str, int]:
     """Number of nodes for each operator, subgraphs included, most frequent first."""
-    counts: dict[str, int] = {}
-    for node in model.graph.walk():
-        name = f"{node.domain}:{node.op}" if node.domain else node.op
-        counts[name] = counts.get(name, 0) + 1
+    counts = Counter(node.operator for node in model.graph.walk())
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 

@@ -140,9 +140,13 @@ def _divide(
 
 def _fuse(model: Model, recipe: recipes.Recipe, context: Context, observer: Observer | None) -> None:
     """Apply the fusions for ONNX Runtime's CPU provider; in Runtime style, record them instead."""
+    from ortconv.ortformat.functions import expand_functions
+    from ortconv.ortformat.precision import insert_casts
+
     if _run(model, recipe.basic_for_cpu, context, observer):
         _run(model, recipe.basic, context, observer)
-    _prepare(model, context.release)
+    expand_functions(model, context.release)  # ONNX Runtime has kernels for some nodes only in another form
+    insert_casts(model, context.release)
     if context.optimization_style == "Runtime":
         from ortconv.optimizer.runtime_style import passes, save_fusions
 
@@ -193,15 +197,6 @@ def excused(context: Context, recipe: recipes.Recipe) -> tuple[str, ...]:
     """The names of rewrites made so far that were requested although they change the numbers."""
     names = inexact(recipe.stages)
     return tuple(name for name in context.counts() if name in names)
-
-
-def _prepare(model: Model, release: int | None) -> None:
-    """Rewrite nodes for which ONNX Runtime has kernels only in another form."""
-    from ortconv.ortformat.functions import expand_functions
-    from ortconv.ortformat.precision import insert_casts
-
-    expand_functions(model, release)
-    insert_casts(model, release)
 
 
 def new_context(recipe: recipes.Recipe) -> Context:

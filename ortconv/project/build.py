@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from ortconv.batch.engine import Engine
 from ortconv.batch.journal import BatchJournal
 from ortconv.batch.work import Conversion, Journaling, Outcome, convert_one
 from ortconv.checking.check import Check, RunSettings, check
+from ortconv.documents import Document
 from ortconv.errors import BatchError, GateError, OrtconvError, UsageError
 from ortconv.files import write_text
 from ortconv.ortformat.opconfig import RequiredOperators
@@ -24,9 +25,6 @@ from ortconv.pipeline.result import Result
 from ortconv.project.project import Artifact, Project, find_project, read_project
 from ortconv.public import public
 from ortconv.watch import Activity
-
-VERSION = 1
-"""Version of the JSON document."""
 
 GATE = KINDS["GateError"]
 
@@ -62,17 +60,13 @@ class BuiltArtifact:
 
 
 @dataclass
-class Build:
+class Build(Document):
     """The result of a build."""
 
     project: str
     config: str = ""
     """The operator config of all artifacts; empty if none was written."""
     artifacts: list[BuiltArtifact] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
-        return {"version": VERSION, **asdict(self)}
 
     @property
     def failed_gates(self) -> list[str]:

@@ -7,26 +7,23 @@ import platform
 import re
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
+from ortconv.documents import Document
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import read_bytes, write_bytes
 from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.public import public
 from ortconv.reduction.command import Command, CommandResult
-from ortconv.reduction.files import model_bytes
+from ortconv.reduction.models import SECONDS, model_bytes
 from ortconv.reduction.strip import without_texts, without_weights
-from ortconv.reduction.values import SECONDS
 from ortconv.runtime.deadline import within
-
-VERSION = 1
-"""Version of the JSON document."""
+from ortconv.wording import installed
 
 PACKAGES = ("ortconv", "onnx", "onnxruntime", "numpy", "flatbuffers", "ml_dtypes")
 LARGEST_INPUTS = 1 << 28
@@ -37,7 +34,7 @@ DATE = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass
-class Bundle:
+class Bundle(Document):
     """The contents of a bundle. `exit_code` is that of the command on the bundled model."""
 
     source: str
@@ -50,10 +47,6 @@ class Bundle:
     exit_code: int | None = None
     notes: list[str] = field(default_factory=list)
     """Remarks for the reader of the report."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
-        return {"version": VERSION, **asdict(self)}
 
 
 @public
@@ -189,13 +182,11 @@ def _without_folders(path: str) -> str:
 
 def versions() -> dict[str, str]:
     """The versions that can affect a result: packages, Python, the system."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return {**found, "Python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
+    return {
+        **installed(PACKAGES),
+        "Python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
 
 
 def _report(found: Bundle, model: str, files: Mapping[str, bytes]) -> str:

@@ -17,6 +17,7 @@ from ortconv.ir.types import DType, TensorType
 from ortconv.onnxio.infer import infer_missing
 
 Edit = Callable[[Model], bool]
+"""An edit with all its arguments but the model."""
 
 Values = Mapping[str, Array]
 """Computed inner values, by name."""
@@ -25,30 +26,26 @@ SHAPES_SIZE = 64
 """Integers up to this size and of at most one dimension are shapes or axes, which a model needs as constants."""
 
 
-def keep_nodes(kept: Collection[int], values: Values, *, constants: bool) -> Edit:
+def keep_nodes(model: Model, kept: Collection[int], values: Values, *, constants: bool) -> bool:
     """Keep these nodes alone. Outputs of removed nodes become inputs, or with `constants` their computed values.
 
     Known shapes and axes become constants in any case. Values for removed nodes become outputs.
     """
-
-    def edit(model: Model) -> bool:
-        graph = model.graph
-        removed = _removed_nodes(graph, kept)
-        if removed is None:
-            return False
-        _return_what_is_left(graph, removed)
-        outermost = [node for node in removed if not any(n in removed for n in with_owners(node) if n is not node)]
-        read = [v for node in outermost for v in node.present_outputs if not _is_unread(v, removed)]
-        instead = [_replacement(graph, value, values, constants=constants) for value in read]
-        if None in instead:
-            return False
-        _remove(outermost)
-        for value, new in zip(read, instead, strict=True):
-            if new is not None and new.graph is not None:
-                new.graph.rename(new, value.name)
-        return bool(graph.outputs)
-
-    return edit
+    graph = model.graph
+    removed = _removed_nodes(graph, kept)
+    if removed is None:
+        return False
+    _return_what_is_left(graph, removed)
+    outermost = [node for node in removed if not any(n in removed for n in with_owners(node) if n is not node)]
+    read = [v for node in outermost for v in node.present_outputs if not _is_unread(v, removed)]
+    instead = [_replacement(graph, value, values, constants=constants) for value in read]
+    if None in instead:
+        return False
+    _remove(outermost)
+    for value, new in zip(read, instead, strict=True):
+        if new is not None and new.graph is not None:
+            new.graph.rename(new, value.name)
+    return bool(graph.outputs)
 
 
 def _removed_nodes(graph: Graph, kept: Collection[int]) -> dict[Node, None] | None:
@@ -123,71 +120,55 @@ def drop_unused_inputs(model: Model) -> None:
 # ------------------------------------------------------------------ single nodes
 
 
-def bypass(place: int, slot: int) -> Edit:
+def bypass(model: Model, place: int, slot: int) -> bool:
     """Replace a node by one of its inputs of the same type."""
-
-    def edit(model: Model) -> bool:
-        node = _nth_node(model, place)
-        read = node.input(slot)
-        made = [v for v in node.outputs if v is not None]
-        if read is None or len(made) != 1 or read.type is None or read.type != made[0].type:
-            return False
-        assert node.graph is not None
-        if made[0].is_output and (read.producer is None or read.is_output or read.graph is not node.graph):
-            return False
-        node.graph.replace(made[0], read)
-        node.graph.remove(node)
-        return True
-
-    return edit
+    node = _nth_node(model, place)
+    read = node.input(slot)
+    made = node.present_outputs
+    if read is None or len(made) != 1 or read.type is None or read.type != made[0].type:
+        return False
+    assert node.graph is not None
+    if made[0].is_output and (read.producer is None or read.is_output or read.graph is not node.graph):
+        return False
+    node.graph.replace(made[0], read)
+    node.graph.remove(node)
+    return True
 
 
-def inline(place: int, branch: str) -> Edit:
+def inline(model: Model, place: int, branch: str) -> bool:
     """Replace an If by the nodes of one of its branches."""
-
-    def edit(model: Model) -> bool:
-        node = _nth_node(model, place)
-        sub = node.attrs.get(branch)
-        if node.op != "If" or not isinstance(sub, Graph) or node.graph is None:
-            return False
-        graph = node.graph
-        returned = graph.absorb(sub, node)
-        for old, new in zip(node.outputs, returned, strict=True):
-            if old is not None:
-                graph.replace(old, new)
-        graph.remove(node)
-        return True
-
-    return edit
+    node = _nth_node(model, place)
+    sub = node.attrs.get(branch)
+    if node.op != "If" or not isinstance(sub, Graph) or node.graph is None:
+        return False
+    graph = node.graph
+    returned = graph.absorb(sub, node)
+    for old, new in zip(node.outputs, returned, strict=True):
+        if old is not None:
+            graph.replace(old, new)
+    graph.remove(node)
+    return True
 
 
-def drop_input(place: int, slot: int) -> Edit:
+def drop_input(model: Model, place: int, slot: int) -> bool:
     """Leave out an optional input of a node, or the last of a variadic one."""
-
-    def edit(model: Model) -> bool:
-        node = _nth_node(model, place)
-        if node.input(slot) is None or node.graph is None:
-            return False
-        inputs = [None if i == slot else v for i, v in enumerate(node.inputs)]
-        while inputs and inputs[-1] is None:
-            inputs.pop()
-        node.graph.set_inputs(node, inputs)
-        return True
-
-    return edit
+    node = _nth_node(model, place)
+    if node.input(slot) is None or node.graph is None:
+        return False
+    inputs = [None if i == slot else v for i, v in enumerate(node.inputs)]
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    node.graph.set_inputs(node, inputs)
+    return True
 
 
-def drop_attribute(place: int, name: str) -> Edit:
+def drop_attribute(model: Model, place: int, name: str) -> bool:
     """Remove an attribute that is not a subgraph."""
-
-    def edit(model: Model) -> bool:
-        node = _nth_node(model, place)
-        if isinstance(node.attrs.get(name), (Graph, Graphs, type(None))):
-            return False
-        del node.attrs[name]
-        return True
-
-    return edit
+    node = _nth_node(model, place)
+    if isinstance(node.attrs.get(name), (Graph, Graphs, type(None))):
+        return False
+    del node.attrs[name]
+    return True
 
 
 def _nth_node(model: Model, place: int) -> Node:
@@ -197,37 +178,29 @@ def _nth_node(model: Model, place: int) -> Node:
 # ------------------------------------------------------------------ outputs, shapes, constants
 
 
-def drop_output(place: int) -> Edit:
+def drop_output(model: Model, place: int) -> bool:
     """Remove an output of the graph, and the nodes that only it needs."""
-
-    def edit(model: Model) -> bool:
-        graph = model.graph
-        if len(graph.outputs) < 2:
-            return False
-        value = graph.outputs[place]
-        graph.set_outputs([v for v in graph.outputs if v is not value])
-        if value.producer is not None:
-            graph.remove_dead(value.producer)
-        return True
-
-    return edit
+    graph = model.graph
+    if len(graph.outputs) < 2:
+        return False
+    value = graph.outputs[place]
+    graph.set_outputs([v for v in graph.outputs if v is not value])
+    if value.producer is not None:
+        graph.remove_dead(value.producer)
+    return True
 
 
-def zeros_for_input(place: int) -> Edit:
+def zeros_for_input(model: Model, place: int) -> bool:
     """Replace an input of the graph by a constant of zeros, unless it is the only one."""
-
-    def edit(model: Model) -> bool:
-        if len(model.graph.inputs) < 2:
-            return False
-        value = model.graph.inputs[place]
-        shape, dtype = value.static_shape, value.dtype
-        if shape is None or dtype is None or value.is_output or value.const is not None:
-            return False
-        zeros = model.graph.constant(Tensor.of(np.zeros(shape, dtype.numpy), dtype), value.name)
-        model.graph.replace_uses(value, zeros)
-        return True
-
-    return edit
+    if len(model.graph.inputs) < 2:
+        return False
+    value = model.graph.inputs[place]
+    shape, dtype = value.static_shape, value.dtype
+    if shape is None or dtype is None or value.is_output or value.const is not None:
+        return False
+    zeros = model.graph.constant(Tensor.of(np.zeros(shape, dtype.numpy), dtype), value.name)
+    model.graph.replace_uses(value, zeros)
+    return True
 
 
 def sizes(model: Model) -> list[int | str]:
@@ -238,21 +211,16 @@ def sizes(model: Model) -> list[int | str]:
     return [*sorted(d for d in dims if isinstance(d, str)), *reversed(numbers)]
 
 
-def resize(old: int | str, new: int) -> Edit:
+def resize(model: Model, old: int | str, new: int) -> bool:
     """Cut every axis of this size or symbol, of inputs and constants, to the first `new` elements."""
-
-    def edit(model: Model) -> bool:
-        for graph in model.graph.graphs():
-            for value in (*graph.inputs, *graph.initializers.values()):
-                _cut(value, old, new)
-            for node in graph:
-                for made in node.outputs:
-                    if made is not None:
-                        made.retype(None)
-        infer_missing(model.graph)
-        return True
-
-    return edit
+    for graph in model.graph.graphs():
+        for value in (*graph.inputs, *graph.initializers.values()):
+            _cut(value, old, new)
+        for node in graph:
+            for made in node.present_outputs:
+                made.retype(None)
+    infer_missing(model.graph)
+    return True
 
 
 def _cut(value: Value, old: int | str, new: int) -> None:
@@ -267,17 +235,13 @@ def _cut(value: Value, old: int | str, new: int) -> None:
     value.retype(TensorType(value.type.dtype, tuple(new if d == old else d for d in shape)))
 
 
-def clear(name: str) -> Edit:
+def clear(model: Model, name: str) -> bool:
     """Replace the elements of a constant by zeros."""
-
-    def edit(model: Model) -> bool:
-        value = model.graph.initializers.get(name)
-        if value is None or not isinstance(value.const, Tensor) or value.const.dtype is DType.STRING:
-            return False
-        array = value.const.numpy()
-        if not array.any():
-            return False
-        value.const = Tensor.of(np.zeros_like(array), value.const.dtype)
-        return True
-
-    return edit
+    value = model.graph.initializers.get(name)
+    if value is None or not isinstance(value.const, Tensor) or value.const.dtype is DType.STRING:
+        return False
+    array = value.const.numpy()
+    if not array.any():
+        return False
+    value.const = Tensor.of(np.zeros_like(array), value.const.dtype)
+    return True

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from ortconv.errors import UsageError
 from ortconv.files import LARGEST_TEXT, read_text
 
 
@@ -25,11 +26,14 @@ class KnownResults:
         self._head = "" if self.continues else json.dumps({"search": search}) + "\n"
 
     def note(self, digest: str, fails: bool) -> None:
-        """Store the result of a candidate."""
+        """Store the result of a candidate. UsageError if it cannot be written."""
         self.known[digest] = fails
         if self.path is not None:
-            with open(self.path, "w" if self._head else "a", encoding="utf-8") as file:
-                file.write(self._head + json.dumps({"candidate": digest, "fails": fails}) + "\n")
+            try:
+                with open(self.path, "w" if self._head else "a", encoding="utf-8") as file:
+                    file.write(self._head + json.dumps({"candidate": digest, "fails": fails}) + "\n")
+            except OSError as error:
+                raise UsageError(f"cannot write: {error.strerror}", file=self.path) from error
             self._head = ""
 
     def done(self) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+from ortconv.documents import Document
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import read_bytes, write_bytes
 from ortconv.ir.model import Model
@@ -19,13 +21,9 @@ from ortconv.pipeline.result import operator_counts
 from ortconv.public import public
 from ortconv.reduction import edits
 from ortconv.reduction.command import LATE, Command, CommandResult
-from ortconv.reduction.files import check_valid, model_bytes
 from ortconv.reduction.journal import KnownResults
-from ortconv.reduction.values import captured
+from ortconv.reduction.models import captured, check_valid, model_bytes
 from ortconv.wording import counted
-
-VERSION = 1
-"""Version of the JSON document."""
 
 SLOWER = 10
 LEAST_SECONDS = 30.0
@@ -38,7 +36,7 @@ Stopped = Literal["steps", "time", "interrupted"]
 
 
 @dataclass
-class Reduction:
+class Reduction(Document):
     """The result of a reduction. `stopped` is the limit that ended it; None if no smaller model was found."""
 
     source: str
@@ -58,10 +56,6 @@ class Reduction:
     command: str | None = None
     exit_code: int | None = None
     """The exit code of the command on the whole model."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
-        return {"version": VERSION, **asdict(self)}
 
 
 class _Stop(Exception):  # noqa: N818
@@ -125,7 +119,7 @@ def _refuse_existing(target: Path) -> None:
 def _name_of(path: Path, *failure: object) -> str:
     """The identity of this search: the model, and the failure."""
     digest = blake2b(read_bytes(path), digest_size=16)
-    digest.update(repr((VERSION, *failure)).encode())
+    digest.update(repr((Reduction.VERSION, *failure)).encode())
     return digest.hexdigest()
 
 
@@ -313,7 +307,7 @@ def _shrink_nodes(search: _Search, values: edits.Values, *, constants: bool) -> 
     """Keep as few nodes as the check needs: try halves, then smaller and smaller pieces (delta debugging)."""
 
     def keep(kept: Iterable[int]) -> bool:
-        return search.try_edit(edits.keep_nodes(frozenset(kept), values, constants=constants))
+        return search.try_edit(partial(edits.keep_nodes, kept=frozenset(kept), values=values, constants=constants))
 
     def count() -> int:
         return sum(1 for _ in search.model().graph.walk())
@@ -359,8 +353,14 @@ def _any(search: _Search, family: Family) -> bool:
 def _around_nodes(model: Model) -> list[edits.Edit]:
     found: list[edits.Edit] = []
     for place, node in _backward(model):
-        found += [edits.bypass(place, slot) for slot, value in enumerate(node.inputs) if value is not None]
-        found += [edits.inline(place, branch) for branch in ("then_branch", "else_branch") if node.op == "If"]
+        found += [
+            partial(edits.bypass, place=place, slot=slot) for slot, value in enumerate(node.inputs) if value is not None
+        ]
+        found += [
+            partial(edits.inline, place=place, branch=branch)
+            for branch in ("then_branch", "else_branch")
+            if node.op == "If"
+        ]
     return found
 
 
@@ -369,24 +369,24 @@ def _backward(model: Model) -> Iterator[tuple[int, Any]]:
 
 
 def _outputs(model: Model) -> list[edits.Edit]:
-    return [edits.drop_output(place) for place in reversed(range(len(model.graph.outputs)))]
+    return [partial(edits.drop_output, place=place) for place in reversed(range(len(model.graph.outputs)))]
 
 
 def _inputs(model: Model) -> list[edits.Edit]:
-    return [edits.zeros_for_input(place) for place in reversed(range(len(model.graph.inputs)))]
+    return [partial(edits.zeros_for_input, place=place) for place in reversed(range(len(model.graph.inputs)))]
 
 
 def _operands(model: Model) -> list[edits.Edit]:
     found: list[edits.Edit] = []
     for place, node in _backward(model):
-        found += [edits.drop_input(place, slot) for slot in reversed(range(len(node.inputs)))]
-        found += [edits.drop_attribute(place, name) for name in sorted(node.attrs)]
+        found += [partial(edits.drop_input, place=place, slot=slot) for slot in reversed(range(len(node.inputs)))]
+        found += [partial(edits.drop_attribute, place=place, name=name) for name in sorted(node.attrs)]
     return found
 
 
 def _sizes(model: Model) -> list[edits.Edit]:
     return [
-        edits.resize(size, new)
+        partial(edits.resize, old=size, new=new)
         for size in edits.sizes(model)
         for new in (1, 2, 4, 8, 16)
         if isinstance(size, str) or new < size
@@ -394,4 +394,4 @@ def _sizes(model: Model) -> list[edits.Edit]:
 
 
 def _constants(model: Model) -> list[edits.Edit]:
-    return [edits.clear(name) for graph in model.graph.graphs() for name in graph.initializers]
+    return [partial(edits.clear, name=name) for graph in model.graph.graphs() for name in graph.initializers]

@@ -11,7 +11,7 @@ from ortconv.report.labels import FONT, text_width
 from ortconv.report.layout import Layout, Net, layered
 from ortconv.report.outline import INPUT, OUTPUT, Box
 from ortconv.report.page import clean
-from ortconv.report.svg import DARK, DEFS, EDGE, STYLE, box_svg, line_svg, num
+from ortconv.report.svg import EDGE, box_svg, line_svg, num, svg_file
 
 MARGIN = 16.0
 LABEL = 26.0
@@ -54,15 +54,8 @@ class _Arranged:
 def svg(frame: Frame, *, dark: bool = False) -> str:
     """The picture as an SVG file."""
     arranged = _arranged(frame)
-    width, height = (num(side + 2 * EDGE) for side in arranged.size)
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">',
-        f"<style>{STYLE}{DARK if dark else ''}</style>{DEFS}",
-        f'<rect class="paper" width="{width}" height="{height}"/>',
-        *_framed(arranged, EDGE, EDGE, arranged.size),
-        "</svg>\n",
-    ]
-    return "\n".join(lines)
+    width, height = arranged.size
+    return svg_file(width + 2 * EDGE, height + 2 * EDGE, [*_framed(arranged, EDGE, EDGE, arranged.size), ""], dark=dark)
 
 
 def _arranged(frame: Frame) -> _Arranged:

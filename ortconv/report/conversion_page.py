@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ortconv.ir.model import Model
 from ortconv.partition import Target, partition
 from ortconv.partition.cost import Estimate, estimate
+from ortconv.report.analysis import compared_times
 from ortconv.report.labels import byte_text
 from ortconv.report.page import about
 from ortconv.report.picture import drawn
@@ -92,10 +93,7 @@ def _partitions(scenes: Sequence[Scene], estimates: Sequence[Estimate | None]) -
     for side, scene, cost in zip(("source", "result"), scenes, estimates, strict=True):
         if scene.partitioning is not None and cost is not None:
             yield f"{side}: {headline(scene.partitioning)}"
-            times = (
-                f"{cost.cpu_seconds * 1e3:.3g} ms on the CPU alone, {cost.seconds * 1e3:.3g} ms with these partitions"
-            )
-            yield f"estimated on {cost.device.name}: {times}"
+            yield f"estimated on {cost.device.name}: {compared_times(cost)}"
 
 
 def _sizes(result: Result) -> Iterator[tuple[object, ...]]:
@@ -109,7 +107,7 @@ def _operators(scenes: Sequence[Scene]) -> list[tuple[object, ...]]:
     counts: dict[str, list[int]] = {}
     for side, scene in enumerate(scenes):
         for node in scene.root.nodes:
-            counts.setdefault(f"{node.domain}:{node.op}" if node.domain else node.op, [0, 0])[side] += 1
+            counts.setdefault(node.operator, [0, 0])[side] += 1
     rows = sorted(counts.items(), key=lambda row: (-abs(row[1][1] - row[1][0]), row[0]))
     return [(Link(op, op.rpartition(":")[2]), *numbers) for op, numbers in rows]
 

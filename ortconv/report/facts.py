@@ -74,7 +74,7 @@ class GraphFacts:
 
     def _operator(self, node: Node) -> str:
         """The name of the operator of a node, whose facts are noted."""
-        name = clean(f"{node.domain}:{node.op}" if node.domain else node.op)
+        name = clean(node.operator)
         if name not in self.operators:
             schema = schema_of(node)
             names = ([], []) if schema is None else ([f.name for f in side] for side in (schema.inputs, schema.outputs))

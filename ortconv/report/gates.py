@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 from ortconv.errors import GateError, UsageError, nearest
 from ortconv.files import byte_count, size
+from ortconv.wording import milliseconds
 
 COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -78,7 +79,7 @@ def _shown_number(value: float) -> str:
 
 
 def _shown_seconds(value: float) -> str:
-    return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
+    return f"{value:.3g} s" if value >= 1 else milliseconds(value)
 
 
 NUMBER = Notation(_number, _shown_number, "3")

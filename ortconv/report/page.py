@@ -15,13 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from html import escape
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from ortconv import __version__
 from ortconv.choices import natural
 from ortconv.report.sections import NOTHING, Link, Markup, Section
+from ortconv.wording import installed
 
 WEB = Path(__file__).with_name("web")
 CLOSED = "base-uri 'none'; form-action 'none'"
@@ -112,7 +112,7 @@ def table_html(header: Sequence[str], rows: Sequence[Sequence[object]], label: s
 
 def about(options: Mapping[str, object]) -> Section:
     """The origin of a page: options, versions, and the date, which SOURCE_DATE_EPOCH fixes."""
-    versions = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
+    versions = ", ".join(map(" ".join, installed(LIBRARIES).items()))
     chosen = [f"{name} {value}".rstrip() for name, value in options.items()]
     lines = [f"ortconv {__version__}, with {versions}", _date()]
     return Section("About this page", [*(["options: " + ", ".join(chosen)] if chosen else []), *lines])

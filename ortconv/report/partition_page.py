@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ortconv.partition.cost import ASSUMPTIONS
+from ortconv.report.analysis import compared_times, inside_section, levels_section
 from ortconv.report.labels import byte_text, operators
 from ortconv.report.page import about, page
 from ortconv.report.partitions import refusals
@@ -45,15 +46,8 @@ def _sections(analysis: Analysis, advice: Sequence[Merge], levels: Sequence[Mapp
     target = analysis.partitioning.target.provider.name
     header = ("partition", ">nodes", ">CPU ms", f">{target} ms", ">copies ms", ">gain ms")
     yield Section("Partitions", (), header, list(_partitions(analysis)))
-    yield Section(
-        "Levels",
-        (),
-        ("level", ">nodes", ">partitions", ">assigned", ">largest", ">estimate"),
-        list(map(_level, levels)),
-    )
-    yield Section(
-        "Graphs inside of nodes", (), ("graph", ">nodes", ">assigned", ">partitions"), list(_inside(analysis))
-    )
+    yield levels_section(levels, analysis)
+    yield inside_section(analysis)
     yield Section("Assumptions of the estimate", ASSUMPTIONS)
 
 
@@ -63,8 +57,7 @@ def _totals(analysis: Analysis) -> list[str]:
     parts = counted(len(p.partitions), "partition")
     lines = [
         f"{p.taken} of {p.total} nodes and {share:.1f} % of the multiply-adds are in {parts}",
-        f"on {e.device.name}: {_ms(e.cpu_seconds)} on the CPU alone, {_ms(e.seconds)} with these partitions, "
-        f"{_ms(e.best_seconds)} with the worthwhile ones",
+        f"on {e.device.name}: {compared_times(e)}",
         f"level {analysis.level}",
     ]
     if p.target.refused_ops:
@@ -88,18 +81,3 @@ def _partitions(analysis: Analysis) -> Iterator[tuple[object, ...]]:
         name = Link(f"{i}: {operators(p.nodes, 2)}", f"partition:{i};"), copied
         times = (c.cpu_seconds, c.accelerator_seconds, c.copy_seconds, c.gain)
         yield name, len(p.nodes), *(f"{seconds * 1e3:.3g}" for seconds in times)
-
-
-def _level(row: Mapping[str, Any]) -> tuple[object, ...]:
-    taken = f"{row['nodes_taken']} ({row['coverage_percent']:.1f} %)"
-    return row["level"], row["nodes"], row["partitions"], taken, row["largest"], _ms(row["seconds"])
-
-
-def _inside(analysis: Analysis) -> Iterator[tuple[object, ...]]:
-    for i in analysis.inside:
-        p = i.partitioning
-        yield i.label, p.total, p.taken, len(p.partitions)
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms"

@@ -41,8 +41,9 @@ def refusals(partitioning: Partitioning) -> list[Refusal]:
     for node, verdict in partitioning.verdicts.items():
         seen = set()
         for o in verdict.objections:
-            op = f"{node.domain}:{node.op}" if node.domain else node.op
-            row = found.setdefault((op, o.rule), Refusal(op, o.rule, 0, node_name(node), o.message))
+            row = found.setdefault(
+                (node.operator, o.rule), Refusal(node.operator, o.rule, 0, node_name(node), o.message)
+            )
             if o.rule not in seen:
                 row.nodes += 1
                 seen.add(o.rule)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from ortconv.ir.graph import Value
@@ -88,17 +88,20 @@ def drawing(scene: Scene, *, dark: bool = False) -> str:
     width = max(layout.width, legend_width) + 2 * EDGE
     height = layout.height + top + 2 * EDGE
     left = (width - layout.width) / 2
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{num(width)}" height="{num(height)}" '
-        f'viewBox="0 0 {num(width)} {num(height)}">',
+    place = f'<g transform="translate({num(left)} {num(top + EDGE)})">'
+    return svg_file(width, height, [legend, place, *_inside(scene, scene.root, layouts, 0, 0), "</g>"], dark=dark)
+
+
+def svg_file(width: float, height: float, parts: Iterable[str], *, dark: bool) -> str:
+    """A picture as a file, in colors for a light or a dark page."""
+    size = f'width="{num(width)}" height="{num(height)}"'
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {num(width)} {num(height)}">',
         f"<style>{STYLE}{DARK if dark else ''}</style>{DEFS}",
-        f'<rect class="paper" width="{num(width)}" height="{num(height)}"/>',
-        legend,
-        f'<g transform="translate({num(left)} {num(top + EDGE)})">',
-        *_inside(scene, scene.root, layouts, 0, 0),
-        "</g></svg>\n",
+        f'<rect class="paper" {size}/>',
+        *parts,
     ]
-    return "\n".join(parts)
+    return "\n".join(lines) + "</svg>\n"
 
 
 def _opened(scene: Scene, part: Part, layouts: dict[Part, Layout]) -> Layout:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from ortconv.documents import Document
 from ortconv.nnapi.systrace import PhoneTrace, Run
 from ortconv.nnapi.timing import Trace, executions, per_execution, summary, table
-
-VERSION = 1
-"""Version of the JSON document."""
 
 Times = dict[str, dict[str, float | None]]
 
@@ -46,16 +43,12 @@ class TimedRun:
 
 
 @dataclass(frozen=True)
-class Timings:
+class Timings(Document):
     """The runs in a file. `lost` is the least number of events that the tracer dropped."""
 
     file: str
     lost: int
     runs: list[TimedRun]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON document."""
-        return {"version": VERSION, **asdict(self)}
 
 
 def timings(path: Path, found: PhoneTrace, *, detail: bool) -> Timings:

@@ -183,7 +183,7 @@ def _outer(nodes: Iterable[Node], inside: Collection[Node]) -> Iterator[Value]:
 def _needed(graph: Graph, nodes: Iterable[Node], inside: Collection[Node], keep: Collection[Value]) -> Iterator[Value]:
     """The values that nodes make and that are in `keep`, or needed outside."""
     for node in nodes:
-        yield from (v for v in node.outputs if v is not None and (v in keep or is_needed(graph, v, inside)))
+        yield from (v for v in node.present_outputs if (v in keep or is_needed(graph, v, inside)))
 
 
 def is_needed(graph: Graph, value: Value, inside: Collection[Node]) -> bool:
@@ -195,7 +195,7 @@ def pieces(region: Region, most: int) -> Iterator[Region]:
     """The region in pieces of at most `most` nodes. Each piece returns all values that its nodes produce."""
     for start in range(0, len(region.nodes), most):
         nodes = region.nodes[start : start + most]
-        piece = make_region(region.graph, nodes, {v for n in nodes for v in n.outputs if v is not None})
+        piece = make_region(region.graph, nodes, {v for n in nodes for v in n.present_outputs})
         yield piece._replace(custom_op_library=region.custom_op_library, threads=region.threads)
 
 
@@ -203,7 +203,7 @@ def observed(region: Region, most: int) -> Iterator[Region]:
     """Copies of the region that together return all values that its nodes produce. Each returns at most `most` bytes, or a single
     value.
     """
-    inner = {v for n in region.nodes for v in n.outputs if v is not None}
+    inner = {v for n in region.nodes for v in n.present_outputs}
     outputs: list[Value] = []
     held = 0
     for value in make_region(region.graph, region.nodes, inner).outputs:

@@ -32,8 +32,12 @@ from ortconv.runtime.backend import (
     with_fallbacks,
 )
 from ortconv.runtime.placement import last_uses, place, split
+from ortconv.wording import listed
 
 MOST_THREADS = 1024
+
+SHOWN_NAMES = 4
+"""Number of names in a hint."""
 
 _Run = Callable[[Program, list[Any]], Sequence[Any]]
 """Runs a program on its inputs."""
@@ -317,7 +321,8 @@ def _named(graph: Graph, name: str) -> list[Value]:
             return node.present_outputs
     if any(v.name == name for n in graph.walk() for v in n.present_outputs):
         raise UsageError(f"'{name}' lies inside a subgraph", hint="keep an output of the node that holds the subgraph")
-    raise UsageError(f"no node makes a value '{name}', nor has that name", hint=nearest(name, values))
+    hint = nearest(name, values) or f"the first values are {listed(list(values), SHOWN_NAMES)}"
+    raise UsageError(f"no node makes a value '{name}', nor has that name", hint=hint)
 
 
 def _default(value: Value) -> Any:

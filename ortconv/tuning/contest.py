@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ortconv.compare.feeds import Feeds
+from ortconv.documents import read_as
 from ortconv.errors import OrtconvError, UnsupportedError
 from ortconv.process import usable_memory
 from ortconv.tuning.candidate import Candidate, median_load, median_turn
@@ -14,7 +16,7 @@ from ortconv.tuning.measuring import Block, Times, measure_block, measure_memory
 from ortconv.tuning.memo import key_of
 from ortconv.tuning.ranking import Goal, hopeless, ranked, ratio
 from ortconv.tuning.result import ReferenceFigures
-from ortconv.tuning.workshop import Job, Workshop
+from ortconv.tuning.workshop import Job, Workshop, as_it_is
 
 LEAST_BLOCKS, MOST_BLOCKS = 3, 8
 
@@ -47,7 +49,7 @@ class Contest:
         """Measure the peak memory of each candidate in a new process. A candidate that cannot be opened or run gets its error."""
         by_key = {self._key("memory", [c]): c for c in candidates}
         jobs = [Job(key, measure_memory, (c.entrant, self._feeds, self._library)) for key, c in by_key.items()]
-        for job, found in self._workshop.each("measuring memory", jobs, _same, fresh=True):
+        for job, found in self._workshop.each("measuring memory", jobs, as_it_is, fresh=True):
             candidate = by_key[job.key]
             if isinstance(found, OrtconvError):
                 candidate.row.error = found.message
@@ -84,7 +86,7 @@ class Contest:
     def _measure(self, entrants: Sequence[Candidate], stage: str) -> None:
         block = Block(tuple(c.entrant for c in entrants), self._blocks, self._library)
         job = Job(self._key("block", entrants, self._blocks), measure_block, (block, self._feeds))
-        found = self._workshop.run_alone(stage, job, _times)
+        found = self._workshop.run_alone(stage, job, partial(read_as, list[Times]))
         if found[0].error is not None:
             raise UnsupportedError(f"{self._what}: {found[0].error}")
         for c, own in zip(entrants, found, strict=True):
@@ -128,11 +130,3 @@ def _is_settled(alive: Sequence[Candidate], goal: Goal) -> bool:
     """Whether one candidate is left, or more blocks would hardly change the order."""
     order = ranked(alive, goal)
     return all(ratio(c, order[0], goal).spread <= PRECISION for c in order[1:])
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _times(values: Any) -> list[Times]:
-    return [Times(**value) for value in values]

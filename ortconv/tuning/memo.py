@@ -8,30 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ortconv.batch.journal import BatchJournal
-from ortconv.documents import read_version
+from ortconv.batch.journal import BatchJournal, JournalLine
 
 NAME = ".ortconv-tuning.jsonl"
-VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class MemoLine:
+class MemoLine(JournalLine):
     """A line of the file."""
 
     key: str
     value: Any
-
-    def line(self) -> bytes:
-        return json.dumps({"version": VERSION, "key": self.key, "value": self.value}).encode() + b"\n"
-
-    @classmethod
-    def parse(cls, line: bytes) -> MemoLine | None:
-        """The entry of a line; None if the line is not an entry, such as the truncated last line of a full disk."""
-        try:
-            return read_version(cls, json.loads(line), VERSION)
-        except (ValueError, RecursionError):
-            return None
 
 
 class Memo:

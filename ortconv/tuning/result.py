@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from ortconv.backends.onnxruntime_app import SessionSettings
+from ortconv.documents import Document
 from ortconv.tuning.axes import Form
 from ortconv.tuning.intervals import Interval
 from ortconv.tuning.making import Estimated
-
-VERSION = 1
-"""Version of the JSON document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +97,7 @@ class Recommendation:
 
 
 @dataclass
-class Tuning:
+class Tuning(Document):
     """The result of `tune`. Rows are in the order of their ranks, those without a rank last.
 
     `device` and `assumptions` belong to the estimates. `stages` has the seconds of each stage. A tuning `is_complete` unless it was
@@ -123,10 +120,6 @@ class Tuning:
     is_complete: bool = True
     is_interrupted: bool = False
     notes: list[str] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
-        return {"version": VERSION, **asdict(self)}
 
     @property
     def best(self) -> Row | None:

@@ -7,16 +7,18 @@ import platform
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
 from ortconv.backends.onnxruntime_app import SessionSettings, can_be_direct
 from ortconv.batch.journal import key
 from ortconv.choices import TARGETS
 from ortconv.compare.candidates import first_run
 from ortconv.compare.feeds import Feeds
+from ortconv.documents import read_as
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
 from ortconv.files import digest
 from ortconv.models import ModelSource, as_file, is_ort, load
@@ -32,13 +34,13 @@ from ortconv.runtime.session import Session
 from ortconv.tuning.axes import NONE, SESSION, Form, chosen, command, file_name, forms
 from ortconv.tuning.candidate import Candidate
 from ortconv.tuning.contest import Contest
-from ortconv.tuning.making import ConversionTask, Estimated, Proof, UncheckedFile, draft, prove, target_of
+from ortconv.tuning.making import ConversionTask, Proof, UncheckedFile, draft, prove, target_of
 from ortconv.tuning.measuring import Entrant
 from ortconv.tuning.memo import Memo, key_of
 from ortconv.tuning.ranking import GOALS, Goal, goal_named, ranked
 from ortconv.tuning.result import Machine, Recommendation, Row, Tuning
-from ortconv.tuning.workshop import Job, Notify, Workshop
-from ortconv.wording import counted
+from ortconv.tuning.workshop import Job, Notify, Workshop, as_it_is
+from ortconv.wording import counted, installed
 
 FINALISTS = 3
 """Number of files that are also measured with other session settings."""
@@ -162,7 +164,7 @@ class Tuner:
 
     def run(self) -> None:
         """Run all stages."""
-        start = self._workshop.run_alone("preparing", Job("", begin, (self._source, self._shared)), _same)
+        start = self._workshop.run_alone("preparing", Job("", begin, (self._source, self._shared)), as_it_is)
         self._source_key = key(self._source, start.external, self._shared)
         self._convert()
         self._prove()
@@ -197,9 +199,8 @@ class Tuner:
         """A candidate for each different file; rows for the refused ones."""
         by_key = {self._key("draft", form): form for form in forms(self._plan.values)}
         jobs = [Job(k, draft, (self._task(form),)) for k, form in by_key.items()]
-        found = {
-            by_key[job.key]: outcome for job, outcome in self._workshop.each("converting", jobs, _draft, share=SHARE)
-        }
+        done = self._workshop.each("converting", jobs, partial(read_as, UncheckedFile), share=SHARE)
+        found = {by_key[job.key]: outcome for job, outcome in done}
         usual = self._usual()
         by_digest: dict[str, Candidate] = {}
         for form in by_key.values():
@@ -230,7 +231,7 @@ class Tuner:
             if not (task.output.exists() and digest(task.output) == c.digest):
                 self._workshop.forget(job.key)
             c.row.error = LATE
-        for job, found in self._workshop.each("validating", jobs, _proof):
+        for job, found in self._workshop.each("validating", jobs, partial(read_as, Proof)):
             self._note(found, by_key[job.key])
         self._failed += [c.row for c in self._files if c.row.error is not None]
         self._files = [c for c in self._files if c.row.error is None]
@@ -298,6 +299,7 @@ class Tuner:
         rows = [c.row for c in (*best, *(c for c in every if c.row.rank is None))] + self._failed
         if self.is_done and not best:
             raise self._nothing_measured(rows)
+        is_late = self._workshop.is_late() or any(row.error == LATE for row in rows)
         return Tuning(
             model=self._label,
             goal=self._plan.goal_name,
@@ -312,13 +314,10 @@ class Tuner:
             files=len(self._files),
             seconds=self._workshop.elapsed,
             stages=dict(self._workshop.stages),
-            is_complete=self.is_done and not self._is_late(rows) and not self._notes,
+            is_complete=self.is_done and not is_late and not self._notes,
             is_interrupted=not self.is_done,
             notes=list(self._notes),
         )
-
-    def _is_late(self, rows: Sequence[Row]) -> bool:
-        return self._workshop.is_late() or any(row.error == LATE for row in rows)
 
     def _nothing_measured(self, rows: Sequence[Row]) -> UnsupportedError:
         if any(c.logs for c in (*self._files, *self._variants)):
@@ -373,18 +372,4 @@ def _machine() -> Machine:
 
 
 def _onnxruntime() -> str:
-    from importlib.metadata import version
-
-    return version("onnxruntime")
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _proof(value: Mapping[str, Any]) -> Proof:
-    return Proof(**{**value, "estimated": Estimated(**value["estimated"])})
-
-
-def _draft(value: Mapping[str, Any]) -> UncheckedFile:
-    return UncheckedFile(**value)
+    return installed(["onnxruntime"])["onnxruntime"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -35,6 +35,11 @@ class Job:
     key: str
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
+
+
+def as_it_is(value: Any) -> Any:
+    """The decoder of results that are values of JSON."""
+    return value
 
 
 def perform(job: Job) -> Any:
@@ -94,31 +99,33 @@ class Workshop:
 
         `decode` makes a result from its JSON value. With `fresh`, each job has a new process.
         """
-        begun, done = time.monotonic(), 0
+        begun = time.monotonic()
         self.report(stage, 0, len(jobs), None)
-        try:
-            for job, found in self._found(jobs, decode, fresh):
-                done += 1
+        with self._timed(stage):
+            for done, (job, found) in enumerate(self._found(jobs, decode, fresh), 1):
                 left = (time.monotonic() - begun) / done * (len(jobs) - done)
                 self.report(stage, done, len(jobs), left)
                 yield job, found
                 if self.is_late(share):
                     self._dismiss(fresh)
                     return
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        """Add the time of a block to that of a stage."""
+        begun = time.monotonic()
+        try:
+            yield
         finally:
             self.stages[stage] = self.stages.get(stage, 0.0) + time.monotonic() - begun
 
     def run_alone(self, stage: str, job: Job, decode: Callable[[Any], R]) -> R:
         """The result of one job, run in a new process. Its error is raised."""
-        begun = time.monotonic()
-        try:
-            for _, found in self._found([job], decode, fresh=True):
-                if isinstance(found, OrtconvError):
-                    raise found
-                return found
-            raise AssertionError("a job ends with a result or an error")
-        finally:
-            self.stages[stage] = self.stages.get(stage, 0.0) + time.monotonic() - begun
+        with self._timed(stage):
+            ((_, found),) = self._found([job], decode, fresh=True)
+            if isinstance(found, OrtconvError):
+                raise found
+            return found
 
     def _found(
         self, jobs: Sequence[Job], decode: Callable[[Any], R], fresh: bool

@@ -91,7 +91,8 @@ def test_markdown(models: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsy
     assert main([*CONVERT, "--github", "--summary", "s.md", "-q"]) == 7
     text = Path("s.md").read_text()
     assert Path("step.md").read_text() == "before\n" + text
-    assert re.match(r"### ortconv: 3 of 5 converted in \d\.\d s, 2 failed\n\n\| kind \| model \| reason \|\n", text)
+    assert re.match(r"### ortconv: 3 of 5 converted in \d\.\d s, 2 failed\n\n- operator config out/", text)
+    assert "\n\n| kind | model | reason |\n" in text
     assert "| damaged file | in/m0000.onnx | not a valid ONNX model" in text
     assert main([*CONVERT, "--summary", "in/m0001.onnx"]) == 2
 
@@ -108,7 +109,7 @@ def test_all_parts_of_a_summary_state_one_duration(
 def test_text_of_models_is_no_markup() -> None:
     view = BatchView("converted", 1, as_json=False, quiet=True)
     view.fail(Failure("a|b.onnx", CrashError("node `x` | <b>\n# y")))
-    assert "| crash | a\\|b.onnx | node \\`x\\` \\| \\<b\\> \\# y |" in view._markdown()
+    assert "| crash | a\\|b.onnx | node \\`x\\` \\| &lt;b> \\# y |" in view._markdown()
 
 
 def test_failures_are_sorted_by_kind() -> None:

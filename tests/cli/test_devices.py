@@ -119,3 +119,11 @@ def test_the_inventory_is_what_a_device_answers(name: str) -> None:
         answers = nnapi.get_supported_operations_for_devices(model, [device])
     taken = operations(device)
     assert answers == [Operand.TENSOR_FLOAT32 in taken.get(code, []) for code in UNARY]
+
+
+def test_properties_fit_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ortconv.cli.render.room", lambda: 60)
+    assert main(["devices", "show", "npu-int8"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 20
+    assert max(map(len, lines)) <= 60

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import ortconv
 from ortconv.cli import main
-from ortconv.cli.options import Size
+from ortconv.cli.options import SIZE
 from ortconv.compare.difference import Difference
 from ortconv.compare.reference import Reference
 from ortconv.errors import MismatchError
@@ -186,7 +186,7 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
         "Conv(x, w, b) + k\n    -> Conv(x, w, b + k)",
         "in ONNX Runtime: ConvAddFusion",
         "differs: ConvTranspose",
-        "Add (either order)\n├── Conv | ConvTranspose\n│   ├── x",
+        "Add (either order)\n    Conv | ConvTranspose\n        x\n",
         "const b?",
     ]
     for part in parts:
@@ -238,7 +238,7 @@ def test_every_pass_names_its_counterpart() -> None:
 )
 def test_sizes(text: str, count: int) -> None:
     assert byte_count(text) == count
-    assert Size().convert(text, None, None) == count
+    assert SIZE.convert(text, None, None) == count
 
 
 @pytest.mark.parametrize("text", ["", "-1", "12Q", "M", "1e3", "1 2", "0x10", "1iB", "1.M"])

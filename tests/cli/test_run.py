@@ -378,7 +378,9 @@ def test_classes(net: Path, capsys: pytest.CaptureFixture[str], printed: Printed
     assert rows[0]["value"] >= rows[1]["value"] >= rows[2]["value"]
     assert max(r["value"] for r in rows) == found["outputs"]["y"]["max"]
     assert main(["run", str(net), "--top", "2"]) == 0
-    assert "class" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "class" in shown
+    assert {"y", "z"} <= {line.partition(" ")[0] for line in shown.splitlines()}
 
 
 @pytest.mark.parametrize("backend", ["numpy", "onnxruntime"])

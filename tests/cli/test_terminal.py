@@ -17,7 +17,7 @@ import pytest
 
 from ortconv.cli import VERBS, cli, color, main, printable, progress
 from ortconv.cli.outputs import _is_output
-from ortconv.cli.render import grid
+from ortconv.cli.render import grid, labeled
 
 MNIST = Path(__file__).resolve().parents[2] / "sample_models" / "mnist.onnx"
 
@@ -122,6 +122,17 @@ def test_what_cannot_be_written_is_a_usage_error(line: str, capsys: pytest.Captu
     assert any(name in said for name in ("m.txt", "folder", "pipe"))
     assert ".ortconv-" not in said
     assert Path("m.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "line", ["reduce {} --check false -o m.txt/x.onnx", "run {} --backend nnapi --nnapi-cache m.txt/c"]
+)
+def test_a_path_that_cannot_be_written_is_named(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("m.txt").write_text("mine")
+    assert main([word.format(MNIST) for word in line.split()]) == 2
+    said = capsys.readouterr().err
+    assert "error: m.txt" in said
+    assert "write: Not a directory" in said
 
 
 def test_a_name_that_leaves_no_room_for_endings() -> None:
@@ -290,6 +301,13 @@ def test_rows_that_are_wider_than_the_terminal(width: int | None) -> None:
     assert [line.index("max") for line in head if "max" in line] == [
         line.index("100") for line in body if "100" in line
     ]
+
+
+def test_facts_are_wrapped_beside_their_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ortconv.cli.render.room", lambda: 40)
+    lines = click.unstyle(labeled("rewrites", "ConvAddFusion x2, ConstantFolding, MatMulAddFusion")).splitlines()
+    assert lines == ["  rewrites   ConvAddFusion x2,", f"{' ' * 13}ConstantFolding,", f"{' ' * 13}MatMulAddFusion"]
+    assert click.unstyle(labeled("", "")) == " " * 13
 
 
 # ----------------------------------------------------------------------------------------------------------------- progress

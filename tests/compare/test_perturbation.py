@@ -108,7 +108,7 @@ def test_an_element_that_only_a_later_run_moves_beyond_the_last_bits() -> None:
 def test_what_rounding_explains_is_no_fault(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     expected = reference(tmp_path, case)
-    dtype = expected.feeds["x"].dtype
+    dtype = expected.trials[0].feeds["x"].dtype
     with expected.clock:
         expected.judge("numpy", [[np.array(case.fine, dtype)]], "", "", False)
         for wrong in case.wrong:

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from ortconv.documents import Document
 from ortconv.errors import UsageError, nearest
 from ortconv.nnapi.codes import Operation
 from ortconv.nnapi.conformance.check import Mode, Outcome, check
 from ortconv.nnapi.conformance.specs import Record, Spec, operations_of, specs
 from ortconv.nnapi.device import Device
 from ortconv.nnapi.manager import registered
-
-VERSION = 1
-"""Version of the JSON document."""
 
 LEVELS = {27: 1, 28: 2, 29: 3, 30: 4, 31: 5, 1000006: 6, 1000007: 7, 1000008: 8}
 """Feature levels by the numbers in records; None is the level of experimental operations."""
@@ -60,7 +57,7 @@ class FailedRecord:
 
 
 @dataclass
-class Conformance:
+class Conformance(Document):
     """The results of a device. A record counts for each operation of its model."""
 
     device: str
@@ -69,10 +66,6 @@ class Conformance:
     modes: list[ModeCount]
     operations: list[OperationCount]
     failures: list[FailedRecord]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The result as plain data, for JSON."""
-        return {"version": VERSION, **asdict(self)}
 
 
 def check_device(

@@ -72,5 +72,4 @@ def _no_row(node: Node, target: Target) -> Objection:
             )
         advice = "let CoreML have the nodes inside: --coreml-enable-on-subgraph"
         return Objection("control-flow", f"{node.op} and the {inside} nodes in its subgraphs run on the CPU", advice)
-    name = f"{node.domain}:{node.op}" if node.domain else node.op
-    return Objection("operator", f"CoreML has no operation for {name}", INSTEAD.get(name, ""))
+    return Objection("operator", f"CoreML has no operation for {node.operator}", INSTEAD.get(node.operator, ""))

@@ -119,8 +119,7 @@ def _no_row(node: Node) -> Objection:
         inside = sum(1 for sub in node.subgraphs for _ in sub.walk())
         advice = "export one model per branch, or unroll the loop"
         return Objection("control-flow", f"{node.op} and the {inside} nodes in its subgraphs run on the CPU", advice)
-    name = f"{node.domain}:{node.op}" if node.domain else node.op
-    return Objection("operator", f"NNAPI has no operation for {name}", INSTEAD.get(name, ""))
+    return Objection("operator", f"NNAPI has no operation for {node.operator}", INSTEAD.get(node.operator, ""))
 
 
 def _no_qdq(unit: NodeUnit) -> Objection:
