@@ -34,8 +34,9 @@ from ortconv.optimizer.tracking import Operator, Tracker, producers
 
 
 class New:
-    """A node to be created. `like` provides the name and, unless `attrs` is given, the attributes; `types` are the
-    known output types.
+    """A node to be created, by default with the output types of the root if it replaces the root.
+
+    `like` provides the name and, unless `attrs` is given, the attributes; `types` are the known output types.
     """
 
     __slots__ = ("attrs", "domain", "inputs", "like", "node", "op", "outputs", "types")
@@ -227,10 +228,19 @@ def find(r: Rule, root: Node, context: Context) -> tuple[Match, Replacement] | N
     """The match of one rule at one node with its replacement; None if the rule does not apply."""
     for m in matches(r.pattern, root):
         if context.may_touch(root, *(node for node, _ in m.nodes)) and _is_closed(m):
-            replacement = r.build(m)
+            replacement = _typed(r.build(m), root)
             if replacement is not None and all(context.may_make(m.graph, new) for new in _new_nodes(replacement)):
                 return m, replacement
     return None
+
+
+def _typed(replacement: Replacement, root: Node) -> Replacement:
+    """The replacement, with the types of the root's outputs for nodes whose types are not stated."""
+    parts = replacement if isinstance(replacement, tuple) else (replacement,)
+    for part, old in zip(parts, root.outputs, strict=False):
+        if isinstance(part, New) and not part.types and old is not None:
+            part.types = (old.type,)
+    return replacement
 
 
 def _new_nodes(source: Replacement) -> Iterator[New]:

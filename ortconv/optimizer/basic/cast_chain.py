@@ -22,7 +22,7 @@ def eliminate_lossy_cast_chain(m: Match) -> Replacement:
         return None
     if types[0] is types[2]:
         return m.x
-    return New("Cast", [m.x], like=m.root, types=(m.root.out.type,))
+    return New("Cast", [m.x], like=m.root)
 
 
 PASSES = (RulePass("LossyCastChainElimination", eliminate_lossy_cast_chain),)

@@ -157,7 +157,7 @@ def fold_activated_mul(m: Match) -> Replacement:
     activation = m.node("activation")
     affine = _affine(m)
     conv = folded(m, affine) if affine is not None and np.all(affine.scale > 0) else None
-    return conv if conv is None else New(activation.op, [conv], like=activation, types=(m.root.out.type,))
+    return conv if conv is None else New(activation.op, [conv], like=activation)
 
 
 @rule("ConvBNFusion", P("BatchNormalization", _CONV, C("gamma"), C("beta"), C("mean"), C("var")))
@@ -252,7 +252,7 @@ def fold_mul_conv(m: Match) -> Replacement:
         scaled = rounded((w.reshape(group, -1, *w.shape[1:]) * by_input).reshape(w.shape), dtype)
     if scaled is None:
         return None
-    return New("Conv", [m.x, scaled, *conv.inputs[2:]], like=conv, types=(conv.out.type,))
+    return New("Conv", [m.x, scaled, *conv.inputs[2:]], like=conv)
 
 
 @rule(
@@ -279,7 +279,7 @@ def fold_batch_norm_arithmetic(m: Match) -> Replacement:
         shift = rounded(wide(m.beta) * affine.scale + affine.shift, m.tensor("beta").dtype)
     if scale is None or shift is None:
         return None
-    return New("BatchNormalization", [m.x, scale, shift, m.mean, m.var], like=bn, types=(m.root.out.type,))
+    return New("BatchNormalization", [m.x, scale, shift, m.mean, m.var], like=bn)
 
 
 RULES = (

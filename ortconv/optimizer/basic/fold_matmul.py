@@ -40,7 +40,7 @@ def fuse_gemm_sum(m: Match) -> Replacement:
         return None
     bias = k if m.c is None or gemm.attr("beta", 1.0) == 0 else _total(m.c, gemm.attr("beta", 1.0), k)
     attrs: dict[str, Attribute] = {**gemm.attrs, "beta": 1.0}
-    return None if bias is None else New("Gemm", [m.a, m.b, bias], attrs, like=gemm, types=(m.root.out.type,))
+    return None if bias is None else New("Gemm", [m.a, m.b, bias], attrs, like=gemm)
 
 
 def _total(c: Value, beta: float, k: Value) -> Array | None:
@@ -70,13 +70,13 @@ def fuse_transposed_a(m: Match) -> Replacement:
 
     Counterpart: GemmTransposeFusion
     """
-    return New("Gemm", _operands(m.t, m.b, m.c), _flipped(m.root, "transA"), like=m.root, types=(m.root.out.type,))
+    return New("Gemm", _operands(m.t, m.b, m.c), _flipped(m.root, "transA"), like=m.root)
 
 
 @rule("GemmTransposeFusion", P("Gemm", "a", _TRANSPOSE, "c?"))
 def fuse_transposed_b(m: Match) -> Replacement:
     """Gemm(a, Transpose(b), c)  ->  Gemm(a, b, c) with transB flipped"""
-    return New("Gemm", _operands(m.a, m.t, m.c), _flipped(m.root, "transB"), like=m.root, types=(m.root.out.type,))
+    return New("Gemm", _operands(m.a, m.t, m.c), _flipped(m.root, "transB"), like=m.root)
 
 
 @rule("GemmTransposeFusion", P("Transpose", P("Gemm", "a", "b", name="gemm")))
@@ -90,7 +90,7 @@ def fuse_transposed_output(m: Match) -> Replacement:
         "transA": int(not gemm.attr("transB", 0)),
         "transB": int(not gemm.attr("transA", 0)),
     }
-    return New("Gemm", [m.b, m.a], attrs, like=gemm, types=(m.root.out.type,))
+    return New("Gemm", [m.b, m.a], attrs, like=gemm)
 
 
 # ---------------------------------------------------------------------- BatchNormalization
@@ -275,7 +275,7 @@ def fuse_matmul_add(m: Match) -> Replacement:
     rows_columns = (m.a.dim(0), m.b.dim(1))
     if not broadcasts_into(m.k.shape, rows_columns):
         return None
-    return New("Gemm", [m.a, m.b, m.k], {}, like=product, types=(m.root.out.type,))
+    return New("Gemm", [m.a, m.b, m.k], {}, like=product)
 
 
 @rule("MatMulAddFusion", _WITH_BIAS)

@@ -50,7 +50,7 @@ def fold_residual_mul(m: Match) -> Replacement:
     if product is None:
         return None
     residual = New("Mul", [m.z, m.k], like=m.node("scaled"))
-    return New("Add", [product, residual], like=m.root, types=[m.root.out.type])
+    return New("Add", [product, residual], like=m.root)
 
 
 @rule(
@@ -90,7 +90,7 @@ def fold_constant_sum(m: Match) -> Replacement:
     if m.b.dtype not in FLOATS or m.b.shape != m.c.shape:
         return None
     total = rounded_sum(wide(m.b), wide(m.c), m.b.dtype)
-    return None if total is None else New("Add", [m.x, total], like=m.root, types=[m.root.out.type])
+    return None if total is None else New("Add", [m.x, total], like=m.root)
 
 
 def _per_column(m: Match, constant: Value) -> Array | None:

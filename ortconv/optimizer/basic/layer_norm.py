@@ -70,7 +70,7 @@ def fuse_gelu(m: Match) -> Replacement:
         return None
     if not keeps_shape(m.x, (m.half, m.one, m.root_constant)):
         return None
-    return New("Gelu", [m.x], types=[m.root.out.type])
+    return New("Gelu", [m.x])
 
 
 # ---------------------------------------------------------------------- LayerNormalization
@@ -118,7 +118,7 @@ def normalized(m: Match) -> Replacement:
     scale = _affine(m.scale, shape, axis) if "scale" in m.bound else ones(shape[axis:], x.dtype)
     stash: dict[str, Attribute] = {"stash_type": DOUBLE_STASH} if x.dtype is DType.DOUBLE else {}
     attrs = {"axis": axis - len(shape), "epsilon": epsilon, **stash}
-    return None if scale is None else New("LayerNormalization", [x, scale], attrs, types=[m.root.out.type])
+    return None if scale is None else New("LayerNormalization", [x, scale], attrs)
 
 
 def is_group(shape: Shape) -> bool:
@@ -148,7 +148,7 @@ def fuse_layer_norm_bias(m: Match) -> Replacement:
         return None
     axis = norm.attr("axis", -1) % max(1, len(shape))
     bias = _affine(m.bias, shape, axis)
-    return None if bias is None else New("LayerNormalization", [m.x, m.scale, bias], like=norm, types=[m.root.out.type])
+    return None if bias is None else New("LayerNormalization", [m.x, m.scale, bias], like=norm)
 
 
 def trailing_axis(reductions: list[Node], rank: int) -> int | None:

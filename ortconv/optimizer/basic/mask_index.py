@@ -220,9 +220,9 @@ def _reshaped(m: Match) -> Replacement:
     dims = out.shape or ()
     ones = Ints(i for i, d in enumerate(dims) if d == 1)
     if m.graph.opset() >= UNSQUEEZE_BY_INPUT and equal_shapes(m.x.shape, _without_ones(dims)):
-        return New("Unsqueeze", [m.x, np.array(ones, np.int64)], {}, types=[out.type])
+        return New("Unsqueeze", [m.x, np.array(ones, np.int64)], {})
     spec = None if out.rank is None else expressed([dim_of(out, i) for i in range(out.rank)], m.x)
-    return None if spec is None else New("Reshape", [m.x, np.array(spec, np.int64)], {}, types=[out.type])
+    return None if spec is None else New("Reshape", [m.x, np.array(spec, np.int64)], {})
 
 
 @rule("AndElimination", P("And", "x", "true", commutative=True))

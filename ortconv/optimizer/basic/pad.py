@@ -74,7 +74,7 @@ def fuse_pad(m: Match) -> Replacement:
     attrs.pop("auto_pad", None)
     if node.op == "AveragePool":
         attrs["count_include_pad"] = 1
-    return New(node.op, [m.x, *node.inputs[1:]], attrs, like=node, types=(node.out.type,))
+    return New(node.op, [m.x, *node.inputs[1:]], attrs, like=node)
 
 
 def _pools_the_same(m: Match, value: float | None, own: tuple[int, ...], total: tuple[int, ...]) -> bool:

@@ -138,7 +138,7 @@ def drop_wider_quantization(m: Match) -> Replacement:
         return None
     if not (inner[1] <= outer[1] and outer[2] <= inner[2]):
         return None
-    return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root, types=(m.root.out.type,))
+    return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root)
 
 
 def _axis(node: Node) -> int:
@@ -343,7 +343,7 @@ def transpose_weight(m: Match) -> Replacement:
         attrs["axis"] = perm.index(axis % weight.rank)
     elif m.tensor("s").rank:
         return None
-    return New("DequantizeLinear", [moved, *dq.inputs[1:]], attrs, domain=dq.domain, types=(m.root.out.type,))
+    return New("DequantizeLinear", [moved, *dq.inputs[1:]], attrs, domain=dq.domain)
 
 
 DOUBLE_PAIRS = RulePass("DoubleQDQPairsRemover", drop_dequantize_quantize, drop_wider_pair, drop_wider_quantization)

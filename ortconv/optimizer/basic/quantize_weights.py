@@ -42,7 +42,7 @@ def quantize_weights(m: Match) -> Replacement:
         bias = [_quantized_bias(m.b, unit, root, source.domain)]
     if None in bias or [w, *bias] in ([m.w], [m.w, m.b]):
         return None
-    return New(root.op, [m.x, w, *bias], like=root, types=(root.out.type,))
+    return New(root.op, [m.x, w, *bias], like=root)
 
 
 def _scale(source: Node | None) -> Array | None:

@@ -21,8 +21,8 @@ def reshaped(m: Match, x: Value, wanted: tuple[Element, ...]) -> Replacement:
     if spec is None or _moves_the_rest(root, spec):
         return None
     if root.op == "Flatten" and spec == (0, -1):
-        return New("Flatten", [x], {}, like=root, types=(root.out.type,))  # a Reshape fails if the first dimension is 0
-    return New("Reshape", [x, np.array(spec, np.int64)], {}, like=root, types=(root.out.type,))
+        return New("Flatten", [x], {}, like=root)  # a Reshape fails if the first dimension is 0
+    return New("Reshape", [x, np.array(spec, np.int64)], {}, like=root)
 
 
 def _has_shape_of(root: Node, x: Value, wanted: tuple[Element, ...] | None) -> bool:
@@ -126,7 +126,7 @@ def merge_transposes(m: Match) -> Replacement:
         return x
     if len(inner.out.uses) > 1 or inner.out.is_output:
         return None
-    return New("Transpose", [x], {"perm": perm}, like=root, types=(root.out.type,))
+    return New("Transpose", [x], {"perm": perm}, like=root)
 
 
 def _permutation(node: Node) -> tuple[int, ...] | None:
@@ -158,7 +158,7 @@ def pick_before_transpose(m: Match) -> Replacement:
     others = [source for source in perm if source != taken]
     if others != sorted(others):
         return None
-    return New("Gather", [m.x, m.index], {"axis": taken}, like=m.root, types=(m.root.out.type,))
+    return New("Gather", [m.x, m.index], {"axis": taken}, like=m.root)
 
 
 @rule("ShapeSourceFusion", P("Gather", P("Shape", "x", shared=True, name="shape"), C("index", one=True), name="gather"))
@@ -179,7 +179,7 @@ def fuse_shape_source(m: Match) -> Replacement:
     if not last and not _is_needed(value, axis, shape):
         return None
     index = np.full(m.tensor("index").shape, axis, np.int64)
-    return New("Gather", [New("Shape", [value]), index], {"axis": 0}, types=[m.root.out.type])
+    return New("Gather", [New("Shape", [value]), index], {"axis": 0})
 
 
 def _is_needed(value: Value, axis: int, but: Node) -> bool:
@@ -205,7 +205,7 @@ def fuse_quotient_source(m: Match) -> Replacement:
     index = np.full(m.tensor("index").shape, axis, np.int64)
     if m.root.out.rank != index.ndim:
         return None
-    return New("Gather", [New("Shape", [value]), index], {"axis": 0}, types=[m.root.out.type])
+    return New("Gather", [New("Shape", [value]), index], {"axis": 0})
 
 
 def _source(pick: Node, shape: Node) -> tuple[Value, int] | None:

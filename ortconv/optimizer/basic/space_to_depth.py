@@ -75,13 +75,13 @@ def fuse_space_to_depth(m: Match) -> Replacement:
     if x.dtype not in (DType.FLOAT, DType.DOUBLE) or not _is_divisible(x.shape or ()):
         return None
     order, channels = [BLOCKS.index(b.start) for b in branches], x.dim(1)
-    blocks = New("SpaceToDepth", [x], {"blocksize": 2}, types=[m.root.out.type])
+    blocks = New("SpaceToDepth", [x], {"blocksize": 2})
     if order == [0, 1, 2, 3]:
         return blocks
     if not isinstance(channels, int):
         return None
     indices = np.arange(4 * channels, dtype=np.int64).reshape(4, channels)[order].reshape(-1)
-    return New("Gather", [blocks, indices], {"axis": 1}, types=[m.root.out.type])
+    return New("Gather", [blocks, indices], {"axis": 1})
 
 
 def _is_divisible(shape: Shape) -> bool:

@@ -37,7 +37,7 @@ def fuse_scale_shift(m: Match) -> Replacement:
         np.zeros_like(scale), scale
     )  # the kernel adds shift - mean * scale, so a shift of -0.0 stays -0.0
     inputs: list[NewInput] = [x, scale, shift, mean, np.ones_like(scale)]
-    return New("BatchNormalization", inputs, {"epsilon": 0.0}, types=(m.root.out.type,))
+    return New("BatchNormalization", inputs, {"epsilon": 0.0})
 
 
 PASSES = (RulePass("ScaleShiftFusion", fuse_scale_shift),)

@@ -53,7 +53,7 @@ def move_to_last_axis(m: Match) -> Replacement:
     share = New("Softmax", [swapped], {"axis": -1}, like=softmax, types=typed(n, rows, columns, bins))
     weights = m.tensor("w").numpy().reshape(-1, 1)
     mean = New("MatMul", [share, weights], {}, like=m.node("conv"), types=typed(n, rows, columns, 1))
-    return New("Reshape", [mean, m.shape], like=m.root, types=(m.root.out.type,))
+    return New("Reshape", [mean, m.shape], like=m.root)
 
 
 PASSES = (RulePass("SoftmaxExpectationFusion", move_to_last_axis),)

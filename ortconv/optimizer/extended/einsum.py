@@ -78,7 +78,7 @@ def multiply_by_weights(m: Match) -> Replacement:
         rows = New("Reshape", [x, _spec(rest, inner)], {}, types=[with_shape(x, (*outer, inner))])
     flat = with_shape(x, (*outer, width))
     product = New("MatMul", [rows, weights.reshape(inner, width)], {}, like=m.root, types=[flat])
-    return product if len(sizes) == 1 else New("Reshape", [product, _spec(rest, *sizes)], types=[m.root.out.type])
+    return product if len(sizes) == 1 else New("Reshape", [product, _spec(rest, *sizes)])
 
 
 def _spec(kept: Iterable[object], *sizes: int) -> Array:
@@ -111,7 +111,7 @@ def multiply_stacks(m: Match) -> Replacement:
     product = New("MatMul", [left, right], {}, like=m.root, types=[type])
     if order == found.out:
         return product
-    return New("Transpose", [product], {"perm": Ints(order.index(c) for c in found.out)}, types=[m.root.out.type])
+    return New("Transpose", [product], {"perm": Ints(order.index(c) for c in found.out)})
 
 
 def _turned(value: Value, term: str, wanted: str) -> NewInput:
@@ -156,7 +156,7 @@ def compute_before_split(m: Match) -> Replacement:
     else:
         return None
     inner = New(m.root.op, [m.x, operand], {}, like=m.root, types=[m.x.type])
-    return New("Reshape", [inner, m.shape], like=reshape, types=[m.root.out.type])
+    return New("Reshape", [inner, m.shape], like=reshape)
 
 
 PASSES = (RulePass("EinsumFusion", multiply_by_weights, multiply_stacks, compute_before_split),)

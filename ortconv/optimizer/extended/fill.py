@@ -29,7 +29,7 @@ def eliminate_filled_operand(m: Match) -> Replacement:
     if len(others) == 1 and _is_neutral(m.root, number, filled):
         return others[0]
     inputs = [number if v is filled else v for v in m.root.inputs]
-    return New(m.root.op, inputs, like=m.root, types=(m.root.out.type,))
+    return New(m.root.op, inputs, like=m.root)
 
 
 def _is_neutral(node: Node, number: Array, filled: Value) -> bool:

@@ -67,12 +67,12 @@ def fuse_conv_activation(m: Match) -> Replacement:
     attrs = activation_attributes(m.root)
     if attrs is None or not is_float(conv.input(0)):
         return None
-    return with_activation(conv, attrs, m.root)
+    return with_activation(conv, attrs)
 
 
-def with_activation(conv: Node, attrs: Mapping[str, Attribute], last: Node) -> New:
-    """FusedConv for a Conv or FusedConv and the activation after it, in place of the node `last`."""
-    return New("FusedConv", conv.inputs, {**conv.attrs, **attrs}, domain=MICROSOFT, types=[last.out.type], like=conv)
+def with_activation(conv: Node, attrs: Mapping[str, Attribute]) -> New:
+    """FusedConv for a Conv or FusedConv and the activation after it."""
+    return New("FusedConv", conv.inputs, {**conv.attrs, **attrs}, domain=MICROSOFT, like=conv)
 
 
 def is_hard_swish_gate(node: Node) -> bool:
@@ -93,7 +93,7 @@ def fuse_conv_hard_swish(m: Match) -> Replacement:
     conv = m.node("conv")
     if m.optional_node("again") not in (None, conv) or not is_float(conv.input(0)):
         return None
-    return with_activation(conv, {"activation": "HardSwish"}, m.root)
+    return with_activation(conv, {"activation": "HardSwish"})
 
 
 def _equals(number: float) -> Callable[[Value], bool]:
@@ -125,7 +125,7 @@ def fuse_hard_swish(m: Match) -> Replacement:
     Counterpart: none: beyond ONNX Runtime
     """
     gate = _hard_sigmoid(m) if m.x is m.y else None
-    return None if gate is None else New("Mul", [m.x, gate], {}, like=m.root, types=[m.root.out.type])
+    return None if gate is None else New("Mul", [m.x, gate], {}, like=m.root)
 
 
 def _hard_sigmoid(m: Match) -> New | None:
@@ -145,7 +145,7 @@ def replace_prelu(m: Match) -> Replacement:
         return None
     if not np.isfinite(slopes).all() or np.any(slopes != slopes.flat[0]):
         return None
-    return New("LeakyRelu", [m.x], {"alpha": float(slopes.flat[0])}, like=m.root, types=[m.root.out.type])
+    return New("LeakyRelu", [m.x], {"alpha": float(slopes.flat[0])}, like=m.root)
 
 
 PASSES = (

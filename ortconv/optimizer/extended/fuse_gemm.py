@@ -36,7 +36,7 @@ def fuse_gemm_activation(m: Match) -> Replacement:
     attrs = {**gemm.attrs, "activation": m.root.op}
     for name in ACTIVATION_PARAMETERS[m.root.op]:
         attrs[f"activation_{name}"] = float(attribute(m.root, name))
-    return New("FusedGemm", gemm.inputs, attrs, domain=MICROSOFT, types=[m.root.out.type], like=gemm)
+    return New("FusedGemm", gemm.inputs, attrs, domain=MICROSOFT, like=gemm)
 
 
 PASSES = (RulePass("GemmActivationFusion", fuse_gemm_activation),)

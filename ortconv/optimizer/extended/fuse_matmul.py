@@ -187,7 +187,7 @@ def _is_supported(matmul: Node) -> bool:
 
 
 def _fused(m: Match, operands: tuple[NewInput, NewInput], attrs: dict[str, Attribute]) -> New:
-    return New("FusedMatMul", operands, attrs, domain=MICROSOFT, types=[m.root.out.type], like=m.node("matmul"))
+    return New("FusedMatMul", operands, attrs, domain=MICROSOFT, like=m.node("matmul"))
 
 
 PASSES = (

@@ -24,7 +24,7 @@ Polynomial = dict[int, float]
 
 def microsoft(m: Match, op: str, inputs: list[NewInput], attrs: dict[str, Attribute] | None = None) -> New:
     """A node of ONNX Runtime's own domain that replaces a match's root."""
-    return New(op, inputs, attrs, domain=MICROSOFT, types=[m.root.out.type])
+    return New(op, inputs, attrs, domain=MICROSOFT)
 
 
 # ---------------------------------------------------------------------- exact Gelu

@@ -48,7 +48,7 @@ def fuse_channel_norm(m: Match) -> Replacement:
     t = New("Transpose", [x], {"perm": Ints(last)}, types=moved)
     attrs: dict[str, Attribute] = {"axis": -1, "epsilon": epsilon}
     norm = New("LayerNormalization", [t, scale.astype(np.float32)], attrs, types=moved)
-    return New("Transpose", [norm], {"perm": Ints(inverse(last))}, types=(m.root.out.type,))
+    return New("Transpose", [norm], {"perm": Ints(inverse(last))})
 
 
 def _epsilon(m: Match) -> float | None:
@@ -74,7 +74,7 @@ def fuse_channel_norm_bias(m: Match) -> Replacement:
     if bias is None or m.bias.dtype is not DType.FLOAT or tuple(back.attr("perm", Ints())) != inverse(last):
         return None
     biased = New("LayerNormalization", [m.x, m.scale, bias.astype(np.float32)], like=norm, types=(norm.out.type,))
-    return New("Transpose", [biased], like=back, types=(m.root.out.type,))
+    return New("Transpose", [biased], like=back)
 
 
 def _unscaled_root_mean_square() -> list[P]:
@@ -117,7 +117,7 @@ def _by_root_mean_square(m: Match, scale: NewInput) -> Replacement:
     if basic.trailing_axis([m.node("mean")], rank) != rank - 1:
         return None
     attrs: dict[str, Attribute] = {"axis": -1, "epsilon": epsilon, "stash_type": int(DType.FLOAT)}
-    return New("SimplifiedLayerNormalization", [x, scale], attrs, types=[m.root.out.type])
+    return New("SimplifiedLayerNormalization", [x, scale], attrs)
 
 
 @rule("UnscaledNormFusion", *basic.unscaled_patterns())

@@ -29,7 +29,7 @@ def fuse_matrix_transpose(m: Match) -> Replacement:
     if not _are(whole, refined(whole, m.root.out), (*(dim_of(x, i) for i in range(rank - 2)), columns, rows)):
         return None
     perm = Ints((*range(rank - 2), rank - 1, rank - 2))
-    return New("Transpose", [x], {"perm": perm}, like=transpose, types=[m.root.out.type])
+    return New("Transpose", [x], {"perm": perm}, like=transpose)
 
 
 def _are(stated: tuple[Element, ...], known: tuple[Element, ...], wanted: tuple[Element, ...]) -> bool:

@@ -97,7 +97,7 @@ def _constant(value: Value) -> Array | None:
 
 def _normalized(m: Match, *operands: Value | Array) -> New:
     norm = m.node("norm")
-    return New(norm.op, [m.x, *operands], like=norm, types=(m.root.out.type,))
+    return New(norm.op, [m.x, *operands], like=norm)
 
 
 PASSES = (RulePass("NormScaleFusion", fuse_scale, fuse_bias),)

@@ -57,7 +57,7 @@ def turn_wide_product(m: Match) -> Replacement:
     assert x.shape is not None
     shape = (x.shape[0], inner, *x.shape[1:-1])
     turned = New("Transpose", [x], like=m.root, types=[TensorType(DType.FLOAT, shape)])
-    return _conv(m, turned, [m.root.out.type])
+    return _conv(m, turned)
 
 
 @rule(
@@ -83,8 +83,8 @@ def turn_narrow_product(m: Match) -> Replacement:
     if source is None:
         return None
     assert x.shape is not None
-    conv = _conv(m, source, [TensorType(DType.FLOAT, (x.shape[0], outer, *x.shape[2:]))])
-    return New("Transpose", [conv], like=turn, types=[m.root.out.type])
+    conv = _conv(m, source, TensorType(DType.FLOAT, (x.shape[0], outer, *x.shape[2:])))
+    return New("Transpose", [conv], like=turn)
 
 
 def _sizes(m: Match, rank: int | None, points: Shape | None) -> tuple[int, int] | None:
@@ -123,18 +123,12 @@ def _is_behind_conv(x: Value) -> bool:
     return False
 
 
-def _conv(m: Match, x: Value | New, types: list[ValueType | None]) -> New:
+def _conv(m: Match, x: Value | New, *types: ValueType) -> New:
     weights = m.tensor("w").numpy().T
     ones = (1,) * ((m.x.rank or 0) - 2)
     filters = np.ascontiguousarray(weights).reshape(*weights.shape, *ones)
-    bias = m.optional("bias")
-    return New(
-        "Conv",
-        [x, filters, *([] if bias is None else [bias])],
-        {"kernel_shape": Ints(ones)},
-        types=types,
-        like=m.node("product"),
-    )
+    inputs = [x, filters, *m.values("bias")]
+    return New("Conv", inputs, {"kernel_shape": Ints(ones)}, types=types, like=m.node("product"))
 
 
 def _moved(act: Node, x: Value) -> New | None:

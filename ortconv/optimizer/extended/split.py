@@ -151,7 +151,7 @@ def fuse_range(m: Match) -> Replacement:
         return None
     axis = m.node("gather").attr("axis", 0) % m.x.rank
     numbers = [np.array([n], m.limit.dtype.numpy) for n in (start, axis, step)]
-    return New("Slice", [m.x, numbers[0], limit, *numbers[1:]], {}, like=m.root, types=[m.root.out.type])
+    return New("Slice", [m.x, numbers[0], limit, *numbers[1:]], {}, like=m.root)
 
 
 def _is_nonnegative(known: tuple[Element, ...]) -> bool:

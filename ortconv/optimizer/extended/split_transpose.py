@@ -59,7 +59,7 @@ def split_transpose(m: Match) -> Replacement:
     if pair is None:
         return None
     inner = New("Transpose", [m.x], {"perm": Ints(pair[0])})
-    return New("Transpose", [inner], {"perm": Ints(pair[1])}, like=m.root, types=[m.root.out.type])
+    return New("Transpose", [inner], {"perm": Ints(pair[1])}, like=m.root)
 
 
 @rule("TransposeFusion", *(r.pattern for r in reshape.merge_transposes))

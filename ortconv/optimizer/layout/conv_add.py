@@ -27,7 +27,7 @@ def fuse_conv_add(m: Match) -> Replacement:
     x, w, b = (conv.input(slot) for slot in range(3))
     if m.z is conv.out or not is_float(x) or not _same_shape(conv, m.z):
         return None
-    return New("FusedConv", [x, w, b, m.z], domain=MICROSOFT, types=[m.root.out.type], like=conv)
+    return New("FusedConv", [x, w, b, m.z], domain=MICROSOFT, like=conv)
 
 
 def _is_plain(conv: Node) -> bool:
@@ -45,14 +45,14 @@ _FUSED = P("FusedConv", ..., name="conv", domain=MICROSOFT, where=_is_plain)
 def fuse_activation(m: Match) -> Replacement:
     "act(FusedConv(x, w, b, z))  ->  FusedConv<act>(x, w, b, z)"
     attrs = activation_attributes(m.root)
-    return None if attrs is None else with_activation(m.node("conv"), attrs, m.root)
+    return None if attrs is None else with_activation(m.node("conv"), attrs)
 
 
 @rule("ConvAddActivationFusion", gated("FusedConv", MICROSOFT, _is_plain))
 def fuse_hard_swish(m: Match) -> Replacement:
     """x * HardSigmoid<1/6, 0.5>(x) with x = FusedConv(...)  ->  FusedConv<HardSwish>"""
     conv = m.node("conv")
-    return with_activation(conv, {"activation": "HardSwish"}, m.root) if m.node("again") is conv else None
+    return with_activation(conv, {"activation": "HardSwish"}) if m.node("again") is conv else None
 
 
 def _same_shape(conv: Node, z: Value) -> bool:

@@ -71,7 +71,7 @@ def flatten_slopes(m: Match) -> Replacement:
     shape = (-1, *[1] * (rank - 2))
     activated = New("PRelu", [y, gentle.reshape(shape)], {}, like=prelu, types=(prelu.out.type,))
     inputs = [activated, second, *after.inputs[2:]]
-    return New(after.op, inputs, domain=after.domain, like=after, types=(after.out.type,))
+    return New(after.op, inputs, domain=after.domain, like=after)
 
 
 PASSES = (RulePass("PReluFusion", flatten_slopes, replace_prelu),)

@@ -28,7 +28,7 @@ def resize_as_float(m: Match) -> Replacement:
     numbers = New("Cast", [x], {"to": int(DType.FLOAT)}, types=[TensorType(DType.FLOAT, x.shape)])
     resized = TensorType(DType.FLOAT, m.root.out.shape)
     result = New("Resize", [numbers, *m.root.inputs[1:]], like=m.root, types=[resized])
-    return New("Cast", [result], {"to": int(x.dtype)}, types=[m.root.out.type])
+    return New("Cast", [result], {"to": int(x.dtype)})
 
 
 def _is_linear(node: Node) -> bool:

@@ -36,7 +36,7 @@ def rotate_heads(m: Match) -> Replacement:
     if whole is None or turn is None or transpose_perm(turn) != SPLIT or turn.inputs[0] is None:
         return None
     rotated = _rotate(m, turn.inputs[0])
-    return rotated and New("Transpose", [rotated], like=turn, types=[m.root.out.type])
+    return rotated and New("Transpose", [rotated], like=turn)
 
 
 _ROWS = _rotated(P("Reshape", "part", ..., name="rows"))

@@ -37,7 +37,7 @@ def fuse_repeat(m: Match) -> Replacement:
     if not equal_shapes(m.root.out.shape, (*before, count * copies, *after)):
         return None
     index = np.repeat(np.arange(count, dtype=np.int64), copies)
-    return New("Gather", [x, index], {"axis": axis}, types=[m.root.out.type])
+    return New("Gather", [x, index], {"axis": axis})
 
 
 @rule("RepeatFusion", P("Reshape", P("Expand", "x", ..., name="expand"), ...))
@@ -57,7 +57,7 @@ def fuse_static_repeat(m: Match) -> Replacement:
     shape = (*dims[:at], *dims[at + 1 :])
     rows = New("Reshape", [m.x, np.array(shape, np.int64)], {}, types=[with_shape(m.x, shape)])
     index = np.repeat(np.arange(dims[at - 1], dtype=np.int64), wide[at])
-    return New("Gather", [rows, index], {"axis": at - 1}, types=[m.root.out.type])
+    return New("Gather", [rows, index], {"axis": at - 1})
 
 
 _REPEATED = P("Gather", "x", C("index"), name="gather")
@@ -76,7 +76,7 @@ def transpose_before_repeat(m: Match) -> Replacement:
         return None
     inner = New("Transpose", [x], {"perm": Ints(perm)}, types=[with_shape(x, tuple(x.shape[i] for i in perm))])
     axis = perm.index(gather.attr("axis", 0) % len(perm))
-    return New("Gather", [inner, m.index], {"axis": axis}, like=gather, types=[m.root.out.type])
+    return New("Gather", [inner, m.index], {"axis": axis}, like=gather)
 
 
 @rule(
@@ -90,7 +90,7 @@ def scale_before_repeat(m: Match) -> Replacement:
     if not keeps_rank(m.x, m.factor) or repeats(gather) is None:
         return None
     inner = New(m.root.op, [m.x, m.factor], {}, types=[m.x.type])
-    return New("Gather", [inner, m.index], like=gather, types=[m.root.out.type])
+    return New("Gather", [inner, m.index], like=gather)
 
 
 @rule("GroupedMatMulFusion", P("MatMul", "a", _REPEATED, name="matmul"))
@@ -115,7 +115,7 @@ def multiply_groups(m: Match) -> Replacement:
     products = New(
         "MatMul", [groups, m.x], like=m.node("matmul"), types=[TensorType(m.a.dtype, (batch, x[1], rows, x[3]))]
     )
-    return New("Reshape", [products, _shape(a[1], a[2])], {}, types=[m.root.out.type])
+    return New("Reshape", [products, _shape(a[1], a[2])], {})
 
 
 _SPLIT_PRODUCT = P("Reshape", P("MatMul", "a", "b", name="matmul"), "shape", name="reshape")
@@ -132,7 +132,7 @@ def scale_before_reshape(m: Match) -> Replacement:
     if product.rank is None or m.tensor("k").rank > min(product.rank, m.root.out.rank or 0):
         return None
     inner = New(m.root.op, [product, m.k], {}, like=m.root, types=[product.type])
-    return New("Reshape", [inner, m.shape], like=m.node("reshape"), types=[m.root.out.type])
+    return New("Reshape", [inner, m.shape], like=m.node("reshape"))
 
 
 def _shape(count: int, rows: Dim) -> Array:

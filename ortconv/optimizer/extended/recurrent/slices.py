@@ -31,7 +31,7 @@ def stack_slices(m: Match) -> Replacement:
     perm.insert(axis, old_axis)
     if perm == sorted(perm):
         return x if equal_shapes(x.shape, m.root.out.shape) else None
-    return New("Transpose", [x], {"perm": Ints(perm)}, like=m.root, types=[m.root.out.type])
+    return New("Transpose", [x], {"perm": Ints(perm)}, like=m.root)
 
 
 def _stacked(value: Value | None, axis: int, rank: int) -> AxisRange | None:
