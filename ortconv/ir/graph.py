@@ -102,6 +102,18 @@ class Node:
         assert value is not None
         return value
 
+    @property
+    def parent(self) -> Graph:
+        """The graph of a node that is in one."""
+        assert self.graph is not None
+        return self.graph
+
+    @property
+    def opset(self) -> int:
+        """The version of the operator set to which its operator belongs; 0 if the model does not import it."""
+        assert self.graph is not None
+        return self.graph.opsets.get(self.domain, 0)
+
     def is_op(self, op: str, domain: str = "") -> bool:
         return self.op == op and self.domain == domain
 
@@ -327,8 +339,7 @@ class Graph(Links):
     def replace_uses(self, old: Value, new: Value) -> None:
         """Make every reader of `old`, in this graph and its subgraphs, read `new`. Graph outputs are unchanged."""
         for node, slot in list(old.uses):
-            assert node.graph is not None
-            node.graph.set_input(node, slot, new)
+            node.parent.set_input(node, slot, new)
 
     def replace(self, old: Value, new: Value) -> None:
         """Replace `old` by `new` everywhere. If `old` is a graph output, `new` becomes the output and gets its name.

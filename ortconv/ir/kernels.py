@@ -98,8 +98,7 @@ def _is_served(first: int | None, release: int | None) -> bool:
 def _first(node: Node, *, cast: bool = False) -> int | None:
     """The first release that runs a node; None if none does. With `cast`, float16 may be computed in float32."""
     if node.domain == "" and ("", node.op) not in FORMS:  # a version of an ONNX operator never changes
-        assert node.graph is not None
-        return _first_standard(node.op, node.graph.opset(), _texts(node.inputs), _texts(node.outputs), cast)
+        return _first_standard(node.op, node.opset, _texts(node.inputs), _texts(node.outputs), cast)
     return _first_use(use_of(node), cast)
 
 

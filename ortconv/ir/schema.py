@@ -90,15 +90,13 @@ def schema_of_id(text: str) -> Schema | None:
 
 def schema_of(node: Node) -> Schema | None:
     """The schema of a node for the operator sets of its graph; None if there is none."""
-    assert node.graph is not None
-    return schema(node.domain, node.op, node.graph.opset(node.domain))
+    return schema(node.domain, node.op, node.opset)
 
 
 def since_version(node: Node) -> int:
     """The since_version of a node's schema; without a schema, the version of the operator set, at least 1."""
     found = schema_of(node)
-    assert node.graph is not None
-    return found.since if found is not None else max(1, node.graph.opset(node.domain))
+    return found.since if found is not None else max(1, node.opset)
 
 
 def attribute(node: Node, name: str) -> Any:

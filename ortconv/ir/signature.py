@@ -56,8 +56,7 @@ def _type_key(value: Value | None) -> Hashable:
 
 
 def _check(node: Node) -> None:
-    assert node.graph is not None
-    if node.domain not in STANDARD or node.domain not in node.graph.opsets:
+    if node.domain not in STANDARD or node.domain not in node.parent.opsets:
         return
     found = schema_of(node)
     if found is None:
@@ -69,8 +68,7 @@ def _check(node: Node) -> None:
 
 
 def _unknown(node: Node) -> str:
-    assert node.graph is not None
-    version, domain = node.graph.opset(node.domain), node.domain or "ai.onnx"
+    version, domain = node.opset, node.domain or "ai.onnx"
     other = [v for v in range(1, version) if schema(node.domain, node.op, v) is not None]
     if other:
         return f"{node.op} was last defined in opset {other[-1]} of {domain}, the model imports opset {version}"
@@ -79,10 +77,9 @@ def _unknown(node: Node) -> str:
 
 def _remedy(node: Node) -> str | None:
     """Where there is an operator of the node's name: in a later version, or in another domain. Else, similar names."""
-    assert node.graph is not None
     newest = schema(node.domain, node.op, OPEN)
     if newest is not None:
-        later = range(node.graph.opset(node.domain) + 1, newest.since + 1)
+        later = range(node.opset + 1, newest.since + 1)
         first = next(v for v in later if schema(node.domain, node.op, v) is not None)
         return (
             f"it exists since opset {first}: export with this version, or raise the model's with onnx.version_converter"

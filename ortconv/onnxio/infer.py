@@ -299,10 +299,9 @@ def _completed(node: Node, types: Iterable[ValueType | None]) -> list[ValueType 
 
 def _infer_by_onnx(node: Node) -> list[ValueType | None]:
     """Output types from onnx's inference of this node alone, else from the schema."""
-    assert node.graph is not None
-    model = _model_of(node, node.graph)
+    model = _model_of(node, node.parent)
     try:
-        if hide(model.graph, node.graph.opset()):
+        if hide(model.graph, node.parent.opset()):
             return [None] * len(node.outputs)
         inferred = ModelProto.FromString(infer_shapes(model.SerializeToString(), data_prop=False))
     except Exception:  # the C++ code may raise any class; the types are unknown then

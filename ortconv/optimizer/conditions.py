@@ -241,8 +241,7 @@ def clip(x: NewInput, low: NewInput, high: NewInput, like: Node, graph: Graph, d
 
 def clip_bounds(node: Node) -> tuple[float | None, float | None] | None:
     """The (lower, upper) bound of a Clip, None for an absent one. The result is None if a bound is not constant."""
-    assert node.graph is not None
-    if node.graph.opset() < 11:
+    if node.opset < 11:
         low, high = node.attrs.get("min"), node.attrs.get("max")
         return (low if isinstance(low, float) else None), (high if isinstance(high, float) else None)
     found: list[float | None] = []

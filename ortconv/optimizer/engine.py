@@ -341,8 +341,7 @@ def _materialize(source: NewInput, root: Node, index: int, added: list[Node]) ->
 def _make(new: New, root: Node, added: list[Node]) -> Node:
     from ortconv.onnxio.infer import update_types
 
-    graph = root.graph
-    assert graph is not None
+    graph = root.parent
     inputs = [_materialize(source, root, -1, added) for source in new.inputs]
     name = new.like.name if new.like is not None else graph.fresh(f"{root.name or root.out.name}/{new.op}")
     import_operators(graph, new.domain)
@@ -364,5 +363,4 @@ def import_operators(graph: Graph, domain: str) -> None:
 def constant(near: Node, content: Tensor | Array | Any) -> Value:
     """A new constant with a name derived from the node that it is created for."""
     tensor = content if isinstance(content, Tensor) else Tensor.of(content)
-    assert near.graph is not None
-    return near.graph.constant(tensor, f"{near.out.name}_const")
+    return near.parent.constant(tensor, f"{near.out.name}_const")

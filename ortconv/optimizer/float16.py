@@ -235,8 +235,7 @@ def _narrow_constant(graph: Graph, value: Value, slots: dict[Node, Slots]) -> No
         return
     narrow = graph.add_initializer(graph.fresh(f"{value.name}_float16"), _narrowed(value.constant))
     for user, slot in wanting:
-        assert user.graph is not None
-        user.graph.set_input(user, slot, narrow)
+        user.parent.set_input(user, slot, narrow)
 
 
 def _convert(graph: Graph, value: Value, is_narrow: bool, slots: dict[Node, Slots]) -> int:
@@ -252,8 +251,7 @@ def _convert(graph: Graph, value: Value, is_narrow: bool, slots: dict[Node, Slot
     if returned:
         return_instead(graph, value, cast, f"{value.name}_float16")
     for user, slot in others:
-        assert user.graph is not None
-        user.graph.set_input(user, slot, cast)
+        user.parent.set_input(user, slot, cast)
     return 1
 
 

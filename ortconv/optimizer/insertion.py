@@ -26,8 +26,7 @@ def insert(
     name: str = "",
 ) -> Value:
     """The output of a new node, which is inserted before another one and assigned to its provider."""
-    assert before.graph is not None
-    node = before.graph.add_node(op, inputs, 1, attrs, domain=domain, name=name, types=[type], before=before)
+    node = before.parent.add_node(op, inputs, 1, attrs, domain=domain, name=name, types=[type], before=before)
     node.ep = before.ep
     return node.out
 
@@ -38,8 +37,7 @@ def insert_fused(
     """A new node of ONNX Runtime's own domain, with outputs of these types. It is inserted before another node, and named
     after that node.
     """
-    graph = before.graph
-    assert graph is not None
+    graph = before.parent
     import_operators(graph, MICROSOFT)
     name, inputs = graph.fresh(f"{before.name or before.out.name}/{op}"), without_absent(inputs)
     node = graph.add_node(op, inputs, len(types), attrs, domain=MICROSOFT, name=name, types=types, before=before)
@@ -54,8 +52,7 @@ def integers(graph: Graph, numbers: Sequence[int], near: Value) -> Value:
 
 def reshaped(x: Value, spec: Sequence[Dim], before: Node, type: ValueType | None = None) -> Value:
     """A Reshape of x, float32 by default, before a node."""
-    assert before.graph is not None
-    shape = before.graph.constant(Tensor.of(np.array(spec, np.int64)), f"{x.name}_shape")
+    shape = before.parent.constant(Tensor.of(np.array(spec, np.int64)), f"{x.name}_shape")
     return insert("Reshape", [x, shape], type or TensorType(DType.FLOAT, tuple(spec)), before)
 
 

@@ -113,8 +113,7 @@ class Match:
 
     @property
     def graph(self) -> Graph:
-        assert self.root.graph is not None
-        return self.root.graph
+        return self.root.parent
 
 
 Bound = dict[str, Value | Node | None]

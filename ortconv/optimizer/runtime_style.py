@@ -271,12 +271,11 @@ def _operator_id(new: New, graph: Graph) -> str:
 
 def _state_zero_point(node: Node) -> None:
     """Add an explicit zero point of 0 to a node without one, for each scale."""
-    graph, scale = node.graph, node.inputs[1]
+    scale = node.inputs[1]
     integers = node.inputs[0] if node.op == "DequantizeLinear" else node.out
-    assert graph is not None
     assert scale is not None
     assert integers is not None
     assert integers.dtype is not None
     shape: Shape = scale.static_shape or ()
     zero = Tensor.of(np.zeros(shape, integers.dtype.numpy), integers.dtype)
-    graph.set_input(node, 2, graph.constant(zero, f"{node.out.name}_zero_point"))
+    node.parent.set_input(node, 2, node.parent.constant(zero, f"{node.out.name}_zero_point"))

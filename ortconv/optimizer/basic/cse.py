@@ -69,8 +69,7 @@ def _read(node: Node, merged: Mapping[Value, Value]) -> None:
     """
     for reader in (node, *(inner for sub in node.subgraphs for inner in sub.walk())) if node.attrs else (node,):
         if not merged.keys().isdisjoint(reader.inputs):
-            assert reader.graph is not None
-            reader.graph.set_inputs(reader, [None if v is None else merged.get(v, v) for v in reader.inputs])
+            reader.parent.set_inputs(reader, [None if v is None else merged.get(v, v) for v in reader.inputs])
 
 
 def _attributes(node: Node) -> Hashable:

@@ -202,15 +202,14 @@ def _read_only_by(value: Value, node: Node) -> bool:
 
 def _replace(node: Node, tensors: Sequence[Tensor | None], context: Context) -> list[Value]:
     """Replace the outputs of a node by constants. Return the new constants."""
-    graph = node.graph
-    assert graph is not None
+    graph = node.parent
     before = len(graph)
     growth, label = -_freed_by(node), node.label
     made: list[Value] = []
     for old, tensor in zip(node.outputs, tensors, strict=False):
         if old is not None and tensor is not None and (old.uses or old.is_output):
             growth += tensor.nbytes
-            made.append(_constant_named(old, tensor))
+            made.append(_constant_named(graph, old, tensor))
     context.grown += growth
     if growth > 0:
         context.folds.append((growth, label))
@@ -219,10 +218,8 @@ def _replace(node: Node, tensors: Sequence[Tensor | None], context: Context) -> 
     return made
 
 
-def _constant_named(old: Value, tensor: Tensor) -> Value:
+def _constant_named(graph: Graph, old: Value, tensor: Tensor) -> Value:
     """A constant that takes over the name and the readers of a node's output, also as a graph output."""
-    graph = old.graph
-    assert graph is not None
     name = old.name
     graph.rename(old, graph.fresh(name))
     new = graph.add_initializer(name, tensor)
@@ -249,8 +246,7 @@ def _inline(node: Node, branch: Graph, context: Context) -> list[Value]:
     """
     from ortconv.onnxio.infer import update_types
 
-    graph = node.graph
-    assert graph is not None
+    graph = node.parent
     label, before, inner, learned = node.label, len(graph), list(branch), {*captures(node)}
     moved = graph.absorb(branch, before=node)
     for made in inner:

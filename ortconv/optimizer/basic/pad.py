@@ -25,8 +25,7 @@ def constant_pads(node: Node, rank: int) -> tuple[int, ...] | None:
 
 def pad_value(node: Node) -> float | None:
     """The constant value of a Pad; None if it is computed."""
-    assert node.graph is not None
-    if node.graph.opset() < 11:
+    if node.opset < 11:
         return float(node.attr("value", 0.0))
     value = node.input(2)
     return 0.0 if value is None else scalar(value)

@@ -217,9 +217,8 @@ def _mover_before(value: Value, q: Node) -> Node | None:
 
 
 def _moves_data(node: Node) -> bool:
-    assert node.graph is not None
     supported = node.op in MOVES_DATA and node.domain == "" and not any(node.outputs[1:])
-    return supported and (node.op != "MaxPool" or node.graph.opset() >= 12)
+    return supported and (node.op != "MaxPool" or node.opset >= 12)
 
 
 def _only_reader(value: Value) -> Node | None:
@@ -230,8 +229,7 @@ def _only_reader(value: Value) -> Node | None:
 
 def _insert_pair(like: Node, found: Parameters, value: Value, reader: Node) -> Value:
     """Insert a Q/DQ pair at one input of a node."""
-    graph = like.graph
-    assert graph is not None
+    graph = like.parent
     slot = next(s for node, s in value.uses if node is reader)
     zero = found.zero_point
     if zero is None and found.dtype is not DType.UINT8:

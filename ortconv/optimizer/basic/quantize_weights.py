@@ -79,8 +79,7 @@ def _quantized(w: Value, node: Node, domain: str) -> tuple[NewInput, Array] | No
     weights = w.constant.numpy()
     if not weights.size or not np.all(np.isfinite(weights)):
         return None
-    assert node.graph is not None
-    by_channel = node.op == "Conv" and domain == "" and node.graph.opset() >= AXES_SINCE
+    by_channel = node.op == "Conv" and domain == "" and node.opset >= AXES_SINCE
     axes = tuple(range(1, weights.ndim)) if by_channel else None
     largest = np.max(np.abs(weights), axis=axes)
     scales = np.asarray(np.where(largest > 0, largest, 1) / np.float32(LARGEST_CODE), np.float32)

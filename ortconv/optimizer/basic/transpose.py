@@ -427,8 +427,7 @@ def _vector(node: Node, size: int) -> ValueType | None:
 
 def add_transpose(value: Value, perm: Perm, before: Node) -> Value:
     """Transpose<perm> of a value, inserted before a node."""
-    assert before.graph is not None
-    name = before.graph.fresh(f"{value.name}/Transpose")
+    name = before.parent.fresh(f"{value.name}/Transpose")
     return insert("Transpose", [value], permuted(value.type, perm), before, {"perm": Ints(perm)}, name=name)
 
 

@@ -130,8 +130,7 @@ def _split(node: Node, slot: int, perm: Perm) -> Push | None:
 
 
 def _softmax(node: Node, slot: int, perm: Perm) -> Push | None:
-    assert node.graph is not None
-    if node.graph.opset() >= 13:
+    if node.opset >= 13:
         return _along_axis(node, perm, -1, (0,))
     axis = _normal(node.attr("axis", 1), len(perm))
     if axis is None or set(perm[axis:]) != set(range(axis, len(perm))):

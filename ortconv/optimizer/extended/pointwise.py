@@ -135,10 +135,9 @@ def _moved(act: Node, x: Value) -> New | None:
     """The activation of x before it is transposed to channels last; None for a Softmax over the channels."""
     attrs = dict(act.attrs)
     if act.op == "Softmax":
-        assert act.graph is not None
         rank = x.rank or 0
         axis = act.attr("axis", -1) % rank
-        if axis in (0, rank - 1) or act.graph.opset() < SOFTMAX_BY_AXIS:
+        if axis in (0, rank - 1) or act.opset < SOFTMAX_BY_AXIS:
             return None
         attrs["axis"] = axis + 1
     return New(act.op, [x], attrs, domain=act.domain, types=[x.type], like=act)

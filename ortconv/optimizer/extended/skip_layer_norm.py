@@ -76,8 +76,7 @@ def _with_bias(add: Node, biased: Value, other: Value) -> _Summands | None:
 
 
 def _replace(norm: Node, add: Node, summands: _Summands, context: Context) -> None:
-    graph = norm.graph
-    assert graph is not None
+    graph = norm.parent
     import_operators(graph, MICROSOFT)
     shared = add.out.is_output or len(add.out.consumers) > 1
     outputs: list[str | None] = [graph.fresh(f"{norm.out.name}_out")]

@@ -44,12 +44,12 @@ def fuse(graph: Graph, context: Context) -> int:
     """
     sources = [v for v in graph.inputs if len(v.uses) > 1]
     sources += [v for node in graph for v in node.outputs if v is not None and len(v.uses) > 1]
-    return sum(_fuse(x, context) for x in sources)
+    return sum(_fuse(graph, x, context) for x in sources)
 
 
-def _fuse(x: Value, context: Context) -> bool:
-    graph, parts = x.graph, _parts(x)
-    if graph is None or not parts or not context.may_touch(*(p.node for p in parts)):
+def _fuse(graph: Graph, x: Value, context: Context) -> bool:
+    parts = _parts(x)
+    if not parts or not context.may_touch(*(p.node for p in parts)):
         return False
     axis = parts[0].axis
     whole = parts[0].start == 0 and parts[-1].end == x.dim(axis)

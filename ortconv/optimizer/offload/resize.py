@@ -61,7 +61,7 @@ def _scales(node: Node) -> list[float] | None:
         return None
     if "scales" in node.attrs:
         return list(node.attr("scales", ()))
-    slot = 2 if node.op == "Resize" and _version(node) >= 11 else 1
+    slot = 2 if node.op == "Resize" and node.opset >= 11 else 1
     if not _is_empty(node, slot):
         return _stated_scales(node, slot, len(shapes[0]))
     if slot == 1 or node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
@@ -77,11 +77,6 @@ def _stated_scales(node: Node, slot: int, rank: int) -> list[float] | None:
         return None
     stated = dict(zip(axes, found))
     return [stated.get(a, 1.0) for a in range(rank)]
-
-
-def _version(node: Node) -> int:
-    assert node.graph is not None
-    return node.graph.opset()
 
 
 def _sources(node: Node, coordinates: str, rounding: str) -> list[Array] | None:
@@ -115,7 +110,7 @@ def _nearest(node: Node) -> list[Array] | None:
     """The input indices of a Resize or Upsample with nearest neighbors, for each axis; None if unknown."""
     if attribute(node, "mode") != "nearest" or node.attr("antialias", 0):
         return None
-    if node.op == "Upsample" or _version(node) < 11:
+    if node.op == "Upsample" or node.opset < 11:
         return _sources(node, "asymmetric", "floor")
     return _sources(
         node, attribute(node, "coordinate_transformation_mode") or "", attribute(node, "nearest_mode") or ""
@@ -126,7 +121,7 @@ def _same(a: list[Array] | None, b: list[Array] | None) -> bool:
     return a is not None and b is not None and all(map(np.array_equal, a, b))
 
 
-@rule("ResizeToPlainResize", P("Resize", "x", ..., where=lambda node: node.graph is not None and _version(node) >= 11))
+@rule("ResizeToPlainResize", P("Resize", "x", ..., where=lambda node: node.opset >= 11))
 def plain_resize(m: Match) -> Replacement:
     """Resize with empty inputs, of some axes, or in coordinates that are here equal to plainer ones  ->  Resize in the
     plain form
@@ -143,7 +138,7 @@ def plain_resize(m: Match) -> Replacement:
     attrs = _plain_attributes(node, shape, out)
     if attrs == node.attrs and not any(_is_empty_constant(v) for v in node.inputs[2:]):
         return None
-    by_scale, needs_both = not _is_empty(node, 2), _version(node) < OPTIONAL_SCALES
+    by_scale, needs_both = not _is_empty(node, 2), node.opset < OPTIONAL_SCALES
     if not by_scale and not needs_both:
         return New("Resize", [m.x, None, None, integers(out)], attrs, like=node)
     stated = np.array(scales, np.float32)

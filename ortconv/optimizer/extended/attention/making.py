@@ -45,8 +45,7 @@ class Found(NamedTuple):
 
     @property
     def graph(self) -> Graph:
-        assert self.root.graph is not None
-        return self.root.graph
+        return self.root.parent
 
 
 def may_make(f: Found, op: str, context: Context, bias: NewInput = None) -> bool:
@@ -150,8 +149,7 @@ def _packed_rows(side: Heads, before: Node) -> Value:
         heads: Array = source.constant.numpy()
         batch, _, rows, _ = heads.shape
         merged = heads.transpose(MERGE).reshape(batch, rows, side.count * side.size)
-        assert before.graph is not None
-        return before.graph.constant(Tensor.of(merged), f"{source.name}_rows")
+        return before.parent.constant(Tensor.of(merged), f"{source.name}_rows")
     if source.rank == 3:
         return source
     if source is side.whole:
@@ -170,8 +168,7 @@ def _merged(side: Heads, before: Node) -> Value:
 
 def _only_rows(result: Value, rows: Value, before: Node) -> Value:
     """The result, with zeros in rows without a key."""
-    assert before.graph is not None
-    zero = before.graph.constant(Tensor.of(np.float32(0)), f"{rows.name}_const")
+    zero = before.parent.constant(Tensor.of(np.float32(0)), f"{rows.name}_const")
     return insert("Where", [rows, result, zero], result.type, before)
 
 

@@ -314,12 +314,9 @@ def _picks_rows(node: Node) -> bool:
 
 def _put(pick: Node, size: Value) -> None:
     """Replace the Gather by a tensor of one element: a scalar if the Gather returns one."""
-    graph = pick.graph
-    assert graph is not None
-    graph.replace(
-        pick.out, insert("Squeeze", [size], TensorType(DType.INT64, ()), pick) if pick.out.rank == 0 else size
-    )
-    graph.remove_dead(pick)
+    scalar = TensorType(DType.INT64, ())
+    pick.parent.replace(pick.out, insert("Squeeze", [size], scalar, pick) if pick.out.rank == 0 else size)
+    pick.parent.remove_dead(pick)
 
 
 def whole_type(bias: Value, query: Heads) -> TensorType:

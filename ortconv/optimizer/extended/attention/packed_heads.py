@@ -30,8 +30,8 @@ def fuse(graph: Graph, context: Context) -> int:
 
 
 def _fuse(transpose: Node, context: Context) -> bool:
-    graph, reshape = transpose.graph, producer_of(transpose.inputs[0], "Reshape")
-    if graph is None or reshape is None or tuple(transpose.attr("perm", ())) != PACKED:
+    graph, reshape = transpose.parent, producer_of(transpose.inputs[0], "Reshape")
+    if reshape is None or tuple(transpose.attr("perm", ())) != PACKED:
         return False
     picked = _picked(transpose)
     split = split_of(reshape, PARTS)

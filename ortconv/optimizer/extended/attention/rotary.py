@@ -134,9 +134,9 @@ def fuse(graph: Graph, context: Context) -> int:
 
 
 def _fuse(root: Node, tables: Tables, context: Context) -> bool:
-    graph = root.graph
-    found = None if graph is None or graph.opset() < SLICE_BY_INPUTS else _find(root)
-    if graph is None or found is None or not context.may_touch(root, *found.nodes):
+    graph = tables.graph
+    found = None if graph.opset() < SLICE_BY_INPUTS else _find(root)
+    if found is None or not context.may_touch(root, *found.nodes):
         return False
     if not context.may_make(graph, New("RotaryEmbedding", [found.x], domain=MICROSOFT)):
         return False

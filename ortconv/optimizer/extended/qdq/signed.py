@@ -80,8 +80,7 @@ def _has_zero(reader: Node, node: Node, y: Quantized) -> bool:
 
 
 def _shift(node: Node, readers: list[Node], shared: dict[tuple[int, Shape], Value]) -> None:
-    graph, zero = node.graph, node.input(2)
-    assert graph is not None
+    graph, zero = node.parent, node.input(2)
     old = 0 if zero is None or zero.constant is None else int(zero.constant.item())
     shape: Shape = () if zero is None else zero.static_shape or ()
     new = shared.get((old, shape)) or constant(node, np.full(shape, old + 128, np.uint8))
