@@ -181,6 +181,18 @@ def channels_of(x: Value) -> int:
     return length if isinstance(length, int) else 0
 
 
+def only_reader(value: Value) -> Node | None:
+    """The only reader of a value, if it reads the value once, in the same graph, and the value is not returned."""
+    use = only_use(value)
+    return None if use is None else use[0]
+
+
+def reader_of(value: Value, *ops: str) -> Node | None:
+    """The only reader of a value, if it has one of these operators of the default domain; else None."""
+    node = only_reader(value)
+    return node if node is not None and node.op in ops and node.domain == "" else None
+
+
 def only_use(value: Value) -> tuple[Node, int] | None:
     """The reader of a value, and its slot, if there is only one, in the same graph, and the value is not returned."""
     if len(value.uses) != 1 or value.is_output:
@@ -301,14 +313,3 @@ def stated_pads(node: Node, rank: int) -> tuple[int, ...] | None:
     for i, axis in enumerate(axes):
         full[axis], full[rank + axis] = pads[i], pads[len(axes) + i]
     return tuple(full)
-
-
-def transpose_perm(node: Node | None) -> tuple[int, ...] | None:
-    """The permutation of a Transpose node; None for any other node, or if the rank is unknown."""
-    if node is None or not node.is_op("Transpose"):
-        return None
-    x: Value | None = node.inputs[0]
-    if "perm" in node.attrs:
-        return tuple(node.attr("perm", Ints()))
-    rank = node.out.rank if x is None or x.rank is None else x.rank
-    return None if rank is None else tuple(reversed(range(rank)))

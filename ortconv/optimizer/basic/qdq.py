@@ -12,10 +12,11 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import MICROSOFT, Trait, traits
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import only_use, transpose_perm
+from ortconv.optimizer.conditions import only_reader
 from ortconv.optimizer.engine import Context, New, Replacement, constant, rule
 from ortconv.optimizer.passes import FunctionPass, RulePass
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.permutation import transpose_perm
 
 DOMAINS = ("", MICROSOFT)
 INTEGERS = (DType.UINT8, DType.INT8, DType.UINT16, DType.INT16)
@@ -181,10 +182,10 @@ def _forward(dq: Node, context: Context) -> int:
     """Rewrite DQ -> op -> other to DQ -> op -> Q -> DQ -> other, through all consecutive operators of this kind."""
     found, changes, value = _per_tensor(dq), 0, dq.out
     while found is not None:
-        mover = _only_reader(value)
+        mover = only_reader(value)
         if mover is None or not _moves_data(mover) or mover.inputs[0] is not value or not context.may_touch(dq, mover):
             break
-        reader = _only_reader(mover.out)
+        reader = only_reader(mover.out)
         if reader is None or (is_quantizer(reader, "QuantizeLinear") and reader.inputs[0] is mover.out):
             break
         value = _insert_pair(dq, found, mover.out, reader)
@@ -210,7 +211,7 @@ def _backward(q: Node, context: Context) -> int:
 def _mover_before(value: Value, q: Node) -> Node | None:
     """The producer of a value, if it moves data that is computed in the graph of q, and nothing else reads the value."""
     mover = value.producer
-    if mover is None or mover.graph is not q.graph or _only_reader(value) is None or not _moves_data(mover):
+    if mover is None or mover.graph is not q.graph or only_reader(value) is None or not _moves_data(mover):
         return None
     source = mover.inputs[0]
     return mover if source is not None and source.const is None and source.graph is q.graph else None
@@ -219,12 +220,6 @@ def _mover_before(value: Value, q: Node) -> Node | None:
 def _moves_data(node: Node) -> bool:
     supported = node.op in MOVES_DATA and node.domain == "" and not any(node.outputs[1:])
     return supported and (node.op != "MaxPool" or node.opset >= 12)
-
-
-def _only_reader(value: Value) -> Node | None:
-    """The only reader of a value, in one slot; None if there are more, or if the value is returned or captured."""
-    use = only_use(value)
-    return None if use is None else use[0]
 
 
 def _insert_pair(like: Node, found: Parameters, value: Value, reader: Node) -> Value:

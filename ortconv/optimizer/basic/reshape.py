@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
-from ortconv.optimizer.conditions import RESHAPES, ints, same_dim, same_shape, transpose_perm
+from ortconv.optimizer.conditions import RESHAPES, ints, same_dim, same_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.permutation import compose, identity, transpose_perm
 from ortconv.optimizer.shapes import DimOf, Element, dim_of, elements, expressed, keeps_shape, refined, target
 
 
@@ -121,12 +122,12 @@ def merge_transposes(m: Match) -> Replacement:
     first, second = _permutation(inner), _permutation(root)
     if first is None or second is None or len(first) != len(second) or x.rank not in (None, len(first)):
         return None
-    perm = Ints(first[axis] for axis in second)
-    if perm == tuple(range(len(perm))):
+    perm = compose(first, second)
+    if perm == identity(len(perm)):
         return x
     if len(inner.out.uses) > 1 or inner.out.is_output:
         return None
-    return New("Transpose", [x], {"perm": perm}, like=root)
+    return New("Transpose", [x], {"perm": Ints(perm)}, like=root)
 
 
 def _permutation(node: Node) -> tuple[int, ...] | None:

@@ -15,21 +15,12 @@ import numpy as np
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Shape, TensorType, ValueType
-from ortconv.optimizer.basic.transpose_handlers import (
-    HANDLERS,
-    Handlers,
-    Perm,
-    Push,
-    carries,
-    compose,
-    identity,
-    inverse,
-    push,
-)
-from ortconv.optimizer.conditions import constant_of, ints, only_use, same_dim, transpose_perm
+from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Handlers, Push, carries, push
+from ortconv.optimizer.conditions import constant_of, ints, only_reader, same_dim
 from ortconv.optimizer.engine import Context, constant
 from ortconv.optimizer.insertion import insert
 from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.permutation import Perm, compose, identity, inverse, permuted, transpose_perm
 
 NAME = "TransposeOptimizer"
 MAX_SWEEPS = 8
@@ -127,7 +118,7 @@ class _Sweep:
     def merge_into_reshape(self, node: Node, perm: Perm) -> None:
         """Transpose(Reshape(x)) that only moves axes of size 1  ->  another Reshape(x)."""
         x = node.inputs[0]
-        reshape = None if x is None or only_use(x) is None else x.producer
+        reshape = None if x is None or only_reader(x) is None else x.producer
         if x is None or reshape is None or not reshape.is_op("Reshape") or not self.context.may_touch(node, reshape):
             return
         target = ints(reshape.input(1))
@@ -281,7 +272,7 @@ class _Sweep:
     def quantizer_before(self, node: Node) -> Node | None:
         """The QuantizeLinear before a Transpose, if it has no other reader, and only DequantizeLinear nodes follow."""
         x, readers = node.inputs[0], node.out.uses
-        quantize = None if x is None or only_use(x) is None else x.producer
+        quantize = None if x is None or only_reader(x) is None else x.producer
         if quantize is None or quantize.op != "QuantizeLinear" or node.out.is_output or not readers:
             return None
         pairs = all(user.op == "DequantizeLinear" and slot == 0 for user, slot in readers)
@@ -429,13 +420,6 @@ def add_transpose(value: Value, perm: Perm, before: Node) -> Value:
     """Transpose<perm> of a value, inserted before a node."""
     name = before.parent.fresh(f"{value.name}/Transpose")
     return insert("Transpose", [value], permuted(value.type, perm), before, {"perm": Ints(perm)}, name=name)
-
-
-def permuted(type: ValueType | None, perm: Perm) -> ValueType | None:
-    """The type of a value after Transpose<perm>."""
-    if not isinstance(type, TensorType) or type.shape is None or len(type.shape) != len(perm):
-        return type
-    return TensorType(type.dtype, tuple(type.shape[axis] for axis in perm))
 
 
 PASSES = (FunctionPass(NAME, optimize_transposes, once=True, operators=(("", "Transpose"),)),)

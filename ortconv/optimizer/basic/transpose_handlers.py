@@ -21,9 +21,7 @@ from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, Shape
 from ortconv.optimizer.conditions import axes_of, ints, same_dim
-
-Perm = tuple[int, ...]
-
+from ortconv.optimizer.permutation import Perm, identity, inverse
 
 _NONE: Mapping[int, Array] = MappingProxyType({})
 
@@ -44,22 +42,6 @@ class Push(NamedTuple):
 
 Handler = Callable[[Node, int, Perm], Push | None]
 Handlers = Mapping[tuple[str, str], Handler]
-
-
-def identity(rank: int) -> Perm:
-    return tuple(range(rank))
-
-
-def inverse(perm: Perm) -> Perm:
-    result = [0] * len(perm)
-    for i, axis in enumerate(perm):
-        result[axis] = i
-    return tuple(result)
-
-
-def compose(first: Perm, second: Perm) -> Perm:
-    """The permutation of Transpose<second>(Transpose<first>(x))."""
-    return tuple(first[axis] for axis in second)
 
 
 def compress(perm: Perm, kept: Sequence[int]) -> Perm | None:

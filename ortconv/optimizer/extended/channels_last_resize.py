@@ -17,11 +17,12 @@ from ortconv.ir.schema import attribute, since_version
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import optimize_transposes
-from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Perm, Push, inverse
+from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Push
 from ortconv.optimizer.conditions import constant_of, same_dim
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.cubic_resize import enlarges
 from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.permutation import Perm, inverse, to_first
 from ortconv.optimizer.shapes import dim_of, elements
 
 NAME = "ChannelsLastResize"
@@ -82,7 +83,7 @@ def channels_last(graph: Graph, context: Context) -> int:
 
 
 def _resize(context: Context, node: Node, slot: int, perm: Perm) -> Push | None:
-    first, x = _to_first(len(perm)), node.inputs[0]
+    first, x = to_first(len(perm)), node.inputs[0]
     if slot != 0 or x is None or perm not in (first, inverse(first)):
         return None
     axis = _channels(node, x, perm)
@@ -91,11 +92,6 @@ def _resize(context: Context, node: Node, slot: int, perm: Perm) -> Push | None:
     if _kind(node, len(perm)) == "cubic" and not enlarges(node, x):
         return None
     return _moved(node, perm) if _gains(node, x, axis) is (axis == 1) else None
-
-
-def _to_first(rank: int) -> Perm:
-    """The permutation that moves the channels from the end to the front."""
-    return (0, rank - 1, *range(1, rank - 1))
 
 
 # ---------------------------------------------------------------------- which
@@ -107,7 +103,7 @@ def _channels(node: Node, x: Value, perm: Perm) -> int | None:
     if rank == 3:
         kept = [axis for axis in (1, 2) if _is_kept(node, x, axis)]
         return kept[0] if len(kept) == 1 and _is_kept(node, x, 0) else None
-    axis = 1 if perm == _to_first(rank) else rank - 1
+    axis = 1 if perm == to_first(rank) else rank - 1
     known = attribute(node, "mode") == "nearest" or (_is_kept(node, x, axis) and _is_kept(node, x, 0))
     return axis if known else None
 

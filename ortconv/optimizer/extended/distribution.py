@@ -13,6 +13,7 @@ from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.permutation import transpose_perm
 
 
 def _is_dot_product(node: Node) -> bool:
@@ -24,7 +25,7 @@ def _is_dot_product(node: Node) -> bool:
     return all(s == 1 for s in node.attr("strides", Ints())) and not any(spatial_pads(node, 2) or ())
 
 
-_SWAP = P("Transpose", "x", where=lambda node: tuple(node.attr("perm", Ints())) == (0, 2, 1, 3))
+_SWAP = P("Transpose", "x", where=lambda node: transpose_perm(node) == (0, 2, 1, 3))
 _SOFTMAX = P("Softmax", _SWAP, name="softmax", where=lambda node: node.attr("axis", -1) in (1, -3))
 
 

@@ -15,8 +15,7 @@ from ortconv.optimizer.conditions import keeps_rank, numbers, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
-
-Perm = tuple[int, ...]
+from ortconv.optimizer.permutation import Perm, compose, transpose_perm
 
 _PLAIN = P("MatMul", "a", "b", name="matmul")
 _FUSED = P("FusedMatMul", "a", "b", name="matmul", domain=MICROSOFT)
@@ -89,9 +88,9 @@ def _without_transpose(m: Match, side: str) -> Replacement:
     rank, other = transpose.out.rank or 0, m.other.rank or 0
     if not _is_supported(matmul) or min(rank, other) < 2 or not _is_never_empty(m, side):
         return None
-    perm: Perm = tuple(transpose.attr("perm", tuple(reversed(range(rank)))))
+    perm = transpose_perm(transpose) or ()
     done = operand_perm(rank, matmul.attr(f"trans{side}", 0), matmul.attr(f"transBatch{side}", 0))
-    wanted = tuple(perm[axis] for axis in done)
+    wanted = compose(perm, done)
     for batch, transposed in product((0, 1) if rank == other > 2 else (0,), (0, 1)):
         if operand_perm(rank, transposed, batch) == wanted:
             attrs = {**matmul.attrs, f"trans{side}": transposed, f"transBatch{side}": batch}

@@ -9,12 +9,11 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Ints
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
-from ortconv.optimizer.basic.transpose import permuted
-from ortconv.optimizer.basic.transpose_handlers import inverse
 from ortconv.optimizer.conditions import axes_of, channels_of, per_channel, same_dim, scalar
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.permutation import permuted, to_first, to_last, transpose_perm
 
 
 @rule("LayerNormFusion", *(r.pattern for r in basic.fuse_layer_norm))
@@ -43,12 +42,12 @@ def fuse_channel_norm(m: Match) -> Replacement:
     scale, epsilon = per_channel(m.scale, rank, channels), _epsilon(m)
     if scale is None or epsilon is None or not basic.keeps_shape(x, m.values("two", "epsilon")):
         return None
-    last = (0, *range(2, rank), 1)
+    last = to_last(rank)
     moved = (permuted(x.type, last),)
     t = New("Transpose", [x], {"perm": Ints(last)}, types=moved)
     attrs: dict[str, Attribute] = {"axis": -1, "epsilon": epsilon}
     norm = New("LayerNormalization", [t, scale.astype(np.float32)], attrs, types=moved)
-    return New("Transpose", [norm], {"perm": Ints(inverse(last))})
+    return New("Transpose", [norm], {"perm": Ints(to_first(rank))})
 
 
 def _epsilon(m: Match) -> float | None:
@@ -65,13 +64,13 @@ def fuse_channel_norm_bias(m: Match) -> Replacement:
     """Transpose(LayerNormalization(x, scale)) + bias per channel  ->  Transpose(LayerNormalization(x, scale, bias))"""
     norm, back = m.node("norm"), m.node("back")
     rank = m.x.rank or 0
-    last, channels = (0, *range(2, rank), 1), m.x.dim(-1)
+    channels = m.x.dim(-1)
     if rank < 3 or not isinstance(channels, int):
         return None
     if any(v is not None for v in norm.outputs[1:]) or norm.attr("axis", -1) != -1:
         return None
     bias = per_channel(m.bias, rank, channels)
-    if bias is None or m.bias.dtype is not DType.FLOAT or tuple(back.attr("perm", Ints())) != inverse(last):
+    if bias is None or m.bias.dtype is not DType.FLOAT or transpose_perm(back) != to_first(rank):
         return None
     biased = New("LayerNormalization", [m.x, m.scale, bias.astype(np.float32)], like=norm, types=(norm.out.type,))
     return New("Transpose", [biased], like=back)

@@ -13,6 +13,7 @@ from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.split_transpose import merge_transposes
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
+from ortconv.optimizer.permutation import to_first, to_last, transpose_perm
 
 FEWEST_POINTS = 64
 """With fewer points, the product is as fast as the Conv."""
@@ -49,7 +50,7 @@ def turn_wide_product(m: Match) -> Replacement:
     """
     x = m.x
     sizes = _sizes(m, x.rank, x.shape and x.shape[1:-1])
-    if sizes is None or _perm(m.root) != _to_first(x.rank or 0):
+    if sizes is None or transpose_perm(m.root) != to_first(x.rank or 0):
         return None
     inner, outer = sizes
     if outer < WIDER * inner and max(sizes) >= NARROW:
@@ -73,7 +74,7 @@ def turn_narrow_product(m: Match) -> Replacement:
     x = m.x
     rank = x.rank or 0
     sizes = _sizes(m, rank, x.shape and x.shape[2:])
-    if sizes is None or _perm(turn) != _to_last(rank):
+    if sizes is None or transpose_perm(turn) != to_last(rank):
         return None
     inner, outer = sizes
     if inner < WIDER * outer and max(sizes) >= NARROW and not _is_turned_back(m.root, rank):
@@ -145,19 +146,7 @@ def _moved(act: Node, x: Value) -> New | None:
 
 def _is_turned_back(product: Node, rank: int) -> bool:
     readers = product.out.consumers
-    return len(readers) == 1 and readers[0].is_op("Transpose") and _perm(readers[0]) == _to_first(rank)
-
-
-def _perm(transpose: Node) -> tuple[int, ...]:
-    return tuple(transpose.attr("perm", ()))
-
-
-def _to_first(rank: int) -> tuple[int, ...]:
-    return (0, rank - 1, *range(1, rank - 1))
-
-
-def _to_last(rank: int) -> tuple[int, ...]:
-    return (0, *range(2, rank), 1)
+    return len(readers) == 1 and transpose_perm(readers[0]) == to_first(rank)
 
 
 PASSES = (RulePass("PointwiseConvFusion", turn_wide_product, turn_narrow_product, merge_transposes),)

@@ -10,8 +10,7 @@ from ortconv.optimizer.basic import reshape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
-
-Perm = tuple[int, ...]
+from ortconv.optimizer.permutation import Perm, compose
 
 SMALLEST_BLOCK = 8
 SMALLEST = 4096
@@ -69,7 +68,7 @@ def merge_transposes(m: Match) -> Replacement:
     Counterpart: TransposeOptimizer
     """
     first, second = (node.attr("perm", Ints()) for node in (m.node("inner"), m.root))
-    if first and second and halves(tuple(first[i] for i in second), m.x) == (tuple(first), tuple(second)):
+    if first and second and halves(compose(tuple(first), tuple(second)), m.x) == (tuple(first), tuple(second)):
         return None
     return reshape.merge_transposes[0].build(m)
 

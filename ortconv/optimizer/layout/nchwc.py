@@ -15,14 +15,15 @@ from ortconv.ir.nchwc import DOMAIN, block_length, filters_to_blocks, padded
 from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
-from ortconv.optimizer.conditions import constant_of, equal_shapes, only_use, optional_ints, same_dim, without_absent
+from ortconv.optimizer.conditions import constant_of, equal_shapes, only_reader, optional_ints, same_dim, without_absent
 from ortconv.optimizer.engine import Context, constant, import_operators
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
 from ortconv.optimizer.insertion import insert
 from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.permutation import to_first, to_last, transpose_perm
 
 NAME = "NchwcTransformer"
-TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+TO_LAST, TO_FIRST = to_last(4), to_first(4)
 CONV_ATTRIBUTES = (
     "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides", "activation", "activation_params",
 )  # fmt: skip
@@ -115,9 +116,8 @@ class BlockedValues:
 
 def _with_channels_last(value: Value) -> Value | None:
     """The input of a Transpose that moves the channels to the front, if its output has a single reader; else None."""
-    node = None if only_use(value) is None else value.producer
-    is_moved = node is not None and node.is_op("Transpose") and tuple(node.attr("perm", ())) == TO_FIRST
-    return node.inputs[0] if node is not None and is_moved else None
+    node = None if only_reader(value) is None else value.producer
+    return node.inputs[0] if node is not None and transpose_perm(node) == TO_FIRST else None
 
 
 def _is_image(value: Value | None) -> bool:
@@ -448,8 +448,8 @@ def _leave(node: Node, value: Value, blocks: BlockedValues) -> None:
 def _all_to_last(value: Value) -> list[Node]:
     """The readers of a value if all are Transposes in its graph that move the channels to the end; else none."""
     readers = value.consumers
-    fit = (u.is_op("Transpose") and tuple(u.attr("perm", ())) == TO_LAST and u.graph is value.graph for u in readers)
-    return readers if not value.is_output and all(fit) else []
+    fit = all(transpose_perm(user) == TO_LAST and user.graph is value.graph for user in readers)
+    return readers if fit and not value.is_output else []
 
 
 NCHWC = FunctionPass(NAME, block_channels)

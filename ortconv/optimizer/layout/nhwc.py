@@ -17,10 +17,10 @@ from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.basic.transpose import add_transpose, optimize_transposes, permuted
-from ortconv.optimizer.basic.transpose_handlers import Perm
+from ortconv.optimizer.basic.transpose import add_transpose, optimize_transposes
 from ortconv.optimizer.engine import Context, constant, import_operators
 from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.permutation import permuted, to_first, to_last, transpose_perm
 
 NAME = "NhwcTransformer"
 BYTES = (DType.UINT8, DType.INT8)
@@ -51,15 +51,6 @@ class NhwcForm(NamedTuple):
         return (*BYTES, DType.FLOAT) if self.on_reals else BYTES
 
 
-def _to_last(rank: int) -> Perm:
-    """The permutation that moves the channels to the end."""
-    return (0, *range(2, rank), 1)
-
-
-def _to_first(rank: int) -> Perm:
-    return (0, rank - 1, *range(1, rank - 1))
-
-
 def _first(node: Node) -> range:
     return range(1)
 
@@ -78,7 +69,7 @@ def _same(node: Node) -> Attributes:
 
 def _last_axis(node: Node) -> Attributes:
     rank = node.out.rank or 0
-    return {**node.attrs, "axis": _to_last(rank).index(int(node.attr("axis", 0)) % rank)}
+    return {**node.attrs, "axis": to_last(rank).index(int(node.attr("axis", 0)) % rank)}
 
 
 def _without(*names: str) -> Callable[[Node], Attributes]:
@@ -285,7 +276,7 @@ def _convert(graph: Graph, chosen: list[Node]) -> None:
     for node in chosen:
         form, results = FORMS[node.domain, node.op], _results(node)
         inputs = _inputs(node, form, last)
-        types = [permuted(value.type, _to_last(node.out.rank or 0)) for value in results]
+        types = [permuted(value.type, to_last(node.out.rank or 0)) for value in results]
         made = graph.add_node(form.op, inputs, len(types), form.attrs(node), domain=form.domain, name=node.name,
                               types=types, before=node)  # fmt: skip
         made.ep = node.ep
@@ -303,7 +294,7 @@ def _inputs(node: Node, form: NhwcForm, last: dict[Value, Value]) -> list[Value 
         value = inputs[slot]
         assert value is not None
         inputs[slot] = last[value] if value in last else last.setdefault(value, _entering(node, value))
-    perm = list(_to_last(node.out.rank or 0))
+    perm = list(to_last(node.out.rank or 0))
     for slot in form.vectors:
         vector = node.input(slot)
         if vector is not None and vector.constant is not None and vector.constant.size == len(perm):
@@ -313,7 +304,7 @@ def _inputs(node: Node, form: NhwcForm, last: dict[Value, Value]) -> list[Value 
 
 def _entering(node: Node, value: Value) -> Value:
     """A value with its channels last, created before a node."""
-    perm = _to_last(node.out.rank or 0)
+    perm = to_last(node.out.rank or 0)
     if value.constant is not None:
         array = value.constant.numpy()
         if array.size == 1:
@@ -331,11 +322,8 @@ def _merges(value: Value) -> bool:
 
 def _source_of_transpose(value: Value) -> Value | None:
     """The input of a Transpose that moved the value's channels to the front; None if there is no such Transpose."""
-    producer = value.producer
-    perm = _to_first(value.rank or 0)
-    if producer is None or not producer.is_op("Transpose") or tuple(producer.attr("perm", ())) != perm:
-        return None
-    return producer.inputs[0]
+    node = value.producer
+    return node.inputs[0] if node is not None and transpose_perm(node) == to_first(value.rank or 0) else None
 
 
 def _leave(graph: Graph, node: Node, old: Value, last: Value) -> None:
@@ -348,11 +336,11 @@ def _leave(graph: Graph, node: Node, old: Value, last: Value) -> None:
             else:
                 graph.set_input(user, 0, last)
     if old.uses or old.is_output:
-        graph.replace(old, add_transpose(last, _to_first(last.rank or 0), node))
+        graph.replace(old, add_transpose(last, to_first(last.rank or 0), node))
 
 
 def _puts_last(user: Node) -> bool:
-    return user.is_op("Transpose") and tuple(user.attr("perm", ())) == _to_last(user.out.rank or 0) and not user.ep
+    return transpose_perm(user) == to_last(user.out.rank or 0) and not user.ep
 
 
 def _takes_either(user: Node, last: Value) -> bool:

@@ -7,18 +7,16 @@ from typing import NamedTuple
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.conditions import producer_of, scalar, transpose_perm
+from ortconv.optimizer.conditions import only_reader, producer_of, reader_of, scalar
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention.biased import Biased, leaves_a_key, split_mask
 from ortconv.optimizer.extended.attention.heads import (
     Heads,
     Path,
     Unflat,
-    alone,
     flattened,
     is_known,
     length,
-    reader_of,
     split_heads,
     unflattened,
 )
@@ -44,6 +42,7 @@ from ortconv.optimizer.extended.attention.projection import (
     projection_of,
 )
 from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import output_dims
 
 LONG, LONG_OF_SMALL_HEADS, SMALL_HEAD = 384, 256, 32
@@ -169,7 +168,7 @@ def _find(softmax: Node, masks: Masks, context: Context) -> Found | None:
 def _around(softmax: Node) -> tuple[Biased, Sides, After] | None:
     """The inputs of a Softmax of scores, and the nodes that read it; None if they are not those of attention."""
     total = softmax.inputs[0]
-    if total is None or not _is_of_scores(softmax, total) or alone(total) is None:
+    if total is None or not _is_of_scores(softmax, total) or only_reader(total) is None:
         return None
     after = _after(softmax)
     biased = split_mask(flattened(total) or total)
@@ -254,21 +253,21 @@ def _after(softmax: Node) -> After | None:
     product = reader_of(weights, "MatMul")
     if product is None or product.inputs[0] is not weights:
         return None
-    unstack = alone(product.out) if product.out.rank == 3 else None
-    root = alone(product.out if unstack is None else unstack.out)
+    unstack = only_reader(product.out) if product.out.rank == 3 else None
+    root = only_reader(product.out if unstack is None else unstack.out)
     return After(product, root, guard, unstack) if root is not None and transpose_perm(root) == MERGE else None
 
 
 def _scores(value: Value) -> tuple[Path, Node | None] | None:
     """The path to the product that computes the scores, and the Reshape that separates batch and heads."""
     path = Path(value).unscaled()
-    unstack = path.value.producer if alone(path.value) is not None else None
+    unstack = path.value.producer if only_reader(path.value) is not None else None
     if unstack is None:
         return None
     if not unstack.is_op("Reshape"):
         return path, None
     path = path.through().unscaled()
-    return (path, unstack) if alone(path.value) is not None else None
+    return (path, unstack) if only_reader(path.value) is not None else None
 
 
 def _may_join(biased: Biased) -> bool:
@@ -301,7 +300,7 @@ def _guard(softmax: Node) -> tuple[Node, Node] | None:
     where, test = nodes["Where"], nodes["IsNaN"]
     if where.graph is not softmax.graph or where.inputs[0] is not test.out or where.inputs[2] is not weights:
         return None
-    return (where, test) if scalar(where.inputs[1]) == 0 and alone(test.out) is where else None
+    return (where, test) if scalar(where.inputs[1]) == 0 and only_reader(test.out) is where else None
 
 
 def _bounds(root: Node, query: Heads, key: Heads, value: Heads) -> tuple[bool, bool]:

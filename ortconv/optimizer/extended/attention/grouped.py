@@ -10,12 +10,13 @@ from ortconv.ir.graph import Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import ValueType
-from ortconv.optimizer.conditions import equal_shapes, ints, transpose_perm
+from ortconv.optimizer.conditions import equal_shapes, ints
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT, SWAP_HEADS
 from ortconv.optimizer.extended.attention.partial_rotary import is_plain
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
+from ortconv.optimizer.permutation import transpose_perm
 
 
 @rule(

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.types import Dim, DType, Shape
-from ortconv.optimizer.conditions import ints, keeps_rank, numbers, producer_of, scalar, transpose_perm
+from ortconv.optimizer.conditions import ints, keeps_rank, numbers, only_reader, producer_of, scalar
+from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import Element, dim_of, output_dims, refined, target
 from ortconv.optimizer.symbols import plus, times
 
@@ -42,20 +43,6 @@ class Heads:
     def is_whole(self) -> bool:
         """True if the source has the form of heads, and is computed."""
         return self.source is self.whole and self.source.constant is None
-
-
-def alone(value: Value) -> Node | None:
-    """The only reader of a value, if it reads the value once and the graph does not return it; else None."""
-    if value.is_output or len(value.uses) != 1:
-        return None
-    ((node, _),) = value.uses
-    return node if node.graph is value.graph else None
-
-
-def reader_of(value: Value, *ops: str) -> Node | None:
-    """The only reader of a value, if it has one of these operators of the default domain; else None."""
-    node = alone(value)
-    return node if node is not None and node.op in ops and node.domain == "" else None
 
 
 def is_known(scale: float) -> bool:
@@ -94,7 +81,7 @@ class Path(NamedTuple):
 def _scaling(value: Value) -> tuple[Node, Value, float] | None:
     """A Mul or Div by a constant number that computes a value for one reader, its other input and the number; else None."""
     node = producer_of(value, "Mul", "Div")
-    if node is None or alone(value) is None:
+    if node is None or only_reader(value) is None:
         return None
     a, b = node.inputs
     if node.op == "Mul" and scalar(b) is None:

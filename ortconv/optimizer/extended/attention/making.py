@@ -13,8 +13,9 @@ from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, TensorType, ValueType
+from ortconv.optimizer.conditions import reader_of
 from ortconv.optimizer.engine import Context, New, NewInput
-from ortconv.optimizer.extended.attention.heads import SWAP_HEADS, Heads, length, reader_of
+from ortconv.optimizer.extended.attention.heads import SWAP_HEADS, Heads, length
 from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, whole_type
 from ortconv.optimizer.extended.attention.past import Past
 from ortconv.optimizer.extended.attention.projection import Projection

@@ -9,9 +9,9 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Shape, TensorType
-from ortconv.optimizer.conditions import producer_of
+from ortconv.optimizer.conditions import only_reader, producer_of, reader_of
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.extended.attention.heads import SPLIT, alone, reader_of, split_of
+from ortconv.optimizer.extended.attention.heads import SPLIT, split_of
 from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.split import SPLIT_BY_INPUT
 from ortconv.optimizer.insertion import insert
@@ -35,7 +35,7 @@ def _fuse(transpose: Node, context: Context) -> bool:
         return False
     picked = _picked(transpose)
     split = split_of(reshape, PARTS)
-    if picked is None or split is None or transpose.out.is_output or alone(reshape.out) is None:
+    if picked is None or split is None or transpose.out.is_output or only_reader(reshape.out) is None:
         return False
     if not context.may_touch(transpose, reshape, *(node for node, _ in picked)):
         return False

@@ -7,12 +7,13 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import TensorType
-from ortconv.optimizer.conditions import equal_shapes, transpose_perm
+from ortconv.optimizer.conditions import equal_shapes
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT
 from ortconv.optimizer.extended.parts import sliced
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P, PatternInput
+from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.symbols import times
 
 

@@ -7,11 +7,12 @@ import numpy as np
 from ortconv.ir.graph import Ints
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType, TensorType
-from ortconv.optimizer.conditions import axes_of, equal_shapes, keeps_rank, transpose_perm, with_shape
+from ortconv.optimizer.conditions import axes_of, equal_shapes, keeps_rank, with_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import repeats
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.permutation import permuted, transpose_perm
 
 _WIDE = P("Expand", P("Unsqueeze", "x", ..., name="unsqueeze"), ..., name="expand")
 
@@ -74,7 +75,7 @@ def transpose_before_repeat(m: Match) -> Replacement:
     perm, x = transpose_perm(m.node("transpose")), m.x
     if perm is None or x.shape is None or repeats(gather) is None:
         return None
-    inner = New("Transpose", [x], {"perm": Ints(perm)}, types=[with_shape(x, tuple(x.shape[i] for i in perm))])
+    inner = New("Transpose", [x], {"perm": Ints(perm)}, types=[permuted(x.type, perm)])
     axis = perm.index(gather.attr("axis", 0) % len(perm))
     return New("Gather", [inner, m.index], {"axis": axis}, like=gather)
 
