@@ -10,13 +10,11 @@ from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.conditions import RESHAPES, equal_shapes, scalar
 from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.insertion import LISTS_BY_INPUT
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.shapes import Element, dim_of, elements, expressed
 from ortconv.optimizer.symbols import times
-
-UNSQUEEZE_BY_INPUT = 13
-"""The opset from which on Unsqueeze has its axes as an input."""
 
 Strides = tuple[Element, ...]
 """Difference between consecutive elements along each axis, for a tensor whose first element is zero."""
@@ -219,7 +217,7 @@ def _reshaped(m: Match) -> Replacement:
     out = m.root.out
     dims = out.shape or ()
     ones = Ints(i for i, d in enumerate(dims) if d == 1)
-    if m.graph.opset() >= UNSQUEEZE_BY_INPUT and equal_shapes(m.x.shape, _without_ones(dims)):
+    if m.graph.opset() >= LISTS_BY_INPUT["Unsqueeze"] and equal_shapes(m.x.shape, _without_ones(dims)):
         return New("Unsqueeze", [m.x, np.array(ones, np.int64)], {})
     spec = None if out.rank is None else expressed([dim_of(out, i) for i in range(out.rank)], m.x)
     return None if spec is None else New("Reshape", [m.x, np.array(spec, np.int64)], {})

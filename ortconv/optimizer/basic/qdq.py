@@ -14,6 +14,7 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import only_reader
 from ortconv.optimizer.engine import Context, New, Replacement, constant, rule
+from ortconv.optimizer.insertion import insert_node
 from ortconv.optimizer.passes import FunctionPass, RulePass
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
@@ -232,17 +233,8 @@ def _insert_pair(like: Node, found: Parameters, value: Value, reader: Node) -> V
     operands = [found.scale] if zero is None else [found.scale, zero]
     types = (TensorType(found.dtype, value.shape), value.type)
     for op, type in zip(("QuantizeLinear", "DequantizeLinear"), types, strict=True):
-        node = graph.add_node(
-            op,
-            [value, *operands],
-            [graph.fresh(f"{value.name}_{op}")],
-            domain=like.domain,
-            name=graph.fresh(f"{value.name}/{op}"),
-            types=[type],
-            before=reader,
-        )
-        node.ep = like.ep
-        value = node.out
+        names, name = [graph.fresh(f"{value.name}_{op}")], graph.fresh(f"{value.name}/{op}")
+        value = insert_node(op, [value, *operands], names, [type], reader, domain=like.domain, name=name).out
     graph.set_input(reader, slot, value)
     return value
 
@@ -294,17 +286,9 @@ def _is_quantized(value: Value) -> bool:
 
 
 def _duplicate(graph: Graph, dq: Node) -> Value:
-    node = graph.add_node(
-        dq.op,
-        dq.inputs,
-        [graph.fresh(f"{dq.out.name}/duplicated")],
-        dq.attrs,
-        domain=dq.domain,
-        name=graph.fresh(f"{dq.name or dq.out.name}/duplicated"),
-        types=[dq.out.type],
-        before=dq,
-    )
-    node.ep, node.doc = dq.ep, dq.doc
+    names, name = ([graph.fresh(f"{dq.out.name}/duplicated")], graph.fresh(f"{dq.name or dq.out.name}/duplicated"))
+    node = insert_node(dq.op, dq.inputs, names, [dq.out.type], dq, dq.attrs, domain=dq.domain, name=name)
+    node.doc = dq.doc
     return node.out
 
 

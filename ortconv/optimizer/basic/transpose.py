@@ -18,7 +18,7 @@ from ortconv.ir.types import Shape, TensorType, ValueType
 from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Handlers, Push, carries, push
 from ortconv.optimizer.conditions import constant_of, ints, only_reader, same_dim
 from ortconv.optimizer.engine import Context, constant
-from ortconv.optimizer.insertion import insert
+from ortconv.optimizer.insertion import insert, insert_node
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.permutation import Perm, compose, identity, inverse, permuted, transpose_perm
 
@@ -189,10 +189,8 @@ class _Sweep:
             for v, p in zip(node.outputs, found.perms, strict=True)
         ]
         names = [None if v is None else self.graph.fresh(v.name) for v in node.outputs]
-        made = self.graph.add_node(
-            node.op, inputs, names, found.attrs, domain=node.domain, name=node.name, types=types, before=node
-        )
-        made.ep, made.doc = node.ep, node.doc
+        made = insert_node(node.op, inputs, names, types, node, found.attrs, domain=node.domain, name=node.name)
+        made.doc = node.doc
         results = [
             v if v is None or p is None or _does_nothing(v.shape, p) else add_transpose(v, p, node)
             for v, p in zip(made.outputs, found.perms, strict=True)

@@ -7,18 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import SLICE_BY_INPUTS, axes_of, producer_of, scalar, with_shape
 from ortconv.optimizer.engine import Context, New, Replacement, rule
 from ortconv.optimizer.extended.parts import gathered, sliced
-from ortconv.optimizer.insertion import insert, integers
+from ortconv.optimizer.insertion import insert, integers, with_list
 from ortconv.optimizer.passes import FunctionPass, RulePass
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import Element, elements
-
-SPLIT_BY_INPUT = 13
-"""The opset from which on Split and Squeeze have sizes and axes as inputs."""
 
 SPLIT_TYPES = frozenset({DType.FLOAT, DType.INT32, DType.INT64, DType.UINT8})
 """Element types that the CPU kernel supports in all releases."""
@@ -87,12 +84,9 @@ def _replace(graph: Graph, x: Value, parts: list[PickedPart], axis: int, whole: 
     before = x.producer.next if x.producer is not None else next(iter(graph))
     sizes = Ints(p.end - p.start for p in parts)
     types = [_resized_type(x, axis, size) for size in sizes]
-    attrs: dict[str, Attribute] = {"axis": axis}
-    inputs = [x if whole else _sliced(graph, x, axis, parts, before)]
-    if graph.opset() >= SPLIT_BY_INPUT:
-        inputs.append(integers(graph, sizes, x))
-    else:
-        attrs["split"] = sizes
+    source = x if whole else _sliced(graph, x, axis, parts, before)
+    inputs, attrs = with_list(graph, "Split", x, sizes, axis=axis)
+    inputs[0] = source
     name = graph.fresh(f"{first.name or first.out.name}/Split")
     split = graph.add_node("Split", inputs, len(parts), attrs, name=name, types=types, before=before)
     split.ep = first.ep
@@ -122,9 +116,7 @@ def _resized_type(x: Value, axis: int, size: int) -> TensorType | None:
 
 
 def _squeezed(graph: Graph, value: Value, axis: int, like: Node) -> Value:
-    by_input = graph.opset() >= SPLIT_BY_INPUT
-    inputs = [value, integers(graph, (axis,), value)] if by_input else [value]
-    attrs: dict[str, Attribute] = {} if by_input else {"axes": Ints((axis,))}
+    inputs, attrs = with_list(graph, "Squeeze", value, (axis,))
     return insert("Squeeze", inputs, like.out.type, like, attrs, name=like.name)
 
 

@@ -18,7 +18,7 @@ from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.conditions import constant_of, equal_shapes, only_reader, optional_ints, same_dim, without_absent
 from ortconv.optimizer.engine import Context, constant, import_operators
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
-from ortconv.optimizer.insertion import insert
+from ortconv.optimizer.insertion import insert, insert_node
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.permutation import to_first, to_last, transpose_perm
 
@@ -328,11 +328,8 @@ def _split(node: Node, blocks: BlockedValues) -> bool:
     if len(node.inputs) > 2 or optional_ints(node.input(1)) is None:
         return False
     types = [TensorType(DType.FLOAT, v.shape) for v in results]
-    made = blocks.graph.add_node(
-        "Split", [blocks.of[x].value, *node.inputs[1:]], len(types), dict(node.attrs) | {"axis": 1},
-        name=blocks.graph.fresh(node.name or "Split"), types=types, before=node,
-    )  # fmt: skip
-    made.ep = node.ep
+    inputs, name = [blocks.of[x].value, *node.inputs[1:]], blocks.graph.fresh(node.name or "Split")
+    made = insert_node("Split", inputs, len(types), types, node, {**node.attrs, "axis": 1}, name=name)
     for old, new in zip(results, made.outputs, strict=True):
         if old.shape is not None and new is not None:
             blocks.of[old] = Blocked(new, old.shape)

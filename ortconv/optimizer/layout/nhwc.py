@@ -19,6 +19,7 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import add_transpose, optimize_transposes
 from ortconv.optimizer.engine import Context, constant, import_operators
+from ortconv.optimizer.insertion import insert_node
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.permutation import permuted, to_first, to_last, transpose_perm
 
@@ -277,9 +278,8 @@ def _convert(graph: Graph, chosen: list[Node]) -> None:
         form, results = FORMS[node.domain, node.op], _results(node)
         inputs = _inputs(node, form, last)
         types = [permuted(value.type, to_last(node.out.rank or 0)) for value in results]
-        made = graph.add_node(form.op, inputs, len(types), form.attrs(node), domain=form.domain, name=node.name,
-                              types=types, before=node)  # fmt: skip
-        made.ep = node.ep
+        attrs = form.attrs(node)
+        made = insert_node(form.op, inputs, len(types), types, node, attrs, domain=form.domain, name=node.name)
         last |= {old: value for old, value in zip(results, made.outputs) if value is not None}
     for node in reversed(chosen):
         for result in _results(node):

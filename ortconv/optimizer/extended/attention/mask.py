@@ -7,20 +7,16 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.broadcast import broadcast_dims
-from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.basic.mask_index import UNSQUEEZE_BY_INPUT
 from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS, ints, producer_of
 from ortconv.optimizer.extended.attention.biased import Biased, condition_of, masked_keys
 from ortconv.optimizer.extended.attention.heads import Heads, length, row_sources
 from ortconv.optimizer.extended.attention.past import ROWS, joined
-from ortconv.optimizer.insertion import insert, integers
+from ortconv.optimizer.insertion import insert, integers, with_list
 from ortconv.optimizer.shapes import Element, dim_of, elements
 from ortconv.optimizer.symbols import PLUS, stretches_to, times
-
-REDUCE_BY_INPUT = 18
-"""The opset from which on ReduceMax has its axes as an input."""
 
 
 class PaddingMask(NamedTuple):
@@ -174,9 +170,8 @@ class Masks:
         for axis in axes:
             dims.insert(axis, 1)
         type = TensorType(DType.FLOAT, tuple(dims))
-        if self.graph.opset() < UNSQUEEZE_BY_INPUT:
-            return insert("Unsqueeze", [mask], type, before, {"axes": Ints(axes)})
-        return insert("Unsqueeze", [mask, integers(self.graph, axes, mask)], type, before)
+        inputs, attrs = with_list(self.graph, "Unsqueeze", mask, axes)
+        return insert("Unsqueeze", inputs, type, before, attrs)
 
     def _expanded(self, mask: Value, scores: Scores) -> Value | None:
         """Expand(mask) to (..., queries, keys), created once for all layers of the same lengths."""
@@ -230,12 +225,7 @@ class Masks:
         """
         if ("rows", bias) not in self.made:
             rows = (bias.dim(0), 1, bias.dim(2))
-            axes, attrs = (3,), dict[str, Attribute](keepdims=0)
-            inputs = [bias]
-            if self.graph.opset() < REDUCE_BY_INPUT:
-                attrs["axes"] = Ints(axes)
-            else:
-                inputs.append(integers(self.graph, axes, bias))
+            inputs, attrs = with_list(self.graph, "ReduceMax", bias, (3,), keepdims=0)
             best = insert("ReduceMax", inputs, TensorType(DType.FLOAT, rows), before, attrs)
             never = self.graph.constant(Tensor.of(np.float32(-np.inf)), f"{bias.name}_const")
             kept = insert("Greater", [best, never], TensorType(DType.BOOL, rows), before)

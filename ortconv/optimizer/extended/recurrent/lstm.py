@@ -14,7 +14,7 @@ from ortconv.optimizer.conditions import is_filled_with, is_finite, rounded, sam
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.recurrent.cell import LstmCell, cell_of
-from ortconv.optimizer.insertion import Maker
+from ortconv.optimizer.insertion import Maker, insert_node
 from ortconv.optimizer.passes import FunctionPass
 
 AXES_BY_INPUT = 13
@@ -301,10 +301,7 @@ class _LstmMaker(Maker):
         base = self.graph.fresh(f"{self.place.name or self.place.out.name}/LSTM")
         names = [self.graph.fresh(f"{base}_{part}") if w else None for part, w in zip(("y", "h", "c"), wanted)]
         types = [TensorType(DType.FLOAT, s) for s in (shape, shape[1:], shape[1:])]
-        node = self.graph.add_node(
-            "LSTM", inputs, without_absent(names), attrs, name=base, types=types, before=self.place
-        )
-        node.ep = self.place.ep
+        node = insert_node("LSTM", inputs, without_absent(names), types, self.place, attrs, name=base)
         return [node.output(i) for i in range(3)]
 
     # NaN stays NaN: the kernel clips the input of a gate and treats NaN as a bound.
