@@ -236,9 +236,7 @@ class Graph(Links):
         return value
 
     def add_initializer(self, name: str, const: Tensor | SparseTensor, input: Value | None = None) -> Value:
-        """Add a constant with exactly this name. A graph input of this name becomes overridable; it is looked up unless given as
-        `input`.
-        """
+        """Add a constant with exactly this name. An input of this name, looked up unless given, becomes overridable."""
         value = input
         if value is None and name in self._names:
             value = next((v for v in self.inputs if v.name == name), None)
@@ -377,9 +375,7 @@ class Graph(Links):
         self._unlink(node)
 
     def remove_dead(self, node: Node) -> int:
-        """Remove a node if its outputs are unused, then in the same way its producers in this graph. Return the number of removed
-        nodes.
-        """
+        """Remove a node if its outputs are unused, then likewise its producers in this graph. Return how many were removed."""
         removed, stack = 0, [node]
         while stack:
             node = stack.pop()

@@ -34,9 +34,7 @@ class NodeChanges(NamedTuple):
 
 
 FEW = 16
-"""An edit that concerns a constant marks its readers as changed only if there are at most this many of them: no pattern
-covers more.
-"""
+"""An edit of a constant marks its readers as changed only if there are at most so many of them: no pattern covers more."""
 
 
 class Edits:

@@ -28,9 +28,7 @@ WIDER = {"tensor(float16)": "tensor(float)"}
 
 
 class KernelUse(NamedTuple):
-    """A use of an operator by a node: the types of inputs and outputs (None for an absent one), the shapes of inputs, and that of
-    the first output.
-    """
+    """An operator as a node uses it: types of inputs and outputs, None if absent; shapes of the inputs and the first output."""
 
     schema: Schema
     inputs: KernelTypes
@@ -249,9 +247,7 @@ def _activation(use: KernelUse) -> Iterator[str]:
 
 
 def _attention(use: KernelUse) -> Iterator[str]:
-    """The forms of an attention: present-day attributes; a score bias, and its broadcast over heads or batches; past keys; absent
-    biases.
-    """
+    """Present-day attributes; a score bias, and its broadcast over heads or batches; past keys; absent biases."""
     op, heads = use.schema.op, use.attr("num_heads")
     if op == "Attention":
         yield f"{op}_today"

@@ -38,8 +38,7 @@ LARGEST_SHAPE_DATA = 1024
 """Shape inference sees the contents of constants of up to this number of elements."""
 
 LONGEST_VECTOR = 1 << 20
-"""Shape inference follows the elements of vectors only if none is longer. Sums and products of such vectors take 100 bytes for each
-element."""
+"""Elements of vectors are followed only if none is longer: sums and products take 100 bytes for each element."""
 
 
 class ContradictionError(GraphError):
@@ -176,9 +175,7 @@ _READ_TYPE = TypeReader(lambda name: None if INVENTED.fullmatch(name) else name)
 
 
 def anonymous_symbols(source: bytes) -> Symbol:
-    """A function that renames the dimensions invented by `infer_model` to ?0, ?1, ... Names in the serialized model stay, and "?"
-    becomes unknown.
-    """
+    """Renames the dimensions invented by `infer_model` to ?0, ?1, ... Names in the message stay; "?" becomes unknown."""
     own = {name.decode() for name in re.findall(rb"\x12[\x06-\x18](unk__\d+)", source)}
     first = 1 + max((int(n) for n in re.findall(rb"\x12[\x02-\x10]\?(\d{1,15})", source)), default=-1)
 

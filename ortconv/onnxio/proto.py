@@ -153,9 +153,7 @@ _ATTRIBUTES: dict[type, tuple[int, str, Callable[[Any], object]]] = {
     Graphs: (AttributeProto.GRAPHS, "graphs", lambda graphs: list(map(_graph, graphs))),
     Types: (AttributeProto.TYPE_PROTOS, "type_protos", lambda types: list(map(type_proto, types))),
 }
-"""By the Python type of an attribute's value: ONNX's type, the field of the message, and the function that converts to it. All
-others are types.
-"""
+"""By the type of an attribute's value: ONNX's type, the field of the message, and its conversion. All others are types."""
 
 
 def region_proto(

@@ -243,9 +243,7 @@ def reveal(graph: GraphProto) -> None:
 
 
 _SHORTENING = ("Conv", "Pool", "Pad")
-"""Parts of the names of operators whose results onnx gives a negative size if a window is longer than the image, or a pad is
-negative.
-"""
+"""Parts of names of operators to whose results onnx gives a negative size for a long window or a negative pad."""
 
 _WINDOWED = frozenset({"AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool", "QLinearConv"})
 """Operators whose attributes may show that the window fits. Other operators with such names always count as shortening."""
@@ -264,9 +262,7 @@ def shortening(graph: GraphProto, operators: Collection[str]) -> int:
 
 
 def _may_shorten(node: NodeProto) -> bool:
-    """True if a node may make a negative size: a window, a Pad, or the last part of a Split. False for windows that fit into
-    their own padding and one element more.
-    """
+    """True for a Split, Pad or window that may make a negative size. A window fits into its own padding and one element more."""
     if node.op_type == "Split":
         return _parts(node) > 2
     if node.op_type not in _WINDOWED:
@@ -344,9 +340,7 @@ def _below_zero(inferred: GraphProto) -> set[str]:
 
 
 def refuse_slices_below_zero(inferred: GraphProto) -> None:
-    """Raise SliceBelowZeroError, with the shapes, if a hidden Slice reads a value with a negative size. onnx and onnxruntime end
-    the process there.
-    """
+    """Raise SliceBelowZeroError if a hidden Slice reads a value with a negative size: onnx and onnxruntime end the process."""
     below = _below_zero(inferred)
     slices = (node for node in walk(inferred.node) if node.op_type == MARK + "Slice")
     if all(below.isdisjoint(node.input) for node in slices):

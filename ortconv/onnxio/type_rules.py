@@ -9,9 +9,7 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 
 TypeRule = Callable[[Node], Iterable[ValueType | None]]
-"""Returns the types of a node's outputs: None for a type that follows from the schema alone, and
-possibly more types than outputs.
-"""
+"""The types of a node's outputs, and possibly more; None for one that follows from the schema alone."""
 
 
 def dtype_of(node: Node, slot: int) -> DType | None:

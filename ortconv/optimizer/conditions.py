@@ -90,9 +90,7 @@ LARGE = 1000.0
 
 
 def round_together(a: Array, b: Array) -> bool:
-    """True if adding two constants one after the other rounds a value, and adding their sum does not: both are large,
-    and their signs differ.
-    """
+    """True if both constants are large and of opposite signs: adding both rounds a value, adding their sum does not."""
     opposed = np.sign(a) != np.sign(b)
     return bool(np.any(opposed & (np.minimum(np.abs(a), np.abs(b)) > LARGE)))
 

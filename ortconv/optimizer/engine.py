@@ -131,9 +131,7 @@ class Context:
     optimization_style: str = "Fixed"
     """Fixed: fusions above the basic level are applied. Runtime: they are recorded in the model, and onnxruntime applies them."""
     release: int | None = None
-    """Create only nodes that this release of ONNX Runtime supports (a position in `ortconv.ir.kernels.releases()`);
-    None: any node.
-    """
+    """Create only nodes that this release, a position in `ortconv.ir.kernels.releases()`, supports; None: any node."""
     limit: int | None = None
     """Stop after this number of rewrites."""
     journal: Journal | None = None

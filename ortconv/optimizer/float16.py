@@ -34,9 +34,7 @@ INTEGER_SUMS = frozenset({"ConvInteger", "MatMulInteger"})
 """Operators whose int32 results a Cast and a Mul by the scale convert to numbers. The sums may be beyond float16."""
 
 SCATTERS = frozenset({"ScatterElements", "ScatterND"})
-"""Operators whose kernels throw when they run on float16 with most values of `reduction` (onnxruntime's cpu/tensor/scatter.cc
-and scatter_nd.cc).
-"""
+"""Operators that throw on float16 with most values of `reduction` (onnxruntime's cpu/tensor/scatter.cc, scatter_nd.cc)."""
 
 MAKERS = {"Cast": "to", "Constant": "value", "ConstantOfShape": "value"}
 """Operators whose result may be float16 although they have no float32 inputs, with the attribute that selects the type."""

@@ -270,9 +270,7 @@ class Equalities:
 
 
 def _follow(node: Node, out: Value, equal: Equalities) -> int:
-    """Set the shape of a node's first output from its rule, or from onnx's inference if it has no rule. Return the
-    number of changes.
-    """
+    """Set the shape of a node's first output from its rule, or else by onnx. Return the number of changes."""
     from ortconv.onnxio.infer import update_types
 
     rule = _SHAPES.get(node.op) if node.domain == "" else None
@@ -318,9 +316,7 @@ def _update(node: Node, equal: Equalities) -> int:
 
 
 def _complete(node: Node, equal: Equalities) -> int:
-    """Refine the shapes of all outputs that follow from the operands, or an operand that has the shape of the result.
-    Return the number of changes.
-    """
+    """Refine the outputs' shapes from the operands, or an operand with the shape of the result. Return how many changed."""
     x, out = node.input(0), node.output(0)
     if x is not None and out is not None and None in (x.shape or ()) and node.op in _KEEPING and node.domain == "":
         # the declared shape of a graph output may be wrong

@@ -224,9 +224,7 @@ def _made(replacement: Replacement) -> New:
 
 
 def _dequantizers(target: Node, action: Action, new: New) -> list[Node | None] | None:
-    """The DequantizeLinear nodes before a target, with None for a bias without one. If another input has none, the result
-    is None.
-    """
+    """The DequantizeLinear nodes before a target, None for a bias without one. None if another input has none."""
     slots = range(len(target.inputs)) if action.slots is None else action.slots
     found = {slot: _dequantizer(target.input(slot), new) for slot in slots}
     missing = {slot for slot, dq in found.items() if dq is None}
@@ -234,9 +232,7 @@ def _dequantizers(target: Node, action: Action, new: New) -> list[Node | None] |
 
 
 def _dequantizer(value: Value | None, new: New) -> Node | None:
-    """The DequantizeLinear that produces a value, if this is its only reader and the new node reads its input instead;
-    else None.
-    """
+    """The DequantizeLinear of a value that has no other reader, if the new node reads its input; else None."""
     node = None if value is None or value.is_output or len(value.uses) > 1 else value.producer
     if node is None or node.op != "DequantizeLinear" or node.domain not in DOMAINS:
         return None

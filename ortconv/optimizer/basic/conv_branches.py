@@ -36,9 +36,7 @@ def merge_convolutions(m: Match) -> Replacement:
 
 
 def _moves_alike(conv: Node, other: Node, kernel: tuple[int, ...]) -> bool:
-    """True if two convolutions have the same groups, strides and dilations; the kernel of the second has this size.
-    Dilations do not matter for an axis of size 1.
-    """
+    """True for the same groups, strides and dilations, except dilations of axes where this kernel of `other` has size 1."""
     axes = len(kernel)
     strides, dilations = ((_per_axis(conv, s, axes), _per_axis(other, s, axes)) for s in ("strides", "dilations"))
     if conv.attr("group", 1) != other.attr("group", 1) or strides[0] != strides[1]:

@@ -53,9 +53,7 @@ def fold(graph: Graph, context: Context) -> int:
 
 
 def _folded(node: Node, context: Context, exact: Exact) -> list[Value] | None:
-    """Fold a node, or replace it by the branch that it selects. Return the values that replace its outputs; None if
-    neither is possible.
-    """
+    """Fold a node, or inline the branch that it selects. Return the values that replace its outputs; None for neither."""
     results = _known(node, context, exact)
     if results is not None:
         return _replace(node, results, context)

@@ -82,9 +82,7 @@ def folded(m: Match, affine: Affine) -> New | None:
 
 
 def with_weights(m: Match, weights: Value | Array, bias: Array) -> New | None:
-    """The matched Conv(x, w, b) with other weights and another bias, rounded to its type, without a new bias of zeros.
-    None if they cannot be rounded.
-    """
+    """The matched Conv with other weights and another bias, rounded to its type, but no new bias of zeros; None if that fails."""
     conv, dtype = m.node("conv"), m.tensor("w").dtype
     w = weights if isinstance(weights, Value) else rounded(weights, dtype)
     b = rounded(bias, dtype)

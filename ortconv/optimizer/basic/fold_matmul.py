@@ -117,9 +117,7 @@ def _normalized(m: Match, each: int = 1) -> New | None:
 
 
 def _rounded(m: Match, weights: Array, bias: Array, columns: int) -> tuple[Array, Array] | None:
-    """New weights and bias of the matched product in the type of its weights. None if they cannot be rounded, or if the
-    bias is a matrix although the present one is not.
-    """
+    """New weights and bias in the type of the weights. None if one cannot be rounded, or the bias becomes a matrix."""
     dtype, c = m.tensor("w").dtype, m.optional("c")
     w, b = rounded(weights, dtype), rounded(bias, dtype)
     if w is None or b is None or (c is not None and b.size > max(m.tensor("c").size, columns)):

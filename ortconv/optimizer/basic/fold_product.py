@@ -103,9 +103,7 @@ def _per_column(m: Match, constant: Value) -> Array | None:
 
 
 def _scaled(m: Match, scale: Array, shift: Array | None = None) -> New | None:
-    """The product, with its weights and bias scaled, and another bias added; None if other nodes read the weights, or if a
-    number would not be finite.
-    """
+    """The product with scaled weights and bias, and another bias added; None if others read the weights, or if not finite."""
     product, dtype = m.node("product"), m.tensor("w").dtype
     bias = _per_column(m, m.b) if "b" in m.bound else np.zeros(len(scale))
     if bias is None or len(m.w.uses) > 1 or m.w.is_output:

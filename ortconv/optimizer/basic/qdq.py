@@ -1,6 +1,4 @@
-"""QuantizeLinear and DequantizeLinear: removes redundant pairs, adds pairs around operators that move data, and gives
-each reader its own DQ.
-"""
+"""Removes redundant pairs of quantizers, adds pairs around nodes that move data, and gives each reader its own DQ."""
 
 from __future__ import annotations
 

@@ -40,9 +40,7 @@ def _moves_the_rest(root: Node, spec: tuple[int, ...]) -> bool:
 
 
 def _may_copy_another(node: Node) -> bool:
-    """True for a Reshape with a -1 and a computed size that copies no dimension: if this size is 0, the dimension at
-    its position is copied.
-    """
+    """True for a Reshape with a -1 and a computed size: if this size is 0, the dimension at its position is copied."""
     x, wanted = node.inputs[0], target(node) or ()
     assert x is not None
     return -1 in wanted and any(not isinstance(e, int) and e != dim_of(x, i) for i, e in enumerate(wanted))

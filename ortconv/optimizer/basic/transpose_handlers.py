@@ -247,9 +247,7 @@ def _unsqueeze(node: Node, slot: int, perm: Perm) -> Push | None:
 
 
 def _runs(before: Shape | None, after: Shape | None) -> list[tuple[Dim, ...]] | None:
-    """For each input axis the output dimensions into which a Reshape splits it; None unless it only splits axes, each
-    into at least one dimension.
-    """
+    """The output dimensions, at least one, into which a Reshape splits each input axis; None if it does anything else."""
     if before is None or after is None or len(after) <= len(before) or 0 in (*before, *after):
         return None
     runs, rest = [], list(after)

@@ -78,9 +78,7 @@ def _is_gelu_cubic(found: Polynomial) -> bool:
 
 
 def _is_private(nodes: dict[Node, None], reader: Node, root: Node) -> bool:
-    """True if only these nodes and the reader use the values that these nodes compute, and all are assigned to the
-    root's provider.
-    """
+    """True if only these nodes and the reader use the values of these nodes, all of the root's provider."""
     inside = {*nodes, reader}
     return all(
         node.ep == root.ep

@@ -103,9 +103,7 @@ def lower_concat(m: Match) -> Replacement:
 
 
 def _source(value: Value | None) -> Value | None:
-    """A value of at most rank 4 with the same elements: a constant, or the input of the Reshape or similar node that
-    produces it.
-    """
+    """A value of at most rank 4 with the same elements: a constant, or the input of a Reshape that makes it."""
     if value is None or value.constant is not None:
         return value
     node = value.producer

@@ -196,9 +196,7 @@ def _negative(x: NewInput) -> New:
 
 
 def _rows(m: Match) -> tuple[tuple[int, ...], int, int] | None:
-    """The shape of x, and the number of rows and columns of a softmax over it; None if other axes lie on both sides of
-    the softmax axis.
-    """
+    """The shape of x, and rows and columns of a softmax over it; None if other axes are on both sides of its axis."""
     shape = shape_of(m.x)
     if not shape:
         return None

@@ -80,9 +80,7 @@ def _stated_scales(node: Node, slot: int, rank: int) -> list[float] | None:
 
 
 def _sources(node: Node, coordinates: str, rounding: str) -> list[Array] | None:
-    """For each axis, the input index of each output index; None if a position is so close to a tie that rounding could
-    go either way.
-    """
+    """For each axis, the input index of each output index; None if a position is so near a tie that rounding matters."""
     shapes, scales = _shapes(node), _scales(node)
     if shapes is None or scales is None or coordinates not in COORDINATES or rounding not in ROUNDINGS:
         return None

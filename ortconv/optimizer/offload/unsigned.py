@@ -1,6 +1,4 @@
-"""Converts int8 activations to uint8: every tensor and its zero point increase by 128. The represented real numbers
-stay the same.
-"""
+"""Converts int8 activations to uint8: tensors and zero points increase by 128, which leaves the reals the same."""
 
 from __future__ import annotations
 
@@ -102,9 +100,7 @@ def _zero_point(node: Node, slot: int | None) -> Value | None:
 
 
 def _component(start: Value, graph: Graph) -> tuple[list[Value], dict[tuple[Node, int], Value]] | None:
-    """The tensors that must change together with `start`, and their zero points; None if a node around them does not
-    support the change.
-    """
+    """The tensors that must change with `start`, and their zero points; None if a node around them forbids it."""
     values, zeros, stack = {start: None}, dict[tuple[Node, int], Value](), [start]
     while stack:
         around = _edges_around(stack.pop(), graph)

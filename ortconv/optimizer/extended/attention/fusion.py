@@ -48,9 +48,7 @@ from ortconv.optimizer.shapes import output_dims
 LONG, LONG_OF_SMALL_HEADS, SMALL_HEAD = 384, 256, 32
 
 TILE, FEW_COLUMNS, FEW_MASKED_COLUMNS = 16, 96, 48
-"""Attention has one product for each head; ONNX Runtime computes as many columns as fill whole tiles. If heads do not fill
-tiles, and have more columns than these together, this costs more than it saves.
-"""
+"""Attention multiplies head by head, in whole tiles. With more columns than these in partial tiles, it costs more than it saves."""
 
 SHORT, MANY = 8, 4
 """Attention has a product with weights for each head and element of a batch: slow for up to SHORT rows, from MANY elements on."""
@@ -304,9 +302,7 @@ def _guard(softmax: Node) -> tuple[Node, Node] | None:
 
 
 def _bounds(root: Node, query: Heads, key: Heads, value: Heads) -> tuple[bool, bool]:
-    """True if no mask can have enlarged the scores, and if none can have enlarged their columns. The product with the
-    values requires as many columns as there are values.
-    """
+    """True if no mask can have enlarged the scores; if none can have added columns: the values have as many rows."""
     return _is_bounded(root, query, value), bool(length(key, 1) & length(value, 1))
 
 
@@ -398,9 +394,7 @@ def _fills_tiles(f: Found) -> bool:
 
 
 def _is_faster_in_parts(f: Found) -> bool:
-    """True for narrow heads, and if one Add is all that the mask costs outside of MultiHeadAttention, which copies it for
-    each head and row.
-    """
+    """True for narrow heads, and if the mask costs one Add, since MultiHeadAttention copies it for each head and row."""
     queries, keys = _rows(f.query), _rows(f.key)
     if any(side.source is side.whole for side in (f.key, f.value)):
         return False

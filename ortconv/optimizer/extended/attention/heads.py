@@ -233,9 +233,7 @@ def split_of(reshape: Node, *parts: int) -> tuple[int, int, Shape | None] | None
 
 
 def _divided(hidden: Dim, parts: int, count: Element, size: Element) -> tuple[int, int] | None:
-    """The number of heads and their size, whose product in all parts is the hidden size. The number may be unknown; one
-    of them may be -1. None if they do not fit.
-    """
+    """The number of heads, maybe unknown, and their size, whose product in all parts is `hidden`; one may be -1. Else None."""
     match hidden, count, size:
         case int(), None | -1, int() if size > 0:
             count = hidden // (parts * size)

@@ -174,9 +174,7 @@ def _only_rows(result: Value, rows: Value, before: Node) -> Value:
 
 
 def by_groups(f: Found, masks: Masks) -> Found:
-    """The same attention with as many query heads as key heads, if several query heads share one. Each head then has
-    one row per copy.
-    """
+    """The same attention with as many query heads as key heads; if they share keys, with one row per copy."""
     if f.key.copies == 1:
         return f
     count, copies, size = f.key.count, f.key.copies, f.query.size

@@ -193,9 +193,7 @@ class Masks:
         return result
 
     def whole(self, bias: Value, query: Heads, earlier: Value, before: Node) -> Value:
-        """The bias (1 or batch, 1 or heads, queries, keys), expanded to all batches, which are those of earlier keys,
-        and all heads.
-        """
+        """The bias (1 or batch, 1 or heads, queries, keys), expanded to all heads and the batches of earlier keys."""
         type = whole_type(bias, query)
         if (query.count, bias) not in self.made:
             shape = integers(self.graph, (1, query.count, 1, 1), bias)
@@ -220,9 +218,7 @@ class Masks:
         return self.made[key.copies, bias]
 
     def rows_with_a_key(self, bias: Value, before: Node) -> Value:
-        """A condition (1 or batch, queries, 1) that is true if a bias, the same for all heads, leaves a key for a row
-        of queries.
-        """
+        """A condition (1 or batch, queries, 1), true where a bias, the same for all heads, leaves a row a key."""
         if ("rows", bias) not in self.made:
             rows = (bias.dim(0), 1, bias.dim(2))
             inputs, attrs = with_list(self.graph, "ReduceMax", bias, (3,), keepdims=0)

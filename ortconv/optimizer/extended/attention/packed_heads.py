@@ -43,9 +43,7 @@ def _fuse(transpose: Node, context: Context) -> bool:
 
 
 def _picked(transpose: Node) -> list[tuple[Node, int]] | None:
-    """The nodes that select a part and remove the leading axis, each with the index of its part; None if other nodes
-    read the parts.
-    """
+    """The nodes that select a part without the leading axis, each with its index; None if others read the parts."""
     found: list[tuple[Node, int]] = []
     for node in _pickers(transpose.out):
         part = None if node is None or node.graph is not transpose.graph else slice_of(node.out)

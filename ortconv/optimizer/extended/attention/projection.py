@@ -91,9 +91,7 @@ def packed_projections(sides: tuple[Heads, ...]) -> list[Projection] | None:
 
 
 def _are_parts(sides: tuple[Heads, ...], split: Node, width: int) -> bool:
-    """True if these are all parts of a Split along the last axis, in this order and with this width, and have no other
-    readers.
-    """
+    """True if these are all parts of a Split along the last axis, in order, of this width, and without other readers."""
     sources = [s.source for s in sides]
     if sources != list(split.outputs) or attribute(split, "axis") not in (-1, (sources[0].rank or 0) - 1):
         return False

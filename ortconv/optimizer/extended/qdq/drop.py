@@ -38,17 +38,13 @@ from ortconv.optimizer.pattern import C, Match, P
 
 
 def _picks(node: Node) -> bool:
-    """True for a Resize with nearest neighbors only, and nothing from outside the tensor: interpolating kernels
-    truncate integers, or overflow.
-    """
+    """True for a Resize that picks elements of the tensor: kernels that interpolate truncate integers, or overflow."""
     mode, coordinates = node.attr("mode", "nearest"), node.attr("coordinate_transformation_mode", "half_pixel")
     return mode == "nearest" and coordinates != "tf_crop_and_resize"
 
 
 class Mover(NamedTuple):
-    """An operator that has the same result on integers as on reals: from which opset, for which types, and under which
-    condition.
-    """
+    """An operator with the same result on integers as on reals: from which opset, for which types, on what condition."""
 
     since: int
     types: frozenset[DType]
@@ -124,9 +120,7 @@ def drop_before_arg_max(m: Match) -> Replacement:
 
 
 def _saturates(q: Node, number: float | None, *, low: bool) -> bool:
-    """True if quantizing the number, in float32, results in the smallest or largest integer everywhere; always true
-    without a number.
-    """
+    """True if the number, quantized in float32, is the smallest or largest integer everywhere, and without a number."""
     y = quantizer(q)
     if y is None or y.dtype not in LIMITS:
         return False

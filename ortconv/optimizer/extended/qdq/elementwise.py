@@ -67,9 +67,7 @@ WHOLE = 1e-3
 
 
 def _pool_fits(node: Node, y: Quantized) -> bool:
-    """True without dilations, and without windows beyond the padding if padding counts: the kernel divides by another
-    number there.
-    """
+    """True without dilations and windows beyond counted padding, for which the kernel divides by another number."""
     rank = node.inputs[0].rank if node.inputs[0] is not None else None
     dilations: tuple[int, ...] = node.attr("dilations", ())
     if rank not in (3, 4, 5) or any(d != 1 for d in dilations):

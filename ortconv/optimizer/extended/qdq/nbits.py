@@ -31,9 +31,7 @@ FLOAT32 = 1
 
 
 class WeightBlocks(NamedTuple):
-    """A weight (K, N) in the form of MatMulNBits: quantized values (N, blocks, bytes), scales (N * blocks,), zero
-    points or None.
-    """
+    """A weight (K, N) for MatMulNBits: values (N, blocks, bytes), scales (N * blocks,), and zero points or None."""
 
     codes: Array
     scales: Array

@@ -70,9 +70,7 @@ class _InexactBiasError(Exception):
 
 
 def _bias(value: Value | None, reader: Node, unit: Array | None, y: Quantized | None) -> NewInput:
-    """A bias along the last axis as int32 with the scale `unit` of the sum. A float32 constant is rounded to it if that
-    is much finer than the scale of y.
-    """
+    """A bias along the last axis as int32 with the scale `unit`. A float32 constant is rounded, if that is far below y's scale."""
     if value is None:
         return None
     if unit is None:

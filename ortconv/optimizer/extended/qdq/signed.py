@@ -52,9 +52,7 @@ def _shift_where(graph: Graph, context: Context, name: str, fits: Callable[[list
 
 
 def _readers(node: Node) -> list[Node]:
-    """The DequantizeLinear nodes after an int8 QuantizeLinear, if they are its only readers and have its parameters;
-    else an empty list.
-    """
+    """The DequantizeLinear nodes after an int8 QuantizeLinear with its parameters; [] if there are other readers."""
     y = _int8_result(node)
     if y is None:
         return []
@@ -103,9 +101,7 @@ PRODUCTS = tuple(
 
 
 def fuse_products(graph: Graph, context: Context) -> int:
-    """On ARM, Conv and MatMul of int8 become QLinearConv, QLinearMatMul and MatMulIntegerToFloat. Returns the number of
-    rewrites.
-    """
+    """On ARM, Conv and MatMul of int8 become QLinearConv, QLinearMatMul and MatMulIntegerToFloat."""
     return sum(p.run(graph, context) for p in PRODUCTS) if context.target_platform == "arm" else 0
 
 

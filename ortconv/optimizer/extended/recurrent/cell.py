@@ -143,9 +143,7 @@ def _sum(value: Value, width: int) -> _GateSum | None:
 
 
 def _terms(value: Value, start: int, width: int, found: _GateSum) -> list[tuple[Value, int]] | None:
-    """The terms of a value, each with its first column; a product and the nodes are added to `found`. None if the value
-    has another form.
-    """
+    """The terms of a value with their first columns; a product and nodes are added to `found`. None for other forms."""
     node = value.producer
     if node is None or node.domain != "" or (value.rank, value.dtype) != (2, DType.FLOAT):
         return None
