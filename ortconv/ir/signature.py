@@ -8,10 +8,11 @@ from itertools import chain, repeat
 from ortconv.errors import GraphError, nearest
 from ortconv.ir.attributes import Floats, Graphs, Ints, Strings, Tensors, Types
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.kernels import UNKNOWN, type_text
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import OPEN, Formal, Schema, operators, schema, schema_of
 from ortconv.ir.tensor import SparseTensor, Tensor
-from ortconv.ir.types import OptionalType, SequenceType, TensorType, ValueType
+from ortconv.ir.types import TensorType
 from ortconv.wording import counted
 
 STANDARD = frozenset({"", "ai.onnx.ml", "ai.onnx.preview.training", MICROSOFT})
@@ -174,8 +175,8 @@ def _check_heads(node: Node) -> None:
 def _check_types(node: Node, found: Schema) -> None:
     bound: dict[str, tuple[str, str]] = {}
     for name, formal, value in _operands(node, found):
-        type = _notation(value.type)
-        if type is None:
+        type = type_text(value.type)
+        if type == UNKNOWN:
             continue
         allowed = found.allowed.get(formal.type, (formal.type,))
         if type not in allowed:
@@ -206,13 +207,3 @@ def _operands(node: Node, found: Schema) -> Iterator[FormalOperand]:
         for value, formal in _paired(values, formals):
             if value is not None:
                 yield f"{what} '{value.name}'", formal, value
-
-
-def _notation(type: ValueType | None) -> str | None:
-    """A type in the notation of schemas; None if it is unknown or a map or sparse tensor, which are not compared."""
-    if isinstance(type, TensorType):
-        return f"tensor({type.dtype.name.lower()})"
-    if isinstance(type, SequenceType | OptionalType):
-        inner = _notation(type.element)
-        return inner and f"{'seq' if isinstance(type, SequenceType) else 'optional'}({inner})"
-    return None

@@ -7,7 +7,7 @@ import numpy as np
 from ortconv.ir.graph import Ints, Node
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.basic.fold_conv import Affine, batch_norm, with_weights
+from ortconv.optimizer.basic.fold_conv import BATCH_NORM, Affine, batch_norm, with_weights
 from ortconv.optimizer.conditions import spatial_pads, wide
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.passes import RulePass
@@ -15,7 +15,6 @@ from ortconv.optimizer.pattern import C, Match, P
 
 _CONV = P("Conv", "x", C("w"), C("b", optional=True), name="conv")
 _OTHER = P("Conv", "x", C("v"), C("c", optional=True), name="other")
-_BATCH_NORM = P("BatchNormalization", "x", C("gamma"), C("beta"), C("mean"), C("var"), name="bn")
 
 
 @rule("ConvBranchFusion", P("Add", _CONV, _OTHER, commutative=True))
@@ -44,7 +43,7 @@ def _moves_alike(conv: Node, other: Node, kernel: tuple[int, ...]) -> bool:
     return all(a == b or size == 1 for a, b, size in zip(*dilations, kernel, strict=True))
 
 
-@rule("ConvBranchFusion", P("Add", _CONV, _BATCH_NORM, commutative=True), P("Add", _CONV, "x", commutative=True))
+@rule("ConvBranchFusion", P("Add", _CONV, BATCH_NORM, commutative=True), P("Add", _CONV, "x", commutative=True))
 def merge_skip(m: Match) -> Replacement:
     """Conv(x, w, b) + BatchNormalization(x)  ->  Conv(x, w', b'); also Conv(x, w, b) + x
 

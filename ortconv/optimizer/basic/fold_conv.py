@@ -73,6 +73,13 @@ def scaled_weights(weights: Value, scale: Array, node: Node) -> Array:
     return result
 
 
+def by_input(weights: Array, scale: Array, group: int) -> Array:
+    """The weights of a Conv with each input channel multiplied by `scale`."""
+    grouped = weights.reshape(group, -1, *weights.shape[1:])
+    result: Array = (grouped * scale.reshape(group, 1, -1, *[1] * (weights.ndim - 2))).reshape(weights.shape)
+    return result
+
+
 def folded(m: Match, affine: Affine) -> New | None:
     """The matched Conv(x, w, b) with `affine` applied to its output."""
     scale, shift = affine
@@ -102,6 +109,7 @@ def _is_convolution(m: Match) -> bool:
     return m.b is None or m.tensor("b").shape == (channels,)
 
 
+BATCH_NORM = P("BatchNormalization", "x", C("gamma"), C("beta"), C("mean"), C("var"), name="bn")
 _CONV = P(("Conv", "ConvTranspose"), "x", C("w"), C("b", optional=True), name="conv")
 
 
@@ -171,10 +179,7 @@ def fold_conv_batch_norm(m: Match) -> Replacement:
     return folded(m, affine)
 
 
-_BATCH_NORM = P("BatchNormalization", "x", C("gamma"), C("beta"), C("mean"), C("var"), name="bn")
-
-
-@rule("BNConvFusion", P("Conv", _BATCH_NORM, C("w"), C("b", optional=True), name="conv"))
+@rule("BNConvFusion", P("Conv", BATCH_NORM, C("w"), C("b", optional=True), name="conv"))
 def fold_batch_norm_conv(m: Match) -> Replacement:
     """Conv(BatchNormalization(x), w, b)  ->  Conv(x, w', b'), if there is no padding or no shift
 
@@ -190,12 +195,9 @@ def fold_batch_norm_conv(m: Match) -> Replacement:
     pads = spatial_pads(conv, w.ndim - 2)
     if np.any(affine.shift) and (pads is None or any(pads)):
         return None
-    by_input = (group, 1, -1, *[1] * (w.ndim - 2))
-    by_group = w.reshape(group, -1, *w.shape[1:])
     with np.errstate(all="ignore"):
-        scaled = (by_group * affine.scale.reshape(by_input)).reshape(w.shape)
-        shift = (by_group * affine.shift.reshape(by_input)).reshape(w.shape[0], -1).sum(axis=1)
-        return with_weights(m, scaled, shift if m.b is None else wide(m.b) + shift)
+        shift = by_input(w, affine.shift, group).reshape(w.shape[0], -1).sum(axis=1)
+        return with_weights(m, by_input(w, affine.scale, group), shift if m.b is None else wide(m.b) + shift)
 
 
 _GATES = ("Clip", "Erf", "Tanh")
@@ -246,18 +248,15 @@ def fold_mul_conv(m: Match) -> Replacement:
     if k is None or (m.tensor("k").size > 1 and not same_dim(m.x.dim(1), channels)):
         return None
     with np.errstate(all="ignore"):
-        by_input = (1 / k if m.node("scaling").op == "Div" else k).reshape(group, 1, -1, *[1] * (w.ndim - 2))
-        scaled = rounded((w.reshape(group, -1, *w.shape[1:]) * by_input).reshape(w.shape), dtype)
-    if scaled is None:
-        return None
-    return New("Conv", [m.x, scaled, *conv.inputs[2:]], like=conv)
+        scaled = rounded(by_input(w, 1 / k if m.node("scaling").op == "Div" else k, group), dtype)
+    return None if scaled is None else New("Conv", [m.x, scaled, *conv.inputs[2:]], like=conv)
 
 
 @rule(
     "BNArithmeticFusion",
-    P(("Add", "Mul"), _BATCH_NORM, C("k"), commutative=True),
-    P(("Sub", "Div"), _BATCH_NORM, C("k")),
-    P("Sub", C("k"), _BATCH_NORM),
+    P(("Add", "Mul"), BATCH_NORM, C("k"), commutative=True),
+    P(("Sub", "Div"), BATCH_NORM, C("k")),
+    P("Sub", C("k"), BATCH_NORM),
 )
 def fold_batch_norm_arithmetic(m: Match) -> Replacement:
     """BatchNormalization(x) + k  ->  BatchNormalization(x) with another scale and bias; also -, *, /

@@ -9,7 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Shape
-from ortconv.optimizer.basic.fold_conv import Affine, batch_norm
+from ortconv.optimizer.basic.fold_conv import BATCH_NORM, Affine, batch_norm
 from ortconv.optimizer.conditions import (
     FLOATS,
     RESHAPES,
@@ -55,28 +55,15 @@ def _total(c: Value, beta: float, k: Value) -> Array | None:
 _TRANSPOSE = P("Transpose", "t", where=lambda node: tuple(node.attr("perm", Ints((1, 0)))) == (1, 0))
 
 
-def _operands(*values: Value | None) -> list[Value]:
-    """The inputs of a Gemm; an absent bias is omitted."""
-    return [v for v in values if v is not None]
-
-
-def _flipped(node: Node, *names: str) -> dict[str, Attribute]:
-    return {**node.attrs, **{name: int(not node.attr(name, 0)) for name in names}}
-
-
-@rule("GemmTransposeFusion", P("Gemm", _TRANSPOSE, "b", "c?"))
-def fuse_transposed_a(m: Match) -> Replacement:
-    """Gemm(Transpose(a), b, c)  ->  Gemm(a, b, c) with transA flipped
+@rule("GemmTransposeFusion", P("Gemm", _TRANSPOSE, "b", "c?"), P("Gemm", "a", _TRANSPOSE, "c?"))
+def fuse_transposed_operand(m: Match) -> Replacement:
+    """Gemm(Transpose(a), b, c)  ->  Gemm(a, b, c) with transA flipped; also Gemm(a, Transpose(b), c) with transB
 
     Counterpart: GemmTransposeFusion
     """
-    return New("Gemm", _operands(m.t, m.b, m.c), _flipped(m.root, "transA"), like=m.root)
-
-
-@rule("GemmTransposeFusion", P("Gemm", "a", _TRANSPOSE, "c?"))
-def fuse_transposed_b(m: Match) -> Replacement:
-    """Gemm(a, Transpose(b), c)  ->  Gemm(a, b, c) with transB flipped"""
-    return New("Gemm", _operands(m.a, m.t, m.c), _flipped(m.root, "transB"), like=m.root)
+    flag, operands = ("transA", (m.t, m.b)) if "b" in m.bound else ("transB", (m.a, m.t))
+    attrs: dict[str, Attribute] = {**m.root.attrs, flag: int(not m.root.attr(flag, 0))}
+    return New("Gemm", [*operands, *m.values("c")], attrs, like=m.root)
 
 
 @rule("GemmTransposeFusion", P("Transpose", P("Gemm", "a", "b", name="gemm")))
@@ -145,8 +132,7 @@ def fold_matmul_batch_norm(m: Match) -> Replacement:
     return _normalized(m)
 
 
-_BATCH_NORM = P("BatchNormalization", "x", *_PARAMETERS, name="bn")
-_BEFORE = (_BATCH_NORM, P(("Flatten", "Reshape"), _BATCH_NORM, ..., name="flat"))
+_BEFORE = (BATCH_NORM, P(("Flatten", "Reshape"), BATCH_NORM, ..., name="flat"))
 
 
 @rule(
@@ -342,8 +328,7 @@ def _gains(stack: Value, adds: list[Node], graph: Graph) -> bool:
 PASSES = (FunctionPass("MatMulAddFusion", fuse_stacked, operators=(("", "MatMul"),)),)
 GEMM_RULES = (
     *fuse_gemm_sum,
-    *fuse_transposed_a,
-    *fuse_transposed_b,
+    *fuse_transposed_operand,
     *fuse_transposed_output,
     *fold_matmul_batch_norm,
     *fold_moved_batch_norm,

@@ -39,19 +39,25 @@ def _transposed(side: str, *, cast: bool = False) -> tuple[P, P]:
     return P("MatMul", *operands, name="matmul"), P("FusedMatMul", *operands, name="matmul", domain=MICROSOFT)
 
 
-@rule("MatmulTransposeFusion", *_transposed("A"), *_transposed("A", cast=True))
-def fuse_transpose_a(m: Match) -> Replacement:
-    """MatMul(Transpose(a), b)  ->  FusedMatMul<transA, transBatchA>(a, b)
+@rule("MatmulTransposeFusion", *(p for side in "AB" for cast in (False, True) for p in _transposed(side, cast=cast)))
+def fuse_transpose(m: Match) -> Replacement:
+    """MatMul(Transpose(a), b)  ->  FusedMatMul<transA, transBatchA>(a, b); also MatMul(a, Transpose(b)), and with a Cast between
 
     Counterpart: MatmulTransposeFusion
     """
-    return _without_transpose(m, "A")
-
-
-@rule("MatmulTransposeFusion", *_transposed("B"), *_transposed("B", cast=True))
-def fuse_transpose_b(m: Match) -> Replacement:
-    "MatMul(a, Transpose(b))  ->  FusedMatMul<transB, transBatchB>(a, b), also with a Cast between them"
-    return _without_transpose(m, "B")
+    transpose, matmul = m.node("transpose"), m.node("matmul")
+    side = "A" if matmul.inputs[0] is (m.optional_node("cast") or transpose).out else "B"
+    rank, other = transpose.out.rank or 0, m.other.rank or 0
+    if not _is_supported(matmul) or min(rank, other) < 2 or not _is_never_empty(m, side):
+        return None
+    done = operand_perm(rank, matmul.attr(f"trans{side}", 0), matmul.attr(f"transBatch{side}", 0))
+    wanted = compose(transpose_perm(transpose) or (), done)
+    for batch, transposed in product((0, 1) if rank == other > 2 else (0,), (0, 1)):
+        if operand_perm(rank, transposed, batch) == wanted:
+            attrs = {**matmul.attrs, f"trans{side}": transposed, f"transBatch{side}": batch}
+            inner = _inner(m)
+            return _fused(m, (inner, m.other) if side == "A" else (m.other, inner), attrs)
+    return None
 
 
 _STACKED = P("Reshape", P("Transpose", "inner", name="transpose", shared=True), C("shape"), name="reshape")
@@ -81,22 +87,6 @@ def fuse_transpose_before_reshape(m: Match) -> Replacement:
     shape = (*after[:-2], after[-1], after[-2])
     stacked = New("Reshape", [m.inner, Tensor.of(np.array(shape, np.int64))], types=[with_shape(m.inner, shape)])
     return _fused(m, (m.other, stacked), {**matmul.attrs, "transB": 1, "transBatchB": 0})
-
-
-def _without_transpose(m: Match, side: str) -> Replacement:
-    transpose, matmul = m.node("transpose"), m.node("matmul")
-    rank, other = transpose.out.rank or 0, m.other.rank or 0
-    if not _is_supported(matmul) or min(rank, other) < 2 or not _is_never_empty(m, side):
-        return None
-    perm = transpose_perm(transpose) or ()
-    done = operand_perm(rank, matmul.attr(f"trans{side}", 0), matmul.attr(f"transBatch{side}", 0))
-    wanted = compose(perm, done)
-    for batch, transposed in product((0, 1) if rank == other > 2 else (0,), (0, 1)):
-        if operand_perm(rank, transposed, batch) == wanted:
-            attrs = {**matmul.attrs, f"trans{side}": transposed, f"transBatch{side}": batch}
-            inner = _inner(m)
-            return _fused(m, (inner, m.other) if side == "A" else (m.other, inner), attrs)
-    return None
 
 
 def _inner(m: Match) -> NewInput:
@@ -139,20 +129,15 @@ def _scaled_operand(op: str, slot: int) -> tuple[P, ...]:
     return P("MatMul", *operands, name="matmul"), P("FusedMatMul", *operands, name="matmul", domain=MICROSOFT)
 
 
-@rule("MatMulScaleFusion", *_scaled_operand("Mul", 0), *_scaled_operand("Div", 0))
-def fuse_scaled_a(m: Match) -> Replacement:
-    """MatMul(a * k, b)  ->  FusedMatMul<alpha = k>(a, b)
+@rule("MatMulScaleFusion", *(p for slot in (0, 1) for op in ("Mul", "Div") for p in _scaled_operand(op, slot)))
+def fuse_scaled_operand(m: Match) -> Replacement:
+    """MatMul(a * k, b) or MatMul(a, b * k)  ->  FusedMatMul<alpha = k>(a, b)
 
     Counterpart: MatMulScaleFusion
     Differs: for double only if alpha, a float32, is exact; 0 and factors that overflow are not fused.
     """
-    return _with_alpha(m, (m.inner, m.other), m.inner)
-
-
-@rule("MatMulScaleFusion", *_scaled_operand("Mul", 1), *_scaled_operand("Div", 1))
-def fuse_scaled_b(m: Match) -> Replacement:
-    "MatMul(a, b * k)  ->  FusedMatMul<alpha = k>(a, b)"
-    return _with_alpha(m, (m.other, m.inner), m.inner)
+    is_first = m.node("matmul").inputs[0] is m.node("scaling").out
+    return _with_alpha(m, (m.inner, m.other) if is_first else (m.other, m.inner), m.inner)
 
 
 @rule(
@@ -190,6 +175,6 @@ def _fused(m: Match, operands: tuple[NewInput, NewInput], attrs: dict[str, Attri
 
 
 PASSES = (
-    RulePass("MatmulTransposeFusion", fuse_transpose_a, fuse_transpose_b, fuse_transpose_before_reshape),
-    RulePass("MatMulScaleFusion", fuse_scaled_a, fuse_scaled_b, fuse_scaled_product),
+    RulePass("MatmulTransposeFusion", fuse_transpose, fuse_transpose_before_reshape),
+    RulePass("MatMulScaleFusion", fuse_scaled_operand, fuse_scaled_product),
 )

@@ -10,6 +10,7 @@ import numpy as np
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
+from ortconv.optimizer.basic.pad import pad_value
 from ortconv.optimizer.conditions import RESHAPES, ints, scalar, stated_pads
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import (
@@ -239,14 +240,6 @@ def mirrored(m: Match) -> Replacement:
     return y if isinstance(y, New) else op("Identity", y)
 
 
-def _filling(m: Match) -> float | None:
-    """The constant value of a Pad; None if it is computed."""
-    if m.graph.opset() < 11:
-        return float(m.root.attr("value", 0.0))
-    value = m.root.input(2)
-    return 0.0 if value is None else scalar(value)
-
-
 @rule("PadToPlainPad", P("Pad", "x", ...))
 def plain_pad(m: Match) -> Replacement:
     """Pad of some axes, by negative amounts, or with an empty name for its value  ->  Slice(x), and Pad of all axes
@@ -254,7 +247,7 @@ def plain_pad(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support these forms
     Opt-in: useful only for an accelerator that has only the plain form.
     """
-    node, found, value = m.root, _padding(m), _filling(m)
+    node, found, value = m.root, _padding(m), pad_value(m.root)
     if found is None or value is None or _mode(node) != "constant" or m.graph.opset() < 11:
         return None
     x = _cropped(m.x, *found)
@@ -284,7 +277,7 @@ def filled(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support Pad
     Opt-in: adds constants; useful only if an accelerator supports Concat but no Pad of this version.
     """
-    found, value = _padding(m), _filling(m)
+    found, value = _padding(m), pad_value(m.root)
     if found is None or value is None or _mode(m.root) != "constant":
         return None
     shape, pads = found
