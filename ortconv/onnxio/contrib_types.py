@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 from ortconv.ir.broadcast import broadcast_shapes
@@ -11,7 +12,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.onnxio.attention_types import ATTENTION_TYPES
 from ortconv.onnxio.standard_types import STANDARD_TYPES
-from ortconv.onnxio.type_rules import TypeRule, dtype_of, like, shape_of, tensor, times
+from ortconv.onnxio.type_rules import TypeRule, dtype_of, like, plus, shape_of, tensor, times
 
 
 def broadcast(slots: Sequence[int], dtype_slot: int) -> TypeRule:
@@ -55,16 +56,13 @@ def _gemm(dtype_slot: int, b_slot: int = 1) -> TypeRule:
     return rule
 
 
-def _matmul_as(dtype: DType) -> TypeRule:
+def _matmul_as(dtype: DType | None = None, *, dtype_slot: int = 0) -> TypeRule:
+    """Rule for a product of this type, by default that of an input."""
+
     def rule(node: Node) -> list[ValueType | None]:
-        return [tensor(dtype, _matmul(shape_of(node, 0), shape_of(node, 1)))]
+        return [tensor(dtype or dtype_of(node, dtype_slot), _matmul(shape_of(node, 0), shape_of(node, 1)))]
 
     return rule
-
-
-def _matmul_integer_to_float(node: Node) -> list[ValueType | None]:
-    """The product has the type of the scales."""
-    return [tensor(dtype_of(node, 2), _matmul(shape_of(node, 0), shape_of(node, 1)))]
 
 
 def _qlinear_matmul_like(node: Node) -> list[ValueType | None]:
@@ -128,51 +126,35 @@ def window_shape(node: Node, spatial: Shape, kernel: Sequence[Dim]) -> tuple[Dim
 
 
 def _concat(node: Node) -> list[ValueType | None]:
-    shapes = [shape_of(node, s) for s in range(2, len(node.inputs), 3)]
-    dtype = dtype_of(node, 1)
-    if any(s is None for s in shapes) or not shapes:
-        return [tensor(dtype, None)]
-    known = [s for s in shapes if s is not None]
-    axis = node.attr("axis", 0) % max(1, len(known[0]))
-    total: Dim = 0
-    for shape in known:
-        d = shape[axis]
-        total = total + d if isinstance(d, int) and isinstance(total, int) else None
-    return [tensor(dtype, (*known[0][:axis], total, *known[0][axis + 1 :]))]
-
-
-def _quantize(node: Node) -> list[ValueType | None]:
-    return [tensor(dtype_of(node, 2) or DType.UINT8, shape_of(node, 0))]
-
-
-def _dequantize(node: Node) -> list[ValueType | None]:
-    return [tensor(dtype_of(node, 1) or DType.FLOAT, shape_of(node, 0))]
+    slots = range(2, len(node.inputs), 3)
+    shapes = [shape for slot in slots if (shape := shape_of(node, slot)) is not None]
+    if not shapes or len(shapes) < len(slots):
+        return [tensor(dtype_of(node, 1), None)]
+    first, axis = shapes[0], node.attr("axis", 0) % max(1, len(shapes[0]))
+    total = reduce(plus, (shape[axis] for shape in shapes))
+    return [tensor(dtype_of(node, 1), (*first[:axis], total, *first[axis + 1 :]))]
 
 
 def _skip_layer_norm(node: Node) -> Iterable[ValueType | None]:
-    whole = tensor(dtype_of(node, 0), shape_of(node, 0))
     row = shape_of(node, 0)
-    stat = tensor(DType.FLOAT, None if row is None else (*row[:-1], 1))
-    return [whole, stat, stat, whole][: len(node.outputs)]
+    whole, stat = tensor(dtype_of(node, 0), row), tensor(DType.FLOAT, None if row is None else (*row[:-1], 1))
+    return [whole, stat, stat, whole]
 
 
 def _layer_norm(node: Node) -> Iterable[ValueType | None]:
     x = shape_of(node, 0)
     axis = node.attr("axis", -1)
     stat = None if x is None else tuple(1 if i >= axis % max(1, len(x)) else d for i, d in enumerate(x))
-    return [tensor(dtype_of(node, 0), x), tensor(DType.FLOAT, stat), tensor(DType.FLOAT, stat)][: len(node.outputs)]
+    return [tensor(dtype_of(node, 0), x), tensor(DType.FLOAT, stat), tensor(DType.FLOAT, stat)]
 
 
-def _embed_layer_norm(node: Node) -> Iterable[ValueType | None]:
-    ids, words = shape_of(node, 0), shape_of(node, 2)
-    dtype = dtype_of(node, 2)
-    out = None if ids is None or words is None else (*ids, words[1])
-    mask = None if ids is None else (ids[0],)
-    return [tensor(dtype, out), tensor(DType.INT32, mask), tensor(dtype, out)][: len(node.outputs)]
+def _embed_layer_norm(dtype_slot: int) -> TypeRule:
+    def rule(node: Node) -> list[ValueType | None]:
+        ids, words = shape_of(node, 0), shape_of(node, 2)
+        whole = tensor(dtype_of(node, dtype_slot), None if ids is None or words is None else (*ids, words[1]))
+        return [whole, tensor(DType.INT32, None if ids is None else ids[:1]), whole]
 
-
-def _gather_nd(node: Node) -> list[ValueType | None]:
-    return list(STANDARD_TYPES["", "GatherND"](node))
+    return rule
 
 
 def _gather_block_quantized(node: Node) -> list[ValueType | None]:
@@ -258,12 +240,6 @@ def _beam_search(node: Node) -> list[ValueType | None]:
     return [*known, None, tensor(dtype, None)]
 
 
-def _q_embed_layer_norm(node: Node) -> list[ValueType | None]:
-    ids, words = shape_of(node, 0), shape_of(node, 2)
-    out = None if ids is None or words is None else (*ids, words[1])
-    return [tensor(dtype_of(node, 8), out), tensor(DType.INT32, None if ids is None else ids[:1])]
-
-
 def _grid_sample(node: Node) -> list[ValueType | None]:
     x, grid = shape_of(node, 0), shape_of(node, 1)
     known = x is not None and grid is not None and len(x) == len(grid)
@@ -274,31 +250,15 @@ def _time_warping(node: Node) -> list[ValueType | None]:
     return [TensorType(DType.INT32, (2, None))]
 
 
+_LIKE_FIRST = (
+    "BiasGelu", "BiasSoftmax", "BranchwiseRMSNorm", "FastGelu", "GatedAdd", "GatedRMSNorm", "Gelu", "Inverse", "MRotaryEmbedding",
+    "MoE", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "QMoE", "QuickGelu", "RotaryEmbedding", "SampleOp", "ScaledSiLU",
+    "Trilu",
+)  # fmt: skip
+"""Operators whose output has the type and shape of the first input."""
+
 _MICROSOFT_TYPES: dict[str, TypeRule] = {
-    **dict.fromkeys(
-        (
-            "Gelu",
-            "FastGelu",
-            "BiasGelu",
-            "QuickGelu",
-            "BiasSoftmax",
-            "QLinearSigmoid",
-            "QLinearLeakyRelu",
-            "QLinearSoftmax",
-            "BranchwiseRMSNorm",
-            "GatedAdd",
-            "GatedRMSNorm",
-            "Inverse",
-            "MoE",
-            "MRotaryEmbedding",
-            "QMoE",
-            "RotaryEmbedding",
-            "SampleOp",
-            "ScaledSiLU",
-            "Trilu",
-        ),
-        like(0),
-    ),
+    **dict.fromkeys(_LIKE_FIRST, like(0)),
     **dict.fromkeys(("QLinearAdd", "QLinearMul"), broadcast((0, 3), 0)),
     "QLinearWhere": broadcast((0, 1, 4), 1),
     "QLinearConcat": _concat,
@@ -309,21 +269,21 @@ _MICROSOFT_TYPES: dict[str, TypeRule] = {
     "QGemm": _gemm(8, 3),
     "FusedMatMul": _fused_matmul,
     "TransposeMatMul": _fused_matmul,
-    "MatMulIntegerToFloat": _matmul_integer_to_float,
+    "MatMulIntegerToFloat": _matmul_as(dtype_slot=2),
     "DynamicQuantizeMatMul": _matmul_as(DType.FLOAT),
     **dict.fromkeys(("MatMulNBits", "MatMulBnb4"), _qlinear_matmul_like),
-    "QuantizeLinear": _quantize,
-    "DequantizeLinear": _dequantize,
+    "QuantizeLinear": like(0, 2, DType.UINT8),
+    "DequantizeLinear": like(0, 1, DType.FLOAT),
     **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _skip_layer_norm),
-    "EmbedLayerNormalization": _embed_layer_norm,
-    "QEmbedLayerNormalization": _q_embed_layer_norm,
+    "EmbedLayerNormalization": _embed_layer_norm(2),
+    "QEmbedLayerNormalization": _embed_layer_norm(8),
     **ATTENTION_TYPES,
     **dict.fromkeys(("AttnLSTM", "DynamicQuantizeLSTM"), _lstm),
     **dict.fromkeys(("BeamSearch", "WhisperBeamSearch"), _beam_search),
     "DynamicTimeWarping": _time_warping,
     "ExpandDims": _expand_dims,
     "GatherBlockQuantized": _gather_block_quantized,
-    "GatherND": _gather_nd,
+    "GatherND": STANDARD_TYPES["", "GatherND"],
     "GatherPacked": _gather_packed,
     "GridSample": _grid_sample,
     "MatMulInteger16": _matmul_as(DType.INT32),

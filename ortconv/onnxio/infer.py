@@ -351,23 +351,20 @@ def _if(node: Node) -> list[ValueType | None]:
 
 
 def _loop(node: Node) -> list[ValueType | None]:
-    body: Any = node.attrs["body"]
     carried = len(node.inputs) - 2
-    types: list[ValueType | None] = []
-    for i in range(len(node.outputs)):
-        type = body.outputs[i + 1].type if i + 1 < len(body.outputs) else None
-        types.append(_without_dims(type) if i < carried else _stacked(type))
-    return types
+    return [_without_dims(t) if i < carried else _stacked(t) for i, t in enumerate(_of_body(node, first=1))]
 
 
 def _scan(node: Node) -> list[ValueType | None]:
-    body: Any = node.attrs["body"]
     states = len(node.inputs) - node.attr("num_scan_inputs", 0)
-    types: list[ValueType | None] = []
-    for i in range(len(node.outputs)):
-        type = body.outputs[i].type if i < len(body.outputs) else None
-        types.append(type if i < states else _without_dims(_stacked(type)))
-    return types
+    return [t if i < states else _without_dims(_stacked(t)) for i, t in enumerate(_of_body(node, first=0))]
+
+
+def _of_body(node: Node, first: int) -> list[ValueType | None]:
+    """For each output, the type of the body's output that makes it; `first` makes the first."""
+    body: Any = node.attrs["body"]
+    types = [value.type for value in body.outputs[first : first + len(node.outputs)]]
+    return types + [None] * (len(node.outputs) - len(types))
 
 
 _CONTROL_FLOW: dict[str, Callable[[Node], list[ValueType | None]]] = {"If": _if, "Loop": _loop, "Scan": _scan}

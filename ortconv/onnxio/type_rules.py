@@ -46,10 +46,13 @@ def einsum_labels(term: str, rank: int) -> list[str | int]:
     return [*before, *(range(len(before) + len(after) - rank, 0) if dots else ()), *after]
 
 
-def like(slot: int, dtype_slot: int | None = None) -> TypeRule:
-    """Rule: output 0 has the shape of input `slot` and the element type of input `dtype_slot`, by default the same."""
+def like(slot: int, dtype_slot: int | None = None, default: DType | None = None) -> TypeRule:
+    """Rule: output 0 has the shape of input `slot` and the element type of input `dtype_slot`, by default the same input.
+    Without such an input, the type is the default.
+    """
 
     def rule(node: Node) -> list[ValueType | None]:
-        return [tensor(dtype_of(node, slot if dtype_slot is None else dtype_slot), shape_of(node, slot))]
+        dtype = dtype_of(node, slot if dtype_slot is None else dtype_slot) or default
+        return [tensor(dtype, shape_of(node, slot))]
 
     return rule

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Set
 from functools import cached_property
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Graph, Node
 from ortconv.optimizer.engine import Context, Rule, apply
@@ -21,12 +21,9 @@ MOST_KNOWN = 4096
 
 
 class LaterFunction:
-    """The function of a pass in a module. The module is imported when the pass first runs: few models have its operators.
+    """The function of a pass in a module's PASSES. The module is imported when the pass first runs."""
 
-    Without a name, it is the only pass in the module's PASSES.
-    """
-
-    def __init__(self, module: str, name: str = "") -> None:
+    def __init__(self, module: str, name: str) -> None:
         self._module, self._name = module, name
 
     def __call__(self, graph: Graph, context: Context) -> int:
@@ -34,9 +31,12 @@ class LaterFunction:
 
     @property
     def function(self) -> Callable[[Graph, Context], int]:
-        (only,) = [p for p in import_module(self._module).PASSES if self._name in ("", p.name)]
-        found: Callable[[Graph, Context], int] = only.run
+        found: Callable[[Graph, Context], int] = _pass_in(self._module, self._name).run
         return found
+
+
+def _pass_in(module: str, name: str) -> Any:
+    return next(p for p in import_module(module).PASSES if p.name == name)
 
 
 class FunctionPass(NamedTuple):
@@ -54,6 +54,19 @@ class FunctionPass(NamedTuple):
     @property
     def doc(self) -> str:
         return (self.run.function if isinstance(self.run, LaterFunction) else self.run).__doc__ or ""
+
+
+def later_function(
+    module: str,
+    name: str,
+    *operators: str,
+    domains: Sequence[str] = ("",),
+    also: tuple[Operator, ...] = (),
+    once: bool = False,
+) -> FunctionPass:
+    """A pass that is a function in a module which is imported when the pass first runs: few models have its operators."""
+    wanted = tuple((domain, op) for domain in domains for op in operators)
+    return FunctionPass(name, LaterFunction(module, name), once, wanted, also)
 
 
 def by_root(rules: Iterable[Rule]) -> dict[Operator, list[Rule]]:
@@ -153,5 +166,5 @@ class LaterPass(RulePass):
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
-        found: RulePass = next(p for p in import_module(self._module).PASSES if p.name == self.name)
-        return found.rules
+        rules: tuple[Rule, ...] = _pass_in(self._module, self.name).rules
+        return rules

@@ -18,15 +18,10 @@ from ortconv.optimizer.basic import (
     unused,
 )
 from ortconv.optimizer.basic.fold_constants import FOLD_CONSTANTS
-from ortconv.optimizer.passes import FunctionPass, LaterFunction, LaterPass, RulePass
+from ortconv.optimizer.passes import FunctionPass, LaterPass, RulePass, later_function
 
 _DOMAINS = ("", MICROSOFT)
-_QUANTIZERS = tuple((domain, op) for domain in _DOMAINS for op in ("QuantizeLinear", "DequantizeLinear"))
-
-
-def _of_quantizers(name: str) -> FunctionPass:
-    return FunctionPass(name, LaterFunction(f"{__name__}.qdq", name), operators=_QUANTIZERS)
-
+_QDQ = ("QuantizeLinear", "DequantizeLinear")
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *unused.PASSES,
@@ -40,7 +35,7 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
         fold_matmul.GEMM_RULES,
         fold_product.RULES,
     ),
-    LaterPass(f"{__name__}.qdq", "DoubleQDQPairsRemover", "QuantizeLinear", "DequantizeLinear", domains=_DOMAINS),
+    LaterPass(f"{__name__}.qdq", "DoubleQDQPairsRemover", *_QDQ, domains=_DOMAINS),
     *sharing.PASSES,
     *cse.PASSES,
     FOLD_CONSTANTS,
@@ -53,12 +48,10 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     LaterPass(f"{__name__}.layer_norm", "GeluFusion", "Erf"),
     LaterPass(f"{__name__}.layer_norm", "LayerNormFusion", "ReduceMean", "LayerNormalization"),
     LaterPass(f"{__name__}.group_norm", "GroupNormFusion", "GroupNormalization"),
-    _of_quantizers("QDQPropagation"),
-    _of_quantizers("EnsureUniqueDQForNodeUnit"),
+    later_function(f"{__name__}.qdq", "QDQPropagation", *_QDQ, domains=_DOMAINS),
+    later_function(f"{__name__}.qdq", "EnsureUniqueDQForNodeUnit", *_QDQ, domains=_DOMAINS),
     LaterPass(f"{__name__}.qdq", "TransposedWeights", "DequantizeLinear", domains=_DOMAINS),
-    FunctionPass(
-        "TransposeOptimizer", LaterFunction(f"{__name__}.transpose"), once=True, operators=(("", "Transpose"),)
-    ),
+    later_function(f"{__name__}.transpose", "TransposeOptimizer", "Transpose", once=True),
 )
 
 FOR_CPU = frozenset({"GroupNormFusion"})

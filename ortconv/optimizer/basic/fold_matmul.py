@@ -25,8 +25,6 @@ from ortconv.optimizer.engine import Context, New, NewInput, Replacement, apply,
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.pattern import C, Match, P
 
-# ---------------------------------------------------------------------- Gemm
-
 
 @rule("GemmSumFusion", P(("Sum", "Add"), P("Gemm", "a", "b", "c?", name="gemm"), "k", commutative=True))
 def fuse_gemm_sum(m: Match) -> Replacement:
@@ -79,8 +77,6 @@ def fuse_transposed_output(m: Match) -> Replacement:
     }
     return New("Gemm", [m.b, m.a], attrs, like=gemm)
 
-
-# ---------------------------------------------------------------------- BatchNormalization
 
 _MATMUL = P("MatMul", "a", C("w"), name="product")
 _GEMM = P("Gemm", "a", C("w"), C("c", optional=True), name="product")
@@ -239,8 +235,6 @@ def _same_count(a: Shape, b: Shape) -> bool:
     symbols = [[d for d in shape if not isinstance(d, int)] for shape in (a, b)]
     return known and symbols[0] == symbols[1] and None not in symbols[0]
 
-
-# ---------------------------------------------------------------------- MatMul + Add
 
 _WITH_BIAS = P("Add", P("MatMul", "a", "b", name="product"), "k", commutative=True)
 

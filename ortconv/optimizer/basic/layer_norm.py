@@ -39,9 +39,6 @@ def keeps_shape(x: Value, constants: Sequence[Value]) -> bool:
     return max(ranks) == 0 or (x.rank is not None and max(ranks) <= x.rank)
 
 
-# ---------------------------------------------------------------------- Gelu
-
-
 def _gelu_patterns() -> list[P]:
     half = C("half", one=True, where=exactly(0.5))
     one = C("one", one=True, where=exactly(1.0))
@@ -71,9 +68,6 @@ def fuse_gelu(m: Match) -> Replacement:
     if not keeps_shape(m.x, (m.half, m.one, m.root_constant)):
         return None
     return New("Gelu", [m.x])
-
-
-# ---------------------------------------------------------------------- LayerNormalization
 
 
 def _centered(mean: str) -> P:

@@ -132,9 +132,6 @@ def _never_falls(positions: Value | None) -> bool:
     return found is not None and not any(s is None or (isinstance(s, int) and s < 0) for s in found)
 
 
-# ---------------------------------------------------------------------- rules
-
-
 @rule(
     "IndexedMaskFusion",
     P("Gather", P(("Flatten", "Reshape"), "x", ..., name="flat", shared=True), "index", name="gather"),

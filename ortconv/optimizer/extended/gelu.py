@@ -27,9 +27,6 @@ def microsoft(m: Match, op: str, inputs: list[NewInput], attrs: dict[str, Attrib
     return New(op, inputs, attrs, domain=MICROSOFT)
 
 
-# ---------------------------------------------------------------------- exact Gelu
-
-
 @rule("GeluFusion", *(r.pattern for r in basic.fuse_gelu))
 def fuse_gelu(m: Match) -> Replacement:
     """0.5 * x * (1 + Erf(x / sqrt(2)))  ->  com.microsoft:Gelu(x)
@@ -40,9 +37,6 @@ def fuse_gelu(m: Match) -> Replacement:
     if m.x.dtype is not DType.FLOAT or not basic.keeps_shape(m.x, (m.half, m.one, m.root_constant)):
         return None
     return microsoft(m, "Gelu", [m.x])
-
-
-# ---------------------------------------------------------------------- tanh approximation
 
 
 def _tanh_patterns() -> list[P]:
@@ -132,8 +126,6 @@ def _power(a: Polynomial, b: Polynomial) -> Polynomial | None:
 
 _ARITHMETIC = {"Add": _sum, "Mul": _product, "Div": _quotient, "Pow": _power}
 
-# ---------------------------------------------------------------------- sigmoid approximation
-
 
 @rule(
     "QuickGeluFusion",
@@ -153,8 +145,6 @@ def fuse_quick_gelu(m: Match) -> Replacement:
         return None
     return microsoft(m, "QuickGelu", [m.x], {"alpha": float(alpha)})
 
-
-# ---------------------------------------------------------------------- bias
 
 _SUM = P("Add", "x", "bias", commutative=True)
 

@@ -120,9 +120,6 @@ def _squeezed(graph: Graph, value: Value, axis: int, like: Node) -> Value:
     return insert("Squeeze", inputs, like.out.type, like, attrs, name=like.name)
 
 
-# ---------------------------------------------------------------------- ranges
-
-
 @rule(
     "GatherToSliceFusion",
     P("Gather", "x", P("Range", C("start", one=True), "limit", C("step", one=True)), name="gather"),

@@ -156,9 +156,6 @@ def elu(m: Match) -> Replacement:
     return add(op("Relu", m.x), op("Min", grown if alpha == 1 else mul(grown, number(alpha)), number(0)))
 
 
-# ---------------------------------------------------------------------- Gelu
-
-
 def _is_tanh(m: Match) -> bool:
     return m.root.op == "FastGelu" or m.root.attr("approximate", "none") == "tanh"
 

@@ -21,9 +21,6 @@ IMAGE = 2
 """Number of spatial axes of an image."""
 
 
-# ---------------------------------------------------------------------- one spatial axis
-
-
 @rule(
     "Conv1DToConv2D",
     P("Conv", "x", C("w"), "b?"),
@@ -51,8 +48,6 @@ def images_of_one_row(m: Match) -> Replacement:
         inputs += [np.expand_dims(weights, 2), *([m.b] if m.b is not None else [])]
     return with_axes("Squeeze", New(node.op, inputs, attrs, like=node), (2,), m.graph)
 
-
-# ---------------------------------------------------------------------- groups
 
 MOST_GROUPS = 64
 """Maximum number of convolutions into which one is split."""
@@ -82,9 +77,6 @@ def one_conv_per_group(m: Match) -> Replacement:
         bias = [] if m.b is None else [m.tensor("b").numpy()[own]]
         parts.append(New("Conv", [x, weights[own], *bias], attrs))
     return op("Concat", *parts, axis=1)
-
-
-# ---------------------------------------------------------------------- ConvTranspose
 
 
 class _Axis(NamedTuple):
@@ -168,9 +160,6 @@ def _cropped(y: NewInput, axes: list[_Axis]) -> New:
     return sliced(y, [a.begin for a in axes], [a.begin + a.out for a in axes], (2, 3))
 
 
-# ---------------------------------------------------------------------- depth and space
-
-
 def _columns_first(node: Node) -> bool:
     return node.attr("mode", "DCR") == "CRD"
 
@@ -220,9 +209,6 @@ def space_to_depth(m: Match) -> Replacement:
     return op("Concat", *(sliced(m.x, phase, ends, (2, 3), (block, block)) for phase in phases), axis=1)
 
 
-# ---------------------------------------------------------------------- pooling
-
-
 @rule("PoolToPlainPool", P(("MaxPool", "AveragePool"), "x"))
 def plain_pool(m: Match) -> Replacement:
     """MaxPool or AveragePool with ceil_mode, count_include_pad or storage_order  ->  the same without it, with padding
@@ -261,9 +247,6 @@ def _ends(m: Match, kernel: Sequence[int], pads: Sequence[int]) -> list[int] | N
         last = (result[2 + i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1
         ends.append(max(pads[2 + i], last - source[2 + i] - pads[i]))
     return ends
-
-
-# ---------------------------------------------------------------------- fused convolutions
 
 
 def _activated(x: NewInput, name: str, params: tuple[float, ...], m: Match) -> New | None:

@@ -26,8 +26,6 @@ from ortconv.optimizer.offload.parts import (
 )
 from ortconv.optimizer.pattern import C, Match, P
 
-# ---------------------------------------------------------------------- MatMul
-
 
 def _by_matrix(m: Match) -> tuple[tuple[int, ...], tuple[int, int]] | None:
     """The shapes of a matrix or stack of matrices, and of the single matrix by which it is multiplied, without leading 1s."""
@@ -147,9 +145,6 @@ def _repeated(value: Value, shape: tuple[int, ...]) -> NewInput:
     return np.broadcast_to(value.constant.numpy(), shape)
 
 
-# ---------------------------------------------------------------------- Gemm
-
-
 @rule("GemmToPlainGemm", P("Gemm", "a", "b", "c?"))
 def plain_gemm(m: Match) -> Replacement:
     """Gemm with alpha, beta, transA, a computed b or any c  ->  Gemm without them, with Transpose, Mul and Add if
@@ -212,9 +207,6 @@ def _scaled(c: Value, beta: float, bias: NewInput) -> NewInput:
     if bias is not None:
         return bias
     return c if beta == 1 else mul(c, number(beta))
-
-
-# ---------------------------------------------------------------------- fused products
 
 
 def _activated(x: New, name: str, alpha: float | None) -> New | None:

@@ -30,8 +30,6 @@ from ortconv.optimizer.pattern import C, Match, P
 MOST_AXES = 4
 """Maximum rank that NNAPI supports."""
 
-# ---------------------------------------------------------------------- rank
-
 
 def _merged(shape: tuple[int, ...], perm: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(shape, permutation) of an equivalent transposition without axes of size 1, and with axes that stay together merged."""
@@ -114,8 +112,6 @@ def _source(value: Value | None) -> Value | None:
     return found if found is not None and found.rank is not None and found.rank <= MOST_AXES else None
 
 
-# ---------------------------------------------------------------------- repetition
-
 LARGEST_ONES = 1 << 20
 MOST_COPIES = 64
 
@@ -150,9 +146,6 @@ def tile(m: Match) -> Replacement:
         if count > 1:
             y = op("Concat", *[y] * count, axis=axis)
     return y if isinstance(y, New) else op("Identity", y)
-
-
-# ---------------------------------------------------------------------- parts
 
 
 def _parts(node: Node, size: int) -> list[int] | None:
@@ -202,9 +195,6 @@ def slices(m: Match) -> Replacement:
     for axis, start, end in zip(m.root.attr("axes", Ints(range(len(starts)))), starts, ends):
         y = op("Gather", y, integers(range(*slice(start, end).indices(shape[axis]))), axis=axis)
     return y if isinstance(y, New) else None
-
-
-# ---------------------------------------------------------------------- padding
 
 
 def _padding(m: Match) -> tuple[tuple[int, ...], list[tuple[int, int]]] | None:
@@ -293,8 +283,6 @@ def filled(m: Match) -> Replacement:
         dims[axis] += sum(pair)
     return y if isinstance(y, New) and total <= LARGEST_FILLING else None
 
-
-# ---------------------------------------------------------------------- sums along an axis
 
 LONGEST_SUM = 512
 

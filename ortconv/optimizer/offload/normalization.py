@@ -28,8 +28,6 @@ from ortconv.optimizer.offload.parts import (
 )
 from ortconv.optimizer.pattern import Match, P
 
-# ---------------------------------------------------------------------- normalizations
-
 
 def _centered(x: NewInput, axes: Sequence[int], epsilon: float, graph: Graph) -> New:
     """(x - mean) / sqrt(variance + epsilon)"""
@@ -119,9 +117,6 @@ def _per_channel(value: Value, repeats: int, rank: int) -> NewInput:
     return np.repeat(value.constant.numpy(), repeats).reshape(-1, *(1,) * (rank - 2))
 
 
-# ---------------------------------------------------------------------- reductions
-
-
 def _reduced(m: Match) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """The shape and the sorted axes of a reduction if both are known and not empty; else None."""
     shape, axes = shape_of(m.x), axes_of(m.root)
@@ -190,9 +185,6 @@ def reduced_max(m: Match) -> Replacement:
 
 def _negative(x: NewInput) -> New:
     return mul(x, number(-1))
-
-
-# ---------------------------------------------------------------------- softmax
 
 
 def _rows(m: Match) -> tuple[tuple[int, ...], int, int] | None:

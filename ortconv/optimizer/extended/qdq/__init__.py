@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ortconv.ir.operators import MICROSOFT
-from ortconv.optimizer.passes import FunctionPass, LaterFunction, LaterPass
+from ortconv.optimizer.passes import FunctionPass, LaterPass, later_function
 from ortconv.optimizer.tracking import Operator
 
 _DOMAINS = ("", MICROSOFT)
-_QUANTIZERS = tuple((domain, op) for domain in _DOMAINS for op in ("QuantizeLinear", "DequantizeLinear"))
+_QDQ = ("QuantizeLinear", "DequantizeLinear")
+_QUANTIZERS = tuple((domain, op) for domain in _DOMAINS for op in _QDQ)
 
 
 def _rules(module: str, name: str, *operators: str, also: tuple[Operator, ...] = _QUANTIZERS) -> LaterPass:
@@ -15,7 +16,7 @@ def _rules(module: str, name: str, *operators: str, also: tuple[Operator, ...] =
 
 
 def _signed(name: str) -> FunctionPass:
-    return FunctionPass(name, LaterFunction(f"{__name__}.signed", name), operators=_QUANTIZERS)
+    return later_function(f"{__name__}.signed", name, *_QDQ, domains=_DOMAINS)
 
 
 PASSES = (

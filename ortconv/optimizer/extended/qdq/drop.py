@@ -34,8 +34,6 @@ from ortconv.optimizer.extended.qdq.tensors import (
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 
-# ---------------------------------------------------------------------- operators that leave the elements as they are
-
 
 def _picks(node: Node) -> bool:
     """True for a Resize that picks elements of the tensor: kernels that interpolate truncate integers, or overflow."""
@@ -116,9 +114,6 @@ def drop_before_arg_max(m: Match) -> Replacement:
     return New("ArgMax", [x.value], like=m.root)
 
 
-# ---------------------------------------------------------------------- redundant clamps
-
-
 def _saturates(q: Node, number: float | None, *, low: bool) -> bool:
     """True if the number, quantized in float32, is the smallest or largest integer everywhere, and without a number."""
     y = quantizer(q)
@@ -160,9 +155,6 @@ def drop_relu(m: Match) -> Replacement:
     if not _saturates(m.root, 0.0, low=True):
         return None
     return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root)
-
-
-# ---------------------------------------------------------------------- pairs that cancel
 
 
 @rule(

@@ -96,9 +96,6 @@ def _nodes(chain: Sequence[ChainLink]) -> set[Node]:
     return {node for link in chain for node in link.cell.nodes}
 
 
-# ---------------------------------------------------------------------- chains
-
-
 def _chains(cells: Sequence[LstmCell]) -> list[list[ChainLink]]:
     """Runs of at least two consecutive steps."""
     by_c = {cell.c: cell for cell in cells}
@@ -176,9 +173,6 @@ def _may_start(link: ChainLink) -> bool:
         v.rank == 2 and v.dim(1) == width and (same_dim(v.dim(0), batch) or (v.dim(0) == 1 and _is_zero(v)))
         for v in link.states
     )
-
-
-# ---------------------------------------------------------------------- rewriting
 
 
 def _replace(graph: Graph, chain: Sequence[ChainLink], context: Context) -> bool:
