@@ -40,20 +40,8 @@ class Node:
     """One application of an operator. Only Graph creates and changes nodes, except for attributes and `ep`."""
 
     __slots__ = (
-        "attrs",
-        "doc",
-        "domain",
-        "ep",
-        "graph",
-        "inputs",
-        "name",
-        "next",
-        "op",
-        "outputs",
-        "place",
-        "prev",
-        "touched",
-    )
+        "attrs", "doc", "domain", "ep", "graph", "inputs", "name", "next", "op", "outputs", "place", "prev", "touched",
+    )  # fmt: skip
 
     def __init__(self, op: str, domain: str = "", name: str = "", attrs: dict[str, Attribute] | None = None) -> None:
         self.op = op

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
@@ -235,18 +235,12 @@ def bound(number: float | int | None, dtype: DType) -> Array | None:
         return None if number is None else np.array(number, dtype.numpy)
 
 
-def clip(x: NewInput, low: NewInput, high: NewInput, like: Node, graph: Graph, dtype: DType) -> New:
-    """Clip with constant or computed bounds. Before opset 11, bounds are attributes and must be constant."""
-    types = (like.out.type,)
-    if graph.opset() >= 11:
-        inputs = [x, low, high] if high is not None else [x, low] if low is not None else [x]
-        return New("Clip", inputs, {}, like=like, types=types)
-    attrs: dict[str, Attribute] = {}
-    for name, value in (("min", low), ("max", high)):
-        if value is not None:
-            assert isinstance(value, np.ndarray)
-            attrs[name] = float(value)
-    return New("Clip", [x], attrs, like=like, types=types)
+def clip(x: NewInput, low: Array | None, high: Array | None, like: Node) -> New:
+    """Clip with constant bounds, which are attributes before opset 11."""
+    if like.parent.opset() >= 11:
+        return New("Clip", without_absent([x, low, high]), {}, like=like)
+    bounds = {"min": low, "max": high}
+    return New("Clip", [x], {name: float(value) for name, value in bounds.items() if value is not None}, like=like)
 
 
 def clip_bounds(node: Node) -> tuple[float | None, float | None] | None:
@@ -254,14 +248,9 @@ def clip_bounds(node: Node) -> tuple[float | None, float | None] | None:
     if node.opset < 11:
         low, high = node.attrs.get("min"), node.attrs.get("max")
         return (low if isinstance(low, float) else None), (high if isinstance(high, float) else None)
-    found: list[float | None] = []
-    for slot in (1, 2):
-        value = node.input(slot)
-        number = scalar(value)
-        if value is not None and number is None:
-            return None
-        found.append(number)
-    return found[0], found[1]
+    given = [node.input(slot) for slot in (1, 2)]
+    low, high = map(scalar, given)
+    return None if any(v is not None and n is None for v, n in zip(given, (low, high))) else (low, high)
 
 
 def clip_range(node: Node) -> tuple[float, float]:

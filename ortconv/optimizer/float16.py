@@ -190,13 +190,8 @@ def _ends(value: Value, slots: dict[Node, Slots], number: dict[Node, int]) -> tu
 
 
 def _holds_weights(node: Node) -> bool:
-    return any(
-        v is not None and v.dtype is DType.FLOAT and v.constant is not None and v.constant.size > 1 for v in node.inputs
-    ) or traits(node).has(Trait.SUMS)
-
-
-def _is_indifferent(node: Node, slot: int) -> bool:
-    return slot == 0 and node.domain == "" and node.op in INDIFFERENT
+    constants = [v.constant for v in node.inputs if v is not None and v.dtype is DType.FLOAT]
+    return any(const is not None and const.size > 1 for const in constants) or traits(node).has(Trait.SUMS)
 
 
 # ---------------------------------------------------------------------- rewriting
@@ -218,7 +213,7 @@ def _narrowed(tensor: Tensor) -> Tensor:
 def _readers(value: Value, slots: dict[Node, Slots]) -> Iterator[tuple[Node, int, bool]]:
     """(reader, slot, True if it becomes float16) for each use of a value. Uses that accept either type are omitted."""
     for user, slot in list(value.uses):
-        if not _is_indifferent(user, slot):
+        if slot != 0 or user.domain != "" or user.op not in INDIFFERENT:
             yield user, slot, user in slots and slot in slots[user].inputs
 
 

@@ -75,9 +75,8 @@ def with_list(
 
 def reshaped(x: Value, spec: Sequence[Dim], before: Node, type: ValueType | None = None) -> Value:
     """A Reshape of x, float32 by default, before a node."""
-    return insert(
-        "Reshape", [x, integers(before.parent, spec, x, "shape")], type or TensorType(DType.FLOAT, tuple(spec)), before
-    )
+    type = type or TensorType(DType.FLOAT, tuple(spec))
+    return insert("Reshape", [x, integers(before.parent, spec, x, "shape")], type, before)
 
 
 @dataclass(frozen=True, slots=True)

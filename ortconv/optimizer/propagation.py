@@ -12,6 +12,7 @@ from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import RESHAPES, constant_of, ints, spatial_pads
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import COMPUTES_SHAPES, Element, axis_slices, elements, target
 from ortconv.optimizer.symbols import at_most, is_anonymous, is_vague, minus, plus, quotient
 
@@ -77,11 +78,10 @@ def _preserved(node: Node, kernel: Shape) -> list[bool]:
 
 
 def _transposed(node: Node) -> Shape | None:
-    shape = _same(node)
-    if shape is None:
+    shape, perm = _same(node), transpose_perm(node)
+    if shape is None or perm is None or len(perm) != len(shape):
         return None
-    perm = node.attr("perm", Ints(reversed(range(len(shape)))))
-    return tuple(shape[i] for i in perm) if len(perm) == len(shape) else None
+    return tuple(shape[i] for i in perm)
 
 
 def _joined(node: Node) -> Shape | None:
@@ -133,12 +133,8 @@ def _counted(node: Node) -> Shape | None:
 
 def _resized(node: Node) -> Shape | None:
     """The shape of a Resize by constant scales, or to sizes, of all axes or of some."""
-    shape = _same(node)
-    if (
-        shape is None
-        or since_version(node) < RESIZE_TO_SIZES
-        or node.attr("keep_aspect_ratio_policy", "stretch") != "stretch"
-    ):
+    shape, policy = _same(node), node.attr("keep_aspect_ratio_policy", "stretch")
+    if shape is None or since_version(node) < RESIZE_TO_SIZES or policy != "stretch":
         return None
     axes = [a % len(shape) for a in node.attr("axes", Ints(range(len(shape))))]
     scales, sizes = constant_of(node.input(2)), elements(node.input(3))
@@ -255,18 +251,13 @@ class Equalities:
 
     def apply(self, value: Value | None) -> bool:
         """Replace known symbols in the type of a value. Return True if it changed."""
-        if (
-            value is None
-            or not self._replacements
-            or not isinstance(value.type, TensorType)
-            or value.type.shape is None
-        ):
+        type = value.type if value is not None and self._replacements else None
+        if value is None or not isinstance(type, TensorType) or type.shape is None:
             return False
-        shape = tuple(map(self.resolve, value.type.shape))
-        if shape == value.type.shape:
-            return False
-        value.retype(TensorType(value.type.dtype, shape))
-        return True
+        shape = tuple(map(self.resolve, type.shape))
+        if shape != type.shape:
+            value.retype(TensorType(type.dtype, shape))
+        return shape != type.shape
 
 
 def _follow(node: Node, out: Value, equal: Equalities) -> int:

@@ -41,10 +41,10 @@ class Action(NamedTuple):
 
 ACTIONS: dict[tuple[str, str], Action] = {
     **{(QDQ, op): Action("drop", (0,)) for op in drop.MOVERS},
-    **dict.fromkeys(
-        ((QDQ, op) for op in ("MaxPool", "ReduceMax", "ReduceMin")),
-        Action("drop_no_int16_support_and_positive_scale", (0,)),
-    ),
+    **{
+        (QDQ, op): Action("drop_no_int16_support_and_positive_scale", (0,))
+        for op in ("MaxPool", "ReduceMax", "ReduceMin")
+    },
     **{(QDQ, op): Action("drop_no_int16_support", (0,)) for op in ("Resize", "DepthToSpace")},
     (QDQ, "ArgMax"): Action("dropDQ", (0,)),
     (QDQ, "Split"): Action("dropSplitQDQ", (0,)),
@@ -249,10 +249,8 @@ def _behind(target: Node, root: Node) -> list[Node]:
 def _is_made_of(new: New, nodes: list[Node | None]) -> bool:
     """True if all inputs of the new node are inputs of these nodes; zero points that were absent do not count."""
     there = {value for node in nodes if node is not None for value in node.inputs if value is not None}
-    return all(
-        _is_zero_point(source) or source is None or (isinstance(source, Value) and source in there)
-        for source in new.inputs
-    )
+    others = (source for source in new.inputs if source is not None and not _is_zero_point(source))
+    return all(isinstance(source, Value) and source in there for source in others)
 
 
 def _is_zero_point(source: NewInput) -> bool:

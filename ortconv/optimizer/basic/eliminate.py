@@ -279,7 +279,7 @@ def fuse_relu_clip(m: Match) -> Replacement:
     greatest = _greatest(dtype)
     low_bound = bound(None if low == -greatest else low, dtype)
     high_bound = bound(None if high == greatest else high, dtype)
-    return clip(m.x, low_bound, high_bound, m.root, m.graph, dtype)
+    return clip(m.x, low_bound, high_bound, m.root)
 
 
 @rule("NotWhereFusion", P("Where", P("Not", "c", name="negation", shared=True), "a", "b"))

@@ -184,15 +184,8 @@ def _fits(node: Node, size: int | None, context: Context) -> bool:
 
 def _freed_by(node: Node) -> int:
     """Bytes of the constants that only this node reads."""
-    return sum(
-        v.constant.nbytes
-        for v in set(node.inputs)
-        if v is not None and v.constant is not None and _read_only_by(v, node)
-    )
-
-
-def _read_only_by(value: Value, node: Node) -> bool:
-    return not value.is_output and all(user is node for user, _ in value.uses)
+    read = {v for v in node.inputs if v is not None and not v.is_output and all(user is node for user, _ in v.uses)}
+    return sum(v.constant.nbytes for v in read if v.constant is not None)
 
 
 # ---------------------------------------------------------------------- taking the place

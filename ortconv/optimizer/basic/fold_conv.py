@@ -109,7 +109,8 @@ def _is_convolution(m: Match) -> bool:
     return m.b is None or m.tensor("b").shape == (channels,)
 
 
-BATCH_NORM = P("BatchNormalization", "x", C("gamma"), C("beta"), C("mean"), C("var"), name="bn")
+PARAMETERS = (C("gamma"), C("beta"), C("mean"), C("var"))
+BATCH_NORM = P("BatchNormalization", "x", *PARAMETERS, name="bn")
 _CONV = P(("Conv", "ConvTranspose"), "x", C("w"), C("b", optional=True), name="conv")
 
 
@@ -137,13 +138,10 @@ def fold_conv_mul(m: Match) -> Replacement:
 
 def _fold_arithmetic(m: Match) -> New | None:
     affine = _affine(m)
-    return None if affine is None or (m.b is not None and _rounds(wide(m.b), affine)) else folded(m, affine)
-
-
-def _rounds(bias: Array, affine: Affine) -> bool:
-    """True if the scaled bias and the shift round together."""
     with np.errstate(all="ignore"):
-        return round_together(bias * affine.scale, affine.shift)
+        if affine is None or (m.b is not None and round_together(wide(m.b) * affine.scale, affine.shift)):
+            return None
+    return folded(m, affine)
 
 
 def _affine(m: Match) -> Affine | None:
@@ -166,7 +164,7 @@ def fold_activated_mul(m: Match) -> Replacement:
     return conv if conv is None else New(activation.op, [conv], like=activation)
 
 
-@rule("ConvBNFusion", P("BatchNormalization", _CONV, C("gamma"), C("beta"), C("mean"), C("var")))
+@rule("ConvBNFusion", P("BatchNormalization", _CONV, *PARAMETERS))
 def fold_conv_batch_norm(m: Match) -> Replacement:
     """BatchNormalization(Conv(x, w, b))  ->  Conv(x, w', b')
 

@@ -9,7 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Shape
-from ortconv.optimizer.basic.fold_conv import BATCH_NORM, Affine, batch_norm
+from ortconv.optimizer.basic.fold_conv import BATCH_NORM, PARAMETERS, Affine, batch_norm
 from ortconv.optimizer.conditions import (
     FLOATS,
     RESHAPES,
@@ -80,7 +80,6 @@ def fuse_transposed_output(m: Match) -> Replacement:
 
 _MATMUL = P("MatMul", "a", C("w"), name="product")
 _GEMM = P("Gemm", "a", C("w"), C("c", optional=True), name="product")
-_PARAMETERS = (C("gamma"), C("beta"), C("mean"), C("var"))
 
 
 def _normalized(m: Match, each: int = 1) -> New | None:
@@ -116,8 +115,8 @@ def _gemm(product: Node, a: NewInput, weights: Array, bias: Array) -> New:
 
 @rule(
     "MatMul_BatchNormalization_Fusion",
-    P("BatchNormalization", _MATMUL, *_PARAMETERS),
-    P("BatchNormalization", _GEMM, *_PARAMETERS),
+    P("BatchNormalization", _MATMUL, *PARAMETERS),
+    P("BatchNormalization", _GEMM, *PARAMETERS),
 )
 def fold_matmul_batch_norm(m: Match) -> Replacement:
     """BatchNormalization(MatMul(a, w))  ->  Gemm(a, w', c'), for matrices; also BatchNormalization(Gemm)
@@ -177,7 +176,7 @@ def _pixels(value: Value) -> int | None:
 def _moved(product: P, *names: str) -> P:
     for name in names:
         product = P(("Reshape", "Transpose"), product, ..., name=name)
-    return P("BatchNormalization", product, *_PARAMETERS)
+    return P("BatchNormalization", product, *PARAMETERS)
 
 
 @rule(
@@ -204,7 +203,7 @@ def fold_moved_batch_norm(m: Match) -> Replacement:
 
 @rule(
     "MatMul_BatchNormalization_Fusion",
-    *(P("BatchNormalization", P("Reshape", product, ..., name="move"), *_PARAMETERS) for product in (_MATMUL, _GEMM)),
+    *(P("BatchNormalization", P("Reshape", product, ..., name="move"), *PARAMETERS) for product in (_MATMUL, _GEMM)),
 )
 def fold_split_batch_norm(m: Match) -> Replacement:
     """BatchNormalization(Reshape(MatMul(a, w)))  ->  Reshape(Gemm(a, w', c')), if the columns become pixels of channels

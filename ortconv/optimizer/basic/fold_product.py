@@ -6,7 +6,7 @@ import numpy as np
 
 from ortconv.ir.graph import Value
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.basic.fold_conv import batch_norm
+from ortconv.optimizer.basic.fold_conv import PARAMETERS, batch_norm
 from ortconv.optimizer.conditions import FLOATS, rounded, rounded_sum, wide
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
@@ -32,15 +32,10 @@ def fold_product_mul(m: Match) -> Replacement:
         return _scaled(m, 1 / scale if m.root.op == "Div" else scale)
 
 
-@rule(
-    "MatMulMulFusion",
-    P(
-        "Add",
-        P("Mul", P("Add", _SUM, "z", commutative=True), C("k"), commutative=True, name="scaled"),
-        C("c"),
-        commutative=True,
-    ),
-)
+_RESIDUAL = P("Mul", P("Add", _SUM, "z", commutative=True), C("k"), commutative=True, name="scaled")
+
+
+@rule("MatMulMulFusion", P("Add", _RESIDUAL, C("c"), commutative=True))
 def fold_residual_mul(m: Match) -> Replacement:
     """(MatMul(x, w) + b + z) * k + c  ->  MatMul(x, w * k) + (b * k + c) + z * k, for one k and one c per column"""
     scale, shift = _per_column(m, m.k), _per_column(m, m.c)
@@ -53,17 +48,10 @@ def fold_residual_mul(m: Match) -> Replacement:
     return New("Add", [product, residual], like=m.root)
 
 
-@rule(
-    "MatMul_BatchNormalization_Fusion",
-    *(
-        P(
-            "BatchNormalization",
-            P(("Flatten", "Reshape"), product, ..., name="flat"),
-            *map(C, ("s", "d", "mean", "var")),
-        )
-        for product in (_PRODUCT, _SUM)
-    ),
-)
+_FLAT = [P(("Flatten", "Reshape"), product, ..., name="flat") for product in (_PRODUCT, _SUM)]
+
+
+@rule("MatMul_BatchNormalization_Fusion", *(P("BatchNormalization", flat, *PARAMETERS) for flat in _FLAT))
 def fold_flattened_batch_norm(m: Match) -> Replacement:
     """BatchNormalization(Flatten(MatMul(x, w)))  ->  Flatten(MatMul(x, w') + b'), for a stack of matrices x whose rows
     are flattened

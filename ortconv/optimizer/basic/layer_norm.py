@@ -39,20 +39,24 @@ def keeps_shape(x: Value, constants: Sequence[Value]) -> bool:
     return max(ranks) == 0 or (x.rank is not None and max(ranks) <= x.rank)
 
 
-def _gelu_patterns() -> list[P]:
+def half_of_product(factor: P) -> list[P]:
+    """Patterns for 0.5 * x * factor in every order."""
     half = C("half", one=True, where=exactly(0.5))
+    return [
+        P("Mul", P("Mul", "x", half, commutative=True), factor, commutative=True),
+        P("Mul", P("Mul", "x", factor, commutative=True), half, commutative=True),
+        P("Mul", "x", P("Mul", factor, half, commutative=True), commutative=True),
+    ]
+
+
+def _gelu_patterns() -> list[P]:
     one = C("one", one=True, where=exactly(1.0))
     patterns = []
     for scaled in (
         P("Div", "x", C("root_constant", one=True, where=_near(math.sqrt(2)))),
         P("Mul", "x", C("root_constant", one=True, where=_near(math.sqrt(0.5))), commutative=True),
     ):
-        factor = P("Add", P("Erf", scaled), one, commutative=True)
-        patterns += [
-            P("Mul", P("Mul", "x", half, commutative=True), factor, commutative=True),
-            P("Mul", P("Mul", "x", factor, commutative=True), half, commutative=True),
-            P("Mul", "x", P("Mul", factor, half, commutative=True), commutative=True),
-        ]
+        patterns += half_of_product(P("Add", P("Erf", scaled), one, commutative=True))
     return patterns
 
 

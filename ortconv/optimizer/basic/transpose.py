@@ -14,9 +14,9 @@ import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import Shape, TensorType, ValueType
+from ortconv.ir.types import Shape
 from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Handlers, Push, carries, push
-from ortconv.optimizer.conditions import constant_of, ints, only_reader, same_dim
+from ortconv.optimizer.conditions import constant_of, ints, only_reader, same_dim, with_shape
 from ortconv.optimizer.engine import Context, constant
 from ortconv.optimizer.insertion import insert, insert_node
 from ortconv.optimizer.passes import FunctionPass
@@ -219,9 +219,8 @@ class _Sweep:
             return
         order = np.array(perm[slice(node.attr("start", 0), node.attr("end", len(perm)))], np.int64)
         picks = self.picks(node, len(order))
-        made = self.shape_of(before.x, node) or insert(
-            "Shape", [before.x], _vector(node, len(perm)), node, name=node.name
-        )
+        vector = with_shape(node.out, (len(perm),))
+        made = self.shape_of(before.x, node) or insert("Shape", [before.x], vector, node, name=node.name)
         if picks is None:
             picked = insert("Gather", [made, constant(node, order)], node.out.type, node, {"axis": 0})
             self.replace(node, picked, 2)
@@ -244,11 +243,9 @@ class _Sweep:
         found: dict[Node, Array] = {}
         for user, slot in shape.out.uses:
             index = _constant_index(user) if slot == 0 and user.graph is self.graph else None
-            if (
-                index is None
-                or not np.all((-size <= index) & (index < size))
-                or not self.context.may_touch(user, shape)
-            ):
+            if index is None or not np.all((-size <= index) & (index < size)):
+                return None
+            if not self.context.may_touch(user, shape):
                 return None
             found[user] = index
         return None if shape.out.is_output else found
@@ -263,9 +260,8 @@ class _Sweep:
         if source is not None and found is not None:
             inputs = [self.transposed(source, perm, quantize), *quantize.inputs[1:]]
             domain, name = quantize.domain, quantize.name
-            self.replace(
-                node, insert(quantize.op, inputs, node.out.type, node, found.attrs, domain=domain, name=name), 2
-            )
+            made = insert(quantize.op, inputs, node.out.type, node, found.attrs, domain=domain, name=name)
+            self.replace(node, made, 2)
 
     def quantizer_before(self, node: Node) -> Node | None:
         """The QuantizeLinear before a Transpose, if it has no other reader, and only DequantizeLinear nodes follow."""
@@ -287,18 +283,17 @@ class _Sweep:
         first = self.transpose_before(value)
         if first is not None and self.context.may_touch(first.node, node):
             return self.transposed(first.x, compose(first.perm, perm), node)
-        return (
-            self.dequantized(value, perm, node) or self.existing(value, perm, node) or add_transpose(value, perm, node)
-        )
+        made = self.dequantized(value, perm, node) or self.existing(value, perm, node)
+        return made or add_transpose(value, perm, node)
 
     def dequantized(self, value: Value, perm: Perm, node: Node) -> Value | None:
         """A dequantized constant under a permutation: the constant itself is transposed. None for other values."""
         dq = value.producer if value.graph is self.graph and _is_dequantized_constant(value) else None
-        found = (
-            push(dq, 0, inverse(perm), self.handlers) if dq is not None and self.context.may_touch(dq, node) else None
-        )
         data = None if dq is None else dq.inputs[0]
-        if dq is None or found is None or data is None:
+        if dq is None or data is None or not self.context.may_touch(dq, node):
+            return None
+        found = push(dq, 0, inverse(perm), self.handlers)
+        if found is None:
             return None
         inputs = [self.transposed_constant(data, perm, node), *dq.inputs[1:]]
         return insert(dq.op, inputs, permuted(value.type, perm), node, found.attrs, domain=dq.domain)
@@ -408,10 +403,6 @@ def _without_copies(target: tuple[int, ...] | None, shape: Shape | None, reshape
         return None
     dims = tuple(t if t != 0 else d if isinstance(d, int) else -1 for t, d in zip(target, shape, strict=True))
     return dims if dims.count(-1) < 2 and math.prod(dims) != 0 else None
-
-
-def _vector(node: Node, size: int) -> ValueType | None:
-    return None if node.out.dtype is None else TensorType(node.out.dtype, (size,))
 
 
 def add_transpose(value: Value, perm: Perm, before: Node) -> Value:

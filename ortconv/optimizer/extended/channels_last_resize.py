@@ -199,11 +199,8 @@ def _doubles(node: Node, x: Value, axis: int) -> bool:
     if scales is not None and "axes" not in node.attrs:
         return all(s == 2 for i, s in enumerate(scales) if i not in (0, axis))
     before, after = x.shape or (), node.out.shape or ()
-    return all(
-        isinstance(a, int) and isinstance(b, int) and b == 2 * a
-        for i, (a, b) in enumerate(zip(before, after))
-        if i not in (0, axis)
-    )
+    pairs = [pair for i, pair in enumerate(zip(before, after)) if i not in (0, axis)]
+    return all(isinstance(a, int) and isinstance(b, int) and b == 2 * a for a, b in pairs)
 
 
 # ---------------------------------------------------------------------- moving

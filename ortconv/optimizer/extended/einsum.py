@@ -118,9 +118,8 @@ def _turned(value: Value, term: str, wanted: str) -> NewInput:
     if term == wanted:
         return value
     perm = Ints(term.index(c) for c in wanted)
-    return New(
-        "Transpose", [value], {"perm": perm}, types=[with_shape(value, _turned_shape(value.shape or (), term, wanted))]
-    )
+    type = with_shape(value, _turned_shape(value.shape or (), term, wanted))
+    return New("Transpose", [value], {"perm": perm}, types=[type])
 
 
 def _turned_shape(shape: Shape, term: str, wanted: str) -> Shape:

@@ -71,14 +71,9 @@ _STACKED = P("Reshape", P("Transpose", "inner", name="transpose", shared=True), 
 def fuse_transpose_before_reshape(m: Match) -> Replacement:
     "MatMul(a, Reshape(Transpose(b)))  ->  FusedMatMul<transB>(a, Reshape(b)), if the Reshape changes only the leading axes"
     matmul, before, after = m.node("matmul"), m.node("transpose").out.static_shape, m.node("reshape").out.static_shape
-    if (
-        before is None
-        or after is None
-        or min(len(before), len(after), m.other.rank or 0) < 2
-        or before[-2:] != after[-2:]
-    ):
+    if before is None or after is None or min(len(before), len(after), m.other.rank or 0) < 2:
         return None
-    if m.node("transpose").attr("perm", ()) != operand_perm(len(before), 1, 0):
+    if before[-2:] != after[-2:] or transpose_perm(m.node("transpose")) != operand_perm(len(before), 1, 0):
         return None
     if any(matmul.attr(name, 0) for name in ("transB", "transBatchB")):
         return None

@@ -14,7 +14,18 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import INT32_MAX, spatial_pads
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import add, integers, is_float, number, op, passes, shape_of, sliced, with_axes
+from ortconv.optimizer.offload.parts import (
+    activated,
+    add,
+    integers,
+    is_float,
+    number,
+    op,
+    passes,
+    shape_of,
+    sliced,
+    with_axes,
+)
 from ortconv.optimizer.pattern import C, Match, P
 
 IMAGE = 2
@@ -153,20 +164,13 @@ def conv_transpose(m: Match) -> Replacement:
     y = New("Conv", [m.x, filters, *bias], {"kernel_shape": Ints(filters.shape[2:]), "pads": pads}, like=node)
     if stride > 1:
         y = op("DepthToSpace", y, blocksize=stride)
-    return y if all(a.is_whole(stride) for a in axes) else _cropped(y, axes)
-
-
-def _cropped(y: NewInput, axes: list[_Axis]) -> New:
+    if all(a.is_whole(stride) for a in axes):
+        return y
     return sliced(y, [a.begin for a in axes], [a.begin + a.out for a in axes], (2, 3))
 
 
 def _columns_first(node: Node) -> bool:
     return node.attr("mode", "DCR") == "CRD"
-
-
-def _order(channels: int, block: int) -> Array:
-    """For each channel of a DepthToSpace in DCR order, the channel with the same content in CRD order."""
-    return np.arange(channels).reshape(-1, block * block).T.reshape(-1)
 
 
 @rule(
@@ -186,7 +190,7 @@ def depth_first(m: Match) -> Replacement:
     conv = m.optional_node("conv")
     if not is_float(m.x) or not isinstance(channels, int) or (conv is not None and conv.attr("group", 1) != 1):
         return None
-    order = _order(channels, block)
+    order = np.arange(channels).reshape(-1, block * block).T.reshape(-1)  # the channels of CRD, in the order of DCR
     attrs: dict[str, Attribute] = {"blocksize": block, "mode": "DCR"}
     if conv is None:
         return New("DepthToSpace", [op("Gather", m.x, order.astype(np.int64), axis=1)], attrs, like=m.root)
@@ -249,21 +253,6 @@ def _ends(m: Match, kernel: Sequence[int], pads: Sequence[int]) -> list[int] | N
     return ends
 
 
-def _activated(x: NewInput, name: str, params: tuple[float, ...], m: Match) -> New | None:
-    """The activation of a FusedConv, applied to x; None if the activation is unknown."""
-    if name in ("Relu", "Sigmoid", "Tanh"):
-        return op(name, x)
-    if name == "LeakyRelu" and len(params) == 1:
-        return op(name, x, alpha=params[0])
-    if name == "HardSigmoid" and len(params) == 2:
-        return op(name, x, alpha=params[0], beta=params[1])
-    if name == "Clip" and len(params) == 2:
-        if m.graph.opset() < 11:
-            return op(name, x, min=params[0], max=params[1])
-        return op(name, x, number(params[0]), number(params[1]))
-    return None
-
-
 @rule("FusedConvToConv", P("FusedConv", "x", "w", "b?", "z?", domain=MICROSOFT))
 def fused_conv(m: Match) -> Replacement:
     """FusedConv(x, w, b, z)  ->  Conv(x, w, b) + z and its activation
@@ -273,8 +262,8 @@ def fused_conv(m: Match) -> Replacement:
     """
     attrs = {k: v for k, v in m.root.attrs.items() if not k.startswith("activation")}
     y = New("Conv", [m.x, m.w] if m.b is None else [m.x, m.w, m.b], attrs, like=m.root)
-    name = attribute(m.root, "activation") or ""
-    return _activated(y if m.z is None else add(y, m.z), name, tuple(m.root.attr("activation_params", Floats())), m)
+    name, params = attribute(m.root, "activation") or "", m.root.attr("activation_params", Floats())
+    return activated(y if m.z is None else add(y, m.z), name, params, m.graph)
 
 
 PASSES = passes(

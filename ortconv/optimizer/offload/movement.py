@@ -21,6 +21,7 @@ from ortconv.optimizer.offload.parts import (
     op,
     passes,
     reshape,
+    reshaped,
     shape_of,
     sliced,
     transpose,
@@ -95,9 +96,7 @@ def lower_concat(m: Match) -> Replacement:
         if shape is None or source is None:
             return None
         merged = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
-        parts.append(
-            source.constant.numpy().reshape(merged) if source.constant is not None else reshape(source, merged)
-        )
+        parts.append(reshaped(source, merged))
     return reshape(New("Concat", parts, {"axis": 1}, like=concat), out)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, NewInput
 from ortconv.optimizer.engine import Rule as EngineRule
 from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.pattern import P
 
 SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
@@ -49,27 +51,29 @@ def op(name: str, *inputs: NewInput, **attrs: Attribute) -> New:
     return New(name, inputs, attrs)
 
 
-def add(a: NewInput, b: NewInput) -> New:
-    return op("Add", a, b)
+add, sub, mul, div = (partial(op, name) for name in ("Add", "Sub", "Mul", "Div"))
 
 
-def sub(a: NewInput, b: NewInput) -> New:
-    return op("Sub", a, b)
+def unary(name: str) -> P:
+    """Pattern of an operator of one operand x, which is float32."""
+    return P(name, "x", where=lambda node: is_float(node.inputs[0]))
 
 
-def mul(a: NewInput, b: NewInput) -> New:
-    return op("Mul", a, b)
-
-
-def div(a: NewInput, b: NewInput) -> New:
-    return op("Div", a, b)
-
-
-def clip6(x: NewInput, graph: Graph) -> New:
-    """Clip from 0 to 6."""
+def clipped(x: NewInput, low: float, high: float, graph: Graph) -> New:
     if graph.opset() < 11:
-        return op("Clip", x, min=0.0, max=6.0)
-    return op("Clip", x, number(0), number(6))
+        return op("Clip", x, min=float(low), max=float(high))
+    return op("Clip", x, number(low), number(high))
+
+
+def activated(x: NewInput, name: str, params: Sequence[float], graph: Graph) -> New | None:
+    """The activation of a fused operator, applied to x; None if the activation or its number of parameters is unknown."""
+    if name in ("Relu", "Sigmoid", "Tanh"):
+        return op(name, x)
+    if name == "LeakyRelu" and len(params) == 1:
+        return op(name, x, alpha=params[0])
+    if name == "HardSigmoid" and len(params) == 2:
+        return op(name, x, alpha=params[0], beta=params[1])
+    return clipped(x, params[0], params[1], graph) if name == "Clip" and len(params) == 2 else None
 
 
 def summand(c: NewInput, columns: int, graph: Graph) -> list[NewInput]:
@@ -81,6 +85,11 @@ def summand(c: NewInput, columns: int, graph: Graph) -> list[NewInput]:
 
 def reshape(x: NewInput, shape: Iterable[int]) -> New:
     return op("Reshape", x, integers(shape))
+
+
+def reshaped(value: Value, shape: tuple[int, ...]) -> NewInput:
+    """A value in another shape; if it is constant, so is the result."""
+    return reshape(value, shape) if value.constant is None else value.constant.numpy().reshape(shape)
 
 
 def transpose(x: NewInput, perm: Sequence[int]) -> New:

@@ -109,13 +109,8 @@ class _Fuser:
     def _fused(self, f: Found, past: Past | None) -> Node | None:
         """The fused node; None if the release has none for these operands, or if their parts are faster."""
         apart = may_make(f, "MultiHeadAttention", self.context)
-        packs = f.projections is not None and _may_pack(f.projections, self.owners)
-        if (
-            packs
-            and _fills_tiles(f)
-            and not (apart and (_is_long(f) or _is_short(f)))
-            and may_make(f, "Attention", self.context)
-        ):
+        packs = f.projections is not None and _may_pack(f.projections, self.owners) and _fills_tiles(f)
+        if packs and not (apart and (_is_long(f) or _is_short(f))) and may_make(f, "Attention", self.context):
             return attention(f, self.packed)
         if not apart or (past is None and _is_faster_in_parts(f)):
             return None

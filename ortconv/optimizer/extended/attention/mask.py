@@ -140,9 +140,8 @@ class Masks:
         """The mask `kept`, or zero, with the number of a condition wherever it replaces the scores."""
         condition = replacing.mask
         assert condition is not None
-        zero, number = (
-            self.graph.constant(Tensor.of(np.float32(n)), f"{condition.name}_bias") for n in (0, replacing.replaced)
-        )
+        name = f"{condition.name}_bias"
+        zero, number = (self.graph.constant(Tensor.of(np.float32(n)), name) for n in (0, replacing.replaced))
         branches = [number, kept or zero] if replacing.inverted else [kept or zero, number]
         return insert("Where", [condition, *branches], TensorType(DType.FLOAT, shape), before)
 

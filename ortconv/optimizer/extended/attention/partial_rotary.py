@@ -51,11 +51,8 @@ def rotate_rows(m: Match) -> Replacement:
     if whole is None or part is None or hidden is None:
         return None
     rows = (*part[:2], hidden)
-    return (
-        _rotate(m, whole)
-        if equal_shapes(m.node("rows").out.shape, rows) and equal_shapes(m.node("back").out.shape, part)
-        else None
-    )
+    fits = equal_shapes(m.node("rows").out.shape, rows) and equal_shapes(m.node("back").out.shape, part)
+    return _rotate(m, whole) if fits else None
 
 
 def _whole(m: Match) -> Value | None:

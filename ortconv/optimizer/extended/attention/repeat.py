@@ -112,10 +112,8 @@ def multiply_groups(m: Match) -> Replacement:
         return None
     rows = a[2] * copies if isinstance(a[2], int) else None
     groups = New("Reshape", [m.a, _shape(x[1], rows)], {}, types=[TensorType(m.a.dtype, (a[0], x[1], rows, a[3]))])
-    batch = m.root.out.dim(0)
-    products = New(
-        "MatMul", [groups, m.x], like=m.node("matmul"), types=[TensorType(m.a.dtype, (batch, x[1], rows, x[3]))]
-    )
+    type = TensorType(m.a.dtype, (m.root.out.dim(0), x[1], rows, x[3]))
+    products = New("MatMul", [groups, m.x], like=m.node("matmul"), types=[type])
     return New("Reshape", [products, _shape(a[1], a[2])], {})
 
 

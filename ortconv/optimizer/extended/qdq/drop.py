@@ -79,15 +79,11 @@ def drop_around_mover(m: Match) -> Replacement:
 @rule("QDQSelectorActionTransformer", P("Split", ..., where=lambda split: split.input(0) is not None))
 def drop_before_split(m: Match) -> Replacement:
     """Split(DQ(x)), with every output quantized like x  ->  DQ(Split(x)), which cancels"""
-    x = dequantized(m.root.input(0), m.root)
-    if (
-        x is None
-        or x.dtype not in INTEGERS
-        or not all(_is_requantized(m.root, i, x) for i in range(len(m.root.outputs)))
-    ):
+    x, count = dequantized(m.root.input(0), m.root), len(m.root.outputs)
+    if x is None or x.dtype not in INTEGERS or not all(_is_requantized(m.root, i, x) for i in range(count)):
         return None
-    split = New("Split", [x.value, *m.root.inputs[1:]], like=m.root, outputs=len(m.root.outputs))
-    return tuple(New("DequantizeLinear", [Out(split, i), *x.parameters]) for i in range(len(m.root.outputs)))
+    split = New("Split", [x.value, *m.root.inputs[1:]], like=m.root, outputs=count)
+    return tuple(New("DequantizeLinear", [Out(split, i), *x.parameters]) for i in range(count))
 
 
 def _is_requantized(split: Node, slot: int, x: Quantized) -> bool:

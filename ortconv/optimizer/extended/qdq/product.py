@@ -49,12 +49,8 @@ def _weights_fit(w: Quantized, axis: int) -> bool:
     if rank is None or zero is None or not -rank <= w.axis < rank or w.axis % rank != axis % rank:
         return False
     length, scales = w.value.dim(axis), w.scale.static_shape
-    return (
-        isinstance(length, int)
-        and scales == (length,)
-        and len({zero.size, length, 1}) <= 2
-        and bool((zero == zero[0]).all())
-    )
+    fits = isinstance(length, int) and scales == (length,) and len({zero.size, length, 1}) <= 2
+    return fits and bool((zero == zero[0]).all())
 
 
 def _unit(x: Quantized, w: Quantized) -> Array | None:
