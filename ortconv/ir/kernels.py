@@ -77,10 +77,7 @@ def type_text(type: ValueType | None) -> str:
 
 
 def has_kernel(node: Node, release: int | None = None) -> bool:
-    """True if `release` (default: the newest) and all later ones have a kernel for the node.
-
-    Also true for a custom operator, which may have one.
-    """
+    """True if `release`, by default the newest, and all later ones have a kernel for the node, or if it is custom."""
     return node.domain not in _domains() or _is_served(_first(node), release)
 
 

@@ -167,14 +167,6 @@ def _gather_block_quantized(node: Node) -> list[ValueType | None]:
     return [tensor(dtype_of(node, 2), (*data[:axis], *indices, *data[axis + 1 :]))]
 
 
-def _gather_packed(node: Node) -> list[ValueType | None]:
-    return [TensorType(DType(node.attr("output_dtype", int(DType.BFLOAT16))))]
-
-
-def _murmur_hash(node: Node) -> list[ValueType | None]:
-    return [TensorType(DType.UINT32 if node.attr("positive", 1) else DType.INT32, shape_of(node, 0))]
-
-
 def _lstm(node: Node) -> list[ValueType | None]:
     x = shape_of(node, 0)
     length, batch = x[:2] if x is not None and len(x) == 3 else (None, None)
@@ -246,10 +238,6 @@ def _grid_sample(node: Node) -> list[ValueType | None]:
     return [tensor(dtype_of(node, 0), (*x[:2], *grid[1:-1]) if x and grid and known else None)]
 
 
-def _time_warping(node: Node) -> list[ValueType | None]:
-    return [TensorType(DType.INT32, (2, None))]
-
-
 _LIKE_FIRST = (
     "BiasGelu", "BiasSoftmax", "BranchwiseRMSNorm", "FastGelu", "GatedAdd", "GatedRMSNorm", "Gelu", "Inverse", "MRotaryEmbedding",
     "MoE", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "QMoE", "QuickGelu", "RotaryEmbedding", "SampleOp", "ScaledSiLU",
@@ -280,15 +268,15 @@ _MICROSOFT_TYPES: dict[str, TypeRule] = {
     **ATTENTION_TYPES,
     **dict.fromkeys(("AttnLSTM", "DynamicQuantizeLSTM"), _lstm),
     **dict.fromkeys(("BeamSearch", "WhisperBeamSearch"), _beam_search),
-    "DynamicTimeWarping": _time_warping,
+    "DynamicTimeWarping": lambda node: [TensorType(DType.INT32, (2, None))],
     "ExpandDims": _expand_dims,
     "GatherBlockQuantized": _gather_block_quantized,
     "GatherND": STANDARD_TYPES["", "GatherND"],
-    "GatherPacked": _gather_packed,
+    "GatherPacked": lambda node: [TensorType(DType(node.attr("output_dtype", int(DType.BFLOAT16))))],
     "GridSample": _grid_sample,
     "MatMulInteger16": _matmul_as(DType.INT32),
     "MaxpoolWithMask": _pool,
-    "MurmurHash3": _murmur_hash,
+    "MurmurHash3": lambda n: [TensorType(DType.UINT32 if n.attr("positive", 1) else DType.INT32, shape_of(n, 0))],
     "NGramRepeatBlock": like(1),
     "Pad": _same_rank,
     "Range": _ranks(1),

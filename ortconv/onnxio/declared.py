@@ -362,13 +362,10 @@ def _merge_shapes(declared: Shape, inferred: Shape | None, symbols: set[str]) ->
     if inferred is None:
         return declared
     pairs = list(zip(declared, inferred, strict=False))
-    if len(declared) != len(inferred) or any(_contradict(stated, known, symbols) for stated, known in pairs):
+    wrong = (isinstance(stated, int) and known != stated and _is_sure(known, symbols) for stated, known in pairs)
+    if len(declared) != len(inferred) or any(wrong):
         return None
     return tuple(known if stated is None or _is_sure(known, symbols) else stated for stated, known in pairs)
-
-
-def _contradict(stated: Dim, known: Dim, symbols: set[str]) -> bool:
-    return isinstance(stated, int) and known != stated and _is_sure(known, symbols)
 
 
 def _is_sure(known: Dim, symbols: set[str]) -> bool:

@@ -87,19 +87,12 @@ def hide(graph: GraphProto, opset: int) -> bool:
 def _is_hidden(op: str, node: NodeProto, opset: int) -> bool:
     if op in _NAMES:
         return (domain_of(node), op) in HIDDEN
+    if domain_of(node) != "":
+        return False
     if op in _POOLS:
-        return opset < CEILS_EXACTLY and _has_ceil_mode(node)
-    return opset < SIGNED_AXES and op in ("Squeeze", "Unsqueeze") and _has_negative_axes(node)
-
-
-def _has_ceil_mode(node: NodeProto) -> bool:
-    mode = _attribute(node, "ceil_mode") if domain_of(node) == "" else None
-    return mode is not None and mode.i != 0
-
-
-def _has_negative_axes(node: NodeProto) -> bool:
-    axes = _attribute(node, "axes") if domain_of(node) == "" else None
-    return axes is not None and any(axis < 0 for axis in axes.ints)
+        return opset < CEILS_EXACTLY and _attribute(node, "ceil_mode").i != 0
+    has_negative_axes = op in ("Squeeze", "Unsqueeze") and any(axis < 0 for axis in _attribute(node, "axes").ints)
+    return has_negative_axes and opset < SIGNED_AXES
 
 
 Nodes = Sequence[tuple[str, NodeProto]]
@@ -190,7 +183,7 @@ def _is_empty_list(attribute: AttributeProto) -> bool:
 
 def _has_empty_axes(node: NodeProto, empty: Container[str]) -> bool:
     axes = _attribute(node, "axes")
-    return not axes.ints if axes is not None else len(node.input) > 1 and node.input[1] in empty
+    return not axes.ints if axes.name else len(node.input) > 1 and node.input[1] in empty
 
 
 def _slices_of_shapes(
@@ -222,7 +215,7 @@ def hide_einsums(graph: GraphProto, inferred: GraphProto) -> bool:
 def _takes_first_size(node: NodeProto, sizes: Mapping[str, Sequence[int | str]]) -> bool:
     """True if a label has size 1 or a symbol in one operand and another size in a later one: onnx only looks at the first."""
     equation = _attribute(node, "equation")
-    if equation is None or domain_of(node):
+    if domain_of(node):
         return False
     terms = equation.s.decode().replace(" ", "").partition("->")[0].split(",")
     first: dict[str | int, int | str] = {}
@@ -267,18 +260,14 @@ def _may_shorten(node: NodeProto) -> bool:
         return _parts(node) > 2
     if node.op_type not in _WINDOWED:
         return not node.op_type.startswith("Global")
-    kernel, pads, dilations, strides = (_ints(node, name) for name in ("kernel_shape", "pads", "dilations", "strides"))
-    mode, rank = _attribute(node, "auto_pad"), len(kernel)
-    is_plain = rank and len(pads) == 2 * rank and len(dilations) in (0, rank) and (mode is None or mode.s == b"NOTSET")
+    names = ("kernel_shape", "pads", "dilations", "strides")
+    kernel, pads, dilations, strides = (tuple(_attribute(node, name).ints) for name in names)
+    mode, rank = _attribute(node, "auto_pad").s or b"NOTSET", len(kernel)
+    is_plain = rank and len(pads) == 2 * rank and len(dilations) in (0, rank) and mode == b"NOTSET"
     if not is_plain or any(not 0 <= n < 1 << 16 for n in (*kernel, *pads, *dilations, *strides)) or 0 in strides:
         return True
     steps = dilations or (1,) * rank
     return any((k - 1) * d > a + b for k, d, a, b in zip(kernel, steps, pads[:rank], pads[rank:], strict=True))
-
-
-def _ints(node: NodeProto, name: str) -> tuple[int, ...]:
-    found = _attribute(node, name)
-    return () if found is None else tuple(found.ints)
 
 
 _BELOW_ZERO = re.compile(rb"\x0a[^\0]{1,2}\x08[\x80-\xff]{9}\x01")
@@ -365,29 +354,29 @@ def _too_small(node: NodeProto) -> str:
 
 
 def _parts(node: NodeProto) -> int:
-    parts = _attribute(node, "num_outputs") if node.op_type == "Split" and domain_of(node) == "" else None
-    return 0 if parts is None else parts.i
+    return _attribute(node, "num_outputs").i if node.op_type == "Split" and domain_of(node) == "" else 0
 
 
-def _attribute(node: NodeProto, name: str) -> AttributeProto | None:
-    return next((a for a in node.attribute if a.name == name), None)
+def _attribute(node: NodeProto, name: str) -> AttributeProto:
+    """An attribute; an empty message if it is absent."""
+    return next((a for a in node.attribute if a.name == name), AttributeProto())
 
 
 def _split(node: NodeProto) -> str:
     parts = _attribute(node, "num_outputs")
-    if parts is None or parts.i >= len(node.output):
+    if not parts.name or parts.i >= len(node.output):
         return ""
     return f"num_outputs is {parts.i}, but there are {len(node.output)} outputs"
 
 
 def _layer_normalization(node: NodeProto) -> str:
-    axis = _attribute(node, "axis")
-    return "" if axis is None or -(1 << 31) <= axis.i < 1 << 31 else f"axis {axis.i} is out of range"
+    axis = _attribute(node, "axis").i
+    return "" if -(1 << 31) <= axis < 1 << 31 else f"axis {axis} is out of range"
 
 
 def _gather_nd(node: NodeProto) -> str:
-    batch = _attribute(node, "batch_dims")
-    return f"batch_dims is {batch.i}, must be at least 0" if batch is not None and batch.i < 0 else ""
+    batch = _attribute(node, "batch_dims").i
+    return f"batch_dims is {batch}, must be at least 0" if batch < 0 else ""
 
 
 _TERM = r"[A-Za-z ]*(?:\.\.\.)?[A-Za-z ]*"
@@ -395,10 +384,12 @@ _EQUATION = rf"{_TERM}(?:,{_TERM})*(?:->{_TERM})?".encode()
 
 
 def _einsum(node: NodeProto) -> str:
-    equation = _attribute(node, "equation")
-    if equation is None or re.fullmatch(_EQUATION, equation.s):
-        return ""
-    return f"the equation '{equation.s.decode(errors='replace')[:80]}' is malformed"
+    equation = _attribute(node, "equation").s
+    return (
+        ""
+        if re.fullmatch(_EQUATION, equation)
+        else f"the equation '{equation.decode(errors='replace')[:80]}' is malformed"
+    )
 
 
 _CHECKS: dict[str, Callable[[NodeProto], str]] = {

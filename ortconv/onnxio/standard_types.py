@@ -78,10 +78,6 @@ def _gather_nd(node: Node) -> list[ValueType | None]:
     return [tensor(dtype_of(node, 0), shape)]
 
 
-def _regex_full_match(node: Node) -> list[ValueType | None]:
-    return [TensorType(DType.BOOL, shape_of(node, 0))]
-
-
 def _squeeze(node: Node) -> list[ValueType | None]:
     source, axes = shape_of(node, 0), _axes(node)
     shape: Shape | None = None
@@ -214,7 +210,7 @@ STANDARD_TYPES: dict[tuple[str, str], TypeRule] = {
     ("", "Einsum"): _einsum,
     ("", "EyeLike"): _eye_like,
     ("", "GatherND"): _gather_nd,
-    ("", "RegexFullMatch"): _regex_full_match,
+    ("", "RegexFullMatch"): lambda node: [TensorType(DType.BOOL, shape_of(node, 0))],
     **{("", op): _resized for op in ("Resize", "Upsample")},
     ("", "Slice"): _slice,
     ("", "Squeeze"): _squeeze,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -55,6 +55,11 @@ def scalar(value: Value | None) -> float | int | None:
         return None
     number = const.item()
     return number if isinstance(number, int) else float(number)
+
+
+def exactly(number: float) -> Callable[[Value], bool]:
+    """A condition on values: a numeric constant with one element, this number."""
+    return lambda value: scalar(value) == number
 
 
 def is_filled_with(value: Value, number: float) -> bool:
@@ -222,10 +227,7 @@ def producer_of(value: Value | None, *ops: str) -> Node | None:
 
 
 def axes_of(node: Node) -> tuple[int, ...] | None:
-    """The axes of a node that has them as an attribute or, in later operator sets, as input 1.
-
-    () if they are absent; None if they are not constant.
-    """
+    """The axes of a node, an attribute or, in later operator sets, input 1. () if absent; None if not constant."""
     return tuple(node.attr("axes", ())) if "axes" in node.attrs else optional_ints(node.input(1))
 
 

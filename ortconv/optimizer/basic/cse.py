@@ -77,10 +77,7 @@ def _attributes(node: Node) -> Hashable:
 
 
 def _merge(graph: Graph, kept: Node, node: Node, merged: dict[Value, Value]) -> bool:
-    """Replace `node` by `kept`, which gets the names of graph outputs. Return False if that is impossible.
-
-    Readers, which all come later, are changed by `_read`.
-    """
+    """Replace `node` by `kept`, also as a graph output; `_read` changes the readers. Return False if that is impossible."""
     pairs = []
     for slot, old in enumerate(node.outputs):
         if old is None or not (old.uses or old.is_output):

@@ -9,7 +9,7 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.types import DType, Shape
-from ortconv.optimizer.conditions import axes_of, same_dim, scalar
+from ortconv.optimizer.conditions import axes_of, exactly, same_dim, scalar
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
@@ -27,10 +27,6 @@ def _near(number: float) -> Callable[[Value], bool]:
         return found is not None and abs(found - number) <= TOLERANCE * abs(number)
 
     return condition
-
-
-def exactly(number: float) -> Callable[[Value], bool]:
-    return lambda value: scalar(value) == number
 
 
 def keeps_shape(x: Value, constants: Sequence[Value]) -> bool:
@@ -110,7 +106,7 @@ def normalized(m: Match) -> Replacement:
     if shape is None or x.dtype not in (DType.FLOAT, DType.DOUBLE):
         return None
     axis = trailing_axis(reductions(m), len(shape))
-    epsilon = _epsilon(m.epsilon, x.dtype)
+    epsilon = epsilon_of(m, x.dtype)
     if axis is None or epsilon is None or not keeps_shape(x, m.values("two", "epsilon")) or not is_group(shape[axis:]):
         return None
     scale = _affine(m.scale, shape, axis) if "scale" in m.bound else ones(shape[axis:], x.dtype)
@@ -130,11 +126,11 @@ def reductions(m: Match) -> list[Node]:
     return [node for name in names if (node := m.optional_node(name)) is not None]
 
 
-def _epsilon(value: Value, dtype: DType) -> float | None:
-    """A constant as epsilon, which an attribute holds in float32; None if it is not finite, negative or not exact in float64."""
-    epsilon = float(scalar(value) or 0.0)
+def epsilon_of(m: Match, dtype: DType) -> float | None:
+    """The epsilon, which an attribute holds in float32; None if it is not finite, negative or not exact in float64."""
+    epsilon = float(scalar(m.epsilon) or 0.0)
     single = float(np.float32(epsilon))
-    return single if 0 <= epsilon < math.inf and (dtype is not DType.DOUBLE or single == epsilon) else None
+    return single if 0 <= single < math.inf and (dtype is not DType.DOUBLE or single == epsilon) else None
 
 
 @rule("LayerNormFusion", P("Add", P("LayerNormalization", "x", "scale", name="norm"), "bias", commutative=True))

@@ -120,16 +120,12 @@ def is_true(value: Value | None, depth: int = DEPTH) -> bool:
     if node.domain != "":
         return False
     if node.op == "GreaterOrEqual":
-        limit = scalar(node.inputs[1])
-        return limit is not None and limit <= 0 and _never_falls(node.inputs[0])
+        limit, found = scalar(node.inputs[1]), strides(node.inputs[0])
+        rises = found is not None and not any(s is None or (isinstance(s, int) and s < 0) for s in found)
+        return rises and limit is not None and limit <= 0
     if node.op == "And":
         return all(is_true(v, depth - 1) for v in node.inputs)
     return traits(node).has(Trait.MOVES) and is_true(node.inputs[0], depth - 1)
-
-
-def _never_falls(positions: Value | None) -> bool:
-    found = strides(positions)
-    return found is not None and not any(s is None or (isinstance(s, int) and s < 0) for s in found)
 
 
 @rule(

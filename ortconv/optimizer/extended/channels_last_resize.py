@@ -125,12 +125,8 @@ def _scales(node: Node) -> Sequence[float] | None:
     """The stated scales; None if they are computed, or if sizes are stated instead."""
     if "scales" in node.attrs:
         return list(node.attr("scales", Floats()))
-    const = constant_of(node.input(_scales_slot(node)))
+    const = constant_of(node.input(2 if _is_modern(node) else 1))
     return None if const is None or not const.size else const.numpy().reshape(-1).tolist()
-
-
-def _scales_slot(node: Node) -> int:
-    return 2 if _is_modern(node) else 1
 
 
 def _is_modern(node: Node) -> bool:

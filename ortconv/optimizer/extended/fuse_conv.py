@@ -11,7 +11,7 @@ from ortconv.ir.graph import Attribute, Floats, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import broadcasts_into, clip_bounds, scalar
+from ortconv.optimizer.conditions import broadcasts_into, clip_bounds, exactly, scalar
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
@@ -50,14 +50,15 @@ def is_float(value: Value | None) -> bool:
     return value is not None and value.dtype is DType.FLOAT
 
 
+def activations(conv: P) -> tuple[P, P]:
+    """Patterns for an activation of a convolution."""
+    return P(tuple(ACTIVATION_PARAMETERS), conv), P("Clip", conv, C("low", optional=True), C("high", optional=True))
+
+
 _CONV = P("Conv", ..., name="conv")
 
 
-@rule(
-    "ConvActivationFusion",
-    P(tuple(ACTIVATION_PARAMETERS), _CONV),
-    P("Clip", _CONV, C("low", optional=True), C("high", optional=True)),
-)
+@rule("ConvActivationFusion", *activations(_CONV))
 def fuse_conv_activation(m: Match) -> Replacement:
     """act(Conv(x, w, b))  ->  FusedConv(x, w, b)
 
@@ -96,13 +97,9 @@ def fuse_conv_hard_swish(m: Match) -> Replacement:
     return with_activation(conv, {"activation": "HardSwish"})
 
 
-def _equals(number: float) -> Callable[[Value], bool]:
-    return lambda value: scalar(value) == number
-
-
 _SIXTH = C("k", one=True, where=lambda value: bool(np.float32(scalar(value) or 0) == np.float32(1 / 6)))
-_SIX = C("k", one=True, where=_equals(6))
-_SHIFTED = P("Add", "x", C("three", one=True, where=_equals(3)), commutative=True)
+_SIX = C("k", one=True, where=exactly(6))
+_SHIFTED = P("Add", "x", C("three", one=True, where=exactly(3)), commutative=True)
 _CLIPPED = P("Clip", _SHIFTED, ..., name="clip", where=lambda node: clip_bounds(node) == (0, 6))
 
 

@@ -8,7 +8,7 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
-from ortconv.optimizer.conditions import scalar
+from ortconv.optimizer.conditions import exactly, scalar
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
@@ -35,7 +35,7 @@ def fuse_gelu(m: Match) -> Replacement:
 
 
 def _tanh_patterns() -> list[P]:
-    factor = P("Add", P("Tanh", "inner"), C("one", one=True, where=basic.exactly(1.0)), commutative=True)
+    factor = P("Add", P("Tanh", "inner"), C("one", one=True, where=exactly(1.0)), commutative=True)
     return basic.half_of_product(factor)
 
 

@@ -38,12 +38,9 @@ def fuse_rows(m: Match) -> Replacement:
     matrix: NewInput = m.weight if not transposed else np.ascontiguousarray(weight.numpy().T)
     types = [with_shape(x, (*(x.shape or ())[:-1], width))]
     product = New("MatMul", [x, matrix], types=types, like=gemm, attrs={})
-    return product if m.bias is None else New("Add", [product, _vector(m.bias)], types=types)
-
-
-def _vector(bias: Value) -> NewInput:
-    """A constant bias (width,) or (1, width) as the former."""
-    return bias if bias.rank == 1 or bias.constant is None else bias.constant.numpy().reshape(-1)
+    if m.bias is None:
+        return product
+    return New("Add", [product, m.bias if m.bias.rank == 1 else m.tensor("bias").numpy().reshape(-1)], types=types)
 
 
 def _restores(m: Match, x: Value, width: int) -> bool:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Ints
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
-from ortconv.optimizer.conditions import axes_of, channels_of, per_channel, same_dim, scalar
+from ortconv.optimizer.conditions import axes_of, channels_of, exactly, per_channel, same_dim
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
@@ -39,7 +37,7 @@ def fuse_channel_norm(m: Match) -> Replacement:
         return None
     if any(axes_of(n) not in ((1,), (1 - rank,)) or not n.attr("keepdims", 1) for n in basic.reductions(m)):
         return None
-    scale, epsilon = per_channel(m.scale, rank, channels), _epsilon(m)
+    scale, epsilon = per_channel(m.scale, rank, channels), basic.epsilon_of(m, DType.FLOAT)
     if scale is None or epsilon is None or not basic.keeps_shape(x, m.values("two", "epsilon")):
         return None
     last = to_last(rank)
@@ -48,12 +46,6 @@ def fuse_channel_norm(m: Match) -> Replacement:
     attrs: dict[str, Attribute] = {"axis": -1, "epsilon": epsilon}
     norm = New("LayerNormalization", [t, scale.astype(np.float32)], attrs, types=moved)
     return New("Transpose", [norm], {"perm": Ints(to_first(rank))})
-
-
-def _epsilon(m: Match) -> float | None:
-    """The epsilon as an attribute; None if the attribute cannot represent it."""
-    epsilon = float(np.float32(scalar(m.epsilon)))
-    return epsilon if 0 <= epsilon < math.inf else None
 
 
 _NORM = P("LayerNormalization", "x", "scale", name="norm")
@@ -77,8 +69,8 @@ def fuse_channel_norm_bias(m: Match) -> Replacement:
 
 
 def _unscaled_root_mean_square() -> list[P]:
-    two = C("two", one=True, where=basic.exactly(2.0))
-    one = C("one", one=True, where=basic.exactly(1.0))
+    two = C("two", one=True, where=exactly(2.0))
+    one = C("one", one=True, where=exactly(1.0))
     patterns = []
     for square in (P("Pow", "x", two), P("Mul", "x", "x")):
         mean = P("ReduceMean", square, ..., name="mean")
@@ -110,7 +102,7 @@ def _by_root_mean_square(m: Match, scale: NewInput) -> Replacement:
     rank = x.rank
     if x.dtype is not DType.FLOAT or not rank or not basic.is_group((x.dim(-1),)) or scale is None:
         return None
-    epsilon, constants = _epsilon(m), m.values("two", "one", "epsilon")
+    epsilon, constants = basic.epsilon_of(m, DType.FLOAT), m.values("two", "one", "epsilon")
     if epsilon is None or not basic.keeps_shape(x, constants):
         return None
     if basic.trailing_axis([m.node("mean")], rank) != rank - 1:

@@ -31,6 +31,10 @@ STEP = 4
 """An image converted to blocks must have a multiple of this number of channels."""
 
 
+Attributes = dict[str, Attribute]
+Inputs = list[Value | None]
+
+
 class Blocked(NamedTuple):
     """A value with blocked channels, and its shape without the padding channels of the last block."""
 
@@ -56,13 +60,7 @@ class BlockedValues:
         self.constants: dict[tuple[Value, str], Value] = {}
 
     def make(
-        self,
-        node: Node,
-        op: str,
-        inputs: list[Value | None],
-        attrs: dict[str, Attribute],
-        domain: str = DOMAIN,
-        shape: Shape | None = None,
+        self, node: Node, op: str, inputs: Inputs, attrs: Attributes, domain: str = DOMAIN, shape: Shape | None = None
     ) -> None:
         """Replace a node by an operator on blocks. `shape` is the shape of its result if it is known more exactly."""
         shape = shape or node.out.shape
@@ -74,15 +72,7 @@ class BlockedValues:
         self.of[node.out] = Blocked(value, shape)
         self.replaced.append(node)
 
-    def add(
-        self,
-        node: Node,
-        op: str,
-        inputs: list[Value | None],
-        attrs: dict[str, Attribute],
-        shape: Shape,
-        domain: str = "",
-    ) -> Value:
+    def add(self, node: Node, op: str, inputs: Inputs, attrs: Attributes, shape: Shape, domain: str = "") -> Value:
         """Insert a new node before another one, with a name derived from it. Return its output."""
         import_operators(self.graph, domain)
         name = self.graph.fresh(node.name or op)
@@ -101,7 +91,7 @@ class BlockedValues:
         if value is None or shape is None or not _is_image(value) or _channels(value) % STEP:
             return None
         last = _with_channels_last(value)
-        attrs: dict[str, Attribute] = {"channels_last": int(last is not None)}
+        attrs: Attributes = {"channels_last": int(last is not None)}
         made = self.add(node, "ReorderInput", [last or value], attrs, self.filled(shape), DOMAIN)
         self.of[value] = Blocked(made, shape)
         return made
@@ -228,7 +218,7 @@ def _batch_norm(node: Node, blocks: BlockedValues) -> bool:
     more = padded(scale.size, blocks.block)
     weights = constant(node, filters_to_blocks(scale.reshape(-1, 1, 1, 1), blocks.block, inputs=False))
     bias = constant(node, np.pad(shift, (0, more - shift.size)))
-    attrs: dict[str, Attribute] = {"group": more, "kernel_shape": Ints((1, 1))}
+    attrs: Attributes = {"group": more, "kernel_shape": Ints((1, 1))}
     blocks.make(node, "Conv", [blocks.of[x].value, weights, bias], attrs)
     return True
 
@@ -300,7 +290,7 @@ def _scaled(node: Node, blocks: BlockedValues) -> bool:
     assert isinstance(filled, int)
     spec = constant(node, np.array((filled, 1, 1, 1), np.int64))
     weights = blocks.add(node, "Reshape", [factors.value, spec], {}, (filled, 1, 1, 1))
-    attrs: dict[str, Attribute] = {"group": filled, "kernel_shape": Ints((1, 1))}
+    attrs: Attributes = {"group": filled, "kernel_shape": Ints((1, 1))}
     blocks.make(node, "Conv", [image.value, weights], attrs, shape=shape)
     return True
 
@@ -344,7 +334,7 @@ def _resize(node: Node, blocks: BlockedValues) -> bool:
     factors = None if x not in blocks.of or mode is None else _factors(node, blocks.of[x].shape, blocks.graph.opset())
     if mode is None or factors is None or x is None:
         return False
-    attrs: dict[str, Attribute] = {"scales": factors, "mode": mode[0], "coordinate_transformation_mode": mode[1]}
+    attrs: Attributes = {"scales": factors, "mode": mode[0], "coordinate_transformation_mode": mode[1]}
     blocks.make(node, "Upsample", [blocks.of[x].value], attrs)
     return True
 
@@ -429,7 +419,7 @@ def _leave_all(blocks: BlockedValues) -> None:
 def _leave(node: Node, value: Value, blocks: BlockedValues) -> None:
     """Convert a blocked output of a node back for the readers that need ONNX's layout."""
     graph, blocked, last = blocks.graph, blocks.of[value], _all_to_last(value)
-    attrs: dict[str, Attribute] = {"channels": blocked.channels, "channels_last": 0}
+    attrs: Attributes = {"channels": blocked.channels, "channels_last": 0}
     if not last or not blocks.context.may_touch(*last):
         graph.replace(value, blocks.add(node, "ReorderOutput", [blocked.value], attrs, blocked.shape, DOMAIN))
         return

@@ -121,10 +121,7 @@ def attention(f: Found, packed: dict[tuple[Value | None, ...], tuple[Value, Valu
 
 
 def _pack(graph: Graph, projections: tuple[Projection, ...]) -> tuple[Value, Value]:
-    """The weights side by side, (hidden, sum of widths), and the concatenated biases.
-
-    ONNX Runtime's kernel requires the bias, although its schema does not.
-    """
+    """The weights side by side, (hidden, sum of widths), and the biases, which the kernel requires although the schema does not."""
     name = projections[0].weight.name
     weight = np.concatenate([p.matrix() for p in projections], axis=1)
     bias = np.concatenate([p.vector() for p in projections])

@@ -101,10 +101,6 @@ def _summed(softmax: Node) -> int:
     return prod(lengths) if lengths else 0
 
 
-def _any(node: Node, y: Quantized) -> bool:
-    return True
-
-
 def _softmax(node: Node) -> dict[str, Attribute]:
     return {"axis": attribute(node, "axis"), "opset": since_version(node)}
 
@@ -113,7 +109,7 @@ class Unary(NamedTuple):
     """An operator with one input: the attributes of its counterpart, and the condition under which both have the same result."""
 
     attrs: Callable[[Node], dict[str, Attribute]]
-    fits: Callable[[Node, Quantized], bool] = _any
+    fits: Callable[[Node, Quantized], bool] = lambda node, y: True
 
 
 UNARY = {

@@ -20,11 +20,9 @@ def shift_activations(graph: Graph, context: Context) -> int:
     Counterpart: QDQS8ToU8Transformer
     Differs: not for the platform arm, as with session.qdqisint8allowed.
     """
-    return _shift_where(graph, context, SIGNED.name, _have_one_use)
-
-
-def _have_one_use(readers: list[Node]) -> bool:
-    return sum(len(reader.out.uses) + reader.out.is_output for reader in readers) == 1
+    return _shift_where(
+        graph, context, SIGNED.name, lambda readers: sum(len(r.out.uses) + r.out.is_output for r in readers) == 1
+    )
 
 
 def shift_shared_activations(graph: Graph, context: Context) -> int:
@@ -86,12 +84,7 @@ def _shift(node: Node, readers: list[Node], shared: dict[tuple[int, Shape], Valu
     node.attrs.pop("output_dtype", None)
     for user in (node, *readers):
         graph.set_input(user, 2, new)
-    _retype(node.out)
-
-
-def _retype(value: Value) -> None:
-    assert isinstance(value.type, TensorType)
-    value.retype(TensorType(DType.UINT8, value.type.shape))
+    node.out.retype(TensorType(DType.UINT8, node.out.shape))
 
 
 PRODUCTS = tuple(
