@@ -7,7 +7,7 @@ import numpy as np
 from ortconv.ir.graph import Ints, Node
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.basic.fold_conv import BATCH_NORM, Affine, batch_norm, with_weights
+from ortconv.optimizer.basic.fold_conv import BATCH_NORM, Affine, batch_norm, is_convolution, with_weights
 from ortconv.optimizer.conditions import spatial_pads, wide
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.passes import RulePass
@@ -66,11 +66,8 @@ def merge_skip(m: Match) -> Replacement:
 
 def _is_convolution(m: Match) -> bool:
     """True if weights can be added to those of the matched Conv without loss. float16 would round them too much."""
-    x = m.x
     w = m.tensor("w")
-    if w.dtype not in (DType.FLOAT, DType.DOUBLE) or w.rank < 3 or not w.size or x.rank != w.rank:
-        return False
-    return w.shape[0] % m.node("conv").attr("group", 1) == 0 and (m.b is None or m.tensor("b").shape == w.shape[:1])
+    return w.dtype in (DType.FLOAT, DType.DOUBLE) and m.x.rank == w.rank and is_convolution(m)
 
 
 def _per_axis(node: Node, name: str, axes: int) -> tuple[int, ...]:

@@ -329,10 +329,10 @@ def _is_nan(value: object) -> bool:
 _LISTS: dict[str, Any] = {"int64s": Ints, "strings": Strings, "floats": Floats}
 
 
-@rule(
-    "LabelEncoderFusion",
-    P("LabelEncoder", P("LabelEncoder", "x", domain="ai.onnx.ml", name="first"), domain="ai.onnx.ml"),
-)
+_ML = "ai.onnx.ml"
+
+
+@rule("LabelEncoderFusion", P("LabelEncoder", P("LabelEncoder", "x", domain=_ML, name="first"), domain=_ML))
 def fuse_label_encoders(m: Match) -> Replacement:
     """LabelEncoder(LabelEncoder(x))  ->  LabelEncoder(x) with the composed map
 
@@ -351,7 +351,7 @@ def fuse_label_encoders(m: Match) -> Replacement:
         ),
         _DEFAULTS[second.values]: second.mapping.get(first.default, second.default),
     }
-    return New("LabelEncoder", [m.x], attrs, domain="ai.onnx.ml", like=m.root)
+    return New("LabelEncoder", [m.x], attrs, domain=_ML, like=m.root)
 
 
 RULES = (

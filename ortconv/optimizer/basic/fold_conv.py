@@ -98,7 +98,7 @@ def with_weights(m: Match, weights: Value | Array, bias: Array) -> New | None:
     return New(conv.op, [m.x, w, *([b] if m.b is not None or b.any() else [])], like=conv, types=(m.root.out.type,))
 
 
-def _is_convolution(m: Match) -> bool:
+def is_convolution(m: Match) -> bool:
     conv = m.node("conv")
     w: Tensor = m.tensor("w")
     if w.rank < 3 or not w.size:
@@ -146,7 +146,7 @@ def _fold_arithmetic(m: Match) -> New | None:
 
 def _affine(m: Match) -> Affine | None:
     w: Tensor = m.tensor("w")
-    return arithmetic(m.root, m.k, w.rank, output_channels(w, m.node("conv"))) if _is_convolution(m) else None
+    return arithmetic(m.root, m.k, w.rank, output_channels(w, m.node("conv"))) if is_convolution(m) else None
 
 
 _ACTIVATED = P(("Relu", "LeakyRelu"), _CONV, name="activation")
@@ -172,7 +172,7 @@ def fold_conv_batch_norm(m: Match) -> Replacement:
     Differs: computed in float64 and rounded once; refused if a weight would overflow.
     """
     affine = batch_norm(m.root)
-    if affine is None or not _is_convolution(m) or len(affine.scale) != output_channels(m.tensor("w"), m.node("conv")):
+    if affine is None or not is_convolution(m) or len(affine.scale) != output_channels(m.tensor("w"), m.node("conv")):
         return None
     return folded(m, affine)
 
@@ -185,7 +185,7 @@ def fold_batch_norm_conv(m: Match) -> Replacement:
     """
     conv = m.node("conv")
     affine = batch_norm(m.node("bn"))
-    if affine is None or not _is_convolution(m):
+    if affine is None or not is_convolution(m):
         return None
     w, group = wide(m.w), conv.attr("group", 1)
     if w.shape[1] * group != len(affine.scale):

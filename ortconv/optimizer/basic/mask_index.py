@@ -128,10 +128,7 @@ def is_true(value: Value | None, depth: int = DEPTH) -> bool:
     return traits(node).has(Trait.MOVES) and is_true(node.inputs[0], depth - 1)
 
 
-@rule(
-    "IndexedMaskFusion",
-    P("Gather", P(("Flatten", "Reshape"), "x", ..., name="flat", shared=True), "index", name="gather"),
-)
+@rule("IndexedMaskFusion", P("Gather", P(("Flatten", "Reshape"), "x", ..., name="flat", shared=True), "index"))
 def fuse_flat_lookup(m: Match) -> Replacement:
     """Gather(Flatten(x), positions in x, row by row)  ->  Reshape(x)
 
@@ -139,7 +136,7 @@ def fuse_flat_lookup(m: Match) -> Replacement:
     """
     x = m.x
     found, size = strides(m.index), None if x.shape is None else times(*x.shape)
-    if found is None or size is None or m.node("gather").attr("axis", 0) != 0:
+    if found is None or size is None or m.root.attr("axis", 0) != 0:
         return None
     if m.node("flat").out.shape not in ((size,), (size, 1)):
         return None
@@ -148,14 +145,14 @@ def fuse_flat_lookup(m: Match) -> Replacement:
     return _reshaped(m) if row_by_row and times(*dims) == size else None
 
 
-@rule("IndexedMaskFusion", P("GatherND", "x", "index", name="gather"))
+@rule("IndexedMaskFusion", P("GatherND", "x", "index"))
 def fuse_lookup(m: Match) -> Replacement:
     """GatherND(x, Concat of positions along the axes of x)  ->  Reshape(x)
 
     Counterpart: none: beyond ONNX Runtime
     """
     parts = _components(m.index)
-    if parts is None or m.x.rank != len(parts) or m.node("gather").attr("batch_dims", 0):
+    if parts is None or m.x.rank != len(parts) or m.root.attr("batch_dims", 0):
         return None
     shape, dims = m.x.shape or (), (m.index.shape or ())[:-1]
     if not equal_shapes(_without_ones(shape), _without_ones(dims)):
@@ -170,7 +167,7 @@ def _runs_along(axis: int | None, found: Strides, dims: Shape) -> bool:
     return all(d == 1 or s == (1 if i == axis else 0) for i, (s, d) in enumerate(zip(found, dims)))
 
 
-@rule("IndexedMaskFusion", P("ScatterND", "x", "index", "updates", name="scatter"))
+@rule("IndexedMaskFusion", P("ScatterND", "x", "index", "updates"))
 def fuse_store(m: Match) -> Replacement:
     """ScatterND(x, Concat of all positions along the axes of x, y)  ->  y
 
@@ -178,7 +175,7 @@ def fuse_store(m: Match) -> Replacement:
     """
     x = m.x
     parts = _components(m.index)
-    if parts is None or x.rank != len(parts) or m.node("scatter").attr("reduction", "none") != "none":
+    if parts is None or x.rank != len(parts) or m.root.attr("reduction", "none") != "none":
         return None
     dims = (m.index.shape or ())[:-1]
     if not equal_shapes(x.shape, dims) or not equal_shapes(x.shape, m.updates.shape):

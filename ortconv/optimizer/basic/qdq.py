@@ -92,8 +92,7 @@ def drop_dequantize_quantize(m: Match) -> Replacement:
     assert first.scale.constant is not None
     if first.scale.constant.size > 1 and _axis(dq) != _axis(m.root):
         return None
-    value = m.x
-    return value
+    return m.x
 
 
 def _steps(node: Node) -> tuple[float, int, int] | None:
@@ -293,13 +292,10 @@ def _duplicate(graph: Graph, dq: Node) -> Value:
 # ---------------------------------------------------------------------- transposed weights
 
 
-@rule(
-    "TransposeOptimizer",
-    *(
-        P("Transpose", P("DequantizeLinear", C("w"), C("s"), C("z", optional=True), name="dq", domain=domain))
-        for domain in DOMAINS
-    ),
-)
+_WEIGHTS = [P("DequantizeLinear", C("w"), C("s"), C("z", optional=True), name="dq", domain=d) for d in DOMAINS]
+
+
+@rule("TransposeOptimizer", *(P("Transpose", weights) for weights in _WEIGHTS))
 def transpose_weight(m: Match) -> Replacement:
     """Transpose(DequantizeLinear(w))  ->  DequantizeLinear(w', along the axis where the scales went), for constants
 

@@ -160,7 +160,7 @@ def pick_before_transpose(m: Match) -> Replacement:
     return New("Gather", [m.x, m.index], {"axis": taken}, like=m.root)
 
 
-@rule("ShapeSourceFusion", P("Gather", P("Shape", "x", shared=True, name="shape"), C("index", one=True), name="gather"))
+@rule("ShapeSourceFusion", P("Gather", P("Shape", "x", shared=True, name="shape"), C("index", one=True)))
 def fuse_shape_source(m: Match) -> Replacement:
     """Gather(Shape(x), i)  ->  Gather(Shape(input), j), if the graph has an input with a dimension of the same name
 
@@ -170,7 +170,7 @@ def fuse_shape_source(m: Match) -> Replacement:
     Counterpart: none: ONNX Runtime does not relate the dimensions of different values
     """
     shape = m.node("shape")
-    found = _source(m.node("gather"), shape) if m.graph.owner is None and not m.x.is_input and not shape.attrs else None
+    found = _source(m.root, shape) if m.graph.owner is None and not m.x.is_input and not shape.attrs else None
     if found is None:
         return None
     value, axis = found
@@ -189,9 +189,10 @@ def _is_needed(value: Value, axis: int, but: Node) -> bool:
     return any(_source(user, n) == (value, axis) for n in shapes for user in n.out.consumers)
 
 
-@rule(
-    "ShapeSourceFusion", P("Div", P("Gather", P("Shape", "x", shared=True), C("index", one=True)), C("parts", one=True))
-)
+_SIZE = P("Gather", P("Shape", "x", shared=True), C("index", one=True))
+
+
+@rule("ShapeSourceFusion", P("Div", _SIZE, C("parts", one=True)))
 def fuse_quotient_source(m: Match) -> Replacement:
     "Gather(Shape(x), i) / k  ->  Gather(Shape(input), j), if the graph has an input with a dimension of that size"
     found = elements(m.root.out) if m.graph.owner is None else None

@@ -54,13 +54,13 @@ def labels(node: Node) -> Labels | None:
     return found if found.summed and set(once + found.batch) == set(out) else None
 
 
-@rule("EinsumFusion", P("Einsum", "a", C("w"), name="einsum"))
+@rule("EinsumFusion", P("Einsum", "a", C("w")))
 def multiply_by_weights(m: Match) -> Replacement:
     """Einsum(x, weights), with the last axes of x summed and all others kept  ->  MatMul between Reshapes
 
     Counterpart: none: its Einsum kernel transposes and reshapes at every run
     """
-    found, x, w = labels(m.node("einsum")), m.a, m.tensor("w")
+    found, x, w = labels(m.root), m.a, m.tensor("w")
     if found is None or not _is_float(x, m.w) or (x.rank, w.rank) != (len(found.left), len(found.right)):
         return None
     summed, rest = found.summed, found.only(found.left)
@@ -86,13 +86,13 @@ def _spec(kept: Iterable[object], *sizes: int) -> Array:
     return np.array([0 for _ in kept] + list(sizes), np.int64)
 
 
-@rule("EinsumFusion", P("Einsum", "a", "b", name="einsum"))
+@rule("EinsumFusion", P("Einsum", "a", "b"))
 def multiply_stacks(m: Match) -> Replacement:
     """Einsum(a, b) with one summed axis and one more of each operand  ->  transposed MatMul of Transposes
 
     Counterpart: none: its Einsum kernel transposes and reshapes at every run
     """
-    found = labels(m.node("einsum"))
+    found = labels(m.root)
     if found is None or not _is_float(m.a, m.b) or (m.a.rank, m.b.rank) != (len(found.left), len(found.right)):
         return None
     summed, rows, columns = found.summed, found.only(found.left), found.only(found.right)

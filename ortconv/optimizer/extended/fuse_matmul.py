@@ -14,11 +14,12 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import keeps_rank, numbers, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.passes import RulePass
-from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.pattern import C, Match, P, PatternInput
 from ortconv.optimizer.permutation import Perm, compose, transpose_perm
 
-_PLAIN = P("MatMul", "a", "b", name="matmul")
-_FUSED = P("FusedMatMul", "a", "b", name="matmul", domain=MICROSOFT)
+
+def _products(a: PatternInput, b: PatternInput) -> tuple[P, P]:
+    return P("MatMul", a, b, name="matmul"), P("FusedMatMul", a, b, name="matmul", domain=MICROSOFT)
 
 
 def operand_perm(rank: int, transposed: int, batch: int) -> Perm:
@@ -35,8 +36,7 @@ def _transposed(side: str, *, cast: bool = False) -> tuple[P, P]:
     transpose = P("Transpose", "inner", name="transpose", shared=True)
     if cast:
         transpose = P("Cast", transpose, name="cast")
-    operands: tuple[str | P, str | P] = (transpose, "other") if side == "A" else ("other", transpose)
-    return P("MatMul", *operands, name="matmul"), P("FusedMatMul", *operands, name="matmul", domain=MICROSOFT)
+    return _products(transpose, "other") if side == "A" else _products("other", transpose)
 
 
 @rule("MatmulTransposeFusion", *(p for side in "AB" for cast in (False, True) for p in _transposed(side, cast=cast)))
@@ -63,11 +63,7 @@ def fuse_transpose(m: Match) -> Replacement:
 _STACKED = P("Reshape", P("Transpose", "inner", name="transpose", shared=True), C("shape"), name="reshape")
 
 
-@rule(
-    "MatmulTransposeFusion",
-    P("MatMul", "other", _STACKED, name="matmul"),
-    P("FusedMatMul", "other", _STACKED, name="matmul", domain=MICROSOFT),
-)
+@rule("MatmulTransposeFusion", *_products("other", _STACKED))
 def fuse_transpose_before_reshape(m: Match) -> Replacement:
     "MatMul(a, Reshape(Transpose(b)))  ->  FusedMatMul<transB>(a, Reshape(b)), if the Reshape changes only the leading axes"
     matmul, before, after = m.node("matmul"), m.node("transpose").out.static_shape, m.node("reshape").out.static_shape
@@ -120,8 +116,7 @@ def _goes_to_products(scaling: Node) -> bool:
 
 def _scaled_operand(op: str, slot: int) -> tuple[P, ...]:
     inner = P(op, "inner", _SCALE, commutative=op == "Mul", name="scaling", shared=True, where=_goes_to_products)
-    operands: tuple[str | P, str | P] = (inner, "other") if slot == 0 else ("other", inner)
-    return P("MatMul", *operands, name="matmul"), P("FusedMatMul", *operands, name="matmul", domain=MICROSOFT)
+    return _products(inner, "other") if slot == 0 else _products("other", inner)
 
 
 @rule("MatMulScaleFusion", *(p for slot in (0, 1) for op in ("Mul", "Div") for p in _scaled_operand(op, slot)))
@@ -137,8 +132,8 @@ def fuse_scaled_operand(m: Match) -> Replacement:
 
 @rule(
     "MatMulScaleFusion",
-    *(P("Mul", inner, _SCALE, commutative=True, name="scaling") for inner in (_PLAIN, _FUSED)),
-    *(P("Div", inner, _SCALE, name="scaling") for inner in (_PLAIN, _FUSED)),
+    *(P("Mul", inner, _SCALE, commutative=True, name="scaling") for inner in _products("a", "b")),
+    *(P("Div", inner, _SCALE, name="scaling") for inner in _products("a", "b")),
 )
 def fuse_scaled_product(m: Match) -> Replacement:
     "MatMul(a, b) * k  ->  FusedMatMul<alpha = k>(a, b)"

@@ -120,10 +120,7 @@ def _squeezed(graph: Graph, value: Value, axis: int, like: Node) -> Value:
     return insert("Squeeze", inputs, like.out.type, like, attrs, name=like.name)
 
 
-@rule(
-    "GatherToSliceFusion",
-    P("Gather", "x", P("Range", C("start", one=True), "limit", C("step", one=True)), name="gather"),
-)
+@rule("GatherToSliceFusion", P("Gather", "x", P("Range", C("start", one=True), "limit", C("step", one=True))))
 def fuse_range(m: Match) -> Replacement:
     """Gather(x, Range(start, limit, step))  ->  Slice(x, start, limit, axis, step), if none of them is negative
 
@@ -138,7 +135,7 @@ def fuse_range(m: Match) -> Replacement:
     limit = None if known is None or not _is_nonnegative(known) else _as_vector(m.limit)
     if limit is None:
         return None
-    axis = m.node("gather").attr("axis", 0) % m.x.rank
+    axis = m.root.attr("axis", 0) % m.x.rank
     numbers = [np.array([n], m.limit.dtype.numpy) for n in (start, axis, step)]
     return New("Slice", [m.x, numbers[0], limit, *numbers[1:]], {}, like=m.root)
 

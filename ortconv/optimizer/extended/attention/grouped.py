@@ -18,15 +18,10 @@ from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
 from ortconv.optimizer.permutation import transpose_perm
 
+_HEADS = P("Transpose", P("Reshape", "x", "heads", name="split"), name="turn")
 
-@rule(
-    "RotaryRowsFusion",
-    P(
-        "RotaryEmbedding",
-        P("Transpose", P("Reshape", "x", "heads", name="split"), name="turn"),
-        "positions", "cos", "sin", domain=MICROSOFT,
-    ),
-)  # fmt: skip
+
+@rule("RotaryRowsFusion", P("RotaryEmbedding", _HEADS, "positions", "cos", "sin", domain=MICROSOFT))
 def rotate_rows(m: Match) -> Replacement:
     """RotaryEmbedding(Transpose(Reshape(x)))  ->  Transpose(Reshape(RotaryEmbedding(x))), if the rows of x are split
     into heads
@@ -99,9 +94,10 @@ def swap_bias(m: Match) -> Replacement:
     return _reshaped(m, total)
 
 
-@rule(
-    "HeadOrderFusion", _swapped(P("RotaryEmbedding", "x", "positions", "cos", "sin", domain=MICROSOFT, name="rotation"))
-)
+_ROTATED = P("RotaryEmbedding", "x", "positions", "cos", "sin", domain=MICROSOFT, name="rotation")
+
+
+@rule("HeadOrderFusion", _swapped(_ROTATED))
 def swap_before_rotation(m: Match) -> Replacement:
     "Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(RotaryEmbedding(x))))  ->  Reshape(RotaryEmbedding(Reshape(Transpose(Reshape(x)))))"
     rotation = m.node("rotation")

@@ -64,7 +64,7 @@ def fuse_static_repeat(m: Match) -> Replacement:
 _REPEATED = P("Gather", "x", C("index"), name="gather")
 
 
-@rule("GroupedMatMulFusion", P("Transpose", _REPEATED, name="transpose"))
+@rule("GroupedMatMulFusion", P("Transpose", _REPEATED))
 def transpose_before_repeat(m: Match) -> Replacement:
     """Transpose(Gather(x, [0, 0, 1, 1, ...]))  ->  Gather(Transpose(x), [0, 0, 1, 1, ...]) along the new position of
     the axis
@@ -72,7 +72,7 @@ def transpose_before_repeat(m: Match) -> Replacement:
     Counterpart: none: beyond ONNX Runtime
     """
     gather = m.node("gather")
-    perm, x = transpose_perm(m.node("transpose")), m.x
+    perm, x = transpose_perm(m.root), m.x
     if perm is None or x.shape is None or repeats(gather) is None:
         return None
     inner = New("Transpose", [x], {"perm": Ints(perm)}, types=[permuted(x.type, perm)])
@@ -94,7 +94,7 @@ def scale_before_repeat(m: Match) -> Replacement:
     return New("Gather", [inner, m.index], like=gather)
 
 
-@rule("GroupedMatMulFusion", P("MatMul", "a", _REPEATED, name="matmul"))
+@rule("GroupedMatMulFusion", P("MatMul", "a", _REPEATED))
 def multiply_groups(m: Match) -> Replacement:
     """MatMul(a, Gather<axis 1>(x, [0, 0, 1, 1, ...]))  ->  Reshape(MatMul(Reshape(a), x)), each matrix with one group
     of rows
@@ -113,7 +113,7 @@ def multiply_groups(m: Match) -> Replacement:
     rows = a[2] * copies if isinstance(a[2], int) else None
     groups = New("Reshape", [m.a, _shape(x[1], rows)], {}, types=[TensorType(m.a.dtype, (a[0], x[1], rows, a[3]))])
     type = TensorType(m.a.dtype, (m.root.out.dim(0), x[1], rows, x[3]))
-    products = New("MatMul", [groups, m.x], like=m.node("matmul"), types=[type])
+    products = New("MatMul", [groups, m.x], like=m.root, types=[type])
     return New("Reshape", [products, _shape(a[1], a[2])], {})
 
 

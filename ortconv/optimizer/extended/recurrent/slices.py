@@ -10,17 +10,16 @@ from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 
 
-@rule("StackedSlicesElimination", P("Concat", ..., name="concat"))
+@rule("StackedSlicesElimination", P("Concat", ...))
 def stack_slices(m: Match) -> Replacement:
     """Concat(Unsqueeze(x[0]), Unsqueeze(x[1]), ...) of all indices along an axis  ->  x, or Transpose(x)
 
     Counterpart: none: beyond ONNX Runtime
     """
-    concat = m.node("concat")
-    rank, inputs = m.root.out.rank, concat.inputs
+    rank, inputs = m.root.out.rank, m.root.inputs
     if not rank:
         return None
-    axis = concat.attr("axis", 0) % rank
+    axis = m.root.attr("axis", 0) % rank
     first = _stacked(inputs[0], axis, rank)
     if first is None or len(inputs) != first.x.dim(first.axis):
         return None
