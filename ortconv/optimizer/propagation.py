@@ -239,10 +239,7 @@ class Equalities:
         a, b = self.resolve(a), self.resolve(b)
         if a == b or None in (a, b) or not self._learns:
             return
-        if 0 in (
-            a,
-            b,
-        ):  # a Reshape with a computed 0 copies a dimension, and onnx infers this 0 as the size of its result
+        if 0 in (a, b):  # a Reshape with a computed 0 copies a dimension; onnx infers this 0 as the size of its result
             return
         for dim, other in ((a, b), (b, a)):
             if isinstance(dim, str) and is_anonymous(dim) and dim not in self._kept:

@@ -20,10 +20,10 @@ from ortconv.ir.types import Shape
 from ortconv.optimizer.engine import Context, New, NewInput, Out, Replacement, Rule, apply, find
 from ortconv.optimizer.extended import fuse_conv
 from ortconv.optimizer.extended.qdq import drop, elementwise, nbits, product
-from ortconv.optimizer.extended.qdq.tensors import DOMAINS
 from ortconv.optimizer.levels import AnyPass, run_passes
 from ortconv.optimizer.passes import RulePass, by_root
 from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.quantizers import OPS, is_quantizer
 from ortconv.optimizer.recipe import Recipe, names_of
 
 QDQ = "QDQSelectorActionTransformer"
@@ -139,7 +139,7 @@ def save_fusions(model: Model, recipe: Recipe, context: Context) -> None:
         model.saved += [saved for _, _, saved in _fusions(graph, context, groups)]
     for saved in model.saved:
         for node in saved.nodes if saved.produced else ():
-            if node is not None and node.op in ("DequantizeLinear", "QuantizeLinear") and node.input(2) is None:
+            if node is not None and node.op in OPS and node.input(2) is None:
                 _state_zero_point(node)
     model.graph.prune()
 
@@ -234,7 +234,7 @@ def _dequantizers(target: Node, action: Action, new: New) -> list[Node | None] |
 def _dequantizer(value: Value | None, new: New) -> Node | None:
     """The DequantizeLinear of a value that has no other reader, if the new node reads its input; else None."""
     node = None if value is None or value.is_output or len(value.uses) > 1 else value.producer
-    if node is None or node.op != "DequantizeLinear" or node.domain not in DOMAINS:
+    if node is None or not is_quantizer(node, "DequantizeLinear"):
         return None
     return node if any(source is node.inputs[0] for source in new.inputs) else None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ortconv.ir.operators import MICROSOFT
 from ortconv.optimizer import propagation
 from ortconv.optimizer.basic import (
     broadcast,
@@ -19,9 +18,7 @@ from ortconv.optimizer.basic import (
 )
 from ortconv.optimizer.basic.fold_constants import FOLD_CONSTANTS
 from ortconv.optimizer.passes import FunctionPass, LaterPass, RulePass, later_function
-
-_DOMAINS = ("", MICROSOFT)
-_QDQ = ("QuantizeLinear", "DequantizeLinear")
+from ortconv.optimizer.quantizers import DOMAINS, OPS
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *unused.PASSES,
@@ -35,7 +32,7 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
         fold_matmul.GEMM_RULES,
         fold_product.RULES,
     ),
-    LaterPass(f"{__name__}.qdq", "DoubleQDQPairsRemover", *_QDQ, domains=_DOMAINS),
+    LaterPass(f"{__name__}.qdq", "DoubleQDQPairsRemover", *OPS, domains=DOMAINS),
     *sharing.PASSES,
     *cse.PASSES,
     FOLD_CONSTANTS,
@@ -48,9 +45,9 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     LaterPass(f"{__name__}.layer_norm", "GeluFusion", "Erf"),
     LaterPass(f"{__name__}.layer_norm", "LayerNormFusion", "ReduceMean", "LayerNormalization"),
     LaterPass(f"{__name__}.group_norm", "GroupNormFusion", "GroupNormalization"),
-    later_function(f"{__name__}.qdq", "QDQPropagation", *_QDQ, domains=_DOMAINS),
-    later_function(f"{__name__}.qdq", "EnsureUniqueDQForNodeUnit", *_QDQ, domains=_DOMAINS),
-    LaterPass(f"{__name__}.qdq", "TransposedWeights", "DequantizeLinear", domains=_DOMAINS),
+    later_function(f"{__name__}.qdq", "QDQPropagation", *OPS, domains=DOMAINS),
+    later_function(f"{__name__}.qdq", "EnsureUniqueDQForNodeUnit", *OPS, domains=DOMAINS),
+    LaterPass(f"{__name__}.qdq", "TransposedWeights", "DequantizeLinear", domains=DOMAINS),
     later_function(f"{__name__}.transpose", "TransposeOptimizer", "Transpose", once=True),
 )
 

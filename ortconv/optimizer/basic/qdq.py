@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.operators import MICROSOFT, Trait, traits
+from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import only_reader
@@ -16,21 +16,13 @@ from ortconv.optimizer.insertion import insert_node
 from ortconv.optimizer.passes import FunctionPass, RulePass
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
-
-DOMAINS = ("", MICROSOFT)
-INTEGERS = (DType.UINT8, DType.INT8, DType.UINT16, DType.INT16)
-SMALLEST_SCALE, LARGEST_SCALE = 1e-30, 1e30
-"""The range of scales for which a 16-bit integer survives dequantization and quantization in float32."""
+from ortconv.optimizer.quantizers import DOMAINS, INTEGERS, LARGEST_SCALE, OPS, QUANTIZERS, SMALLEST_SCALE, is_quantizer
 
 PER_AXIS = 13
 """The operator set from which a quantizer may have one scale for each slice along an axis."""
 
 MOVES_DATA = ("MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice")
 """Operators that commute with quantization: their results consist of elements of input 0."""
-
-
-def is_quantizer(node: Node | None, op: str) -> bool:
-    return node is not None and node.op == op and node.domain in DOMAINS
 
 
 class Parameters(NamedTuple):
@@ -110,7 +102,7 @@ def _steps(node: Node) -> tuple[float, int, int] | None:
 
 def _chain(domain: str, *, whole: bool) -> P:
     """Pattern for DQ -> Q -> DQ, or Q -> DQ -> Q."""
-    first, last = ("DequantizeLinear", "QuantizeLinear") if whole else ("QuantizeLinear", "DequantizeLinear")
+    first, last = reversed(OPS) if whole else OPS
     inner = P(first, "x", ..., name="first", domain=domain, shared=True)
     return P(first, P(last, inner, ..., name="second", domain=domain, shared=True), ..., domain=domain)
 
@@ -229,7 +221,7 @@ def _insert_pair(like: Node, found: Parameters, value: Value, reader: Node) -> V
         zero = constant(like, np.zeros((), found.dtype.numpy))
     operands = [found.scale] if zero is None else [found.scale, zero]
     types = (TensorType(found.dtype, value.shape), value.type)
-    for op, type in zip(("QuantizeLinear", "DequantizeLinear"), types, strict=True):
+    for op, type in zip(OPS, types, strict=True):
         names, name = [graph.fresh(f"{value.name}_{op}")], graph.fresh(f"{value.name}/{op}")
         value = insert_node(op, [value, *operands], names, [type], reader, domain=like.domain, name=name).out
     graph.set_input(reader, slot, value)
@@ -318,7 +310,6 @@ def transpose_weight(m: Match) -> Replacement:
 
 
 DOUBLE_PAIRS = RulePass("DoubleQDQPairsRemover", drop_dequantize_quantize, drop_wider_pair, drop_wider_quantization)
-_QUANTIZERS = tuple((domain, op) for domain in DOMAINS for op in ("QuantizeLinear", "DequantizeLinear"))
-PROPAGATION = FunctionPass("QDQPropagation", propagate, operators=_QUANTIZERS)
-UNIQUE_DQ = FunctionPass("EnsureUniqueDQForNodeUnit", give_each_reader_its_own, operators=_QUANTIZERS)
+PROPAGATION = FunctionPass("QDQPropagation", propagate, operators=QUANTIZERS)
+UNIQUE_DQ = FunctionPass("EnsureUniqueDQForNodeUnit", give_each_reader_its_own, operators=QUANTIZERS)
 PASSES = (DOUBLE_PAIRS, PROPAGATION, UNIQUE_DQ, RulePass("TransposedWeights", transpose_weight))

@@ -7,11 +7,12 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.basic.qdq import is_quantizer, parameters
+from ortconv.optimizer.basic.qdq import parameters
 from ortconv.optimizer.conditions import constant_of
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.quantizers import is_quantizer
 
 LARGEST_CODE = 127
 LARGEST_BIAS = 2**31 - 1

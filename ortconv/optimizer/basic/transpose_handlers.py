@@ -16,12 +16,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Ints, Node, Value
-from ortconv.ir.operators import MICROSOFT, Trait, named
+from ortconv.ir.operators import Trait, named
 from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, Shape
 from ortconv.optimizer.conditions import axes_of, ints, same_dim
 from ortconv.optimizer.permutation import Perm, identity, inverse
+from ortconv.optimizer.quantizers import QUANTIZERS
 
 _NONE: Mapping[int, Array] = MappingProxyType({})
 
@@ -310,7 +311,7 @@ HANDLERS: Handlers = {
     **{("", op): _reduce for op in named(Trait.REDUCES)},
     **{("", op): _softmax for op in ("Softmax", "LogSoftmax", "Hardmax")},
     **{("", op): _arg for op in ("ArgMax", "ArgMin")},
-    **{(domain, op): _quantize for domain in ("", MICROSOFT) for op in ("QuantizeLinear", "DequantizeLinear")},
+    **dict.fromkeys(QUANTIZERS, _quantize),
     ("", "Concat"): _concat,
     ("", "Dropout"): _dropout,
     ("", "Gather"): _gather,

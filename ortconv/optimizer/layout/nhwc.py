@@ -22,9 +22,9 @@ from ortconv.optimizer.engine import Context, constant, import_operators
 from ortconv.optimizer.insertion import insert_node
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.permutation import permuted, to_first, to_last, transpose_perm
+from ortconv.optimizer.quantizers import BYTES, OPS, QUANTIZERS, is_single
 
 NAME = "NhwcTransformer"
-BYTES = (DType.UINT8, DType.INT8)
 FEWEST = 3
 """Minimum rank of an image: one with a single spatial axis."""
 
@@ -47,9 +47,9 @@ class NhwcForm(NamedTuple):
     vectors: tuple[int, ...] = ()
 
     @property
-    def types(self) -> tuple[DType, ...]:
+    def types(self) -> frozenset[DType]:
         """The types that the images may have."""
-        return (*BYTES, DType.FLOAT) if self.on_reals else BYTES
+        return BYTES | {DType.FLOAT} if self.on_reals else BYTES
 
 
 def _first(node: Node) -> range:
@@ -85,8 +85,7 @@ FORMS: dict[tuple[str, str], NhwcForm] = {
     **{(MICROSOFT, op): NhwcForm(_first, op, MICROSOFT, _same) for op in ("QLinearSigmoid", "QLinearLeakyRelu")},
     **{(MICROSOFT, op): NhwcForm(lambda node: range(0, 4, 3), op, MICROSOFT, _same) for op in ("QLinearAdd", "QLinearMul")},
     (MICROSOFT, "QLinearConcat"): NhwcForm(lambda node: range(2, len(node.inputs), 3), "QLinearConcat", MICROSOFT, _last_axis),
-    **{(domain, op): NhwcForm(_first, op, domain, _without("axis"), on_reals=True)
-       for op in ("QuantizeLinear", "DequantizeLinear") for domain in ("", MICROSOFT)},
+    **{(domain, op): NhwcForm(_first, op, domain, _without("axis"), on_reals=True) for domain, op in QUANTIZERS},
     **{("", op): NhwcForm(_first, op, "", _same, on_reals=True) for op in named(Trait.ELEMENTWISE)},
     ("", "Split"): NhwcForm(_first, "Split", "", _last_axis, on_reals=True),
     ("", "Resize"): NhwcForm(_first, "Resize", "", _same, on_reals=True, vectors=(2, 3)),
@@ -101,9 +100,7 @@ TRANSPOSING = ("QLinearConv", "QLinearSoftmax")
 
 def _is_per_tensor(node: Node) -> bool:
     """True for a Q or DQ node with a single scale and zero point, and for any other operator."""
-    if node.op not in ("QuantizeLinear", "DequantizeLinear"):
-        return True
-    return all(v is None or v.static_shape in ((), (1,)) for v in node.inputs[1:])
+    return node.op not in OPS or all(map(is_single, node.inputs[1:]))
 
 
 def _is_kept(node: Node) -> bool:

@@ -7,9 +7,9 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import wide
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.extended.qdq.tensors import BYTES
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.quantizers import BYTES
 from ortconv.optimizer.shapes import dim_of, elements
 
 MODES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric")

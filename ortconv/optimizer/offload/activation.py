@@ -8,19 +8,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.optimizer.conditions import clip_range
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import (
-    SQRT_2_OVER_PI,
-    add,
-    clipped,
-    div,
-    is_float,
-    mul,
-    number,
-    op,
-    passes,
-    sub,
-    unary,
-)
+from ortconv.optimizer.offload.parts import SQRT_2_OVER_PI, add, clipped, div, is_float, mul, op, passes, sub, unary
 from ortconv.optimizer.pattern import Match, P
 
 CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))
@@ -40,8 +28,8 @@ def hard_sigmoid(m: Match) -> Replacement:
     alpha, beta = float(attribute(m.root, "alpha")), float(attribute(m.root, "beta"))
     if not (math.isfinite(6 * alpha) and math.isfinite(6 * beta)):
         return None
-    scaled: NewInput = m.x if abs(6 * alpha - 1) < NEAR_ONE else mul(m.x, number(6 * alpha))
-    return mul(clipped(add(scaled, number(6 * beta)), 0, 6, m.graph), number(1 / 6))
+    scaled: NewInput = m.x if abs(6 * alpha - 1) < NEAR_ONE else mul(m.x, 6 * alpha)
+    return mul(clipped(add(scaled, 6 * beta), 0, 6, m.graph), 1 / 6)
 
 
 @rule("HardSwishToClip", unary("HardSwish"))
@@ -51,7 +39,7 @@ def hard_swish(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support HardSwish
     Opt-in: more nodes; useful only if an accelerator supports them but not HardSwish.
     """
-    return mul(m.x, mul(clipped(add(m.x, number(3)), 0, 6, m.graph), number(1 / 6)))
+    return mul(m.x, mul(clipped(add(m.x, 3), 0, 6, m.graph), 1 / 6))
 
 
 BROADCASTING_MIN = 8
@@ -75,8 +63,8 @@ def clip(m: Match) -> Replacement:
         return None
     y: NewInput = m.x
     if low > -math.inf:
-        y = op("Relu", y) if low == 0 else op("Max", y, number(low))
-    return y if high == math.inf else op("Min", y, number(high))
+        y = op("Relu", y) if low == 0 else op("Max", y, low)
+    return y if high == math.inf else op("Min", y, high)
 
 
 @rule("SoftplusToLog", unary("Softplus"))
@@ -90,7 +78,7 @@ def softplus(m: Match) -> Replacement:
 
 
 def _softplus(x: NewInput) -> New:
-    return add(op("Relu", x), op("Log", add(op("Exp", op("Neg", op("Abs", x))), number(1))))
+    return add(op("Relu", x), op("Log", add(op("Exp", op("Neg", op("Abs", x))), 1)))
 
 
 @rule("SoftsignToDiv", unary("Softsign"))
@@ -100,7 +88,7 @@ def softsign(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support Softsign
     Opt-in: more nodes; useful only if an accelerator supports them but not Softsign.
     """
-    return div(m.x, add(op("Abs", m.x), number(1)))
+    return div(m.x, add(op("Abs", m.x), 1))
 
 
 @rule("MishToTanh", unary("Mish"))
@@ -123,7 +111,7 @@ def swish(m: Match) -> Replacement:
     if not is_float(m.x):
         return None
     alpha = m.root.attr("alpha", 1.0 if m.root.op == "Swish" else 1.702)
-    return mul(m.x, op("Sigmoid", m.x if alpha == 1 else mul(m.x, number(alpha))))
+    return mul(m.x, op("Sigmoid", m.x if alpha == 1 else mul(m.x, alpha)))
 
 
 @rule("SeluToElu", unary("Selu"))
@@ -134,7 +122,7 @@ def selu(m: Match) -> Replacement:
     Opt-in: two nodes instead of one; useful only if an accelerator supports them but not Selu.
     """
     alpha, gamma = float(attribute(m.root, "alpha")), float(attribute(m.root, "gamma"))
-    return mul(op("Elu", m.x, alpha=alpha), number(gamma))
+    return mul(op("Elu", m.x, alpha=alpha), gamma)
 
 
 @rule("CeluToElu", unary("Celu"))
@@ -149,7 +137,7 @@ def celu(m: Match) -> Replacement:
         return None
     if alpha == 1:
         return op("Elu", m.x)
-    return mul(op("Elu", div(m.x, number(alpha))), number(alpha))
+    return mul(op("Elu", div(m.x, alpha)), alpha)
 
 
 @rule("EluToExp", unary("Elu"))
@@ -162,8 +150,8 @@ def elu(m: Match) -> Replacement:
     alpha = float(attribute(m.root, "alpha"))
     if not alpha >= 0 or m.graph.opset() < BROADCASTING_MIN:
         return None
-    grown = sub(op("Exp", m.x), number(1))
-    return add(op("Relu", m.x), op("Min", grown if alpha == 1 else mul(grown, number(alpha)), number(0)))
+    grown = sub(op("Exp", m.x), 1)
+    return add(op("Relu", m.x), op("Min", grown if alpha == 1 else mul(grown, alpha), 0))
 
 
 def _is_tanh(m: Match) -> bool:
@@ -185,8 +173,8 @@ def gelu_by_tanh(m: Match) -> Replacement:
     if not is_float(m.x, m.optional("bias")) or not _is_tanh(m):
         return None
     x = _biased(m)
-    factor = add(mul(mul(x, x), number(0.044715 * SQRT_2_OVER_PI)), number(SQRT_2_OVER_PI))
-    return mul(mul(x, number(0.5)), add(op("Tanh", mul(x, factor)), number(1)))
+    factor = add(mul(mul(x, x), 0.044715 * SQRT_2_OVER_PI), SQRT_2_OVER_PI)
+    return mul(mul(x, 0.5), add(op("Tanh", mul(x, factor)), 1))
 
 
 @rule("GeluToErf", P("Gelu", "x"), P("Gelu", "x", domain=MICROSOFT), P("BiasGelu", "x", "bias", domain=MICROSOFT))
@@ -199,7 +187,7 @@ def gelu_by_erf(m: Match) -> Replacement:
     if not is_float(m.x, m.optional("bias")) or _is_tanh(m) or m.graph.opset() < OLDEST_WITH_ERF:
         return None
     x = _biased(m)
-    return mul(mul(x, number(0.5)), add(op("Erf", mul(x, number(math.sqrt(0.5)))), number(1)))
+    return mul(mul(x, 0.5), add(op("Erf", mul(x, math.sqrt(0.5))), 1))
 
 
 ERF_SCALE = 0.3275911
@@ -219,13 +207,13 @@ def erf_by_exp(m: Match) -> Replacement:
     """
     if m.graph.opset() < 11:
         return None
-    t = div(number(1), add(mul(op("Abs", m.x), number(ERF_SCALE)), number(1)))
-    polynomial: NewInput = number(ERF_COEFFICIENTS[0])
+    t = div(1, add(mul(op("Abs", m.x), ERF_SCALE), 1))
+    polynomial: NewInput | float = ERF_COEFFICIENTS[0]
     for c in ERF_COEFFICIENTS[1:]:
-        polynomial = add(mul(polynomial, t), number(c))
-    tail = mul(mul(polynomial, t), op("Exp", mul(mul(m.x, m.x), number(-1))))
-    sign = op("Clip", mul(m.x, number(STEEP)), number(-1), number(1))
-    return mul(sign, sub(number(1), tail))
+        polynomial = add(mul(polynomial, t), c)
+    tail = mul(mul(polynomial, t), op("Exp", mul(mul(m.x, m.x), -1)))
+    sign = op("Clip", mul(m.x, STEEP), -1, 1)
+    return mul(sign, sub(1, tail))
 
 
 PASSES = passes(

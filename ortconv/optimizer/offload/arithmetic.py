@@ -10,7 +10,7 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.engine import NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import add, div, is_float, mul, number, op, passes, sub, unary
+from ortconv.optimizer.offload.parts import add, div, is_float, mul, op, passes, sub, unary
 from ortconv.optimizer.pattern import C, Match, P
 
 
@@ -27,7 +27,7 @@ def pairs(m: Match) -> Replacement:
     name = m.root.op if m.root.op in ("Max", "Min") else "Add"
     total: NewInput = reduce(lambda a, b: op(name, a, b), values[1:], values[0])  # type: ignore[arg-type,return-value]
     if m.root.op == "Mean" and len(values) > 1:
-        return mul(total, number(1 / len(values)))
+        return mul(total, 1 / len(values))
     return total if len(values) > 1 else op("Identity", total)
 
 
@@ -79,7 +79,7 @@ def subtraction(m: Match) -> Replacement:
     if not is_float(m.a):
         return None
     b = m.b
-    return add(m.a, mul(b, number(-1)) if b.constant is None else np.asarray(-b.constant.numpy()))
+    return add(m.a, mul(b, -1) if b.constant is None else np.asarray(-b.constant.numpy()))
 
 
 @rule("NegToMul", unary("Neg"))
@@ -89,7 +89,7 @@ def negation(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support Neg
     Opt-in: useful only if an accelerator multiplies and has no Neg: NNAPI below feature level 29.
     """
-    return mul(m.x, number(-1))
+    return mul(m.x, -1)
 
 
 @rule("AbsToRelu", unary("Abs"))
@@ -99,7 +99,7 @@ def magnitude(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support Abs
     Opt-in: more nodes; useful only if an accelerator has no Abs: NNAPI below feature level 29.
     """
-    return add(op("Relu", m.x), op("Relu", mul(m.x, number(-1))))
+    return add(op("Relu", m.x), op("Relu", mul(m.x, -1)))
 
 
 @rule("CeilToFloor", unary("Ceil"))
@@ -109,7 +109,7 @@ def ceiling(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support Ceil
     Opt-in: more nodes; useful only if an accelerator supports them but not Ceil.
     """
-    return mul(op("Floor", mul(m.x, number(-1))), number(-1))
+    return mul(op("Floor", mul(m.x, -1)), -1)
 
 
 @rule("ReciprocalToDiv", unary("Reciprocal"))
@@ -119,7 +119,7 @@ def reciprocal(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support Reciprocal
     Opt-in: useful only if an accelerator divides and has no Reciprocal.
     """
-    return div(number(1), m.x)
+    return div(1, m.x)
 
 
 @rule("CosToSin", unary("Cos"))
@@ -130,8 +130,8 @@ def cosine(m: Match) -> Replacement:
     Opt-in: more nodes; useful only if an accelerator supports them but not Cos; equal except for rounding at the scale
         of 1.
     """
-    sine = op("Sin", mul(m.x, number(0.5)))
-    return sub(number(1), mul(mul(sine, sine), number(2)))
+    sine = op("Sin", mul(m.x, 0.5))
+    return sub(1, mul(mul(sine, sine), 2))
 
 
 PASSES = passes(pairs, power, division, subtraction, negation, magnitude, ceiling, reciprocal, cosine)

@@ -14,18 +14,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import INT32_MAX, spatial_pads
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import (
-    activated,
-    add,
-    integers,
-    is_float,
-    number,
-    op,
-    passes,
-    shape_of,
-    sliced,
-    with_axes,
-)
+from ortconv.optimizer.offload.parts import activated, add, integers, is_float, op, passes, shape_of, sliced, with_axes
 from ortconv.optimizer.pattern import C, Match, P
 
 IMAGE = 2
@@ -235,7 +224,7 @@ def plain_pool(m: Match) -> Replacement:
     if "count_include_pad" in unneeded and any(padded):
         if tuple(ends) != tuple(pads[IMAGE:]) or m.graph.opset() < 11:
             return None
-        x = op("Pad", x, integers((0, 0, *pads[:IMAGE], 0, 0, *ends)), number(0))
+        x = op("Pad", x, integers((0, 0, *pads[:IMAGE], 0, 0, *ends)), 0)
         padded = (0,) * len(padded)
     return New(node.op, [x], {**attrs, "pads": Ints(padded)}, like=node)
 

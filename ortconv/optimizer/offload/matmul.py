@@ -17,7 +17,6 @@ from ortconv.optimizer.offload.parts import (
     add,
     is_float,
     mul,
-    number,
     op,
     passes,
     reshape,
@@ -159,7 +158,7 @@ def plain_gemm(m: Match) -> Replacement:
     if b is not None:
         result = _product(m, b, summand(bias, out[1], m.graph))
         return result if c is None or bias is not None else add(result, _scaled(c, beta, bias))
-    result = mul(_product(m, m.b, summand(None, out[1], m.graph)), number(alpha))
+    result = mul(_product(m, m.b, summand(None, out[1], m.graph)), alpha)
     return result if c is None else add(result, _scaled(c, beta, bias))
 
 
@@ -202,7 +201,7 @@ def _scaled(c: Value, beta: float, bias: NewInput) -> NewInput:
     """The bias if there is one, else the summand multiplied by beta."""
     if bias is not None:
         return bias
-    return c if beta == 1 else mul(c, number(beta))
+    return c if beta == 1 else mul(c, beta)
 
 
 @rule("FusedGemmToGemm", P("FusedGemm", "a", "b", "c?", domain=MICROSOFT))
@@ -238,7 +237,7 @@ def fused_matmul(m: Match) -> Replacement:
         sides.append(transpose(value, perm) if flipped else value)
     product = New("MatMul", sides, {}, like=m.root)
     alpha = m.root.attr("alpha", 1.0)
-    return product if alpha == 1 else mul(product, number(alpha))
+    return product if alpha == 1 else mul(product, alpha)
 
 
 PASSES = passes(by_rows, by_gemm, equal_ranks, plain_gemm, fused_gemm, fused_matmul)

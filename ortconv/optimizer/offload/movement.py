@@ -17,7 +17,6 @@ from ortconv.optimizer.offload.parts import (
     integers,
     is_float,
     mul,
-    number,
     op,
     passes,
     reshape,
@@ -243,7 +242,7 @@ def plain_pad(m: Match) -> Replacement:
     is_plain = len(node.inputs) < 4 and None not in node.inputs[2:]
     if x is None or (x is m.x and is_plain):
         return None
-    return New("Pad", [x, integers(np.maximum(found[1], 0).T.reshape(-1)), number(value)], like=node)
+    return New("Pad", [x, integers(np.maximum(found[1], 0).T.reshape(-1)), np.array(value, np.float32)], like=node)
 
 
 def _cropped(x: Value, shape: tuple[int, ...], pads: list[tuple[int, int]]) -> NewInput:

@@ -17,7 +17,6 @@ from ortconv.optimizer.offload.parts import (
     is_float,
     mean,
     mul,
-    number,
     op,
     passes,
     reshape,
@@ -37,7 +36,7 @@ def _centered(x: NewInput, axes: Sequence[int], epsilon: float, graph: Graph) ->
 
 def _root(x: NewInput, axes: Sequence[int], epsilon: float, graph: Graph) -> New:
     """The square root of the mean of squares plus epsilon."""
-    return op("Sqrt", add(mean(mul(x, x), axes, graph), number(epsilon)))
+    return op("Sqrt", add(mean(mul(x, x), axes, graph), epsilon))
 
 
 def _only_first(m: Match) -> bool:
@@ -130,7 +129,7 @@ def _reduced(m: Match) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 def _summed(m: Match, x: NewInput, shape: tuple[int, ...], axes: tuple[int, ...]) -> NewInput:
     count = math.prod(shape[a] for a in axes)
     found = mean(x, axes, m.graph, m.root.attr("keepdims", 1))
-    return found if count == 1 else mul(found, number(count))
+    return found if count == 1 else mul(found, count)
 
 
 @rule("ReduceToMean", P(("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSum"), "x", ...))
@@ -184,7 +183,7 @@ def reduced_max(m: Match) -> Replacement:
 
 
 def _negative(x: NewInput) -> New:
-    return mul(x, number(-1))
+    return mul(x, -1)
 
 
 def _rows(m: Match) -> tuple[tuple[int, ...], int, int] | None:
@@ -244,7 +243,7 @@ def log_softmax(m: Match) -> Replacement:
     shape, rows, columns = found
     x = reshape(m.x, (1, rows, columns, 1))
     d = sub(x, op("GlobalMaxPool", x))
-    total = mul(mean(op("Exp", d), (2,), m.graph), number(columns))
+    total = mul(mean(op("Exp", d), (2,), m.graph), columns)
     return reshape(sub(d, op("Log", total)), shape)
 
 

@@ -13,6 +13,7 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, NewInput
 from ortconv.optimizer.engine import Rule as EngineRule
+from ortconv.optimizer.insertion import LISTS_BY_INPUT
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import P
 
@@ -39,16 +40,13 @@ def shape_of(value: Value | None) -> tuple[int, ...] | None:
     return None if shape is None or 0 in shape else shape
 
 
-def number(value: float) -> Array:
-    return np.array(value, np.float32)
-
-
 def integers(values: Iterable[int]) -> Array:
     return np.array(tuple(values), np.int64)
 
 
-def op(name: str, *inputs: NewInput, **attrs: Attribute) -> New:
-    return New(name, inputs, attrs)
+def op(name: str, *inputs: NewInput | float, **attrs: Attribute) -> New:
+    """A new node. A number as input is a float32 constant."""
+    return New(name, [np.array(x, np.float32) if isinstance(x, (int, float)) else x for x in inputs], attrs)
 
 
 add, sub, mul, div = (partial(op, name) for name in ("Add", "Sub", "Mul", "Div"))
@@ -62,7 +60,7 @@ def unary(name: str) -> P:
 def clipped(x: NewInput, low: float, high: float, graph: Graph) -> New:
     if graph.opset() < 11:
         return op("Clip", x, min=float(low), max=float(high))
-    return op("Clip", x, number(low), number(high))
+    return op("Clip", x, low, high)
 
 
 def activated(x: NewInput, name: str, params: Sequence[float], graph: Graph) -> New | None:
@@ -97,15 +95,16 @@ def transpose(x: NewInput, perm: Sequence[int]) -> New:
 
 
 def mean(x: NewInput, axes: Sequence[int], graph: Graph, keepdims: int = 1) -> New:
-    """ReduceMean over some axes."""
-    if graph.opset() < 18:
-        return op("ReduceMean", x, axes=Ints(axes), keepdims=keepdims)
-    return op("ReduceMean", x, integers(axes), keepdims=keepdims)
+    return with_axes("ReduceMean", x, axes, graph, keepdims=keepdims)
 
 
-def with_axes(name: str, x: NewInput, axes: Sequence[int], graph: Graph) -> New:
-    """Squeeze or Unsqueeze."""
-    return op(name, x, axes=Ints(axes)) if graph.opset() < 13 else op(name, x, integers(axes))
+def with_axes(name: str, x: NewInput, axes: Sequence[int], graph: Graph, **attrs: Attribute) -> New:
+    """Squeeze, Unsqueeze or ReduceMean along some axes."""
+    return (
+        op(name, x, integers(axes), **attrs)
+        if graph.opset() >= LISTS_BY_INPUT[name]
+        else op(name, x, axes=Ints(axes), **attrs)
+    )
 
 
 def sliced(

@@ -12,6 +12,7 @@ from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.types import DType, TensorType, ValueType
 from ortconv.optimizer.engine import Context, constant
 from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.quantizers import OPS
 
 NAME = "SignedToUnsigned"
 
@@ -40,7 +41,7 @@ class Edit(NamedTuple):
 
 def _edges(node: Node) -> list[Edge] | None:
     """The tensors that must change type together at a node; None if a node does not support the change."""
-    if node.op in ("QuantizeLinear", "DequantizeLinear"):
+    if node.op in OPS:
         value = node.out if node.op == "QuantizeLinear" else node.inputs[0]
         return None if value is None or node.attr("output_dtype", 0) else [Edge(value, 2)]
     if node.op in PASSING and node.domain == "":

@@ -17,12 +17,7 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import clip_bounds
 from ortconv.optimizer.engine import New, Out, Replacement, rule
 from ortconv.optimizer.extended.qdq.tensors import (
-    BYTES,
-    DOMAINS,
-    INTEGERS,
-    LARGEST_SCALE,
     LIMITS,
-    SMALLEST_SCALE,
     Quantized,
     dequantized,
     elements,
@@ -33,6 +28,7 @@ from ortconv.optimizer.extended.qdq.tensors import (
 )
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.quantizers import BYTES, DOMAINS, INTEGERS, LARGEST_SCALE, SMALLEST_SCALE, is_quantizer
 
 
 def _picks(node: Node) -> bool:
@@ -92,7 +88,7 @@ def _is_requantized(split: Node, slot: int, x: Quantized) -> bool:
     if value is None or value.is_output or len(value.uses) != 1:
         return False
     ((reader, at),) = value.uses
-    if reader.op != "QuantizeLinear" or reader.domain not in DOMAINS or at != 0 or reader.graph is not split.graph:
+    if not is_quantizer(reader, "QuantizeLinear") or at != 0 or reader.graph is not split.graph:
         return False
     y = quantizer(reader)
     return y is not None and reader.ep == split.ep and same_parameters(x, y)

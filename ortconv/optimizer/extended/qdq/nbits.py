@@ -16,9 +16,10 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import constant_of, numbers, without_absent
 from ortconv.optimizer.engine import NewInput, Replacement, rule
 from ortconv.optimizer.extended.qdq import product
-from ortconv.optimizer.extended.qdq.tensors import DOMAINS, LIMITS, microsoft
+from ortconv.optimizer.extended.qdq.tensors import LIMITS, microsoft
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.quantizers import DOMAINS
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 16, 256
 UNBLOCKED = 32

@@ -12,7 +12,6 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import New, NewInput, Replacement, Rule, rule
 from ortconv.optimizer.extended.qdq.tensors import (
-    BYTES,
     Quantized,
     dequantized,
     elements,
@@ -22,6 +21,7 @@ from ortconv.optimizer.extended.qdq.tensors import (
     zero_points,
 )
 from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.quantizers import BYTES
 
 CLOSE = 1e-6
 """Relative tolerance for the scale of a bias to equal the scale of the sum."""

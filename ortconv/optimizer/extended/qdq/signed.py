@@ -10,8 +10,9 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.engine import Context, constant
 from ortconv.optimizer.extended.qdq import product
-from ortconv.optimizer.extended.qdq.tensors import DOMAINS, Quantized, dequantized, elements, quantizer, zero_points
+from ortconv.optimizer.extended.qdq.tensors import Quantized, dequantized, elements, quantizer, zero_points
 from ortconv.optimizer.passes import FunctionPass, RulePass
+from ortconv.optimizer.quantizers import QUANTIZERS, is_quantizer
 
 
 def shift_activations(graph: Graph, context: Context) -> int:
@@ -60,7 +61,7 @@ def _readers(node: Node) -> list[Node]:
 
 def _int8_result(node: Node) -> Quantized | None:
     """The int8 result of a QuantizeLinear with constant parameters per tensor, unless the graph returns it; else None."""
-    if node.op != "QuantizeLinear" or node.domain not in DOMAINS or node.out.dtype is not DType.INT8:
+    if not is_quantizer(node, "QuantizeLinear") or node.out.dtype is not DType.INT8:
         return None
     y = None if node.out.is_output else quantizer(node)
     return y if y is not None and y.is_constant and y.is_per_tensor else None
@@ -98,7 +99,6 @@ def fuse_products(graph: Graph, context: Context) -> int:
     return sum(p.run(graph, context) for p in PRODUCTS) if context.target_platform == "arm" else 0
 
 
-_QUANTIZERS = tuple((domain, op) for domain in DOMAINS for op in ("QuantizeLinear", "DequantizeLinear"))
-SIGNED = FunctionPass("QDQS8ToU8Transformer", shift_activations, operators=_QUANTIZERS)
-SHARED = FunctionPass("QDQS8ToU8Shared", shift_shared_activations, operators=_QUANTIZERS)
-PASSES = (SIGNED, FunctionPass("QDQSelectorActionTransformer", fuse_products, operators=_QUANTIZERS), SHARED)
+SIGNED = FunctionPass("QDQS8ToU8Transformer", shift_activations, operators=QUANTIZERS)
+SHARED = FunctionPass("QDQS8ToU8Shared", shift_shared_activations, operators=QUANTIZERS)
+PASSES = (SIGNED, FunctionPass("QDQSelectorActionTransformer", fuse_products, operators=QUANTIZERS), SHARED)
