@@ -278,7 +278,7 @@ def _rewrite(r: Rule, m: Match, replacement: Replacement, context: Context) -> l
     root, graph, label = m.root, m.graph, m.root.label
     parts = replacement if isinstance(replacement, tuple) else (replacement,)
     added: list[Node] = []
-    results = [_materialize(part, root, i, added) for i, part in enumerate(parts)]
+    results = [_materialize(part, root, added) for part in parts]
     matched = [root, *(node for node, _ in m.nodes)]
     around = [*producers(matched), *_replace_outputs(root, results, graph)]
     before = len(graph)
@@ -321,7 +321,7 @@ def _is_closed(m: Match) -> bool:
     return True
 
 
-def _materialize(source: NewInput, root: Node, index: int, added: list[Node]) -> Value | None:
+def _materialize(source: NewInput, root: Node, added: list[Node]) -> Value | None:
     if source is None or isinstance(source, Value):
         return source
     if isinstance(source, (Tensor, np.ndarray)):
@@ -329,18 +329,14 @@ def _materialize(source: NewInput, root: Node, index: int, added: list[Node]) ->
     new, out = (source.new, source.index) if isinstance(source, Out) else (source, 0)
     if new.node is None:
         new.node = _make(new, root, added)
-    value = new.node.outputs[out]
-    if value is not None and value.type is None and index >= 0:
-        old = root.output(index)
-        value.retype(None if old is None else old.type)
-    return value
+    return new.node.outputs[out]
 
 
 def _make(new: New, root: Node, added: list[Node]) -> Node:
     from ortconv.onnxio.infer import update_types
 
     graph = root.parent
-    inputs = [_materialize(source, root, -1, added) for source in new.inputs]
+    inputs = [_materialize(source, root, added) for source in new.inputs]
     name = new.like.name if new.like is not None else graph.fresh(f"{root.name or root.out.name}/{new.op}")
     import_operators(graph, new.domain)
     node = graph.add_node(

@@ -113,20 +113,6 @@ def _gemm(product: Node, a: NewInput, weights: Array, bias: Array) -> New:
     return New("Gemm", [a, weights, bias], attrs, like=product, types=(product.out.type,))
 
 
-@rule(
-    "MatMul_BatchNormalization_Fusion",
-    P("BatchNormalization", _MATMUL, *PARAMETERS),
-    P("BatchNormalization", _GEMM, *PARAMETERS),
-)
-def fold_matmul_batch_norm(m: Match) -> Replacement:
-    """BatchNormalization(MatMul(a, w))  ->  Gemm(a, w', c'), for matrices; also BatchNormalization(Gemm)
-
-    Counterpart: MatMul_BatchNormalization_Fusion
-    Differs: also after a Gemm.
-    """
-    return _normalized(m)
-
-
 _BEFORE = (BATCH_NORM, P(("Flatten", "Reshape"), BATCH_NORM, ..., name="flat"))
 
 
@@ -181,39 +167,27 @@ def _moved(product: P, *names: str) -> P:
 
 @rule(
     "MatMul_BatchNormalization_Fusion",
-    *(_moved(product, *names) for names in (("last",), ("first", "last")) for product in (_MATMUL, _GEMM)),
+    *(_moved(product, *names) for names in ((), ("last",), ("first", "last")) for product in (_MATMUL, _GEMM)),
 )
-def fold_moved_batch_norm(m: Match) -> Replacement:
-    """BatchNormalization(Reshape(MatMul(a, w)))  ->  Reshape(Gemm(a, w', c')), if the columns become the channels
+def fold_matmul_batch_norm(m: Match) -> Replacement:
+    """BatchNormalization(MatMul(a, w))  ->  Gemm(a, w', c'), for matrices; also BatchNormalization(Gemm)
 
-    Also for Transpose, and for two such nodes.
+    Also with one or two of Reshape and Transpose in between, if the columns become the channels, and with a Reshape if
+    they become pixels of channels.
 
     Counterpart: MatMul_BatchNormalization_Fusion
-    Differs: at most two of Reshape and Transpose in between, not a longer chain.
+    Differs: also after a Gemm, and for pixels; at most two nodes in between, not a longer chain.
     """
     axis: int | None = 1
     moves = [node for name in ("first", "last") if (node := m.optional_node(name)) is not None]
     for move in moves:
         axis = None if axis is None else _axis_behind(move, axis)
-    result: New | None = _normalized(m) if axis == 1 else None
+    splits = [move.op for move in moves] == ["Reshape"]
+    each = 1 if axis == 1 else _pixels(moves[0].out) if splits else None
+    result = None if each is None else _normalized(m, each)
     for move in moves if result is not None else ():
         result = New(move.op, [result, *move.inputs[1:]], like=move, types=(move.out.type,))
     return result
-
-
-@rule(
-    "MatMul_BatchNormalization_Fusion",
-    *(P("BatchNormalization", P("Reshape", product, ..., name="move"), *PARAMETERS) for product in (_MATMUL, _GEMM)),
-)
-def fold_split_batch_norm(m: Match) -> Replacement:
-    """BatchNormalization(Reshape(MatMul(a, w)))  ->  Reshape(Gemm(a, w', c')), if the columns become pixels of channels
-
-    Counterpart: none: beyond ONNX Runtime
-    """
-    move = m.node("move")
-    pixels = _pixels(move.out)
-    result = None if pixels is None else _normalized(m, pixels)
-    return None if result is None else New("Reshape", [result, *move.inputs[1:]], like=move, types=(move.out.type,))
 
 
 def _axis_behind(move: Node, axis: int) -> int | None:
@@ -324,8 +298,6 @@ GEMM_RULES = (
     *fuse_transposed_operand,
     *fuse_transposed_output,
     *fold_matmul_batch_norm,
-    *fold_moved_batch_norm,
-    *fold_split_batch_norm,
     *fold_batch_norm_product,
 )
 MATMUL_ADD_RULES = fuse_matmul_add

@@ -103,32 +103,21 @@ _SHIFTED = P("Add", "x", C("three", one=True, where=exactly(3)), commutative=Tru
 _CLIPPED = P("Clip", _SHIFTED, ..., name="clip", where=lambda node: clip_bounds(node) == (0, 6))
 
 
-@rule("HardSwishFusion", P("Div", _CLIPPED, _SIX), P("Mul", _CLIPPED, _SIXTH, commutative=True))
+_NUMERATORS = (_CLIPPED, P("Mul", "y", _CLIPPED, commutative=True))
+
+
+@rule("HardSwishFusion", *(p for x in _NUMERATORS for p in (P("Div", x, _SIX), P("Mul", x, _SIXTH, commutative=True))))
 def fuse_hard_sigmoid(m: Match) -> Replacement:
-    """Clip(x + 3, 0, 6) / 6  ->  HardSigmoid<1/6, 0.5>(x)
+    """Clip(x + 3, 0, 6) / 6  ->  HardSigmoid<1/6, 0.5>(x); x * Clip(x + 3, 0, 6) / 6  ->  x * HardSigmoid<1/6, 0.5>(x)
 
     Counterpart: none: beyond ONNX Runtime
     """
-    return _hard_sigmoid(m)
-
-
-_PRODUCT = P("Mul", "y", _CLIPPED, commutative=True)
-
-
-@rule("HardSwishFusion", P("Div", _PRODUCT, _SIX), P("Mul", _PRODUCT, _SIXTH, commutative=True))
-def fuse_hard_swish(m: Match) -> Replacement:
-    """x * Clip(x + 3, 0, 6) / 6  ->  x * HardSigmoid<1/6, 0.5>(x)
-
-    Counterpart: none: beyond ONNX Runtime
-    """
-    gate = _hard_sigmoid(m) if m.x is m.y else None
-    return None if gate is None else New("Mul", [m.x, gate], {}, like=m.root)
-
-
-def _hard_sigmoid(m: Match) -> New | None:
     if not is_float(m.x) or not all(broadcasts_into(m.tensor(name).shape, m.x.shape) for name in ("three", "k")):
         return None
-    return New("HardSigmoid", [m.x], {"alpha": 1 / 6, "beta": 0.5}, like=m.node("clip"), types=[m.x.type])
+    gate = New("HardSigmoid", [m.x], {"alpha": 1 / 6, "beta": 0.5}, like=m.node("clip"), types=[m.x.type])
+    if "y" not in m.bound:
+        return gate
+    return New("Mul", [m.x, gate], {}, like=m.root) if m.x is m.y else None
 
 
 @rule("PReluFusion", P("PRelu", "x", C("slope")))
@@ -146,7 +135,7 @@ def replace_prelu(m: Match) -> Replacement:
 
 
 PASSES = (
-    RulePass("HardSwishFusion", fuse_hard_sigmoid, fuse_hard_swish),
+    RulePass("HardSwishFusion", fuse_hard_sigmoid),
     RulePass("PReluFusion", replace_prelu),
     RulePass("ConvActivationFusion", fuse_conv_activation, fuse_conv_hard_swish),
 )
