@@ -289,7 +289,7 @@ def _completed(node: Node, types: Iterable[ValueType | None]) -> list[ValueType 
     """The types of a node's outputs. The schema gives the missing ones."""
     given = [*types, *[None] * len(node.outputs)]
     return [
-        None if value is None else type or _declared_type(node, value.index)
+        None if value is None else type or declared_type(node, value.index)
         for value, type in zip(node.outputs, given, strict=False)
     ]
 
@@ -304,7 +304,7 @@ def _infer_by_onnx(node: Node) -> list[ValueType | None]:
     except Exception:  # the C++ code may raise any class; the types are unknown then
         return [None] * len(node.outputs)
     types = {info.name: _READ_TYPE(info.type) for info in inferred.graph.value_info}
-    return [None if v is None else types.get(v.name) or _declared_type(node, v.index) for v in node.outputs]
+    return [None if v is None else types.get(v.name) or declared_type(node, v.index) for v in node.outputs]
 
 
 def _model_of(node: Node, graph: Graph) -> ModelProto:
@@ -324,7 +324,7 @@ def _model_of(node: Node, graph: Graph) -> ModelProto:
     return model
 
 
-def _declared_type(node: Node, slot: int) -> ValueType | None:
+def declared_type(node: Node, slot: int) -> ValueType | None:
     """The tensor type of an output, without shape, if the schema or the input types determine it; else None."""
     found = schema_of(node)
     if found is None or slot >= len(found.outputs):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operators import Trait, named
-from ortconv.ir.schema import schema_of, since_version
+from ortconv.ir.schema import since_version
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import RESHAPES, constant_of, ints, spatial_pads
 from ortconv.optimizer.engine import Context
@@ -259,13 +259,15 @@ class Equalities:
 
 def _follow(node: Node, out: Value, equal: Equalities) -> int:
     """Set the shape of a node's first output from its rule, or else by onnx. Return the number of changes."""
-    from ortconv.onnxio.infer import update_types
+    from ortconv.onnxio.infer import declared_type, update_types
 
     rule = _SHAPES.get(node.op) if node.domain == "" else None
     shape = rule(node) if rule is not None else None
     if out.shape is not None:
         return 0 if shape is None else _refine(out, shape, equal)
-    if _set_shape(node, out, shape):
+    type = out.type or declared_type(node, 0)
+    if shape is not None and isinstance(type, TensorType):
+        out.retype(TensorType(type.dtype, shape))
         return 1
     can_infer = shape is None and all(v is None or v.rank is not None for v in node.inputs)
     return int(can_infer and update_types(node))
@@ -329,26 +331,6 @@ def _is_decided(node: Node) -> bool:
         if v is not None and v.shape is not None and v.static_shape is None:
             return not node.subgraphs and all(v is None or v.static_shape is not None for v in node.inputs)
     return False
-
-
-def _set_shape(node: Node, out: Value, shape: Shape | None) -> bool:
-    dtype = out.dtype or _dtype(node)
-    if shape is None or dtype is None:
-        return False
-    out.retype(TensorType(dtype, shape))
-    return True
-
-
-def _dtype(node: Node) -> DType | None:
-    """The element type of an input with the same type parameter as the first output; None if there is none."""
-    declared = schema_of(node)
-    if declared is None:
-        return None
-    for slot, value in enumerate(node.inputs):
-        formal = declared.formal_input(slot)
-        if value is not None and formal is not None and formal.type == declared.outputs[0].type:
-            return value.dtype
-    return None
 
 
 def _refine(out: Value, shape: Shape, equal: Equalities) -> bool:
