@@ -76,7 +76,7 @@ def _with_axes(node: Node, axes: Sequence[int]) -> tuple[dict[str, Attribute], d
 
 
 def _unary(node: Node, slot: int, perm: Perm) -> Push | None:
-    return Push((0,), (perm,) * len(node.outputs), node.attrs) if slot == 0 else None
+    return Push((0,), (perm,) * len(node.outputs), node.attrs)
 
 
 def _dropout(node: Node, slot: int, perm: Perm) -> Push | None:
@@ -109,7 +109,7 @@ def _concat(node: Node, slot: int, perm: Perm) -> Push | None:
 
 
 def _split(node: Node, slot: int, perm: Perm) -> Push | None:
-    return _along_axis(node, perm, 0, (0,)) if slot == 0 else None
+    return _along_axis(node, perm, 0, (0,))
 
 
 def _softmax(node: Node, slot: int, perm: Perm) -> Push | None:
@@ -122,7 +122,7 @@ def _softmax(node: Node, slot: int, perm: Perm) -> Push | None:
 
 
 def _slice(node: Node, slot: int, perm: Perm) -> Push | None:
-    stated = _sliced_axes(node) if slot == 0 else None
+    stated = _sliced_axes(node)
     axes = None if stated is None else _normal_axes(stated, len(perm))
     if axes is None:
         return None
@@ -150,8 +150,6 @@ PAD_WITH_AXES = 18
 
 
 def _pad(node: Node, slot: int, perm: Perm) -> Push | None:
-    if slot != 0:
-        return None
     if node.input(3) is not None:
         return _pad_of_axes(node, perm)
     pads = node.attr("pads", Ints()) if "pads" in node.attrs else ints(node.input(1))
@@ -188,7 +186,7 @@ def _moved_pads(pads: Sequence[int], perm: Perm) -> list[int] | None:
 
 def _reduce(node: Node, slot: int, perm: Perm) -> Push | None:
     stated = axes_of(node)
-    axes = None if stated is None or slot != 0 else _normal_axes(stated, len(perm))
+    axes = None if stated is None else _normal_axes(stated, len(perm))
     if axes is None:
         return None
     if not axes:
@@ -210,7 +208,7 @@ def _gather(node: Node, slot: int, perm: Perm) -> Push | None:
     """If the Transpose has other readers, it stays: queries, keys and values are often gathered from one."""
     data, index = node.inputs[:2]
     axis = _normal(node.attr("axis", 0), len(perm))
-    if slot != 0 or axis is None or data is None or len(data.uses) > 1 or index is None or index.rank not in (0, 1):
+    if axis is None or data is None or len(data.uses) > 1 or index is None or index.rank not in (0, 1):
         return None
     out = perm if index.rank else compress(perm, [i for i in range(len(perm)) if i != axis])
     return Push((0,), (out,), {**node.attrs, "axis": perm[axis]})
@@ -218,7 +216,7 @@ def _gather(node: Node, slot: int, perm: Perm) -> Push | None:
 
 def _squeeze(node: Node, slot: int, perm: Perm) -> Push | None:
     stated = axes_of(node)
-    if stated is None or slot != 0:
+    if stated is None:
         return None
     axes = _normal_axes(stated, len(perm)) if stated else _axes_of_one(node.inputs[0])
     if axes is None:
@@ -234,7 +232,7 @@ def _axes_of_one(value: Value | None) -> list[int] | None:
 
 def _unsqueeze(node: Node, slot: int, perm: Perm) -> Push | None:
     stated = axes_of(node)
-    if not stated or slot != 0:
+    if not stated:
         return None
     rank = len(perm) + len(stated)
     axes = _normal_axes(stated, rank)
@@ -273,7 +271,7 @@ def _is_whole(run: Sequence[Dim], dim: Dim) -> bool:
 def _reshape(node: Node, slot: int, perm: Perm) -> Push | None:
     """If a Reshape only splits axes, the parts of an axis move together."""
     value = node.inputs[0]
-    runs = None if value is None or slot != 0 else _runs(value.shape, node.out.shape)
+    runs = None if value is None else _runs(value.shape, node.out.shape)
     if runs is None or len(runs) != len(perm):
         return None
     moved = [runs[i] for i in inverse(perm)]
@@ -289,21 +287,24 @@ def _reshape(node: Node, slot: int, perm: Perm) -> Push | None:
 
 def _tile(node: Node, slot: int, perm: Perm) -> Push | None:
     repeats = ints(node.input(1))
-    if slot != 0 or repeats is None or len(repeats) != len(perm):
+    if repeats is None or len(repeats) != len(perm):
         return None
     return Push((0,), (perm,), node.attrs, {1: np.array([repeats[i] for i in inverse(perm)], np.int64)})
 
 
 def _quantize(node: Node, slot: int, perm: Perm) -> Push | None:
     scale = node.input(1)
-    if slot != 0 or scale is None or scale.rank is None or node.attr("block_size", 0):
+    if scale is None or scale.rank is None or node.attr("block_size", 0):
         return None
     if scale.rank == 0 or scale.static_shape == (1,):
-        return _unary(node, 0, perm)
+        return _unary(node, slot, perm)
     if scale.rank != 1 or node.domain != "":
         return None
     return _along_axis(node, perm, 1, (0,))
 
+
+_ANY_SLOT = (_broadcast, _concat)
+"""Handlers of operators past which a Transpose can move from any input, not only from the first one."""
 
 HANDLERS: Handlers = {
     **{("", op): _unary for op in named(Trait.ELEMENTWISE)},
@@ -328,7 +329,7 @@ HANDLERS: Handlers = {
 def push(node: Node, slot: int, perm: Perm, handlers: Handlers) -> Push | None:
     """The changes to a node when Transpose<perm> moves from its input `slot` to its outputs; None if it cannot move."""
     handler = handlers.get((node.domain, node.op))
-    return None if handler is None else handler(node, slot, perm)
+    return handler(node, slot, perm) if handler is not None and (slot == 0 or handler in _ANY_SLOT) else None
 
 
 def carries(node: Node, slot: int, handlers: Handlers) -> bool:
@@ -338,4 +339,4 @@ def carries(node: Node, slot: int, handlers: Handlers) -> bool:
     not change.
     """
     handler = handlers.get((node.domain, node.op))
-    return handler not in (None, _reshape) and (slot == 0 or handler in (_broadcast, _concat))
+    return handler not in (None, _reshape) and (slot == 0 or handler in _ANY_SLOT)

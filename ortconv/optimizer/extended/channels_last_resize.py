@@ -84,7 +84,7 @@ def channels_last(graph: Graph, context: Context) -> int:
 
 def _resize(context: Context, node: Node, slot: int, perm: Perm) -> Push | None:
     first, x = to_first(len(perm)), node.inputs[0]
-    if slot != 0 or x is None or perm not in (first, inverse(first)):
+    if x is None or perm not in (first, inverse(first)):
         return None
     axis = _channels(node, x, perm)
     if axis is None or not _has_both_layouts(node, len(perm), context):
