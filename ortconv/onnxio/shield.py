@@ -385,11 +385,9 @@ _EQUATION = rf"{_TERM}(?:,{_TERM})*(?:->{_TERM})?".encode()
 
 def _einsum(node: NodeProto) -> str:
     equation = _attribute(node, "equation").s
-    return (
-        ""
-        if re.fullmatch(_EQUATION, equation)
-        else f"the equation '{equation.decode(errors='replace')[:80]}' is malformed"
-    )
+    if re.fullmatch(_EQUATION, equation):
+        return ""
+    return f"the equation '{equation.decode(errors='replace')[:80]}' is malformed"
 
 
 _CHECKS: dict[str, Callable[[NodeProto], str]] = {

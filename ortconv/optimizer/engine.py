@@ -226,19 +226,21 @@ def find(r: Rule, root: Node, context: Context) -> tuple[Match, Replacement] | N
     """The match of one rule at one node with its replacement; None if the rule does not apply."""
     for m in matches(r.pattern, root):
         if context.may_touch(root, *(node for node, _ in m.nodes)) and _is_closed(m):
-            replacement = _typed(r.build(m), root)
-            if replacement is not None and all(context.may_make(m.graph, new) for new in _new_nodes(replacement)):
+            replacement = r.build(m)
+            if replacement is None:
+                continue
+            _state_types(replacement, root)
+            if all(context.may_make(m.graph, new) for new in _new_nodes(replacement)):
                 return m, replacement
     return None
 
 
-def _typed(replacement: Replacement, root: Node) -> Replacement:
-    """The replacement, with the types of the root's outputs for nodes whose types are not stated."""
+def _state_types(replacement: Replacement, root: Node) -> None:
+    """Give the nodes that replace the root the types of its outputs, unless they state their own."""
     parts = replacement if isinstance(replacement, tuple) else (replacement,)
     for part, old in zip(parts, root.outputs, strict=False):
         if isinstance(part, New) and not part.types and old is not None:
             part.types = (old.type,)
-    return replacement
 
 
 def _new_nodes(source: Replacement) -> Iterator[New]:

@@ -114,13 +114,11 @@ def _slots(node: Node) -> Slots | None:
 
 def _is_fixed(node: Node) -> bool:
     """True for nodes that this conversion leaves as they are, whatever their operator accepts."""
-    if node.subgraphs or node.ep or draws(node) or _is_quantized(node) or _reduces_by_scatter(node):
+    if node.subgraphs or node.ep or draws(node) or _is_quantized(node):
+        return True
+    if node.op in SCATTERS and node.attrs.get("reduction", "none") != "none":
         return True
     return any(_is_other(v.type) for v in (*node.inputs, *node.outputs) if v is not None)
-
-
-def _reduces_by_scatter(node: Node) -> bool:
-    return node.op in SCATTERS and node.attrs.get("reduction", "none") != "none"
 
 
 def _allowed(values: Iterable[Value | None], formals: Sequence[Formal], found: Schema) -> tuple[int, ...]:

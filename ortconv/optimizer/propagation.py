@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Graph, Ints, Node, Value
@@ -34,18 +34,9 @@ def _reshaped(node: Node) -> Shape | None:
     if x is None or wanted is None:
         return None
     dims = list(map(_as_dim, wanted))
-    if wanted.count(-1) == 1 and dims.count(None) == 1:
-        dims[dims.index(None)] = _left_over(x.shape, [d for d in dims if d is not None])
+    if wanted.count(-1) == 1 and dims.count(None) == 1 and x.shape is not None and 0 not in (*x.shape, *dims):
+        dims[dims.index(None)] = quotient(x.shape, [d for d in dims if d is not None])
     return tuple(dims)
-
-
-def _left_over(shape: Shape | None, dims: Sequence[Dim]) -> Dim:
-    """The value of -1 in a Reshape, given the input's shape and the other dimensions; None if it is unknown."""
-    return None if shape is None or 0 in shape or 0 in dims else quotient(shape, dims)
-
-
-def _broadcast(node: Node) -> Shape | None:
-    return broadcast_shapes(_shapes(node))
 
 
 def _multiplied(node: Node) -> Shape | None:
@@ -193,7 +184,7 @@ UNLIMITED = 2**31 - 1
 _KEEPING = named(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE)
 
 _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
-    **dict.fromkeys(named(Trait.BROADCASTS), _broadcast),
+    **dict.fromkeys(named(Trait.BROADCASTS), lambda node: broadcast_shapes(_shapes(node))),
     **dict.fromkeys(_KEEPING, _same),
     **dict.fromkeys(("MatMul", "MatMulInteger"), _multiplied),
     **dict.fromkeys(RESHAPES, _reshaped),

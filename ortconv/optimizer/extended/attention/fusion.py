@@ -87,7 +87,9 @@ class _Fuser:
         self.context = context
         self.masks = masks
         self.pasts = Pasts(graph, ((f.key, f.value) for f in found))
-        self.owners = _owners(found)
+        fused = [f.projections for f in found if f.projections]
+        self.owners = {p.product: tuple(q.weight for q in together) for together in fused for p in together}
+        """For every product that a fusion would remove, the weights that the fusion packs together."""
         self.packed: dict[tuple[Value | None, ...], tuple[Value, Value]] = {}
 
     def fuse(self, f: Found) -> bool:
@@ -177,8 +179,10 @@ def _mask(
     """The bias or the padding for a mask; None if attention has none for it. With a guard, only a bias for all heads."""
     if biased.mask is None:
         return None, None
-    rows, columns = (length(side, 1) for side in heads[:2])
-    scores = Scores(*heads[:2], rows, columns, biased.nodes[0], *_bounds(root, *heads))
+    query, key, value = heads
+    rows, columns = length(query, 1), length(key, 1)
+    fits = bool(columns & length(value, 1))
+    scores = Scores(query, key, rows, columns, biased.nodes[0], _is_bounded(root, query, value), fits)
     padding = None if guarded else masks.padding(biased, scores)
     if padding is not None:
         return None, padding
@@ -296,11 +300,6 @@ def _guard(softmax: Node) -> tuple[Node, Node] | None:
     return (where, test) if scalar(where.inputs[1]) == 0 and only_reader(test.out) is where else None
 
 
-def _bounds(root: Node, query: Heads, key: Heads, value: Heads) -> tuple[bool, bool]:
-    """True if no mask can have enlarged the scores; if none can have added columns: the values have as many rows."""
-    return _is_bounded(root, query, value), bool(length(key, 1) & length(value, 1))
-
-
 def _is_bounded(root: Node, query: Heads, value: Heads) -> bool:
     """True if the result is known to have as many elements as the queries."""
     reader = reader_of(root.out, "Reshape")
@@ -352,11 +351,6 @@ def _projections(*sides: Heads) -> tuple[Projection, Projection, Projection] | N
     if sides[1].copies > 1 or query is None or key is None or value is None or not query.x is key.x is value.x:
         return None
     return query, key, value
-
-
-def _owners(found: list[Found]) -> dict[Node, tuple[Value, ...]]:
-    """For every product that a fusion would remove, the weights that the fusion packs together."""
-    return {p.product: tuple(q.weight for q in f.projections) for f in found if f.projections for p in f.projections}
 
 
 def _may_pack(projections: tuple[Projection, ...], owners: dict[Node, tuple[Value, ...]]) -> bool:
