@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Set
 from functools import cached_property
 from importlib import import_module
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Graph, Node
@@ -147,6 +148,14 @@ class RulePass:
             rules = tuple(r for r in self._by_root[root] if may_fit(r.pattern, found))
             self._known[root, found] = rules
         return rules
+
+
+def passes(*rules: Iterable[Rule]) -> tuple[RulePass, ...]:
+    """One pass for each name of the rules, with all rules of that name."""
+    by_name: dict[str, list[Rule]] = {}
+    for r in chain.from_iterable(rules):
+        by_name.setdefault(r.name, []).append(r)
+    return tuple(RulePass(name, group) for name, group in by_name.items())
 
 
 class LaterPass(RulePass):

@@ -9,7 +9,7 @@ from ortconv.ir.schema import since_version
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import FLOATS
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 
@@ -64,4 +64,4 @@ def _shape(x: Value) -> NewInput:
     return np.array(dims, np.int64) if dims.count(-1) < 2 else New("Shape", [x], {})
 
 
-PASSES = (RulePass("GroupNormFusion", fuse_group_norm),)
+PASSES = passes(fuse_group_norm)

@@ -11,7 +11,7 @@ from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.conditions import axes_of, exactly, same_dim, scalar
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 GELU_OPSET = 20
@@ -180,6 +180,4 @@ def ones(shape: Shape, dtype: DType) -> NewInput:
     return np.ones(known, dtype.numpy) if len(known) == len(shape) else None
 
 
-GELU = RulePass("GeluFusion", fuse_gelu)
-LAYER_NORM = RulePass("LayerNormFusion", fuse_layer_norm, fuse_layer_norm_bias)
-PASSES = (GELU, LAYER_NORM)
+PASSES = GELU, LAYER_NORM = passes(fuse_gelu, fuse_layer_norm, fuse_layer_norm_bias)

@@ -10,7 +10,7 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.basic.qdq import parameters
 from ortconv.optimizer.conditions import constant_of
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.quantizers import is_quantizer
 
@@ -111,4 +111,4 @@ def _dequantize(inputs: list[NewInput], domain: str, like: Value) -> New:
     return New("DequantizeLinear", inputs, attrs, domain=domain, types=(like.type,))
 
 
-PASSES = (RulePass("WeightBiasQuantization", quantize_weights),)
+PASSES = passes(quantize_weights)

@@ -10,7 +10,7 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.types import Dim, DType
 from ortconv.optimizer.conditions import INT32_MAX, ints
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.shapes import AxisSlice, Element, axis_slices
 
@@ -86,4 +86,4 @@ def fuse_space_to_depth(m: Match) -> Replacement:
     return New("Gather", [blocks, indices], {"axis": 1})
 
 
-PASSES = (RulePass("SliceConcatToSpaceToDepthFusion", fuse_space_to_depth),)
+PASSES = passes(fuse_space_to_depth)

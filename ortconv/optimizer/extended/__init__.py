@@ -64,7 +64,5 @@ OPT_IN: tuple[FunctionPass | RulePass, ...] = (
 )
 """Passes that run only on request: they make the graph smaller but not faster, or they change the numbers."""
 
-INEXACT = frozenset(
-    {*(p.name for p in (*qdq.OPT_IN, *norm_scale.OPT_IN)), "GeluApproximation", "MatMulNBitsAccuracyLevel4"}
-)
+INEXACT = frozenset(p.name for p in OPT_IN) - {"SkipLayerNormFusion"}
 """Names of the passes that change the numbers by more than rounding."""

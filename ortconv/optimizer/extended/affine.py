@@ -9,7 +9,7 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.basic.fold_conv import arithmetic
 from ortconv.optimizer.conditions import channels_of, rounded
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 _SCALED = P("Mul", "x", C("k"), commutative=True, name="scaling")
@@ -40,4 +40,4 @@ def fuse_scale_shift(m: Match) -> Replacement:
     return New("BatchNormalization", inputs, {"epsilon": 0.0})
 
 
-PASSES = (RulePass("ScaleShiftFusion", fuse_scale_shift),)
+PASSES = passes(fuse_scale_shift)

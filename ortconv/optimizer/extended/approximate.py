@@ -5,7 +5,7 @@ from __future__ import annotations
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 INT8 = 4
@@ -44,4 +44,4 @@ def lower_accuracy(m: Match) -> Replacement:
     return New("MatMulNBits", m.root.inputs, {**m.root.attrs, "accuracy_level": INT8}, domain=MICROSOFT, like=m.root)
 
 
-PASSES = (RulePass("GeluApproximation", approximate_gelu), RulePass("MatMulNBitsAccuracyLevel4", lower_accuracy))
+PASSES = passes(approximate_gelu, lower_accuracy)

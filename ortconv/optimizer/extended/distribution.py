@@ -11,7 +11,7 @@ from ortconv.ir.types import Dim, TensorType
 from ortconv.optimizer.conditions import ints, spatial_pads, with_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
 
@@ -57,4 +57,4 @@ def move_to_last_axis(m: Match) -> Replacement:
     return New("Reshape", [mean, m.shape], like=m.root)
 
 
-PASSES = (RulePass("SoftmaxExpectationFusion", move_to_last_axis),)
+PASSES = passes(move_to_last_axis)

@@ -13,7 +13,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import broadcasts_into, clip_bounds, exactly, scalar
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 LARGEST_FLOAT = 3.4028234663852886e38
@@ -134,8 +134,4 @@ def replace_prelu(m: Match) -> Replacement:
     return New("LeakyRelu", [m.x], {"alpha": float(slopes.flat[0])}, like=m.root)
 
 
-PASSES = (
-    RulePass("HardSwishFusion", fuse_hard_sigmoid),
-    RulePass("PReluFusion", replace_prelu),
-    RulePass("ConvActivationFusion", fuse_conv_activation, fuse_conv_hard_swish),
-)
+PASSES = passes(fuse_hard_sigmoid, replace_prelu, fuse_conv_activation, fuse_conv_hard_swish)

@@ -6,7 +6,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 ACTIVATION_PARAMETERS = {
@@ -39,4 +39,4 @@ def fuse_gemm_activation(m: Match) -> Replacement:
     return New("FusedGemm", gemm.inputs, attrs, domain=MICROSOFT, like=gemm)
 
 
-PASSES = (RulePass("GemmActivationFusion", fuse_gemm_activation),)
+PASSES = passes(fuse_gemm_activation)

@@ -13,7 +13,7 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import keeps_rank, numbers, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
 from ortconv.optimizer.permutation import Perm, compose, transpose_perm
 
@@ -164,7 +164,4 @@ def _fused(m: Match, operands: tuple[NewInput, NewInput], attrs: dict[str, Attri
     return New("FusedMatMul", operands, attrs, domain=MICROSOFT, like=m.node("matmul"))
 
 
-PASSES = (
-    RulePass("MatmulTransposeFusion", fuse_transpose, fuse_transpose_before_reshape),
-    RulePass("MatMulScaleFusion", fuse_scaled_operand, fuse_scaled_product),
-)
+PASSES = passes(fuse_transpose, fuse_transpose_before_reshape, fuse_scaled_operand, fuse_scaled_product)

@@ -10,7 +10,7 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
 from ortconv.optimizer.conditions import exactly, scalar
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 CUBIC = 0.044715
@@ -155,9 +155,4 @@ def fuse_bias_gelu(m: Match) -> Replacement:
     return New("FastGelu" if by_tanh else "BiasGelu", [x, bias], domain=MICROSOFT)
 
 
-PASSES = (
-    RulePass("GeluFusion", fuse_gelu),
-    RulePass("FastGeluFusion", fuse_fast_gelu),
-    RulePass("QuickGeluFusion", fuse_quick_gelu),
-    RulePass("BiasGeluFusion", fuse_bias_gelu),
-)
+PASSES = passes(fuse_gelu, fuse_fast_gelu, fuse_quick_gelu, fuse_bias_gelu)

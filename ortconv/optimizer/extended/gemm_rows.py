@@ -9,7 +9,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import is_plain_gemm, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import dim_of, refined, target
 
@@ -53,4 +53,4 @@ def _restores(m: Match, x: Value, width: int) -> bool:
     return leading and (wanted[-1] in (-1, width) or dims[-1] == width)
 
 
-PASSES = (RulePass("GemmRowsFusion", fuse_rows),)
+PASSES = passes(fuse_rows)

@@ -11,7 +11,7 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import constant_of, equal_shapes, is_filled_with, without_absent
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 
@@ -85,7 +85,6 @@ def _normalized(m: Match, *operands: Value | Array) -> New:
     return New(norm.op, [m.x, *operands], like=norm)
 
 
-PASSES = (RulePass("NormScaleFusion", fuse_affine),)
-ROUNDED = RulePass("RoundedNormFusion", fuse_rounded_affine)
-OPT_IN = (ROUNDED,)
+PASSES = passes(fuse_affine)
+OPT_IN = passes(fuse_rounded_affine)
 """Runs only on request, as it changes the numbers by a rounding."""

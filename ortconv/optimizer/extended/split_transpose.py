@@ -8,7 +8,7 @@ from ortconv.ir.graph import Ints, Value
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import reshape
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.permutation import Perm, compose
 
@@ -73,4 +73,4 @@ def merge_transposes(m: Match) -> Replacement:
     return reshape.merge_transposes[0].build(m)
 
 
-PASSES = (RulePass("TransposeSplit", split_transpose),)
+PASSES = passes(split_transpose)

@@ -10,7 +10,7 @@ from ortconv.optimizer.basic.fold_conv import by_input
 from ortconv.optimizer.conditions import broadcasts_into, per_channel, rounded, wide
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 STEEPEST = 1e6
@@ -74,4 +74,4 @@ def flatten_slopes(m: Match) -> Replacement:
     return New(after.op, inputs, domain=after.domain, like=after)
 
 
-PASSES = (RulePass("PReluFusion", flatten_slopes, replace_prelu),)
+PASSES = passes(flatten_slopes, replace_prelu)

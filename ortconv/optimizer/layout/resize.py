@@ -7,7 +7,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import wide
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.quantizers import BYTES
 from ortconv.optimizer.shapes import dim_of, elements
@@ -49,4 +49,4 @@ def _keeps_outer_axes(node: Node, x: Value) -> bool:
     return scales is not None and scales.constant is not None and tuple(wide(scales).reshape(-1)[:2]) == (1, 1)
 
 
-PASSES = (RulePass("LinearResizeOfBytes", resize_as_float),)
+PASSES = passes(resize_as_float)

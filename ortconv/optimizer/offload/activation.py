@@ -8,7 +8,8 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.optimizer.conditions import clip_range
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import SQRT_2_OVER_PI, add, clipped, div, is_float, mul, op, passes, sub, unary
+from ortconv.optimizer.offload.parts import SQRT_2_OVER_PI, add, clipped, div, is_float, mul, op, sub, unary
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))

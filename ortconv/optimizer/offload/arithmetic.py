@@ -10,7 +10,8 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.engine import NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import add, div, is_float, mul, op, passes, sub, unary
+from ortconv.optimizer.offload.parts import add, div, is_float, mul, op, sub, unary
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 

@@ -14,7 +14,8 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import INT32_MAX, spatial_pads
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import activated, add, integers, is_float, op, passes, shape_of, sliced, with_axes
+from ortconv.optimizer.offload.parts import activated, add, integers, is_float, op, shape_of, sliced, with_axes
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 IMAGE = 2

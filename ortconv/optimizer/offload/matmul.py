@@ -18,13 +18,13 @@ from ortconv.optimizer.offload.parts import (
     is_float,
     mul,
     op,
-    passes,
     reshape,
     reshaped,
     shape_of,
     summand,
     transpose,
 )
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 

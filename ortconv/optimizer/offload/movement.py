@@ -13,18 +13,8 @@ from ortconv.ir.tensor import Array
 from ortconv.optimizer.basic.pad import pad_value
 from ortconv.optimizer.conditions import RESHAPES, ints, scalar, stated_pads
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import (
-    integers,
-    is_float,
-    mul,
-    op,
-    passes,
-    reshape,
-    reshaped,
-    shape_of,
-    sliced,
-    transpose,
-)
+from ortconv.optimizer.offload.parts import integers, is_float, mul, op, reshape, reshaped, shape_of, sliced, transpose
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 MOST_AXES = 4

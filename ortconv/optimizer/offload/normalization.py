@@ -18,13 +18,13 @@ from ortconv.optimizer.offload.parts import (
     mean,
     mul,
     op,
-    passes,
     reshape,
     shape_of,
     sub,
     trailing,
     transpose,
 )
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 

@@ -12,21 +12,10 @@ from ortconv.ir.graph import Attribute, Graph, Ints, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, NewInput
-from ortconv.optimizer.engine import Rule as EngineRule
 from ortconv.optimizer.insertion import LISTS_BY_INPUT
-from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import P
 
 SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
-
-
-def passes(*rules: tuple[EngineRule, ...]) -> tuple[RulePass, ...]:
-    """One pass per rule name, so that each can be selected on its own; rules with the same name share a pass."""
-    by_name: dict[str, list[EngineRule]] = {}
-    for group in rules:
-        for r in group:
-            by_name.setdefault(r.name, []).append(r)
-    return tuple(RulePass(name, group) for name, group in by_name.items())
 
 
 def is_float(*values: Value | None) -> bool:

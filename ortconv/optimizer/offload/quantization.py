@@ -8,7 +8,8 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
-from ortconv.optimizer.offload.parts import op, passes, reshape
+from ortconv.optimizer.offload.parts import op, reshape
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 FLOAT_OPS = named(

@@ -11,7 +11,8 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import constant_of
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import integers, is_float, op, passes
+from ortconv.optimizer.offload.parts import integers, is_float, op
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 OPTIONAL_SCALES = 13

@@ -14,7 +14,7 @@ from ortconv.optimizer.conditions import equal_shapes, ints
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT, SWAP_HEADS
 from ortconv.optimizer.extended.attention.partial_rotary import is_plain
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
 from ortconv.optimizer.permutation import transpose_perm
 
@@ -130,6 +130,4 @@ def _swap(m: Match, type: ValueType | None) -> New:
     return New("Reshape", [turned, shape], types=[type])
 
 
-ROTARY_ROWS = RulePass("RotaryRowsFusion", rotate_rows)
-HEAD_ORDER = RulePass("HeadOrderFusion", swap_columns, swap_bias, swap_before_rotation, swap_rows)
-PASSES = (ROTARY_ROWS, HEAD_ORDER)
+PASSES = ROTARY_ROWS, HEAD_ORDER = passes(rotate_rows, swap_columns, swap_bias, swap_before_rotation, swap_rows)

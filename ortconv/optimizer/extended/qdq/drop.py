@@ -26,7 +26,7 @@ from ortconv.optimizer.extended.qdq.tensors import (
     same_parameters,
     zero_points,
 )
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.quantizers import BYTES, DOMAINS, INTEGERS, LARGEST_SCALE, SMALLEST_SCALE, is_quantizer
 
@@ -167,5 +167,5 @@ def cancel_pair(m: Match) -> Replacement:
 CLAMP_RULES = drop_clip + drop_relu
 RULES = drop_around_mover + drop_before_split + drop_before_arg_max
 
-CLEANUP = RulePass("QDQFinalCleanupTransformer", cancel_pair)
-PASSES = (RulePass("ClipQuantRewrite", drop_clip), RulePass("ReluQuantRewrite", drop_relu), CLEANUP)
+PASSES = passes(drop_clip, drop_relu, cancel_pair)
+CLEANUP = PASSES[-1]

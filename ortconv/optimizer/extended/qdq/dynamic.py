@@ -8,7 +8,7 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import Replacement, rule
 from ortconv.optimizer.extended.qdq.tensors import microsoft
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.quantizers import is_single
 
@@ -77,7 +77,4 @@ def fuse_quantization(m: Match) -> Replacement:
     return microsoft("DynamicQuantizeMatMul", without_absent(inputs), m.root)
 
 
-PASSES = (
-    RulePass("MatMulIntegerToFloatFusion", fuse_scales, fuse_bias),
-    RulePass("DynamicQuantizeMatMulFusion", fuse_quantization),
-)
+PASSES = passes(fuse_scales, fuse_bias, fuse_quantization)

@@ -27,7 +27,7 @@ from ortconv.optimizer.extended.qdq.tensors import (
     quantizer,
     zero_points,
 )
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.quantizers import BYTES, SMALLEST_SCALE
 
@@ -208,7 +208,4 @@ def _exactly(value: Value, like: Quantized, near: Node) -> Quantized | None:
 
 RULES = fuse_unary + fuse_binary + fuse_concat + fuse_where
 NUMBER_RULES = fuse_where_number
-PASSES = (
-    RulePass("QDQSelectorActionTransformer", drop.RULES, RULES, product.RULES),
-    RulePass("WhereDummyDq", NUMBER_RULES),
-)
+PASSES = passes(drop.RULES, RULES, product.RULES, NUMBER_RULES)

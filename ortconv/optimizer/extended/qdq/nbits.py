@@ -17,7 +17,7 @@ from ortconv.optimizer.conditions import constant_of, numbers, without_absent
 from ortconv.optimizer.engine import NewInput, Replacement, rule
 from ortconv.optimizer.extended.qdq import product
 from ortconv.optimizer.extended.qdq.tensors import LIMITS, microsoft
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.quantizers import DOMAINS
 
@@ -138,7 +138,4 @@ def fuse_bias(m: Match) -> Replacement:
 
 RULES = fuse_matmul + fuse_gemm
 BIAS_RULES = fuse_bias
-PASSES = (
-    RulePass("QDQSelectorActionTransformer", product.FLOAT_RULES, RULES),
-    RulePass("MatMulNBitsFusion", BIAS_RULES),
-)
+PASSES = passes(product.FLOAT_RULES, RULES, BIAS_RULES)

@@ -6,7 +6,7 @@ from ortconv.ir.graph import Ints, Value
 from ortconv.optimizer.conditions import axes_of, equal_shapes, producer_of
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.parts import AxisRange, slice_of
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 
@@ -39,4 +39,4 @@ def _stacked(value: Value | None, axis: int, rank: int) -> AxisRange | None:
     return slice_of(node.inputs[0]) if node is not None and axes_of(node) in ((axis,), (axis - rank,)) else None
 
 
-PASSES = (RulePass("StackedSlicesElimination", stack_slices),)
+PASSES = passes(stack_slices)
