@@ -66,7 +66,7 @@ def infer_model(source: bytes, *, strict: bool = False, on_errors: Callable[[byt
                 if "existing" in str(error):
                     raise ContradictionError(first_line(error)) from error
                 return infer_model(source)
-            if not (follow_values and _out_of_memory(error)):
+            if not follow_values or not (isinstance(error, MemoryError) or "bad_alloc" in str(error)):
                 raise inference_error(first_line(error)) from error
             trim()  # the next limit allows as much again
         else:
@@ -154,10 +154,6 @@ def _inferred(message: bytes, follow_values: bool, strict: bool, on_errors: Call
         except InferenceError:
             on_errors(message)
     return infer_shapes(message, data_prop=follow_values, strict=strict)
-
-
-def _out_of_memory(error: Exception) -> bool:
-    return isinstance(error, MemoryError) or "bad_alloc" in str(error)
 
 
 def _allowance(message: bytes) -> int:

@@ -67,10 +67,6 @@ def _without_ones(shape: Shape) -> Shape:
     return tuple(d for d in shape if d != 1)
 
 
-def _of_expand(node: Node, depth: int) -> Strides | None:
-    return _aligned(node.inputs[0], node.out, depth)
-
-
 def _of_sum(node: Node, depth: int) -> Strides | None:
     parts = [_aligned(v, node.out, depth) for v in node.inputs]
     if any(p is None for p in parts):
@@ -104,7 +100,7 @@ def _aligned(x: Value | None, out: Value, depth: int) -> Strides | None:
 _STRIDES = {
     **dict.fromkeys(RESHAPES, _of_reshape),
     "Range": _of_range,
-    "Expand": _of_expand,
+    "Expand": lambda node, depth: _aligned(node.inputs[0], node.out, depth),
     "Add": _of_sum,
     "Mul": _of_product,
 }

@@ -79,10 +79,6 @@ def _unary(node: Node, slot: int, perm: Perm) -> Push | None:
     return Push((0,), (perm,) * len(node.outputs), node.attrs)
 
 
-def _dropout(node: Node, slot: int, perm: Perm) -> Push | None:
-    return _unary(node, slot, perm) if node.input(2) is None else None
-
-
 def _broadcast(node: Node, slot: int, perm: Perm) -> Push | None:
     slots = []
     for i, value in enumerate(node.inputs):
@@ -106,10 +102,6 @@ def _along_axis(node: Node, perm: Perm, default: int | None, slots: tuple[int, .
 
 def _concat(node: Node, slot: int, perm: Perm) -> Push | None:
     return _along_axis(node, perm, None, tuple(range(len(node.inputs))))
-
-
-def _split(node: Node, slot: int, perm: Perm) -> Push | None:
-    return _along_axis(node, perm, 0, (0,))
 
 
 def _softmax(node: Node, slot: int, perm: Perm) -> Push | None:
@@ -314,12 +306,12 @@ HANDLERS: Handlers = {
     **{("", op): _arg for op in ("ArgMax", "ArgMin")},
     **dict.fromkeys(QUANTIZERS, _quantize),
     ("", "Concat"): _concat,
-    ("", "Dropout"): _dropout,
+    ("", "Dropout"): lambda node, slot, perm: _unary(node, slot, perm) if node.input(2) is None else None,
     ("", "Gather"): _gather,
     ("", "Pad"): _pad,
     ("", "Reshape"): _reshape,
     ("", "Slice"): _slice,
-    ("", "Split"): _split,
+    ("", "Split"): lambda node, slot, perm: _along_axis(node, perm, 0, (0,)),
     ("", "Squeeze"): _squeeze,
     ("", "Tile"): _tile,
     ("", "Unsqueeze"): _unsqueeze,

@@ -33,9 +33,8 @@ def fuse_scale_shift(m: Match) -> Replacement:
     scale, shift = rounded(scaling.scale, x.dtype), rounded(shifting.shift, x.dtype)
     if scale is None or shift is None:
         return None
-    mean: Array = np.copysign(
-        np.zeros_like(scale), scale
-    )  # the kernel adds shift - mean * scale, so a shift of -0.0 stays -0.0
+    # The kernel adds shift - mean * scale, so a shift of -0.0 stays -0.0.
+    mean: Array = np.copysign(np.zeros_like(scale), scale)
     inputs: list[NewInput] = [x, scale, shift, mean, np.ones_like(scale)]
     return New("BatchNormalization", inputs, {"epsilon": 0.0})
 

@@ -56,10 +56,6 @@ def _first(node: Node) -> range:
     return range(1)
 
 
-def _all(node: Node) -> range:
-    return range(len(node.inputs))
-
-
 def _channels_last(node: Node) -> Attributes:
     return {**node.attrs, "channels_last": 1}
 
@@ -90,7 +86,7 @@ FORMS: dict[tuple[str, str], NhwcForm] = {
     ("", "Split"): NhwcForm(_first, "Split", "", _last_axis, on_reals=True),
     ("", "Resize"): NhwcForm(_first, "Resize", "", _same, on_reals=True, vectors=(2, 3)),
     (MICROSOFT, "QLinearSoftmax"): NhwcForm(_first, "QLinearSoftmax", MICROSOFT, _last_axis, gains=True),
-    **{("", op): NhwcForm(_all, op, "", _same, on_reals=True) for op in named(Trait.BROADCASTS)},
+    **{("", op): NhwcForm(lambda node: range(len(node.inputs)), op, "", _same, on_reals=True) for op in named(Trait.BROADCASTS)},
 }  # fmt: skip
 HALVES = ("half_pixel", "pytorch_half_pixel", "asymmetric")
 """Coordinate modes in which upsampling by 2 places samples at half pixels."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from ortconv.optimizer.pattern import Match, P
 OPTIONAL_SCALES = 13
 """The opset from which on a Resize may omit its region of interest and its scales."""
 
-Coordinate = Callable[[Array, float, int, int], Array]
+Coordinate = Callable[[Array, "np.floating[Any]", int, int], Array]
 """coordinate(output index, scale, input size, output size) returns the position in the input."""
 
 COORDINATES: dict[str, Coordinate] = {
@@ -35,11 +36,6 @@ ROUNDINGS: dict[str, Callable[[Array], Array]] = {
     "floor": np.floor,
     "ceil": np.ceil,
 }
-
-
-def _floats(node: Node, slot: int) -> tuple[float, ...] | None:
-    const = constant_of(node.input(slot))
-    return None if const is None else tuple(const.numpy().astype(np.float64).ravel().tolist())
 
 
 def _is_empty(node: Node, slot: int) -> bool:
@@ -73,10 +69,10 @@ def _scales(node: Node) -> list[float] | None:
 def _stated_scales(node: Node, slot: int, rank: int) -> list[float] | None:
     """The scales at an input of a Resize, with 1 for the axes that it leaves out; None if they are not constant."""
     axes = [a % rank for a in node.attr("axes", Ints())] or list(range(rank))
-    found = _floats(node, slot)
-    if found is None or len(found) != len(axes):
+    const = constant_of(node.input(slot))
+    if const is None or const.size != len(axes):
         return None
-    stated = dict(zip(axes, found))
+    stated = dict(zip(axes, const.numpy().astype(np.float64).ravel().tolist()))
     return [stated.get(a, 1.0) for a in range(rank)]
 
 
@@ -87,10 +83,11 @@ def _sources(node: Node, coordinates: str, rounding: str) -> list[Array] | None:
         return None
     if shapes[0] == shapes[1]:
         return [np.arange(n) for n in shapes[0]]  # ONNX Runtime copies the elements, whatever the scales
+    place, rounded = COORDINATES[coordinates], ROUNDINGS[rounding]
     found = []
     for n, k, scale in zip(*shapes, scales, strict=True):
         exact, single = (
-            np.clip(ROUNDINGS[rounding](_place(coordinates, k, scale, n, dtype)), 0, n - 1)
+            np.clip(rounded(place(np.arange(k, dtype=dtype), dtype(scale), n, k)), 0, n - 1)
             for dtype in (np.float64, np.float32)
         )
         if scale == 1 and n == k:
@@ -99,10 +96,6 @@ def _sources(node: Node, coordinates: str, rounding: str) -> list[Array] | None:
             return None
         found.append(exact.astype(np.int64))
     return found
-
-
-def _place(coordinates: str, size: int, scale: float, n: int, dtype: type) -> Array:
-    return COORDINATES[coordinates](np.arange(size, dtype=dtype), dtype(scale), n, size)
 
 
 def _nearest(node: Node) -> list[Array] | None:

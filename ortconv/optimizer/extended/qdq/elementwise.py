@@ -100,10 +100,6 @@ def _summed(softmax: Node) -> int:
     return prod(lengths) if lengths else 0
 
 
-def _softmax(node: Node) -> dict[str, Attribute]:
-    return {"axis": attribute(node, "axis"), "opset": since_version(node)}
-
-
 class Unary(NamedTuple):
     """An operator with one input: the attributes of its counterpart, and the condition under which both have the same result."""
 
@@ -116,7 +112,7 @@ UNARY = {
     "GlobalAveragePool": Unary(lambda node: {"channels_last": 0}, _pool_fits),
     "LeakyRelu": Unary(lambda node: {"alpha": attribute(node, "alpha")}),
     "Sigmoid": Unary(lambda node: {}),
-    "Softmax": Unary(_softmax, _softmax_fits),
+    "Softmax": Unary(lambda node: {"axis": attribute(node, "axis"), "opset": since_version(node)}, _softmax_fits),
 }
 
 
