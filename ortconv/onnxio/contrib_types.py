@@ -12,7 +12,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.onnxio.attention_types import ATTENTION_TYPES
 from ortconv.onnxio.standard_types import STANDARD_TYPES
-from ortconv.onnxio.type_rules import TypeRule, dtype_of, like, plus, shape_of, tensor, times
+from ortconv.onnxio.type_rules import TypeRule, dtype_of, like, plus, shape_of, shaped, tensor, times
 
 
 def broadcast(slots: Sequence[int], dtype_slot: int) -> TypeRule:
@@ -35,14 +35,13 @@ def _transposed(shape: Shape, transposes: bool) -> Shape:
     return (*shape[:-2], shape[-1], shape[-2]) if transposes and len(shape) > 1 else shape
 
 
-def _fused_matmul(node: Node) -> list[ValueType | None]:
+def _fused_matmul(node: Node) -> Shape | None:
     a, b = shape_of(node, 0), shape_of(node, 1)
     if node.attr("transBatchA", 0) and a is not None:
         a = (*a[1:-1], a[0], a[-1])
     if node.attr("transBatchB", 0) and b is not None:
         b = (*b[1:-1], b[0], b[-1])
-    shape = _matmul(a, b, trans_a=bool(node.attr("transA", 0)), trans_b=bool(node.attr("transB", 0)))
-    return [tensor(dtype_of(node, 0), shape)]
+    return _matmul(a, b, trans_a=bool(node.attr("transA", 0)), trans_b=bool(node.attr("transB", 0)))
 
 
 def _gemm(dtype_slot: int, b_slot: int = 1) -> TypeRule:
@@ -65,10 +64,10 @@ def _matmul_as(dtype: DType | None = None, *, dtype_slot: int = 0) -> TypeRule:
     return rule
 
 
-def _qlinear_matmul_like(node: Node) -> list[ValueType | None]:
+def _nbits_matmul(node: Node) -> Shape | None:
     shape = shape_of(node, 0)
     n: Any = node.attr("N", None)
-    return [tensor(dtype_of(node, 0), None if shape is None else (*shape[:-1], n))]
+    return None if shape is None else (*shape[:-1], n)
 
 
 def _conv(weight_slot: int, dtype_slot: int) -> TypeRule:
@@ -176,15 +175,15 @@ def _lstm(node: Node) -> list[ValueType | None]:
     return [tensor(dtype_of(node, 0), (length, directions, batch, hidden)), state, state]
 
 
-def _unfold(node: Node) -> list[ValueType | None]:
+def _unfold(node: Node) -> Shape | None:
     x = shape_of(node, 0)
     size: Dim = node.attr("size", None)
     if not x or not isinstance(size, int):
-        return [None]
+        return None
     axis = node.attr("dim", -1) % len(x)
     length = x[axis]
     windows = (length - size) // max(1, node.attr("step", 1)) + 1 if isinstance(length, int) else None
-    return [tensor(dtype_of(node, 0), (*x[:axis], windows, *x[axis + 1 :], size))]
+    return (*x[:axis], windows, *x[axis + 1 :], size)
 
 
 def _unique(node: Node) -> list[ValueType | None]:
@@ -201,14 +200,14 @@ def _tokenizer(node: Node) -> list[ValueType | None]:
     return [TensorType(DType.STRING, None if x is None else (*x, None))]
 
 
-def _expand_dims(node: Node) -> list[ValueType | None]:
+def _expand_dims(node: Node) -> Shape | None:
     x, axis = shape_of(node, 0), node.inputs[1]
     if x is None or axis is None:
-        return [None]
+        return None
     if axis.constant is None:
-        return [tensor(dtype_of(node, 0), (None,) * (len(x) + 1))]
+        return (None,) * (len(x) + 1)
     at = int(axis.constant.numpy().reshape(-1)[0]) % (len(x) + 1)
-    return [tensor(dtype_of(node, 0), (*x[:at], 1, *x[at:]))]
+    return (*x[:at], 1, *x[at:])
 
 
 def _ranks(*ranks: int) -> TypeRule:
@@ -220,9 +219,9 @@ def _ranks(*ranks: int) -> TypeRule:
     return rule
 
 
-def _same_rank(node: Node) -> list[ValueType | None]:
+def _same_rank(node: Node) -> Shape | None:
     x = shape_of(node, 0)
-    return [tensor(dtype_of(node, 0), None if x is None else (None,) * len(x))]
+    return None if x is None else (None,) * len(x)
 
 
 def _beam_search(node: Node) -> list[ValueType | None]:
@@ -232,10 +231,9 @@ def _beam_search(node: Node) -> list[ValueType | None]:
     return [*known, None, tensor(dtype, None)]
 
 
-def _grid_sample(node: Node) -> list[ValueType | None]:
+def _grid_sample(node: Node) -> Shape | None:
     x, grid = shape_of(node, 0), shape_of(node, 1)
-    known = x is not None and grid is not None and len(x) == len(grid)
-    return [tensor(dtype_of(node, 0), (*x[:2], *grid[1:-1]) if x and grid and known else None)]
+    return (*x[:2], *grid[1:-1]) if x and grid and len(x) == len(grid) else None
 
 
 _LIKE_FIRST = (
@@ -255,11 +253,10 @@ _MICROSOFT_TYPES: dict[str, TypeRule] = {
     **dict.fromkeys(("FusedConv", "NhwcFusedConv", "NhwcConv"), _conv(1, 0)),
     "FusedGemm": _gemm(0),
     "QGemm": _gemm(8, 3),
-    "FusedMatMul": _fused_matmul,
-    "TransposeMatMul": _fused_matmul,
+    **dict.fromkeys(("FusedMatMul", "TransposeMatMul"), shaped(_fused_matmul)),
     "MatMulIntegerToFloat": _matmul_as(dtype_slot=2),
     "DynamicQuantizeMatMul": _matmul_as(DType.FLOAT),
-    **dict.fromkeys(("MatMulNBits", "MatMulBnb4"), _qlinear_matmul_like),
+    **dict.fromkeys(("MatMulNBits", "MatMulBnb4"), shaped(_nbits_matmul)),
     "QuantizeLinear": like(0, 2, DType.UINT8),
     "DequantizeLinear": like(0, 1, DType.FLOAT),
     **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _skip_layer_norm),
@@ -269,19 +266,19 @@ _MICROSOFT_TYPES: dict[str, TypeRule] = {
     **dict.fromkeys(("AttnLSTM", "DynamicQuantizeLSTM"), _lstm),
     **dict.fromkeys(("BeamSearch", "WhisperBeamSearch"), _beam_search),
     "DynamicTimeWarping": lambda node: [TensorType(DType.INT32, (2, None))],
-    "ExpandDims": _expand_dims,
+    "ExpandDims": shaped(_expand_dims),
     "GatherBlockQuantized": _gather_block_quantized,
     "GatherND": STANDARD_TYPES["", "GatherND"],
     "GatherPacked": lambda node: [TensorType(DType(node.attr("output_dtype", int(DType.BFLOAT16))))],
-    "GridSample": _grid_sample,
+    "GridSample": shaped(_grid_sample),
     "MatMulInteger16": _matmul_as(DType.INT32),
     "MaxpoolWithMask": _pool,
     "MurmurHash3": lambda n: [TensorType(DType.UINT32 if n.attr("positive", 1) else DType.INT32, shape_of(n, 0))],
     "NGramRepeatBlock": like(1),
-    "Pad": _same_rank,
+    "Pad": shaped(_same_rank),
     "Range": _ranks(1),
     "Tokenizer": _tokenizer,
-    "UnfoldTensor": _unfold,
+    "UnfoldTensor": shaped(_unfold),
     "Unique": _unique,
 }
 
@@ -293,7 +290,7 @@ CONTRIB_TYPES: dict[tuple[str, str], TypeRule] = {
     ("", "SimplifiedLayerNormalization"): _layer_norm,
     ("", "LayerNormalization"): _layer_norm,
     **{("", op): like(0) for op in _OLD},
-    **{("", op): _same_rank for op in ("Crop", "DynamicSlice")},
+    **{("", op): shaped(_same_rank) for op in ("Crop", "DynamicSlice")},
     **{("", op): _pool for op in ("AveragePool", "LpPool", "MaxPool")},
     **STANDARD_TYPES,
 }

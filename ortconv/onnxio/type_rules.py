@@ -46,6 +46,11 @@ def einsum_labels(term: str, rank: int) -> list[str | int]:
     return [*before, *(range(len(before) + len(after) - rank, 0) if dots else ()), *after]
 
 
+def shaped(shape: Callable[[Node], Shape | None]) -> TypeRule:
+    """Rule: output 0 has this shape and the element type of input 0."""
+    return lambda node: [tensor(dtype_of(node, 0), shape(node))]
+
+
 def like(slot: int, dtype_slot: int | None = None, default: DType | None = None) -> TypeRule:
     """Rule: output 0 has the shape of input `slot` and the element type of input `dtype_slot`, by default the same input.
     Without such an input, the type is the default.
