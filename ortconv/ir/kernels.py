@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import NamedTuple
 
 from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.operators import MICROSOFT
-from ortconv.ir.schema import Schema, schema, schema_of, schema_of_id, serves, type_arguments
+from ortconv.ir.schema import Schema, document, schema, schema_of, schema_of_id, serves, type_arguments
 from ortconv.ir.types import Dim, DType, OptionalType, SequenceType, Shape, TensorType, ValueType
 
 UNKNOWN = ""
@@ -25,6 +23,8 @@ TENSORS = {dtype: f"tensor({dtype.name.lower()})" for dtype in DType}
 KernelTypes = tuple[str | None, ...]
 
 WIDER = {"tensor(float16)": "tensor(float)"}
+
+_document = partial(document, "releases.json")
 
 
 class KernelUse(NamedTuple):
@@ -178,14 +178,14 @@ def first_release(use: KernelUse) -> int | None:
     oldest = _first_kernel(use.schema.id, use.inputs, use.outputs)
     if oldest is None:
         return None
-    document, key = _document(), use.schema.id
-    attributes, inputs = later_attributes(use.schema), document["inputs"].get(key, {})
+    known, key = _document(), use.schema.id
+    attributes, inputs = later_attributes(use.schema), known["inputs"].get(key, {})
     count = max((i + 1 for i, type in enumerate(use.inputs) if type is not None), default=0)
     find = FORMS.get((use.schema.domain, use.schema.op))
     later: list[int] = [
         oldest,
         inputs.get(str(count), 0),
-        *(document["forms"][form] for form in (find(use) if find else ())),
+        *(known["forms"][form] for form in (find(use) if find else ())),
     ]
     later += [attributes.get(name, 0) for name, value in use.attrs.items() if value != use.schema.defaults.get(name)]
     return max(later)
@@ -308,13 +308,6 @@ FORMS: dict[tuple[str, str], Callable[[KernelUse], Iterable[str]]] = {
 """Forms of use that are newer than the operator and are neither attributes nor inputs. A function returns the names of the forms
 of a use; each is the name of the model that `schemas/releases.py` tries: schemas/release_forms/NAME.txt.
 """
-
-
-@cache
-def _document() -> dict[str, Any]:
-    text = Path(__file__).with_name("releases.json").read_text(encoding="utf-8")
-    document: dict[str, Any] = json.loads(text)
-    return document
 
 
 @cache

@@ -214,16 +214,16 @@ def _attribute(value: Any, kind: str) -> Attribute:
 
 
 @cache
-def _document() -> dict[str, Any]:
-    text = Path(__file__).with_name("operators.json").read_text(encoding="utf-8")
-    document: dict[str, Any] = json.loads(text)
-    return document
+def document(name: str) -> dict[str, Any]:
+    """The contents of a JSON file of this package."""
+    found: dict[str, Any] = json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+    return found
 
 
 @cache
 def _table_versions() -> dict[tuple[str, str], tuple[int, ...]]:
     table: dict[tuple[str, str], tuple[int, ...]] = {}
-    for key in _document()["schemas"]:
+    for key in document("operators.json")["schemas"]:
         domain, op, since = key.rsplit(":", 2)
         table[domain, op] = (*table.get((domain, op), ()), int(since))
     return table
@@ -231,7 +231,7 @@ def _table_versions() -> dict[tuple[str, str], tuple[int, ...]]:
 
 @cache
 def _table_schema(domain: str, op: str, since: int) -> Schema:
-    row = _document()["schemas"][f"{domain}:{op}:{since}"]
+    row = document("operators.json")["schemas"][f"{domain}:{op}:{since}"]
     return Schema(
         domain,
         op,
