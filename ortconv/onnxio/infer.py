@@ -211,7 +211,7 @@ def _infer_missing(graph: Graph, learned: set[Value], infer_custom: Infer | None
 
 def _updated(node: Node, learned: set[Value], infer_custom: Infer | None) -> Iterable[Value]:
     """Infer a node's output types if they are vague, or if an input is among the `learned`. Return the outputs with new types."""
-    made = [v for v in node.outputs if v is not None]
+    made = node.present_outputs
     is_vague = any(map(_is_vague, made))
     if is_vague and infer_custom is not None and schema_of(node) is None:
         return _retyped(node, infer_custom(node))

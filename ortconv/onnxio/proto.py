@@ -48,9 +48,7 @@ def _fill(proto: GraphProto, graph: Graph) -> None:
     _add_constants(proto, graph.initializers.values())
     for node in graph:
         proto.node.append(node_proto(node))
-        proto.value_info.extend(
-            value_info(v) for v in node.outputs if v is not None and v.type is not None and not v.is_output
-        )
+        proto.value_info.extend(value_info(v) for v in node.present_outputs if v.type is not None and not v.is_output)
 
 
 def node_proto(node: Node) -> NodeProto:

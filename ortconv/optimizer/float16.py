@@ -96,7 +96,7 @@ def to_float16(graph: Graph, keep: Set[Node]) -> Narrowed:
 
 def _floats(graph: Graph) -> list[Value]:
     """The float32 inputs and results of a graph."""
-    made = (v for node in graph for v in node.outputs if v is not None)
+    made = (v for node in graph for v in node.present_outputs)
     return [v for v in (*graph.inputs, *made) if v.dtype is DType.FLOAT]
 
 
@@ -137,14 +137,14 @@ def _is_quantized(node: Node) -> bool:
     """True for a node that quantizes, dequantizes, or computes between two such nodes: a Cast would split the group."""
     if node.op in QUANTIZERS or traits(node).quantized or _reads_sums(node):
         return True
-    makers = (v.producer for v in node.inputs if v is not None)
-    readers = (user for v in node.outputs if v is not None for user, _ in v.uses)
+    makers = (v.producer for v in node.present_inputs)
+    readers = (user for v in node.present_outputs for user, _ in v.uses)
     return any(n is not None and n.op in QUANTIZERS for n in (*makers, *readers))
 
 
 def _reads_sums(node: Node) -> bool:
     """True if a node reads the sums of integer products, or the Cast of such sums."""
-    makers = [v.producer for v in node.inputs if v is not None and v.producer is not None]
+    makers = [v.producer for v in node.present_inputs if v.producer is not None]
     makers += [
         v.producer for n in makers if n.is_op("Cast") and (v := n.inputs[0]) is not None and v.producer is not None
     ]
@@ -188,7 +188,7 @@ def _ends(value: Value, slots: dict[Node, Slots], number: dict[Node, int]) -> tu
 
 
 def _holds_weights(node: Node) -> bool:
-    constants = [v.constant for v in node.inputs if v is not None and v.dtype is DType.FLOAT]
+    constants = [v.constant for v in node.present_inputs if v.dtype is DType.FLOAT]
     return any(const is not None and const.size > 1 for const in constants) or traits(node).has(Trait.SUMS)
 
 

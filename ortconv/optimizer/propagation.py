@@ -25,7 +25,7 @@ def _same(node: Node) -> Shape | None:
 
 def _shapes(node: Node) -> list[Shape]:
     """The shapes of a node's inputs; [] if one is unknown."""
-    known = [v.shape for v in node.inputs if v is not None and v.shape is not None]
+    known = [v.shape for v in node.present_inputs if v.shape is not None]
     return known if len(known) == len(node.inputs) else []
 
 
@@ -342,7 +342,7 @@ def _values(graph: Graph) -> Iterator[Value]:
     for each in graph.graphs():
         yield from each.inputs
         for node in each:
-            yield from (v for v in node.outputs if v is not None)
+            yield from node.present_outputs
 
 
 PASSES = (FunctionPass("ShapePropagation", propagate),)

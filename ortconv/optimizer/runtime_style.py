@@ -242,13 +242,13 @@ def _dequantizer(value: Value | None, new: New) -> Node | None:
 def _behind(target: Node, root: Node) -> list[Node]:
     """The nodes after a target that belong to the fusion."""
     if target.op == "Split":
-        return [reader for value in target.outputs if value is not None for reader in value.consumers]
+        return [reader for value in target.present_outputs for reader in value.consumers]
     return [] if root is target else [root]
 
 
 def _is_made_of(new: New, nodes: list[Node | None]) -> bool:
     """True if all inputs of the new node are inputs of these nodes; zero points that were absent do not count."""
-    there = {value for node in nodes if node is not None for value in node.inputs if value is not None}
+    there = {value for node in nodes if node is not None for value in node.present_inputs}
     others = (source for source in new.inputs if source is not None and not _is_zero_point(source))
     return all(isinstance(source, Value) and source in there for source in others)
 

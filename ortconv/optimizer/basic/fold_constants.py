@@ -43,7 +43,7 @@ def fold(graph: Graph, context: Context) -> int:
         if node.touched < since or not context.may_touch(node):
             continue
         if not fresh.isdisjoint(node.inputs) and _update_types(node):
-            fresh.update(v for v in node.outputs if v is not None)
+            fresh.update(node.present_outputs)
         made = _folded(node, context, exact)
         if made is not None:
             fresh.update(made)
@@ -106,7 +106,7 @@ def _known_shape(node: Node) -> list[Tensor | None] | None:
 def _evaluate(node: Node, context: Context, exact: Exact) -> list[Tensor | None] | None:
     from ortconv.executor.kernels.evaluate import evaluate
 
-    widened = DType.FLOAT16 in {v.dtype for v in node.outputs if v is not None} and not has_kernel(node)
+    widened = DType.FLOAT16 in {v.dtype for v in node.present_outputs} and not has_kernel(node)
     try:
         found = _in_float32(node, exact) if widened else evaluate(node)
         tensors = [None if v is None else _tensor(result, v.dtype) for v, result in zip(node.outputs, found)]
@@ -184,7 +184,7 @@ def _fits(node: Node, size: int | None, context: Context) -> bool:
 
 def _freed_by(node: Node) -> int:
     """Bytes of the constants that only this node reads."""
-    read = {v for v in node.inputs if v is not None and not v.is_output and all(user is node for user, _ in v.uses)}
+    read = {v for v in node.present_inputs if not v.is_output and all(user is node for user, _ in v.uses)}
     return sum(v.constant.nbytes for v in read if v.constant is not None)
 
 

@@ -222,7 +222,7 @@ def _is_gate(gate: Value | None, x: Value | None) -> bool:
         passed = passed or node.op in _GATES
         if passed and x in node.inputs:
             return True
-        gate = next((v for v in node.inputs if v is not None and v.constant is None), None)
+        gate = next((v for v in node.present_inputs if v.constant is None), None)
     return False
 
 

@@ -354,7 +354,7 @@ def _leading_to_transpose(graph: Graph, handlers: Handlers) -> set[Value]:
     for node in reversed(graph):
         if node.is_op("Transpose"):
             slots: tuple[int, ...] = (0,)
-        elif any(v in leads for v in node.outputs if v is not None):
+        elif any(v in leads for v in node.present_outputs):
             slots = tuple(i for i in range(len(node.inputs)) if carries(node, i, handlers))
         else:
             continue

@@ -85,7 +85,7 @@ def _polynomial(
     node = value.producer
     if node is None or node.domain != "" or node.op not in _ARITHMETIC or not depth or node.graph is not x.graph:
         return None
-    operands = [_polynomial(v, x, nodes, constants, depth - 1) for v in node.inputs if v is not None]
+    operands = [_polynomial(v, x, nodes, constants, depth - 1) for v in node.present_inputs]
     nodes[node] = None
     left, right = operands if len(operands) == 2 else (None, None)
     return None if left is None or right is None else _ARITHMETIC[node.op](left, right)

@@ -86,5 +86,5 @@ def _normalized(m: Match, *operands: Value | Array) -> New:
 
 
 PASSES = passes(fuse_affine)
-OPT_IN = passes(fuse_rounded_affine)
+OPT_IN = (ROUNDED,) = passes(fuse_rounded_affine)
 """Runs only on request, as it changes the numbers by a rounding."""

@@ -117,7 +117,7 @@ def _is_behind_conv(x: Value) -> bool:
     while x.producer is not None:
         if x.producer.op.endswith("Conv"):
             return True
-        operands = [v for v in x.producer.inputs if v is not None and v.constant is None]
+        operands = [v for v in x.producer.present_inputs if v.constant is None]
         if not operands:
             return False
         x = operands[0]

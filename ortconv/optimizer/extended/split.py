@@ -40,7 +40,7 @@ def fuse(graph: Graph, context: Context) -> int:
     Differs: parts may leave a rest, which a Slice removes first; opsets before 13; only if fewer nodes result.
     """
     sources = [v for v in graph.inputs if len(v.uses) > 1]
-    sources += [v for node in graph for v in node.outputs if v is not None and len(v.uses) > 1]
+    sources += [v for node in graph for v in node.present_outputs if len(v.uses) > 1]
     return sum(_fuse(graph, x, context) for x in sources)
 
 

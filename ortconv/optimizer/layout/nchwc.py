@@ -312,7 +312,7 @@ def _concat(node: Node, blocks: BlockedValues) -> bool:
 
 
 def _split(node: Node, blocks: BlockedValues) -> bool:
-    x, results = node.inputs[0], [v for v in node.outputs if v is not None]
+    x, results = node.inputs[0], node.present_outputs
     if x not in blocks.of or not _whole_blocks(node, (x, *node.outputs), blocks):
         return False
     if len(node.inputs) > 2 or optional_ints(node.input(1)) is None:

@@ -140,7 +140,7 @@ def _is_of_channels(node: Node) -> bool:
 
 def _results(node: Node) -> list[Value]:
     """The outputs of a node that are images."""
-    return [v for v in node.outputs if v is not None] if node.op == "Split" else [node.out]
+    return node.present_outputs if node.op == "Split" else [node.out]
 
 
 def channels_last(graph: Graph, context: Context, always: bool = False) -> int:
@@ -188,7 +188,7 @@ def _makes_images(node: Node, types: Collection[DType]) -> bool:
         return False
     if (node.out.rank or 0) < FEWEST or any(v.rank != node.out.rank or v.dtype not in types for v in results):
         return False
-    others = [v for v in node.outputs if v is not None and v not in results]
+    others = [v for v in node.present_outputs if v not in results]
     return not any(v.uses or v.is_output for v in others)
 
 

@@ -253,7 +253,7 @@ def length(heads: Heads, axis: int) -> set[Element]:
     join = producer_of(heads.source, "Concat")
     if join is None:
         return {dim_of(heads.source, axis)}
-    parts = [v for v in join.inputs if v is not None]
+    parts = join.present_inputs
     if join.attr("axis", 0) % 4 != axis:
         return {dim_of(value, axis) for value in (heads.source, *parts)}
     whole = plus(*(v.dim(axis) for v in parts))  # the declared shape of a graph output may be wrong
