@@ -6,7 +6,7 @@ Modules with passes for rare operators are imported when a pass first runs.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from importlib import import_module
 from itertools import chain
@@ -110,8 +110,8 @@ class RulePass:
 
     def run(self, graph: Graph, context: Context) -> int:
         """Apply the rules until none matches, or the limit of the context is reached. Return the number of rewrites."""
-        since = context.since
-        queue = deque(context.nodes(graph, self._by_root))
+        since, roots = context.since, self._by_root
+        queue = deque(context.nodes(graph, roots))
         queued = set(queue)
         changes = 0
         while queue and not context.exhausted:
@@ -125,17 +125,13 @@ class RulePass:
                     continue
                 changes += 1
                 context.mark_touched(touched)
-                again = self._roots(touched, graph, queued)
+                again = [n for n in touched if n.graph is graph and n not in queued and (n.domain, n.op) in roots]
+                again = list(dict.fromkeys(again))
                 queue.extend(again)
                 queued.update(again)
                 if node.graph is not graph:
                     break
         return changes
-
-    def _roots(self, nodes: list[Node], graph: Graph, but: Set[Node]) -> dict[Node, None]:
-        """The nodes of a graph, except those in `but`, at which a rule may match."""
-        roots = self._by_root
-        return dict.fromkeys([n for n in nodes if n.graph is graph and n not in but and (n.domain, n.op) in roots])
 
     def _candidates(self, node: Node) -> tuple[Rule, ...]:
         """The rules that may match at a node, judged by operators alone."""

@@ -96,5 +96,4 @@ def _merged(m: Match, taps: Array, pads: tuple[int, ...] | None, bias: Array | N
     return with_weights(m, w, total if bias is None else total + bias)
 
 
-RULES = (*merge_convolutions, *merge_skip)
-PASSES = passes(RULES)
+PASSES = passes(merge_convolutions, merge_skip)

@@ -22,7 +22,7 @@ from ortconv.optimizer.conditions import (
     with_shape,
 )
 from ortconv.optimizer.engine import Context, New, NewInput, Replacement, apply, rule
-from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.passes import FunctionPass, RulePass, passes
 from ortconv.optimizer.pattern import C, Match, P
 
 
@@ -292,13 +292,14 @@ def _gains(stack: Value, adds: list[Node], graph: Graph) -> bool:
     return any(map(_merges, behind)) or (owned and stack.producer is not None and _merges(stack.producer))
 
 
-PASSES = (FunctionPass("MatMulAddFusion", fuse_stacked, operators=(("", "MatMul"),)),)
-GEMM_RULES = (
+PASSES: tuple[FunctionPass | RulePass, ...] = (
+    *passes(fuse_matmul_add),
+    FunctionPass("MatMulAddFusion", fuse_stacked, operators=(("", "MatMul"),)),
+)
+RULES = (
     *fuse_gemm_sum,
     *fuse_transposed_operand,
     *fuse_transposed_output,
     *fold_matmul_batch_norm,
     *fold_batch_norm_product,
 )
-MATMUL_ADD_RULES = fuse_matmul_add
-RULES = (*GEMM_RULES, *MATMUL_ADD_RULES)

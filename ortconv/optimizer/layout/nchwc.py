@@ -134,10 +134,6 @@ class ConvForm(NamedTuple):
     direct: bool = False
     depthwise: bool = False
 
-    @property
-    def by_blocks(self) -> bool:
-        return not self.direct and not self.depthwise
-
 
 def _conv(node: Node, blocks: BlockedValues) -> bool:
     x, w, b, z = (node.input(i) for i in range(4))
@@ -150,7 +146,7 @@ def _conv(node: Node, blocks: BlockedValues) -> bool:
     image, total = x if form.direct else blocks.entering(x, node), blocks.entering(z, node)
     if image is None or (total is None) is not (z is None):
         return False
-    weights = _filters(node, w, blocks, inputs=form.by_blocks)
+    weights = _filters(node, w, blocks, inputs=not form.direct and not form.depthwise)
     inputs = without_absent([image, weights, _filled_bias(node, b, blocks), total])
     group = {"group": padded(node.attr("group", 1), blocks.block)} if form.depthwise else {}
     blocks.make(node, "Conv", inputs, {**node.attrs, **group})

@@ -168,17 +168,14 @@ def channels_last(graph: Graph, context: Context, always: bool = False) -> int:
 def _images(node: Node) -> list[Value]:
     """The images, without constants, among the inputs of a node that can take the form; empty if it cannot."""
     form = FORMS.get((node.domain, node.op))
-    if form is None or not _takes_form(node) or not _makes_images(node, form.types):
+    if form is None or node.attr("channels_last", 0) or not _makes_images(node, form.types):
+        return []
+    if not (_is_per_tensor(node) and _is_kept(node) and _is_of_channels(node)):
         return []
     images = [node.input(slot) for slot in form.images(node)]
     if not all(_may_be_image(v, node.out.rank, form.types) for v in images):
         return []
     return [v for v in images if v is not None and v.constant is None]
-
-
-def _takes_form(node: Node) -> bool:
-    """True if the attributes and parameters of a node allow channels last."""
-    return not node.attr("channels_last", 0) and _is_per_tensor(node) and _is_kept(node) and _is_of_channels(node)
 
 
 def _makes_images(node: Node, types: Collection[DType]) -> bool:

@@ -178,12 +178,8 @@ def reduced_max(m: Match) -> Replacement:
         x = transpose(x, order)
     rows = math.prod(rest)
     size = rows, math.prod(shape) // rows
-    y = _largest(x, *size) if m.root.op == "ReduceMax" else _negative(_largest(_negative(x), *size))
+    y = _largest(x, *size) if m.root.op == "ReduceMax" else mul(_largest(mul(x, -1), *size), -1)
     return reshape(y, [1 if a in axes else d for a, d in enumerate(shape)] if m.root.attr("keepdims", 1) else rest)
-
-
-def _negative(x: NewInput) -> New:
-    return mul(x, -1)
 
 
 def _rows(m: Match) -> tuple[tuple[int, ...], int, int] | None:

@@ -97,7 +97,7 @@ def split_heads(value: Value | None, *, transposed: bool = False) -> Heads | Non
     path = Path(value).unscaled()
     if path.value.constant is not None:
         return None if transposed else _constant_heads(path)
-    if transposed and _is_swapped(path.value):
+    if transposed and transpose_perm(path.value.producer) in (SWAP, FLAT_SWAP):  # rows and columns are swapped
         return _heads_of(path.through().unscaled(), transposed=False)
     return _heads_of(path, transposed)
 
@@ -126,11 +126,6 @@ def repeats(gather: Node) -> int | None:
         return None
     copies = len(index) // count
     return copies if copies > 1 and index == tuple(i // copies for i in range(len(index))) else None
-
-
-def _is_swapped(heads: Value) -> bool:
-    """True for the output of a Transpose that swaps rows and columns, with or without a common axis for batch and heads."""
-    return transpose_perm(heads.producer) in (SWAP, FLAT_SWAP)
 
 
 def flattened(value: Value) -> Value | None:

@@ -290,11 +290,8 @@ class Masks:
     def _row_counts(self, value: Value) -> list[Node]:
         """The nodes Gather(Shape(value), rows)."""
         shapes = [n for n in value.consumers if n.is_op("Shape") and not n.attrs and n.graph is self.graph]
-        return [n for shape in shapes for n in shape.out.consumers if n.graph is self.graph and _picks_rows(n)]
-
-
-def _picks_rows(node: Node) -> bool:
-    return node.is_op("Gather") and node.attr("axis", 0) == 0 and ints(node.inputs[1]) in ((ROWS,), (ROWS - 4,))
+        gathers = (n for shape in shapes for n in shape.out.consumers if n.graph is self.graph and n.is_op("Gather"))
+        return [n for n in gathers if n.attr("axis", 0) == 0 and ints(n.inputs[1]) in ((ROWS,), (ROWS - 4,))]
 
 
 def _put(pick: Node, size: Value) -> None:
