@@ -24,9 +24,7 @@ def add_cast(graph: Graph, value: Value, dtype: DType, before: Node | None) -> V
 
 
 def return_instead(graph: Graph, value: Value, cast: Value, hint: str) -> None:
-    """Make the graph return `cast` instead of its output `value`. The cast gets the output's name, the value a fresh name from
-    `hint`.
-    """
+    """Make the graph return `cast`, under the output's name, instead of `value`, which gets a fresh name from `hint`."""
     name = value.name
     graph.rename(value, graph.fresh(hint))
     graph.rename(cast, name)

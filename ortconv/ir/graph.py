@@ -40,20 +40,8 @@ class Node:
     """One application of an operator. Only Graph creates and changes nodes, except for attributes and `ep`."""
 
     __slots__ = (
-        "attrs",
-        "doc",
-        "domain",
-        "ep",
-        "graph",
-        "inputs",
-        "name",
-        "next",
-        "op",
-        "outputs",
-        "place",
-        "prev",
-        "touched",
-    )
+        "attrs", "doc", "domain", "ep", "graph", "inputs", "name", "next", "op", "outputs", "place", "prev", "touched",
+    )  # fmt: skip
 
     def __init__(self, op: str, domain: str = "", name: str = "", attrs: dict[str, Attribute] | None = None) -> None:
         self.op = op
@@ -101,6 +89,18 @@ class Node:
         value = self.outputs[0] if self.outputs else None
         assert value is not None
         return value
+
+    @property
+    def parent(self) -> Graph:
+        """The graph of a node that is in one."""
+        assert self.graph is not None
+        return self.graph
+
+    @property
+    def opset(self) -> int:
+        """The version of the operator set to which its operator belongs; 0 if the model does not import it."""
+        assert self.graph is not None
+        return self.graph.opsets.get(self.domain, 0)
 
     def is_op(self, op: str, domain: str = "") -> bool:
         return self.op == op and self.domain == domain
@@ -228,9 +228,7 @@ class Graph(Links):
         return value
 
     def add_initializer(self, name: str, const: Tensor | SparseTensor, input: Value | None = None) -> Value:
-        """Add a constant with exactly this name. A graph input of this name becomes overridable; it is looked up unless given as
-        `input`.
-        """
+        """Add a constant with exactly this name. An input of this name, looked up unless given, becomes overridable."""
         value = input
         if value is None and name in self._names:
             value = next((v for v in self.inputs if v.name == name), None)
@@ -331,8 +329,7 @@ class Graph(Links):
     def replace_uses(self, old: Value, new: Value) -> None:
         """Make every reader of `old`, in this graph and its subgraphs, read `new`. Graph outputs are unchanged."""
         for node, slot in list(old.uses):
-            assert node.graph is not None
-            node.graph.set_input(node, slot, new)
+            node.parent.set_input(node, slot, new)
 
     def replace(self, old: Value, new: Value) -> None:
         """Replace `old` by `new` everywhere. If `old` is a graph output, `new` becomes the output and gets its name.
@@ -370,9 +367,7 @@ class Graph(Links):
         self._unlink(node)
 
     def remove_dead(self, node: Node) -> int:
-        """Remove a node if its outputs are unused, then in the same way its producers in this graph. Return the number of removed
-        nodes.
-        """
+        """Remove a node if its outputs are unused, then likewise its producers in this graph. Return how many were removed."""
         removed, stack = 0, [node]
         while stack:
             node = stack.pop()

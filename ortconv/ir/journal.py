@@ -34,9 +34,7 @@ class NodeChanges(NamedTuple):
 
 
 FEW = 16
-"""An edit that concerns a constant marks its readers as changed only if there are at most this many of them: no pattern
-covers more.
-"""
+"""An edit of a constant marks its readers as changed only if there are at most so many of them: no pattern covers more."""
 
 
 class Edits:
@@ -157,10 +155,8 @@ class Journal(Edits):
             held = getattr(value.const, "nbytes", 0) if used else 0
             self.bytes += held - self._bytes_of.get(value, 0)
             self._bytes_of[value] = held
-        consumed, made = (
-            tuple(label for label, _ in self._removed_labels.values()),
-            tuple(n.label for n in self._added_sizes),
-        )
+        consumed = tuple(label for label, _ in self._removed_labels.values())
+        made = tuple(n.label for n in self._added_sizes)
         change = NodeChanges(consumed, made, nodes, self.nodes, count, self.bytes, seconds)
         for log in (self._added_sizes, self._removed_labels, self._touched):
             log.clear()

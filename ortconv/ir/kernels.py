@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import NamedTuple
 
 from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.operators import MICROSOFT
-from ortconv.ir.schema import Schema, schema, schema_of, schema_of_id, serves, type_arguments
+from ortconv.ir.schema import Schema, document, schema, schema_of, schema_of_id, serves, type_arguments
 from ortconv.ir.types import Dim, DType, OptionalType, SequenceType, Shape, TensorType, ValueType
 
 UNKNOWN = ""
@@ -26,11 +24,11 @@ KernelTypes = tuple[str | None, ...]
 
 WIDER = {"tensor(float16)": "tensor(float)"}
 
+_document = partial(document, "releases.json")
+
 
 class KernelUse(NamedTuple):
-    """A use of an operator by a node: the types of inputs and outputs (None for an absent one), the shapes of inputs, and that of
-    the first output.
-    """
+    """An operator as a node uses it: types of inputs and outputs, None if absent; shapes of the inputs and the first output."""
 
     schema: Schema
     inputs: KernelTypes
@@ -79,10 +77,7 @@ def type_text(type: ValueType | None) -> str:
 
 
 def has_kernel(node: Node, release: int | None = None) -> bool:
-    """True if `release` (default: the newest) and all later ones have a kernel for the node.
-
-    Also true for a custom operator, which may have one.
-    """
+    """True if `release`, by default the newest, and all later ones have a kernel for the node, or if it is custom."""
     return node.domain not in _domains() or _is_served(_first(node), release)
 
 
@@ -98,8 +93,7 @@ def _is_served(first: int | None, release: int | None) -> bool:
 def _first(node: Node, *, cast: bool = False) -> int | None:
     """The first release that runs a node; None if none does. With `cast`, float16 may be computed in float32."""
     if node.domain == "" and ("", node.op) not in FORMS:  # a version of an ONNX operator never changes
-        assert node.graph is not None
-        return _first_standard(node.op, node.graph.opset(), _texts(node.inputs), _texts(node.outputs), cast)
+        return _first_standard(node.op, node.opset, _texts(node.inputs), _texts(node.outputs), cast)
     return _first_use(use_of(node), cast)
 
 
@@ -184,14 +178,14 @@ def first_release(use: KernelUse) -> int | None:
     oldest = _first_kernel(use.schema.id, use.inputs, use.outputs)
     if oldest is None:
         return None
-    document, key = _document(), use.schema.id
-    attributes, inputs = later_attributes(use.schema), document["inputs"].get(key, {})
+    known, key = _document(), use.schema.id
+    attributes, inputs = later_attributes(use.schema), known["inputs"].get(key, {})
     count = max((i + 1 for i, type in enumerate(use.inputs) if type is not None), default=0)
     find = FORMS.get((use.schema.domain, use.schema.op))
     later: list[int] = [
         oldest,
         inputs.get(str(count), 0),
-        *(document["forms"][form] for form in (find(use) if find else ())),
+        *(known["forms"][form] for form in (find(use) if find else ())),
     ]
     later += [attributes.get(name, 0) for name, value in use.attrs.items() if value != use.schema.defaults.get(name)]
     return max(later)
@@ -250,9 +244,7 @@ def _activation(use: KernelUse) -> Iterator[str]:
 
 
 def _attention(use: KernelUse) -> Iterator[str]:
-    """The forms of an attention: present-day attributes; a score bias, and its broadcast over heads or batches; past keys; absent
-    biases.
-    """
+    """Present-day attributes; a score bias, and its broadcast over heads or batches; past keys; absent biases."""
     op, heads = use.schema.op, use.attr("num_heads")
     if op == "Attention":
         yield f"{op}_today"
@@ -316,13 +308,6 @@ FORMS: dict[tuple[str, str], Callable[[KernelUse], Iterable[str]]] = {
 """Forms of use that are newer than the operator and are neither attributes nor inputs. A function returns the names of the forms
 of a use; each is the name of the model that `schemas/releases.py` tries: schemas/release_forms/NAME.txt.
 """
-
-
-@cache
-def _document() -> dict[str, Any]:
-    text = Path(__file__).with_name("releases.json").read_text(encoding="utf-8")
-    document: dict[str, Any] = json.loads(text)
-    return document
 
 
 @cache

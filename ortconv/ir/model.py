@@ -28,9 +28,7 @@ NODES_MADE: dict[tuple[str, str], int] = {
     ("ConvActivationFusion", "ConvAct"): 1,
     ("MatMulNBitsFusion", "FuseBias"): 0,
 }  # fmt: skip
-"""The number of nodes that each saved fusion creates, by (optimizer of onnxruntime, action). For 0, the target stays and its
-neighbors are removed.
-"""
+"""Nodes created, by (optimizer of onnxruntime, action). For 0, the target stays and its neighbors are removed."""
 
 
 class SavedFusion(NamedTuple):

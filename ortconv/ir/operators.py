@@ -63,9 +63,7 @@ class Traits(NamedTuple):
     random_if: int | None = None
     """The input that, if true, makes the operator draw random numbers."""
     quantized: int = 0
-    """The number of inputs that are each followed by a scale and a zero point. The scale and zero point of the output
-    follow after them.
-    """
+    """The number of inputs that a scale and a zero point follow; behind them are those of the output."""
 
     def has(self, *any_of: Trait) -> bool:
         return not self.flags.isdisjoint(any_of)
@@ -84,9 +82,7 @@ def traits(node: Node) -> Traits:
 
 
 def named(*any_of: Trait, domain: str = "", but: Collection[str] = ()) -> tuple[str, ...]:
-    """The operators of a domain that have one of the traits. Those listed in `but` are excluded;
-    each must have one of the traits.
-    """
+    """The operators of a domain with one of the traits, except those of `but`, which must have one, too."""
     found = [op for (d, op), row in _TABLE.items() if d == domain and row.has(*any_of)]
     assert set(but) <= set(found), f"exceptions without the trait: {sorted(set(but) - set(found))}"
     return tuple(op for op in found if op not in but)

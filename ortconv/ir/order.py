@@ -32,9 +32,7 @@ def readers_of(needs: Sequence[Iterable[int]]) -> list[list[int]]:
 
 
 def topological(graph: Graph) -> list[Node]:
-    """The nodes of a graph in topological order; apart from that, they keep their present order. Raises GraphError if
-    there is a cycle.
-    """
+    """The nodes in topological order, and else in their present order. Raises GraphError if there is a cycle."""
     order = list(graph)
     position = {node: i for i, node in enumerate(order)}
     needs = [{position[p] for p in producers(graph, node)} for node in order]

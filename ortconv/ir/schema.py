@@ -90,15 +90,13 @@ def schema_of_id(text: str) -> Schema | None:
 
 def schema_of(node: Node) -> Schema | None:
     """The schema of a node for the operator sets of its graph; None if there is none."""
-    assert node.graph is not None
-    return schema(node.domain, node.op, node.graph.opset(node.domain))
+    return schema(node.domain, node.op, node.opset)
 
 
 def since_version(node: Node) -> int:
     """The since_version of a node's schema; without a schema, the version of the operator set, at least 1."""
     found = schema_of(node)
-    assert node.graph is not None
-    return found.since if found is not None else max(1, node.graph.opset(node.domain))
+    return found.since if found is not None else max(1, node.opset)
 
 
 def attribute(node: Node, name: str) -> Any:
@@ -216,16 +214,16 @@ def _attribute(value: Any, kind: str) -> Attribute:
 
 
 @cache
-def _document() -> dict[str, Any]:
-    text = Path(__file__).with_name("operators.json").read_text(encoding="utf-8")
-    document: dict[str, Any] = json.loads(text)
-    return document
+def document(name: str) -> dict[str, Any]:
+    """The contents of a JSON file of this package."""
+    found: dict[str, Any] = json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+    return found
 
 
 @cache
 def _table_versions() -> dict[tuple[str, str], tuple[int, ...]]:
     table: dict[tuple[str, str], tuple[int, ...]] = {}
-    for key in _document()["schemas"]:
+    for key in document("operators.json")["schemas"]:
         domain, op, since = key.rsplit(":", 2)
         table[domain, op] = (*table.get((domain, op), ()), int(since))
     return table
@@ -233,7 +231,7 @@ def _table_versions() -> dict[tuple[str, str], tuple[int, ...]]:
 
 @cache
 def _table_schema(domain: str, op: str, since: int) -> Schema:
-    row = _document()["schemas"][f"{domain}:{op}:{since}"]
+    row = document("operators.json")["schemas"][f"{domain}:{op}:{since}"]
     return Schema(
         domain,
         op,

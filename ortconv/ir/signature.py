@@ -8,10 +8,11 @@ from itertools import chain, repeat
 from ortconv.errors import GraphError, nearest
 from ortconv.ir.attributes import Floats, Graphs, Ints, Strings, Tensors, Types
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.kernels import UNKNOWN, type_text
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import OPEN, Formal, Schema, operators, schema, schema_of
 from ortconv.ir.tensor import SparseTensor, Tensor
-from ortconv.ir.types import OptionalType, SequenceType, TensorType, ValueType
+from ortconv.ir.types import TensorType
 from ortconv.wording import counted
 
 STANDARD = frozenset({"", "ai.onnx.ml", "ai.onnx.preview.training", MICROSOFT})
@@ -56,8 +57,7 @@ def _type_key(value: Value | None) -> Hashable:
 
 
 def _check(node: Node) -> None:
-    assert node.graph is not None
-    if node.domain not in STANDARD or node.domain not in node.graph.opsets:
+    if node.domain not in STANDARD or node.domain not in node.parent.opsets:
         return
     found = schema_of(node)
     if found is None:
@@ -69,8 +69,7 @@ def _check(node: Node) -> None:
 
 
 def _unknown(node: Node) -> str:
-    assert node.graph is not None
-    version, domain = node.graph.opset(node.domain), node.domain or "ai.onnx"
+    version, domain = node.opset, node.domain or "ai.onnx"
     other = [v for v in range(1, version) if schema(node.domain, node.op, v) is not None]
     if other:
         return f"{node.op} was last defined in opset {other[-1]} of {domain}, the model imports opset {version}"
@@ -79,10 +78,9 @@ def _unknown(node: Node) -> str:
 
 def _remedy(node: Node) -> str | None:
     """Where there is an operator of the node's name: in a later version, or in another domain. Else, similar names."""
-    assert node.graph is not None
     newest = schema(node.domain, node.op, OPEN)
     if newest is not None:
-        later = range(node.graph.opset(node.domain) + 1, newest.since + 1)
+        later = range(node.opset + 1, newest.since + 1)
         first = next(v for v in later if schema(node.domain, node.op, v) is not None)
         return (
             f"it exists since opset {first}: export with this version, or raise the model's with onnx.version_converter"
@@ -177,8 +175,8 @@ def _check_heads(node: Node) -> None:
 def _check_types(node: Node, found: Schema) -> None:
     bound: dict[str, tuple[str, str]] = {}
     for name, formal, value in _operands(node, found):
-        type = _notation(value.type)
-        if type is None:
+        type = type_text(value.type)
+        if type == UNKNOWN:
             continue
         allowed = found.allowed.get(formal.type, (formal.type,))
         if type not in allowed:
@@ -209,13 +207,3 @@ def _operands(node: Node, found: Schema) -> Iterator[FormalOperand]:
         for value, formal in _paired(values, formals):
             if value is not None:
                 yield f"{what} '{value.name}'", formal, value
-
-
-def _notation(type: ValueType | None) -> str | None:
-    """A type in the notation of schemas; None if it is unknown or a map or sparse tensor, which are not compared."""
-    if isinstance(type, TensorType):
-        return f"tensor({type.dtype.name.lower()})"
-    if isinstance(type, SequenceType | OptionalType):
-        inner = _notation(type.element)
-        return inner and f"{'seq' if isinstance(type, SequenceType) else 'optional'}({inner})"
-    return None

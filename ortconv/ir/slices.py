@@ -7,9 +7,7 @@ _WHOLE = (2**31 - 1, 2**63 - 1)
 
 
 def sliced(start: int, end: int, step: int, size: int) -> range:
-    """The indices that a Slice selects from an axis of `size` elements. With a negative step, `stop` is -1 if the range goes down
-    to the first element.
-    """
+    """The indices that a Slice selects. With a negative step, `stop` is -1 if they go down to the first element."""
     if step > 0:
         return range(*slice(start, end, step).indices(size))
     start = start + size if start < 0 else start

@@ -73,9 +73,7 @@ class DType(IntEnum):
 
     @classmethod
     def of(cls, dtype: np.dtype[Any] | type | str) -> DType:
-        """The element type of a numpy dtype; str and object dtypes are STRING. Raises KeyError for
-        dtypes that ONNX does not have.
-        """
+        """The element type of a numpy dtype, STRING for str and object. Raises KeyError if ONNX has none."""
         dtype = np.dtype(dtype)
         if dtype.kind in "OUST":
             return cls.STRING

@@ -14,9 +14,7 @@ Use = tuple["Node", int]
 """A node, and the slot in which it reads a value."""
 
 FEW_USES = 8
-"""Up to this number of uses are a tuple, which needs less than half of a dict's memory. More are a dict, since removing one of
-thousands from a tuple is slow.
-"""
+"""Up to so many uses are a tuple, of half a dict's size; more are a dict, since a long tuple is slow to shorten."""
 
 
 class Value:

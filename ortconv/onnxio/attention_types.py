@@ -10,9 +10,7 @@ from ortconv.onnxio.type_rules import TypeRule, dtype_of, plus, shape_of, tensor
 
 
 def attention(past_slot: int, dtype_slot: int) -> TypeRule:
-    """Rule for attention over one packed projection of queries, keys and values; `present` is [2,
-    batch, heads, length, head size].
-    """
+    """Attention over a packed projection of queries, keys and values; `present` is [2, batch, heads, length, head size]."""
 
     def rule(node: Node) -> list[ValueType | None]:
         x, w, past = shape_of(node, 0), shape_of(node, 1), shape_of(node, past_slot)
@@ -84,9 +82,7 @@ def _present(node: Node, past_slot: int, alone: Shape) -> Shape:
 
 
 def group_query_attention(node: Node) -> list[ValueType | None]:
-    """Attention with fewer heads of keys and values than of queries. Without keys, the first input packs queries, keys and values
-    along its last axis.
-    """
+    """Attention with fewer heads of keys than of queries. Without keys, the first input packs all along its last axis."""
     q, past = shape_of(node, 0), shape_of(node, 3)
     dtype = dtype_of(node, 0)
     cache = dtype_of(node, 3) or dtype

@@ -141,13 +141,8 @@ class GraphBuilder(GraphReader):
     # ------------------------------------------------------------------ nodes
 
     def _node(self, message: NodeProto) -> Node:
-        op, domain, title, doc, names = (
-            message.op_type,
-            message.domain,
-            message.name,
-            message.doc_string,
-            list(message.output),
-        )
+        op, domain, title = message.op_type, message.domain, message.name
+        doc, names = message.doc_string, list(message.output)
         check_text(op, domain, title, doc, *names)
         node = self.graph.add_node(
             sys.intern(op),

@@ -158,9 +158,7 @@ def _typed(graph: GraphProto) -> set[str]:
 
 
 _NO_COMPLAINT = ("Inference error(s):", "expected to have type but instead is null", "declared=0")
-"""Ends of messages that are no fault of the node: a list of faults inside it, an input whose type is not yet known because its
-producer comes later, and an output without a declaration.
-"""
+"""Ends of messages that are no fault of the node: faults inside it, an input that a later node makes, no declaration."""
 
 _UNKNOWN_BRANCH = re.compile(r"then=0 else=\d+$|else=0$")
 """End of the message on an If whose branches have different types, where one is unknown."""

@@ -44,7 +44,7 @@ def keep_unknown(graph: Graph, stated: Mapping[str, ValueType]) -> None:
     if not stated:
         return
     alone = _single_symbols([*stated.values(), *(value.type for value in graph.inputs)])
-    for value in (v for node in graph.walk() for v in node.outputs if v is not None):
+    for value in (v for node in graph.walk() for v in node.present_outputs):
         type = stated.get(value.name)
         if isinstance(type, TensorType) and isinstance(value.type, TensorType):
             value.type = _weaker(value.type, type, alone)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 from ortconv.ir.broadcast import broadcast_shapes
@@ -11,7 +12,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.onnxio.attention_types import ATTENTION_TYPES
 from ortconv.onnxio.standard_types import STANDARD_TYPES
-from ortconv.onnxio.type_rules import TypeRule, dtype_of, like, shape_of, tensor, times
+from ortconv.onnxio.type_rules import TypeRule, dtype_of, like, plus, shape_of, shaped, tensor, times
 
 
 def broadcast(slots: Sequence[int], dtype_slot: int) -> TypeRule:
@@ -34,14 +35,13 @@ def _transposed(shape: Shape, transposes: bool) -> Shape:
     return (*shape[:-2], shape[-1], shape[-2]) if transposes and len(shape) > 1 else shape
 
 
-def _fused_matmul(node: Node) -> list[ValueType | None]:
+def _fused_matmul(node: Node) -> Shape | None:
     a, b = shape_of(node, 0), shape_of(node, 1)
     if node.attr("transBatchA", 0) and a is not None:
         a = (*a[1:-1], a[0], a[-1])
     if node.attr("transBatchB", 0) and b is not None:
         b = (*b[1:-1], b[0], b[-1])
-    shape = _matmul(a, b, trans_a=bool(node.attr("transA", 0)), trans_b=bool(node.attr("transB", 0)))
-    return [tensor(dtype_of(node, 0), shape)]
+    return _matmul(a, b, trans_a=bool(node.attr("transA", 0)), trans_b=bool(node.attr("transB", 0)))
 
 
 def _gemm(dtype_slot: int, b_slot: int = 1) -> TypeRule:
@@ -55,22 +55,19 @@ def _gemm(dtype_slot: int, b_slot: int = 1) -> TypeRule:
     return rule
 
 
-def _matmul_as(dtype: DType) -> TypeRule:
+def _matmul_as(dtype: DType | None = None, *, dtype_slot: int = 0) -> TypeRule:
+    """Rule for a product of this type, by default that of an input."""
+
     def rule(node: Node) -> list[ValueType | None]:
-        return [tensor(dtype, _matmul(shape_of(node, 0), shape_of(node, 1)))]
+        return [tensor(dtype or dtype_of(node, dtype_slot), _matmul(shape_of(node, 0), shape_of(node, 1)))]
 
     return rule
 
 
-def _matmul_integer_to_float(node: Node) -> list[ValueType | None]:
-    """The product has the type of the scales."""
-    return [tensor(dtype_of(node, 2), _matmul(shape_of(node, 0), shape_of(node, 1)))]
-
-
-def _qlinear_matmul_like(node: Node) -> list[ValueType | None]:
+def _nbits_matmul(node: Node) -> Shape | None:
     shape = shape_of(node, 0)
     n: Any = node.attr("N", None)
-    return [tensor(dtype_of(node, 0), None if shape is None else (*shape[:-1], n))]
+    return None if shape is None else (*shape[:-1], n)
 
 
 def _conv(weight_slot: int, dtype_slot: int) -> TypeRule:
@@ -128,51 +125,35 @@ def window_shape(node: Node, spatial: Shape, kernel: Sequence[Dim]) -> tuple[Dim
 
 
 def _concat(node: Node) -> list[ValueType | None]:
-    shapes = [shape_of(node, s) for s in range(2, len(node.inputs), 3)]
-    dtype = dtype_of(node, 1)
-    if any(s is None for s in shapes) or not shapes:
-        return [tensor(dtype, None)]
-    known = [s for s in shapes if s is not None]
-    axis = node.attr("axis", 0) % max(1, len(known[0]))
-    total: Dim = 0
-    for shape in known:
-        d = shape[axis]
-        total = total + d if isinstance(d, int) and isinstance(total, int) else None
-    return [tensor(dtype, (*known[0][:axis], total, *known[0][axis + 1 :]))]
-
-
-def _quantize(node: Node) -> list[ValueType | None]:
-    return [tensor(dtype_of(node, 2) or DType.UINT8, shape_of(node, 0))]
-
-
-def _dequantize(node: Node) -> list[ValueType | None]:
-    return [tensor(dtype_of(node, 1) or DType.FLOAT, shape_of(node, 0))]
+    slots = range(2, len(node.inputs), 3)
+    shapes = [shape for slot in slots if (shape := shape_of(node, slot)) is not None]
+    if not shapes or len(shapes) < len(slots):
+        return [tensor(dtype_of(node, 1), None)]
+    first, axis = shapes[0], node.attr("axis", 0) % max(1, len(shapes[0]))
+    total = reduce(plus, (shape[axis] for shape in shapes))
+    return [tensor(dtype_of(node, 1), (*first[:axis], total, *first[axis + 1 :]))]
 
 
 def _skip_layer_norm(node: Node) -> Iterable[ValueType | None]:
-    whole = tensor(dtype_of(node, 0), shape_of(node, 0))
     row = shape_of(node, 0)
-    stat = tensor(DType.FLOAT, None if row is None else (*row[:-1], 1))
-    return [whole, stat, stat, whole][: len(node.outputs)]
+    whole, stat = tensor(dtype_of(node, 0), row), tensor(DType.FLOAT, None if row is None else (*row[:-1], 1))
+    return [whole, stat, stat, whole]
 
 
 def _layer_norm(node: Node) -> Iterable[ValueType | None]:
     x = shape_of(node, 0)
     axis = node.attr("axis", -1)
     stat = None if x is None else tuple(1 if i >= axis % max(1, len(x)) else d for i, d in enumerate(x))
-    return [tensor(dtype_of(node, 0), x), tensor(DType.FLOAT, stat), tensor(DType.FLOAT, stat)][: len(node.outputs)]
+    return [tensor(dtype_of(node, 0), x), tensor(DType.FLOAT, stat), tensor(DType.FLOAT, stat)]
 
 
-def _embed_layer_norm(node: Node) -> Iterable[ValueType | None]:
-    ids, words = shape_of(node, 0), shape_of(node, 2)
-    dtype = dtype_of(node, 2)
-    out = None if ids is None or words is None else (*ids, words[1])
-    mask = None if ids is None else (ids[0],)
-    return [tensor(dtype, out), tensor(DType.INT32, mask), tensor(dtype, out)][: len(node.outputs)]
+def _embed_layer_norm(dtype_slot: int) -> TypeRule:
+    def rule(node: Node) -> list[ValueType | None]:
+        ids, words = shape_of(node, 0), shape_of(node, 2)
+        whole = tensor(dtype_of(node, dtype_slot), None if ids is None or words is None else (*ids, words[1]))
+        return [whole, tensor(DType.INT32, None if ids is None else ids[:1]), whole]
 
-
-def _gather_nd(node: Node) -> list[ValueType | None]:
-    return list(STANDARD_TYPES["", "GatherND"](node))
+    return rule
 
 
 def _gather_block_quantized(node: Node) -> list[ValueType | None]:
@@ -185,14 +166,6 @@ def _gather_block_quantized(node: Node) -> list[ValueType | None]:
     return [tensor(dtype_of(node, 2), (*data[:axis], *indices, *data[axis + 1 :]))]
 
 
-def _gather_packed(node: Node) -> list[ValueType | None]:
-    return [TensorType(DType(node.attr("output_dtype", int(DType.BFLOAT16))))]
-
-
-def _murmur_hash(node: Node) -> list[ValueType | None]:
-    return [TensorType(DType.UINT32 if node.attr("positive", 1) else DType.INT32, shape_of(node, 0))]
-
-
 def _lstm(node: Node) -> list[ValueType | None]:
     x = shape_of(node, 0)
     length, batch = x[:2] if x is not None and len(x) == 3 else (None, None)
@@ -202,15 +175,15 @@ def _lstm(node: Node) -> list[ValueType | None]:
     return [tensor(dtype_of(node, 0), (length, directions, batch, hidden)), state, state]
 
 
-def _unfold(node: Node) -> list[ValueType | None]:
+def _unfold(node: Node) -> Shape | None:
     x = shape_of(node, 0)
     size: Dim = node.attr("size", None)
     if not x or not isinstance(size, int):
-        return [None]
+        return None
     axis = node.attr("dim", -1) % len(x)
     length = x[axis]
     windows = (length - size) // max(1, node.attr("step", 1)) + 1 if isinstance(length, int) else None
-    return [tensor(dtype_of(node, 0), (*x[:axis], windows, *x[axis + 1 :], size))]
+    return (*x[:axis], windows, *x[axis + 1 :], size)
 
 
 def _unique(node: Node) -> list[ValueType | None]:
@@ -227,14 +200,14 @@ def _tokenizer(node: Node) -> list[ValueType | None]:
     return [TensorType(DType.STRING, None if x is None else (*x, None))]
 
 
-def _expand_dims(node: Node) -> list[ValueType | None]:
+def _expand_dims(node: Node) -> Shape | None:
     x, axis = shape_of(node, 0), node.inputs[1]
     if x is None or axis is None:
-        return [None]
+        return None
     if axis.constant is None:
-        return [tensor(dtype_of(node, 0), (None,) * (len(x) + 1))]
+        return (None,) * (len(x) + 1)
     at = int(axis.constant.numpy().reshape(-1)[0]) % (len(x) + 1)
-    return [tensor(dtype_of(node, 0), (*x[:at], 1, *x[at:]))]
+    return (*x[:at], 1, *x[at:])
 
 
 def _ranks(*ranks: int) -> TypeRule:
@@ -246,9 +219,9 @@ def _ranks(*ranks: int) -> TypeRule:
     return rule
 
 
-def _same_rank(node: Node) -> list[ValueType | None]:
+def _same_rank(node: Node) -> Shape | None:
     x = shape_of(node, 0)
-    return [tensor(dtype_of(node, 0), None if x is None else (None,) * len(x))]
+    return None if x is None else (None,) * len(x)
 
 
 def _beam_search(node: Node) -> list[ValueType | None]:
@@ -258,47 +231,20 @@ def _beam_search(node: Node) -> list[ValueType | None]:
     return [*known, None, tensor(dtype, None)]
 
 
-def _q_embed_layer_norm(node: Node) -> list[ValueType | None]:
-    ids, words = shape_of(node, 0), shape_of(node, 2)
-    out = None if ids is None or words is None else (*ids, words[1])
-    return [tensor(dtype_of(node, 8), out), tensor(DType.INT32, None if ids is None else ids[:1])]
-
-
-def _grid_sample(node: Node) -> list[ValueType | None]:
+def _grid_sample(node: Node) -> Shape | None:
     x, grid = shape_of(node, 0), shape_of(node, 1)
-    known = x is not None and grid is not None and len(x) == len(grid)
-    return [tensor(dtype_of(node, 0), (*x[:2], *grid[1:-1]) if x and grid and known else None)]
+    return (*x[:2], *grid[1:-1]) if x and grid and len(x) == len(grid) else None
 
 
-def _time_warping(node: Node) -> list[ValueType | None]:
-    return [TensorType(DType.INT32, (2, None))]
-
+_LIKE_FIRST = (
+    "BiasGelu", "BiasSoftmax", "BranchwiseRMSNorm", "FastGelu", "GatedAdd", "GatedRMSNorm", "Gelu", "Inverse", "MRotaryEmbedding",
+    "MoE", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "QMoE", "QuickGelu", "RotaryEmbedding", "SampleOp", "ScaledSiLU",
+    "Trilu",
+)  # fmt: skip
+"""Operators whose output has the type and shape of the first input."""
 
 _MICROSOFT_TYPES: dict[str, TypeRule] = {
-    **dict.fromkeys(
-        (
-            "Gelu",
-            "FastGelu",
-            "BiasGelu",
-            "QuickGelu",
-            "BiasSoftmax",
-            "QLinearSigmoid",
-            "QLinearLeakyRelu",
-            "QLinearSoftmax",
-            "BranchwiseRMSNorm",
-            "GatedAdd",
-            "GatedRMSNorm",
-            "Inverse",
-            "MoE",
-            "MRotaryEmbedding",
-            "QMoE",
-            "RotaryEmbedding",
-            "SampleOp",
-            "ScaledSiLU",
-            "Trilu",
-        ),
-        like(0),
-    ),
+    **dict.fromkeys(_LIKE_FIRST, like(0)),
     **dict.fromkeys(("QLinearAdd", "QLinearMul"), broadcast((0, 3), 0)),
     "QLinearWhere": broadcast((0, 1, 4), 1),
     "QLinearConcat": _concat,
@@ -307,33 +253,32 @@ _MICROSOFT_TYPES: dict[str, TypeRule] = {
     **dict.fromkeys(("FusedConv", "NhwcFusedConv", "NhwcConv"), _conv(1, 0)),
     "FusedGemm": _gemm(0),
     "QGemm": _gemm(8, 3),
-    "FusedMatMul": _fused_matmul,
-    "TransposeMatMul": _fused_matmul,
-    "MatMulIntegerToFloat": _matmul_integer_to_float,
+    **dict.fromkeys(("FusedMatMul", "TransposeMatMul"), shaped(_fused_matmul)),
+    "MatMulIntegerToFloat": _matmul_as(dtype_slot=2),
     "DynamicQuantizeMatMul": _matmul_as(DType.FLOAT),
-    **dict.fromkeys(("MatMulNBits", "MatMulBnb4"), _qlinear_matmul_like),
-    "QuantizeLinear": _quantize,
-    "DequantizeLinear": _dequantize,
+    **dict.fromkeys(("MatMulNBits", "MatMulBnb4"), shaped(_nbits_matmul)),
+    "QuantizeLinear": like(0, 2, DType.UINT8),
+    "DequantizeLinear": like(0, 1, DType.FLOAT),
     **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _skip_layer_norm),
-    "EmbedLayerNormalization": _embed_layer_norm,
-    "QEmbedLayerNormalization": _q_embed_layer_norm,
+    "EmbedLayerNormalization": _embed_layer_norm(2),
+    "QEmbedLayerNormalization": _embed_layer_norm(8),
     **ATTENTION_TYPES,
     **dict.fromkeys(("AttnLSTM", "DynamicQuantizeLSTM"), _lstm),
     **dict.fromkeys(("BeamSearch", "WhisperBeamSearch"), _beam_search),
-    "DynamicTimeWarping": _time_warping,
-    "ExpandDims": _expand_dims,
+    "DynamicTimeWarping": lambda node: [TensorType(DType.INT32, (2, None))],
+    "ExpandDims": shaped(_expand_dims),
     "GatherBlockQuantized": _gather_block_quantized,
-    "GatherND": _gather_nd,
-    "GatherPacked": _gather_packed,
-    "GridSample": _grid_sample,
+    "GatherND": STANDARD_TYPES["", "GatherND"],
+    "GatherPacked": lambda node: [TensorType(DType(node.attr("output_dtype", int(DType.BFLOAT16))))],
+    "GridSample": shaped(_grid_sample),
     "MatMulInteger16": _matmul_as(DType.INT32),
     "MaxpoolWithMask": _pool,
-    "MurmurHash3": _murmur_hash,
+    "MurmurHash3": lambda n: [TensorType(DType.UINT32 if n.attr("positive", 1) else DType.INT32, shape_of(n, 0))],
     "NGramRepeatBlock": like(1),
-    "Pad": _same_rank,
+    "Pad": shaped(_same_rank),
     "Range": _ranks(1),
     "Tokenizer": _tokenizer,
-    "UnfoldTensor": _unfold,
+    "UnfoldTensor": shaped(_unfold),
     "Unique": _unique,
 }
 
@@ -345,7 +290,7 @@ CONTRIB_TYPES: dict[tuple[str, str], TypeRule] = {
     ("", "SimplifiedLayerNormalization"): _layer_norm,
     ("", "LayerNormalization"): _layer_norm,
     **{("", op): like(0) for op in _OLD},
-    **{("", op): _same_rank for op in ("Crop", "DynamicSlice")},
+    **{("", op): shaped(_same_rank) for op in ("Crop", "DynamicSlice")},
     **{("", op): _pool for op in ("AveragePool", "LpPool", "MaxPool")},
     **STANDARD_TYPES,
 }

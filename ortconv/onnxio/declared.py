@@ -289,9 +289,7 @@ def _shape(type: ValueType | None) -> Shape | None:
 def _fed_otherwise(
     graph: GraphProto, declared: Iterator[dict[str, ValueType]], outer: dict[str, ValueType], symbols: set[str]
 ) -> Iterator[str]:
-    """Contradictions between the declared shape of a body's input and the first value fed to it. onnx's inference does not compare
-    them.
-    """
+    """Declared shapes of a body's inputs that contradict the first values fed to it. onnx does not compare them."""
     infos, read = (*graph.input, *graph.value_info, *graph.output), TypeReader()
     known = outer | {info.name: type for info in infos if (type := read(info.type)) is not None}
     for node, body in _bodies(graph):
@@ -361,19 +359,14 @@ def _merge_types(declared: ValueType, inferred: ValueType, symbols: set[str]) ->
 
 
 def _merge_shapes(declared: Shape, inferred: Shape | None, symbols: set[str]) -> Shape | None:
-    """The combined shape; None if the two contradict each other, or if a symbolic dimension of the model's inputs is declared as a
-    number.
-    """
+    """The combined shape; None if the two contradict, or if a symbol of the model's inputs is declared as a number."""
     if inferred is None:
         return declared
     pairs = list(zip(declared, inferred, strict=False))
-    if len(declared) != len(inferred) or any(_contradict(stated, known, symbols) for stated, known in pairs):
+    wrong = (isinstance(stated, int) and known != stated and _is_sure(known, symbols) for stated, known in pairs)
+    if len(declared) != len(inferred) or any(wrong):
         return None
     return tuple(known if stated is None or _is_sure(known, symbols) else stated for stated, known in pairs)
-
-
-def _contradict(stated: Dim, known: Dim, symbols: set[str]) -> bool:
-    return isinstance(stated, int) and known != stated and _is_sure(known, symbols)
 
 
 def _is_sure(known: Dim, symbols: set[str]) -> bool:
@@ -382,9 +375,7 @@ def _is_sure(known: Dim, symbols: set[str]) -> bool:
 
 
 def _without_unknown(proto: ModelProto) -> ModelProto:
-    """The model without the nodes that onnx does not know; their outputs become inputs. Next to such nodes, onnx misses
-    contradictions.
-    """
+    """The model with inputs for the nodes that onnx does not know: next to such nodes, it misses contradictions."""
     opsets = {entry.domain: entry.version for entry in proto.opset_import}
     unknown = [node for node in proto.graph.node if not _is_known(node, opsets)]
     if not unknown:

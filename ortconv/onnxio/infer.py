@@ -37,8 +37,7 @@ LARGEST_SHAPE_DATA = 1024
 """Shape inference sees the contents of constants of up to this number of elements."""
 
 LONGEST_VECTOR = 1 << 20
-"""Shape inference follows the elements of vectors only if none is longer. Sums and products of such vectors take 100 bytes for each
-element."""
+"""Elements of vectors are followed only if none is longer: sums and products take 100 bytes for each element."""
 
 
 class ContradictionError(GraphError):
@@ -66,7 +65,7 @@ def infer_model(source: bytes, *, strict: bool = False, on_errors: Callable[[byt
                 if "existing" in str(error):
                     raise ContradictionError(first_line(error)) from error
                 return infer_model(source)
-            if not (follow_values and _out_of_memory(error)):
+            if not follow_values or not (isinstance(error, MemoryError) or "bad_alloc" in str(error)):
                 raise inference_error(first_line(error)) from error
             trim()  # the next limit allows as much again
         else:
@@ -158,10 +157,6 @@ def _inferred(message: bytes, follow_values: bool, strict: bool, on_errors: Call
     return infer_shapes(message, data_prop=follow_values, strict=strict)
 
 
-def _out_of_memory(error: Exception) -> bool:
-    return isinstance(error, MemoryError) or "bad_alloc" in str(error)
-
-
 def _allowance(message: bytes) -> int:
     return MEMORY_BASE + MEMORY_FACTOR * len(message)
 
@@ -177,9 +172,7 @@ _READ_TYPE = TypeReader(lambda name: None if INVENTED.fullmatch(name) else name)
 
 
 def anonymous_symbols(source: bytes) -> Symbol:
-    """A function that renames the dimensions invented by `infer_model` to ?0, ?1, ... Names in the serialized model stay, and "?"
-    becomes unknown.
-    """
+    """Renames the dimensions invented by `infer_model` to ?0, ?1, ... Names in the message stay; "?" becomes unknown."""
     own = {name.decode() for name in re.findall(rb"\x12[\x06-\x18](unk__\d+)", source)}
     first = 1 + max((int(n) for n in re.findall(rb"\x12[\x02-\x10]\?(\d{1,15})", source)), default=-1)
 
@@ -219,7 +212,7 @@ def _infer_missing(graph: Graph, learned: set[Value], infer_custom: Infer | None
 
 def _updated(node: Node, learned: set[Value], infer_custom: Infer | None) -> Iterable[Value]:
     """Infer a node's output types if they are vague, or if an input is among the `learned`. Return the outputs with new types."""
-    made = [v for v in node.outputs if v is not None]
+    made = node.present_outputs
     is_vague = any(map(_is_vague, made))
     if is_vague and infer_custom is not None and schema_of(node) is None:
         return _retyped(node, infer_custom(node))
@@ -293,23 +286,22 @@ def _completed(node: Node, types: Iterable[ValueType | None]) -> list[ValueType 
     """The types of a node's outputs. The schema gives the missing ones."""
     given = [*types, *[None] * len(node.outputs)]
     return [
-        None if value is None else type or _declared_type(node, value.index)
+        None if value is None else type or declared_type(node, value.index)
         for value, type in zip(node.outputs, given, strict=False)
     ]
 
 
 def _infer_by_onnx(node: Node) -> list[ValueType | None]:
     """Output types from onnx's inference of this node alone, else from the schema."""
-    assert node.graph is not None
-    model = _model_of(node, node.graph)
+    model = _model_of(node, node.parent)
     try:
-        if hide(contents(model.graph), node.graph.opset()):
+        if hide(contents(model.graph), node.parent.opset()):
             return [None] * len(node.outputs)
         inferred = ModelProto.FromString(infer_shapes(model.SerializeToString(), data_prop=False))
     except Exception:  # the C++ code may raise any class; the types are unknown then
         return [None] * len(node.outputs)
     types = {info.name: _READ_TYPE(info.type) for info in inferred.graph.value_info}
-    return [None if v is None else types.get(v.name) or _declared_type(node, v.index) for v in node.outputs]
+    return [None if v is None else types.get(v.name) or declared_type(node, v.index) for v in node.outputs]
 
 
 def _model_of(node: Node, graph: Graph) -> ModelProto:
@@ -329,7 +321,7 @@ def _model_of(node: Node, graph: Graph) -> ModelProto:
     return model
 
 
-def _declared_type(node: Node, slot: int) -> ValueType | None:
+def declared_type(node: Node, slot: int) -> ValueType | None:
     """The tensor type of an output, without shape, if the schema or the input types determine it; else None."""
     found = schema_of(node)
     if found is None or slot >= len(found.outputs):
@@ -356,23 +348,20 @@ def _if(node: Node) -> list[ValueType | None]:
 
 
 def _loop(node: Node) -> list[ValueType | None]:
-    body: Any = node.attrs["body"]
     carried = len(node.inputs) - 2
-    types: list[ValueType | None] = []
-    for i in range(len(node.outputs)):
-        type = body.outputs[i + 1].type if i + 1 < len(body.outputs) else None
-        types.append(_without_dims(type) if i < carried else _stacked(type))
-    return types
+    return [_without_dims(t) if i < carried else _stacked(t) for i, t in enumerate(_of_body(node, first=1))]
 
 
 def _scan(node: Node) -> list[ValueType | None]:
-    body: Any = node.attrs["body"]
     states = len(node.inputs) - node.attr("num_scan_inputs", 0)
-    types: list[ValueType | None] = []
-    for i in range(len(node.outputs)):
-        type = body.outputs[i].type if i < len(body.outputs) else None
-        types.append(type if i < states else _without_dims(_stacked(type)))
-    return types
+    return [t if i < states else _without_dims(_stacked(t)) for i, t in enumerate(_of_body(node, first=0))]
+
+
+def _of_body(node: Node, first: int) -> list[ValueType | None]:
+    """For each output, the type of the body's output that makes it; `first` makes the first."""
+    body: Any = node.attrs["body"]
+    types = [value.type for value in body.outputs[first : first + len(node.outputs)]]
+    return types + [None] * (len(node.outputs) - len(types))
 
 
 _CONTROL_FLOW: dict[str, Callable[[Node], list[ValueType | None]]] = {"If": _if, "Loop": _loop, "Scan": _scan}

@@ -132,9 +132,9 @@ def _mapped(path: str | Path) -> memoryview:
 def _load(
     data: memoryview,
     external: ExternalData | None,
-    fix_dims: Mapping[str, int] | None = None,
-    oldest_opset: int = OLDEST_OPSET,
-    check: Check | None = None,
+    fix_dims: Mapping[str, int] | None,
+    oldest_opset: int,
+    check: Check | None,
 ) -> Model:
     message, payloads = _skeleton(data)
     proto = _parse(data, message)

@@ -48,9 +48,7 @@ def _fill(proto: GraphProto, graph: Graph) -> None:
     _add_constants(proto, graph.initializers.values())
     for node in graph:
         proto.node.append(node_proto(node))
-        proto.value_info.extend(
-            value_info(v) for v in node.outputs if v is not None and v.type is not None and not v.is_output
-        )
+        proto.value_info.extend(value_info(v) for v in node.present_outputs if v.type is not None and not v.is_output)
 
 
 def node_proto(node: Node) -> NodeProto:
@@ -153,9 +151,7 @@ _ATTRIBUTES: dict[type, tuple[int, str, Callable[[Any], object]]] = {
     Graphs: (AttributeProto.GRAPHS, "graphs", lambda graphs: list(map(_graph, graphs))),
     Types: (AttributeProto.TYPE_PROTOS, "type_protos", lambda types: list(map(type_proto, types))),
 }
-"""By the Python type of an attribute's value: ONNX's type, the field of the message, and the function that converts to it. All
-others are types.
-"""
+"""By the type of an attribute's value: ONNX's type, the field of the message, and its conversion. All others are types."""
 
 
 def region_proto(

@@ -85,19 +85,12 @@ def hide(found: Contents, opset: int) -> bool:
 def _is_hidden(op: str, node: NodeProto, opset: int) -> bool:
     if op in _NAMES:
         return (domain_of(node), op) in HIDDEN
+    if domain_of(node) != "":
+        return False
     if op in _POOLS:
-        return opset < CEILS_EXACTLY and _has_ceil_mode(node)
-    return opset < SIGNED_AXES and op in ("Squeeze", "Unsqueeze") and _has_negative_axes(node)
-
-
-def _has_ceil_mode(node: NodeProto) -> bool:
-    mode = _attribute(node, "ceil_mode") if domain_of(node) == "" else None
-    return mode is not None and mode.i != 0
-
-
-def _has_negative_axes(node: NodeProto) -> bool:
-    axes = _attribute(node, "axes") if domain_of(node) == "" else None
-    return axes is not None and any(axis < 0 for axis in axes.ints)
+        return opset < CEILS_EXACTLY and _attribute(node, "ceil_mode").i != 0
+    has_negative_axes = op in ("Squeeze", "Unsqueeze") and any(axis < 0 for axis in _attribute(node, "axes").ints)
+    return has_negative_axes and opset < SIGNED_AXES
 
 
 def _inferred_wrongly(found: Contents, opset: int) -> dict[str, Set[str]]:
@@ -180,7 +173,7 @@ def _is_empty_list(attribute: AttributeProto) -> bool:
 
 def _has_empty_axes(node: NodeProto, empty: Container[str]) -> bool:
     axes = _attribute(node, "axes")
-    return not axes.ints if axes is not None else len(node.input) > 1 and node.input[1] in empty
+    return not axes.ints if axes.name else len(node.input) > 1 and node.input[1] in empty
 
 
 def _slices_of_shapes(found: Contents, slices: Sequence[NodeProto]) -> set[str]:
@@ -212,7 +205,7 @@ def hide_einsums(einsums: Sequence[NodeProto], inferred: GraphProto) -> bool:
 def _takes_first_size(node: NodeProto, sizes: Mapping[str, Sequence[int | str]]) -> bool:
     """True if a label has size 1 or a symbol in one operand and another size in a later one: onnx only looks at the first."""
     equation = _attribute(node, "equation")
-    if equation is None or domain_of(node):
+    if domain_of(node):
         return False
     terms = equation.s.decode().replace(" ", "").partition("->")[0].split(",")
     first: dict[str | int, int | str] = {}
@@ -233,9 +226,7 @@ def reveal(graph: GraphProto) -> None:
 
 
 _SHORTENING = ("Conv", "Pool", "Pad")
-"""Parts of the names of operators whose results onnx gives a negative size if a window is longer than the image, or a pad is
-negative.
-"""
+"""Parts of names of operators to whose results onnx gives a negative size for a long window or a negative pad."""
 
 _WINDOWED = frozenset({"AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool", "QLinearConv"})
 """Operators whose attributes may show that the window fits. Other operators with such names always count as shortening."""
@@ -255,25 +246,19 @@ def shortening(found: Contents) -> int:
 
 
 def _may_shorten(node: NodeProto) -> bool:
-    """True if a node may make a negative size: a window, a Pad, or the last part of a Split. False for windows that fit into
-    their own padding and one element more.
-    """
+    """True for a Split, Pad or window that may make a negative size. A window fits into its own padding and one element more."""
     if node.op_type == "Split":
         return _parts(node) > 2
     if node.op_type not in _WINDOWED:
         return not node.op_type.startswith("Global")
-    kernel, pads, dilations, strides = (_ints(node, name) for name in ("kernel_shape", "pads", "dilations", "strides"))
-    mode, rank = _attribute(node, "auto_pad"), len(kernel)
-    is_plain = rank and len(pads) == 2 * rank and len(dilations) in (0, rank) and (mode is None or mode.s == b"NOTSET")
+    names = ("kernel_shape", "pads", "dilations", "strides")
+    kernel, pads, dilations, strides = (tuple(_attribute(node, name).ints) for name in names)
+    mode, rank = _attribute(node, "auto_pad").s or b"NOTSET", len(kernel)
+    is_plain = rank and len(pads) == 2 * rank and len(dilations) in (0, rank) and mode == b"NOTSET"
     if not is_plain or any(not 0 <= n < 1 << 16 for n in (*kernel, *pads, *dilations, *strides)) or 0 in strides:
         return True
     steps = dilations or (1,) * rank
     return any((k - 1) * d > a + b for k, d, a, b in zip(kernel, steps, pads[:rank], pads[rank:], strict=True))
-
-
-def _ints(node: NodeProto, name: str) -> tuple[int, ...]:
-    found = _attribute(node, name)
-    return () if found is None else tuple(found.ints)
 
 
 _BELOW_ZERO = re.compile(rb"\x0a[^\0]{1,2}\x08[\x80-\xff]{9}\x01")
@@ -335,9 +320,7 @@ def _below_zero(inferred: GraphProto) -> set[str]:
 
 
 def refuse_slices_below_zero(inferred: GraphProto) -> None:
-    """Raise SliceBelowZeroError, with the shapes, if a hidden Slice reads a value with a negative size. onnx and onnxruntime end
-    the process there.
-    """
+    """Raise SliceBelowZeroError if a hidden Slice reads a value with a negative size: onnx and onnxruntime end the process."""
     below = _below_zero(inferred)
     slices = (node for node in walk(inferred.node) if node.op_type == MARK + "Slice")
     if all(below.isdisjoint(node.input) for node in slices):
@@ -362,29 +345,29 @@ def _too_small(node: NodeProto) -> str:
 
 
 def _parts(node: NodeProto) -> int:
-    parts = _attribute(node, "num_outputs") if node.op_type == "Split" and domain_of(node) == "" else None
-    return 0 if parts is None else parts.i
+    return _attribute(node, "num_outputs").i if node.op_type == "Split" and domain_of(node) == "" else 0
 
 
-def _attribute(node: NodeProto, name: str) -> AttributeProto | None:
-    return next((a for a in node.attribute if a.name == name), None)
+def _attribute(node: NodeProto, name: str) -> AttributeProto:
+    """An attribute; an empty message if it is absent."""
+    return next((a for a in node.attribute if a.name == name), AttributeProto())
 
 
 def _split(node: NodeProto) -> str:
     parts = _attribute(node, "num_outputs")
-    if parts is None or parts.i >= len(node.output):
+    if not parts.name or parts.i >= len(node.output):
         return ""
     return f"num_outputs is {parts.i}, but there are {len(node.output)} outputs"
 
 
 def _layer_normalization(node: NodeProto) -> str:
-    axis = _attribute(node, "axis")
-    return "" if axis is None or -(1 << 31) <= axis.i < 1 << 31 else f"axis {axis.i} is out of range"
+    axis = _attribute(node, "axis").i
+    return "" if -(1 << 31) <= axis < 1 << 31 else f"axis {axis} is out of range"
 
 
 def _gather_nd(node: NodeProto) -> str:
-    batch = _attribute(node, "batch_dims")
-    return f"batch_dims is {batch.i}, must be at least 0" if batch is not None and batch.i < 0 else ""
+    batch = _attribute(node, "batch_dims").i
+    return f"batch_dims is {batch}, must be at least 0" if batch < 0 else ""
 
 
 _TERM = r"[A-Za-z ]*(?:\.\.\.)?[A-Za-z ]*"
@@ -392,10 +375,10 @@ _EQUATION = rf"{_TERM}(?:,{_TERM})*(?:->{_TERM})?".encode()
 
 
 def _einsum(node: NodeProto) -> str:
-    equation = _attribute(node, "equation")
-    if equation is None or re.fullmatch(_EQUATION, equation.s):
+    equation = _attribute(node, "equation").s
+    if re.fullmatch(_EQUATION, equation):
         return ""
-    return f"the equation '{equation.s.decode(errors='replace')[:80]}' is malformed"
+    return f"the equation '{equation.decode(errors='replace')[:80]}' is malformed"
 
 
 _CHECKS: dict[str, Callable[[NodeProto], str]] = {

@@ -11,24 +11,24 @@ from ortconv.ir.graph import Node
 from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Dim, DType, MapType, SequenceType, Shape, TensorType, ValueType
-from ortconv.onnxio.type_rules import TypeRule, dtype_of, einsum_labels, shape_of, tensor
+from ortconv.onnxio.type_rules import TypeRule, dtype_of, einsum_labels, shape_of, shaped, tensor
 
 
-def _einsum(node: Node) -> list[ValueType | None]:
+def _einsum(node: Node) -> Shape | None:
     """Axes of size 1 are broadcast to the other axes of the same label, as in onnxruntime."""
     given, arrow, result = str(node.attr("equation", "")).replace(" ", "").partition("->")
     sizes: dict[str | int, set[Dim]] = {}
     for slot, term in enumerate(given.split(",")):
         source = shape_of(node, slot)
         if source is None:
-            return [tensor(dtype_of(node, 0), None)]
+            return None
         for label, dim in zip(einsum_labels(term, len(source)), source, strict=True):
             sizes.setdefault(label, set()).add(dim)
     if not arrow:
         result = "..." + "".join(sorted(label for label in set(given) if label.isalpha() and given.count(label) == 1))
     of_ellipsis = sum(isinstance(label, int) for label in sizes)
     labels = einsum_labels(result, len(result.replace(".", "")) + of_ellipsis)
-    return [tensor(dtype_of(node, 0), tuple(broadcast_dims(sizes[label]) for label in labels))]
+    return tuple(broadcast_dims(sizes[label]) for label in labels)
 
 
 def _eye_like(node: Node) -> list[ValueType | None]:
@@ -36,11 +36,11 @@ def _eye_like(node: Node) -> list[ValueType | None]:
     return [tensor(dtype, shape_of(node, 0))]
 
 
-def _resized(node: Node) -> list[ValueType | None]:
+def _resized(node: Node) -> Shape | None:
     """Sizes are products with scales, rounded to float32 and down, as in onnxruntime."""
     shape, modern = shape_of(node, 0), node.op == "Resize" and since_version(node) >= RESIZE_TO_SIZES
     if shape is None:
-        return [tensor(dtype_of(node, 0), None)]
+        return None
     axes = [axis % len(shape) for axis in node.attr("axes", range(len(shape)))]
     scales = node.attr("scales", _elements(node, 2 if modern else 1))
     stretches = node.attr("keep_aspect_ratio_policy", "stretch") == "stretch"
@@ -50,7 +50,7 @@ def _resized(node: Node) -> list[ValueType | None]:
     elif modern and stretches:
         made = [int(size) for size in _elements(node, 3)] or made
     sizes = dict(zip(axes, made, strict=True))
-    return [tensor(dtype_of(node, 0), tuple(sizes.get(axis, dim) for axis, dim in enumerate(shape)))]
+    return tuple(sizes.get(axis, dim) for axis, dim in enumerate(shape))
 
 
 RESIZE_TO_SIZES = 11
@@ -69,55 +69,48 @@ def _scaled(dim: Dim, scale: float) -> Dim:
     return int(np.float32(dim) * np.float32(scale)) if isinstance(dim, int) else None
 
 
-def _gather_nd(node: Node) -> list[ValueType | None]:
+def _gather_nd(node: Node) -> Shape | None:
     data, indices = shape_of(node, 0), shape_of(node, 1)
-    shape: Shape | None = None
-    if data is not None and indices and isinstance(indices[-1], int):
-        first: int = node.attr("batch_dims", 0) + indices[-1]
-        shape = (*indices[:-1], *data[first:]) if 0 <= first <= len(data) else None
-    return [tensor(dtype_of(node, 0), shape)]
+    if data is None or not indices or not isinstance(indices[-1], int):
+        return None
+    first: int = node.attr("batch_dims", 0) + indices[-1]
+    return (*indices[:-1], *data[first:]) if 0 <= first <= len(data) else None
 
 
-def _regex_full_match(node: Node) -> list[ValueType | None]:
-    return [TensorType(DType.BOOL, shape_of(node, 0))]
-
-
-def _squeeze(node: Node) -> list[ValueType | None]:
+def _squeeze(node: Node) -> Shape | None:
     source, axes = shape_of(node, 0), _axes(node)
-    shape: Shape | None = None
     if source and axes:
         gone = {a % len(source) for a in axes}
-        shape = tuple(d for i, d in enumerate(source) if i not in gone)
-    elif source is not None and axes == () and all(isinstance(d, int) for d in source):
-        shape = tuple(d for d in source if d != 1)
-    return [tensor(dtype_of(node, 0), shape)]
+        return tuple(d for i, d in enumerate(source) if i not in gone)
+    if source is None or axes != () or not all(isinstance(d, int) for d in source):
+        return None
+    return tuple(d for d in source if d != 1)
 
 
-def _unsqueeze(node: Node) -> list[ValueType | None]:
+def _unsqueeze(node: Node) -> Shape | None:
     source, axes = shape_of(node, 0), _axes(node)
-    shape: Shape | None = None
-    if source is not None and axes is not None:
-        rank, dims = len(source) + len(axes), iter(source)
-        new = {a % rank for a in axes}
-        shape = tuple(1 if i in new else next(dims) for i in range(rank)) if len(new) == len(axes) else None
-    return [tensor(dtype_of(node, 0), shape)]
+    if source is None or axes is None:
+        return None
+    rank, dims = len(source) + len(axes), iter(source)
+    new = {a % rank for a in axes}
+    return tuple(1 if i in new else next(dims) for i in range(rank)) if len(new) == len(axes) else None
 
 
-def _slice(node: Node) -> list[ValueType | None]:
+def _slice(node: Node) -> Shape | None:
     source = shape_of(node, 0)
     if source is None:
-        return [tensor(dtype_of(node, 0), None)]
+        return None
     starts, ends, axes, steps = (_integers(node, name, slot) for slot, name in enumerate(_BOUNDS, start=1))
     count = len(starts) if starts else next(iter(shape_of(node, 1) or ()), None)
     if axes is None or steps is None or not isinstance(count, int):
-        return [tensor(dtype_of(node, 0), (None,) * len(source))]
+        return (None,) * len(source)
     dims = list(source)
     for i, axis in enumerate(axes or range(count)):
         if starts is None or ends is None:
             dims[axis] = None
         else:
             dims[axis] = _sliced(dims[axis], slice(starts[i], ends[i], steps[i] if steps else 1))
-    return [tensor(dtype_of(node, 0), tuple(dims))]
+    return tuple(dims)
 
 
 def _sliced(dim: Dim, part: slice) -> Dim:
@@ -211,14 +204,14 @@ _ML_TYPES: dict[str, TypeRule] = {
 }
 
 STANDARD_TYPES: dict[tuple[str, str], TypeRule] = {
-    ("", "Einsum"): _einsum,
+    ("", "Einsum"): shaped(_einsum),
     ("", "EyeLike"): _eye_like,
-    ("", "GatherND"): _gather_nd,
-    ("", "RegexFullMatch"): _regex_full_match,
-    **{("", op): _resized for op in ("Resize", "Upsample")},
-    ("", "Slice"): _slice,
-    ("", "Squeeze"): _squeeze,
-    ("", "Unsqueeze"): _unsqueeze,
+    ("", "GatherND"): shaped(_gather_nd),
+    ("", "RegexFullMatch"): lambda node: [TensorType(DType.BOOL, shape_of(node, 0))],
+    **{("", op): shaped(_resized) for op in ("Resize", "Upsample")},
+    ("", "Slice"): shaped(_slice),
+    ("", "Squeeze"): shaped(_squeeze),
+    ("", "Unsqueeze"): shaped(_unsqueeze),
     **{("ai.onnx.ml", op): rule for op, rule in _ML_TYPES.items()},
 }
 """Rules for the output types of a node, by (domain, operator)."""

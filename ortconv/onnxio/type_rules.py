@@ -9,9 +9,7 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 
 TypeRule = Callable[[Node], Iterable[ValueType | None]]
-"""Returns the types of a node's outputs: None for a type that follows from the schema alone, and
-possibly more types than outputs.
-"""
+"""The types of a node's outputs, and possibly more; None for one that follows from the schema alone."""
 
 
 def dtype_of(node: Node, slot: int) -> DType | None:
@@ -48,10 +46,18 @@ def einsum_labels(term: str, rank: int) -> list[str | int]:
     return [*before, *(range(len(before) + len(after) - rank, 0) if dots else ()), *after]
 
 
-def like(slot: int, dtype_slot: int | None = None) -> TypeRule:
-    """Rule: output 0 has the shape of input `slot` and the element type of input `dtype_slot`, by default the same."""
+def shaped(shape: Callable[[Node], Shape | None]) -> TypeRule:
+    """Rule: output 0 has this shape and the element type of input 0."""
+    return lambda node: [tensor(dtype_of(node, 0), shape(node))]
+
+
+def like(slot: int, dtype_slot: int | None = None, default: DType | None = None) -> TypeRule:
+    """Rule: output 0 has the shape of input `slot` and the element type of input `dtype_slot`, by default the same input.
+    Without such an input, the type is the default.
+    """
 
     def rule(node: Node) -> list[ValueType | None]:
-        return [tensor(dtype_of(node, slot if dtype_slot is None else dtype_slot), shape_of(node, slot))]
+        dtype = dtype_of(node, slot if dtype_slot is None else dtype_slot) or default
+        return [tensor(dtype, shape_of(node, slot))]
 
     return rule

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
@@ -57,6 +57,11 @@ def scalar(value: Value | None) -> float | int | None:
     return number if isinstance(number, int) else float(number)
 
 
+def exactly(number: float) -> Callable[[Value], bool]:
+    """A condition on values: a numeric constant with one element, this number."""
+    return lambda value: scalar(value) == number
+
+
 def is_filled_with(value: Value, number: float) -> bool:
     """True for a numeric constant with at least one element whose elements all equal `number`; -0.0 equals 0."""
     const = value.constant
@@ -90,9 +95,7 @@ LARGE = 1000.0
 
 
 def round_together(a: Array, b: Array) -> bool:
-    """True if adding two constants one after the other rounds a value, and adding their sum does not: both are large,
-    and their signs differ.
-    """
+    """True if both constants are large and of opposite signs: adding both rounds a value, adding their sum does not."""
     opposed = np.sign(a) != np.sign(b)
     return bool(np.any(opposed & (np.minimum(np.abs(a), np.abs(b)) > LARGE)))
 
@@ -181,6 +184,18 @@ def channels_of(x: Value) -> int:
     return length if isinstance(length, int) else 0
 
 
+def only_reader(value: Value) -> Node | None:
+    """The only reader of a value, if it reads the value once, in the same graph, and the value is not returned."""
+    use = only_use(value)
+    return None if use is None else use[0]
+
+
+def reader_of(value: Value, *ops: str) -> Node | None:
+    """The only reader of a value, if it has one of these operators of the default domain; else None."""
+    node = only_reader(value)
+    return node if node is not None and node.op in ops and node.domain == "" else None
+
+
 def only_use(value: Value) -> tuple[Node, int] | None:
     """The reader of a value, and its slot, if there is only one, in the same graph, and the value is not returned."""
     if len(value.uses) != 1 or value.is_output:
@@ -212,10 +227,7 @@ def producer_of(value: Value | None, *ops: str) -> Node | None:
 
 
 def axes_of(node: Node) -> tuple[int, ...] | None:
-    """The axes of a node that has them as an attribute or, in later operator sets, as input 1.
-
-    () if they are absent; None if they are not constant.
-    """
+    """The axes of a node, an attribute or, in later operator sets, input 1. () if absent; None if not constant."""
     return tuple(node.attr("axes", ())) if "axes" in node.attrs else optional_ints(node.input(1))
 
 
@@ -225,34 +237,22 @@ def bound(number: float | int | None, dtype: DType) -> Array | None:
         return None if number is None else np.array(number, dtype.numpy)
 
 
-def clip(x: NewInput, low: NewInput, high: NewInput, like: Node, graph: Graph, dtype: DType) -> New:
-    """Clip with constant or computed bounds. Before opset 11, bounds are attributes and must be constant."""
-    types = (like.out.type,)
-    if graph.opset() >= 11:
-        inputs = [x, low, high] if high is not None else [x, low] if low is not None else [x]
-        return New("Clip", inputs, {}, like=like, types=types)
-    attrs: dict[str, Attribute] = {}
-    for name, value in (("min", low), ("max", high)):
-        if value is not None:
-            assert isinstance(value, np.ndarray)
-            attrs[name] = float(value)
-    return New("Clip", [x], attrs, like=like, types=types)
+def clip(x: NewInput, low: Array | None, high: Array | None, like: Node) -> New:
+    """Clip with constant bounds, which are attributes before opset 11."""
+    if like.parent.opset() >= 11:
+        return New("Clip", without_absent([x, low, high]), {}, like=like)
+    bounds = {"min": low, "max": high}
+    return New("Clip", [x], {name: float(value) for name, value in bounds.items() if value is not None}, like=like)
 
 
 def clip_bounds(node: Node) -> tuple[float | None, float | None] | None:
     """The (lower, upper) bound of a Clip, None for an absent one. The result is None if a bound is not constant."""
-    assert node.graph is not None
-    if node.graph.opset() < 11:
+    if node.opset < 11:
         low, high = node.attrs.get("min"), node.attrs.get("max")
         return (low if isinstance(low, float) else None), (high if isinstance(high, float) else None)
-    found: list[float | None] = []
-    for slot in (1, 2):
-        value = node.input(slot)
-        number = scalar(value)
-        if value is not None and number is None:
-            return None
-        found.append(number)
-    return found[0], found[1]
+    given = [node.input(slot) for slot in (1, 2)]
+    low, high = map(scalar, given)
+    return None if any(v is not None and n is None for v, n in zip(given, (low, high))) else (low, high)
 
 
 def clip_range(node: Node) -> tuple[float, float]:
@@ -302,14 +302,3 @@ def stated_pads(node: Node, rank: int) -> tuple[int, ...] | None:
     for i, axis in enumerate(axes):
         full[axis], full[rank + axis] = pads[i], pads[len(axes) + i]
     return tuple(full)
-
-
-def transpose_perm(node: Node | None) -> tuple[int, ...] | None:
-    """The permutation of a Transpose node; None for any other node, or if the rank is unknown."""
-    if node is None or not node.is_op("Transpose"):
-        return None
-    x: Value | None = node.inputs[0]
-    if "perm" in node.attrs:
-        return tuple(node.attr("perm", Ints()))
-    rank = node.out.rank if x is None or x.rank is None else x.rank
-    return None if rank is None else tuple(reversed(range(rank)))

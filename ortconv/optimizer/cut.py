@@ -1,6 +1,4 @@
-"""Minimum cuts: assign one of two labels to each node of a dataflow graph, with as few changes of label along values as
-possible.
-"""
+"""Minimum cuts: one of two labels for each node of a dataflow graph, with the fewest changes of label along values."""
 
 from __future__ import annotations
 

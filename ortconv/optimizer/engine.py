@@ -34,8 +34,9 @@ from ortconv.optimizer.tracking import Operator, Tracker, producers
 
 
 class New:
-    """A node to be created. `like` provides the name and, unless `attrs` is given, the attributes; `types` are the
-    known output types.
+    """A node to be created, by default with the output types of the root if it replaces the root.
+
+    `like` provides the name and, unless `attrs` is given, the attributes; `types` are the known output types.
     """
 
     __slots__ = ("attrs", "domain", "inputs", "like", "node", "op", "outputs", "types")
@@ -130,9 +131,7 @@ class Context:
     optimization_style: str = "Fixed"
     """Fixed: fusions above the basic level are applied. Runtime: they are recorded in the model, and onnxruntime applies them."""
     release: int | None = None
-    """Create only nodes that this release of ONNX Runtime supports (a position in `ortconv.ir.kernels.releases()`);
-    None: any node.
-    """
+    """Create only nodes that this release, a position in `ortconv.ir.kernels.releases()`, supports; None: any node."""
     limit: int | None = None
     """Stop after this number of rewrites."""
     journal: Journal | None = None
@@ -228,9 +227,20 @@ def find(r: Rule, root: Node, context: Context) -> tuple[Match, Replacement] | N
     for m in matches(r.pattern, root):
         if context.may_touch(root, *(node for node, _ in m.nodes)) and _is_closed(m):
             replacement = r.build(m)
-            if replacement is not None and all(context.may_make(m.graph, new) for new in _new_nodes(replacement)):
+            if replacement is None:
+                continue
+            _state_types(replacement, root)
+            if all(context.may_make(m.graph, new) for new in _new_nodes(replacement)):
                 return m, replacement
     return None
+
+
+def _state_types(replacement: Replacement, root: Node) -> None:
+    """Give the nodes that replace the root the types of its outputs, unless they state their own."""
+    parts = replacement if isinstance(replacement, tuple) else (replacement,)
+    for part, old in zip(parts, root.outputs, strict=False):
+        if isinstance(part, New) and not part.types and old is not None:
+            part.types = (old.type,)
 
 
 def _new_nodes(source: Replacement) -> Iterator[New]:
@@ -270,7 +280,7 @@ def _rewrite(r: Rule, m: Match, replacement: Replacement, context: Context) -> l
     root, graph, label = m.root, m.graph, m.root.label
     parts = replacement if isinstance(replacement, tuple) else (replacement,)
     added: list[Node] = []
-    results = [_materialize(part, root, i, added) for i, part in enumerate(parts)]
+    results = [_materialize(part, root, added) for part in parts]
     matched = [root, *(node for node, _ in m.nodes)]
     around = [*producers(matched), *_replace_outputs(root, results, graph)]
     before = len(graph)
@@ -313,7 +323,7 @@ def _is_closed(m: Match) -> bool:
     return True
 
 
-def _materialize(source: NewInput, root: Node, index: int, added: list[Node]) -> Value | None:
+def _materialize(source: NewInput, root: Node, added: list[Node]) -> Value | None:
     if source is None or isinstance(source, Value):
         return source
     if isinstance(source, (Tensor, np.ndarray)):
@@ -321,19 +331,14 @@ def _materialize(source: NewInput, root: Node, index: int, added: list[Node]) ->
     new, out = (source.new, source.index) if isinstance(source, Out) else (source, 0)
     if new.node is None:
         new.node = _make(new, root, added)
-    value = new.node.outputs[out]
-    if value is not None and value.type is None and index >= 0:
-        old = root.output(index)
-        value.retype(None if old is None else old.type)
-    return value
+    return new.node.outputs[out]
 
 
 def _make(new: New, root: Node, added: list[Node]) -> Node:
     from ortconv.onnxio.infer import update_types
 
-    graph = root.graph
-    assert graph is not None
-    inputs = [_materialize(source, root, -1, added) for source in new.inputs]
+    graph = root.parent
+    inputs = [_materialize(source, root, added) for source in new.inputs]
     name = new.like.name if new.like is not None else graph.fresh(f"{root.name or root.out.name}/{new.op}")
     import_operators(graph, new.domain)
     node = graph.add_node(
@@ -354,5 +359,4 @@ def import_operators(graph: Graph, domain: str) -> None:
 def constant(near: Node, content: Tensor | Array | Any) -> Value:
     """A new constant with a name derived from the node that it is created for."""
     tensor = content if isinstance(content, Tensor) else Tensor.of(content)
-    assert near.graph is not None
-    return near.graph.constant(tensor, f"{near.out.name}_const")
+    return near.parent.constant(tensor, f"{near.out.name}_const")

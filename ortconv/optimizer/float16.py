@@ -34,9 +34,7 @@ INTEGER_SUMS = frozenset({"ConvInteger", "MatMulInteger"})
 """Operators whose int32 results a Cast and a Mul by the scale convert to numbers. The sums may be beyond float16."""
 
 SCATTERS = frozenset({"ScatterElements", "ScatterND"})
-"""Operators whose kernels throw when they run on float16 with most values of `reduction` (onnxruntime's cpu/tensor/scatter.cc
-and scatter_nd.cc).
-"""
+"""Operators that throw on float16 with most values of `reduction` (onnxruntime's cpu/tensor/scatter.cc, scatter_nd.cc)."""
 
 MAKERS = {"Cast": "to", "Constant": "value", "ConstantOfShape": "value"}
 """Operators whose result may be float16 although they have no float32 inputs, with the attribute that selects the type."""
@@ -98,7 +96,7 @@ def to_float16(graph: Graph, keep: Set[Node]) -> Narrowed:
 
 def _floats(graph: Graph) -> list[Value]:
     """The float32 inputs and results of a graph."""
-    made = (v for node in graph for v in node.outputs if v is not None)
+    made = (v for node in graph for v in node.present_outputs)
     return [v for v in (*graph.inputs, *made) if v.dtype is DType.FLOAT]
 
 
@@ -116,13 +114,11 @@ def _slots(node: Node) -> Slots | None:
 
 def _is_fixed(node: Node) -> bool:
     """True for nodes that this conversion leaves as they are, whatever their operator accepts."""
-    if node.subgraphs or node.ep or draws(node) or _is_quantized(node) or _reduces_by_scatter(node):
+    if node.subgraphs or node.ep or draws(node) or _is_quantized(node):
+        return True
+    if node.op in SCATTERS and node.attrs.get("reduction", "none") != "none":
         return True
     return any(_is_other(v.type) for v in (*node.inputs, *node.outputs) if v is not None)
-
-
-def _reduces_by_scatter(node: Node) -> bool:
-    return node.op in SCATTERS and node.attrs.get("reduction", "none") != "none"
 
 
 def _allowed(values: Iterable[Value | None], formals: Sequence[Formal], found: Schema) -> tuple[int, ...]:
@@ -141,14 +137,14 @@ def _is_quantized(node: Node) -> bool:
     """True for a node that quantizes, dequantizes, or computes between two such nodes: a Cast would split the group."""
     if node.op in QUANTIZERS or traits(node).quantized or _reads_sums(node):
         return True
-    makers = (v.producer for v in node.inputs if v is not None)
-    readers = (user for v in node.outputs if v is not None for user, _ in v.uses)
+    makers = (v.producer for v in node.present_inputs)
+    readers = (user for v in node.present_outputs for user, _ in v.uses)
     return any(n is not None and n.op in QUANTIZERS for n in (*makers, *readers))
 
 
 def _reads_sums(node: Node) -> bool:
     """True if a node reads the sums of integer products, or the Cast of such sums."""
-    makers = [v.producer for v in node.inputs if v is not None and v.producer is not None]
+    makers = [v.producer for v in node.present_inputs if v.producer is not None]
     makers += [
         v.producer for n in makers if n.is_op("Cast") and (v := n.inputs[0]) is not None and v.producer is not None
     ]
@@ -192,13 +188,8 @@ def _ends(value: Value, slots: dict[Node, Slots], number: dict[Node, int]) -> tu
 
 
 def _holds_weights(node: Node) -> bool:
-    return any(
-        v is not None and v.dtype is DType.FLOAT and v.constant is not None and v.constant.size > 1 for v in node.inputs
-    ) or traits(node).has(Trait.SUMS)
-
-
-def _is_indifferent(node: Node, slot: int) -> bool:
-    return slot == 0 and node.domain == "" and node.op in INDIFFERENT
+    constants = [v.constant for v in node.present_inputs if v.dtype is DType.FLOAT]
+    return any(const is not None and const.size > 1 for const in constants) or traits(node).has(Trait.SUMS)
 
 
 # ---------------------------------------------------------------------- rewriting
@@ -220,7 +211,7 @@ def _narrowed(tensor: Tensor) -> Tensor:
 def _readers(value: Value, slots: dict[Node, Slots]) -> Iterator[tuple[Node, int, bool]]:
     """(reader, slot, True if it becomes float16) for each use of a value. Uses that accept either type are omitted."""
     for user, slot in list(value.uses):
-        if not _is_indifferent(user, slot):
+        if slot != 0 or user.domain != "" or user.op not in INDIFFERENT:
             yield user, slot, user in slots and slot in slots[user].inputs
 
 
@@ -235,8 +226,7 @@ def _narrow_constant(graph: Graph, value: Value, slots: dict[Node, Slots]) -> No
         return
     narrow = graph.add_initializer(graph.fresh(f"{value.name}_float16"), _narrowed(value.constant))
     for user, slot in wanting:
-        assert user.graph is not None
-        user.graph.set_input(user, slot, narrow)
+        user.parent.set_input(user, slot, narrow)
 
 
 def _convert(graph: Graph, value: Value, is_narrow: bool, slots: dict[Node, Slots]) -> int:
@@ -252,8 +242,7 @@ def _convert(graph: Graph, value: Value, is_narrow: bool, slots: dict[Node, Slot
     if returned:
         return_instead(graph, value, cast, f"{value.name}_float16")
     for user, slot in others:
-        assert user.graph is not None
-        user.graph.set_input(user, slot, cast)
+        user.parent.set_input(user, slot, cast)
     return 1
 
 

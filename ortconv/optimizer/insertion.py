@@ -7,12 +7,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import constant, import_operators
+
+
+def insert_node(
+    op: str,
+    inputs: Sequence[Value | None],
+    outputs: int | Sequence[str | None],
+    types: Sequence[ValueType | None],
+    before: Node,
+    attrs: Mapping[str, Attribute] | None = None,
+    *,
+    domain: str = "",
+    name: str = "",
+) -> Node:
+    """A new node, which is inserted before another one and assigned to its provider. `outputs` is as for Graph.add_node."""
+    node = before.parent.add_node(op, inputs, outputs, attrs, domain=domain, name=name, types=types, before=before)
+    node.ep = before.ep
+    return node
 
 
 def insert(
@@ -25,38 +42,41 @@ def insert(
     domain: str = "",
     name: str = "",
 ) -> Value:
-    """The output of a new node, which is inserted before another one and assigned to its provider."""
-    assert before.graph is not None
-    node = before.graph.add_node(op, inputs, 1, attrs, domain=domain, name=name, types=[type], before=before)
-    node.ep = before.ep
-    return node.out
+    """The only output of such a node."""
+    return insert_node(op, inputs, 1, [type], before, attrs, domain=domain, name=name).out
 
 
 def insert_fused(
     op: str, inputs: Sequence[Value | None], types: Sequence[ValueType | None], before: Node, **attrs: Attribute
 ) -> Node:
-    """A new node of ONNX Runtime's own domain, with outputs of these types. It is inserted before another node, and named
-    after that node.
-    """
-    graph = before.graph
-    assert graph is not None
-    import_operators(graph, MICROSOFT)
-    name, inputs = graph.fresh(f"{before.name or before.out.name}/{op}"), without_absent(inputs)
-    node = graph.add_node(op, inputs, len(types), attrs, domain=MICROSOFT, name=name, types=types, before=before)
-    node.ep = before.ep
-    return node
+    """A new node of ONNX Runtime's own domain, with outputs of these types, before another node and named after it."""
+    import_operators(before.parent, MICROSOFT)
+    name = before.parent.fresh(f"{before.name or before.out.name}/{op}")
+    return insert_node(op, without_absent(inputs), len(types), types, before, attrs, domain=MICROSOFT, name=name)
 
 
-def integers(graph: Graph, numbers: Sequence[int], near: Value) -> Value:
-    """A constant vector with a name derived from a value."""
-    return graph.constant(Tensor.of(np.array(numbers, np.int64)), f"{near.name}_const")
+def integers(graph: Graph, numbers: Sequence[Dim], near: Value, role: str = "const") -> Value:
+    """A constant vector with a name derived from a value and its role."""
+    return graph.constant(Tensor.of(np.array(numbers, np.int64)), f"{near.name}_{role}")
+
+
+LISTS_BY_INPUT = {"ReduceMax": 18, "ReduceMean": 18, "Split": 13, "Squeeze": 13, "Unsqueeze": 13}
+"""The opset from which on an operator has its list of axes, or of sizes, as input 1."""
+
+
+def with_list(
+    graph: Graph, op: str, x: Value, numbers: Sequence[int], role: str = "const", **attrs: Attribute
+) -> tuple[list[Value], dict[str, Attribute]]:
+    """The inputs and attributes of an operator of LISTS_BY_INPUT with this list and these further attributes."""
+    if graph.opset() < LISTS_BY_INPUT[op]:
+        return [x], {**attrs, "split" if op == "Split" else "axes": Ints(numbers)}
+    return [x, integers(graph, numbers, x, role)], attrs
 
 
 def reshaped(x: Value, spec: Sequence[Dim], before: Node, type: ValueType | None = None) -> Value:
     """A Reshape of x, float32 by default, before a node."""
-    assert before.graph is not None
-    shape = before.graph.constant(Tensor.of(np.array(spec, np.int64)), f"{x.name}_shape")
-    return insert("Reshape", [x, shape], type or TensorType(DType.FLOAT, tuple(spec)), before)
+    type = type or TensorType(DType.FLOAT, tuple(spec))
+    return insert("Reshape", [x, integers(before.parent, spec, x, "shape")], type, before)
 
 
 @dataclass(frozen=True, slots=True)

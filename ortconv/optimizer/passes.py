@@ -6,10 +6,11 @@ Modules with passes for rare operators are imported when a pass first runs.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Graph, Node
 from ortconv.optimizer.engine import Context, Rule, apply
@@ -21,12 +22,9 @@ MOST_KNOWN = 4096
 
 
 class LaterFunction:
-    """The function of a pass in a module. The module is imported when the pass first runs: few models have its operators.
+    """The function of a pass in a module's PASSES. The module is imported when the pass first runs."""
 
-    Without a name, it is the only pass in the module's PASSES.
-    """
-
-    def __init__(self, module: str, name: str = "") -> None:
+    def __init__(self, module: str, name: str) -> None:
         self._module, self._name = module, name
 
     def __call__(self, graph: Graph, context: Context) -> int:
@@ -34,9 +32,12 @@ class LaterFunction:
 
     @property
     def function(self) -> Callable[[Graph, Context], int]:
-        (only,) = [p for p in import_module(self._module).PASSES if self._name in ("", p.name)]
-        found: Callable[[Graph, Context], int] = only.run
+        found: Callable[[Graph, Context], int] = _pass_in(self._module, self._name).run
         return found
+
+
+def _pass_in(module: str, name: str) -> Any:
+    return next(p for p in import_module(module).PASSES if p.name == name)
 
 
 class FunctionPass(NamedTuple):
@@ -54,6 +55,19 @@ class FunctionPass(NamedTuple):
     @property
     def doc(self) -> str:
         return (self.run.function if isinstance(self.run, LaterFunction) else self.run).__doc__ or ""
+
+
+def later_function(
+    module: str,
+    name: str,
+    *operators: str,
+    domains: Sequence[str] = ("",),
+    also: tuple[Operator, ...] = (),
+    once: bool = False,
+) -> FunctionPass:
+    """A pass that is a function in a module which is imported when the pass first runs: few models have its operators."""
+    wanted = tuple((domain, op) for domain in domains for op in operators)
+    return FunctionPass(name, LaterFunction(module, name), once, wanted, also)
 
 
 def by_root(rules: Iterable[Rule]) -> dict[Operator, list[Rule]]:
@@ -96,8 +110,8 @@ class RulePass:
 
     def run(self, graph: Graph, context: Context) -> int:
         """Apply the rules until none matches, or the limit of the context is reached. Return the number of rewrites."""
-        since = context.since
-        queue = deque(context.nodes(graph, self._by_root))
+        since, roots = context.since, self._by_root
+        queue = deque(context.nodes(graph, roots))
         queued = set(queue)
         changes = 0
         while queue and not context.exhausted:
@@ -111,17 +125,13 @@ class RulePass:
                     continue
                 changes += 1
                 context.mark_touched(touched)
-                again = self._roots(touched, graph, queued)
+                again = [n for n in touched if n.graph is graph and n not in queued and (n.domain, n.op) in roots]
+                again = list(dict.fromkeys(again))
                 queue.extend(again)
                 queued.update(again)
                 if node.graph is not graph:
                     break
         return changes
-
-    def _roots(self, nodes: list[Node], graph: Graph, but: Set[Node]) -> dict[Node, None]:
-        """The nodes of a graph, except those in `but`, at which a rule may match."""
-        roots = self._by_root
-        return dict.fromkeys([n for n in nodes if n.graph is graph and n not in but and (n.domain, n.op) in roots])
 
     def _candidates(self, node: Node) -> tuple[Rule, ...]:
         """The rules that may match at a node, judged by operators alone."""
@@ -134,6 +144,14 @@ class RulePass:
             rules = tuple(r for r in self._by_root[root] if may_fit(r.pattern, found))
             self._known[root, found] = rules
         return rules
+
+
+def passes(*rules: Iterable[Rule]) -> tuple[RulePass, ...]:
+    """One pass for each name of the rules, with all rules of that name."""
+    by_name: dict[str, list[Rule]] = {}
+    for r in chain.from_iterable(rules):
+        by_name.setdefault(r.name, []).append(r)
+    return tuple(RulePass(name, group) for name, group in by_name.items())
 
 
 class LaterPass(RulePass):
@@ -153,5 +171,5 @@ class LaterPass(RulePass):
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
-        found: RulePass = next(p for p in import_module(self._module).PASSES if p.name == self.name)
-        return found.rules
+        rules: tuple[Rule, ...] = _pass_in(self._module, self.name).rules
+        return rules

@@ -113,8 +113,7 @@ class Match:
 
     @property
     def graph(self) -> Graph:
-        assert self.root.graph is not None
-        return self.root.graph
+        return self.root.parent
 
 
 Bound = dict[str, Value | Node | None]
@@ -137,9 +136,7 @@ def kinds(node: Node, count: int) -> tuple[Kind, ...]:
 
 
 def may_fit(pattern: P, found: tuple[Kind, ...]) -> bool:
-    """False if a pattern cannot match a node with inputs of these kinds, whatever comes before them. The node's own
-    operator is not checked.
-    """
+    """False if no node whose inputs have these kinds can match. The node's own operator is not checked."""
     return any(all(map(_operand_may_be, operands, found)) for operands in pattern.orders)
 
 

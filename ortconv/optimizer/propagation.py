@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operators import Trait, named
-from ortconv.ir.schema import schema_of, since_version
+from ortconv.ir.schema import since_version
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import RESHAPES, constant_of, ints, spatial_pads
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import COMPUTES_SHAPES, Element, axis_slices, elements, target
 from ortconv.optimizer.symbols import at_most, is_anonymous, is_vague, minus, plus, quotient
 
@@ -24,7 +25,7 @@ def _same(node: Node) -> Shape | None:
 
 def _shapes(node: Node) -> list[Shape]:
     """The shapes of a node's inputs; [] if one is unknown."""
-    known = [v.shape for v in node.inputs if v is not None and v.shape is not None]
+    known = [v.shape for v in node.present_inputs if v.shape is not None]
     return known if len(known) == len(node.inputs) else []
 
 
@@ -33,18 +34,9 @@ def _reshaped(node: Node) -> Shape | None:
     if x is None or wanted is None:
         return None
     dims = list(map(_as_dim, wanted))
-    if wanted.count(-1) == 1 and dims.count(None) == 1:
-        dims[dims.index(None)] = _left_over(x.shape, [d for d in dims if d is not None])
+    if wanted.count(-1) == 1 and dims.count(None) == 1 and x.shape is not None and 0 not in (*x.shape, *dims):
+        dims[dims.index(None)] = quotient(x.shape, [d for d in dims if d is not None])
     return tuple(dims)
-
-
-def _left_over(shape: Shape | None, dims: Sequence[Dim]) -> Dim:
-    """The value of -1 in a Reshape, given the input's shape and the other dimensions; None if it is unknown."""
-    return None if shape is None or 0 in shape or 0 in dims else quotient(shape, dims)
-
-
-def _broadcast(node: Node) -> Shape | None:
-    return broadcast_shapes(_shapes(node))
 
 
 def _multiplied(node: Node) -> Shape | None:
@@ -77,11 +69,10 @@ def _preserved(node: Node, kernel: Shape) -> list[bool]:
 
 
 def _transposed(node: Node) -> Shape | None:
-    shape = _same(node)
-    if shape is None:
+    shape, perm = _same(node), transpose_perm(node)
+    if shape is None or perm is None or len(perm) != len(shape):
         return None
-    perm = node.attr("perm", Ints(reversed(range(len(shape)))))
-    return tuple(shape[i] for i in perm) if len(perm) == len(shape) else None
+    return tuple(shape[i] for i in perm)
 
 
 def _joined(node: Node) -> Shape | None:
@@ -133,12 +124,8 @@ def _counted(node: Node) -> Shape | None:
 
 def _resized(node: Node) -> Shape | None:
     """The shape of a Resize by constant scales, or to sizes, of all axes or of some."""
-    shape = _same(node)
-    if (
-        shape is None
-        or since_version(node) < RESIZE_TO_SIZES
-        or node.attr("keep_aspect_ratio_policy", "stretch") != "stretch"
-    ):
+    shape, policy = _same(node), node.attr("keep_aspect_ratio_policy", "stretch")
+    if shape is None or since_version(node) < RESIZE_TO_SIZES or policy != "stretch":
         return None
     axes = [a % len(shape) for a in node.attr("axes", Ints(range(len(shape))))]
     scales, sizes = constant_of(node.input(2)), elements(node.input(3))
@@ -197,7 +184,7 @@ UNLIMITED = 2**31 - 1
 _KEEPING = named(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE)
 
 _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
-    **dict.fromkeys(named(Trait.BROADCASTS), _broadcast),
+    **dict.fromkeys(named(Trait.BROADCASTS), lambda node: broadcast_shapes(_shapes(node))),
     **dict.fromkeys(_KEEPING, _same),
     **dict.fromkeys(("MatMul", "MatMulInteger"), _multiplied),
     **dict.fromkeys(RESHAPES, _reshaped),
@@ -243,10 +230,7 @@ class Equalities:
         a, b = self.resolve(a), self.resolve(b)
         if a == b or None in (a, b) or not self._learns:
             return
-        if 0 in (
-            a,
-            b,
-        ):  # a Reshape with a computed 0 copies a dimension, and onnx infers this 0 as the size of its result
+        if 0 in (a, b):  # a Reshape with a computed 0 copies a dimension; onnx infers this 0 as the size of its result
             return
         for dim, other in ((a, b), (b, a)):
             if isinstance(dim, str) and is_anonymous(dim) and dim not in self._kept:
@@ -255,31 +239,26 @@ class Equalities:
 
     def apply(self, value: Value | None) -> bool:
         """Replace known symbols in the type of a value. Return True if it changed."""
-        if (
-            value is None
-            or not self._replacements
-            or not isinstance(value.type, TensorType)
-            or value.type.shape is None
-        ):
+        type = value.type if value is not None and self._replacements else None
+        if value is None or not isinstance(type, TensorType) or type.shape is None:
             return False
-        shape = tuple(map(self.resolve, value.type.shape))
-        if shape == value.type.shape:
-            return False
-        value.retype(TensorType(value.type.dtype, shape))
-        return True
+        shape = tuple(map(self.resolve, type.shape))
+        if shape != type.shape:
+            value.retype(TensorType(type.dtype, shape))
+        return shape != type.shape
 
 
 def _follow(node: Node, out: Value, equal: Equalities) -> int:
-    """Set the shape of a node's first output from its rule, or from onnx's inference if it has no rule. Return the
-    number of changes.
-    """
-    from ortconv.onnxio.infer import update_types
+    """Set the shape of a node's first output from its rule, or else by onnx. Return the number of changes."""
+    from ortconv.onnxio.infer import declared_type, update_types
 
     rule = _SHAPES.get(node.op) if node.domain == "" else None
     shape = rule(node) if rule is not None else None
     if out.shape is not None:
         return 0 if shape is None else _refine(out, shape, equal)
-    if _set_shape(node, out, shape):
+    type = out.type or declared_type(node, 0)
+    if shape is not None and isinstance(type, TensorType):
+        out.retype(TensorType(type.dtype, shape))
         return 1
     can_infer = shape is None and all(v is None or v.rank is not None for v in node.inputs)
     return int(can_infer and update_types(node))
@@ -318,9 +297,7 @@ def _update(node: Node, equal: Equalities) -> int:
 
 
 def _complete(node: Node, equal: Equalities) -> int:
-    """Refine the shapes of all outputs that follow from the operands, or an operand that has the shape of the result.
-    Return the number of changes.
-    """
+    """Refine the outputs' shapes from the operands, or an operand with the shape of the result. Return how many changed."""
     x, out = node.input(0), node.output(0)
     if x is not None and out is not None and None in (x.shape or ()) and node.op in _KEEPING and node.domain == "":
         # the declared shape of a graph output may be wrong
@@ -347,26 +324,6 @@ def _is_decided(node: Node) -> bool:
     return False
 
 
-def _set_shape(node: Node, out: Value, shape: Shape | None) -> bool:
-    dtype = out.dtype or _dtype(node)
-    if shape is None or dtype is None:
-        return False
-    out.retype(TensorType(dtype, shape))
-    return True
-
-
-def _dtype(node: Node) -> DType | None:
-    """The element type of an input with the same type parameter as the first output; None if there is none."""
-    declared = schema_of(node)
-    if declared is None:
-        return None
-    for slot, value in enumerate(node.inputs):
-        formal = declared.formal_input(slot)
-        if value is not None and formal is not None and formal.type == declared.outputs[0].type:
-            return value.dtype
-    return None
-
-
 def _refine(out: Value, shape: Shape, equal: Equalities) -> bool:
     """Fill in unknown dimensions of a value's type, and replace symbols by numbers. Return True if it changed."""
     known = out.shape
@@ -385,7 +342,7 @@ def _values(graph: Graph) -> Iterator[Value]:
     for each in graph.graphs():
         yield from each.inputs
         for node in each:
-            yield from (v for v in node.outputs if v is not None)
+            yield from node.present_outputs
 
 
 PASSES = (FunctionPass("ShapePropagation", propagate),)

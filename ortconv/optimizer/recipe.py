@@ -111,11 +111,7 @@ def _without_empty(stages: dict[str, tuple[AnyPass, ...]]) -> dict[str, tuple[An
 def stages_of(level: str) -> dict[str, tuple[AnyPass, ...]]:
     """The passes of each stage up to a level, without opt-in passes."""
     rank = LEVELS.index(level)
-    return {stage: passes_of(stage) for stage in STAGES if LEVELS.index(_level_of(stage)) <= rank}
-
-
-def _level_of(stage: str) -> str:
-    return "basic" if stage in BASIC else stage
+    return {stage: passes_of(stage) for stage in STAGES if LEVELS.index("basic" if stage in BASIC else stage) <= rank}
 
 
 def names_of(p: AnyPass) -> set[str]:

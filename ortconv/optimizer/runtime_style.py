@@ -20,10 +20,10 @@ from ortconv.ir.types import Shape
 from ortconv.optimizer.engine import Context, New, NewInput, Out, Replacement, Rule, apply, find
 from ortconv.optimizer.extended import fuse_conv
 from ortconv.optimizer.extended.qdq import drop, elementwise, nbits, product
-from ortconv.optimizer.extended.qdq.tensors import DOMAINS
 from ortconv.optimizer.levels import AnyPass, run_passes
 from ortconv.optimizer.passes import RulePass, by_root
 from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.quantizers import OPS, is_quantizer
 from ortconv.optimizer.recipe import Recipe, names_of
 
 QDQ = "QDQSelectorActionTransformer"
@@ -41,10 +41,10 @@ class Action(NamedTuple):
 
 ACTIONS: dict[tuple[str, str], Action] = {
     **{(QDQ, op): Action("drop", (0,)) for op in drop.MOVERS},
-    **dict.fromkeys(
-        ((QDQ, op) for op in ("MaxPool", "ReduceMax", "ReduceMin")),
-        Action("drop_no_int16_support_and_positive_scale", (0,)),
-    ),
+    **{
+        (QDQ, op): Action("drop_no_int16_support_and_positive_scale", (0,))
+        for op in ("MaxPool", "ReduceMax", "ReduceMin")
+    },
     **{(QDQ, op): Action("drop_no_int16_support", (0,)) for op in ("Resize", "DepthToSpace")},
     (QDQ, "ArgMax"): Action("dropDQ", (0,)),
     (QDQ, "Split"): Action("dropSplitQDQ", (0,)),
@@ -139,7 +139,7 @@ def save_fusions(model: Model, recipe: Recipe, context: Context) -> None:
         model.saved += [saved for _, _, saved in _fusions(graph, context, groups)]
     for saved in model.saved:
         for node in saved.nodes if saved.produced else ():
-            if node is not None and node.op in ("DequantizeLinear", "QuantizeLinear") and node.input(2) is None:
+            if node is not None and node.op in OPS and node.input(2) is None:
                 _state_zero_point(node)
     model.graph.prune()
 
@@ -224,9 +224,7 @@ def _made(replacement: Replacement) -> New:
 
 
 def _dequantizers(target: Node, action: Action, new: New) -> list[Node | None] | None:
-    """The DequantizeLinear nodes before a target, with None for a bias without one. If another input has none, the result
-    is None.
-    """
+    """The DequantizeLinear nodes before a target, None for a bias without one. None if another input has none."""
     slots = range(len(target.inputs)) if action.slots is None else action.slots
     found = {slot: _dequantizer(target.input(slot), new) for slot in slots}
     missing = {slot for slot, dq in found.items() if dq is None}
@@ -234,11 +232,9 @@ def _dequantizers(target: Node, action: Action, new: New) -> list[Node | None] |
 
 
 def _dequantizer(value: Value | None, new: New) -> Node | None:
-    """The DequantizeLinear that produces a value, if this is its only reader and the new node reads its input instead;
-    else None.
-    """
+    """The DequantizeLinear of a value that has no other reader, if the new node reads its input; else None."""
     node = None if value is None or value.is_output or len(value.uses) > 1 else value.producer
-    if node is None or node.op != "DequantizeLinear" or node.domain not in DOMAINS:
+    if node is None or not is_quantizer(node, "DequantizeLinear"):
         return None
     return node if any(source is node.inputs[0] for source in new.inputs) else None
 
@@ -246,17 +242,15 @@ def _dequantizer(value: Value | None, new: New) -> Node | None:
 def _behind(target: Node, root: Node) -> list[Node]:
     """The nodes after a target that belong to the fusion."""
     if target.op == "Split":
-        return [reader for value in target.outputs if value is not None for reader in value.consumers]
+        return [reader for value in target.present_outputs for reader in value.consumers]
     return [] if root is target else [root]
 
 
 def _is_made_of(new: New, nodes: list[Node | None]) -> bool:
     """True if all inputs of the new node are inputs of these nodes; zero points that were absent do not count."""
-    there = {value for node in nodes if node is not None for value in node.inputs if value is not None}
-    return all(
-        _is_zero_point(source) or source is None or (isinstance(source, Value) and source in there)
-        for source in new.inputs
-    )
+    there = {value for node in nodes if node is not None for value in node.present_inputs}
+    others = (source for source in new.inputs if source is not None and not _is_zero_point(source))
+    return all(isinstance(source, Value) and source in there for source in others)
 
 
 def _is_zero_point(source: NewInput) -> bool:
@@ -271,12 +265,11 @@ def _operator_id(new: New, graph: Graph) -> str:
 
 def _state_zero_point(node: Node) -> None:
     """Add an explicit zero point of 0 to a node without one, for each scale."""
-    graph, scale = node.graph, node.inputs[1]
+    scale = node.inputs[1]
     integers = node.inputs[0] if node.op == "DequantizeLinear" else node.out
-    assert graph is not None
     assert scale is not None
     assert integers is not None
     assert integers.dtype is not None
     shape: Shape = scale.static_shape or ()
     zero = Tensor.of(np.zeros(shape, integers.dtype.numpy), integers.dtype)
-    graph.set_input(node, 2, graph.constant(zero, f"{node.out.name}_zero_point"))
+    node.parent.set_input(node, 2, node.parent.constant(zero, f"{node.out.name}_zero_point"))

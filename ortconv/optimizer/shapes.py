@@ -268,10 +268,7 @@ def _rule(node: Node) -> Compute | None:
 
 
 def target(node: Node) -> tuple[Element, ...] | None:
-    """The output dimensions of a Reshape, Squeeze, Unsqueeze or Flatten; -1 is the remaining dimension.
-
-    None if not even their number is known.
-    """
+    """The output dimensions, -1 for the rest, of a Reshape, Squeeze, Unsqueeze or Flatten; None if their number is unknown."""
     x = node.inputs[0]
     assert x is not None
     if node.op == "Reshape":

@@ -19,13 +19,13 @@ from ortconv.executor.kernels import registry
 from ortconv.executor.shape_dataflow import shape_dataflow
 from ortconv.ir.operators import _TABLE, MICROSOFT, Trait, named, traits
 from ortconv.ir.schema import operators, schema
-from ortconv.ir.types import DType
+from ortconv.ir.types import DType, TensorType
+from ortconv.onnxio.infer import declared_type
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.basic.cse import merge_common
 from ortconv.optimizer.basic.qdq import MOVES_DATA
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.qdq.drop import MOVERS
-from ortconv.optimizer.propagation import _set_shape
 from ortconv.partition.units import SELECTORS
 
 RNG = np.random.default_rng(5)
@@ -236,9 +236,8 @@ def test_a_type_is_that_of_the_input_of_the_same_type() -> None:
     where, less = graph
     for node in (where, less):
         node.out.type = None
-    assert _set_shape(where, where.out, (2,))
-    assert where.out.dtype is DType.FLOAT16
-    assert not _set_shape(less, less.out, (2,))
+    assert declared_type(where, 0) == TensorType(DType.FLOAT16)
+    assert declared_type(less, 0) == TensorType(DType.BOOL)
 
 
 def test_the_cache_of_group_query_attention_is_as_long_as_its_input_says() -> None:

@@ -15,8 +15,8 @@ from rewriting import check, ops, optimized, parse, random_feeds, run
 from ortconv.ir.tensor import Array
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.basic import transpose
-from ortconv.optimizer.basic.transpose_handlers import compose, identity, inverse
 from ortconv.optimizer.engine import Context
+from ortconv.optimizer.permutation import compose, identity, inverse
 from tests.batches import batched
 from tests.counting import calls
 

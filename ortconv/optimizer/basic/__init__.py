@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ortconv.ir.operators import MICROSOFT
 from ortconv.optimizer import propagation
 from ortconv.optimizer.basic import (
     broadcast,
@@ -18,15 +17,8 @@ from ortconv.optimizer.basic import (
     unused,
 )
 from ortconv.optimizer.basic.fold_constants import FOLD_CONSTANTS
-from ortconv.optimizer.passes import FunctionPass, LaterFunction, LaterPass, RulePass
-
-_DOMAINS = ("", MICROSOFT)
-_QUANTIZERS = tuple((domain, op) for domain in _DOMAINS for op in ("QuantizeLinear", "DequantizeLinear"))
-
-
-def _of_quantizers(name: str) -> FunctionPass:
-    return FunctionPass(name, LaterFunction(f"{__name__}.qdq", name), operators=_QUANTIZERS)
-
+from ortconv.optimizer.passes import FunctionPass, LaterPass, RulePass, later_function
+from ortconv.optimizer.quantizers import DOMAINS, OPS
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *unused.PASSES,
@@ -37,15 +29,14 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
         broadcast.RULES,
         fold_conv.RULES,
         pad.RULES,
-        fold_matmul.GEMM_RULES,
+        fold_matmul.RULES,
         fold_product.RULES,
     ),
-    LaterPass(f"{__name__}.qdq", "DoubleQDQPairsRemover", "QuantizeLinear", "DequantizeLinear", domains=_DOMAINS),
+    LaterPass(f"{__name__}.qdq", "DoubleQDQPairsRemover", *OPS, domains=DOMAINS),
     *sharing.PASSES,
     *cse.PASSES,
     FOLD_CONSTANTS,
     *conv_branches.PASSES,
-    RulePass("MatMulAddFusion", fold_matmul.MATMUL_ADD_RULES),
     *fold_matmul.PASSES,
     *reshape.PASSES,
     LaterPass(f"{__name__}.mask_index", "IndexedMaskFusion", "Gather", "GatherND", "ScatterND", "And"),
@@ -53,12 +44,10 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     LaterPass(f"{__name__}.layer_norm", "GeluFusion", "Erf"),
     LaterPass(f"{__name__}.layer_norm", "LayerNormFusion", "ReduceMean", "LayerNormalization"),
     LaterPass(f"{__name__}.group_norm", "GroupNormFusion", "GroupNormalization"),
-    _of_quantizers("QDQPropagation"),
-    _of_quantizers("EnsureUniqueDQForNodeUnit"),
-    LaterPass(f"{__name__}.qdq", "TransposedWeights", "DequantizeLinear", domains=_DOMAINS),
-    FunctionPass(
-        "TransposeOptimizer", LaterFunction(f"{__name__}.transpose"), once=True, operators=(("", "Transpose"),)
-    ),
+    later_function(f"{__name__}.qdq", "QDQPropagation", *OPS, domains=DOMAINS),
+    later_function(f"{__name__}.qdq", "EnsureUniqueDQForNodeUnit", *OPS, domains=DOMAINS),
+    LaterPass(f"{__name__}.qdq", "TransposedWeights", "DequantizeLinear", domains=DOMAINS),
+    later_function(f"{__name__}.transpose", "TransposeOptimizer", "Transpose", once=True),
 )
 
 FOR_CPU = frozenset({"GroupNormFusion"})

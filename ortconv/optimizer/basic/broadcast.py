@@ -38,7 +38,7 @@ def eliminate_expanded_operand(m: Match) -> Replacement:
     if expanded.is_output or not all(keeps_shape(reader, expanded, x.shape) for reader in expanded.consumers):
         return None
     inputs = [x if v is expanded else v for v in m.root.inputs]
-    return New(m.root.op, inputs, like=m.root, types=(m.root.out.type,))
+    return New(m.root.op, inputs, like=m.root)
 
 
 RULES = eliminate_expanded_operand

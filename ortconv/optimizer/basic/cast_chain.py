@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ortconv.optimizer.conditions import FLOATS
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 
@@ -22,7 +22,7 @@ def eliminate_lossy_cast_chain(m: Match) -> Replacement:
         return None
     if types[0] is types[2]:
         return m.x
-    return New("Cast", [m.x], like=m.root, types=(m.root.out.type,))
+    return New("Cast", [m.x], like=m.root)
 
 
-PASSES = (RulePass("LossyCastChainElimination", eliminate_lossy_cast_chain),)
+PASSES = passes(eliminate_lossy_cast_chain)

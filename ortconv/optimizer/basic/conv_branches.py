@@ -7,15 +7,14 @@ import numpy as np
 from ortconv.ir.graph import Ints, Node
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.basic.fold_conv import Affine, batch_norm, with_weights
+from ortconv.optimizer.basic.fold_conv import BATCH_NORM, Affine, batch_norm, is_convolution, with_weights
 from ortconv.optimizer.conditions import spatial_pads, wide
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 _CONV = P("Conv", "x", C("w"), C("b", optional=True), name="conv")
 _OTHER = P("Conv", "x", C("v"), C("c", optional=True), name="other")
-_BATCH_NORM = P("BatchNormalization", "x", C("gamma"), C("beta"), C("mean"), C("var"), name="bn")
 
 
 @rule("ConvBranchFusion", P("Add", _CONV, _OTHER, commutative=True))
@@ -36,9 +35,7 @@ def merge_convolutions(m: Match) -> Replacement:
 
 
 def _moves_alike(conv: Node, other: Node, kernel: tuple[int, ...]) -> bool:
-    """True if two convolutions have the same groups, strides and dilations; the kernel of the second has this size.
-    Dilations do not matter for an axis of size 1.
-    """
+    """True for the same groups, strides and dilations, except dilations of axes where this kernel of `other` has size 1."""
     axes = len(kernel)
     strides, dilations = ((_per_axis(conv, s, axes), _per_axis(other, s, axes)) for s in ("strides", "dilations"))
     if conv.attr("group", 1) != other.attr("group", 1) or strides[0] != strides[1]:
@@ -46,7 +43,7 @@ def _moves_alike(conv: Node, other: Node, kernel: tuple[int, ...]) -> bool:
     return all(a == b or size == 1 for a, b, size in zip(*dilations, kernel, strict=True))
 
 
-@rule("ConvBranchFusion", P("Add", _CONV, _BATCH_NORM, commutative=True), P("Add", _CONV, "x", commutative=True))
+@rule("ConvBranchFusion", P("Add", _CONV, BATCH_NORM, commutative=True), P("Add", _CONV, "x", commutative=True))
 def merge_skip(m: Match) -> Replacement:
     """Conv(x, w, b) + BatchNormalization(x)  ->  Conv(x, w', b'); also Conv(x, w, b) + x
 
@@ -69,11 +66,8 @@ def merge_skip(m: Match) -> Replacement:
 
 def _is_convolution(m: Match) -> bool:
     """True if weights can be added to those of the matched Conv without loss. float16 would round them too much."""
-    x = m.x
     w = m.tensor("w")
-    if w.dtype not in (DType.FLOAT, DType.DOUBLE) or w.rank < 3 or not w.size or x.rank != w.rank:
-        return False
-    return w.shape[0] % m.node("conv").attr("group", 1) == 0 and (m.b is None or m.tensor("b").shape == w.shape[:1])
+    return w.dtype in (DType.FLOAT, DType.DOUBLE) and m.x.rank == w.rank and is_convolution(m)
 
 
 def _per_axis(node: Node, name: str, axes: int) -> tuple[int, ...]:
@@ -102,5 +96,4 @@ def _merged(m: Match, taps: Array, pads: tuple[int, ...] | None, bias: Array | N
     return with_weights(m, w, total if bias is None else total + bias)
 
 
-RULES = (*merge_convolutions, *merge_skip)
-PASSES = (RulePass("ConvBranchFusion", RULES),)
+PASSES = passes(merge_convolutions, merge_skip)

@@ -64,28 +64,20 @@ def _first_like(node: Node, seen: Seen) -> Node:
 
 
 def _read(node: Node, merged: Mapping[Value, Value]) -> None:
-    """Replace the inputs of a node, and of nodes in its subgraphs, by the kept values. All are replaced at once,
-    because there may be thousands.
-    """
+    """Replace the inputs of a node and of its subgraphs by the kept values, all at once: there may be thousands."""
     for reader in (node, *(inner for sub in node.subgraphs for inner in sub.walk())) if node.attrs else (node,):
         if not merged.keys().isdisjoint(reader.inputs):
-            assert reader.graph is not None
-            reader.graph.set_inputs(reader, [None if v is None else merged.get(v, v) for v in reader.inputs])
+            reader.parent.set_inputs(reader, [None if v is None else merged.get(v, v) for v in reader.inputs])
 
 
 def _attributes(node: Node) -> Hashable:
-    """A key that is equal for nodes of one operator with the same attributes, defaults included; unique for nodes with
-    subgraphs.
-    """
+    """A key that is equal for the same attributes, defaults included, and unique for nodes with subgraphs."""
     attrs = {**default_attributes(node), **node.attrs}
     return tuple((name, content(attrs[name])) for name in sorted(attrs))
 
 
 def _merge(graph: Graph, kept: Node, node: Node, merged: dict[Value, Value]) -> bool:
-    """Replace `node` by `kept`, which gets the names of graph outputs. Return False if that is impossible.
-
-    Readers, which all come later, are changed by `_read`.
-    """
+    """Replace `node` by `kept`, also as a graph output; `_read` changes the readers. Return False if that is impossible."""
     pairs = []
     for slot, old in enumerate(node.outputs):
         if old is None or not (old.uses or old.is_output):

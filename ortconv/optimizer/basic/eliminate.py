@@ -80,7 +80,7 @@ def list_slice_bounds(m: Match) -> Replacement:
     lists = [v if const is None or const.rank else const.numpy().reshape(1) for v, const in bounds]
     if all(found is v for found, (v, _) in zip(lists, bounds)):
         return None
-    return New("Slice", [m.x, *lists], {}, like=m.root, types=(m.root.out.type,))
+    return New("Slice", [m.x, *lists], {}, like=m.root)
 
 
 def _negated(value: Value | None) -> tuple[Element, ...] | None:
@@ -164,7 +164,7 @@ def eliminate_cast_chain(m: Match) -> Replacement:
     # Out of range, float to integer depends on the inner type; a string depends on the source's type.
     if not (source in FLOATS and to in FLOATS) and not (source not in FLOATS and to in _HOLDS[source]):
         return None
-    return New("Cast", [m.x], like=m.root, types=(m.root.out.type,))
+    return New("Cast", [m.x], like=m.root)
 
 
 @rule("PreShapeNodeElimination", P("Shape", P(("Cast", "CastLike"), "x", ..., shared=True)))
@@ -174,7 +174,7 @@ def eliminate_cast_before_shape(m: Match) -> Replacement:
     Counterpart: PreShapeNodeElimination
     Differs: the Cast may have other readers; also CastLike.
     """
-    return New("Shape", [m.x], like=m.root, types=(m.root.out.type,))
+    return New("Shape", [m.x], like=m.root)
 
 
 NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1}
@@ -225,7 +225,7 @@ def replace_sum(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    return New("Add", [m.a, m.b], {}, like=m.root, types=(m.root.out.type,)) if m.graph.opset() >= 8 else None
+    return New("Add", [m.a, m.b], {}, like=m.root) if m.graph.opset() >= 8 else None
 
 
 @rule("DivMulFusion", P("Mul", P("Div", C("one", one=True), "x"), "y", commutative=True))
@@ -237,7 +237,7 @@ def fuse_div_mul(m: Match) -> Replacement:
     """
     if m.x.dtype not in FLOATS or scalar(m.one) != 1 or not broadcasts_into(m.tensor("one").shape, m.x.shape):
         return None
-    return New("Div", [m.y, m.x], {}, like=m.root, types=(m.root.out.type,))
+    return New("Div", [m.y, m.x], {}, like=m.root)
 
 
 def _greatest(dtype: DType | None) -> float:
@@ -273,13 +273,13 @@ def fuse_relu_clip(m: Match) -> Replacement:
         return None
     low, high = (min(max(b, outer[0]), outer[1]) for b in (min(inner), inner[1]))
     if (low, high) == (0, math.inf) and "Relu" in (m.root.op, m.node("inner").op):
-        return New("Relu", [m.x], {}, like=m.root, types=(m.root.out.type,))
+        return New("Relu", [m.x], {}, like=m.root)
     if m.graph.opset() < 11 and dtype not in FLOATS:
         return None
     greatest = _greatest(dtype)
     low_bound = bound(None if low == -greatest else low, dtype)
     high_bound = bound(None if high == greatest else high, dtype)
-    return clip(m.x, low_bound, high_bound, m.root, m.graph, dtype)
+    return clip(m.x, low_bound, high_bound, m.root)
 
 
 @rule("NotWhereFusion", P("Where", P("Not", "c", name="negation", shared=True), "a", "b"))
@@ -291,7 +291,7 @@ def fuse_not_where(m: Match) -> Replacement:
     negated = m.node("negation").out
     if negated.is_output or not all(node.is_op("Where") and slot == 0 for node, slot in negated.uses):
         return None
-    return New("Where", [m.c, m.b, m.a], {}, like=m.root, types=(m.root.out.type,))
+    return New("Where", [m.c, m.b, m.a], {}, like=m.root)
 
 
 _KEY_TYPES = {"int64s": int, "strings": str, "floats": float}
@@ -329,10 +329,10 @@ def _is_nan(value: object) -> bool:
 _LISTS: dict[str, Any] = {"int64s": Ints, "strings": Strings, "floats": Floats}
 
 
-@rule(
-    "LabelEncoderFusion",
-    P("LabelEncoder", P("LabelEncoder", "x", domain="ai.onnx.ml", name="first"), domain="ai.onnx.ml"),
-)
+_ML = "ai.onnx.ml"
+
+
+@rule("LabelEncoderFusion", P("LabelEncoder", P("LabelEncoder", "x", domain=_ML, name="first"), domain=_ML))
 def fuse_label_encoders(m: Match) -> Replacement:
     """LabelEncoder(LabelEncoder(x))  ->  LabelEncoder(x) with the composed map
 
@@ -351,7 +351,7 @@ def fuse_label_encoders(m: Match) -> Replacement:
         ),
         _DEFAULTS[second.values]: second.mapping.get(first.default, second.default),
     }
-    return New("LabelEncoder", [m.x], attrs, domain="ai.onnx.ml", like=m.root, types=(m.root.out.type,))
+    return New("LabelEncoder", [m.x], attrs, domain=_ML, like=m.root)
 
 
 RULES = (

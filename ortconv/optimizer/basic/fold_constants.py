@@ -43,7 +43,7 @@ def fold(graph: Graph, context: Context) -> int:
         if node.touched < since or not context.may_touch(node):
             continue
         if not fresh.isdisjoint(node.inputs) and _update_types(node):
-            fresh.update(v for v in node.outputs if v is not None)
+            fresh.update(node.present_outputs)
         made = _folded(node, context, exact)
         if made is not None:
             fresh.update(made)
@@ -53,9 +53,7 @@ def fold(graph: Graph, context: Context) -> int:
 
 
 def _folded(node: Node, context: Context, exact: Exact) -> list[Value] | None:
-    """Fold a node, or replace it by the branch that it selects. Return the values that replace its outputs; None if
-    neither is possible.
-    """
+    """Fold a node, or inline the branch that it selects. Return the values that replace its outputs; None for neither."""
     results = _known(node, context, exact)
     if results is not None:
         return _replace(node, results, context)
@@ -108,7 +106,7 @@ def _known_shape(node: Node) -> list[Tensor | None] | None:
 def _evaluate(node: Node, context: Context, exact: Exact) -> list[Tensor | None] | None:
     from ortconv.executor.kernels.evaluate import evaluate
 
-    widened = DType.FLOAT16 in {v.dtype for v in node.outputs if v is not None} and not has_kernel(node)
+    widened = DType.FLOAT16 in {v.dtype for v in node.present_outputs} and not has_kernel(node)
     try:
         found = _in_float32(node, exact) if widened else evaluate(node)
         tensors = [None if v is None else _tensor(result, v.dtype) for v, result in zip(node.outputs, found)]
@@ -186,15 +184,8 @@ def _fits(node: Node, size: int | None, context: Context) -> bool:
 
 def _freed_by(node: Node) -> int:
     """Bytes of the constants that only this node reads."""
-    return sum(
-        v.constant.nbytes
-        for v in set(node.inputs)
-        if v is not None and v.constant is not None and _read_only_by(v, node)
-    )
-
-
-def _read_only_by(value: Value, node: Node) -> bool:
-    return not value.is_output and all(user is node for user, _ in value.uses)
+    read = {v for v in node.present_inputs if not v.is_output and all(user is node for user, _ in v.uses)}
+    return sum(v.constant.nbytes for v in read if v.constant is not None)
 
 
 # ---------------------------------------------------------------------- taking the place
@@ -202,15 +193,14 @@ def _read_only_by(value: Value, node: Node) -> bool:
 
 def _replace(node: Node, tensors: Sequence[Tensor | None], context: Context) -> list[Value]:
     """Replace the outputs of a node by constants. Return the new constants."""
-    graph = node.graph
-    assert graph is not None
+    graph = node.parent
     before = len(graph)
     growth, label = -_freed_by(node), node.label
     made: list[Value] = []
     for old, tensor in zip(node.outputs, tensors, strict=False):
         if old is not None and tensor is not None and (old.uses or old.is_output):
             growth += tensor.nbytes
-            made.append(_constant_named(old, tensor))
+            made.append(_constant_named(graph, old, tensor))
     context.grown += growth
     if growth > 0:
         context.folds.append((growth, label))
@@ -219,10 +209,8 @@ def _replace(node: Node, tensors: Sequence[Tensor | None], context: Context) -> 
     return made
 
 
-def _constant_named(old: Value, tensor: Tensor) -> Value:
+def _constant_named(graph: Graph, old: Value, tensor: Tensor) -> Value:
     """A constant that takes over the name and the readers of a node's output, also as a graph output."""
-    graph = old.graph
-    assert graph is not None
     name = old.name
     graph.rename(old, graph.fresh(name))
     new = graph.add_initializer(name, tensor)
@@ -249,8 +237,7 @@ def _inline(node: Node, branch: Graph, context: Context) -> list[Value]:
     """
     from ortconv.onnxio.infer import update_types
 
-    graph = node.graph
-    assert graph is not None
+    graph = node.parent
     label, before, inner, learned = node.label, len(graph), list(branch), {*captures(node)}
     moved = graph.absorb(branch, before=node)
     for made in inner:

@@ -73,6 +73,13 @@ def scaled_weights(weights: Value, scale: Array, node: Node) -> Array:
     return result
 
 
+def by_input(weights: Array, scale: Array, group: int) -> Array:
+    """The weights of a Conv with each input channel multiplied by `scale`."""
+    grouped = weights.reshape(group, -1, *weights.shape[1:])
+    result: Array = (grouped * scale.reshape(group, 1, -1, *[1] * (weights.ndim - 2))).reshape(weights.shape)
+    return result
+
+
 def folded(m: Match, affine: Affine) -> New | None:
     """The matched Conv(x, w, b) with `affine` applied to its output."""
     scale, shift = affine
@@ -82,9 +89,7 @@ def folded(m: Match, affine: Affine) -> New | None:
 
 
 def with_weights(m: Match, weights: Value | Array, bias: Array) -> New | None:
-    """The matched Conv(x, w, b) with other weights and another bias, rounded to its type, without a new bias of zeros.
-    None if they cannot be rounded.
-    """
+    """The matched Conv with other weights and another bias, rounded to its type, but no new bias of zeros; None if that fails."""
     conv, dtype = m.node("conv"), m.tensor("w").dtype
     w = weights if isinstance(weights, Value) else rounded(weights, dtype)
     b = rounded(bias, dtype)
@@ -93,7 +98,7 @@ def with_weights(m: Match, weights: Value | Array, bias: Array) -> New | None:
     return New(conv.op, [m.x, w, *([b] if m.b is not None or b.any() else [])], like=conv, types=(m.root.out.type,))
 
 
-def _is_convolution(m: Match) -> bool:
+def is_convolution(m: Match) -> bool:
     conv = m.node("conv")
     w: Tensor = m.tensor("w")
     if w.rank < 3 or not w.size:
@@ -104,6 +109,8 @@ def _is_convolution(m: Match) -> bool:
     return m.b is None or m.tensor("b").shape == (channels,)
 
 
+PARAMETERS = (C("gamma"), C("beta"), C("mean"), C("var"))
+BATCH_NORM = P("BatchNormalization", "x", *PARAMETERS, name="bn")
 _CONV = P(("Conv", "ConvTranspose"), "x", C("w"), C("b", optional=True), name="conv")
 
 
@@ -131,18 +138,15 @@ def fold_conv_mul(m: Match) -> Replacement:
 
 def _fold_arithmetic(m: Match) -> New | None:
     affine = _affine(m)
-    return None if affine is None or (m.b is not None and _rounds(wide(m.b), affine)) else folded(m, affine)
-
-
-def _rounds(bias: Array, affine: Affine) -> bool:
-    """True if the scaled bias and the shift round together."""
     with np.errstate(all="ignore"):
-        return round_together(bias * affine.scale, affine.shift)
+        if affine is None or (m.b is not None and round_together(wide(m.b) * affine.scale, affine.shift)):
+            return None
+    return folded(m, affine)
 
 
 def _affine(m: Match) -> Affine | None:
     w: Tensor = m.tensor("w")
-    return arithmetic(m.root, m.k, w.rank, output_channels(w, m.node("conv"))) if _is_convolution(m) else None
+    return arithmetic(m.root, m.k, w.rank, output_channels(w, m.node("conv"))) if is_convolution(m) else None
 
 
 _ACTIVATED = P(("Relu", "LeakyRelu"), _CONV, name="activation")
@@ -157,10 +161,10 @@ def fold_activated_mul(m: Match) -> Replacement:
     activation = m.node("activation")
     affine = _affine(m)
     conv = folded(m, affine) if affine is not None and np.all(affine.scale > 0) else None
-    return conv if conv is None else New(activation.op, [conv], like=activation, types=(m.root.out.type,))
+    return conv if conv is None else New(activation.op, [conv], like=activation)
 
 
-@rule("ConvBNFusion", P("BatchNormalization", _CONV, C("gamma"), C("beta"), C("mean"), C("var")))
+@rule("ConvBNFusion", P("BatchNormalization", _CONV, *PARAMETERS))
 def fold_conv_batch_norm(m: Match) -> Replacement:
     """BatchNormalization(Conv(x, w, b))  ->  Conv(x, w', b')
 
@@ -168,15 +172,12 @@ def fold_conv_batch_norm(m: Match) -> Replacement:
     Differs: computed in float64 and rounded once; refused if a weight would overflow.
     """
     affine = batch_norm(m.root)
-    if affine is None or not _is_convolution(m) or len(affine.scale) != output_channels(m.tensor("w"), m.node("conv")):
+    if affine is None or not is_convolution(m) or len(affine.scale) != output_channels(m.tensor("w"), m.node("conv")):
         return None
     return folded(m, affine)
 
 
-_BATCH_NORM = P("BatchNormalization", "x", C("gamma"), C("beta"), C("mean"), C("var"), name="bn")
-
-
-@rule("BNConvFusion", P("Conv", _BATCH_NORM, C("w"), C("b", optional=True), name="conv"))
+@rule("BNConvFusion", P("Conv", BATCH_NORM, C("w"), C("b", optional=True), name="conv"))
 def fold_batch_norm_conv(m: Match) -> Replacement:
     """Conv(BatchNormalization(x), w, b)  ->  Conv(x, w', b'), if there is no padding or no shift
 
@@ -184,7 +185,7 @@ def fold_batch_norm_conv(m: Match) -> Replacement:
     """
     conv = m.node("conv")
     affine = batch_norm(m.node("bn"))
-    if affine is None or not _is_convolution(m):
+    if affine is None or not is_convolution(m):
         return None
     w, group = wide(m.w), conv.attr("group", 1)
     if w.shape[1] * group != len(affine.scale):
@@ -192,12 +193,9 @@ def fold_batch_norm_conv(m: Match) -> Replacement:
     pads = spatial_pads(conv, w.ndim - 2)
     if np.any(affine.shift) and (pads is None or any(pads)):
         return None
-    by_input = (group, 1, -1, *[1] * (w.ndim - 2))
-    by_group = w.reshape(group, -1, *w.shape[1:])
     with np.errstate(all="ignore"):
-        scaled = (by_group * affine.scale.reshape(by_input)).reshape(w.shape)
-        shift = (by_group * affine.shift.reshape(by_input)).reshape(w.shape[0], -1).sum(axis=1)
-        return with_weights(m, scaled, shift if m.b is None else wide(m.b) + shift)
+        shift = by_input(w, affine.shift, group).reshape(w.shape[0], -1).sum(axis=1)
+        return with_weights(m, by_input(w, affine.scale, group), shift if m.b is None else wide(m.b) + shift)
 
 
 _GATES = ("Clip", "Erf", "Tanh")
@@ -224,7 +222,7 @@ def _is_gate(gate: Value | None, x: Value | None) -> bool:
         passed = passed or node.op in _GATES
         if passed and x in node.inputs:
             return True
-        gate = next((v for v in node.inputs if v is not None and v.constant is None), None)
+        gate = next((v for v in node.present_inputs if v.constant is None), None)
     return False
 
 
@@ -248,18 +246,15 @@ def fold_mul_conv(m: Match) -> Replacement:
     if k is None or (m.tensor("k").size > 1 and not same_dim(m.x.dim(1), channels)):
         return None
     with np.errstate(all="ignore"):
-        by_input = (1 / k if m.node("scaling").op == "Div" else k).reshape(group, 1, -1, *[1] * (w.ndim - 2))
-        scaled = rounded((w.reshape(group, -1, *w.shape[1:]) * by_input).reshape(w.shape), dtype)
-    if scaled is None:
-        return None
-    return New("Conv", [m.x, scaled, *conv.inputs[2:]], like=conv, types=(conv.out.type,))
+        scaled = rounded(by_input(w, 1 / k if m.node("scaling").op == "Div" else k, group), dtype)
+    return None if scaled is None else New("Conv", [m.x, scaled, *conv.inputs[2:]], like=conv)
 
 
 @rule(
     "BNArithmeticFusion",
-    P(("Add", "Mul"), _BATCH_NORM, C("k"), commutative=True),
-    P(("Sub", "Div"), _BATCH_NORM, C("k")),
-    P("Sub", C("k"), _BATCH_NORM),
+    P(("Add", "Mul"), BATCH_NORM, C("k"), commutative=True),
+    P(("Sub", "Div"), BATCH_NORM, C("k")),
+    P("Sub", C("k"), BATCH_NORM),
 )
 def fold_batch_norm_arithmetic(m: Match) -> Replacement:
     """BatchNormalization(x) + k  ->  BatchNormalization(x) with another scale and bias; also -, *, /
@@ -279,7 +274,7 @@ def fold_batch_norm_arithmetic(m: Match) -> Replacement:
         shift = rounded(wide(m.beta) * affine.scale + affine.shift, m.tensor("beta").dtype)
     if scale is None or shift is None:
         return None
-    return New("BatchNormalization", [m.x, scale, shift, m.mean, m.var], like=bn, types=(m.root.out.type,))
+    return New("BatchNormalization", [m.x, scale, shift, m.mean, m.var], like=bn)
 
 
 RULES = (

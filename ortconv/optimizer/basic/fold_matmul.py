@@ -9,7 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Shape
-from ortconv.optimizer.basic.fold_conv import Affine, batch_norm
+from ortconv.optimizer.basic.fold_conv import BATCH_NORM, PARAMETERS, Affine, batch_norm
 from ortconv.optimizer.conditions import (
     FLOATS,
     RESHAPES,
@@ -22,10 +22,8 @@ from ortconv.optimizer.conditions import (
     with_shape,
 )
 from ortconv.optimizer.engine import Context, New, NewInput, Replacement, apply, rule
-from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.passes import FunctionPass, RulePass, passes
 from ortconv.optimizer.pattern import C, Match, P
-
-# ---------------------------------------------------------------------- Gemm
 
 
 @rule("GemmSumFusion", P(("Sum", "Add"), P("Gemm", "a", "b", "c?", name="gemm"), "k", commutative=True))
@@ -40,7 +38,7 @@ def fuse_gemm_sum(m: Match) -> Replacement:
         return None
     bias = k if m.c is None or gemm.attr("beta", 1.0) == 0 else _total(m.c, gemm.attr("beta", 1.0), k)
     attrs: dict[str, Attribute] = {**gemm.attrs, "beta": 1.0}
-    return None if bias is None else New("Gemm", [m.a, m.b, bias], attrs, like=gemm, types=(m.root.out.type,))
+    return None if bias is None else New("Gemm", [m.a, m.b, bias], attrs, like=gemm)
 
 
 def _total(c: Value, beta: float, k: Value) -> Array | None:
@@ -55,28 +53,15 @@ def _total(c: Value, beta: float, k: Value) -> Array | None:
 _TRANSPOSE = P("Transpose", "t", where=lambda node: tuple(node.attr("perm", Ints((1, 0)))) == (1, 0))
 
 
-def _operands(*values: Value | None) -> list[Value]:
-    """The inputs of a Gemm; an absent bias is omitted."""
-    return [v for v in values if v is not None]
-
-
-def _flipped(node: Node, *names: str) -> dict[str, Attribute]:
-    return {**node.attrs, **{name: int(not node.attr(name, 0)) for name in names}}
-
-
-@rule("GemmTransposeFusion", P("Gemm", _TRANSPOSE, "b", "c?"))
-def fuse_transposed_a(m: Match) -> Replacement:
-    """Gemm(Transpose(a), b, c)  ->  Gemm(a, b, c) with transA flipped
+@rule("GemmTransposeFusion", P("Gemm", _TRANSPOSE, "b", "c?"), P("Gemm", "a", _TRANSPOSE, "c?"))
+def fuse_transposed_operand(m: Match) -> Replacement:
+    """Gemm(Transpose(a), b, c)  ->  Gemm(a, b, c) with transA flipped; also Gemm(a, Transpose(b), c) with transB
 
     Counterpart: GemmTransposeFusion
     """
-    return New("Gemm", _operands(m.t, m.b, m.c), _flipped(m.root, "transA"), like=m.root, types=(m.root.out.type,))
-
-
-@rule("GemmTransposeFusion", P("Gemm", "a", _TRANSPOSE, "c?"))
-def fuse_transposed_b(m: Match) -> Replacement:
-    """Gemm(a, Transpose(b), c)  ->  Gemm(a, b, c) with transB flipped"""
-    return New("Gemm", _operands(m.a, m.t, m.c), _flipped(m.root, "transB"), like=m.root, types=(m.root.out.type,))
+    flag, operands = ("transA", (m.t, m.b)) if "b" in m.bound else ("transB", (m.a, m.t))
+    attrs: dict[str, Attribute] = {**m.root.attrs, flag: int(not m.root.attr(flag, 0))}
+    return New("Gemm", [*operands, *m.values("c")], attrs, like=m.root)
 
 
 @rule("GemmTransposeFusion", P("Transpose", P("Gemm", "a", "b", name="gemm")))
@@ -90,14 +75,11 @@ def fuse_transposed_output(m: Match) -> Replacement:
         "transA": int(not gemm.attr("transB", 0)),
         "transB": int(not gemm.attr("transA", 0)),
     }
-    return New("Gemm", [m.b, m.a], attrs, like=gemm, types=(m.root.out.type,))
+    return New("Gemm", [m.b, m.a], attrs, like=gemm)
 
-
-# ---------------------------------------------------------------------- BatchNormalization
 
 _MATMUL = P("MatMul", "a", C("w"), name="product")
 _GEMM = P("Gemm", "a", C("w"), C("c", optional=True), name="product")
-_PARAMETERS = (C("gamma"), C("beta"), C("mean"), C("var"))
 
 
 def _normalized(m: Match, each: int = 1) -> New | None:
@@ -117,9 +99,7 @@ def _normalized(m: Match, each: int = 1) -> New | None:
 
 
 def _rounded(m: Match, weights: Array, bias: Array, columns: int) -> tuple[Array, Array] | None:
-    """New weights and bias of the matched product in the type of its weights. None if they cannot be rounded, or if the
-    bias is a matrix although the present one is not.
-    """
+    """New weights and bias in the type of the weights. None if one cannot be rounded, or the bias becomes a matrix."""
     dtype, c = m.tensor("w").dtype, m.optional("c")
     w, b = rounded(weights, dtype), rounded(bias, dtype)
     if w is None or b is None or (c is not None and b.size > max(m.tensor("c").size, columns)):
@@ -133,22 +113,7 @@ def _gemm(product: Node, a: NewInput, weights: Array, bias: Array) -> New:
     return New("Gemm", [a, weights, bias], attrs, like=product, types=(product.out.type,))
 
 
-@rule(
-    "MatMul_BatchNormalization_Fusion",
-    P("BatchNormalization", _MATMUL, *_PARAMETERS),
-    P("BatchNormalization", _GEMM, *_PARAMETERS),
-)
-def fold_matmul_batch_norm(m: Match) -> Replacement:
-    """BatchNormalization(MatMul(a, w))  ->  Gemm(a, w', c'), for matrices; also BatchNormalization(Gemm)
-
-    Counterpart: MatMul_BatchNormalization_Fusion
-    Differs: also after a Gemm.
-    """
-    return _normalized(m)
-
-
-_BATCH_NORM = P("BatchNormalization", "x", *_PARAMETERS, name="bn")
-_BEFORE = (_BATCH_NORM, P(("Flatten", "Reshape"), _BATCH_NORM, ..., name="flat"))
+_BEFORE = (BATCH_NORM, P(("Flatten", "Reshape"), BATCH_NORM, ..., name="flat"))
 
 
 @rule(
@@ -197,44 +162,32 @@ def _pixels(value: Value) -> int | None:
 def _moved(product: P, *names: str) -> P:
     for name in names:
         product = P(("Reshape", "Transpose"), product, ..., name=name)
-    return P("BatchNormalization", product, *_PARAMETERS)
+    return P("BatchNormalization", product, *PARAMETERS)
 
 
 @rule(
     "MatMul_BatchNormalization_Fusion",
-    *(_moved(product, *names) for names in (("last",), ("first", "last")) for product in (_MATMUL, _GEMM)),
+    *(_moved(product, *names) for names in ((), ("last",), ("first", "last")) for product in (_MATMUL, _GEMM)),
 )
-def fold_moved_batch_norm(m: Match) -> Replacement:
-    """BatchNormalization(Reshape(MatMul(a, w)))  ->  Reshape(Gemm(a, w', c')), if the columns become the channels
+def fold_matmul_batch_norm(m: Match) -> Replacement:
+    """BatchNormalization(MatMul(a, w))  ->  Gemm(a, w', c'), for matrices; also BatchNormalization(Gemm)
 
-    Also for Transpose, and for two such nodes.
+    Also with one or two of Reshape and Transpose in between, if the columns become the channels, and with a Reshape if
+    they become pixels of channels.
 
     Counterpart: MatMul_BatchNormalization_Fusion
-    Differs: at most two of Reshape and Transpose in between, not a longer chain.
+    Differs: also after a Gemm, and for pixels; at most two nodes in between, not a longer chain.
     """
     axis: int | None = 1
     moves = [node for name in ("first", "last") if (node := m.optional_node(name)) is not None]
     for move in moves:
         axis = None if axis is None else _axis_behind(move, axis)
-    result: New | None = _normalized(m) if axis == 1 else None
+    splits = [move.op for move in moves] == ["Reshape"]
+    each = 1 if axis == 1 else _pixels(moves[0].out) if splits else None
+    result = None if each is None else _normalized(m, each)
     for move in moves if result is not None else ():
         result = New(move.op, [result, *move.inputs[1:]], like=move, types=(move.out.type,))
     return result
-
-
-@rule(
-    "MatMul_BatchNormalization_Fusion",
-    *(P("BatchNormalization", P("Reshape", product, ..., name="move"), *_PARAMETERS) for product in (_MATMUL, _GEMM)),
-)
-def fold_split_batch_norm(m: Match) -> Replacement:
-    """BatchNormalization(Reshape(MatMul(a, w)))  ->  Reshape(Gemm(a, w', c')), if the columns become pixels of channels
-
-    Counterpart: none: beyond ONNX Runtime
-    """
-    move = m.node("move")
-    pixels = _pixels(move.out)
-    result = None if pixels is None else _normalized(m, pixels)
-    return None if result is None else New("Reshape", [result, *move.inputs[1:]], like=move, types=(move.out.type,))
 
 
 def _axis_behind(move: Node, axis: int) -> int | None:
@@ -256,8 +209,6 @@ def _same_count(a: Shape, b: Shape) -> bool:
     return known and symbols[0] == symbols[1] and None not in symbols[0]
 
 
-# ---------------------------------------------------------------------- MatMul + Add
-
 _WITH_BIAS = P("Add", P("MatMul", "a", "b", name="product"), "k", commutative=True)
 
 
@@ -275,7 +226,7 @@ def fuse_matmul_add(m: Match) -> Replacement:
     rows_columns = (m.a.dim(0), m.b.dim(1))
     if not broadcasts_into(m.k.shape, rows_columns):
         return None
-    return New("Gemm", [m.a, m.b, m.k], {}, like=product, types=(m.root.out.type,))
+    return New("Gemm", [m.a, m.b, m.k], {}, like=product)
 
 
 @rule("MatMulAddFusion", _WITH_BIAS)
@@ -341,16 +292,14 @@ def _gains(stack: Value, adds: list[Node], graph: Graph) -> bool:
     return any(map(_merges, behind)) or (owned and stack.producer is not None and _merges(stack.producer))
 
 
-PASSES = (FunctionPass("MatMulAddFusion", fuse_stacked, operators=(("", "MatMul"),)),)
-GEMM_RULES = (
+PASSES: tuple[FunctionPass | RulePass, ...] = (
+    *passes(fuse_matmul_add),
+    FunctionPass("MatMulAddFusion", fuse_stacked, operators=(("", "MatMul"),)),
+)
+RULES = (
     *fuse_gemm_sum,
-    *fuse_transposed_a,
-    *fuse_transposed_b,
+    *fuse_transposed_operand,
     *fuse_transposed_output,
     *fold_matmul_batch_norm,
-    *fold_moved_batch_norm,
-    *fold_split_batch_norm,
     *fold_batch_norm_product,
 )
-MATMUL_ADD_RULES = fuse_matmul_add
-RULES = (*GEMM_RULES, *MATMUL_ADD_RULES)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ortconv.ir.graph import Value
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.basic.fold_conv import batch_norm
+from ortconv.optimizer.basic.fold_conv import PARAMETERS, batch_norm
 from ortconv.optimizer.conditions import FLOATS, rounded, rounded_sum, wide
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
@@ -32,15 +32,10 @@ def fold_product_mul(m: Match) -> Replacement:
         return _scaled(m, 1 / scale if m.root.op == "Div" else scale)
 
 
-@rule(
-    "MatMulMulFusion",
-    P(
-        "Add",
-        P("Mul", P("Add", _SUM, "z", commutative=True), C("k"), commutative=True, name="scaled"),
-        C("c"),
-        commutative=True,
-    ),
-)
+_RESIDUAL = P("Mul", P("Add", _SUM, "z", commutative=True), C("k"), commutative=True, name="scaled")
+
+
+@rule("MatMulMulFusion", P("Add", _RESIDUAL, C("c"), commutative=True))
 def fold_residual_mul(m: Match) -> Replacement:
     """(MatMul(x, w) + b + z) * k + c  ->  MatMul(x, w * k) + (b * k + c) + z * k, for one k and one c per column"""
     scale, shift = _per_column(m, m.k), _per_column(m, m.c)
@@ -50,20 +45,13 @@ def fold_residual_mul(m: Match) -> Replacement:
     if product is None:
         return None
     residual = New("Mul", [m.z, m.k], like=m.node("scaled"))
-    return New("Add", [product, residual], like=m.root, types=[m.root.out.type])
+    return New("Add", [product, residual], like=m.root)
 
 
-@rule(
-    "MatMul_BatchNormalization_Fusion",
-    *(
-        P(
-            "BatchNormalization",
-            P(("Flatten", "Reshape"), product, ..., name="flat"),
-            *map(C, ("s", "d", "mean", "var")),
-        )
-        for product in (_PRODUCT, _SUM)
-    ),
-)
+_FLAT = [P(("Flatten", "Reshape"), product, ..., name="flat") for product in (_PRODUCT, _SUM)]
+
+
+@rule("MatMul_BatchNormalization_Fusion", *(P("BatchNormalization", flat, *PARAMETERS) for flat in _FLAT))
 def fold_flattened_batch_norm(m: Match) -> Replacement:
     """BatchNormalization(Flatten(MatMul(x, w)))  ->  Flatten(MatMul(x, w') + b'), for a stack of matrices x whose rows
     are flattened
@@ -90,7 +78,7 @@ def fold_constant_sum(m: Match) -> Replacement:
     if m.b.dtype not in FLOATS or m.b.shape != m.c.shape:
         return None
     total = rounded_sum(wide(m.b), wide(m.c), m.b.dtype)
-    return None if total is None else New("Add", [m.x, total], like=m.root, types=[m.root.out.type])
+    return None if total is None else New("Add", [m.x, total], like=m.root)
 
 
 def _per_column(m: Match, constant: Value) -> Array | None:
@@ -103,9 +91,7 @@ def _per_column(m: Match, constant: Value) -> Array | None:
 
 
 def _scaled(m: Match, scale: Array, shift: Array | None = None) -> New | None:
-    """The product, with its weights and bias scaled, and another bias added; None if other nodes read the weights, or if a
-    number would not be finite.
-    """
+    """The product with scaled weights and bias, and another bias added; None if others read the weights, or if not finite."""
     product, dtype = m.node("product"), m.tensor("w").dtype
     bias = _per_column(m, m.b) if "b" in m.bound else np.zeros(len(scale))
     if bias is None or len(m.w.uses) > 1 or m.w.is_output:

@@ -9,7 +9,7 @@ from ortconv.ir.schema import since_version
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import FLOATS
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 
@@ -24,7 +24,9 @@ def fuse_group_norm(m: Match) -> Replacement:
     x = m.x
     shape, groups, by_channel = x.shape or (), m.root.attr("num_groups", 0), since_version(m.root) >= 21
     channels = x.dim(1)
-    if not _is_image(x) or not isinstance(channels, int) or groups < 1 or channels % groups:
+    if x.dtype not in FLOATS or len(shape) < 3 or 0 in shape:
+        return None
+    if not isinstance(channels, int) or groups < 1 or channels % groups:
         return None
     stash = m.root.attr("stash_type", int(DType.FLOAT)) if by_channel else m.x.dtype
     each = (channels if by_channel else groups,)
@@ -36,11 +38,6 @@ def fuse_group_norm(m: Match) -> Replacement:
     scale, bias = (m.tensor(name).numpy().reshape(-1, *(1,) * (len(shape) - 2)) for name in ("scale", "bias"))
     types = (m.root.out.type,)
     return New("Add", [New("Mul", [y, scale], {}, types=types), bias], {}, types=types)
-
-
-def _is_image(x: Value) -> bool:
-    """True for floats with channels and spatial axes, none of them empty."""
-    return x.dtype in FLOATS and x.shape is not None and len(x.shape) >= 3 and 0 not in x.shape
 
 
 def _normalized(m: Match, x: Value, parameters: tuple[NewInput, NewInput]) -> New:
@@ -67,4 +64,4 @@ def _shape(x: Value) -> NewInput:
     return np.array(dims, np.int64) if dims.count(-1) < 2 else New("Shape", [x], {})
 
 
-PASSES = (RulePass("GroupNormFusion", fuse_group_norm),)
+PASSES = passes(fuse_group_norm)

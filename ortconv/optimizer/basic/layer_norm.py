@@ -9,9 +9,9 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.types import DType, Shape
-from ortconv.optimizer.conditions import axes_of, same_dim, scalar
+from ortconv.optimizer.conditions import axes_of, exactly, same_dim, scalar
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 GELU_OPSET = 20
@@ -29,33 +29,30 @@ def _near(number: float) -> Callable[[Value], bool]:
     return condition
 
 
-def exactly(number: float) -> Callable[[Value], bool]:
-    return lambda value: scalar(value) == number
-
-
 def keeps_shape(x: Value, constants: Sequence[Value]) -> bool:
     """True if none of these one-element constants increases the rank of x."""
     ranks = [0 if v.constant is None else v.constant.rank for v in constants]
     return max(ranks) == 0 or (x.rank is not None and max(ranks) <= x.rank)
 
 
-# ---------------------------------------------------------------------- Gelu
+def half_of_product(factor: P) -> list[P]:
+    """Patterns for 0.5 * x * factor in every order."""
+    half = C("half", one=True, where=exactly(0.5))
+    return [
+        P("Mul", P("Mul", "x", half, commutative=True), factor, commutative=True),
+        P("Mul", P("Mul", "x", factor, commutative=True), half, commutative=True),
+        P("Mul", "x", P("Mul", factor, half, commutative=True), commutative=True),
+    ]
 
 
 def _gelu_patterns() -> list[P]:
-    half = C("half", one=True, where=exactly(0.5))
     one = C("one", one=True, where=exactly(1.0))
     patterns = []
     for scaled in (
         P("Div", "x", C("root_constant", one=True, where=_near(math.sqrt(2)))),
         P("Mul", "x", C("root_constant", one=True, where=_near(math.sqrt(0.5))), commutative=True),
     ):
-        factor = P("Add", P("Erf", scaled), one, commutative=True)
-        patterns += [
-            P("Mul", P("Mul", "x", half, commutative=True), factor, commutative=True),
-            P("Mul", P("Mul", "x", factor, commutative=True), half, commutative=True),
-            P("Mul", "x", P("Mul", factor, half, commutative=True), commutative=True),
-        ]
+        patterns += half_of_product(P("Add", P("Erf", scaled), one, commutative=True))
     return patterns
 
 
@@ -70,10 +67,7 @@ def fuse_gelu(m: Match) -> Replacement:
         return None
     if not keeps_shape(m.x, (m.half, m.one, m.root_constant)):
         return None
-    return New("Gelu", [m.x], types=[m.root.out.type])
-
-
-# ---------------------------------------------------------------------- LayerNormalization
+    return New("Gelu", [m.x])
 
 
 def _centered(mean: str) -> P:
@@ -112,13 +106,13 @@ def normalized(m: Match) -> Replacement:
     if shape is None or x.dtype not in (DType.FLOAT, DType.DOUBLE):
         return None
     axis = trailing_axis(reductions(m), len(shape))
-    epsilon = _epsilon(m.epsilon, x.dtype)
+    epsilon = epsilon_of(m, x.dtype)
     if axis is None or epsilon is None or not keeps_shape(x, m.values("two", "epsilon")) or not is_group(shape[axis:]):
         return None
     scale = _affine(m.scale, shape, axis) if "scale" in m.bound else ones(shape[axis:], x.dtype)
     stash: dict[str, Attribute] = {"stash_type": DOUBLE_STASH} if x.dtype is DType.DOUBLE else {}
     attrs = {"axis": axis - len(shape), "epsilon": epsilon, **stash}
-    return None if scale is None else New("LayerNormalization", [x, scale], attrs, types=[m.root.out.type])
+    return None if scale is None else New("LayerNormalization", [x, scale], attrs)
 
 
 def is_group(shape: Shape) -> bool:
@@ -132,11 +126,11 @@ def reductions(m: Match) -> list[Node]:
     return [node for name in names if (node := m.optional_node(name)) is not None]
 
 
-def _epsilon(value: Value, dtype: DType) -> float | None:
-    """A constant as epsilon, which an attribute holds in float32; None if it is not finite, negative or not exact in float64."""
-    epsilon = float(scalar(value) or 0.0)
+def epsilon_of(m: Match, dtype: DType) -> float | None:
+    """The epsilon, which an attribute holds in float32; None if it is not finite, negative or not exact in float64."""
+    epsilon = float(scalar(m.epsilon) or 0.0)
     single = float(np.float32(epsilon))
-    return single if 0 <= epsilon < math.inf and (dtype is not DType.DOUBLE or single == epsilon) else None
+    return single if 0 <= single < math.inf and (dtype is not DType.DOUBLE or single == epsilon) else None
 
 
 @rule("LayerNormFusion", P("Add", P("LayerNormalization", "x", "scale", name="norm"), "bias", commutative=True))
@@ -148,7 +142,7 @@ def fuse_layer_norm_bias(m: Match) -> Replacement:
         return None
     axis = norm.attr("axis", -1) % max(1, len(shape))
     bias = _affine(m.bias, shape, axis)
-    return None if bias is None else New("LayerNormalization", [m.x, m.scale, bias], like=norm, types=[m.root.out.type])
+    return None if bias is None else New("LayerNormalization", [m.x, m.scale, bias], like=norm)
 
 
 def trailing_axis(reductions: list[Node], rank: int) -> int | None:
@@ -186,6 +180,4 @@ def ones(shape: Shape, dtype: DType) -> NewInput:
     return np.ones(known, dtype.numpy) if len(known) == len(shape) else None
 
 
-GELU = RulePass("GeluFusion", fuse_gelu)
-LAYER_NORM = RulePass("LayerNormFusion", fuse_layer_norm, fuse_layer_norm_bias)
-PASSES = (GELU, LAYER_NORM)
+PASSES = GELU, LAYER_NORM = passes(fuse_gelu, fuse_layer_norm, fuse_layer_norm_bias)

@@ -10,13 +10,11 @@ from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.conditions import RESHAPES, equal_shapes, scalar
 from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.insertion import LISTS_BY_INPUT
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.shapes import Element, dim_of, elements, expressed
 from ortconv.optimizer.symbols import times
-
-UNSQUEEZE_BY_INPUT = 13
-"""The opset from which on Unsqueeze has its axes as an input."""
 
 Strides = tuple[Element, ...]
 """Difference between consecutive elements along each axis, for a tensor whose first element is zero."""
@@ -69,10 +67,6 @@ def _without_ones(shape: Shape) -> Shape:
     return tuple(d for d in shape if d != 1)
 
 
-def _of_expand(node: Node, depth: int) -> Strides | None:
-    return _aligned(node.inputs[0], node.out, depth)
-
-
 def _of_sum(node: Node, depth: int) -> Strides | None:
     parts = [_aligned(v, node.out, depth) for v in node.inputs]
     if any(p is None for p in parts):
@@ -106,7 +100,7 @@ def _aligned(x: Value | None, out: Value, depth: int) -> Strides | None:
 _STRIDES = {
     **dict.fromkeys(RESHAPES, _of_reshape),
     "Range": _of_range,
-    "Expand": _of_expand,
+    "Expand": lambda node, depth: _aligned(node.inputs[0], node.out, depth),
     "Add": _of_sum,
     "Mul": _of_product,
 }
@@ -122,25 +116,15 @@ def is_true(value: Value | None, depth: int = DEPTH) -> bool:
     if node.domain != "":
         return False
     if node.op == "GreaterOrEqual":
-        limit = scalar(node.inputs[1])
-        return limit is not None and limit <= 0 and _never_falls(node.inputs[0])
+        limit, found = scalar(node.inputs[1]), strides(node.inputs[0])
+        rises = found is not None and not any(s is None or (isinstance(s, int) and s < 0) for s in found)
+        return rises and limit is not None and limit <= 0
     if node.op == "And":
         return all(is_true(v, depth - 1) for v in node.inputs)
     return traits(node).has(Trait.MOVES) and is_true(node.inputs[0], depth - 1)
 
 
-def _never_falls(positions: Value | None) -> bool:
-    found = strides(positions)
-    return found is not None and not any(s is None or (isinstance(s, int) and s < 0) for s in found)
-
-
-# ---------------------------------------------------------------------- rules
-
-
-@rule(
-    "IndexedMaskFusion",
-    P("Gather", P(("Flatten", "Reshape"), "x", ..., name="flat", shared=True), "index", name="gather"),
-)
+@rule("IndexedMaskFusion", P("Gather", P(("Flatten", "Reshape"), "x", ..., name="flat", shared=True), "index"))
 def fuse_flat_lookup(m: Match) -> Replacement:
     """Gather(Flatten(x), positions in x, row by row)  ->  Reshape(x)
 
@@ -148,7 +132,7 @@ def fuse_flat_lookup(m: Match) -> Replacement:
     """
     x = m.x
     found, size = strides(m.index), None if x.shape is None else times(*x.shape)
-    if found is None or size is None or m.node("gather").attr("axis", 0) != 0:
+    if found is None or size is None or m.root.attr("axis", 0) != 0:
         return None
     if m.node("flat").out.shape not in ((size,), (size, 1)):
         return None
@@ -157,14 +141,14 @@ def fuse_flat_lookup(m: Match) -> Replacement:
     return _reshaped(m) if row_by_row and times(*dims) == size else None
 
 
-@rule("IndexedMaskFusion", P("GatherND", "x", "index", name="gather"))
+@rule("IndexedMaskFusion", P("GatherND", "x", "index"))
 def fuse_lookup(m: Match) -> Replacement:
     """GatherND(x, Concat of positions along the axes of x)  ->  Reshape(x)
 
     Counterpart: none: beyond ONNX Runtime
     """
     parts = _components(m.index)
-    if parts is None or m.x.rank != len(parts) or m.node("gather").attr("batch_dims", 0):
+    if parts is None or m.x.rank != len(parts) or m.root.attr("batch_dims", 0):
         return None
     shape, dims = m.x.shape or (), (m.index.shape or ())[:-1]
     if not equal_shapes(_without_ones(shape), _without_ones(dims)):
@@ -179,7 +163,7 @@ def _runs_along(axis: int | None, found: Strides, dims: Shape) -> bool:
     return all(d == 1 or s == (1 if i == axis else 0) for i, (s, d) in enumerate(zip(found, dims)))
 
 
-@rule("IndexedMaskFusion", P("ScatterND", "x", "index", "updates", name="scatter"))
+@rule("IndexedMaskFusion", P("ScatterND", "x", "index", "updates"))
 def fuse_store(m: Match) -> Replacement:
     """ScatterND(x, Concat of all positions along the axes of x, y)  ->  y
 
@@ -187,7 +171,7 @@ def fuse_store(m: Match) -> Replacement:
     """
     x = m.x
     parts = _components(m.index)
-    if parts is None or x.rank != len(parts) or m.node("scatter").attr("reduction", "none") != "none":
+    if parts is None or x.rank != len(parts) or m.root.attr("reduction", "none") != "none":
         return None
     dims = (m.index.shape or ())[:-1]
     if not equal_shapes(x.shape, dims) or not equal_shapes(x.shape, m.updates.shape):
@@ -219,10 +203,10 @@ def _reshaped(m: Match) -> Replacement:
     out = m.root.out
     dims = out.shape or ()
     ones = Ints(i for i, d in enumerate(dims) if d == 1)
-    if m.graph.opset() >= UNSQUEEZE_BY_INPUT and equal_shapes(m.x.shape, _without_ones(dims)):
-        return New("Unsqueeze", [m.x, np.array(ones, np.int64)], {}, types=[out.type])
+    if m.graph.opset() >= LISTS_BY_INPUT["Unsqueeze"] and equal_shapes(m.x.shape, _without_ones(dims)):
+        return New("Unsqueeze", [m.x, np.array(ones, np.int64)], {})
     spec = None if out.rank is None else expressed([dim_of(out, i) for i in range(out.rank)], m.x)
-    return None if spec is None else New("Reshape", [m.x, np.array(spec, np.int64)], {}, types=[out.type])
+    return None if spec is None else New("Reshape", [m.x, np.array(spec, np.int64)], {})
 
 
 @rule("AndElimination", P("And", "x", "true", commutative=True))

@@ -25,8 +25,7 @@ def constant_pads(node: Node, rank: int) -> tuple[int, ...] | None:
 
 def pad_value(node: Node) -> float | None:
     """The constant value of a Pad; None if it is computed."""
-    assert node.graph is not None
-    if node.graph.opset() < 11:
+    if node.opset < 11:
         return float(node.attr("value", 0.0))
     value = node.input(2)
     return 0.0 if value is None else scalar(value)
@@ -74,7 +73,7 @@ def fuse_pad(m: Match) -> Replacement:
     attrs.pop("auto_pad", None)
     if node.op == "AveragePool":
         attrs["count_include_pad"] = 1
-    return New(node.op, [m.x, *node.inputs[1:]], attrs, like=node, types=(node.out.type,))
+    return New(node.op, [m.x, *node.inputs[1:]], attrs, like=node)
 
 
 def _pools_the_same(m: Match, value: float | None, own: tuple[int, ...], total: tuple[int, ...]) -> bool:

@@ -1,6 +1,4 @@
-"""QuantizeLinear and DequantizeLinear: removes redundant pairs, adds pairs around operators that move data, and gives
-each reader its own DQ.
-"""
+"""Removes redundant pairs of quantizers, adds pairs around nodes that move data, and gives each reader its own DQ."""
 
 from __future__ import annotations
 
@@ -9,28 +7,22 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.operators import MICROSOFT, Trait, traits
+from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import only_use, transpose_perm
+from ortconv.optimizer.conditions import only_reader
 from ortconv.optimizer.engine import Context, New, Replacement, constant, rule
+from ortconv.optimizer.insertion import insert_node
 from ortconv.optimizer.passes import FunctionPass, RulePass
 from ortconv.optimizer.pattern import C, Match, P
-
-DOMAINS = ("", MICROSOFT)
-INTEGERS = (DType.UINT8, DType.INT8, DType.UINT16, DType.INT16)
-SMALLEST_SCALE, LARGEST_SCALE = 1e-30, 1e30
-"""The range of scales for which a 16-bit integer survives dequantization and quantization in float32."""
+from ortconv.optimizer.permutation import transpose_perm
+from ortconv.optimizer.quantizers import DOMAINS, INTEGERS, LARGEST_SCALE, OPS, QUANTIZERS, SMALLEST_SCALE, is_quantizer
 
 PER_AXIS = 13
 """The operator set from which a quantizer may have one scale for each slice along an axis."""
 
 MOVES_DATA = ("MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice")
 """Operators that commute with quantization: their results consist of elements of input 0."""
-
-
-def is_quantizer(node: Node | None, op: str) -> bool:
-    return node is not None and node.op == op and node.domain in DOMAINS
 
 
 class Parameters(NamedTuple):
@@ -92,8 +84,7 @@ def drop_dequantize_quantize(m: Match) -> Replacement:
     assert first.scale.constant is not None
     if first.scale.constant.size > 1 and _axis(dq) != _axis(m.root):
         return None
-    value = m.x
-    return value
+    return m.x
 
 
 def _steps(node: Node) -> tuple[float, int, int] | None:
@@ -111,7 +102,7 @@ def _steps(node: Node) -> tuple[float, int, int] | None:
 
 def _chain(domain: str, *, whole: bool) -> P:
     """Pattern for DQ -> Q -> DQ, or Q -> DQ -> Q."""
-    first, last = ("DequantizeLinear", "QuantizeLinear") if whole else ("QuantizeLinear", "DequantizeLinear")
+    first, last = reversed(OPS) if whole else OPS
     inner = P(first, "x", ..., name="first", domain=domain, shared=True)
     return P(first, P(last, inner, ..., name="second", domain=domain, shared=True), ..., domain=domain)
 
@@ -138,7 +129,7 @@ def drop_wider_quantization(m: Match) -> Replacement:
         return None
     if not (inner[1] <= outer[1] and outer[2] <= inner[2]):
         return None
-    return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root, types=(m.root.out.type,))
+    return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root)
 
 
 def _axis(node: Node) -> int:
@@ -181,10 +172,10 @@ def _forward(dq: Node, context: Context) -> int:
     """Rewrite DQ -> op -> other to DQ -> op -> Q -> DQ -> other, through all consecutive operators of this kind."""
     found, changes, value = _per_tensor(dq), 0, dq.out
     while found is not None:
-        mover = _only_reader(value)
+        mover = only_reader(value)
         if mover is None or not _moves_data(mover) or mover.inputs[0] is not value or not context.may_touch(dq, mover):
             break
-        reader = _only_reader(mover.out)
+        reader = only_reader(mover.out)
         if reader is None or (is_quantizer(reader, "QuantizeLinear") and reader.inputs[0] is mover.out):
             break
         value = _insert_pair(dq, found, mover.out, reader)
@@ -210,46 +201,29 @@ def _backward(q: Node, context: Context) -> int:
 def _mover_before(value: Value, q: Node) -> Node | None:
     """The producer of a value, if it moves data that is computed in the graph of q, and nothing else reads the value."""
     mover = value.producer
-    if mover is None or mover.graph is not q.graph or _only_reader(value) is None or not _moves_data(mover):
+    if mover is None or mover.graph is not q.graph or only_reader(value) is None or not _moves_data(mover):
         return None
     source = mover.inputs[0]
     return mover if source is not None and source.const is None and source.graph is q.graph else None
 
 
 def _moves_data(node: Node) -> bool:
-    assert node.graph is not None
     supported = node.op in MOVES_DATA and node.domain == "" and not any(node.outputs[1:])
-    return supported and (node.op != "MaxPool" or node.graph.opset() >= 12)
-
-
-def _only_reader(value: Value) -> Node | None:
-    """The only reader of a value, in one slot; None if there are more, or if the value is returned or captured."""
-    use = only_use(value)
-    return None if use is None else use[0]
+    return supported and (node.op != "MaxPool" or node.opset >= 12)
 
 
 def _insert_pair(like: Node, found: Parameters, value: Value, reader: Node) -> Value:
     """Insert a Q/DQ pair at one input of a node."""
-    graph = like.graph
-    assert graph is not None
+    graph = like.parent
     slot = next(s for node, s in value.uses if node is reader)
     zero = found.zero_point
     if zero is None and found.dtype is not DType.UINT8:
         zero = constant(like, np.zeros((), found.dtype.numpy))
     operands = [found.scale] if zero is None else [found.scale, zero]
     types = (TensorType(found.dtype, value.shape), value.type)
-    for op, type in zip(("QuantizeLinear", "DequantizeLinear"), types, strict=True):
-        node = graph.add_node(
-            op,
-            [value, *operands],
-            [graph.fresh(f"{value.name}_{op}")],
-            domain=like.domain,
-            name=graph.fresh(f"{value.name}/{op}"),
-            types=[type],
-            before=reader,
-        )
-        node.ep = like.ep
-        value = node.out
+    for op, type in zip(OPS, types, strict=True):
+        names, name = [graph.fresh(f"{value.name}_{op}")], graph.fresh(f"{value.name}/{op}")
+        value = insert_node(op, [value, *operands], names, [type], reader, domain=like.domain, name=name).out
     graph.set_input(reader, slot, value)
     return value
 
@@ -301,30 +275,19 @@ def _is_quantized(value: Value) -> bool:
 
 
 def _duplicate(graph: Graph, dq: Node) -> Value:
-    node = graph.add_node(
-        dq.op,
-        dq.inputs,
-        [graph.fresh(f"{dq.out.name}/duplicated")],
-        dq.attrs,
-        domain=dq.domain,
-        name=graph.fresh(f"{dq.name or dq.out.name}/duplicated"),
-        types=[dq.out.type],
-        before=dq,
-    )
-    node.ep, node.doc = dq.ep, dq.doc
+    names, name = ([graph.fresh(f"{dq.out.name}/duplicated")], graph.fresh(f"{dq.name or dq.out.name}/duplicated"))
+    node = insert_node(dq.op, dq.inputs, names, [dq.out.type], dq, dq.attrs, domain=dq.domain, name=name)
+    node.doc = dq.doc
     return node.out
 
 
 # ---------------------------------------------------------------------- transposed weights
 
 
-@rule(
-    "TransposeOptimizer",
-    *(
-        P("Transpose", P("DequantizeLinear", C("w"), C("s"), C("z", optional=True), name="dq", domain=domain))
-        for domain in DOMAINS
-    ),
-)
+_WEIGHTS = [P("DequantizeLinear", C("w"), C("s"), C("z", optional=True), name="dq", domain=d) for d in DOMAINS]
+
+
+@rule("TransposeOptimizer", *(P("Transpose", weights) for weights in _WEIGHTS))
 def transpose_weight(m: Match) -> Replacement:
     """Transpose(DequantizeLinear(w))  ->  DequantizeLinear(w', along the axis where the scales went), for constants
 
@@ -343,11 +306,10 @@ def transpose_weight(m: Match) -> Replacement:
         attrs["axis"] = perm.index(axis % weight.rank)
     elif m.tensor("s").rank:
         return None
-    return New("DequantizeLinear", [moved, *dq.inputs[1:]], attrs, domain=dq.domain, types=(m.root.out.type,))
+    return New("DequantizeLinear", [moved, *dq.inputs[1:]], attrs, domain=dq.domain)
 
 
 DOUBLE_PAIRS = RulePass("DoubleQDQPairsRemover", drop_dequantize_quantize, drop_wider_pair, drop_wider_quantization)
-_QUANTIZERS = tuple((domain, op) for domain in DOMAINS for op in ("QuantizeLinear", "DequantizeLinear"))
-PROPAGATION = FunctionPass("QDQPropagation", propagate, operators=_QUANTIZERS)
-UNIQUE_DQ = FunctionPass("EnsureUniqueDQForNodeUnit", give_each_reader_its_own, operators=_QUANTIZERS)
+PROPAGATION = FunctionPass("QDQPropagation", propagate, operators=QUANTIZERS)
+UNIQUE_DQ = FunctionPass("EnsureUniqueDQForNodeUnit", give_each_reader_its_own, operators=QUANTIZERS)
 PASSES = (DOUBLE_PAIRS, PROPAGATION, UNIQUE_DQ, RulePass("TransposedWeights", transpose_weight))

@@ -7,11 +7,12 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.basic.qdq import is_quantizer, parameters
+from ortconv.optimizer.basic.qdq import parameters
 from ortconv.optimizer.conditions import constant_of
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.quantizers import is_quantizer
 
 LARGEST_CODE = 127
 LARGEST_BIAS = 2**31 - 1
@@ -42,7 +43,7 @@ def quantize_weights(m: Match) -> Replacement:
         bias = [_quantized_bias(m.b, unit, root, source.domain)]
     if None in bias or [w, *bias] in ([m.w], [m.w, m.b]):
         return None
-    return New(root.op, [m.x, w, *bias], like=root, types=(root.out.type,))
+    return New(root.op, [m.x, w, *bias], like=root)
 
 
 def _scale(source: Node | None) -> Array | None:
@@ -79,8 +80,7 @@ def _quantized(w: Value, node: Node, domain: str) -> tuple[NewInput, Array] | No
     weights = w.constant.numpy()
     if not weights.size or not np.all(np.isfinite(weights)):
         return None
-    assert node.graph is not None
-    by_channel = node.op == "Conv" and domain == "" and node.graph.opset() >= AXES_SINCE
+    by_channel = node.op == "Conv" and domain == "" and node.opset >= AXES_SINCE
     axes = tuple(range(1, weights.ndim)) if by_channel else None
     largest = np.max(np.abs(weights), axis=axes)
     scales = np.asarray(np.where(largest > 0, largest, 1) / np.float32(LARGEST_CODE), np.float32)
@@ -111,4 +111,4 @@ def _dequantize(inputs: list[NewInput], domain: str, like: Value) -> New:
     return New("DequantizeLinear", inputs, attrs, domain=domain, types=(like.type,))
 
 
-PASSES = (RulePass("WeightBiasQuantization", quantize_weights),)
+PASSES = passes(quantize_weights)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
-from ortconv.optimizer.conditions import RESHAPES, ints, same_dim, same_shape, transpose_perm
+from ortconv.optimizer.conditions import RESHAPES, ints, same_dim, same_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.permutation import compose, identity, transpose_perm
 from ortconv.optimizer.shapes import DimOf, Element, dim_of, elements, expressed, keeps_shape, refined, target
 
 
@@ -21,8 +22,8 @@ def reshaped(m: Match, x: Value, wanted: tuple[Element, ...]) -> Replacement:
     if spec is None or _moves_the_rest(root, spec):
         return None
     if root.op == "Flatten" and spec == (0, -1):
-        return New("Flatten", [x], {}, like=root, types=(root.out.type,))  # a Reshape fails if the first dimension is 0
-    return New("Reshape", [x, np.array(spec, np.int64)], {}, like=root, types=(root.out.type,))
+        return New("Flatten", [x], {}, like=root)  # a Reshape fails if the first dimension is 0
+    return New("Reshape", [x, np.array(spec, np.int64)], {}, like=root)
 
 
 def _has_shape_of(root: Node, x: Value, wanted: tuple[Element, ...] | None) -> bool:
@@ -39,9 +40,7 @@ def _moves_the_rest(root: Node, spec: tuple[int, ...]) -> bool:
 
 
 def _may_copy_another(node: Node) -> bool:
-    """True for a Reshape with a -1 and a computed size that copies no dimension: if this size is 0, the dimension at
-    its position is copied.
-    """
+    """True for a Reshape with a -1 and a computed size: if this size is 0, the dimension at its position is copied."""
     x, wanted = node.inputs[0], target(node) or ()
     assert x is not None
     return -1 in wanted and any(not isinstance(e, int) and e != dim_of(x, i) for i, e in enumerate(wanted))
@@ -121,12 +120,12 @@ def merge_transposes(m: Match) -> Replacement:
     first, second = _permutation(inner), _permutation(root)
     if first is None or second is None or len(first) != len(second) or x.rank not in (None, len(first)):
         return None
-    perm = Ints(first[axis] for axis in second)
-    if perm == tuple(range(len(perm))):
+    perm = compose(first, second)
+    if perm == identity(len(perm)):
         return x
     if len(inner.out.uses) > 1 or inner.out.is_output:
         return None
-    return New("Transpose", [x], {"perm": perm}, like=root, types=(root.out.type,))
+    return New("Transpose", [x], {"perm": Ints(perm)}, like=root)
 
 
 def _permutation(node: Node) -> tuple[int, ...] | None:
@@ -158,10 +157,10 @@ def pick_before_transpose(m: Match) -> Replacement:
     others = [source for source in perm if source != taken]
     if others != sorted(others):
         return None
-    return New("Gather", [m.x, m.index], {"axis": taken}, like=m.root, types=(m.root.out.type,))
+    return New("Gather", [m.x, m.index], {"axis": taken}, like=m.root)
 
 
-@rule("ShapeSourceFusion", P("Gather", P("Shape", "x", shared=True, name="shape"), C("index", one=True), name="gather"))
+@rule("ShapeSourceFusion", P("Gather", P("Shape", "x", shared=True, name="shape"), C("index", one=True)))
 def fuse_shape_source(m: Match) -> Replacement:
     """Gather(Shape(x), i)  ->  Gather(Shape(input), j), if the graph has an input with a dimension of the same name
 
@@ -171,7 +170,7 @@ def fuse_shape_source(m: Match) -> Replacement:
     Counterpart: none: ONNX Runtime does not relate the dimensions of different values
     """
     shape = m.node("shape")
-    found = _source(m.node("gather"), shape) if m.graph.owner is None and not m.x.is_input and not shape.attrs else None
+    found = _source(m.root, shape) if m.graph.owner is None and not m.x.is_input and not shape.attrs else None
     if found is None:
         return None
     value, axis = found
@@ -179,7 +178,7 @@ def fuse_shape_source(m: Match) -> Replacement:
     if not last and not _is_needed(value, axis, shape):
         return None
     index = np.full(m.tensor("index").shape, axis, np.int64)
-    return New("Gather", [New("Shape", [value]), index], {"axis": 0}, types=[m.root.out.type])
+    return New("Gather", [New("Shape", [value]), index], {"axis": 0})
 
 
 def _is_needed(value: Value, axis: int, but: Node) -> bool:
@@ -190,9 +189,10 @@ def _is_needed(value: Value, axis: int, but: Node) -> bool:
     return any(_source(user, n) == (value, axis) for n in shapes for user in n.out.consumers)
 
 
-@rule(
-    "ShapeSourceFusion", P("Div", P("Gather", P("Shape", "x", shared=True), C("index", one=True)), C("parts", one=True))
-)
+_SIZE = P("Gather", P("Shape", "x", shared=True), C("index", one=True))
+
+
+@rule("ShapeSourceFusion", P("Div", _SIZE, C("parts", one=True)))
 def fuse_quotient_source(m: Match) -> Replacement:
     "Gather(Shape(x), i) / k  ->  Gather(Shape(input), j), if the graph has an input with a dimension of that size"
     found = elements(m.root.out) if m.graph.owner is None else None
@@ -205,7 +205,7 @@ def fuse_quotient_source(m: Match) -> Replacement:
     index = np.full(m.tensor("index").shape, axis, np.int64)
     if m.root.out.rank != index.ndim:
         return None
-    return New("Gather", [New("Shape", [value]), index], {"axis": 0}, types=[m.root.out.type])
+    return New("Gather", [New("Shape", [value]), index], {"axis": 0})
 
 
 def _source(pick: Node, shape: Node) -> tuple[Value, int] | None:

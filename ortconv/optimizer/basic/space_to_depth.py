@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.types import Dim, DType, Shape
+from ortconv.ir.types import Dim, DType
 from ortconv.optimizer.conditions import INT32_MAX, ints
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.shapes import AxisSlice, Element, axis_slices
 
@@ -72,21 +72,18 @@ def fuse_space_to_depth(m: Match) -> Replacement:
     if len({b.x for b in branches}) != 1 or {b.start for b in branches} != set(BLOCKS):
         return None
     x = branches[0].x
-    if x.dtype not in (DType.FLOAT, DType.DOUBLE) or not _is_divisible(x.shape or ()):
+    if x.dtype not in (DType.FLOAT, DType.DOUBLE) or x.rank != 4:
+        return None
+    if any(isinstance(size, int) and size % 2 for size in (x.dim(2), x.dim(3))):
         return None
     order, channels = [BLOCKS.index(b.start) for b in branches], x.dim(1)
-    blocks = New("SpaceToDepth", [x], {"blocksize": 2}, types=[m.root.out.type])
+    blocks = New("SpaceToDepth", [x], {"blocksize": 2})
     if order == [0, 1, 2, 3]:
         return blocks
     if not isinstance(channels, int):
         return None
     indices = np.arange(4 * channels, dtype=np.int64).reshape(4, channels)[order].reshape(-1)
-    return New("Gather", [blocks, indices], {"axis": 1}, types=[m.root.out.type])
+    return New("Gather", [blocks, indices], {"axis": 1})
 
 
-def _is_divisible(shape: Shape) -> bool:
-    """True for images without a number of rows or columns that is known to be odd."""
-    return len(shape) == 4 and not any(isinstance(d, int) and d % 2 for d in shape[2:])
-
-
-PASSES = (RulePass("SliceConcatToSpaceToDepthFusion", fuse_space_to_depth),)
+PASSES = passes(fuse_space_to_depth)

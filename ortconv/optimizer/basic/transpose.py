@@ -14,22 +14,13 @@ import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import Shape, TensorType, ValueType
-from ortconv.optimizer.basic.transpose_handlers import (
-    HANDLERS,
-    Handlers,
-    Perm,
-    Push,
-    carries,
-    compose,
-    identity,
-    inverse,
-    push,
-)
-from ortconv.optimizer.conditions import constant_of, ints, only_use, same_dim, transpose_perm
+from ortconv.ir.types import Shape
+from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Handlers, Push, carries, push
+from ortconv.optimizer.conditions import constant_of, ints, only_reader, same_dim, with_shape
 from ortconv.optimizer.engine import Context, constant
-from ortconv.optimizer.insertion import insert
+from ortconv.optimizer.insertion import insert, insert_node
 from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.permutation import Perm, compose, identity, inverse, permuted, transpose_perm
 
 NAME = "TransposeOptimizer"
 MAX_SWEEPS = 8
@@ -127,7 +118,7 @@ class _Sweep:
     def merge_into_reshape(self, node: Node, perm: Perm) -> None:
         """Transpose(Reshape(x)) that only moves axes of size 1  ->  another Reshape(x)."""
         x = node.inputs[0]
-        reshape = None if x is None or only_use(x) is None else x.producer
+        reshape = None if x is None or only_reader(x) is None else x.producer
         if x is None or reshape is None or not reshape.is_op("Reshape") or not self.context.may_touch(node, reshape):
             return
         target = ints(reshape.input(1))
@@ -198,10 +189,8 @@ class _Sweep:
             for v, p in zip(node.outputs, found.perms, strict=True)
         ]
         names = [None if v is None else self.graph.fresh(v.name) for v in node.outputs]
-        made = self.graph.add_node(
-            node.op, inputs, names, found.attrs, domain=node.domain, name=node.name, types=types, before=node
-        )
-        made.ep, made.doc = node.ep, node.doc
+        made = insert_node(node.op, inputs, names, types, node, found.attrs, domain=node.domain, name=node.name)
+        made.doc = node.doc
         results = [
             v if v is None or p is None or _does_nothing(v.shape, p) else add_transpose(v, p, node)
             for v, p in zip(made.outputs, found.perms, strict=True)
@@ -230,9 +219,8 @@ class _Sweep:
             return
         order = np.array(perm[slice(node.attr("start", 0), node.attr("end", len(perm)))], np.int64)
         picks = self.picks(node, len(order))
-        made = self.shape_of(before.x, node) or insert(
-            "Shape", [before.x], _vector(node, len(perm)), node, name=node.name
-        )
+        vector = with_shape(node.out, (len(perm),))
+        made = self.shape_of(before.x, node) or insert("Shape", [before.x], vector, node, name=node.name)
         if picks is None:
             picked = insert("Gather", [made, constant(node, order)], node.out.type, node, {"axis": 0})
             self.replace(node, picked, 2)
@@ -255,11 +243,9 @@ class _Sweep:
         found: dict[Node, Array] = {}
         for user, slot in shape.out.uses:
             index = _constant_index(user) if slot == 0 and user.graph is self.graph else None
-            if (
-                index is None
-                or not np.all((-size <= index) & (index < size))
-                or not self.context.may_touch(user, shape)
-            ):
+            if index is None or not np.all((-size <= index) & (index < size)):
+                return None
+            if not self.context.may_touch(user, shape):
                 return None
             found[user] = index
         return None if shape.out.is_output else found
@@ -274,14 +260,13 @@ class _Sweep:
         if source is not None and found is not None:
             inputs = [self.transposed(source, perm, quantize), *quantize.inputs[1:]]
             domain, name = quantize.domain, quantize.name
-            self.replace(
-                node, insert(quantize.op, inputs, node.out.type, node, found.attrs, domain=domain, name=name), 2
-            )
+            made = insert(quantize.op, inputs, node.out.type, node, found.attrs, domain=domain, name=name)
+            self.replace(node, made, 2)
 
     def quantizer_before(self, node: Node) -> Node | None:
         """The QuantizeLinear before a Transpose, if it has no other reader, and only DequantizeLinear nodes follow."""
         x, readers = node.inputs[0], node.out.uses
-        quantize = None if x is None or only_use(x) is None else x.producer
+        quantize = None if x is None or only_reader(x) is None else x.producer
         if quantize is None or quantize.op != "QuantizeLinear" or node.out.is_output or not readers:
             return None
         pairs = all(user.op == "DequantizeLinear" and slot == 0 for user, slot in readers)
@@ -298,18 +283,17 @@ class _Sweep:
         first = self.transpose_before(value)
         if first is not None and self.context.may_touch(first.node, node):
             return self.transposed(first.x, compose(first.perm, perm), node)
-        return (
-            self.dequantized(value, perm, node) or self.existing(value, perm, node) or add_transpose(value, perm, node)
-        )
+        made = self.dequantized(value, perm, node) or self.existing(value, perm, node)
+        return made or add_transpose(value, perm, node)
 
     def dequantized(self, value: Value, perm: Perm, node: Node) -> Value | None:
         """A dequantized constant under a permutation: the constant itself is transposed. None for other values."""
         dq = value.producer if value.graph is self.graph and _is_dequantized_constant(value) else None
-        found = (
-            push(dq, 0, inverse(perm), self.handlers) if dq is not None and self.context.may_touch(dq, node) else None
-        )
         data = None if dq is None else dq.inputs[0]
-        if dq is None or found is None or data is None:
+        if dq is None or data is None or not self.context.may_touch(dq, node):
+            return None
+        found = push(dq, 0, inverse(perm), self.handlers)
+        if found is None:
             return None
         inputs = [self.transposed_constant(data, perm, node), *dq.inputs[1:]]
         return insert(dq.op, inputs, permuted(value.type, perm), node, found.attrs, domain=dq.domain)
@@ -370,7 +354,7 @@ def _leading_to_transpose(graph: Graph, handlers: Handlers) -> set[Value]:
     for node in reversed(graph):
         if node.is_op("Transpose"):
             slots: tuple[int, ...] = (0,)
-        elif any(v in leads for v in node.outputs if v is not None):
+        elif any(v in leads for v in node.present_outputs):
             slots = tuple(i for i in range(len(node.inputs)) if carries(node, i, handlers))
         else:
             continue
@@ -421,22 +405,10 @@ def _without_copies(target: tuple[int, ...] | None, shape: Shape | None, reshape
     return dims if dims.count(-1) < 2 and math.prod(dims) != 0 else None
 
 
-def _vector(node: Node, size: int) -> ValueType | None:
-    return None if node.out.dtype is None else TensorType(node.out.dtype, (size,))
-
-
 def add_transpose(value: Value, perm: Perm, before: Node) -> Value:
     """Transpose<perm> of a value, inserted before a node."""
-    assert before.graph is not None
-    name = before.graph.fresh(f"{value.name}/Transpose")
+    name = before.parent.fresh(f"{value.name}/Transpose")
     return insert("Transpose", [value], permuted(value.type, perm), before, {"perm": Ints(perm)}, name=name)
-
-
-def permuted(type: ValueType | None, perm: Perm) -> ValueType | None:
-    """The type of a value after Transpose<perm>."""
-    if not isinstance(type, TensorType) or type.shape is None or len(type.shape) != len(perm):
-        return type
-    return TensorType(type.dtype, tuple(type.shape[axis] for axis in perm))
 
 
 PASSES = (FunctionPass(NAME, optimize_transposes, once=True, operators=(("", "Transpose"),)),)

@@ -16,14 +16,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Ints, Node, Value
-from ortconv.ir.operators import MICROSOFT, Trait, named
+from ortconv.ir.operators import Trait, named
 from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, Shape
 from ortconv.optimizer.conditions import axes_of, ints, same_dim
-
-Perm = tuple[int, ...]
-
+from ortconv.optimizer.permutation import Perm, identity, inverse
+from ortconv.optimizer.quantizers import QUANTIZERS
 
 _NONE: Mapping[int, Array] = MappingProxyType({})
 
@@ -44,22 +43,6 @@ class Push(NamedTuple):
 
 Handler = Callable[[Node, int, Perm], Push | None]
 Handlers = Mapping[tuple[str, str], Handler]
-
-
-def identity(rank: int) -> Perm:
-    return tuple(range(rank))
-
-
-def inverse(perm: Perm) -> Perm:
-    result = [0] * len(perm)
-    for i, axis in enumerate(perm):
-        result[axis] = i
-    return tuple(result)
-
-
-def compose(first: Perm, second: Perm) -> Perm:
-    """The permutation of Transpose<second>(Transpose<first>(x))."""
-    return tuple(first[axis] for axis in second)
 
 
 def compress(perm: Perm, kept: Sequence[int]) -> Perm | None:
@@ -93,11 +76,7 @@ def _with_axes(node: Node, axes: Sequence[int]) -> tuple[dict[str, Attribute], d
 
 
 def _unary(node: Node, slot: int, perm: Perm) -> Push | None:
-    return Push((0,), (perm,) * len(node.outputs), node.attrs) if slot == 0 else None
-
-
-def _dropout(node: Node, slot: int, perm: Perm) -> Push | None:
-    return _unary(node, slot, perm) if node.input(2) is None else None
+    return Push((0,), (perm,) * len(node.outputs), node.attrs)
 
 
 def _broadcast(node: Node, slot: int, perm: Perm) -> Push | None:
@@ -125,13 +104,8 @@ def _concat(node: Node, slot: int, perm: Perm) -> Push | None:
     return _along_axis(node, perm, None, tuple(range(len(node.inputs))))
 
 
-def _split(node: Node, slot: int, perm: Perm) -> Push | None:
-    return _along_axis(node, perm, 0, (0,)) if slot == 0 else None
-
-
 def _softmax(node: Node, slot: int, perm: Perm) -> Push | None:
-    assert node.graph is not None
-    if node.graph.opset() >= 13:
+    if node.opset >= 13:
         return _along_axis(node, perm, -1, (0,))
     axis = _normal(node.attr("axis", 1), len(perm))
     if axis is None or set(perm[axis:]) != set(range(axis, len(perm))):
@@ -140,7 +114,7 @@ def _softmax(node: Node, slot: int, perm: Perm) -> Push | None:
 
 
 def _slice(node: Node, slot: int, perm: Perm) -> Push | None:
-    stated = _sliced_axes(node) if slot == 0 else None
+    stated = _sliced_axes(node)
     axes = None if stated is None else _normal_axes(stated, len(perm))
     if axes is None:
         return None
@@ -168,8 +142,6 @@ PAD_WITH_AXES = 18
 
 
 def _pad(node: Node, slot: int, perm: Perm) -> Push | None:
-    if slot != 0:
-        return None
     if node.input(3) is not None:
         return _pad_of_axes(node, perm)
     pads = node.attr("pads", Ints()) if "pads" in node.attrs else ints(node.input(1))
@@ -206,7 +178,7 @@ def _moved_pads(pads: Sequence[int], perm: Perm) -> list[int] | None:
 
 def _reduce(node: Node, slot: int, perm: Perm) -> Push | None:
     stated = axes_of(node)
-    axes = None if stated is None or slot != 0 else _normal_axes(stated, len(perm))
+    axes = None if stated is None else _normal_axes(stated, len(perm))
     if axes is None:
         return None
     if not axes:
@@ -228,7 +200,7 @@ def _gather(node: Node, slot: int, perm: Perm) -> Push | None:
     """If the Transpose has other readers, it stays: queries, keys and values are often gathered from one."""
     data, index = node.inputs[:2]
     axis = _normal(node.attr("axis", 0), len(perm))
-    if slot != 0 or axis is None or data is None or len(data.uses) > 1 or index is None or index.rank not in (0, 1):
+    if axis is None or data is None or len(data.uses) > 1 or index is None or index.rank not in (0, 1):
         return None
     out = perm if index.rank else compress(perm, [i for i in range(len(perm)) if i != axis])
     return Push((0,), (out,), {**node.attrs, "axis": perm[axis]})
@@ -236,7 +208,7 @@ def _gather(node: Node, slot: int, perm: Perm) -> Push | None:
 
 def _squeeze(node: Node, slot: int, perm: Perm) -> Push | None:
     stated = axes_of(node)
-    if stated is None or slot != 0:
+    if stated is None:
         return None
     axes = _normal_axes(stated, len(perm)) if stated else _axes_of_one(node.inputs[0])
     if axes is None:
@@ -252,7 +224,7 @@ def _axes_of_one(value: Value | None) -> list[int] | None:
 
 def _unsqueeze(node: Node, slot: int, perm: Perm) -> Push | None:
     stated = axes_of(node)
-    if not stated or slot != 0:
+    if not stated:
         return None
     rank = len(perm) + len(stated)
     axes = _normal_axes(stated, rank)
@@ -266,9 +238,7 @@ def _unsqueeze(node: Node, slot: int, perm: Perm) -> Push | None:
 
 
 def _runs(before: Shape | None, after: Shape | None) -> list[tuple[Dim, ...]] | None:
-    """For each input axis the output dimensions into which a Reshape splits it; None unless it only splits axes, each
-    into at least one dimension.
-    """
+    """The output dimensions, at least one, into which a Reshape splits each input axis; None if it does anything else."""
     if before is None or after is None or len(after) <= len(before) or 0 in (*before, *after):
         return None
     runs, rest = [], list(after)
@@ -293,7 +263,7 @@ def _is_whole(run: Sequence[Dim], dim: Dim) -> bool:
 def _reshape(node: Node, slot: int, perm: Perm) -> Push | None:
     """If a Reshape only splits axes, the parts of an axis move together."""
     value = node.inputs[0]
-    runs = None if value is None or slot != 0 else _runs(value.shape, node.out.shape)
+    runs = None if value is None else _runs(value.shape, node.out.shape)
     if runs is None or len(runs) != len(perm):
         return None
     moved = [runs[i] for i in inverse(perm)]
@@ -309,21 +279,24 @@ def _reshape(node: Node, slot: int, perm: Perm) -> Push | None:
 
 def _tile(node: Node, slot: int, perm: Perm) -> Push | None:
     repeats = ints(node.input(1))
-    if slot != 0 or repeats is None or len(repeats) != len(perm):
+    if repeats is None or len(repeats) != len(perm):
         return None
     return Push((0,), (perm,), node.attrs, {1: np.array([repeats[i] for i in inverse(perm)], np.int64)})
 
 
 def _quantize(node: Node, slot: int, perm: Perm) -> Push | None:
     scale = node.input(1)
-    if slot != 0 or scale is None or scale.rank is None or node.attr("block_size", 0):
+    if scale is None or scale.rank is None or node.attr("block_size", 0):
         return None
     if scale.rank == 0 or scale.static_shape == (1,):
-        return _unary(node, 0, perm)
+        return _unary(node, slot, perm)
     if scale.rank != 1 or node.domain != "":
         return None
     return _along_axis(node, perm, 1, (0,))
 
+
+_ANY_SLOT = (_broadcast, _concat)
+"""Handlers of operators past which a Transpose can move from any input, not only from the first one."""
 
 HANDLERS: Handlers = {
     **{("", op): _unary for op in named(Trait.ELEMENTWISE)},
@@ -331,14 +304,14 @@ HANDLERS: Handlers = {
     **{("", op): _reduce for op in named(Trait.REDUCES)},
     **{("", op): _softmax for op in ("Softmax", "LogSoftmax", "Hardmax")},
     **{("", op): _arg for op in ("ArgMax", "ArgMin")},
-    **{(domain, op): _quantize for domain in ("", MICROSOFT) for op in ("QuantizeLinear", "DequantizeLinear")},
+    **dict.fromkeys(QUANTIZERS, _quantize),
     ("", "Concat"): _concat,
-    ("", "Dropout"): _dropout,
+    ("", "Dropout"): lambda node, slot, perm: _unary(node, slot, perm) if node.input(2) is None else None,
     ("", "Gather"): _gather,
     ("", "Pad"): _pad,
     ("", "Reshape"): _reshape,
     ("", "Slice"): _slice,
-    ("", "Split"): _split,
+    ("", "Split"): lambda node, slot, perm: _along_axis(node, perm, 0, (0,)),
     ("", "Squeeze"): _squeeze,
     ("", "Tile"): _tile,
     ("", "Unsqueeze"): _unsqueeze,
@@ -348,7 +321,7 @@ HANDLERS: Handlers = {
 def push(node: Node, slot: int, perm: Perm, handlers: Handlers) -> Push | None:
     """The changes to a node when Transpose<perm> moves from its input `slot` to its outputs; None if it cannot move."""
     handler = handlers.get((node.domain, node.op))
-    return None if handler is None else handler(node, slot, perm)
+    return handler(node, slot, perm) if handler is not None and (slot == 0 or handler in _ANY_SLOT) else None
 
 
 def carries(node: Node, slot: int, handlers: Handlers) -> bool:
@@ -358,4 +331,4 @@ def carries(node: Node, slot: int, handlers: Handlers) -> bool:
     not change.
     """
     handler = handlers.get((node.domain, node.op))
-    return handler not in (None, _reshape) and (slot == 0 or handler in (_broadcast, _concat))
+    return handler not in (None, _reshape) and (slot == 0 or handler in _ANY_SLOT)

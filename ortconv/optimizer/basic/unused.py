@@ -20,7 +20,7 @@ def remove_unused(graph: Graph, context: Context) -> int:
     for node in reversed(graph):
         if node.touched < since:
             continue
-        if any(v is not None and (v.uses or v.is_output) for v in node.outputs) or not _is_pure(node):
+        if node.used_output is not None or not _is_pure(node):
             continue
         if not context.may_touch(node):
             continue

@@ -17,21 +17,14 @@ from ortconv.optimizer.extended import (
     qdq,
     recurrent,
 )
-from ortconv.optimizer.passes import FunctionPass, LaterFunction, LaterPass, RulePass
+from ortconv.optimizer.passes import FunctionPass, LaterPass, RulePass, later_function
 
-RESIZES = FunctionPass(
-    "ChannelsLastResize",
-    LaterFunction(f"{__name__}.channels_last_resize"),
-    once=True,
-    operators=(("", "Resize"), ("", "Upsample")),
-    also=(("", "Transpose"),),
-)
+_RESIZES = f"{__name__}.channels_last_resize"
+RESIZES = later_function(_RESIZES, "ChannelsLastResize", "Resize", "Upsample", also=(("", "Transpose"),), once=True)
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *qdq.PASSES,
-    FunctionPass(
-        "CubicOperatorSet", LaterFunction(f"{__name__}.cubic_resize", "CubicOperatorSet"), operators=(("", "Resize"),)
-    ),
+    later_function(f"{__name__}.cubic_resize", "CubicOperatorSet", "Resize"),
     LaterPass(f"{__name__}.cubic_resize", "CubicUpsampling", "Resize"),
     RESIZES,
     *recurrent.PASSES,
@@ -53,11 +46,7 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     LaterPass(f"{__name__}.matrix_transpose", "MatrixTransposeFusion", "Transpose"),
     *einsum.PASSES,
     *attention.PASSES,
-    FunctionPass(
-        "GatherSliceToSplitFusion",
-        LaterFunction(f"{__name__}.split", "GatherSliceToSplitFusion"),
-        operators=(("", "Gather"), ("", "Slice")),
-    ),
+    later_function(f"{__name__}.split", "GatherSliceToSplitFusion", "Gather", "Slice"),
     LaterPass(f"{__name__}.split", "GatherToSliceFusion", "Gather"),
     *fuse_matmul.PASSES,
     LaterPass(f"{__name__}.split_transpose", "TransposeSplit", "Transpose"),
@@ -69,15 +58,11 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
 OPT_IN: tuple[FunctionPass | RulePass, ...] = (
     *qdq.OPT_IN,
     *norm_scale.OPT_IN,
-    FunctionPass(
-        "SkipLayerNormFusion", LaterFunction(f"{__name__}.skip_layer_norm"), operators=(("", "LayerNormalization"),)
-    ),
+    later_function(f"{__name__}.skip_layer_norm", "SkipLayerNormFusion", "LayerNormalization"),
     LaterPass(f"{__name__}.approximate", "GeluApproximation", "Gelu", "BiasGelu", domains=("", MICROSOFT)),
     LaterPass(f"{__name__}.approximate", "MatMulNBitsAccuracyLevel4", "MatMulNBits", domains=(MICROSOFT,)),
 )
 """Passes that run only on request: they make the graph smaller but not faster, or they change the numbers."""
 
-INEXACT = frozenset(
-    {*(p.name for p in (*qdq.OPT_IN, *norm_scale.OPT_IN)), "GeluApproximation", "MatMulNBitsAccuracyLevel4"}
-)
+INEXACT = frozenset(p.name for p in OPT_IN) - {"SkipLayerNormFusion"}
 """Names of the passes that change the numbers by more than rounding."""

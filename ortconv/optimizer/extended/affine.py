@@ -9,7 +9,7 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.basic.fold_conv import arithmetic
 from ortconv.optimizer.conditions import channels_of, rounded
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 _SCALED = P("Mul", "x", C("k"), commutative=True, name="scaling")
@@ -33,11 +33,10 @@ def fuse_scale_shift(m: Match) -> Replacement:
     scale, shift = rounded(scaling.scale, x.dtype), rounded(shifting.shift, x.dtype)
     if scale is None or shift is None:
         return None
-    mean: Array = np.copysign(
-        np.zeros_like(scale), scale
-    )  # the kernel adds shift - mean * scale, so a shift of -0.0 stays -0.0
+    # The kernel adds shift - mean * scale, so a shift of -0.0 stays -0.0.
+    mean: Array = np.copysign(np.zeros_like(scale), scale)
     inputs: list[NewInput] = [x, scale, shift, mean, np.ones_like(scale)]
-    return New("BatchNormalization", inputs, {"epsilon": 0.0}, types=(m.root.out.type,))
+    return New("BatchNormalization", inputs, {"epsilon": 0.0})
 
 
-PASSES = (RulePass("ScaleShiftFusion", fuse_scale_shift),)
+PASSES = passes(fuse_scale_shift)

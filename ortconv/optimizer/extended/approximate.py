@@ -5,8 +5,7 @@ from __future__ import annotations
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.extended.gelu import microsoft
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 INT8 = 4
@@ -26,10 +25,9 @@ def approximate_gelu(m: Match) -> Replacement:
     Differs: also ONNX's Gelu of opset 20; float32 only.
     Opt-in: differs from the exact function by up to 0.0005.
     """
-    bias = m.optional("bias")
     if m.x.dtype is not DType.FLOAT:
         return None
-    return microsoft(m, "FastGelu", [m.x] if bias is None else [m.x, bias])
+    return New("FastGelu", [m.x, *m.values("bias")], domain=MICROSOFT)
 
 
 @rule(
@@ -46,4 +44,4 @@ def lower_accuracy(m: Match) -> Replacement:
     return New("MatMulNBits", m.root.inputs, {**m.root.attrs, "accuracy_level": INT8}, domain=MICROSOFT, like=m.root)
 
 
-PASSES = (RulePass("GeluApproximation", approximate_gelu), RulePass("MatMulNBitsAccuracyLevel4", lower_accuracy))
+PASSES = passes(approximate_gelu, lower_accuracy)

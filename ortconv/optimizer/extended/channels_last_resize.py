@@ -17,11 +17,12 @@ from ortconv.ir.schema import attribute, since_version
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import optimize_transposes
-from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Perm, Push, inverse
+from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Push
 from ortconv.optimizer.conditions import constant_of, same_dim
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.cubic_resize import enlarges
 from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.permutation import Perm, inverse, to_first
 from ortconv.optimizer.shapes import dim_of, elements
 
 NAME = "ChannelsLastResize"
@@ -82,8 +83,8 @@ def channels_last(graph: Graph, context: Context) -> int:
 
 
 def _resize(context: Context, node: Node, slot: int, perm: Perm) -> Push | None:
-    first, x = _to_first(len(perm)), node.inputs[0]
-    if slot != 0 or x is None or perm not in (first, inverse(first)):
+    first, x = to_first(len(perm)), node.inputs[0]
+    if x is None or perm not in (first, inverse(first)):
         return None
     axis = _channels(node, x, perm)
     if axis is None or not _has_both_layouts(node, len(perm), context):
@@ -91,11 +92,6 @@ def _resize(context: Context, node: Node, slot: int, perm: Perm) -> Push | None:
     if _kind(node, len(perm)) == "cubic" and not enlarges(node, x):
         return None
     return _moved(node, perm) if _gains(node, x, axis) is (axis == 1) else None
-
-
-def _to_first(rank: int) -> Perm:
-    """The permutation that moves the channels from the end to the front."""
-    return (0, rank - 1, *range(1, rank - 1))
 
 
 # ---------------------------------------------------------------------- which
@@ -107,7 +103,7 @@ def _channels(node: Node, x: Value, perm: Perm) -> int | None:
     if rank == 3:
         kept = [axis for axis in (1, 2) if _is_kept(node, x, axis)]
         return kept[0] if len(kept) == 1 and _is_kept(node, x, 0) else None
-    axis = 1 if perm == _to_first(rank) else rank - 1
+    axis = 1 if perm == to_first(rank) else rank - 1
     known = attribute(node, "mode") == "nearest" or (_is_kept(node, x, axis) and _is_kept(node, x, 0))
     return axis if known else None
 
@@ -129,12 +125,8 @@ def _scales(node: Node) -> Sequence[float] | None:
     """The stated scales; None if they are computed, or if sizes are stated instead."""
     if "scales" in node.attrs:
         return list(node.attr("scales", Floats()))
-    const = constant_of(node.input(_scales_slot(node)))
+    const = constant_of(node.input(2 if _is_modern(node) else 1))
     return None if const is None or not const.size else const.numpy().reshape(-1).tolist()
-
-
-def _scales_slot(node: Node) -> int:
-    return 2 if _is_modern(node) else 1
 
 
 def _is_modern(node: Node) -> bool:
@@ -203,11 +195,8 @@ def _doubles(node: Node, x: Value, axis: int) -> bool:
     if scales is not None and "axes" not in node.attrs:
         return all(s == 2 for i, s in enumerate(scales) if i not in (0, axis))
     before, after = x.shape or (), node.out.shape or ()
-    return all(
-        isinstance(a, int) and isinstance(b, int) and b == 2 * a
-        for i, (a, b) in enumerate(zip(before, after))
-        if i not in (0, axis)
-    )
+    pairs = [pair for i, pair in enumerate(zip(before, after)) if i not in (0, axis)]
+    return all(isinstance(a, int) and isinstance(b, int) and b == 2 * a for a, b in pairs)
 
 
 # ---------------------------------------------------------------------- moving

@@ -11,8 +11,9 @@ from ortconv.ir.types import Dim, TensorType
 from ortconv.optimizer.conditions import ints, spatial_pads, with_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.permutation import transpose_perm
 
 
 def _is_dot_product(node: Node) -> bool:
@@ -24,7 +25,7 @@ def _is_dot_product(node: Node) -> bool:
     return all(s == 1 for s in node.attr("strides", Ints())) and not any(spatial_pads(node, 2) or ())
 
 
-_SWAP = P("Transpose", "x", where=lambda node: tuple(node.attr("perm", Ints())) == (0, 2, 1, 3))
+_SWAP = P("Transpose", "x", where=lambda node: transpose_perm(node) == (0, 2, 1, 3))
 _SOFTMAX = P("Softmax", _SWAP, name="softmax", where=lambda node: node.attr("axis", -1) in (1, -3))
 
 
@@ -53,7 +54,7 @@ def move_to_last_axis(m: Match) -> Replacement:
     share = New("Softmax", [swapped], {"axis": -1}, like=softmax, types=typed(n, rows, columns, bins))
     weights = m.tensor("w").numpy().reshape(-1, 1)
     mean = New("MatMul", [share, weights], {}, like=m.node("conv"), types=typed(n, rows, columns, 1))
-    return New("Reshape", [mean, m.shape], like=m.root, types=(m.root.out.type,))
+    return New("Reshape", [mean, m.shape], like=m.root)
 
 
-PASSES = (RulePass("SoftmaxExpectationFusion", move_to_last_axis),)
+PASSES = passes(move_to_last_axis)

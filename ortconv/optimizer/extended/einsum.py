@@ -13,7 +13,7 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.conditions import ints, same_dim, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 
@@ -54,13 +54,13 @@ def labels(node: Node) -> Labels | None:
     return found if found.summed and set(once + found.batch) == set(out) else None
 
 
-@rule("EinsumFusion", P("Einsum", "a", C("w"), name="einsum"))
+@rule("EinsumFusion", P("Einsum", "a", C("w")))
 def multiply_by_weights(m: Match) -> Replacement:
     """Einsum(x, weights), with the last axes of x summed and all others kept  ->  MatMul between Reshapes
 
     Counterpart: none: its Einsum kernel transposes and reshapes at every run
     """
-    found, x, w = labels(m.node("einsum")), m.a, m.tensor("w")
+    found, x, w = labels(m.root), m.a, m.tensor("w")
     if found is None or not _is_float(x, m.w) or (x.rank, w.rank) != (len(found.left), len(found.right)):
         return None
     summed, rest = found.summed, found.only(found.left)
@@ -78,7 +78,7 @@ def multiply_by_weights(m: Match) -> Replacement:
         rows = New("Reshape", [x, _spec(rest, inner)], {}, types=[with_shape(x, (*outer, inner))])
     flat = with_shape(x, (*outer, width))
     product = New("MatMul", [rows, weights.reshape(inner, width)], {}, like=m.root, types=[flat])
-    return product if len(sizes) == 1 else New("Reshape", [product, _spec(rest, *sizes)], types=[m.root.out.type])
+    return product if len(sizes) == 1 else New("Reshape", [product, _spec(rest, *sizes)])
 
 
 def _spec(kept: Iterable[object], *sizes: int) -> Array:
@@ -86,13 +86,13 @@ def _spec(kept: Iterable[object], *sizes: int) -> Array:
     return np.array([0 for _ in kept] + list(sizes), np.int64)
 
 
-@rule("EinsumFusion", P("Einsum", "a", "b", name="einsum"))
+@rule("EinsumFusion", P("Einsum", "a", "b"))
 def multiply_stacks(m: Match) -> Replacement:
     """Einsum(a, b) with one summed axis and one more of each operand  ->  transposed MatMul of Transposes
 
     Counterpart: none: its Einsum kernel transposes and reshapes at every run
     """
-    found = labels(m.node("einsum"))
+    found = labels(m.root)
     if found is None or not _is_float(m.a, m.b) or (m.a.rank, m.b.rank) != (len(found.left), len(found.right)):
         return None
     summed, rows, columns = found.summed, found.only(found.left), found.only(found.right)
@@ -111,16 +111,15 @@ def multiply_stacks(m: Match) -> Replacement:
     product = New("MatMul", [left, right], {}, like=m.root, types=[type])
     if order == found.out:
         return product
-    return New("Transpose", [product], {"perm": Ints(order.index(c) for c in found.out)}, types=[m.root.out.type])
+    return New("Transpose", [product], {"perm": Ints(order.index(c) for c in found.out)})
 
 
 def _turned(value: Value, term: str, wanted: str) -> NewInput:
     if term == wanted:
         return value
     perm = Ints(term.index(c) for c in wanted)
-    return New(
-        "Transpose", [value], {"perm": perm}, types=[with_shape(value, _turned_shape(value.shape or (), term, wanted))]
-    )
+    type = with_shape(value, _turned_shape(value.shape or (), term, wanted))
+    return New("Transpose", [value], {"perm": perm}, types=[type])
 
 
 def _turned_shape(shape: Shape, term: str, wanted: str) -> Shape:
@@ -156,7 +155,7 @@ def compute_before_split(m: Match) -> Replacement:
     else:
         return None
     inner = New(m.root.op, [m.x, operand], {}, like=m.root, types=[m.x.type])
-    return New("Reshape", [inner, m.shape], like=reshape, types=[m.root.out.type])
+    return New("Reshape", [inner, m.shape], like=reshape)
 
 
-PASSES = (RulePass("EinsumFusion", multiply_by_weights, multiply_stacks, compute_before_split),)
+PASSES = passes(multiply_by_weights, multiply_stacks, compute_before_split)

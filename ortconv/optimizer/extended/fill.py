@@ -10,7 +10,7 @@ from ortconv.ir.tensor import Array, Tensor
 from ortconv.optimizer.basic.broadcast import from_operand, keeps_shape
 from ortconv.optimizer.basic.eliminate import NEUTRAL
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 
@@ -29,7 +29,7 @@ def eliminate_filled_operand(m: Match) -> Replacement:
     if len(others) == 1 and _is_neutral(m.root, number, filled):
         return others[0]
     inputs = [number if v is filled else v for v in m.root.inputs]
-    return New(m.root.op, inputs, like=m.root, types=(m.root.out.type,))
+    return New(m.root.op, inputs, like=m.root)
 
 
 def _is_neutral(node: Node, number: Array, filled: Value) -> bool:
@@ -44,4 +44,4 @@ def _number(fill: Node) -> Array:
     return value.numpy().reshape(()) if isinstance(value, Tensor) else np.array(0, np.float32)
 
 
-PASSES = (RulePass("FillElimination", eliminate_filled_operand),)
+PASSES = passes(eliminate_filled_operand)

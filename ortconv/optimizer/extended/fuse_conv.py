@@ -11,9 +11,9 @@ from ortconv.ir.graph import Attribute, Floats, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import broadcasts_into, clip_bounds, scalar
+from ortconv.optimizer.conditions import broadcasts_into, clip_bounds, exactly, scalar
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 LARGEST_FLOAT = 3.4028234663852886e38
@@ -50,14 +50,15 @@ def is_float(value: Value | None) -> bool:
     return value is not None and value.dtype is DType.FLOAT
 
 
+def activations(conv: P) -> tuple[P, P]:
+    """Patterns for an activation of a convolution."""
+    return P(tuple(ACTIVATION_PARAMETERS), conv), P("Clip", conv, C("low", optional=True), C("high", optional=True))
+
+
 _CONV = P("Conv", ..., name="conv")
 
 
-@rule(
-    "ConvActivationFusion",
-    P(tuple(ACTIVATION_PARAMETERS), _CONV),
-    P("Clip", _CONV, C("low", optional=True), C("high", optional=True)),
-)
+@rule("ConvActivationFusion", *activations(_CONV))
 def fuse_conv_activation(m: Match) -> Replacement:
     """act(Conv(x, w, b))  ->  FusedConv(x, w, b)
 
@@ -67,12 +68,12 @@ def fuse_conv_activation(m: Match) -> Replacement:
     attrs = activation_attributes(m.root)
     if attrs is None or not is_float(conv.input(0)):
         return None
-    return with_activation(conv, attrs, m.root)
+    return with_activation(conv, attrs)
 
 
-def with_activation(conv: Node, attrs: Mapping[str, Attribute], last: Node) -> New:
-    """FusedConv for a Conv or FusedConv and the activation after it, in place of the node `last`."""
-    return New("FusedConv", conv.inputs, {**conv.attrs, **attrs}, domain=MICROSOFT, types=[last.out.type], like=conv)
+def with_activation(conv: Node, attrs: Mapping[str, Attribute]) -> New:
+    """FusedConv for a Conv or FusedConv and the activation after it."""
+    return New("FusedConv", conv.inputs, {**conv.attrs, **attrs}, domain=MICROSOFT, like=conv)
 
 
 def is_hard_swish_gate(node: Node) -> bool:
@@ -93,45 +94,30 @@ def fuse_conv_hard_swish(m: Match) -> Replacement:
     conv = m.node("conv")
     if m.optional_node("again") not in (None, conv) or not is_float(conv.input(0)):
         return None
-    return with_activation(conv, {"activation": "HardSwish"}, m.root)
-
-
-def _equals(number: float) -> Callable[[Value], bool]:
-    return lambda value: scalar(value) == number
+    return with_activation(conv, {"activation": "HardSwish"})
 
 
 _SIXTH = C("k", one=True, where=lambda value: bool(np.float32(scalar(value) or 0) == np.float32(1 / 6)))
-_SIX = C("k", one=True, where=_equals(6))
-_SHIFTED = P("Add", "x", C("three", one=True, where=_equals(3)), commutative=True)
+_SIX = C("k", one=True, where=exactly(6))
+_SHIFTED = P("Add", "x", C("three", one=True, where=exactly(3)), commutative=True)
 _CLIPPED = P("Clip", _SHIFTED, ..., name="clip", where=lambda node: clip_bounds(node) == (0, 6))
 
 
-@rule("HardSwishFusion", P("Div", _CLIPPED, _SIX), P("Mul", _CLIPPED, _SIXTH, commutative=True))
+_NUMERATORS = (_CLIPPED, P("Mul", "y", _CLIPPED, commutative=True))
+
+
+@rule("HardSwishFusion", *(p for x in _NUMERATORS for p in (P("Div", x, _SIX), P("Mul", x, _SIXTH, commutative=True))))
 def fuse_hard_sigmoid(m: Match) -> Replacement:
-    """Clip(x + 3, 0, 6) / 6  ->  HardSigmoid<1/6, 0.5>(x)
+    """Clip(x + 3, 0, 6) / 6  ->  HardSigmoid<1/6, 0.5>(x); x * Clip(x + 3, 0, 6) / 6  ->  x * HardSigmoid<1/6, 0.5>(x)
 
     Counterpart: none: beyond ONNX Runtime
     """
-    return _hard_sigmoid(m)
-
-
-_PRODUCT = P("Mul", "y", _CLIPPED, commutative=True)
-
-
-@rule("HardSwishFusion", P("Div", _PRODUCT, _SIX), P("Mul", _PRODUCT, _SIXTH, commutative=True))
-def fuse_hard_swish(m: Match) -> Replacement:
-    """x * Clip(x + 3, 0, 6) / 6  ->  x * HardSigmoid<1/6, 0.5>(x)
-
-    Counterpart: none: beyond ONNX Runtime
-    """
-    gate = _hard_sigmoid(m) if m.x is m.y else None
-    return None if gate is None else New("Mul", [m.x, gate], {}, like=m.root, types=[m.root.out.type])
-
-
-def _hard_sigmoid(m: Match) -> New | None:
     if not is_float(m.x) or not all(broadcasts_into(m.tensor(name).shape, m.x.shape) for name in ("three", "k")):
         return None
-    return New("HardSigmoid", [m.x], {"alpha": 1 / 6, "beta": 0.5}, like=m.node("clip"), types=[m.x.type])
+    gate = New("HardSigmoid", [m.x], {"alpha": 1 / 6, "beta": 0.5}, like=m.node("clip"), types=[m.x.type])
+    if "y" not in m.bound:
+        return gate
+    return New("Mul", [m.x, gate], {}, like=m.root) if m.x is m.y else None
 
 
 @rule("PReluFusion", P("PRelu", "x", C("slope")))
@@ -145,11 +131,7 @@ def replace_prelu(m: Match) -> Replacement:
         return None
     if not np.isfinite(slopes).all() or np.any(slopes != slopes.flat[0]):
         return None
-    return New("LeakyRelu", [m.x], {"alpha": float(slopes.flat[0])}, like=m.root, types=[m.root.out.type])
+    return New("LeakyRelu", [m.x], {"alpha": float(slopes.flat[0])}, like=m.root)
 
 
-PASSES = (
-    RulePass("HardSwishFusion", fuse_hard_sigmoid, fuse_hard_swish),
-    RulePass("PReluFusion", replace_prelu),
-    RulePass("ConvActivationFusion", fuse_conv_activation, fuse_conv_hard_swish),
-)
+PASSES = passes(fuse_hard_sigmoid, replace_prelu, fuse_conv_activation, fuse_conv_hard_swish)

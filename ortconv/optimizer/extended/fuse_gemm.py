@@ -6,7 +6,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 ACTIVATION_PARAMETERS = {
@@ -36,7 +36,7 @@ def fuse_gemm_activation(m: Match) -> Replacement:
     attrs = {**gemm.attrs, "activation": m.root.op}
     for name in ACTIVATION_PARAMETERS[m.root.op]:
         attrs[f"activation_{name}"] = float(attribute(m.root, name))
-    return New("FusedGemm", gemm.inputs, attrs, domain=MICROSOFT, types=[m.root.out.type], like=gemm)
+    return New("FusedGemm", gemm.inputs, attrs, domain=MICROSOFT, like=gemm)
 
 
-PASSES = (RulePass("GemmActivationFusion", fuse_gemm_activation),)
+PASSES = passes(fuse_gemm_activation)

@@ -13,13 +13,13 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import keeps_rank, numbers, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import RulePass
-from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.passes import passes
+from ortconv.optimizer.pattern import C, Match, P, PatternInput
+from ortconv.optimizer.permutation import Perm, compose, transpose_perm
 
-Perm = tuple[int, ...]
 
-_PLAIN = P("MatMul", "a", "b", name="matmul")
-_FUSED = P("FusedMatMul", "a", "b", name="matmul", domain=MICROSOFT)
+def _products(a: PatternInput, b: PatternInput) -> tuple[P, P]:
+    return P("MatMul", a, b, name="matmul"), P("FusedMatMul", a, b, name="matmul", domain=MICROSOFT)
 
 
 def operand_perm(rank: int, transposed: int, batch: int) -> Perm:
@@ -36,44 +36,40 @@ def _transposed(side: str, *, cast: bool = False) -> tuple[P, P]:
     transpose = P("Transpose", "inner", name="transpose", shared=True)
     if cast:
         transpose = P("Cast", transpose, name="cast")
-    operands: tuple[str | P, str | P] = (transpose, "other") if side == "A" else ("other", transpose)
-    return P("MatMul", *operands, name="matmul"), P("FusedMatMul", *operands, name="matmul", domain=MICROSOFT)
+    return _products(transpose, "other") if side == "A" else _products("other", transpose)
 
 
-@rule("MatmulTransposeFusion", *_transposed("A"), *_transposed("A", cast=True))
-def fuse_transpose_a(m: Match) -> Replacement:
-    """MatMul(Transpose(a), b)  ->  FusedMatMul<transA, transBatchA>(a, b)
+@rule("MatmulTransposeFusion", *(p for side in "AB" for cast in (False, True) for p in _transposed(side, cast=cast)))
+def fuse_transpose(m: Match) -> Replacement:
+    """MatMul(Transpose(a), b)  ->  FusedMatMul<transA, transBatchA>(a, b); also MatMul(a, Transpose(b)), and with a Cast between
 
     Counterpart: MatmulTransposeFusion
     """
-    return _without_transpose(m, "A")
-
-
-@rule("MatmulTransposeFusion", *_transposed("B"), *_transposed("B", cast=True))
-def fuse_transpose_b(m: Match) -> Replacement:
-    "MatMul(a, Transpose(b))  ->  FusedMatMul<transB, transBatchB>(a, b), also with a Cast between them"
-    return _without_transpose(m, "B")
+    transpose, matmul = m.node("transpose"), m.node("matmul")
+    side = "A" if matmul.inputs[0] is (m.optional_node("cast") or transpose).out else "B"
+    rank, other = transpose.out.rank or 0, m.other.rank or 0
+    if not _is_supported(matmul) or min(rank, other) < 2 or not _is_never_empty(m, side):
+        return None
+    done = operand_perm(rank, matmul.attr(f"trans{side}", 0), matmul.attr(f"transBatch{side}", 0))
+    wanted = compose(transpose_perm(transpose) or (), done)
+    for batch, transposed in product((0, 1) if rank == other > 2 else (0,), (0, 1)):
+        if operand_perm(rank, transposed, batch) == wanted:
+            attrs = {**matmul.attrs, f"trans{side}": transposed, f"transBatch{side}": batch}
+            inner = _inner(m)
+            return _fused(m, (inner, m.other) if side == "A" else (m.other, inner), attrs)
+    return None
 
 
 _STACKED = P("Reshape", P("Transpose", "inner", name="transpose", shared=True), C("shape"), name="reshape")
 
 
-@rule(
-    "MatmulTransposeFusion",
-    P("MatMul", "other", _STACKED, name="matmul"),
-    P("FusedMatMul", "other", _STACKED, name="matmul", domain=MICROSOFT),
-)
+@rule("MatmulTransposeFusion", *_products("other", _STACKED))
 def fuse_transpose_before_reshape(m: Match) -> Replacement:
     "MatMul(a, Reshape(Transpose(b)))  ->  FusedMatMul<transB>(a, Reshape(b)), if the Reshape changes only the leading axes"
     matmul, before, after = m.node("matmul"), m.node("transpose").out.static_shape, m.node("reshape").out.static_shape
-    if (
-        before is None
-        or after is None
-        or min(len(before), len(after), m.other.rank or 0) < 2
-        or before[-2:] != after[-2:]
-    ):
+    if before is None or after is None or min(len(before), len(after), m.other.rank or 0) < 2:
         return None
-    if m.node("transpose").attr("perm", ()) != operand_perm(len(before), 1, 0):
+    if before[-2:] != after[-2:] or transpose_perm(m.node("transpose")) != operand_perm(len(before), 1, 0):
         return None
     if any(matmul.attr(name, 0) for name in ("transB", "transBatchB")):
         return None
@@ -82,22 +78,6 @@ def fuse_transpose_before_reshape(m: Match) -> Replacement:
     shape = (*after[:-2], after[-1], after[-2])
     stacked = New("Reshape", [m.inner, Tensor.of(np.array(shape, np.int64))], types=[with_shape(m.inner, shape)])
     return _fused(m, (m.other, stacked), {**matmul.attrs, "transB": 1, "transBatchB": 0})
-
-
-def _without_transpose(m: Match, side: str) -> Replacement:
-    transpose, matmul = m.node("transpose"), m.node("matmul")
-    rank, other = transpose.out.rank or 0, m.other.rank or 0
-    if not _is_supported(matmul) or min(rank, other) < 2 or not _is_never_empty(m, side):
-        return None
-    perm: Perm = tuple(transpose.attr("perm", tuple(reversed(range(rank)))))
-    done = operand_perm(rank, matmul.attr(f"trans{side}", 0), matmul.attr(f"transBatch{side}", 0))
-    wanted = tuple(perm[axis] for axis in done)
-    for batch, transposed in product((0, 1) if rank == other > 2 else (0,), (0, 1)):
-        if operand_perm(rank, transposed, batch) == wanted:
-            attrs = {**matmul.attrs, f"trans{side}": transposed, f"transBatch{side}": batch}
-            inner = _inner(m)
-            return _fused(m, (inner, m.other) if side == "A" else (m.other, inner), attrs)
-    return None
 
 
 def _inner(m: Match) -> NewInput:
@@ -136,30 +116,24 @@ def _goes_to_products(scaling: Node) -> bool:
 
 def _scaled_operand(op: str, slot: int) -> tuple[P, ...]:
     inner = P(op, "inner", _SCALE, commutative=op == "Mul", name="scaling", shared=True, where=_goes_to_products)
-    operands: tuple[str | P, str | P] = (inner, "other") if slot == 0 else ("other", inner)
-    return P("MatMul", *operands, name="matmul"), P("FusedMatMul", *operands, name="matmul", domain=MICROSOFT)
+    return _products(inner, "other") if slot == 0 else _products("other", inner)
 
 
-@rule("MatMulScaleFusion", *_scaled_operand("Mul", 0), *_scaled_operand("Div", 0))
-def fuse_scaled_a(m: Match) -> Replacement:
-    """MatMul(a * k, b)  ->  FusedMatMul<alpha = k>(a, b)
+@rule("MatMulScaleFusion", *(p for slot in (0, 1) for op in ("Mul", "Div") for p in _scaled_operand(op, slot)))
+def fuse_scaled_operand(m: Match) -> Replacement:
+    """MatMul(a * k, b) or MatMul(a, b * k)  ->  FusedMatMul<alpha = k>(a, b)
 
     Counterpart: MatMulScaleFusion
     Differs: for double only if alpha, a float32, is exact; 0 and factors that overflow are not fused.
     """
-    return _with_alpha(m, (m.inner, m.other), m.inner)
-
-
-@rule("MatMulScaleFusion", *_scaled_operand("Mul", 1), *_scaled_operand("Div", 1))
-def fuse_scaled_b(m: Match) -> Replacement:
-    "MatMul(a, b * k)  ->  FusedMatMul<alpha = k>(a, b)"
-    return _with_alpha(m, (m.other, m.inner), m.inner)
+    is_first = m.node("matmul").inputs[0] is m.node("scaling").out
+    return _with_alpha(m, (m.inner, m.other) if is_first else (m.other, m.inner), m.inner)
 
 
 @rule(
     "MatMulScaleFusion",
-    *(P("Mul", inner, _SCALE, commutative=True, name="scaling") for inner in (_PLAIN, _FUSED)),
-    *(P("Div", inner, _SCALE, name="scaling") for inner in (_PLAIN, _FUSED)),
+    *(P("Mul", inner, _SCALE, commutative=True, name="scaling") for inner in _products("a", "b")),
+    *(P("Div", inner, _SCALE, name="scaling") for inner in _products("a", "b")),
 )
 def fuse_scaled_product(m: Match) -> Replacement:
     "MatMul(a, b) * k  ->  FusedMatMul<alpha = k>(a, b)"
@@ -187,10 +161,7 @@ def _is_supported(matmul: Node) -> bool:
 
 
 def _fused(m: Match, operands: tuple[NewInput, NewInput], attrs: dict[str, Attribute]) -> New:
-    return New("FusedMatMul", operands, attrs, domain=MICROSOFT, types=[m.root.out.type], like=m.node("matmul"))
+    return New("FusedMatMul", operands, attrs, domain=MICROSOFT, like=m.node("matmul"))
 
 
-PASSES = (
-    RulePass("MatmulTransposeFusion", fuse_transpose_a, fuse_transpose_b, fuse_transpose_before_reshape),
-    RulePass("MatMulScaleFusion", fuse_scaled_a, fuse_scaled_b, fuse_scaled_product),
-)
+PASSES = passes(fuse_transpose, fuse_transpose_before_reshape, fuse_scaled_operand, fuse_scaled_product)

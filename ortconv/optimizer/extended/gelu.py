@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
-from ortconv.optimizer.conditions import scalar
-from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.conditions import exactly, scalar
+from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 CUBIC = 0.044715
@@ -22,14 +22,6 @@ Polynomial = dict[int, float]
 """Coefficients by power."""
 
 
-def microsoft(m: Match, op: str, inputs: list[NewInput], attrs: dict[str, Attribute] | None = None) -> New:
-    """A node of ONNX Runtime's own domain that replaces a match's root."""
-    return New(op, inputs, attrs, domain=MICROSOFT, types=[m.root.out.type])
-
-
-# ---------------------------------------------------------------------- exact Gelu
-
-
 @rule("GeluFusion", *(r.pattern for r in basic.fuse_gelu))
 def fuse_gelu(m: Match) -> Replacement:
     """0.5 * x * (1 + Erf(x / sqrt(2)))  ->  com.microsoft:Gelu(x)
@@ -39,20 +31,12 @@ def fuse_gelu(m: Match) -> Replacement:
     """
     if m.x.dtype is not DType.FLOAT or not basic.keeps_shape(m.x, (m.half, m.one, m.root_constant)):
         return None
-    return microsoft(m, "Gelu", [m.x])
-
-
-# ---------------------------------------------------------------------- tanh approximation
+    return New("Gelu", [m.x], domain=MICROSOFT)
 
 
 def _tanh_patterns() -> list[P]:
-    half = C("half", one=True, where=basic.exactly(0.5))
-    factor = P("Add", P("Tanh", "inner"), C("one", one=True, where=basic.exactly(1.0)), commutative=True)
-    return [
-        P("Mul", P("Mul", "x", half, commutative=True), factor, commutative=True),
-        P("Mul", P("Mul", "x", factor, commutative=True), half, commutative=True),
-        P("Mul", "x", P("Mul", factor, half, commutative=True), commutative=True),
-    ]
+    factor = P("Add", P("Tanh", "inner"), C("one", one=True, where=exactly(1.0)), commutative=True)
+    return basic.half_of_product(factor)
 
 
 @rule("FastGeluFusion", *_tanh_patterns())
@@ -68,7 +52,8 @@ def fuse_fast_gelu(m: Match) -> Replacement:
     if cubic is None or not _is_gelu_cubic(cubic) or not basic.keeps_shape(m.x, tuple(constants)):
         return None
     readers = m.inner.consumers
-    return microsoft(m, "FastGelu", [m.x]) if len(readers) == 1 and _is_private(nodes, readers[0], m.root) else None
+    is_private = len(readers) == 1 and _is_private(nodes, readers[0], m.root)
+    return New("FastGelu", [m.x], domain=MICROSOFT) if is_private else None
 
 
 def _is_gelu_cubic(found: Polynomial) -> bool:
@@ -78,9 +63,7 @@ def _is_gelu_cubic(found: Polynomial) -> bool:
 
 
 def _is_private(nodes: dict[Node, None], reader: Node, root: Node) -> bool:
-    """True if only these nodes and the reader use the values that these nodes compute, and all are assigned to the
-    root's provider.
-    """
+    """True if only these nodes and the reader use the values of these nodes, all of the root's provider."""
     inside = {*nodes, reader}
     return all(
         node.ep == root.ep
@@ -102,7 +85,7 @@ def _polynomial(
     node = value.producer
     if node is None or node.domain != "" or node.op not in _ARITHMETIC or not depth or node.graph is not x.graph:
         return None
-    operands = [_polynomial(v, x, nodes, constants, depth - 1) for v in node.inputs if v is not None]
+    operands = [_polynomial(v, x, nodes, constants, depth - 1) for v in node.present_inputs]
     nodes[node] = None
     left, right = operands if len(operands) == 2 else (None, None)
     return None if left is None or right is None else _ARITHMETIC[node.op](left, right)
@@ -134,8 +117,6 @@ def _power(a: Polynomial, b: Polynomial) -> Polynomial | None:
 
 _ARITHMETIC = {"Add": _sum, "Mul": _product, "Div": _quotient, "Pow": _power}
 
-# ---------------------------------------------------------------------- sigmoid approximation
-
 
 @rule(
     "QuickGeluFusion",
@@ -153,10 +134,8 @@ def fuse_quick_gelu(m: Match) -> Replacement:
         return None
     if factor is not None and not basic.keeps_shape(m.x, (factor,)):
         return None
-    return microsoft(m, "QuickGelu", [m.x], {"alpha": float(alpha)})
+    return New("QuickGelu", [m.x], {"alpha": float(alpha)}, domain=MICROSOFT)
 
-
-# ---------------------------------------------------------------------- bias
 
 _SUM = P("Add", "x", "bias", commutative=True)
 
@@ -173,12 +152,7 @@ def fuse_bias_gelu(m: Match) -> Replacement:
     if x.dtype is not DType.FLOAT or bias.rank != 1 or not isinstance(width, int) or not width or x.dim(-1) != width:
         return None
     by_tanh = m.root.op == "FastGelu" or m.root.attr("approximate", "none") == "tanh"
-    return microsoft(m, "FastGelu" if by_tanh else "BiasGelu", [x, bias])
+    return New("FastGelu" if by_tanh else "BiasGelu", [x, bias], domain=MICROSOFT)
 
 
-PASSES = (
-    RulePass("GeluFusion", fuse_gelu),
-    RulePass("FastGeluFusion", fuse_fast_gelu),
-    RulePass("QuickGeluFusion", fuse_quick_gelu),
-    RulePass("BiasGeluFusion", fuse_bias_gelu),
-)
+PASSES = passes(fuse_gelu, fuse_fast_gelu, fuse_quick_gelu, fuse_bias_gelu)

@@ -9,7 +9,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import is_plain_gemm, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import dim_of, refined, target
 
@@ -38,12 +38,9 @@ def fuse_rows(m: Match) -> Replacement:
     matrix: NewInput = m.weight if not transposed else np.ascontiguousarray(weight.numpy().T)
     types = [with_shape(x, (*(x.shape or ())[:-1], width))]
     product = New("MatMul", [x, matrix], types=types, like=gemm, attrs={})
-    return product if m.bias is None else New("Add", [product, _vector(m.bias)], types=types)
-
-
-def _vector(bias: Value) -> NewInput:
-    """A constant bias (width,) or (1, width) as the former."""
-    return bias if bias.rank == 1 or bias.constant is None else bias.constant.numpy().reshape(-1)
+    if m.bias is None:
+        return product
+    return New("Add", [product, m.bias if m.bias.rank == 1 else m.tensor("bias").numpy().reshape(-1)], types=types)
 
 
 def _restores(m: Match, x: Value, width: int) -> bool:
@@ -56,4 +53,4 @@ def _restores(m: Match, x: Value, width: int) -> bool:
     return leading and (wanted[-1] in (-1, width) or dims[-1] == width)
 
 
-PASSES = (RulePass("GemmRowsFusion", fuse_rows),)
+PASSES = passes(fuse_rows)

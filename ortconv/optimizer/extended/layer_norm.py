@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Ints
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
-from ortconv.optimizer.basic.transpose import permuted
-from ortconv.optimizer.basic.transpose_handlers import inverse
-from ortconv.optimizer.conditions import axes_of, channels_of, per_channel, same_dim, scalar
+from ortconv.optimizer.conditions import axes_of, channels_of, exactly, per_channel, same_dim
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.permutation import permuted, to_first, to_last, transpose_perm
 
 
 @rule("LayerNormFusion", *(r.pattern for r in basic.fuse_layer_norm))
@@ -40,21 +37,15 @@ def fuse_channel_norm(m: Match) -> Replacement:
         return None
     if any(axes_of(n) not in ((1,), (1 - rank,)) or not n.attr("keepdims", 1) for n in basic.reductions(m)):
         return None
-    scale, epsilon = per_channel(m.scale, rank, channels), _epsilon(m)
+    scale, epsilon = per_channel(m.scale, rank, channels), basic.epsilon_of(m, DType.FLOAT)
     if scale is None or epsilon is None or not basic.keeps_shape(x, m.values("two", "epsilon")):
         return None
-    last = (0, *range(2, rank), 1)
+    last = to_last(rank)
     moved = (permuted(x.type, last),)
     t = New("Transpose", [x], {"perm": Ints(last)}, types=moved)
     attrs: dict[str, Attribute] = {"axis": -1, "epsilon": epsilon}
     norm = New("LayerNormalization", [t, scale.astype(np.float32)], attrs, types=moved)
-    return New("Transpose", [norm], {"perm": Ints(inverse(last))}, types=(m.root.out.type,))
-
-
-def _epsilon(m: Match) -> float | None:
-    """The epsilon as an attribute; None if the attribute cannot represent it."""
-    epsilon = float(np.float32(scalar(m.epsilon)))
-    return epsilon if 0 <= epsilon < math.inf else None
+    return New("Transpose", [norm], {"perm": Ints(to_first(rank))})
 
 
 _NORM = P("LayerNormalization", "x", "scale", name="norm")
@@ -65,21 +56,21 @@ def fuse_channel_norm_bias(m: Match) -> Replacement:
     """Transpose(LayerNormalization(x, scale)) + bias per channel  ->  Transpose(LayerNormalization(x, scale, bias))"""
     norm, back = m.node("norm"), m.node("back")
     rank = m.x.rank or 0
-    last, channels = (0, *range(2, rank), 1), m.x.dim(-1)
+    channels = m.x.dim(-1)
     if rank < 3 or not isinstance(channels, int):
         return None
     if any(v is not None for v in norm.outputs[1:]) or norm.attr("axis", -1) != -1:
         return None
     bias = per_channel(m.bias, rank, channels)
-    if bias is None or m.bias.dtype is not DType.FLOAT or tuple(back.attr("perm", Ints())) != inverse(last):
+    if bias is None or m.bias.dtype is not DType.FLOAT or transpose_perm(back) != to_first(rank):
         return None
     biased = New("LayerNormalization", [m.x, m.scale, bias.astype(np.float32)], like=norm, types=(norm.out.type,))
-    return New("Transpose", [biased], like=back, types=(m.root.out.type,))
+    return New("Transpose", [biased], like=back)
 
 
 def _unscaled_root_mean_square() -> list[P]:
-    two = C("two", one=True, where=basic.exactly(2.0))
-    one = C("one", one=True, where=basic.exactly(1.0))
+    two = C("two", one=True, where=exactly(2.0))
+    one = C("one", one=True, where=exactly(1.0))
     patterns = []
     for square in (P("Pow", "x", two), P("Mul", "x", "x")):
         mean = P("ReduceMean", square, ..., name="mean")
@@ -111,13 +102,13 @@ def _by_root_mean_square(m: Match, scale: NewInput) -> Replacement:
     rank = x.rank
     if x.dtype is not DType.FLOAT or not rank or not basic.is_group((x.dim(-1),)) or scale is None:
         return None
-    epsilon, constants = _epsilon(m), m.values("two", "one", "epsilon")
+    epsilon, constants = basic.epsilon_of(m, DType.FLOAT), m.values("two", "one", "epsilon")
     if epsilon is None or not basic.keeps_shape(x, constants):
         return None
     if basic.trailing_axis([m.node("mean")], rank) != rank - 1:
         return None
     attrs: dict[str, Attribute] = {"axis": -1, "epsilon": epsilon, "stash_type": int(DType.FLOAT)}
-    return New("SimplifiedLayerNormalization", [x, scale], attrs, types=[m.root.out.type])
+    return New("SimplifiedLayerNormalization", [x, scale], attrs)
 
 
 @rule("UnscaledNormFusion", *basic.unscaled_patterns())
@@ -135,9 +126,12 @@ def fuse_unscaled_root_mean_square(m: Match) -> Replacement:
     return _by_root_mean_square(m, basic.ones((m.x.dim(-1),), DType.FLOAT) if m.x.rank else None)
 
 
-PASSES = (
-    RulePass("LayerNormFusion", fuse_layer_norm, basic.fuse_layer_norm_bias),
-    RulePass("ChannelNormFusion", fuse_channel_norm, fuse_channel_norm_bias),
-    RulePass("SimplifiedLayerNormFusion", fuse_root_mean_square),
-    RulePass("UnscaledNormFusion", fuse_unscaled, fuse_unscaled_root_mean_square),
+PASSES = passes(
+    fuse_layer_norm,
+    basic.fuse_layer_norm_bias,
+    fuse_channel_norm,
+    fuse_channel_norm_bias,
+    fuse_root_mean_square,
+    fuse_unscaled,
+    fuse_unscaled_root_mean_square,
 )

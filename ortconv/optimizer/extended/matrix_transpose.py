@@ -7,6 +7,7 @@ from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.split_transpose import merge_transposes
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import Element, dim_of, refined, target
 
 
@@ -18,7 +19,7 @@ def fuse_matrix_transpose(m: Match) -> Replacement:
     """
     x, flattened, transpose = m.x, m.node("flat"), m.node("transpose")
     rank = x.rank
-    if rank is None or rank < 3 or tuple(transpose.attr("perm", Ints((2, 1, 0)))) != (0, 2, 1):
+    if rank is None or rank < 3 or transpose_perm(transpose) != (0, 2, 1):
         return None
     rows, columns = dim_of(x, rank - 2), dim_of(x, rank - 1)
     flat, whole = target(flattened), target(m.root)
@@ -29,7 +30,7 @@ def fuse_matrix_transpose(m: Match) -> Replacement:
     if not _are(whole, refined(whole, m.root.out), (*(dim_of(x, i) for i in range(rank - 2)), columns, rows)):
         return None
     perm = Ints((*range(rank - 2), rank - 1, rank - 2))
-    return New("Transpose", [x], {"perm": perm}, like=transpose, types=[m.root.out.type])
+    return New("Transpose", [x], {"perm": perm}, like=transpose)
 
 
 def _are(stated: tuple[Element, ...], known: tuple[Element, ...], wanted: tuple[Element, ...]) -> bool:

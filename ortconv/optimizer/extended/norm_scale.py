@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ortconv.ir.graph import Value
@@ -9,60 +11,43 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import constant_of, equal_shapes, is_filled_with, without_absent
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 
-def _behind(*norms: str, operator: str, rounded: bool) -> P:
-    """The operator on a normalization, without or with Casts to float16 and back."""
-    norm = P(norms, "x", C("scale"), C("bias", optional=True), name="norm")
-    inner = P("Cast", P("Cast", norm, name="narrow"), name="wide") if rounded else norm
-    return P(operator, inner, "k", commutative=True)
+def _behind(*, rounded: bool) -> Iterator[P]:
+    """A scale or bias of a normalization, without or with Casts to float16 and back."""
+    for operator, norms in (
+        ("Mul", ("LayerNormalization", "SimplifiedLayerNormalization")),
+        ("Add", "LayerNormalization"),
+    ):
+        norm = P(norms, "x", C("scale"), C("bias", optional=True), name="norm")
+        inner = P("Cast", P("Cast", norm, name="narrow"), name="wide") if rounded else norm
+        yield P(operator, inner, "k", commutative=True)
 
 
-NORMS = ("LayerNormalization", "SimplifiedLayerNormalization")
-
-
-@rule("NormScaleFusion", _behind(*NORMS, operator="Mul", rounded=False))
-def fuse_scale(m: Match) -> Replacement:
-    """LayerNormalization(x, 1) * scale  ->  LayerNormalization(x, scale); likewise SimplifiedLayerNormalization
+@rule("NormScaleFusion", *_behind(rounded=False))
+def fuse_affine(m: Match) -> Replacement:
+    """LayerNormalization(x, 1) * scale  ->  LayerNormalization(x, scale), also SimplifiedLayerNormalization;
+    LayerNormalization(x, scale, 0) + bias  ->  LayerNormalization(x, scale, bias)
 
     Counterpart: none: beyond ONNX Runtime
     """
-    return _with_scale(m)
+    operand = _operand(m)
+    if operand is None or m.root.op == "Add":
+        return None if operand is None else _normalized(m, m.scale, operand)
+    return _normalized(m, operand) if is_filled_with(m.scale, 1) else None
 
 
-@rule("NormScaleFusion", _behind("LayerNormalization", operator="Add", rounded=False))
-def fuse_bias(m: Match) -> Replacement:
-    "LayerNormalization(x, scale, 0) + bias  ->  LayerNormalization(x, scale, bias)"
-    return _with_bias(m)
-
-
-@rule("RoundedNormFusion", _behind(*NORMS, operator="Mul", rounded=True))
-def fuse_rounded_scale(m: Match) -> Replacement:
-    """Cast(Cast(LayerNormalization(x, 1))) * scale  ->  LayerNormalization(x, scale), for Casts to float16 and back
+@rule("RoundedNormFusion", *_behind(rounded=True))
+def fuse_rounded_affine(m: Match) -> Replacement:
+    """Cast(Cast(LayerNormalization(x, 1))) * scale  ->  LayerNormalization(x, scale), for Casts to float16 and back; also a bias
 
     Counterpart: LayerNormFusionL2, SimplifiedLayerNormFusion (on by default there, as part of extended)
     Differs: in float32 between Casts, which releases without kernels for float16 have, too.
     Opt-in: leaves out a rounding, so results are nearer to those of float32, but not those of the source.
     """
-    return _with_scale(m)
-
-
-@rule("RoundedNormFusion", _behind("LayerNormalization", operator="Add", rounded=True))
-def fuse_rounded_bias(m: Match) -> Replacement:
-    "Cast(Cast(LayerNormalization(x, scale))) + bias  ->  LayerNormalization(x, scale, bias), likewise"
-    return _with_bias(m)
-
-
-def _with_scale(m: Match) -> Replacement:
-    scale = _operand(m)
-    return None if scale is None or not is_filled_with(m.scale, 1) else _normalized(m, scale)
-
-
-def _with_bias(m: Match) -> Replacement:
-    bias = _operand(m)
-    return None if bias is None else _normalized(m, m.scale, bias)
+    return fuse_affine[0].build(m)
 
 
 def _operand(m: Match) -> Array | None:
@@ -97,10 +82,9 @@ def _constant(value: Value) -> Array | None:
 
 def _normalized(m: Match, *operands: Value | Array) -> New:
     norm = m.node("norm")
-    return New(norm.op, [m.x, *operands], like=norm, types=(m.root.out.type,))
+    return New(norm.op, [m.x, *operands], like=norm)
 
 
-PASSES = (RulePass("NormScaleFusion", fuse_scale, fuse_bias),)
-ROUNDED = RulePass("RoundedNormFusion", fuse_rounded_scale, fuse_rounded_bias)
-OPT_IN = (ROUNDED,)
+PASSES = passes(fuse_affine)
+OPT_IN = (ROUNDED,) = passes(fuse_rounded_affine)
 """Runs only on request, as it changes the numbers by a rounding."""

@@ -55,9 +55,7 @@ def _bound(node: Node, slot: int, name: str) -> int | None:
 
 
 def gathered(value: Value | None, *, keeps: bool) -> AxisRange | None:
-    """The part that a Gather with a single index selects, with its axis of length 1 or, unless it `keeps` the axis,
-    without; else None.
-    """
+    """The part that a Gather with one index selects; with `keeps`, its axis stays with length 1. Else None."""
     node = producer_of(value, "Gather")
     if node is None:
         return None

@@ -13,6 +13,7 @@ from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.split_transpose import merge_transposes
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
+from ortconv.optimizer.permutation import to_first, to_last, transpose_perm
 
 FEWEST_POINTS = 64
 """With fewer points, the product is as fast as the Conv."""
@@ -49,7 +50,7 @@ def turn_wide_product(m: Match) -> Replacement:
     """
     x = m.x
     sizes = _sizes(m, x.rank, x.shape and x.shape[1:-1])
-    if sizes is None or _perm(m.root) != _to_first(x.rank or 0):
+    if sizes is None or transpose_perm(m.root) != to_first(x.rank or 0):
         return None
     inner, outer = sizes
     if outer < WIDER * inner and max(sizes) >= NARROW:
@@ -57,7 +58,7 @@ def turn_wide_product(m: Match) -> Replacement:
     assert x.shape is not None
     shape = (x.shape[0], inner, *x.shape[1:-1])
     turned = New("Transpose", [x], like=m.root, types=[TensorType(DType.FLOAT, shape)])
-    return _conv(m, turned, [m.root.out.type])
+    return _conv(m, turned)
 
 
 @rule(
@@ -73,7 +74,7 @@ def turn_narrow_product(m: Match) -> Replacement:
     x = m.x
     rank = x.rank or 0
     sizes = _sizes(m, rank, x.shape and x.shape[2:])
-    if sizes is None or _perm(turn) != _to_last(rank):
+    if sizes is None or transpose_perm(turn) != to_last(rank):
         return None
     inner, outer = sizes
     if inner < WIDER * outer and max(sizes) >= NARROW and not _is_turned_back(m.root, rank):
@@ -83,8 +84,8 @@ def turn_narrow_product(m: Match) -> Replacement:
     if source is None:
         return None
     assert x.shape is not None
-    conv = _conv(m, source, [TensorType(DType.FLOAT, (x.shape[0], outer, *x.shape[2:]))])
-    return New("Transpose", [conv], like=turn, types=[m.root.out.type])
+    conv = _conv(m, source, TensorType(DType.FLOAT, (x.shape[0], outer, *x.shape[2:])))
+    return New("Transpose", [conv], like=turn)
 
 
 def _sizes(m: Match, rank: int | None, points: Shape | None) -> tuple[int, int] | None:
@@ -116,35 +117,28 @@ def _is_behind_conv(x: Value) -> bool:
     while x.producer is not None:
         if x.producer.op.endswith("Conv"):
             return True
-        operands = [v for v in x.producer.inputs if v is not None and v.constant is None]
+        operands = [v for v in x.producer.present_inputs if v.constant is None]
         if not operands:
             return False
         x = operands[0]
     return False
 
 
-def _conv(m: Match, x: Value | New, types: list[ValueType | None]) -> New:
+def _conv(m: Match, x: Value | New, *types: ValueType) -> New:
     weights = m.tensor("w").numpy().T
     ones = (1,) * ((m.x.rank or 0) - 2)
     filters = np.ascontiguousarray(weights).reshape(*weights.shape, *ones)
-    bias = m.optional("bias")
-    return New(
-        "Conv",
-        [x, filters, *([] if bias is None else [bias])],
-        {"kernel_shape": Ints(ones)},
-        types=types,
-        like=m.node("product"),
-    )
+    inputs = [x, filters, *m.values("bias")]
+    return New("Conv", inputs, {"kernel_shape": Ints(ones)}, types=types, like=m.node("product"))
 
 
 def _moved(act: Node, x: Value) -> New | None:
     """The activation of x before it is transposed to channels last; None for a Softmax over the channels."""
     attrs = dict(act.attrs)
     if act.op == "Softmax":
-        assert act.graph is not None
         rank = x.rank or 0
         axis = act.attr("axis", -1) % rank
-        if axis in (0, rank - 1) or act.graph.opset() < SOFTMAX_BY_AXIS:
+        if axis in (0, rank - 1) or act.opset < SOFTMAX_BY_AXIS:
             return None
         attrs["axis"] = axis + 1
     return New(act.op, [x], attrs, domain=act.domain, types=[x.type], like=act)
@@ -152,19 +146,7 @@ def _moved(act: Node, x: Value) -> New | None:
 
 def _is_turned_back(product: Node, rank: int) -> bool:
     readers = product.out.consumers
-    return len(readers) == 1 and readers[0].is_op("Transpose") and _perm(readers[0]) == _to_first(rank)
-
-
-def _perm(transpose: Node) -> tuple[int, ...]:
-    return tuple(transpose.attr("perm", ()))
-
-
-def _to_first(rank: int) -> tuple[int, ...]:
-    return (0, rank - 1, *range(1, rank - 1))
-
-
-def _to_last(rank: int) -> tuple[int, ...]:
-    return (0, *range(2, rank), 1)
+    return len(readers) == 1 and transpose_perm(readers[0]) == to_first(rank)
 
 
 PASSES = (RulePass("PointwiseConvFusion", turn_wide_product, turn_narrow_product, merge_transposes),)

@@ -10,6 +10,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import constant_of, equal_shapes, producer_of, without_absent
 from ortconv.optimizer.engine import Context, import_operators
+from ortconv.optimizer.insertion import insert_node
 from ortconv.optimizer.passes import FunctionPass
 
 SUM_OUTPUT = 3
@@ -76,24 +77,16 @@ def _with_bias(add: Node, biased: Value, other: Value) -> _Summands | None:
 
 
 def _replace(norm: Node, add: Node, summands: _Summands, context: Context) -> None:
-    graph = norm.graph
-    assert graph is not None
+    graph = norm.parent
     import_operators(graph, MICROSOFT)
     shared = add.out.is_output or len(add.out.consumers) > 1
     outputs: list[str | None] = [graph.fresh(f"{norm.out.name}_out")]
     outputs += [None, None, graph.fresh(f"{add.out.name}_out")] if shared else []
+    inputs = without_absent([summands.x, summands.skip, norm.input(1), norm.input(2), summands.bias])
     attrs: dict[str, Attribute] = {"epsilon": attribute(norm, "epsilon")}
-    fused = graph.add_node(
-        "SkipLayerNormalization",
-        without_absent([summands.x, summands.skip, norm.input(1), norm.input(2), summands.bias]),
-        outputs,
-        attrs,
-        domain=MICROSOFT,
-        name=norm.name,
-        types=[norm.out.type, None, None, add.out.type],
-        before=add,
-    )
-    fused.ep = norm.ep
+    types = [norm.out.type, None, None, add.out.type]
+    op = "SkipLayerNormalization"
+    fused = insert_node(op, inputs, outputs, types, add, attrs, domain=MICROSOFT, name=norm.name)
     before, label = len(graph), norm.label
     graph.replace(norm.out, fused.out)
     graph.remove(norm)

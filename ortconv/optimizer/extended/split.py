@@ -7,18 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import SLICE_BY_INPUTS, axes_of, producer_of, scalar, with_shape
 from ortconv.optimizer.engine import Context, New, Replacement, rule
 from ortconv.optimizer.extended.parts import gathered, sliced
-from ortconv.optimizer.insertion import insert, integers
+from ortconv.optimizer.insertion import insert, integers, with_list
 from ortconv.optimizer.passes import FunctionPass, RulePass
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import Element, elements
-
-SPLIT_BY_INPUT = 13
-"""The opset from which on Split and Squeeze have sizes and axes as inputs."""
 
 SPLIT_TYPES = frozenset({DType.FLOAT, DType.INT32, DType.INT64, DType.UINT8})
 """Element types that the CPU kernel supports in all releases."""
@@ -43,13 +40,13 @@ def fuse(graph: Graph, context: Context) -> int:
     Differs: parts may leave a rest, which a Slice removes first; opsets before 13; only if fewer nodes result.
     """
     sources = [v for v in graph.inputs if len(v.uses) > 1]
-    sources += [v for node in graph for v in node.outputs if v is not None and len(v.uses) > 1]
-    return sum(_fuse(x, context) for x in sources)
+    sources += [v for node in graph for v in node.present_outputs if len(v.uses) > 1]
+    return sum(_fuse(graph, x, context) for x in sources)
 
 
-def _fuse(x: Value, context: Context) -> bool:
-    graph, parts = x.graph, _parts(x)
-    if graph is None or not parts or not context.may_touch(*(p.node for p in parts)):
+def _fuse(graph: Graph, x: Value, context: Context) -> bool:
+    parts = _parts(x)
+    if not parts or not context.may_touch(*(p.node for p in parts)):
         return False
     axis = parts[0].axis
     whole = parts[0].start == 0 and parts[-1].end == x.dim(axis)
@@ -87,12 +84,9 @@ def _replace(graph: Graph, x: Value, parts: list[PickedPart], axis: int, whole: 
     before = x.producer.next if x.producer is not None else next(iter(graph))
     sizes = Ints(p.end - p.start for p in parts)
     types = [_resized_type(x, axis, size) for size in sizes]
-    attrs: dict[str, Attribute] = {"axis": axis}
-    inputs = [x if whole else _sliced(graph, x, axis, parts, before)]
-    if graph.opset() >= SPLIT_BY_INPUT:
-        inputs.append(integers(graph, sizes, x))
-    else:
-        attrs["split"] = sizes
+    source = x if whole else _sliced(graph, x, axis, parts, before)
+    inputs, attrs = with_list(graph, "Split", x, sizes, axis=axis)
+    inputs[0] = source
     name = graph.fresh(f"{first.name or first.out.name}/Split")
     split = graph.add_node("Split", inputs, len(parts), attrs, name=name, types=types, before=before)
     split.ep = first.ep
@@ -122,19 +116,11 @@ def _resized_type(x: Value, axis: int, size: int) -> TensorType | None:
 
 
 def _squeezed(graph: Graph, value: Value, axis: int, like: Node) -> Value:
-    by_input = graph.opset() >= SPLIT_BY_INPUT
-    inputs = [value, integers(graph, (axis,), value)] if by_input else [value]
-    attrs: dict[str, Attribute] = {} if by_input else {"axes": Ints((axis,))}
+    inputs, attrs = with_list(graph, "Squeeze", value, (axis,))
     return insert("Squeeze", inputs, like.out.type, like, attrs, name=like.name)
 
 
-# ---------------------------------------------------------------------- ranges
-
-
-@rule(
-    "GatherToSliceFusion",
-    P("Gather", "x", P("Range", C("start", one=True), "limit", C("step", one=True)), name="gather"),
-)
+@rule("GatherToSliceFusion", P("Gather", "x", P("Range", C("start", one=True), "limit", C("step", one=True))))
 def fuse_range(m: Match) -> Replacement:
     """Gather(x, Range(start, limit, step))  ->  Slice(x, start, limit, axis, step), if none of them is negative
 
@@ -149,9 +135,9 @@ def fuse_range(m: Match) -> Replacement:
     limit = None if known is None or not _is_nonnegative(known) else _as_vector(m.limit)
     if limit is None:
         return None
-    axis = m.node("gather").attr("axis", 0) % m.x.rank
+    axis = m.root.attr("axis", 0) % m.x.rank
     numbers = [np.array([n], m.limit.dtype.numpy) for n in (start, axis, step)]
-    return New("Slice", [m.x, numbers[0], limit, *numbers[1:]], {}, like=m.root, types=[m.root.out.type])
+    return New("Slice", [m.x, numbers[0], limit, *numbers[1:]], {}, like=m.root)
 
 
 def _is_nonnegative(known: tuple[Element, ...]) -> bool:

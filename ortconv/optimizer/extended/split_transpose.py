@@ -8,10 +8,9 @@ from ortconv.ir.graph import Ints, Value
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import reshape
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
-
-Perm = tuple[int, ...]
+from ortconv.optimizer.permutation import Perm, compose
 
 SMALLEST_BLOCK = 8
 SMALLEST = 4096
@@ -59,7 +58,7 @@ def split_transpose(m: Match) -> Replacement:
     if pair is None:
         return None
     inner = New("Transpose", [m.x], {"perm": Ints(pair[0])})
-    return New("Transpose", [inner], {"perm": Ints(pair[1])}, like=m.root, types=[m.root.out.type])
+    return New("Transpose", [inner], {"perm": Ints(pair[1])}, like=m.root)
 
 
 @rule("TransposeFusion", *(r.pattern for r in reshape.merge_transposes))
@@ -69,9 +68,9 @@ def merge_transposes(m: Match) -> Replacement:
     Counterpart: TransposeOptimizer
     """
     first, second = (node.attr("perm", Ints()) for node in (m.node("inner"), m.root))
-    if first and second and halves(tuple(first[i] for i in second), m.x) == (tuple(first), tuple(second)):
+    if first and second and halves(compose(tuple(first), tuple(second)), m.x) == (tuple(first), tuple(second)):
         return None
     return reshape.merge_transposes[0].build(m)
 
 
-PASSES = (RulePass("TransposeSplit", split_transpose),)
+PASSES = passes(split_transpose)

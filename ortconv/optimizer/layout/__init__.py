@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ortconv.optimizer.extended import RESIZES
 from ortconv.optimizer.layout import conv_add, nchwc
-from ortconv.optimizer.passes import FunctionPass, LaterFunction, LaterPass, RulePass
+from ortconv.optimizer.passes import FunctionPass, LaterPass, RulePass, later_function
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
-    FunctionPass("NhwcTransformer", LaterFunction(f"{__name__}.nhwc"), operators=(("", "QLinearConv"),)),
+    later_function(f"{__name__}.nhwc", "NhwcTransformer", "QLinearConv"),
     LaterPass(f"{__name__}.resize", "LinearResizeOfBytes", "Resize"),
     RESIZES,  # again: LinearResizeOfBytes makes Resizes of floats
     LaterPass(f"{__name__}.prelu", "PReluFusion", "PRelu"),

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Node
 from ortconv.ir.operators import MICROSOFT
+from ortconv.optimizer.conditions import equal_shapes
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.extended.fuse_conv import (
-    ACTIVATION_PARAMETERS,
-    activation_attributes,
-    gated,
-    is_float,
-    with_activation,
-)
-from ortconv.optimizer.passes import RulePass
-from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.extended.fuse_conv import activation_attributes, activations, gated, is_float, with_activation
+from ortconv.optimizer.passes import passes
+from ortconv.optimizer.pattern import Match, P
 
 
 @rule("ConvAddActivationFusion", P("Add", P("Conv", ..., name="conv"), "z", commutative=True))
@@ -25,9 +20,9 @@ def fuse_conv_add(m: Match) -> Replacement:
     """
     conv = m.node("conv")
     x, w, b = (conv.input(slot) for slot in range(3))
-    if m.z is conv.out or not is_float(x) or not _same_shape(conv, m.z):
+    if m.z is conv.out or not is_float(x) or m.z.rank != 4 or not equal_shapes(conv.out.shape, m.z.shape):
         return None
-    return New("FusedConv", [x, w, b, m.z], domain=MICROSOFT, types=[m.root.out.type], like=conv)
+    return New("FusedConv", [x, w, b, m.z], domain=MICROSOFT, like=conv)
 
 
 def _is_plain(conv: Node) -> bool:
@@ -37,28 +32,18 @@ def _is_plain(conv: Node) -> bool:
 _FUSED = P("FusedConv", ..., name="conv", domain=MICROSOFT, where=_is_plain)
 
 
-@rule(
-    "ConvAddActivationFusion",
-    P(tuple(ACTIVATION_PARAMETERS), _FUSED),
-    P("Clip", _FUSED, C("low", optional=True), C("high", optional=True)),
-)
+@rule("ConvAddActivationFusion", *activations(_FUSED))
 def fuse_activation(m: Match) -> Replacement:
     "act(FusedConv(x, w, b, z))  ->  FusedConv<act>(x, w, b, z)"
     attrs = activation_attributes(m.root)
-    return None if attrs is None else with_activation(m.node("conv"), attrs, m.root)
+    return None if attrs is None else with_activation(m.node("conv"), attrs)
 
 
 @rule("ConvAddActivationFusion", gated("FusedConv", MICROSOFT, _is_plain))
 def fuse_hard_swish(m: Match) -> Replacement:
     """x * HardSigmoid<1/6, 0.5>(x) with x = FusedConv(...)  ->  FusedConv<HardSwish>"""
     conv = m.node("conv")
-    return with_activation(conv, {"activation": "HardSwish"}, m.root) if m.node("again") is conv else None
+    return with_activation(conv, {"activation": "HardSwish"}) if m.node("again") is conv else None
 
 
-def _same_shape(conv: Node, z: Value) -> bool:
-    """True if both have rank 4, and each dimension is the same number or symbol."""
-    shape = conv.out.shape
-    return shape is not None and len(shape) == 4 and None not in shape and shape == z.shape
-
-
-PASSES = (RulePass("ConvAddActivationFusion", fuse_conv_add, fuse_activation, fuse_hard_swish),)
+PASSES = passes(fuse_conv_add, fuse_activation, fuse_hard_swish)

@@ -15,19 +15,24 @@ from ortconv.ir.nchwc import DOMAIN, block_length, filters_to_blocks, padded
 from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
-from ortconv.optimizer.conditions import constant_of, equal_shapes, only_use, optional_ints, same_dim, without_absent
+from ortconv.optimizer.conditions import constant_of, equal_shapes, only_reader, optional_ints, same_dim, without_absent
 from ortconv.optimizer.engine import Context, constant, import_operators
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
-from ortconv.optimizer.insertion import insert
+from ortconv.optimizer.insertion import insert, insert_node
 from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.permutation import to_first, to_last, transpose_perm
 
 NAME = "NchwcTransformer"
-TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+TO_LAST, TO_FIRST = to_last(4), to_first(4)
 CONV_ATTRIBUTES = (
     "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides", "activation", "activation_params",
 )  # fmt: skip
 STEP = 4
 """An image converted to blocks must have a multiple of this number of channels."""
+
+
+Attributes = dict[str, Attribute]
+Inputs = list[Value | None]
 
 
 class Blocked(NamedTuple):
@@ -55,13 +60,7 @@ class BlockedValues:
         self.constants: dict[tuple[Value, str], Value] = {}
 
     def make(
-        self,
-        node: Node,
-        op: str,
-        inputs: list[Value | None],
-        attrs: dict[str, Attribute],
-        domain: str = DOMAIN,
-        shape: Shape | None = None,
+        self, node: Node, op: str, inputs: Inputs, attrs: Attributes, domain: str = DOMAIN, shape: Shape | None = None
     ) -> None:
         """Replace a node by an operator on blocks. `shape` is the shape of its result if it is known more exactly."""
         shape = shape or node.out.shape
@@ -73,15 +72,7 @@ class BlockedValues:
         self.of[node.out] = Blocked(value, shape)
         self.replaced.append(node)
 
-    def add(
-        self,
-        node: Node,
-        op: str,
-        inputs: list[Value | None],
-        attrs: dict[str, Attribute],
-        shape: Shape,
-        domain: str = "",
-    ) -> Value:
+    def add(self, node: Node, op: str, inputs: Inputs, attrs: Attributes, shape: Shape, domain: str = "") -> Value:
         """Insert a new node before another one, with a name derived from it. Return its output."""
         import_operators(self.graph, domain)
         name = self.graph.fresh(node.name or op)
@@ -100,7 +91,7 @@ class BlockedValues:
         if value is None or shape is None or not _is_image(value) or _channels(value) % STEP:
             return None
         last = _with_channels_last(value)
-        attrs: dict[str, Attribute] = {"channels_last": int(last is not None)}
+        attrs: Attributes = {"channels_last": int(last is not None)}
         made = self.add(node, "ReorderInput", [last or value], attrs, self.filled(shape), DOMAIN)
         self.of[value] = Blocked(made, shape)
         return made
@@ -115,9 +106,8 @@ class BlockedValues:
 
 def _with_channels_last(value: Value) -> Value | None:
     """The input of a Transpose that moves the channels to the front, if its output has a single reader; else None."""
-    node = None if only_use(value) is None else value.producer
-    is_moved = node is not None and node.is_op("Transpose") and tuple(node.attr("perm", ())) == TO_FIRST
-    return node.inputs[0] if node is not None and is_moved else None
+    node = None if only_reader(value) is None else value.producer
+    return node.inputs[0] if node is not None and transpose_perm(node) == TO_FIRST else None
 
 
 def _is_image(value: Value | None) -> bool:
@@ -144,10 +134,6 @@ class ConvForm(NamedTuple):
     direct: bool = False
     depthwise: bool = False
 
-    @property
-    def by_blocks(self) -> bool:
-        return not self.direct and not self.depthwise
-
 
 def _conv(node: Node, blocks: BlockedValues) -> bool:
     x, w, b, z = (node.input(i) for i in range(4))
@@ -160,7 +146,7 @@ def _conv(node: Node, blocks: BlockedValues) -> bool:
     image, total = x if form.direct else blocks.entering(x, node), blocks.entering(z, node)
     if image is None or (total is None) is not (z is None):
         return False
-    weights = _filters(node, w, blocks, inputs=form.by_blocks)
+    weights = _filters(node, w, blocks, inputs=not form.direct and not form.depthwise)
     inputs = without_absent([image, weights, _filled_bias(node, b, blocks), total])
     group = {"group": padded(node.attr("group", 1), blocks.block)} if form.depthwise else {}
     blocks.make(node, "Conv", inputs, {**node.attrs, **group})
@@ -228,7 +214,7 @@ def _batch_norm(node: Node, blocks: BlockedValues) -> bool:
     more = padded(scale.size, blocks.block)
     weights = constant(node, filters_to_blocks(scale.reshape(-1, 1, 1, 1), blocks.block, inputs=False))
     bias = constant(node, np.pad(shift, (0, more - shift.size)))
-    attrs: dict[str, Attribute] = {"group": more, "kernel_shape": Ints((1, 1))}
+    attrs: Attributes = {"group": more, "kernel_shape": Ints((1, 1))}
     blocks.make(node, "Conv", [blocks.of[x].value, weights, bias], attrs)
     return True
 
@@ -300,7 +286,7 @@ def _scaled(node: Node, blocks: BlockedValues) -> bool:
     assert isinstance(filled, int)
     spec = constant(node, np.array((filled, 1, 1, 1), np.int64))
     weights = blocks.add(node, "Reshape", [factors.value, spec], {}, (filled, 1, 1, 1))
-    attrs: dict[str, Attribute] = {"group": filled, "kernel_shape": Ints((1, 1))}
+    attrs: Attributes = {"group": filled, "kernel_shape": Ints((1, 1))}
     blocks.make(node, "Conv", [image.value, weights], attrs, shape=shape)
     return True
 
@@ -322,17 +308,14 @@ def _concat(node: Node, blocks: BlockedValues) -> bool:
 
 
 def _split(node: Node, blocks: BlockedValues) -> bool:
-    x, results = node.inputs[0], [v for v in node.outputs if v is not None]
+    x, results = node.inputs[0], node.present_outputs
     if x not in blocks.of or not _whole_blocks(node, (x, *node.outputs), blocks):
         return False
     if len(node.inputs) > 2 or optional_ints(node.input(1)) is None:
         return False
     types = [TensorType(DType.FLOAT, v.shape) for v in results]
-    made = blocks.graph.add_node(
-        "Split", [blocks.of[x].value, *node.inputs[1:]], len(types), dict(node.attrs) | {"axis": 1},
-        name=blocks.graph.fresh(node.name or "Split"), types=types, before=node,
-    )  # fmt: skip
-    made.ep = node.ep
+    inputs, name = [blocks.of[x].value, *node.inputs[1:]], blocks.graph.fresh(node.name or "Split")
+    made = insert_node("Split", inputs, len(types), types, node, {**node.attrs, "axis": 1}, name=name)
     for old, new in zip(results, made.outputs, strict=True):
         if old.shape is not None and new is not None:
             blocks.of[old] = Blocked(new, old.shape)
@@ -347,7 +330,7 @@ def _resize(node: Node, blocks: BlockedValues) -> bool:
     factors = None if x not in blocks.of or mode is None else _factors(node, blocks.of[x].shape, blocks.graph.opset())
     if mode is None or factors is None or x is None:
         return False
-    attrs: dict[str, Attribute] = {"scales": factors, "mode": mode[0], "coordinate_transformation_mode": mode[1]}
+    attrs: Attributes = {"scales": factors, "mode": mode[0], "coordinate_transformation_mode": mode[1]}
     blocks.make(node, "Upsample", [blocks.of[x].value], attrs)
     return True
 
@@ -366,9 +349,7 @@ def _upsampling_mode(node: Node, opset: int) -> tuple[str, str] | None:
 
 
 def _factors(node: Node, source: Shape, opset: int) -> Ints | None:
-    """The whole numbers by which a Resize multiplies the dimensions, with 1 for batch and channels; None if it is
-    another Resize.
-    """
+    """The whole factors by which a Resize multiplies the dimensions, 1 for batch and channels; else None."""
     scales = constant_of(node.input(1 if opset < 11 else 2))
     if scales is not None and scales.size == 4:
         factors = scales.numpy().astype(np.float64).tolist()
@@ -434,7 +415,7 @@ def _leave_all(blocks: BlockedValues) -> None:
 def _leave(node: Node, value: Value, blocks: BlockedValues) -> None:
     """Convert a blocked output of a node back for the readers that need ONNX's layout."""
     graph, blocked, last = blocks.graph, blocks.of[value], _all_to_last(value)
-    attrs: dict[str, Attribute] = {"channels": blocked.channels, "channels_last": 0}
+    attrs: Attributes = {"channels": blocked.channels, "channels_last": 0}
     if not last or not blocks.context.may_touch(*last):
         graph.replace(value, blocks.add(node, "ReorderOutput", [blocked.value], attrs, blocked.shape, DOMAIN))
         return
@@ -448,8 +429,8 @@ def _leave(node: Node, value: Value, blocks: BlockedValues) -> None:
 def _all_to_last(value: Value) -> list[Node]:
     """The readers of a value if all are Transposes in its graph that move the channels to the end; else none."""
     readers = value.consumers
-    fit = (u.is_op("Transpose") and tuple(u.attr("perm", ())) == TO_LAST and u.graph is value.graph for u in readers)
-    return readers if not value.is_output and all(fit) else []
+    fit = all(transpose_perm(user) == TO_LAST and user.graph is value.graph for user in readers)
+    return readers if fit and not value.is_output else []
 
 
 NCHWC = FunctionPass(NAME, block_channels)

@@ -17,13 +17,14 @@ from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.basic.transpose import add_transpose, optimize_transposes, permuted
-from ortconv.optimizer.basic.transpose_handlers import Perm
+from ortconv.optimizer.basic.transpose import add_transpose, optimize_transposes
 from ortconv.optimizer.engine import Context, constant, import_operators
+from ortconv.optimizer.insertion import insert_node
 from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.permutation import permuted, to_first, to_last, transpose_perm
+from ortconv.optimizer.quantizers import BYTES, OPS, QUANTIZERS, is_single
 
 NAME = "NhwcTransformer"
-BYTES = (DType.UINT8, DType.INT8)
 FEWEST = 3
 """Minimum rank of an image: one with a single spatial axis."""
 
@@ -46,26 +47,13 @@ class NhwcForm(NamedTuple):
     vectors: tuple[int, ...] = ()
 
     @property
-    def types(self) -> tuple[DType, ...]:
+    def types(self) -> frozenset[DType]:
         """The types that the images may have."""
-        return (*BYTES, DType.FLOAT) if self.on_reals else BYTES
-
-
-def _to_last(rank: int) -> Perm:
-    """The permutation that moves the channels to the end."""
-    return (0, *range(2, rank), 1)
-
-
-def _to_first(rank: int) -> Perm:
-    return (0, rank - 1, *range(1, rank - 1))
+        return BYTES | {DType.FLOAT} if self.on_reals else BYTES
 
 
 def _first(node: Node) -> range:
     return range(1)
-
-
-def _all(node: Node) -> range:
-    return range(len(node.inputs))
 
 
 def _channels_last(node: Node) -> Attributes:
@@ -78,7 +66,7 @@ def _same(node: Node) -> Attributes:
 
 def _last_axis(node: Node) -> Attributes:
     rank = node.out.rank or 0
-    return {**node.attrs, "axis": _to_last(rank).index(int(node.attr("axis", 0)) % rank)}
+    return {**node.attrs, "axis": to_last(rank).index(int(node.attr("axis", 0)) % rank)}
 
 
 def _without(*names: str) -> Callable[[Node], Attributes]:
@@ -93,13 +81,12 @@ FORMS: dict[tuple[str, str], NhwcForm] = {
     **{(MICROSOFT, op): NhwcForm(_first, op, MICROSOFT, _same) for op in ("QLinearSigmoid", "QLinearLeakyRelu")},
     **{(MICROSOFT, op): NhwcForm(lambda node: range(0, 4, 3), op, MICROSOFT, _same) for op in ("QLinearAdd", "QLinearMul")},
     (MICROSOFT, "QLinearConcat"): NhwcForm(lambda node: range(2, len(node.inputs), 3), "QLinearConcat", MICROSOFT, _last_axis),
-    **{(domain, op): NhwcForm(_first, op, domain, _without("axis"), on_reals=True)
-       for op in ("QuantizeLinear", "DequantizeLinear") for domain in ("", MICROSOFT)},
+    **{(domain, op): NhwcForm(_first, op, domain, _without("axis"), on_reals=True) for domain, op in QUANTIZERS},
     **{("", op): NhwcForm(_first, op, "", _same, on_reals=True) for op in named(Trait.ELEMENTWISE)},
     ("", "Split"): NhwcForm(_first, "Split", "", _last_axis, on_reals=True),
     ("", "Resize"): NhwcForm(_first, "Resize", "", _same, on_reals=True, vectors=(2, 3)),
     (MICROSOFT, "QLinearSoftmax"): NhwcForm(_first, "QLinearSoftmax", MICROSOFT, _last_axis, gains=True),
-    **{("", op): NhwcForm(_all, op, "", _same, on_reals=True) for op in named(Trait.BROADCASTS)},
+    **{("", op): NhwcForm(lambda node: range(len(node.inputs)), op, "", _same, on_reals=True) for op in named(Trait.BROADCASTS)},
 }  # fmt: skip
 HALVES = ("half_pixel", "pytorch_half_pixel", "asymmetric")
 """Coordinate modes in which upsampling by 2 places samples at half pixels."""
@@ -109,9 +96,7 @@ TRANSPOSING = ("QLinearConv", "QLinearSoftmax")
 
 def _is_per_tensor(node: Node) -> bool:
     """True for a Q or DQ node with a single scale and zero point, and for any other operator."""
-    if node.op not in ("QuantizeLinear", "DequantizeLinear"):
-        return True
-    return all(v is None or v.static_shape in ((), (1,)) for v in node.inputs[1:])
+    return node.op not in OPS or all(map(is_single, node.inputs[1:]))
 
 
 def _is_kept(node: Node) -> bool:
@@ -155,7 +140,7 @@ def _is_of_channels(node: Node) -> bool:
 
 def _results(node: Node) -> list[Value]:
     """The outputs of a node that are images."""
-    return [v for v in node.outputs if v is not None] if node.op == "Split" else [node.out]
+    return node.present_outputs if node.op == "Split" else [node.out]
 
 
 def channels_last(graph: Graph, context: Context, always: bool = False) -> int:
@@ -183,17 +168,14 @@ def channels_last(graph: Graph, context: Context, always: bool = False) -> int:
 def _images(node: Node) -> list[Value]:
     """The images, without constants, among the inputs of a node that can take the form; empty if it cannot."""
     form = FORMS.get((node.domain, node.op))
-    if form is None or not _takes_form(node) or not _makes_images(node, form.types):
+    if form is None or node.attr("channels_last", 0) or not _makes_images(node, form.types):
+        return []
+    if not (_is_per_tensor(node) and _is_kept(node) and _is_of_channels(node)):
         return []
     images = [node.input(slot) for slot in form.images(node)]
     if not all(_may_be_image(v, node.out.rank, form.types) for v in images):
         return []
     return [v for v in images if v is not None and v.constant is None]
-
-
-def _takes_form(node: Node) -> bool:
-    """True if the attributes and parameters of a node allow channels last."""
-    return not node.attr("channels_last", 0) and _is_per_tensor(node) and _is_kept(node) and _is_of_channels(node)
 
 
 def _makes_images(node: Node, types: Collection[DType]) -> bool:
@@ -203,7 +185,7 @@ def _makes_images(node: Node, types: Collection[DType]) -> bool:
         return False
     if (node.out.rank or 0) < FEWEST or any(v.rank != node.out.rank or v.dtype not in types for v in results):
         return False
-    others = [v for v in node.outputs if v is not None and v not in results]
+    others = [v for v in node.present_outputs if v not in results]
     return not any(v.uses or v.is_output for v in others)
 
 
@@ -285,10 +267,9 @@ def _convert(graph: Graph, chosen: list[Node]) -> None:
     for node in chosen:
         form, results = FORMS[node.domain, node.op], _results(node)
         inputs = _inputs(node, form, last)
-        types = [permuted(value.type, _to_last(node.out.rank or 0)) for value in results]
-        made = graph.add_node(form.op, inputs, len(types), form.attrs(node), domain=form.domain, name=node.name,
-                              types=types, before=node)  # fmt: skip
-        made.ep = node.ep
+        types = [permuted(value.type, to_last(node.out.rank or 0)) for value in results]
+        attrs = form.attrs(node)
+        made = insert_node(form.op, inputs, len(types), types, node, attrs, domain=form.domain, name=node.name)
         last |= {old: value for old, value in zip(results, made.outputs) if value is not None}
     for node in reversed(chosen):
         for result in _results(node):
@@ -303,7 +284,7 @@ def _inputs(node: Node, form: NhwcForm, last: dict[Value, Value]) -> list[Value 
         value = inputs[slot]
         assert value is not None
         inputs[slot] = last[value] if value in last else last.setdefault(value, _entering(node, value))
-    perm = list(_to_last(node.out.rank or 0))
+    perm = list(to_last(node.out.rank or 0))
     for slot in form.vectors:
         vector = node.input(slot)
         if vector is not None and vector.constant is not None and vector.constant.size == len(perm):
@@ -313,7 +294,7 @@ def _inputs(node: Node, form: NhwcForm, last: dict[Value, Value]) -> list[Value 
 
 def _entering(node: Node, value: Value) -> Value:
     """A value with its channels last, created before a node."""
-    perm = _to_last(node.out.rank or 0)
+    perm = to_last(node.out.rank or 0)
     if value.constant is not None:
         array = value.constant.numpy()
         if array.size == 1:
@@ -331,11 +312,8 @@ def _merges(value: Value) -> bool:
 
 def _source_of_transpose(value: Value) -> Value | None:
     """The input of a Transpose that moved the value's channels to the front; None if there is no such Transpose."""
-    producer = value.producer
-    perm = _to_first(value.rank or 0)
-    if producer is None or not producer.is_op("Transpose") or tuple(producer.attr("perm", ())) != perm:
-        return None
-    return producer.inputs[0]
+    node = value.producer
+    return node.inputs[0] if node is not None and transpose_perm(node) == to_first(value.rank or 0) else None
 
 
 def _leave(graph: Graph, node: Node, old: Value, last: Value) -> None:
@@ -348,11 +326,11 @@ def _leave(graph: Graph, node: Node, old: Value, last: Value) -> None:
             else:
                 graph.set_input(user, 0, last)
     if old.uses or old.is_output:
-        graph.replace(old, add_transpose(last, _to_first(last.rank or 0), node))
+        graph.replace(old, add_transpose(last, to_first(last.rank or 0), node))
 
 
 def _puts_last(user: Node) -> bool:
-    return user.is_op("Transpose") and tuple(user.attr("perm", ())) == _to_last(user.out.rank or 0) and not user.ep
+    return transpose_perm(user) == to_last(user.out.rank or 0) and not user.ep
 
 
 def _takes_either(user: Node, last: Value) -> bool:

@@ -6,10 +6,11 @@ import numpy as np
 
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
+from ortconv.optimizer.basic.fold_conv import by_input
 from ortconv.optimizer.conditions import broadcasts_into, per_channel, rounded, wide
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 STEEPEST = 1e6
@@ -61,8 +62,7 @@ def flatten_slopes(m: Match) -> Replacement:
     steep = slopes > 1
     sign, factor = np.where(steep, -1.0, 1.0), np.where(steep, -slopes, 1.0)
     first = rounded(w * sign.reshape(-1, *[1] * (rank - 1)), m.tensor("w").dtype)
-    by_group = w2.reshape(group, -1, *w2.shape[1:]) * factor.reshape(group, 1, -1, *[1] * (rank - 2))
-    second = rounded(by_group.reshape(w2.shape), m.tensor("w2").dtype)
+    second = rounded(by_input(w2, factor, group), m.tensor("w2").dtype)
     gentle = rounded(np.where(steep, 1 / slopes, slopes), m.tensor("slope").dtype)
     bias = None if m.b is None else rounded(wide(m.b) * sign, m.tensor("b").dtype)
     if first is None or second is None or gentle is None or (m.b is not None and bias is None):
@@ -71,7 +71,7 @@ def flatten_slopes(m: Match) -> Replacement:
     shape = (-1, *[1] * (rank - 2))
     activated = New("PRelu", [y, gentle.reshape(shape)], {}, like=prelu, types=(prelu.out.type,))
     inputs = [activated, second, *after.inputs[2:]]
-    return New(after.op, inputs, domain=after.domain, like=after, types=(after.out.type,))
+    return New(after.op, inputs, domain=after.domain, like=after)
 
 
-PASSES = (RulePass("PReluFusion", flatten_slopes, replace_prelu),)
+PASSES = passes(flatten_slopes, replace_prelu)

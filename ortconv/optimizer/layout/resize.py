@@ -7,9 +7,9 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import wide
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.extended.qdq.tensors import BYTES
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.quantizers import BYTES
 from ortconv.optimizer.shapes import dim_of, elements
 
 MODES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric")
@@ -28,7 +28,7 @@ def resize_as_float(m: Match) -> Replacement:
     numbers = New("Cast", [x], {"to": int(DType.FLOAT)}, types=[TensorType(DType.FLOAT, x.shape)])
     resized = TensorType(DType.FLOAT, m.root.out.shape)
     result = New("Resize", [numbers, *m.root.inputs[1:]], like=m.root, types=[resized])
-    return New("Cast", [result], {"to": int(x.dtype)}, types=[m.root.out.type])
+    return New("Cast", [result], {"to": int(x.dtype)})
 
 
 def _is_linear(node: Node) -> bool:
@@ -49,4 +49,4 @@ def _keeps_outer_axes(node: Node, x: Value) -> bool:
     return scales is not None and scales.constant is not None and tuple(wide(scales).reshape(-1)[:2]) == (1, 1)
 
 
-PASSES = (RulePass("LinearResizeOfBytes", resize_as_float),)
+PASSES = passes(resize_as_float)

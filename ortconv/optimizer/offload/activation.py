@@ -8,7 +8,8 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.optimizer.conditions import clip_range
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import SQRT_2_OVER_PI, add, clip6, div, is_float, mul, number, op, passes, sub
+from ortconv.optimizer.offload.parts import SQRT_2_OVER_PI, add, clipped, div, is_float, mul, op, sub, unary
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))
@@ -17,7 +18,7 @@ CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))
 NEAR_ONE = 1e-6
 
 
-@rule("HardSigmoidToClip", P("HardSigmoid", "x"))
+@rule("HardSigmoidToClip", unary("HardSigmoid"))
 def hard_sigmoid(m: Match) -> Replacement:
     """HardSigmoid<alpha, beta>(x)  ->  Clip(6 * alpha * x + 6 * beta, 0, 6) / 6, without the first product if alpha is
     1/6
@@ -26,22 +27,20 @@ def hard_sigmoid(m: Match) -> Replacement:
     Opt-in: more nodes; useful only if an accelerator supports them but not HardSigmoid.
     """
     alpha, beta = float(attribute(m.root, "alpha")), float(attribute(m.root, "beta"))
-    if not is_float(m.x) or not (math.isfinite(6 * alpha) and math.isfinite(6 * beta)):
+    if not (math.isfinite(6 * alpha) and math.isfinite(6 * beta)):
         return None
-    scaled: NewInput = m.x if abs(6 * alpha - 1) < NEAR_ONE else mul(m.x, number(6 * alpha))
-    return mul(clip6(add(scaled, number(6 * beta)), m.graph), number(1 / 6))
+    scaled: NewInput = m.x if abs(6 * alpha - 1) < NEAR_ONE else mul(m.x, 6 * alpha)
+    return mul(clipped(add(scaled, 6 * beta), 0, 6, m.graph), 1 / 6)
 
 
-@rule("HardSwishToClip", P("HardSwish", "x"))
+@rule("HardSwishToClip", unary("HardSwish"))
 def hard_swish(m: Match) -> Replacement:
     """HardSwish(x)  ->  x * (Clip(x + 3, 0, 6) / 6)
 
     Counterpart: none: CPU kernels support HardSwish
     Opt-in: more nodes; useful only if an accelerator supports them but not HardSwish.
     """
-    if not is_float(m.x):
-        return None
-    return mul(m.x, mul(clip6(add(m.x, number(3)), m.graph), number(1 / 6)))
+    return mul(m.x, mul(clipped(add(m.x, 3), 0, 6, m.graph), 1 / 6))
 
 
 BROADCASTING_MIN = 8
@@ -65,42 +64,42 @@ def clip(m: Match) -> Replacement:
         return None
     y: NewInput = m.x
     if low > -math.inf:
-        y = op("Relu", y) if low == 0 else op("Max", y, number(low))
-    return y if high == math.inf else op("Min", y, number(high))
+        y = op("Relu", y) if low == 0 else op("Max", y, low)
+    return y if high == math.inf else op("Min", y, high)
 
 
-@rule("SoftplusToLog", P("Softplus", "x"))
+@rule("SoftplusToLog", unary("Softplus"))
 def softplus(m: Match) -> Replacement:
     """Softplus(x)  ->  Relu(x) + Log(1 + Exp(-Abs(x)))
 
     Counterpart: none: CPU kernels support Softplus
     Opt-in: more nodes; useful only if an accelerator supports them but not Softplus.
     """
-    return _softplus(m.x) if is_float(m.x) else None
+    return _softplus(m.x)
 
 
 def _softplus(x: NewInput) -> New:
-    return add(op("Relu", x), op("Log", add(op("Exp", op("Neg", op("Abs", x))), number(1))))
+    return add(op("Relu", x), op("Log", add(op("Exp", op("Neg", op("Abs", x))), 1)))
 
 
-@rule("SoftsignToDiv", P("Softsign", "x"))
+@rule("SoftsignToDiv", unary("Softsign"))
 def softsign(m: Match) -> Replacement:
     """Softsign(x)  ->  x / (1 + Abs(x))
 
     Counterpart: none: CPU kernels support Softsign
     Opt-in: more nodes; useful only if an accelerator supports them but not Softsign.
     """
-    return div(m.x, add(op("Abs", m.x), number(1))) if is_float(m.x) else None
+    return div(m.x, add(op("Abs", m.x), 1))
 
 
-@rule("MishToTanh", P("Mish", "x"))
+@rule("MishToTanh", unary("Mish"))
 def mish(m: Match) -> Replacement:
     """Mish(x)  ->  x * Tanh(Relu(x) + Log(1 + Exp(-Abs(x))))
 
     Counterpart: none: ONNX Runtime runs Mish as a function
     Opt-in: more nodes; useful only if an accelerator supports them but not Mish.
     """
-    return mul(m.x, op("Tanh", _softplus(m.x))) if is_float(m.x) else None
+    return mul(m.x, op("Tanh", _softplus(m.x)))
 
 
 @rule("SwishToSigmoid", P("Swish", "x"), P("QuickGelu", "x", domain=MICROSOFT))
@@ -113,10 +112,10 @@ def swish(m: Match) -> Replacement:
     if not is_float(m.x):
         return None
     alpha = m.root.attr("alpha", 1.0 if m.root.op == "Swish" else 1.702)
-    return mul(m.x, op("Sigmoid", m.x if alpha == 1 else mul(m.x, number(alpha))))
+    return mul(m.x, op("Sigmoid", m.x if alpha == 1 else mul(m.x, alpha)))
 
 
-@rule("SeluToElu", P("Selu", "x"))
+@rule("SeluToElu", unary("Selu"))
 def selu(m: Match) -> Replacement:
     """Selu<alpha, gamma>(x)  ->  gamma * Elu<alpha>(x)
 
@@ -124,10 +123,10 @@ def selu(m: Match) -> Replacement:
     Opt-in: two nodes instead of one; useful only if an accelerator supports them but not Selu.
     """
     alpha, gamma = float(attribute(m.root, "alpha")), float(attribute(m.root, "gamma"))
-    return mul(op("Elu", m.x, alpha=alpha), number(gamma)) if is_float(m.x) else None
+    return mul(op("Elu", m.x, alpha=alpha), gamma)
 
 
-@rule("CeluToElu", P("Celu", "x"))
+@rule("CeluToElu", unary("Celu"))
 def celu(m: Match) -> Replacement:
     """Celu<alpha>(x)  ->  alpha * Elu(x / alpha)
 
@@ -135,14 +134,14 @@ def celu(m: Match) -> Replacement:
     Opt-in: more nodes; useful only if an accelerator supports them but not Celu.
     """
     alpha = float(attribute(m.root, "alpha"))
-    if not is_float(m.x) or not alpha > 0:
+    if not alpha > 0:
         return None
     if alpha == 1:
         return op("Elu", m.x)
-    return mul(op("Elu", div(m.x, number(alpha))), number(alpha))
+    return mul(op("Elu", div(m.x, alpha)), alpha)
 
 
-@rule("EluToExp", P("Elu", "x"))
+@rule("EluToExp", unary("Elu"))
 def elu(m: Match) -> Replacement:
     """Elu<alpha>(x)  ->  Relu(x) + Min(alpha * (Exp(x) - 1), 0)
 
@@ -150,13 +149,10 @@ def elu(m: Match) -> Replacement:
     Opt-in: more nodes; useful only if an accelerator supports them but not Elu: NNAPI at feature level 29.
     """
     alpha = float(attribute(m.root, "alpha"))
-    if not is_float(m.x) or not alpha >= 0 or m.graph.opset() < BROADCASTING_MIN:
+    if not alpha >= 0 or m.graph.opset() < BROADCASTING_MIN:
         return None
-    grown = sub(op("Exp", m.x), number(1))
-    return add(op("Relu", m.x), op("Min", grown if alpha == 1 else mul(grown, number(alpha)), number(0)))
-
-
-# ---------------------------------------------------------------------- Gelu
+    grown = sub(op("Exp", m.x), 1)
+    return add(op("Relu", m.x), op("Min", grown if alpha == 1 else mul(grown, alpha), 0))
 
 
 def _is_tanh(m: Match) -> bool:
@@ -178,8 +174,8 @@ def gelu_by_tanh(m: Match) -> Replacement:
     if not is_float(m.x, m.optional("bias")) or not _is_tanh(m):
         return None
     x = _biased(m)
-    factor = add(mul(mul(x, x), number(0.044715 * SQRT_2_OVER_PI)), number(SQRT_2_OVER_PI))
-    return mul(mul(x, number(0.5)), add(op("Tanh", mul(x, factor)), number(1)))
+    factor = add(mul(mul(x, x), 0.044715 * SQRT_2_OVER_PI), SQRT_2_OVER_PI)
+    return mul(mul(x, 0.5), add(op("Tanh", mul(x, factor)), 1))
 
 
 @rule("GeluToErf", P("Gelu", "x"), P("Gelu", "x", domain=MICROSOFT), P("BiasGelu", "x", "bias", domain=MICROSOFT))
@@ -192,7 +188,7 @@ def gelu_by_erf(m: Match) -> Replacement:
     if not is_float(m.x, m.optional("bias")) or _is_tanh(m) or m.graph.opset() < OLDEST_WITH_ERF:
         return None
     x = _biased(m)
-    return mul(mul(x, number(0.5)), add(op("Erf", mul(x, number(math.sqrt(0.5)))), number(1)))
+    return mul(mul(x, 0.5), add(op("Erf", mul(x, math.sqrt(0.5))), 1))
 
 
 ERF_SCALE = 0.3275911
@@ -202,7 +198,7 @@ ERF_COEFFICIENTS = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.2548
 STEEP = 2.0**100
 
 
-@rule("ErfToExp", P("Erf", "x"))
+@rule("ErfToExp", unary("Erf"))
 def erf_by_exp(m: Match) -> Replacement:
     """Erf(x)  ->  sign(x) * (1 - polynomial(1 / (1 + 0.3275911 * Abs(x))) * Exp(-x * x)), with sign(x) as Clip(2^100 *
     x, -1, 1)
@@ -210,15 +206,15 @@ def erf_by_exp(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support Erf
     Opt-in: the absolute error is up to 5e-7, rounding included, which is large relative to results near 0.
     """
-    if not is_float(m.x) or m.graph.opset() < 11:
+    if m.graph.opset() < 11:
         return None
-    t = div(number(1), add(mul(op("Abs", m.x), number(ERF_SCALE)), number(1)))
-    polynomial: NewInput = number(ERF_COEFFICIENTS[0])
+    t = div(1, add(mul(op("Abs", m.x), ERF_SCALE), 1))
+    polynomial: NewInput | float = ERF_COEFFICIENTS[0]
     for c in ERF_COEFFICIENTS[1:]:
-        polynomial = add(mul(polynomial, t), number(c))
-    tail = mul(mul(polynomial, t), op("Exp", mul(mul(m.x, m.x), number(-1))))
-    sign = op("Clip", mul(m.x, number(STEEP)), number(-1), number(1))
-    return mul(sign, sub(number(1), tail))
+        polynomial = add(mul(polynomial, t), c)
+    tail = mul(mul(polynomial, t), op("Exp", mul(mul(m.x, m.x), -1)))
+    sign = op("Clip", mul(m.x, STEEP), -1, 1)
+    return mul(sign, sub(1, tail))
 
 
 PASSES = passes(

@@ -10,7 +10,8 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.engine import NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import add, div, is_float, mul, number, op, passes, sub
+from ortconv.optimizer.offload.parts import add, div, is_float, mul, op, sub, unary
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 
@@ -27,7 +28,7 @@ def pairs(m: Match) -> Replacement:
     name = m.root.op if m.root.op in ("Max", "Min") else "Add"
     total: NewInput = reduce(lambda a, b: op(name, a, b), values[1:], values[0])  # type: ignore[arg-type,return-value]
     if m.root.op == "Mean" and len(values) > 1:
-        return mul(total, number(1 / len(values)))
+        return mul(total, 1 / len(values))
     return total if len(values) > 1 else op("Identity", total)
 
 
@@ -79,50 +80,50 @@ def subtraction(m: Match) -> Replacement:
     if not is_float(m.a):
         return None
     b = m.b
-    return add(m.a, mul(b, number(-1)) if b.constant is None else np.asarray(-b.constant.numpy()))
+    return add(m.a, mul(b, -1) if b.constant is None else np.asarray(-b.constant.numpy()))
 
 
-@rule("NegToMul", P("Neg", "x"))
+@rule("NegToMul", unary("Neg"))
 def negation(m: Match) -> Replacement:
     """-x  ->  x * -1
 
     Counterpart: none: CPU kernels support Neg
     Opt-in: useful only if an accelerator multiplies and has no Neg: NNAPI below feature level 29.
     """
-    return mul(m.x, number(-1)) if is_float(m.x) else None
+    return mul(m.x, -1)
 
 
-@rule("AbsToRelu", P("Abs", "x"))
+@rule("AbsToRelu", unary("Abs"))
 def magnitude(m: Match) -> Replacement:
     """Abs(x)  ->  Relu(x) + Relu(x * -1)
 
     Counterpart: none: CPU kernels support Abs
     Opt-in: more nodes; useful only if an accelerator has no Abs: NNAPI below feature level 29.
     """
-    return add(op("Relu", m.x), op("Relu", mul(m.x, number(-1)))) if is_float(m.x) else None
+    return add(op("Relu", m.x), op("Relu", mul(m.x, -1)))
 
 
-@rule("CeilToFloor", P("Ceil", "x"))
+@rule("CeilToFloor", unary("Ceil"))
 def ceiling(m: Match) -> Replacement:
     """Ceil(x)  ->  Floor(x * -1) * -1
 
     Counterpart: none: CPU kernels support Ceil
     Opt-in: more nodes; useful only if an accelerator supports them but not Ceil.
     """
-    return mul(op("Floor", mul(m.x, number(-1))), number(-1)) if is_float(m.x) else None
+    return mul(op("Floor", mul(m.x, -1)), -1)
 
 
-@rule("ReciprocalToDiv", P("Reciprocal", "x"))
+@rule("ReciprocalToDiv", unary("Reciprocal"))
 def reciprocal(m: Match) -> Replacement:
     """Reciprocal(x)  ->  1 / x
 
     Counterpart: none: CPU kernels support Reciprocal
     Opt-in: useful only if an accelerator divides and has no Reciprocal.
     """
-    return div(number(1), m.x) if is_float(m.x) else None
+    return div(1, m.x)
 
 
-@rule("CosToSin", P("Cos", "x"))
+@rule("CosToSin", unary("Cos"))
 def cosine(m: Match) -> Replacement:
     """Cos(x)  ->  1 - 2 * Sin(x / 2)^2
 
@@ -130,10 +131,8 @@ def cosine(m: Match) -> Replacement:
     Opt-in: more nodes; useful only if an accelerator supports them but not Cos; equal except for rounding at the scale
         of 1.
     """
-    if not is_float(m.x):
-        return None
-    sine = op("Sin", mul(m.x, number(0.5)))
-    return sub(number(1), mul(mul(sine, sine), number(2)))
+    sine = op("Sin", mul(m.x, 0.5))
+    return sub(1, mul(mul(sine, sine), 2))
 
 
 PASSES = passes(pairs, power, division, subtraction, negation, magnitude, ceiling, reciprocal, cosine)

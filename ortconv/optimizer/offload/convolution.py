@@ -14,14 +14,12 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import INT32_MAX, spatial_pads
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import add, integers, is_float, number, op, passes, shape_of, sliced, with_axes
+from ortconv.optimizer.offload.parts import activated, add, integers, is_float, op, shape_of, sliced, with_axes
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 IMAGE = 2
 """Number of spatial axes of an image."""
-
-
-# ---------------------------------------------------------------------- one spatial axis
 
 
 @rule(
@@ -52,8 +50,6 @@ def images_of_one_row(m: Match) -> Replacement:
     return with_axes("Squeeze", New(node.op, inputs, attrs, like=node), (2,), m.graph)
 
 
-# ---------------------------------------------------------------------- groups
-
 MOST_GROUPS = 64
 """Maximum number of convolutions into which one is split."""
 
@@ -82,9 +78,6 @@ def one_conv_per_group(m: Match) -> Replacement:
         bias = [] if m.b is None else [m.tensor("b").numpy()[own]]
         parts.append(New("Conv", [x, weights[own], *bias], attrs))
     return op("Concat", *parts, axis=1)
-
-
-# ---------------------------------------------------------------------- ConvTranspose
 
 
 class _Axis(NamedTuple):
@@ -161,23 +154,13 @@ def conv_transpose(m: Match) -> Replacement:
     y = New("Conv", [m.x, filters, *bias], {"kernel_shape": Ints(filters.shape[2:]), "pads": pads}, like=node)
     if stride > 1:
         y = op("DepthToSpace", y, blocksize=stride)
-    return y if all(a.is_whole(stride) for a in axes) else _cropped(y, axes)
-
-
-def _cropped(y: NewInput, axes: list[_Axis]) -> New:
+    if all(a.is_whole(stride) for a in axes):
+        return y
     return sliced(y, [a.begin for a in axes], [a.begin + a.out for a in axes], (2, 3))
-
-
-# ---------------------------------------------------------------------- depth and space
 
 
 def _columns_first(node: Node) -> bool:
     return node.attr("mode", "DCR") == "CRD"
-
-
-def _order(channels: int, block: int) -> Array:
-    """For each channel of a DepthToSpace in DCR order, the channel with the same content in CRD order."""
-    return np.arange(channels).reshape(-1, block * block).T.reshape(-1)
 
 
 @rule(
@@ -197,7 +180,7 @@ def depth_first(m: Match) -> Replacement:
     conv = m.optional_node("conv")
     if not is_float(m.x) or not isinstance(channels, int) or (conv is not None and conv.attr("group", 1) != 1):
         return None
-    order = _order(channels, block)
+    order = np.arange(channels).reshape(-1, block * block).T.reshape(-1)  # the channels of CRD, in the order of DCR
     attrs: dict[str, Attribute] = {"blocksize": block, "mode": "DCR"}
     if conv is None:
         return New("DepthToSpace", [op("Gather", m.x, order.astype(np.int64), axis=1)], attrs, like=m.root)
@@ -218,9 +201,6 @@ def space_to_depth(m: Match) -> Replacement:
     ends = [d if isinstance(d, int) else INT32_MAX for d in (m.x.dim(2), m.x.dim(3))]
     phases = [(i, j) for i in range(block) for j in range(block)]
     return op("Concat", *(sliced(m.x, phase, ends, (2, 3), (block, block)) for phase in phases), axis=1)
-
-
-# ---------------------------------------------------------------------- pooling
 
 
 @rule("PoolToPlainPool", P(("MaxPool", "AveragePool"), "x"))
@@ -245,7 +225,7 @@ def plain_pool(m: Match) -> Replacement:
     if "count_include_pad" in unneeded and any(padded):
         if tuple(ends) != tuple(pads[IMAGE:]) or m.graph.opset() < 11:
             return None
-        x = op("Pad", x, integers((0, 0, *pads[:IMAGE], 0, 0, *ends)), number(0))
+        x = op("Pad", x, integers((0, 0, *pads[:IMAGE], 0, 0, *ends)), 0)
         padded = (0,) * len(padded)
     return New(node.op, [x], {**attrs, "pads": Ints(padded)}, like=node)
 
@@ -263,24 +243,6 @@ def _ends(m: Match, kernel: Sequence[int], pads: Sequence[int]) -> list[int] | N
     return ends
 
 
-# ---------------------------------------------------------------------- fused convolutions
-
-
-def _activated(x: NewInput, name: str, params: tuple[float, ...], m: Match) -> New | None:
-    """The activation of a FusedConv, applied to x; None if the activation is unknown."""
-    if name in ("Relu", "Sigmoid", "Tanh"):
-        return op(name, x)
-    if name == "LeakyRelu" and len(params) == 1:
-        return op(name, x, alpha=params[0])
-    if name == "HardSigmoid" and len(params) == 2:
-        return op(name, x, alpha=params[0], beta=params[1])
-    if name == "Clip" and len(params) == 2:
-        if m.graph.opset() < 11:
-            return op(name, x, min=params[0], max=params[1])
-        return op(name, x, number(params[0]), number(params[1]))
-    return None
-
-
 @rule("FusedConvToConv", P("FusedConv", "x", "w", "b?", "z?", domain=MICROSOFT))
 def fused_conv(m: Match) -> Replacement:
     """FusedConv(x, w, b, z)  ->  Conv(x, w, b) + z and its activation
@@ -290,8 +252,8 @@ def fused_conv(m: Match) -> Replacement:
     """
     attrs = {k: v for k, v in m.root.attrs.items() if not k.startswith("activation")}
     y = New("Conv", [m.x, m.w] if m.b is None else [m.x, m.w, m.b], attrs, like=m.root)
-    name = attribute(m.root, "activation") or ""
-    return _activated(y if m.z is None else add(y, m.z), name, tuple(m.root.attr("activation_params", Floats())), m)
+    name, params = attribute(m.root, "activation") or "", m.root.attr("activation_params", Floats())
+    return activated(y if m.z is None else add(y, m.z), name, params, m.graph)
 
 
 PASSES = passes(

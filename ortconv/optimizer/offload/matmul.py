@@ -13,20 +13,19 @@ from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import broadcasts_into, only_use, rounded, wide
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import (
+    activated,
     add,
     is_float,
     mul,
-    number,
     op,
-    passes,
     reshape,
+    reshaped,
     shape_of,
     summand,
     transpose,
 )
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
-
-# ---------------------------------------------------------------------- MatMul
 
 
 def _by_matrix(m: Match) -> tuple[tuple[int, ...], tuple[int, int]] | None:
@@ -38,9 +37,7 @@ def _by_matrix(m: Match) -> tuple[tuple[int, ...], tuple[int, int]] | None:
 
 
 def _matrix(b: Value, shape: tuple[int, int]) -> NewInput:
-    if b.rank == 2:
-        return b
-    return b.constant.numpy().reshape(shape) if b.constant is not None else reshape(b, shape)
+    return b if b.rank == 2 else reshaped(b, shape)
 
 
 def _has_bias(product: Node) -> bool:
@@ -123,12 +120,8 @@ def _by_vectors(m: Match, left: tuple[int, ...], right: tuple[int, ...]) -> Repl
     shape = (*batch, *(left[-2:-1] if len(left) > 1 else ()), *(right[-1:] if len(right) > 1 else ()))
     if not shape:
         return None
-    sides = [v if v.static_shape == s else _reshaped(v, s) for v, s in ((m.a, a), (m.b, b))]
+    sides = [v if v.static_shape == s else reshaped(v, s) for v, s in ((m.a, a), (m.b, b))]
     return reshape(op("MatMul", *sides), shape)
-
-
-def _reshaped(value: Value, shape: tuple[int, ...]) -> NewInput:
-    return value.constant.numpy().reshape(shape) if value.constant is not None else reshape(value, shape)
 
 
 LARGEST_REPEAT = 1 << 20
@@ -141,13 +134,10 @@ def _repeated(value: Value, shape: tuple[int, ...]) -> NewInput:
     if own == shape:
         return value
     if own is not None and math.prod(own) == math.prod(shape):
-        return _reshaped(value, shape)
+        return reshaped(value, shape)
     if value.constant is None or math.prod(shape) > LARGEST_REPEAT:
         return None
     return np.broadcast_to(value.constant.numpy(), shape)
-
-
-# ---------------------------------------------------------------------- Gemm
 
 
 @rule("GemmToPlainGemm", P("Gemm", "a", "b", "c?"))
@@ -168,7 +158,7 @@ def plain_gemm(m: Match) -> Replacement:
     if b is not None:
         result = _product(m, b, summand(bias, out[1], m.graph))
         return result if c is None or bias is not None else add(result, _scaled(c, beta, bias))
-    result = mul(_product(m, m.b, summand(None, out[1], m.graph)), number(alpha))
+    result = mul(_product(m, m.b, summand(None, out[1], m.graph)), alpha)
     return result if c is None else add(result, _scaled(c, beta, bias))
 
 
@@ -211,19 +201,7 @@ def _scaled(c: Value, beta: float, bias: NewInput) -> NewInput:
     """The bias if there is one, else the summand multiplied by beta."""
     if bias is not None:
         return bias
-    return c if beta == 1 else mul(c, number(beta))
-
-
-# ---------------------------------------------------------------------- fused products
-
-
-def _activated(x: New, name: str, alpha: float | None) -> New | None:
-    """The activation of a fused operator, applied to x; None if the activation is unknown."""
-    if name in ("Relu", "Sigmoid", "Tanh"):
-        return op(name, x)
-    if name == "LeakyRelu":
-        return op(name, x, alpha=0.01 if alpha is None else alpha)
-    return None
+    return c if beta == 1 else mul(c, beta)
 
 
 @rule("FusedGemmToGemm", P("FusedGemm", "a", "b", "c?", domain=MICROSOFT))
@@ -238,8 +216,7 @@ def fused_gemm(m: Match) -> Replacement:
     if not isinstance(columns, int):
         return None
     gemm = New("Gemm", [m.a, m.b, *summand(m.c, columns, m.graph)], attrs, like=m.root)
-    alpha = m.root.attrs.get("activation_alpha")
-    return _activated(gemm, m.root.attr("activation", ""), alpha if isinstance(alpha, float) else None)
+    return activated(gemm, m.root.attr("activation", ""), (m.root.attr("activation_alpha", 0.01),), m.graph)
 
 
 @rule("FusedMatMulToMatMul", P("FusedMatMul", "a", "b", domain=MICROSOFT))
@@ -260,7 +237,7 @@ def fused_matmul(m: Match) -> Replacement:
         sides.append(transpose(value, perm) if flipped else value)
     product = New("MatMul", sides, {}, like=m.root)
     alpha = m.root.attr("alpha", 1.0)
-    return product if alpha == 1 else mul(product, number(alpha))
+    return product if alpha == 1 else mul(product, alpha)
 
 
 PASSES = passes(by_rows, by_gemm, equal_ranks, plain_gemm, fused_gemm, fused_matmul)

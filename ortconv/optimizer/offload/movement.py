@@ -10,26 +10,15 @@ import numpy as np
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
+from ortconv.optimizer.basic.pad import pad_value
 from ortconv.optimizer.conditions import RESHAPES, ints, scalar, stated_pads
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import (
-    integers,
-    is_float,
-    mul,
-    number,
-    op,
-    passes,
-    reshape,
-    shape_of,
-    sliced,
-    transpose,
-)
+from ortconv.optimizer.offload.parts import integers, is_float, mul, op, reshape, reshaped, shape_of, sliced, transpose
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 MOST_AXES = 4
 """Maximum rank that NNAPI supports."""
-
-# ---------------------------------------------------------------------- rank
 
 
 def _merged(shape: tuple[int, ...], perm: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -96,16 +85,12 @@ def lower_concat(m: Match) -> Replacement:
         if shape is None or source is None:
             return None
         merged = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
-        parts.append(
-            source.constant.numpy().reshape(merged) if source.constant is not None else reshape(source, merged)
-        )
+        parts.append(reshaped(source, merged))
     return reshape(New("Concat", parts, {"axis": 1}, like=concat), out)
 
 
 def _source(value: Value | None) -> Value | None:
-    """A value of at most rank 4 with the same elements: a constant, or the input of the Reshape or similar node that
-    produces it.
-    """
+    """A value of at most rank 4 with the same elements: a constant, or the input of a Reshape that makes it."""
     if value is None or value.constant is not None:
         return value
     node = value.producer
@@ -114,8 +99,6 @@ def _source(value: Value | None) -> Value | None:
     found = node.inputs[0]
     return found if found is not None and found.rank is not None and found.rank <= MOST_AXES else None
 
-
-# ---------------------------------------------------------------------- repetition
 
 LARGEST_ONES = 1 << 20
 MOST_COPIES = 64
@@ -151,9 +134,6 @@ def tile(m: Match) -> Replacement:
         if count > 1:
             y = op("Concat", *[y] * count, axis=axis)
     return y if isinstance(y, New) else op("Identity", y)
-
-
-# ---------------------------------------------------------------------- parts
 
 
 def _parts(node: Node, size: int) -> list[int] | None:
@@ -205,9 +185,6 @@ def slices(m: Match) -> Replacement:
     return y if isinstance(y, New) else None
 
 
-# ---------------------------------------------------------------------- padding
-
-
 def _padding(m: Match) -> tuple[tuple[int, ...], list[tuple[int, int]]] | None:
     """The shape of x, and the padding at the start and end of each axis; None if they are unknown."""
     shape = shape_of(m.x)
@@ -241,14 +218,6 @@ def mirrored(m: Match) -> Replacement:
     return y if isinstance(y, New) else op("Identity", y)
 
 
-def _filling(m: Match) -> float | None:
-    """The constant value of a Pad; None if it is computed."""
-    if m.graph.opset() < 11:
-        return float(m.root.attr("value", 0.0))
-    value = m.root.input(2)
-    return 0.0 if value is None else scalar(value)
-
-
 @rule("PadToPlainPad", P("Pad", "x", ...))
 def plain_pad(m: Match) -> Replacement:
     """Pad of some axes, by negative amounts, or with an empty name for its value  ->  Slice(x), and Pad of all axes
@@ -256,14 +225,14 @@ def plain_pad(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support these forms
     Opt-in: useful only for an accelerator that has only the plain form.
     """
-    node, found, value = m.root, _padding(m), _filling(m)
+    node, found, value = m.root, _padding(m), pad_value(m.root)
     if found is None or value is None or _mode(node) != "constant" or m.graph.opset() < 11:
         return None
     x = _cropped(m.x, *found)
     is_plain = len(node.inputs) < 4 and None not in node.inputs[2:]
     if x is None or (x is m.x and is_plain):
         return None
-    return New("Pad", [x, integers(np.maximum(found[1], 0).T.reshape(-1)), number(value)], like=node)
+    return New("Pad", [x, integers(np.maximum(found[1], 0).T.reshape(-1)), np.array(value, np.float32)], like=node)
 
 
 def _cropped(x: Value, shape: tuple[int, ...], pads: list[tuple[int, int]]) -> NewInput:
@@ -286,7 +255,7 @@ def filled(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support Pad
     Opt-in: adds constants; useful only if an accelerator supports Concat but no Pad of this version.
     """
-    found, value = _padding(m), _filling(m)
+    found, value = _padding(m), pad_value(m.root)
     if found is None or value is None or _mode(m.root) != "constant":
         return None
     shape, pads = found
@@ -302,8 +271,6 @@ def filled(m: Match) -> Replacement:
         dims[axis] += sum(pair)
     return y if isinstance(y, New) and total <= LARGEST_FILLING else None
 
-
-# ---------------------------------------------------------------------- sums along an axis
 
 LONGEST_SUM = 512
 

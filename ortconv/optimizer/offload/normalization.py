@@ -17,18 +17,15 @@ from ortconv.optimizer.offload.parts import (
     is_float,
     mean,
     mul,
-    number,
     op,
-    passes,
     reshape,
     shape_of,
     sub,
     trailing,
     transpose,
 )
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
-
-# ---------------------------------------------------------------------- normalizations
 
 
 def _centered(x: NewInput, axes: Sequence[int], epsilon: float, graph: Graph) -> New:
@@ -39,7 +36,7 @@ def _centered(x: NewInput, axes: Sequence[int], epsilon: float, graph: Graph) ->
 
 def _root(x: NewInput, axes: Sequence[int], epsilon: float, graph: Graph) -> New:
     """The square root of the mean of squares plus epsilon."""
-    return op("Sqrt", add(mean(mul(x, x), axes, graph), number(epsilon)))
+    return op("Sqrt", add(mean(mul(x, x), axes, graph), epsilon))
 
 
 def _only_first(m: Match) -> bool:
@@ -119,9 +116,6 @@ def _per_channel(value: Value, repeats: int, rank: int) -> NewInput:
     return np.repeat(value.constant.numpy(), repeats).reshape(-1, *(1,) * (rank - 2))
 
 
-# ---------------------------------------------------------------------- reductions
-
-
 def _reduced(m: Match) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """The shape and the sorted axes of a reduction if both are known and not empty; else None."""
     shape, axes = shape_of(m.x), axes_of(m.root)
@@ -135,7 +129,7 @@ def _reduced(m: Match) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 def _summed(m: Match, x: NewInput, shape: tuple[int, ...], axes: tuple[int, ...]) -> NewInput:
     count = math.prod(shape[a] for a in axes)
     found = mean(x, axes, m.graph, m.root.attr("keepdims", 1))
-    return found if count == 1 else mul(found, number(count))
+    return found if count == 1 else mul(found, count)
 
 
 @rule("ReduceToMean", P(("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSum"), "x", ...))
@@ -185,7 +179,7 @@ def reduced_max(m: Match) -> Replacement:
         x = transpose(x, order)
     rows = math.prod(rest)
     size = rows, math.prod(shape) // rows
-    y = _largest(x, *size) if m.root.op == "ReduceMax" else _negative(_largest(_negative(x), *size))
+    y = _largest(x, *size) if m.root.op == "ReduceMax" else mul(_largest(mul(x, -1), *size), -1)
     return reshape(y, [1 if a in axes else d for a, d in enumerate(shape)] if m.root.attr("keepdims", 1) else rest)
 
 
@@ -204,17 +198,8 @@ def _may_be_infinite(x: Value) -> bool:
     return False
 
 
-def _negative(x: NewInput) -> New:
-    return mul(x, number(-1))
-
-
-# ---------------------------------------------------------------------- softmax
-
-
 def _rows(m: Match) -> tuple[tuple[int, ...], int, int] | None:
-    """The shape of x, and the number of rows and columns of a softmax over it; None if other axes lie on both sides of
-    the softmax axis.
-    """
+    """The shape of x, and rows and columns of a softmax over it; None if other axes are on both sides of its axis."""
     shape = shape_of(m.x)
     if not shape:
         return None
@@ -270,7 +255,7 @@ def log_softmax(m: Match) -> Replacement:
     shape, rows, columns = found
     x = reshape(m.x, (1, rows, columns, 1))
     d = sub(x, op("GlobalMaxPool", x))
-    total = mul(mean(op("Exp", d), (2,), m.graph), number(columns))
+    total = mul(mean(op("Exp", d), (2,), m.graph), columns)
     return reshape(sub(d, op("Log", total)), shape)
 
 

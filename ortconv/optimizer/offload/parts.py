@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -11,19 +12,10 @@ from ortconv.ir.graph import Attribute, Graph, Ints, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, NewInput
-from ortconv.optimizer.engine import Rule as EngineRule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.insertion import LISTS_BY_INPUT
+from ortconv.optimizer.pattern import P
 
 SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
-
-
-def passes(*rules: tuple[EngineRule, ...]) -> tuple[RulePass, ...]:
-    """One pass per rule name, so that each can be selected on its own; rules with the same name share a pass."""
-    by_name: dict[str, list[EngineRule]] = {}
-    for group in rules:
-        for r in group:
-            by_name.setdefault(r.name, []).append(r)
-    return tuple(RulePass(name, group) for name, group in by_name.items())
 
 
 def is_float(*values: Value | None) -> bool:
@@ -37,39 +29,38 @@ def shape_of(value: Value | None) -> tuple[int, ...] | None:
     return None if shape is None or 0 in shape else shape
 
 
-def number(value: float) -> Array:
-    return np.array(value, np.float32)
-
-
 def integers(values: Iterable[int]) -> Array:
     return np.array(tuple(values), np.int64)
 
 
-def op(name: str, *inputs: NewInput, **attrs: Attribute) -> New:
-    return New(name, inputs, attrs)
+def op(name: str, *inputs: NewInput | float, **attrs: Attribute) -> New:
+    """A new node. A number as input is a float32 constant."""
+    return New(name, [np.array(x, np.float32) if isinstance(x, (int, float)) else x for x in inputs], attrs)
 
 
-def add(a: NewInput, b: NewInput) -> New:
-    return op("Add", a, b)
+add, sub, mul, div = (partial(op, name) for name in ("Add", "Sub", "Mul", "Div"))
 
 
-def sub(a: NewInput, b: NewInput) -> New:
-    return op("Sub", a, b)
+def unary(name: str) -> P:
+    """Pattern of an operator of one operand x, which is float32."""
+    return P(name, "x", where=lambda node: is_float(node.inputs[0]))
 
 
-def mul(a: NewInput, b: NewInput) -> New:
-    return op("Mul", a, b)
-
-
-def div(a: NewInput, b: NewInput) -> New:
-    return op("Div", a, b)
-
-
-def clip6(x: NewInput, graph: Graph) -> New:
-    """Clip from 0 to 6."""
+def clipped(x: NewInput, low: float, high: float, graph: Graph) -> New:
     if graph.opset() < 11:
-        return op("Clip", x, min=0.0, max=6.0)
-    return op("Clip", x, number(0), number(6))
+        return op("Clip", x, min=float(low), max=float(high))
+    return op("Clip", x, low, high)
+
+
+def activated(x: NewInput, name: str, params: Sequence[float], graph: Graph) -> New | None:
+    """The activation of a fused operator, applied to x; None if the activation or its number of parameters is unknown."""
+    if name in ("Relu", "Sigmoid", "Tanh"):
+        return op(name, x)
+    if name == "LeakyRelu" and len(params) == 1:
+        return op(name, x, alpha=params[0])
+    if name == "HardSigmoid" and len(params) == 2:
+        return op(name, x, alpha=params[0], beta=params[1])
+    return clipped(x, params[0], params[1], graph) if name == "Clip" and len(params) == 2 else None
 
 
 def summand(c: NewInput, columns: int, graph: Graph) -> list[NewInput]:
@@ -83,20 +74,26 @@ def reshape(x: NewInput, shape: Iterable[int]) -> New:
     return op("Reshape", x, integers(shape))
 
 
+def reshaped(value: Value, shape: tuple[int, ...]) -> NewInput:
+    """A value in another shape; if it is constant, so is the result."""
+    return reshape(value, shape) if value.constant is None else value.constant.numpy().reshape(shape)
+
+
 def transpose(x: NewInput, perm: Sequence[int]) -> New:
     return op("Transpose", x, perm=Ints(perm))
 
 
 def mean(x: NewInput, axes: Sequence[int], graph: Graph, keepdims: int = 1) -> New:
-    """ReduceMean over some axes."""
-    if graph.opset() < 18:
-        return op("ReduceMean", x, axes=Ints(axes), keepdims=keepdims)
-    return op("ReduceMean", x, integers(axes), keepdims=keepdims)
+    return with_axes("ReduceMean", x, axes, graph, keepdims=keepdims)
 
 
-def with_axes(name: str, x: NewInput, axes: Sequence[int], graph: Graph) -> New:
-    """Squeeze or Unsqueeze."""
-    return op(name, x, axes=Ints(axes)) if graph.opset() < 13 else op(name, x, integers(axes))
+def with_axes(name: str, x: NewInput, axes: Sequence[int], graph: Graph, **attrs: Attribute) -> New:
+    """Squeeze, Unsqueeze or ReduceMean along some axes."""
+    return (
+        op(name, x, integers(axes), **attrs)
+        if graph.opset() >= LISTS_BY_INPUT[name]
+        else op(name, x, axes=Ints(axes), **attrs)
+    )
 
 
 def sliced(

@@ -8,7 +8,8 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
-from ortconv.optimizer.offload.parts import op, passes, reshape
+from ortconv.optimizer.offload.parts import op, reshape
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 FLOAT_OPS = named(
@@ -89,7 +90,7 @@ def in_float(m: Match) -> Replacement:
     if node.domain or len(node.outputs) != 1 or dq.present_inputs[0].dtype not in (DType.UINT8, DType.INT8):
         return None
     y = New(node.op, _apart(node, dq), like=node, types=[node.out.type])
-    return New("QuantizeLinear", [y, *m.root.inputs[1:]], like=m.root, types=[m.root.out.type])
+    return New("QuantizeLinear", [y, *m.root.inputs[1:]], like=m.root)
 
 
 @rule("QDQToFloat", P("Split", P("DequantizeLinear", ..., name="dq"), ..., where=_feeds_quantizers))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,13 +12,14 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import constant_of
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import integers, is_float, op, passes
+from ortconv.optimizer.offload.parts import integers, is_float, op
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 OPTIONAL_SCALES = 13
 """The opset from which on a Resize may omit its region of interest and its scales."""
 
-Coordinate = Callable[[Array, float, int, int], Array]
+Coordinate = Callable[[Array, "np.floating[Any]", int, int], Array]
 """coordinate(output index, scale, input size, output size) returns the position in the input."""
 
 COORDINATES: dict[str, Coordinate] = {
@@ -34,11 +36,6 @@ ROUNDINGS: dict[str, Callable[[Array], Array]] = {
     "floor": np.floor,
     "ceil": np.ceil,
 }
-
-
-def _floats(node: Node, slot: int) -> tuple[float, ...] | None:
-    const = constant_of(node.input(slot))
-    return None if const is None else tuple(const.numpy().astype(np.float64).ravel().tolist())
 
 
 def _is_empty(node: Node, slot: int) -> bool:
@@ -61,7 +58,7 @@ def _scales(node: Node) -> list[float] | None:
         return None
     if "scales" in node.attrs:
         return list(node.attr("scales", ()))
-    slot = 2 if node.op == "Resize" and _version(node) >= 11 else 1
+    slot = 2 if node.op == "Resize" and node.opset >= 11 else 1
     if not _is_empty(node, slot):
         return _stated_scales(node, slot, len(shapes[0]))
     if slot == 1 or node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
@@ -72,31 +69,25 @@ def _scales(node: Node) -> list[float] | None:
 def _stated_scales(node: Node, slot: int, rank: int) -> list[float] | None:
     """The scales at an input of a Resize, with 1 for the axes that it leaves out; None if they are not constant."""
     axes = [a % rank for a in node.attr("axes", Ints())] or list(range(rank))
-    found = _floats(node, slot)
-    if found is None or len(found) != len(axes):
+    const = constant_of(node.input(slot))
+    if const is None or const.size != len(axes):
         return None
-    stated = dict(zip(axes, found))
+    stated = dict(zip(axes, const.numpy().astype(np.float64).ravel().tolist()))
     return [stated.get(a, 1.0) for a in range(rank)]
 
 
-def _version(node: Node) -> int:
-    assert node.graph is not None
-    return node.graph.opset()
-
-
 def _sources(node: Node, coordinates: str, rounding: str) -> list[Array] | None:
-    """For each axis, the input index of each output index; None if a position is so close to a tie that rounding could
-    go either way.
-    """
+    """For each axis, the input index of each output index; None if a position is so near a tie that rounding matters."""
     shapes, scales = _shapes(node), _scales(node)
     if shapes is None or scales is None or coordinates not in COORDINATES or rounding not in ROUNDINGS:
         return None
     if shapes[0] == shapes[1]:
         return [np.arange(n) for n in shapes[0]]  # ONNX Runtime copies the elements, whatever the scales
+    place, rounded = COORDINATES[coordinates], ROUNDINGS[rounding]
     found = []
     for n, k, scale in zip(*shapes, scales, strict=True):
         exact, single = (
-            np.clip(ROUNDINGS[rounding](_place(coordinates, k, scale, n, dtype)), 0, n - 1)
+            np.clip(rounded(place(np.arange(k, dtype=dtype), dtype(scale), n, k)), 0, n - 1)
             for dtype in (np.float64, np.float32)
         )
         if scale == 1 and n == k:
@@ -107,15 +98,11 @@ def _sources(node: Node, coordinates: str, rounding: str) -> list[Array] | None:
     return found
 
 
-def _place(coordinates: str, size: int, scale: float, n: int, dtype: type) -> Array:
-    return COORDINATES[coordinates](np.arange(size, dtype=dtype), dtype(scale), n, size)
-
-
 def _nearest(node: Node) -> list[Array] | None:
     """The input indices of a Resize or Upsample with nearest neighbors, for each axis; None if unknown."""
     if attribute(node, "mode") != "nearest" or node.attr("antialias", 0):
         return None
-    if node.op == "Upsample" or _version(node) < 11:
+    if node.op == "Upsample" or node.opset < 11:
         return _sources(node, "asymmetric", "floor")
     return _sources(
         node, attribute(node, "coordinate_transformation_mode") or "", attribute(node, "nearest_mode") or ""
@@ -126,7 +113,7 @@ def _same(a: list[Array] | None, b: list[Array] | None) -> bool:
     return a is not None and b is not None and all(map(np.array_equal, a, b))
 
 
-@rule("ResizeToPlainResize", P("Resize", "x", ..., where=lambda node: node.graph is not None and _version(node) >= 11))
+@rule("ResizeToPlainResize", P("Resize", "x", ..., where=lambda node: node.opset >= 11))
 def plain_resize(m: Match) -> Replacement:
     """Resize with empty inputs, of some axes, or in coordinates that are here equal to plainer ones  ->  Resize in the
     plain form
@@ -143,7 +130,7 @@ def plain_resize(m: Match) -> Replacement:
     attrs = _plain_attributes(node, shape, out)
     if attrs == node.attrs and not any(_is_empty_constant(v) for v in node.inputs[2:]):
         return None
-    by_scale, needs_both = not _is_empty(node, 2), _version(node) < OPTIONAL_SCALES
+    by_scale, needs_both = not _is_empty(node, 2), node.opset < OPTIONAL_SCALES
     if not by_scale and not needs_both:
         return New("Resize", [m.x, None, None, integers(out)], attrs, like=node)
     stated = np.array(scales, np.float32)

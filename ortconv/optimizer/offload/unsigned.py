@@ -1,6 +1,4 @@
-"""Converts int8 activations to uint8: every tensor and its zero point increase by 128. The represented real numbers
-stay the same.
-"""
+"""Converts int8 activations to uint8: tensors and zero points increase by 128, which leaves the reals the same."""
 
 from __future__ import annotations
 
@@ -14,6 +12,7 @@ from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.types import DType, TensorType, ValueType
 from ortconv.optimizer.engine import Context, constant
 from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.quantizers import OPS
 
 NAME = "SignedToUnsigned"
 
@@ -42,7 +41,7 @@ class Edit(NamedTuple):
 
 def _edges(node: Node) -> list[Edge] | None:
     """The tensors that must change type together at a node; None if a node does not support the change."""
-    if node.op in ("QuantizeLinear", "DequantizeLinear"):
+    if node.op in OPS:
         value = node.out if node.op == "QuantizeLinear" else node.inputs[0]
         return None if value is None or node.attr("output_dtype", 0) else [Edge(value, 2)]
     if node.op in PASSING and node.domain == "":
@@ -102,9 +101,7 @@ def _zero_point(node: Node, slot: int | None) -> Value | None:
 
 
 def _component(start: Value, graph: Graph) -> tuple[list[Value], dict[tuple[Node, int], Value]] | None:
-    """The tensors that must change together with `start`, and their zero points; None if a node around them does not
-    support the change.
-    """
+    """The tensors that must change with `start`, and their zero points; None if a node around them forbids it."""
     values, zeros, stack = {start: None}, dict[tuple[Node, int], Value](), [start]
     while stack:
         around = _edges_around(stack.pop(), graph)

@@ -9,8 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.optimizer.basic.mask_index import is_true
-from ortconv.optimizer.conditions import producer_of, scalar
-from ortconv.optimizer.extended.attention.heads import alone
+from ortconv.optimizer.conditions import only_reader, producer_of, scalar
 from ortconv.optimizer.shapes import Element, dim_of
 
 LARGEST_BLEND = -1e30
@@ -49,7 +48,7 @@ def split_mask(total: Value) -> Biased | None:
 def _layer(total: Value) -> Biased | None:
     """The mask that a single node adds to scores or puts in their place."""
     node = total.producer
-    if node is None or node.domain != "" or alone(total) is None:
+    if node is None or node.domain != "" or only_reader(total) is None:
         return None
     if node.op == "Where":
         return _replaced(node)
@@ -61,7 +60,7 @@ def _added(add: Node) -> Biased | None:
     if a is None or b is None:
         return None
     scores, mask = (a, b) if _may_be_scores(a) else (b, a)
-    return Biased(scores, mask, (add,)) if alone(scores) is not None else None
+    return Biased(scores, mask, (add,)) if only_reader(scores) is not None else None
 
 
 def _replaced(where: Node) -> Biased | None:
@@ -71,7 +70,7 @@ def _replaced(where: Node) -> Biased | None:
     inverted = a.constant is not None
     scores, other = (b, a) if inverted else (a, b)
     number = scalar(other)
-    if number is None or not number <= LARGEST_BLEND or alone(scores) is None:
+    if number is None or not number <= LARGEST_BLEND or only_reader(scores) is None:
         return None
     return Biased(scores, condition, (where,), float(number), inverted)
 

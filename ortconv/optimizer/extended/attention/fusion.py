@@ -7,18 +7,16 @@ from typing import NamedTuple
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.conditions import producer_of, scalar, transpose_perm
+from ortconv.optimizer.conditions import only_reader, producer_of, reader_of, scalar
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention.biased import Biased, leaves_a_key, split_mask
 from ortconv.optimizer.extended.attention.heads import (
     Heads,
     Path,
     Unflat,
-    alone,
     flattened,
     is_known,
     length,
-    reader_of,
     split_heads,
     unflattened,
 )
@@ -44,14 +42,13 @@ from ortconv.optimizer.extended.attention.projection import (
     projection_of,
 )
 from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import output_dims
 
 LONG, LONG_OF_SMALL_HEADS, SMALL_HEAD = 384, 256, 32
 
 TILE, FEW_COLUMNS, FEW_MASKED_COLUMNS = 16, 96, 48
-"""Attention has one product for each head; ONNX Runtime computes as many columns as fill whole tiles. If heads do not fill
-tiles, and have more columns than these together, this costs more than it saves.
-"""
+"""Attention multiplies head by head, in whole tiles. With more columns than these in partial tiles, it costs more than it saves."""
 
 SHORT, MANY = 8, 4
 """Attention has a product with weights for each head and element of a batch: slow for up to SHORT rows, from MANY elements on."""
@@ -90,7 +87,9 @@ class _Fuser:
         self.context = context
         self.masks = masks
         self.pasts = Pasts(graph, ((f.key, f.value) for f in found))
-        self.owners = _owners(found)
+        fused = [f.projections for f in found if f.projections]
+        self.owners = {p.product: tuple(q.weight for q in together) for together in fused for p in together}
+        """For every product that a fusion would remove, the weights that the fusion packs together."""
         self.packed: dict[tuple[Value | None, ...], tuple[Value, Value]] = {}
 
     def fuse(self, f: Found) -> bool:
@@ -112,13 +111,8 @@ class _Fuser:
     def _fused(self, f: Found, past: Past | None) -> Node | None:
         """The fused node; None if the release has none for these operands, or if their parts are faster."""
         apart = may_make(f, "MultiHeadAttention", self.context)
-        packs = f.projections is not None and _may_pack(f.projections, self.owners)
-        if (
-            packs
-            and _fills_tiles(f)
-            and not (apart and (_is_long(f) or _is_short(f)))
-            and may_make(f, "Attention", self.context)
-        ):
+        packs = f.projections is not None and _may_pack(f.projections, self.owners) and _fills_tiles(f)
+        if packs and not (apart and (_is_long(f) or _is_short(f))) and may_make(f, "Attention", self.context):
             return attention(f, self.packed)
         if not apart or (past is None and _is_faster_in_parts(f)):
             return None
@@ -169,7 +163,7 @@ def _find(softmax: Node, masks: Masks, context: Context) -> Found | None:
 def _around(softmax: Node) -> tuple[Biased, Sides, After] | None:
     """The inputs of a Softmax of scores, and the nodes that read it; None if they are not those of attention."""
     total = softmax.inputs[0]
-    if total is None or not _is_of_scores(softmax, total) or alone(total) is None:
+    if total is None or not _is_of_scores(softmax, total) or only_reader(total) is None:
         return None
     after = _after(softmax)
     biased = split_mask(flattened(total) or total)
@@ -185,8 +179,10 @@ def _mask(
     """The bias or the padding for a mask; None if attention has none for it. With a guard, only a bias for all heads."""
     if biased.mask is None:
         return None, None
-    rows, columns = (length(side, 1) for side in heads[:2])
-    scores = Scores(*heads[:2], rows, columns, biased.nodes[0], *_bounds(root, *heads))
+    query, key, value = heads
+    rows, columns = length(query, 1), length(key, 1)
+    fits = bool(columns & length(value, 1))
+    scores = Scores(query, key, rows, columns, biased.nodes[0], _is_bounded(root, query, value), fits)
     padding = None if guarded else masks.padding(biased, scores)
     if padding is not None:
         return None, padding
@@ -254,21 +250,21 @@ def _after(softmax: Node) -> After | None:
     product = reader_of(weights, "MatMul")
     if product is None or product.inputs[0] is not weights:
         return None
-    unstack = alone(product.out) if product.out.rank == 3 else None
-    root = alone(product.out if unstack is None else unstack.out)
+    unstack = only_reader(product.out) if product.out.rank == 3 else None
+    root = only_reader(product.out if unstack is None else unstack.out)
     return After(product, root, guard, unstack) if root is not None and transpose_perm(root) == MERGE else None
 
 
 def _scores(value: Value) -> tuple[Path, Node | None] | None:
     """The path to the product that computes the scores, and the Reshape that separates batch and heads."""
     path = Path(value).unscaled()
-    unstack = path.value.producer if alone(path.value) is not None else None
+    unstack = path.value.producer if only_reader(path.value) is not None else None
     if unstack is None:
         return None
     if not unstack.is_op("Reshape"):
         return path, None
     path = path.through().unscaled()
-    return (path, unstack) if alone(path.value) is not None else None
+    return (path, unstack) if only_reader(path.value) is not None else None
 
 
 def _may_join(biased: Biased) -> bool:
@@ -301,14 +297,7 @@ def _guard(softmax: Node) -> tuple[Node, Node] | None:
     where, test = nodes["Where"], nodes["IsNaN"]
     if where.graph is not softmax.graph or where.inputs[0] is not test.out or where.inputs[2] is not weights:
         return None
-    return (where, test) if scalar(where.inputs[1]) == 0 and alone(test.out) is where else None
-
-
-def _bounds(root: Node, query: Heads, key: Heads, value: Heads) -> tuple[bool, bool]:
-    """True if no mask can have enlarged the scores, and if none can have enlarged their columns. The product with the
-    values requires as many columns as there are values.
-    """
-    return _is_bounded(root, query, value), bool(length(key, 1) & length(value, 1))
+    return (where, test) if scalar(where.inputs[1]) == 0 and only_reader(test.out) is where else None
 
 
 def _is_bounded(root: Node, query: Heads, value: Heads) -> bool:
@@ -364,11 +353,6 @@ def _projections(*sides: Heads) -> tuple[Projection, Projection, Projection] | N
     return query, key, value
 
 
-def _owners(found: list[Found]) -> dict[Node, tuple[Value, ...]]:
-    """For every product that a fusion would remove, the weights that the fusion packs together."""
-    return {p.product: tuple(q.weight for q in f.projections) for f in found if f.projections for p in f.projections}
-
-
 def _may_pack(projections: tuple[Projection, ...], owners: dict[Node, tuple[Value, ...]]) -> bool:
     """True if the weights are read only by products that are removed and that pack them in the same way."""
     weights = tuple(p.weight for p in projections)
@@ -399,9 +383,7 @@ def _fills_tiles(f: Found) -> bool:
 
 
 def _is_faster_in_parts(f: Found) -> bool:
-    """True for narrow heads, and if one Add is all that the mask costs outside of MultiHeadAttention, which copies it for
-    each head and row.
-    """
+    """True for narrow heads, and if the mask costs one Add, since MultiHeadAttention copies it for each head and row."""
     queries, keys = _rows(f.query), _rows(f.key)
     if any(side.source is side.whole for side in (f.key, f.value)):
         return False

@@ -6,26 +6,22 @@ from math import prod
 
 import numpy as np
 
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import ValueType
-from ortconv.optimizer.conditions import equal_shapes, ints, transpose_perm
+from ortconv.optimizer.conditions import equal_shapes, ints
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT, SWAP_HEADS
 from ortconv.optimizer.extended.attention.partial_rotary import is_plain
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
+from ortconv.optimizer.permutation import transpose_perm
+
+_HEADS = P("Transpose", P("Reshape", "x", "heads", name="split"), name="turn")
 
 
-@rule(
-    "RotaryRowsFusion",
-    P(
-        "RotaryEmbedding",
-        P("Transpose", P("Reshape", "x", "heads", name="split"), name="turn"),
-        "positions", "cos", "sin", domain=MICROSOFT,
-    ),
-)  # fmt: skip
+@rule("RotaryRowsFusion", P("RotaryEmbedding", _HEADS, "positions", "cos", "sin", domain=MICROSOFT))
 def rotate_rows(m: Match) -> Replacement:
     """RotaryEmbedding(Transpose(Reshape(x)))  ->  Transpose(Reshape(RotaryEmbedding(x))), if the rows of x are split
     into heads
@@ -42,7 +38,7 @@ def rotate_rows(m: Match) -> Replacement:
         return None
     rotated = New("RotaryEmbedding", [m.x, m.positions, m.cos, m.sin], like=m.root, domain=MICROSOFT, types=[m.x.type])
     rows = New("Reshape", [rotated, m.heads], like=split, types=[split.out.type])
-    return New("Transpose", [rows], like=turn, types=[m.root.out.type])
+    return New("Transpose", [rows], like=turn)
 
 
 def _swapped(x: PatternInput) -> P:
@@ -64,12 +60,12 @@ def _parts(m: Match) -> tuple[int, ...]:
     return heads[2:] if heads[:2] == (0, 0) and all(d > 0 for d in heads[2:]) else ()
 
 
-def _reshaped(m: Match, x: New, root: Node) -> Replacement:
+def _reshaped(m: Match, x: New) -> Replacement:
     """The last Reshape, applied to x instead of the transposed heads. Both have the same first two axes."""
     rows = ints(m.rows)
-    if rows is None or 0 in rows[2:] or root.attr("allowzero", 0):
+    if rows is None or 0 in rows[2:] or m.root.attr("allowzero", 0):
         return None
-    return New("Reshape", [x, m.rows], like=root, types=[root.out.type])
+    return New("Reshape", [x, m.rows], like=m.root)
 
 
 @rule("HeadOrderFusion", _swapped(P("MatMul", "x", C("w"), name="product")))
@@ -84,7 +80,7 @@ def swap_columns(m: Match) -> Replacement:
     if order is None or m.w.rank != 2 or len(m.w.uses) > 1:
         return None
     weights = np.ascontiguousarray(m.tensor("w").numpy()[:, order])
-    return _reshaped(m, New("MatMul", [m.x, weights], like=product, types=[product.out.type]), m.root)
+    return _reshaped(m, New("MatMul", [m.x, weights], like=product, types=[product.out.type]))
 
 
 @rule("HeadOrderFusion", _swapped(P("Add", "x", C("b"), name="sum", commutative=True)))
@@ -95,12 +91,13 @@ def swap_bias(m: Match) -> Replacement:
         return None
     type = m.x.type
     total = New("Add", [_swap(m, type), m.tensor("b").numpy()[order]], like=m.node("sum"), types=[type])
-    return _reshaped(m, total, m.root)
+    return _reshaped(m, total)
 
 
-@rule(
-    "HeadOrderFusion", _swapped(P("RotaryEmbedding", "x", "positions", "cos", "sin", domain=MICROSOFT, name="rotation"))
-)
+_ROTATED = P("RotaryEmbedding", "x", "positions", "cos", "sin", domain=MICROSOFT, name="rotation")
+
+
+@rule("HeadOrderFusion", _swapped(_ROTATED))
 def swap_before_rotation(m: Match) -> Replacement:
     "Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(RotaryEmbedding(x))))  ->  Reshape(RotaryEmbedding(Reshape(Transpose(Reshape(x)))))"
     rotation = m.node("rotation")
@@ -108,7 +105,7 @@ def swap_before_rotation(m: Match) -> Replacement:
     if _order(m, m.x) is None or not is_plain(rotation) or not isinstance(width, int) or _parts(m)[2] != 2 * width:
         return None
     inputs: list[NewInput] = [_swap(m, m.x.type), m.positions, m.cos, m.sin]
-    return _reshaped(m, New("RotaryEmbedding", inputs, like=rotation, domain=MICROSOFT, types=[m.x.type]), m.root)
+    return _reshaped(m, New("RotaryEmbedding", inputs, like=rotation, domain=MICROSOFT, types=[m.x.type]))
 
 
 @rule("HeadOrderFusion", P("MatMul", _swapped("x"), C("w")))
@@ -121,7 +118,7 @@ def swap_rows(m: Match) -> Replacement:
         return None
     weights = np.empty_like(m.tensor("w").numpy())
     weights[order] = m.tensor("w").numpy()
-    return New("MatMul", [m.x, weights], like=m.root, types=[m.root.out.type])
+    return New("MatMul", [m.x, weights], like=m.root)
 
 
 def _swap(m: Match, type: ValueType | None) -> New:
@@ -133,6 +130,4 @@ def _swap(m: Match, type: ValueType | None) -> New:
     return New("Reshape", [turned, shape], types=[type])
 
 
-ROTARY_ROWS = RulePass("RotaryRowsFusion", rotate_rows)
-HEAD_ORDER = RulePass("HeadOrderFusion", swap_columns, swap_bias, swap_before_rotation, swap_rows)
-PASSES = (ROTARY_ROWS, HEAD_ORDER)
+PASSES = ROTARY_ROWS, HEAD_ORDER = passes(rotate_rows, swap_columns, swap_bias, swap_before_rotation, swap_rows)

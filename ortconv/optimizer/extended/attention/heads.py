@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.types import Dim, DType, Shape
-from ortconv.optimizer.conditions import ints, keeps_rank, numbers, producer_of, scalar, transpose_perm
+from ortconv.optimizer.conditions import ints, keeps_rank, numbers, only_reader, producer_of, scalar
+from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import Element, dim_of, output_dims, refined, target
 from ortconv.optimizer.symbols import plus, times
 
@@ -42,20 +43,6 @@ class Heads:
     def is_whole(self) -> bool:
         """True if the source has the form of heads, and is computed."""
         return self.source is self.whole and self.source.constant is None
-
-
-def alone(value: Value) -> Node | None:
-    """The only reader of a value, if it reads the value once and the graph does not return it; else None."""
-    if value.is_output or len(value.uses) != 1:
-        return None
-    ((node, _),) = value.uses
-    return node if node.graph is value.graph else None
-
-
-def reader_of(value: Value, *ops: str) -> Node | None:
-    """The only reader of a value, if it has one of these operators of the default domain; else None."""
-    node = alone(value)
-    return node if node is not None and node.op in ops and node.domain == "" else None
 
 
 def is_known(scale: float) -> bool:
@@ -94,7 +81,7 @@ class Path(NamedTuple):
 def _scaling(value: Value) -> tuple[Node, Value, float] | None:
     """A Mul or Div by a constant number that computes a value for one reader, its other input and the number; else None."""
     node = producer_of(value, "Mul", "Div")
-    if node is None or alone(value) is None:
+    if node is None or only_reader(value) is None:
         return None
     a, b = node.inputs
     if node.op == "Mul" and scalar(b) is None:
@@ -110,7 +97,7 @@ def split_heads(value: Value | None, *, transposed: bool = False) -> Heads | Non
     path = Path(value).unscaled()
     if path.value.constant is not None:
         return None if transposed else _constant_heads(path)
-    if transposed and _is_swapped(path.value):
+    if transposed and transpose_perm(path.value.producer) in (SWAP, FLAT_SWAP):  # rows and columns are swapped
         return _heads_of(path.through().unscaled(), transposed=False)
     return _heads_of(path, transposed)
 
@@ -139,11 +126,6 @@ def repeats(gather: Node) -> int | None:
         return None
     copies = len(index) // count
     return copies if copies > 1 and index == tuple(i // copies for i in range(len(index))) else None
-
-
-def _is_swapped(heads: Value) -> bool:
-    """True for the output of a Transpose that swaps rows and columns, with or without a common axis for batch and heads."""
-    return transpose_perm(heads.producer) in (SWAP, FLAT_SWAP)
 
 
 def flattened(value: Value) -> Value | None:
@@ -246,9 +228,7 @@ def split_of(reshape: Node, *parts: int) -> tuple[int, int, Shape | None] | None
 
 
 def _divided(hidden: Dim, parts: int, count: Element, size: Element) -> tuple[int, int] | None:
-    """The number of heads and their size, whose product in all parts is the hidden size. The number may be unknown; one
-    of them may be -1. None if they do not fit.
-    """
+    """The number of heads, maybe unknown, and their size, whose product in all parts is `hidden`; one may be -1. Else None."""
     match hidden, count, size:
         case int(), None | -1, int() if size > 0:
             count = hidden // (parts * size)
@@ -268,7 +248,7 @@ def length(heads: Heads, axis: int) -> set[Element]:
     join = producer_of(heads.source, "Concat")
     if join is None:
         return {dim_of(heads.source, axis)}
-    parts = [v for v in join.inputs if v is not None]
+    parts = join.present_inputs
     if join.attr("axis", 0) % 4 != axis:
         return {dim_of(value, axis) for value in (heads.source, *parts)}
     whole = plus(*(v.dim(axis) for v in parts))  # the declared shape of a graph output may be wrong

@@ -13,8 +13,9 @@ from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, TensorType, ValueType
+from ortconv.optimizer.conditions import reader_of
 from ortconv.optimizer.engine import Context, New, NewInput
-from ortconv.optimizer.extended.attention.heads import SWAP_HEADS, Heads, length, reader_of
+from ortconv.optimizer.extended.attention.heads import SWAP_HEADS, Heads, length
 from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, whole_type
 from ortconv.optimizer.extended.attention.past import Past
 from ortconv.optimizer.extended.attention.projection import Projection
@@ -45,8 +46,7 @@ class Found(NamedTuple):
 
     @property
     def graph(self) -> Graph:
-        assert self.root.graph is not None
-        return self.root.graph
+        return self.root.parent
 
 
 def may_make(f: Found, op: str, context: Context, bias: NewInput = None) -> bool:
@@ -121,10 +121,7 @@ def attention(f: Found, packed: dict[tuple[Value | None, ...], tuple[Value, Valu
 
 
 def _pack(graph: Graph, projections: tuple[Projection, ...]) -> tuple[Value, Value]:
-    """The weights side by side, (hidden, sum of widths), and the concatenated biases.
-
-    ONNX Runtime's kernel requires the bias, although its schema does not.
-    """
+    """The weights side by side, (hidden, sum of widths), and the biases, which the kernel requires although the schema does not."""
     name = projections[0].weight.name
     weight = np.concatenate([p.matrix() for p in projections], axis=1)
     bias = np.concatenate([p.vector() for p in projections])
@@ -150,8 +147,7 @@ def _packed_rows(side: Heads, before: Node) -> Value:
         heads: Array = source.constant.numpy()
         batch, _, rows, _ = heads.shape
         merged = heads.transpose(MERGE).reshape(batch, rows, side.count * side.size)
-        assert before.graph is not None
-        return before.graph.constant(Tensor.of(merged), f"{source.name}_rows")
+        return before.parent.constant(Tensor.of(merged), f"{source.name}_rows")
     if source.rank == 3:
         return source
     if source is side.whole:
@@ -170,15 +166,12 @@ def _merged(side: Heads, before: Node) -> Value:
 
 def _only_rows(result: Value, rows: Value, before: Node) -> Value:
     """The result, with zeros in rows without a key."""
-    assert before.graph is not None
-    zero = before.graph.constant(Tensor.of(np.float32(0)), f"{rows.name}_const")
+    zero = before.parent.constant(Tensor.of(np.float32(0)), f"{rows.name}_const")
     return insert("Where", [rows, result, zero], result.type, before)
 
 
 def by_groups(f: Found, masks: Masks) -> Found:
-    """The same attention with as many query heads as key heads, if several query heads share one. Each head then has
-    one row per copy.
-    """
+    """The same attention with as many query heads as key heads; if they share keys, with one row per copy."""
     if f.key.copies == 1:
         return f
     count, copies, size = f.key.count, f.key.copies, f.query.size

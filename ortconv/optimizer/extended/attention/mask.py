@@ -7,20 +7,16 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.broadcast import broadcast_dims
-from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.basic.mask_index import UNSQUEEZE_BY_INPUT
 from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS, ints, producer_of
 from ortconv.optimizer.extended.attention.biased import Biased, condition_of, masked_keys
 from ortconv.optimizer.extended.attention.heads import Heads, length, row_sources
 from ortconv.optimizer.extended.attention.past import ROWS, joined
-from ortconv.optimizer.insertion import insert, integers
+from ortconv.optimizer.insertion import insert, integers, with_list
 from ortconv.optimizer.shapes import Element, dim_of, elements
 from ortconv.optimizer.symbols import PLUS, stretches_to, times
-
-REDUCE_BY_INPUT = 18
-"""The opset from which on ReduceMax has its axes as an input."""
 
 
 class PaddingMask(NamedTuple):
@@ -144,9 +140,8 @@ class Masks:
         """The mask `kept`, or zero, with the number of a condition wherever it replaces the scores."""
         condition = replacing.mask
         assert condition is not None
-        zero, number = (
-            self.graph.constant(Tensor.of(np.float32(n)), f"{condition.name}_bias") for n in (0, replacing.replaced)
-        )
+        name = f"{condition.name}_bias"
+        zero, number = (self.graph.constant(Tensor.of(np.float32(n)), name) for n in (0, replacing.replaced))
         branches = [number, kept or zero] if replacing.inverted else [kept or zero, number]
         return insert("Where", [condition, *branches], TensorType(DType.FLOAT, shape), before)
 
@@ -174,9 +169,8 @@ class Masks:
         for axis in axes:
             dims.insert(axis, 1)
         type = TensorType(DType.FLOAT, tuple(dims))
-        if self.graph.opset() < UNSQUEEZE_BY_INPUT:
-            return insert("Unsqueeze", [mask], type, before, {"axes": Ints(axes)})
-        return insert("Unsqueeze", [mask, integers(self.graph, axes, mask)], type, before)
+        inputs, attrs = with_list(self.graph, "Unsqueeze", mask, axes)
+        return insert("Unsqueeze", inputs, type, before, attrs)
 
     def _expanded(self, mask: Value, scores: Scores) -> Value | None:
         """Expand(mask) to (..., queries, keys), created once for all layers of the same lengths."""
@@ -198,9 +192,7 @@ class Masks:
         return result
 
     def whole(self, bias: Value, query: Heads, earlier: Value, before: Node) -> Value:
-        """The bias (1 or batch, 1 or heads, queries, keys), expanded to all batches, which are those of earlier keys,
-        and all heads.
-        """
+        """The bias (1 or batch, 1 or heads, queries, keys), expanded to all heads and the batches of earlier keys."""
         type = whole_type(bias, query)
         if (query.count, bias) not in self.made:
             shape = integers(self.graph, (1, query.count, 1, 1), bias)
@@ -225,17 +217,10 @@ class Masks:
         return self.made[key.copies, bias]
 
     def rows_with_a_key(self, bias: Value, before: Node) -> Value:
-        """A condition (1 or batch, queries, 1) that is true if a bias, the same for all heads, leaves a key for a row
-        of queries.
-        """
+        """A condition (1 or batch, queries, 1), true where a bias, the same for all heads, leaves a row a key."""
         if ("rows", bias) not in self.made:
             rows = (bias.dim(0), 1, bias.dim(2))
-            axes, attrs = (3,), dict[str, Attribute](keepdims=0)
-            inputs = [bias]
-            if self.graph.opset() < REDUCE_BY_INPUT:
-                attrs["axes"] = Ints(axes)
-            else:
-                inputs.append(integers(self.graph, axes, bias))
+            inputs, attrs = with_list(self.graph, "ReduceMax", bias, (3,), keepdims=0)
             best = insert("ReduceMax", inputs, TensorType(DType.FLOAT, rows), before, attrs)
             never = self.graph.constant(Tensor.of(np.float32(-np.inf)), f"{bias.name}_const")
             kept = insert("Greater", [best, never], TensorType(DType.BOOL, rows), before)
@@ -305,21 +290,15 @@ class Masks:
     def _row_counts(self, value: Value) -> list[Node]:
         """The nodes Gather(Shape(value), rows)."""
         shapes = [n for n in value.consumers if n.is_op("Shape") and not n.attrs and n.graph is self.graph]
-        return [n for shape in shapes for n in shape.out.consumers if n.graph is self.graph and _picks_rows(n)]
-
-
-def _picks_rows(node: Node) -> bool:
-    return node.is_op("Gather") and node.attr("axis", 0) == 0 and ints(node.inputs[1]) in ((ROWS,), (ROWS - 4,))
+        gathers = (n for shape in shapes for n in shape.out.consumers if n.graph is self.graph and n.is_op("Gather"))
+        return [n for n in gathers if n.attr("axis", 0) == 0 and ints(n.inputs[1]) in ((ROWS,), (ROWS - 4,))]
 
 
 def _put(pick: Node, size: Value) -> None:
     """Replace the Gather by a tensor of one element: a scalar if the Gather returns one."""
-    graph = pick.graph
-    assert graph is not None
-    graph.replace(
-        pick.out, insert("Squeeze", [size], TensorType(DType.INT64, ()), pick) if pick.out.rank == 0 else size
-    )
-    graph.remove_dead(pick)
+    scalar = TensorType(DType.INT64, ())
+    pick.parent.replace(pick.out, insert("Squeeze", [size], scalar, pick) if pick.out.rank == 0 else size)
+    pick.parent.remove_dead(pick)
 
 
 def whole_type(bias: Value, query: Heads) -> TensorType:

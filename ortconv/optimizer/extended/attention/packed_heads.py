@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
-from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
-from ortconv.ir.tensor import Tensor
+from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.types import Shape, TensorType
-from ortconv.optimizer.conditions import producer_of
+from ortconv.optimizer.conditions import only_reader, producer_of, reader_of
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.extended.attention.heads import SPLIT, alone, reader_of, split_of
+from ortconv.optimizer.extended.attention.heads import SPLIT, split_of
 from ortconv.optimizer.extended.parts import slice_of
-from ortconv.optimizer.extended.split import SPLIT_BY_INPUT
-from ortconv.optimizer.insertion import insert
+from ortconv.optimizer.insertion import insert, insert_node, integers, with_list
 from ortconv.optimizer.passes import FunctionPass
 
 PACKED = (2, 0, 3, 1, 4)
@@ -30,12 +26,12 @@ def fuse(graph: Graph, context: Context) -> int:
 
 
 def _fuse(transpose: Node, context: Context) -> bool:
-    graph, reshape = transpose.graph, producer_of(transpose.inputs[0], "Reshape")
-    if graph is None or reshape is None or tuple(transpose.attr("perm", ())) != PACKED:
+    graph, reshape = transpose.parent, producer_of(transpose.inputs[0], "Reshape")
+    if reshape is None or tuple(transpose.attr("perm", ())) != PACKED:
         return False
     picked = _picked(transpose)
     split = split_of(reshape, PARTS)
-    if picked is None or split is None or transpose.out.is_output or alone(reshape.out) is None:
+    if picked is None or split is None or transpose.out.is_output or only_reader(reshape.out) is None:
         return False
     if not context.may_touch(transpose, reshape, *(node for node, _ in picked)):
         return False
@@ -47,9 +43,7 @@ def _fuse(transpose: Node, context: Context) -> bool:
 
 
 def _picked(transpose: Node) -> list[tuple[Node, int]] | None:
-    """The nodes that select a part and remove the leading axis, each with the index of its part; None if other nodes
-    read the parts.
-    """
+    """The nodes that select a part without the leading axis, each with its index; None if others read the parts."""
     found: list[tuple[Node, int]] = []
     for node in _pickers(transpose.out):
         part = None if node is None or node.graph is not transpose.graph else slice_of(node.out)
@@ -76,17 +70,12 @@ def _replace(
     assert x.shape is not None
     assert x.dtype is not None
     width = heads * size
-    inputs, attrs = [x], dict[str, Attribute](axis=len(x.shape) - 1)
-    if graph.opset() >= SPLIT_BY_INPUT:
-        inputs.append(graph.constant(Tensor.of(np.array([width] * PARTS, np.int64)), f"{x.name}_parts"))
-    else:
-        attrs["split"] = Ints([width] * PARTS)
+    inputs, attrs = with_list(graph, "Split", x, [width] * PARTS, "parts", axis=len(x.shape) - 1)
     thirds = [TensorType(x.dtype, (*x.shape[:-1], width))] * PARTS
     name = graph.fresh(f"{transpose.name or transpose.out.name}/Split")
-    split = graph.add_node("Split", inputs, PARTS, attrs, name=name, types=thirds, before=transpose)
-    split.ep = transpose.ep
+    split = insert_node("Split", inputs, PARTS, thirds, transpose, attrs, name=name)
     dims = (reshape.out.dim(0), reshape.out.dim(1))
-    wanted = graph.constant(Tensor.of(np.array((*outer, heads, size), np.int64)), f"{x.name}_heads")
+    wanted = integers(graph, (*outer, heads, size), x, "heads")
     split_heads = TensorType(x.dtype, (*dims, heads, size))
     swapped = TensorType(x.dtype, (dims[0], heads, dims[1], size))
     for node, part in picked:

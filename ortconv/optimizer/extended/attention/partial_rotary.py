@@ -7,12 +7,13 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import TensorType
-from ortconv.optimizer.conditions import equal_shapes, transpose_perm
+from ortconv.optimizer.conditions import equal_shapes
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT
 from ortconv.optimizer.extended.parts import sliced
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P, PatternInput
+from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.symbols import times
 
 
@@ -36,7 +37,7 @@ def rotate_heads(m: Match) -> Replacement:
     if whole is None or turn is None or transpose_perm(turn) != SPLIT or turn.inputs[0] is None:
         return None
     rotated = _rotate(m, turn.inputs[0])
-    return rotated and New("Transpose", [rotated], like=turn, types=[m.root.out.type])
+    return rotated and New("Transpose", [rotated], like=turn)
 
 
 _ROWS = _rotated(P("Reshape", "part", ..., name="rows"))
@@ -50,11 +51,8 @@ def rotate_rows(m: Match) -> Replacement:
     if whole is None or part is None or hidden is None:
         return None
     rows = (*part[:2], hidden)
-    return (
-        _rotate(m, whole)
-        if equal_shapes(m.node("rows").out.shape, rows) and equal_shapes(m.node("back").out.shape, part)
-        else None
-    )
+    fits = equal_shapes(m.node("rows").out.shape, rows) and equal_shapes(m.node("back").out.shape, part)
+    return _rotate(m, whole) if fits else None
 
 
 def _whole(m: Match) -> Value | None:
@@ -84,4 +82,4 @@ def _rotate(m: Match, x: Value) -> New | None:
     return New("Reshape", [rotated, np.array([0, 0, heads, size], np.int64)], types=[x.type])
 
 
-PASSES = (RulePass("PartialRotaryFusion", rotate_heads, rotate_rows),)
+PASSES = passes(rotate_heads, rotate_rows)

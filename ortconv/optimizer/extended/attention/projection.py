@@ -9,8 +9,8 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.conditions import constant_of, is_plain_gemm, producer_of
-from ortconv.optimizer.extended.attention.heads import Heads, alone
+from ortconv.optimizer.conditions import constant_of, is_plain_gemm, only_reader, producer_of
+from ortconv.optimizer.extended.attention.heads import Heads
 from ortconv.optimizer.shapes import target
 
 
@@ -46,7 +46,7 @@ def projection_of(heads: Heads) -> Projection | None:
     node = producer_of(heads.source, "Gemm", "MatMul", "Add")
     if node is None or not heads.nodes or node.ep != heads.nodes[-1].ep:
         return None
-    if any(alone(value) is None for value in (heads.source, *(n.out for n in heads.nodes))):
+    if any(only_reader(value) is None for value in (heads.source, *(n.out for n in heads.nodes))):
         return None
     return _from_gemm(node, heads) if node.op == "Gemm" else _from_matmul(node, heads.count * heads.size)
 
@@ -67,7 +67,7 @@ def _without_bias(node: Node, width: int) -> tuple[Node | None, Value | None]:
     a, b = node.inputs
     if a is not None and a.constant is not None:
         a, b = b, a
-    if a is None or alone(a) is None:
+    if a is None or only_reader(a) is None:
         return None, None
     if b is None or b.constant is None or b.shape != (width,):
         return None, None
@@ -91,13 +91,11 @@ def packed_projections(sides: tuple[Heads, ...]) -> list[Projection] | None:
 
 
 def _are_parts(sides: tuple[Heads, ...], split: Node, width: int) -> bool:
-    """True if these are all parts of a Split along the last axis, in this order and with this width, and have no other
-    readers.
-    """
+    """True if these are all parts of a Split along the last axis, in order, of this width, and without other readers."""
     sources = [s.source for s in sides]
     if sources != list(split.outputs) or attribute(split, "axis") not in (-1, (sources[0].rank or 0) - 1):
         return False
-    return all(part.dim(-1) == width and alone(part) is not None for part in sources)
+    return all(part.dim(-1) == width and only_reader(part) is not None for part in sources)
 
 
 def projected_from(value: Value | None) -> Value | None:

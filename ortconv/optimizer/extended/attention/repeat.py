@@ -7,11 +7,12 @@ import numpy as np
 from ortconv.ir.graph import Ints
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType, TensorType
-from ortconv.optimizer.conditions import axes_of, equal_shapes, keeps_rank, transpose_perm, with_shape
+from ortconv.optimizer.conditions import axes_of, equal_shapes, keeps_rank, with_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import repeats
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.permutation import permuted, transpose_perm
 
 _WIDE = P("Expand", P("Unsqueeze", "x", ..., name="unsqueeze"), ..., name="expand")
 
@@ -37,7 +38,7 @@ def fuse_repeat(m: Match) -> Replacement:
     if not equal_shapes(m.root.out.shape, (*before, count * copies, *after)):
         return None
     index = np.repeat(np.arange(count, dtype=np.int64), copies)
-    return New("Gather", [x, index], {"axis": axis}, types=[m.root.out.type])
+    return New("Gather", [x, index], {"axis": axis})
 
 
 @rule("RepeatFusion", P("Reshape", P("Expand", "x", ..., name="expand"), ...))
@@ -57,13 +58,13 @@ def fuse_static_repeat(m: Match) -> Replacement:
     shape = (*dims[:at], *dims[at + 1 :])
     rows = New("Reshape", [m.x, np.array(shape, np.int64)], {}, types=[with_shape(m.x, shape)])
     index = np.repeat(np.arange(dims[at - 1], dtype=np.int64), wide[at])
-    return New("Gather", [rows, index], {"axis": at - 1}, types=[m.root.out.type])
+    return New("Gather", [rows, index], {"axis": at - 1})
 
 
 _REPEATED = P("Gather", "x", C("index"), name="gather")
 
 
-@rule("GroupedMatMulFusion", P("Transpose", _REPEATED, name="transpose"))
+@rule("GroupedMatMulFusion", P("Transpose", _REPEATED))
 def transpose_before_repeat(m: Match) -> Replacement:
     """Transpose(Gather(x, [0, 0, 1, 1, ...]))  ->  Gather(Transpose(x), [0, 0, 1, 1, ...]) along the new position of
     the axis
@@ -71,12 +72,12 @@ def transpose_before_repeat(m: Match) -> Replacement:
     Counterpart: none: beyond ONNX Runtime
     """
     gather = m.node("gather")
-    perm, x = transpose_perm(m.node("transpose")), m.x
+    perm, x = transpose_perm(m.root), m.x
     if perm is None or x.shape is None or repeats(gather) is None:
         return None
-    inner = New("Transpose", [x], {"perm": Ints(perm)}, types=[with_shape(x, tuple(x.shape[i] for i in perm))])
+    inner = New("Transpose", [x], {"perm": Ints(perm)}, types=[permuted(x.type, perm)])
     axis = perm.index(gather.attr("axis", 0) % len(perm))
-    return New("Gather", [inner, m.index], {"axis": axis}, like=gather, types=[m.root.out.type])
+    return New("Gather", [inner, m.index], {"axis": axis}, like=gather)
 
 
 @rule(
@@ -90,10 +91,10 @@ def scale_before_repeat(m: Match) -> Replacement:
     if not keeps_rank(m.x, m.factor) or repeats(gather) is None:
         return None
     inner = New(m.root.op, [m.x, m.factor], {}, types=[m.x.type])
-    return New("Gather", [inner, m.index], like=gather, types=[m.root.out.type])
+    return New("Gather", [inner, m.index], like=gather)
 
 
-@rule("GroupedMatMulFusion", P("MatMul", "a", _REPEATED, name="matmul"))
+@rule("GroupedMatMulFusion", P("MatMul", "a", _REPEATED))
 def multiply_groups(m: Match) -> Replacement:
     """MatMul(a, Gather<axis 1>(x, [0, 0, 1, 1, ...]))  ->  Reshape(MatMul(Reshape(a), x)), each matrix with one group
     of rows
@@ -111,11 +112,9 @@ def multiply_groups(m: Match) -> Replacement:
         return None
     rows = a[2] * copies if isinstance(a[2], int) else None
     groups = New("Reshape", [m.a, _shape(x[1], rows)], {}, types=[TensorType(m.a.dtype, (a[0], x[1], rows, a[3]))])
-    batch = m.root.out.dim(0)
-    products = New(
-        "MatMul", [groups, m.x], like=m.node("matmul"), types=[TensorType(m.a.dtype, (batch, x[1], rows, x[3]))]
-    )
-    return New("Reshape", [products, _shape(a[1], a[2])], {}, types=[m.root.out.type])
+    type = TensorType(m.a.dtype, (m.root.out.dim(0), x[1], rows, x[3]))
+    products = New("MatMul", [groups, m.x], like=m.root, types=[type])
+    return New("Reshape", [products, _shape(a[1], a[2])], {})
 
 
 _SPLIT_PRODUCT = P("Reshape", P("MatMul", "a", "b", name="matmul"), "shape", name="reshape")
@@ -132,7 +131,7 @@ def scale_before_reshape(m: Match) -> Replacement:
     if product.rank is None or m.tensor("k").rank > min(product.rank, m.root.out.rank or 0):
         return None
     inner = New(m.root.op, [product, m.k], {}, like=m.root, types=[product.type])
-    return New("Reshape", [inner, m.shape], like=m.node("reshape"), types=[m.root.out.type])
+    return New("Reshape", [inner, m.shape], like=m.node("reshape"))
 
 
 def _shape(count: int, rows: Dim) -> Array:
@@ -140,8 +139,6 @@ def _shape(count: int, rows: Dim) -> Array:
     return np.array([0, count, rows if isinstance(rows, int) else -1, 0], np.int64)
 
 
-REPEAT = RulePass("RepeatFusion", fuse_repeat, fuse_static_repeat)
-GROUPED = RulePass(
-    "GroupedMatMulFusion", transpose_before_repeat, scale_before_repeat, multiply_groups, scale_before_reshape
+PASSES = REPEAT, GROUPED = passes(
+    fuse_repeat, fuse_static_repeat, transpose_before_repeat, scale_before_repeat, multiply_groups, scale_before_reshape
 )
-PASSES = (REPEAT, GROUPED)

@@ -18,11 +18,11 @@ from ortconv.optimizer.conditions import (
     constant_of,
     equal_shapes,
     numbers,
+    only_reader,
     producer_of,
     same_dim,
 )
 from ortconv.optimizer.engine import Context, New
-from ortconv.optimizer.extended.attention.heads import alone
 from ortconv.optimizer.extended.parts import AxisRange, part_of
 from ortconv.optimizer.insertion import insert, insert_fused, integers, reshaped
 from ortconv.optimizer.passes import FunctionPass
@@ -134,9 +134,9 @@ def fuse(graph: Graph, context: Context) -> int:
 
 
 def _fuse(root: Node, tables: Tables, context: Context) -> bool:
-    graph = root.graph
-    found = None if graph is None or graph.opset() < SLICE_BY_INPUTS else _find(root)
-    if graph is None or found is None or not context.may_touch(root, *found.nodes):
+    graph = tables.graph
+    found = None if graph.opset() < SLICE_BY_INPUTS else _find(root)
+    if found is None or not context.may_touch(root, *found.nodes):
         return False
     if not context.may_make(graph, New("RotaryEmbedding", [found.x], domain=MICROSOFT)):
         return False
@@ -181,7 +181,7 @@ def _find(root: Node) -> Rotation | None:
             if found is None or cos is None or sin is None:
                 continue
             nodes = (plain, turned, *found.nodes)
-            if all(alone(node.out) is not None for node in nodes):
+            if all(only_reader(node.out) is not None for node in nodes):
                 return _rotation(root, found.x, cos, sin, nodes)
     return None
 

@@ -7,9 +7,8 @@ from typing import NamedTuple
 from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import SLICE_BY_INPUTS, numbers, producer_of
+from ortconv.optimizer.conditions import SLICE_BY_INPUTS, numbers, only_reader, producer_of
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.extended.attention.heads import alone
 from ortconv.optimizer.extended.attention.mask import Masks
 from ortconv.optimizer.insertion import insert, integers
 from ortconv.optimizer.passes import FunctionPass
@@ -75,7 +74,7 @@ def _operands(add: Node, split: Value) -> tuple[Value, Value] | None:
 def _alone_from(value: Value | None, op: str) -> Node | None:
     """The node of that operator that makes a value for a single reader."""
     node = producer_of(value, op)
-    return node if node is not None and alone(node.out) is not None else None
+    return node if node is not None and only_reader(node.out) is not None else None
 
 
 def _fits(scores: Value, bias: Value, split: Value) -> bool:

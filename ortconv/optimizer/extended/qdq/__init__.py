@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from ortconv.ir.operators import MICROSOFT
-from ortconv.optimizer.passes import FunctionPass, LaterFunction, LaterPass
+from ortconv.optimizer.passes import FunctionPass, LaterPass, later_function
+from ortconv.optimizer.quantizers import DOMAINS, OPS, QUANTIZERS
 from ortconv.optimizer.tracking import Operator
 
-_DOMAINS = ("", MICROSOFT)
-_QUANTIZERS = tuple((domain, op) for domain in _DOMAINS for op in ("QuantizeLinear", "DequantizeLinear"))
 
-
-def _rules(module: str, name: str, *operators: str, also: tuple[Operator, ...] = _QUANTIZERS) -> LaterPass:
-    return LaterPass(f"{__name__}.{module}", name, *operators, domains=_DOMAINS, also=also)
+def _rules(module: str, name: str, *operators: str, also: tuple[Operator, ...] = QUANTIZERS) -> LaterPass:
+    return LaterPass(f"{__name__}.{module}", name, *operators, domains=DOMAINS, also=also)
 
 
 def _signed(name: str) -> FunctionPass:
-    return FunctionPass(name, LaterFunction(f"{__name__}.signed", name), operators=_QUANTIZERS)
+    return later_function(f"{__name__}.signed", name, *OPS, domains=DOMAINS)
 
 
 PASSES = (

@@ -17,12 +17,7 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import clip_bounds
 from ortconv.optimizer.engine import New, Out, Replacement, rule
 from ortconv.optimizer.extended.qdq.tensors import (
-    BYTES,
-    DOMAINS,
-    INTEGERS,
-    LARGEST_SCALE,
     LIMITS,
-    SMALLEST_SCALE,
     Quantized,
     dequantized,
     elements,
@@ -31,24 +26,19 @@ from ortconv.optimizer.extended.qdq.tensors import (
     same_parameters,
     zero_points,
 )
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
-
-# ---------------------------------------------------------------------- operators that leave the elements as they are
+from ortconv.optimizer.quantizers import BYTES, DOMAINS, INTEGERS, LARGEST_SCALE, SMALLEST_SCALE, is_quantizer
 
 
 def _picks(node: Node) -> bool:
-    """True for a Resize with nearest neighbors only, and nothing from outside the tensor: interpolating kernels
-    truncate integers, or overflow.
-    """
+    """True for a Resize that picks elements of the tensor: kernels that interpolate truncate integers, or overflow."""
     mode, coordinates = node.attr("mode", "nearest"), node.attr("coordinate_transformation_mode", "half_pixel")
     return mode == "nearest" and coordinates != "tf_crop_and_resize"
 
 
 class Mover(NamedTuple):
-    """An operator that has the same result on integers as on reals: from which opset, for which types, and under which
-    condition.
-    """
+    """An operator with the same result on integers as on reals: from which opset, for which types, on what condition."""
 
     since: int
     types: frozenset[DType]
@@ -85,15 +75,11 @@ def drop_around_mover(m: Match) -> Replacement:
 @rule("QDQSelectorActionTransformer", P("Split", ..., where=lambda split: split.input(0) is not None))
 def drop_before_split(m: Match) -> Replacement:
     """Split(DQ(x)), with every output quantized like x  ->  DQ(Split(x)), which cancels"""
-    x = dequantized(m.root.input(0), m.root)
-    if (
-        x is None
-        or x.dtype not in INTEGERS
-        or not all(_is_requantized(m.root, i, x) for i in range(len(m.root.outputs)))
-    ):
+    x, count = dequantized(m.root.input(0), m.root), len(m.root.outputs)
+    if x is None or x.dtype not in INTEGERS or not all(_is_requantized(m.root, i, x) for i in range(count)):
         return None
-    split = New("Split", [x.value, *m.root.inputs[1:]], like=m.root, outputs=len(m.root.outputs))
-    return tuple(New("DequantizeLinear", [Out(split, i), *x.parameters]) for i in range(len(m.root.outputs)))
+    split = New("Split", [x.value, *m.root.inputs[1:]], like=m.root, outputs=count)
+    return tuple(New("DequantizeLinear", [Out(split, i), *x.parameters]) for i in range(count))
 
 
 def _is_requantized(split: Node, slot: int, x: Quantized) -> bool:
@@ -102,7 +88,7 @@ def _is_requantized(split: Node, slot: int, x: Quantized) -> bool:
     if value is None or value.is_output or len(value.uses) != 1:
         return False
     ((reader, at),) = value.uses
-    if reader.op != "QuantizeLinear" or reader.domain not in DOMAINS or at != 0 or reader.graph is not split.graph:
+    if not is_quantizer(reader, "QuantizeLinear") or at != 0 or reader.graph is not split.graph:
         return False
     y = quantizer(reader)
     return y is not None and reader.ep == split.ep and same_parameters(x, y)
@@ -120,13 +106,8 @@ def drop_before_arg_max(m: Match) -> Replacement:
     return New("ArgMax", [x.value], like=m.root)
 
 
-# ---------------------------------------------------------------------- redundant clamps
-
-
 def _saturates(q: Node, number: float | None, *, low: bool) -> bool:
-    """True if quantizing the number, in float32, results in the smallest or largest integer everywhere; always true
-    without a number.
-    """
+    """True if the number, quantized in float32, is the smallest or largest integer everywhere, and without a number."""
     y = quantizer(q)
     if y is None or y.dtype not in LIMITS:
         return False
@@ -168,9 +149,6 @@ def drop_relu(m: Match) -> Replacement:
     return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root)
 
 
-# ---------------------------------------------------------------------- pairs that cancel
-
-
 @rule(
     "QDQFinalCleanupTransformer",
     *quantize_patterns(*(P("DequantizeLinear", "x", ..., domain=d, shared=True) for d in DOMAINS)),
@@ -189,5 +167,5 @@ def cancel_pair(m: Match) -> Replacement:
 CLAMP_RULES = drop_clip + drop_relu
 RULES = drop_around_mover + drop_before_split + drop_before_arg_max
 
-CLEANUP = RulePass("QDQFinalCleanupTransformer", cancel_pair)
-PASSES = (RulePass("ClipQuantRewrite", drop_clip), RulePass("ReluQuantRewrite", drop_relu), CLEANUP)
+PASSES = passes(drop_clip, drop_relu, cancel_pair)
+CLEANUP = PASSES[-1]

@@ -8,8 +8,9 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import Replacement, rule
 from ortconv.optimizer.extended.qdq.tensors import microsoft
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.quantizers import is_single
 
 _PRODUCT = P("Cast", P("MatMulInteger", "a", "b", "a_zero?", "b_zero?", name="product"), name="cast")
 _SCALED = P(
@@ -17,13 +18,9 @@ _SCALED = P(
 )
 
 
-def _is_single(value: Value | None) -> bool:
-    return value is None or value.static_shape in ((), (1,))
-
-
 def _is_single_or_columns(value: Value | None, b: Value) -> bool:
     """True for one element, or one for each column of the matrix b."""
-    if _is_single(value):
+    if is_single(value):
         return True
     assert value is not None
     columns = b.dim(-1)
@@ -43,7 +40,7 @@ def fuse_scales(m: Match) -> Replacement:
     quantize = m.a.producer
     if quantize is not None and m.t in quantize.outputs:
         return None
-    if not (_is_single(m.s) and _is_single(m.a_zero)):
+    if not (is_single(m.s) and is_single(m.a_zero)):
         return None
     if not all(_is_single_or_columns(v, m.b) for v in (m.t, m.b_zero)):
         return None
@@ -80,7 +77,4 @@ def fuse_quantization(m: Match) -> Replacement:
     return microsoft("DynamicQuantizeMatMul", without_absent(inputs), m.root)
 
 
-PASSES = (
-    RulePass("MatMulIntegerToFloatFusion", fuse_scales, fuse_bias),
-    RulePass("DynamicQuantizeMatMulFusion", fuse_quantization),
-)
+PASSES = passes(fuse_scales, fuse_bias, fuse_quantization)

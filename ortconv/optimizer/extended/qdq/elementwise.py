@@ -16,9 +16,7 @@ from ortconv.optimizer.conditions import numbers, scalar
 from ortconv.optimizer.engine import NewInput, Replacement, constant, rule
 from ortconv.optimizer.extended.qdq import drop, product
 from ortconv.optimizer.extended.qdq.tensors import (
-    BYTES,
     LIMITS,
-    SMALLEST_SCALE,
     Quantized,
     as_unsigned,
     dequantized,
@@ -29,8 +27,9 @@ from ortconv.optimizer.extended.qdq.tensors import (
     quantizer,
     zero_points,
 )
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.quantizers import BYTES, SMALLEST_SCALE
 
 
 def _operands(m: Match, slots: range, *, retype: bool = False) -> tuple[list[Quantized], Quantized] | None:
@@ -67,9 +66,7 @@ WHOLE = 1e-3
 
 
 def _pool_fits(node: Node, y: Quantized) -> bool:
-    """True without dilations, and without windows beyond the padding if padding counts: the kernel divides by another
-    number there.
-    """
+    """True without dilations and windows beyond counted padding, for which the kernel divides by another number."""
     rank = node.inputs[0].rank if node.inputs[0] is not None else None
     dilations: tuple[int, ...] = node.attr("dilations", ())
     if rank not in (3, 4, 5) or any(d != 1 for d in dilations):
@@ -103,19 +100,11 @@ def _summed(softmax: Node) -> int:
     return prod(lengths) if lengths else 0
 
 
-def _any(node: Node, y: Quantized) -> bool:
-    return True
-
-
-def _softmax(node: Node) -> dict[str, Attribute]:
-    return {"axis": attribute(node, "axis"), "opset": since_version(node)}
-
-
 class Unary(NamedTuple):
     """An operator with one input: the attributes of its counterpart, and the condition under which both have the same result."""
 
     attrs: Callable[[Node], dict[str, Attribute]]
-    fits: Callable[[Node, Quantized], bool] = _any
+    fits: Callable[[Node, Quantized], bool] = lambda node, y: True
 
 
 UNARY = {
@@ -123,7 +112,7 @@ UNARY = {
     "GlobalAveragePool": Unary(lambda node: {"channels_last": 0}, _pool_fits),
     "LeakyRelu": Unary(lambda node: {"alpha": attribute(node, "alpha")}),
     "Sigmoid": Unary(lambda node: {}),
-    "Softmax": Unary(_softmax, _softmax_fits),
+    "Softmax": Unary(lambda node: {"axis": attribute(node, "axis"), "opset": since_version(node)}, _softmax_fits),
 }
 
 
@@ -215,7 +204,4 @@ def _exactly(value: Value, like: Quantized, near: Node) -> Quantized | None:
 
 RULES = fuse_unary + fuse_binary + fuse_concat + fuse_where
 NUMBER_RULES = fuse_where_number
-PASSES = (
-    RulePass("QDQSelectorActionTransformer", drop.RULES, RULES, product.RULES),
-    RulePass("WhereDummyDq", NUMBER_RULES),
-)
+PASSES = passes(drop.RULES, RULES, product.RULES, NUMBER_RULES)

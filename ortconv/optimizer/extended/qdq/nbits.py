@@ -16,9 +16,10 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import constant_of, numbers, without_absent
 from ortconv.optimizer.engine import NewInput, Replacement, rule
 from ortconv.optimizer.extended.qdq import product
-from ortconv.optimizer.extended.qdq.tensors import DOMAINS, LIMITS, microsoft
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.extended.qdq.tensors import LIMITS, microsoft
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.quantizers import DOMAINS
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 16, 256
 UNBLOCKED = 32
@@ -31,9 +32,7 @@ FLOAT32 = 1
 
 
 class WeightBlocks(NamedTuple):
-    """A weight (K, N) in the form of MatMulNBits: quantized values (N, blocks, bytes), scales (N * blocks,), zero
-    points or None.
-    """
+    """A weight (K, N) for MatMulNBits: values (N, blocks, bytes), scales (N * blocks,), and zero points or None."""
 
     codes: Array
     scales: Array
@@ -139,7 +138,4 @@ def fuse_bias(m: Match) -> Replacement:
 
 RULES = fuse_matmul + fuse_gemm
 BIAS_RULES = fuse_bias
-PASSES = (
-    RulePass("QDQSelectorActionTransformer", product.FLOAT_RULES, RULES),
-    RulePass("MatMulNBitsFusion", BIAS_RULES),
-)
+PASSES = passes(product.FLOAT_RULES, RULES, BIAS_RULES)

@@ -12,7 +12,6 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import New, NewInput, Replacement, Rule, rule
 from ortconv.optimizer.extended.qdq.tensors import (
-    BYTES,
     Quantized,
     dequantized,
     elements,
@@ -22,6 +21,7 @@ from ortconv.optimizer.extended.qdq.tensors import (
     zero_points,
 )
 from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.quantizers import BYTES
 
 CLOSE = 1e-6
 """Relative tolerance for the scale of a bias to equal the scale of the sum."""
@@ -49,12 +49,8 @@ def _weights_fit(w: Quantized, axis: int) -> bool:
     if rank is None or zero is None or not -rank <= w.axis < rank or w.axis % rank != axis % rank:
         return False
     length, scales = w.value.dim(axis), w.scale.static_shape
-    return (
-        isinstance(length, int)
-        and scales == (length,)
-        and len({zero.size, length, 1}) <= 2
-        and bool((zero == zero[0]).all())
-    )
+    fits = isinstance(length, int) and scales == (length,) and len({zero.size, length, 1}) <= 2
+    return fits and bool((zero == zero[0]).all())
 
 
 def _unit(x: Quantized, w: Quantized) -> Array | None:
@@ -70,9 +66,7 @@ class _InexactBiasError(Exception):
 
 
 def _bias(value: Value | None, reader: Node, unit: Array | None, y: Quantized | None) -> NewInput:
-    """A bias along the last axis as int32 with the scale `unit` of the sum. A float32 constant is rounded to it if that
-    is much finer than the scale of y.
-    """
+    """A bias along the last axis as int32 with the scale `unit`. A float32 constant is rounded, if that is far below y's scale."""
     if value is None:
         return None
     if unit is None:

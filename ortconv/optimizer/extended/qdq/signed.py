@@ -10,8 +10,9 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.engine import Context, constant
 from ortconv.optimizer.extended.qdq import product
-from ortconv.optimizer.extended.qdq.tensors import DOMAINS, Quantized, dequantized, elements, quantizer, zero_points
+from ortconv.optimizer.extended.qdq.tensors import Quantized, dequantized, elements, quantizer, zero_points
 from ortconv.optimizer.passes import FunctionPass, RulePass
+from ortconv.optimizer.quantizers import QUANTIZERS, is_quantizer
 
 
 def shift_activations(graph: Graph, context: Context) -> int:
@@ -20,11 +21,9 @@ def shift_activations(graph: Graph, context: Context) -> int:
     Counterpart: QDQS8ToU8Transformer
     Differs: not for the platform arm, as with session.qdqisint8allowed.
     """
-    return _shift_where(graph, context, SIGNED.name, _have_one_use)
-
-
-def _have_one_use(readers: list[Node]) -> bool:
-    return sum(len(reader.out.uses) + reader.out.is_output for reader in readers) == 1
+    return _shift_where(
+        graph, context, SIGNED.name, lambda readers: sum(len(r.out.uses) + r.out.is_output for r in readers) == 1
+    )
 
 
 def shift_shared_activations(graph: Graph, context: Context) -> int:
@@ -52,9 +51,7 @@ def _shift_where(graph: Graph, context: Context, name: str, fits: Callable[[list
 
 
 def _readers(node: Node) -> list[Node]:
-    """The DequantizeLinear nodes after an int8 QuantizeLinear, if they are its only readers and have its parameters;
-    else an empty list.
-    """
+    """The DequantizeLinear nodes after an int8 QuantizeLinear with its parameters; [] if there are other readers."""
     y = _int8_result(node)
     if y is None:
         return []
@@ -64,7 +61,7 @@ def _readers(node: Node) -> list[Node]:
 
 def _int8_result(node: Node) -> Quantized | None:
     """The int8 result of a QuantizeLinear with constant parameters per tensor, unless the graph returns it; else None."""
-    if node.op != "QuantizeLinear" or node.domain not in DOMAINS or node.out.dtype is not DType.INT8:
+    if not is_quantizer(node, "QuantizeLinear") or node.out.dtype is not DType.INT8:
         return None
     y = None if node.out.is_output else quantizer(node)
     return y if y is not None and y.is_constant and y.is_per_tensor else None
@@ -80,8 +77,7 @@ def _has_zero(reader: Node, node: Node, y: Quantized) -> bool:
 
 
 def _shift(node: Node, readers: list[Node], shared: dict[tuple[int, Shape], Value]) -> None:
-    graph, zero = node.graph, node.input(2)
-    assert graph is not None
+    graph, zero = node.parent, node.input(2)
     old = 0 if zero is None or zero.constant is None else int(zero.constant.item())
     shape: Shape = () if zero is None else zero.static_shape or ()
     new = shared.get((old, shape)) or constant(node, np.full(shape, old + 128, np.uint8))
@@ -89,12 +85,7 @@ def _shift(node: Node, readers: list[Node], shared: dict[tuple[int, Shape], Valu
     node.attrs.pop("output_dtype", None)
     for user in (node, *readers):
         graph.set_input(user, 2, new)
-    _retype(node.out)
-
-
-def _retype(value: Value) -> None:
-    assert isinstance(value.type, TensorType)
-    value.retype(TensorType(DType.UINT8, value.type.shape))
+    node.out.retype(TensorType(DType.UINT8, node.out.shape))
 
 
 PRODUCTS = tuple(
@@ -104,13 +95,10 @@ PRODUCTS = tuple(
 
 
 def fuse_products(graph: Graph, context: Context) -> int:
-    """On ARM, Conv and MatMul of int8 become QLinearConv, QLinearMatMul and MatMulIntegerToFloat. Returns the number of
-    rewrites.
-    """
+    """On ARM, Conv and MatMul of int8 become QLinearConv, QLinearMatMul and MatMulIntegerToFloat."""
     return sum(p.run(graph, context) for p in PRODUCTS) if context.target_platform == "arm" else 0
 
 
-_QUANTIZERS = tuple((domain, op) for domain in DOMAINS for op in ("QuantizeLinear", "DequantizeLinear"))
-SIGNED = FunctionPass("QDQS8ToU8Transformer", shift_activations, operators=_QUANTIZERS)
-SHARED = FunctionPass("QDQS8ToU8Shared", shift_shared_activations, operators=_QUANTIZERS)
-PASSES = (SIGNED, FunctionPass("QDQSelectorActionTransformer", fuse_products, operators=_QUANTIZERS), SHARED)
+SIGNED = FunctionPass("QDQS8ToU8Transformer", shift_activations, operators=QUANTIZERS)
+SHARED = FunctionPass("QDQS8ToU8Shared", shift_shared_activations, operators=QUANTIZERS)
+PASSES = (SIGNED, FunctionPass("QDQSelectorActionTransformer", fuse_products, operators=QUANTIZERS), SHARED)

@@ -14,21 +14,13 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import constant_of
 from ortconv.optimizer.engine import New, NewInput, constant
 from ortconv.optimizer.pattern import P
-
-DOMAINS = ("", MICROSOFT)
-"""Domains that have QuantizeLinear and DequantizeLinear."""
-
-BYTES = frozenset({DType.UINT8, DType.INT8})
-INTEGERS = BYTES | {DType.UINT16, DType.INT16}
+from ortconv.optimizer.quantizers import DOMAINS, LARGEST_SCALE, SMALLEST_SCALE, is_quantizer, is_single
 
 LIMITS: dict[DType | None, tuple[int, int]] = {
     DType.UINT8: (0, 255), DType.INT8: (-128, 127), DType.UINT16: (0, 65535), DType.INT16: (-32768, 32767),
     DType.UINT4: (0, 15), DType.INT4: (-8, 7), DType.UINT2: (0, 3), DType.INT2: (-2, 1),
 }  # fmt: skip
 """The smallest and largest integer of a type."""
-
-SMALLEST_SCALE, LARGEST_SCALE = 1e-30, 1e30
-"""With a scale in this range nothing underflows or overflows: quantizing the dequantized x results in exactly x."""
 
 
 class Quantized(NamedTuple):
@@ -51,7 +43,7 @@ class Quantized(NamedTuple):
 
     @property
     def is_per_tensor(self) -> bool:
-        return all(v is None or v.static_shape in ((), (1,)) for v in (self.scale, self.zero_point))
+        return is_single(self.scale) and is_single(self.zero_point)
 
     @property
     def is_constant(self) -> bool:
@@ -80,7 +72,7 @@ def _without_axis(parameter: NewInput) -> NewInput:
 def dequantized(value: Value | None, reader: Node) -> Quantized | None:
     """The integers that a DequantizeLinear, of the reader's graph and provider, converts to this float32 value; else None."""
     node = None if value is None else value.producer
-    if node is None or node.op != "DequantizeLinear" or node.domain not in DOMAINS:
+    if node is None or not is_quantizer(node, "DequantizeLinear"):
         return None
     if node.graph is not reader.graph or node.ep != reader.ep:
         return None

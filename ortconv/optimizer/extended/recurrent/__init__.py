@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from ortconv.optimizer.passes import FunctionPass, LaterFunction, LaterPass
+from ortconv.optimizer.passes import LaterPass, later_function
 
 PASSES = (
-    FunctionPass("UnrolledLstmFusion", LaterFunction(f"{__name__}.lstm"), operators=(("", "Tanh"),)),
+    later_function(f"{__name__}.lstm", "UnrolledLstmFusion", "Tanh"),
     LaterPass(f"{__name__}.slices", "StackedSlicesElimination", "Concat"),
-    FunctionPass(
-        "StepProductFusion", LaterFunction(f"{__name__}.step_products"), operators=(("", "MatMul"), ("", "Gemm"))
-    ),
+    later_function(f"{__name__}.step_products", "StepProductFusion", "MatMul", "Gemm"),
 )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import numbers, wide
+from ortconv.optimizer.conditions import is_plain_gemm, numbers, wide
 from ortconv.optimizer.extended.parts import part_of
-from ortconv.optimizer.extended.recurrent.products import weight_product
 from ortconv.optimizer.pattern import Match, P, matches
 
 LARGEST = 16
@@ -143,9 +144,7 @@ def _sum(value: Value, width: int) -> _GateSum | None:
 
 
 def _terms(value: Value, start: int, width: int, found: _GateSum) -> list[tuple[Value, int]] | None:
-    """The terms of a value, each with its first column; a product and the nodes are added to `found`. None if the value
-    has another form.
-    """
+    """The terms of a value with their first columns; a product and nodes are added to `found`. None for other forms."""
     node = value.producer
     if node is None or node.domain != "" or (value.rank, value.dtype) != (2, DType.FLOAT):
         return None
@@ -172,6 +171,27 @@ def _is_row(value: Value, start: int, width: int) -> bool:
         return True
     rows = const.numpy().reshape(-1, const.shape[-1])
     return const.shape[-1] >= start + width and bool(np.all(rows == rows[0]))
+
+
+class WeightProduct(NamedTuple):
+    """x @ weight + addend with a constant weight, which is transposed before if `transposed`."""
+
+    x: Value
+    weight: Value
+    transposed: bool
+    addend: Value | None
+
+
+def weight_product(node: Node) -> WeightProduct | None:
+    """The product that a MatMul or Gemm with a constant matrix computes; None if the Gemm does anything else, too."""
+    x, weight = node.inputs[:2]
+    if x is None or weight is None or weight.constant is None or weight.constant.rank != 2:
+        return None
+    if node.op == "MatMul":
+        return WeightProduct(x, weight, transposed=False, addend=None)
+    if not is_plain_gemm(node):
+        return None
+    return WeightProduct(x, weight, transposed=bool(attribute(node, "transB")), addend=node.input(2))
 
 
 def _product(node: Node, start: int, width: int) -> tuple[Value, Columns] | None:

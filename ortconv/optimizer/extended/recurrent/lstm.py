@@ -14,7 +14,7 @@ from ortconv.optimizer.conditions import is_filled_with, is_finite, rounded, sam
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.recurrent.cell import LstmCell, cell_of
-from ortconv.optimizer.insertion import Maker
+from ortconv.optimizer.insertion import Maker, insert_node
 from ortconv.optimizer.passes import FunctionPass
 
 AXES_BY_INPUT = 13
@@ -28,6 +28,7 @@ SHORTEST, GUARDED = 3, 4
 
 
 Operands = Sequence[Value | None]
+Weights = Sequence[Array | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,9 @@ class ChainLink:
     def states(self) -> tuple[Value, ...]:
         """The previous states that are not zero."""
         return tuple(v for v in (self.h_before, self.cell.c_before) if v is not None)
+
+
+Chain = Sequence[ChainLink]
 
 
 def fuse(graph: Graph, context: Context) -> int:
@@ -87,16 +91,13 @@ def _fuse_chains(graph: Graph, cells: Sequence[LstmCell], context: Context) -> t
     return gone, again
 
 
-def _pays(chain: Sequence[ChainLink], context: Context) -> bool:
+def _pays(chain: Chain, context: Context) -> bool:
     shortest = SHORTEST if isinstance(chain[0].batch, int) else GUARDED
     return len(chain) >= shortest and context.may_touch(*_nodes(chain))
 
 
-def _nodes(chain: Sequence[ChainLink]) -> set[Node]:
+def _nodes(chain: Chain) -> set[Node]:
     return {node for link in chain for node in link.cell.nodes}
-
-
-# ---------------------------------------------------------------------- chains
 
 
 def _chains(cells: Sequence[LstmCell]) -> list[list[ChainLink]]:
@@ -160,7 +161,7 @@ def _link(cell: LstmCell, h_before: Value | None) -> ChainLink | None:
     return ChainLink(cell, h_before, part.x, part.axis, part.start)
 
 
-def _continues(run: Sequence[ChainLink], link: ChainLink) -> bool:
+def _continues(run: Chain, link: ChainLink) -> bool:
     last = run[-1]
     if link.x is not last.x or link.axis != last.axis or abs(link.index - last.index) != 1:
         return False
@@ -178,10 +179,7 @@ def _may_start(link: ChainLink) -> bool:
     )
 
 
-# ---------------------------------------------------------------------- rewriting
-
-
-def _replace(graph: Graph, chain: Sequence[ChainLink], context: Context) -> bool:
+def _replace(graph: Graph, chain: Chain, context: Context) -> bool:
     """Replace a chain by one operator. Return False if its weights cannot be combined."""
     weights, end = _weights(chain[-1]), chain[-1].cell
     if weights is None:
@@ -202,7 +200,7 @@ def _replace(graph: Graph, chain: Sequence[ChainLink], context: Context) -> bool
     return True
 
 
-def _low(chain: Sequence[ChainLink]) -> int:
+def _low(chain: Chain) -> int:
     return min(chain[0].index, chain[-1].index)
 
 
@@ -253,7 +251,7 @@ class _LstmMaker(Maker):
             return None
         return self.with_axes("Unsqueeze", value, (0,), (1, *(value.shape or ())))
 
-    def sequence(self, chain: Sequence[ChainLink]) -> Value:
+    def sequence(self, chain: Chain) -> Value:
         """The input of a chain, (length, batch, size)."""
         axis = chain[0].axis
         x = self.part(chain[0].x, axis, _low(chain), len(chain))
@@ -261,9 +259,7 @@ class _LstmMaker(Maker):
             return x
         return self.node("Transpose", [x], {"perm": Ints((1, 0, 2))}, (x.dim(1), x.dim(0), x.dim(2)))
 
-    def lstm(
-        self, chain: Sequence[ChainLink], weights: Sequence[Array | None], wanted: Sequence[bool]
-    ) -> list[Value | None]:
+    def lstm(self, chain: Chain, weights: Weights, wanted: Sequence[bool]) -> list[Value | None]:
         """All states (length, batch, width), the last state, and the last cell state; None for each one that is not wanted."""
         first = chain[0]
         x, *states = self.sequence(chain), self.state(first.h_before), self.state(first.cell.c_before)
@@ -276,12 +272,7 @@ class _LstmMaker(Maker):
         return [v and self.trimmed(v, rows, first.batch) for v in found]
 
     def steps(
-        self,
-        chain: Sequence[ChainLink],
-        x: Value,
-        states: Operands,
-        weights: Sequence[Array | None],
-        wanted: Sequence[bool],
+        self, chain: Chain, x: Value, states: Operands, weights: Weights, wanted: Sequence[bool]
     ) -> list[Value | None]:
         """The same of an input x, (length, batch, size), with at least one row in the batch."""
         width, backwards = chain[0].cell.width, chain[-1].index < chain[0].index
@@ -301,10 +292,7 @@ class _LstmMaker(Maker):
         base = self.graph.fresh(f"{self.place.name or self.place.out.name}/LSTM")
         names = [self.graph.fresh(f"{base}_{part}") if w else None for part, w in zip(("y", "h", "c"), wanted)]
         types = [TensorType(DType.FLOAT, s) for s in (shape, shape[1:], shape[1:])]
-        node = self.graph.add_node(
-            "LSTM", inputs, without_absent(names), attrs, name=base, types=types, before=self.place
-        )
-        node.ep = self.place.ep
+        node = insert_node("LSTM", inputs, without_absent(names), types, self.place, attrs, name=base)
         return [node.output(i) for i in range(3)]
 
     # NaN stays NaN: the kernel clips the input of a gate and treats NaN as a bound.

@@ -6,21 +6,20 @@ from ortconv.ir.graph import Ints, Value
 from ortconv.optimizer.conditions import axes_of, equal_shapes, producer_of
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.parts import AxisRange, slice_of
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 
-@rule("StackedSlicesElimination", P("Concat", ..., name="concat"))
+@rule("StackedSlicesElimination", P("Concat", ...))
 def stack_slices(m: Match) -> Replacement:
     """Concat(Unsqueeze(x[0]), Unsqueeze(x[1]), ...) of all indices along an axis  ->  x, or Transpose(x)
 
     Counterpart: none: beyond ONNX Runtime
     """
-    concat = m.node("concat")
-    rank, inputs = m.root.out.rank, concat.inputs
+    rank, inputs = m.root.out.rank, m.root.inputs
     if not rank:
         return None
-    axis = concat.attr("axis", 0) % rank
+    axis = m.root.attr("axis", 0) % rank
     first = _stacked(inputs[0], axis, rank)
     if first is None or len(inputs) != first.x.dim(first.axis):
         return None
@@ -31,7 +30,7 @@ def stack_slices(m: Match) -> Replacement:
     perm.insert(axis, old_axis)
     if perm == sorted(perm):
         return x if equal_shapes(x.shape, m.root.out.shape) else None
-    return New("Transpose", [x], {"perm": Ints(perm)}, like=m.root, types=[m.root.out.type])
+    return New("Transpose", [x], {"perm": Ints(perm)}, like=m.root)
 
 
 def _stacked(value: Value | None, axis: int, rank: int) -> AxisRange | None:
@@ -40,4 +39,4 @@ def _stacked(value: Value | None, axis: int, rank: int) -> AxisRange | None:
     return slice_of(node.inputs[0]) if node is not None and axes_of(node) in ((axis,), (axis - rank,)) else None
 
 
-PASSES = (RulePass("StackedSlicesElimination", stack_slices),)
+PASSES = passes(stack_slices)

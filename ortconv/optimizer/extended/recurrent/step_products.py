@@ -12,7 +12,7 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import SLICE_BY_INPUTS, constant_of
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.parts import slice_of
-from ortconv.optimizer.extended.recurrent.products import weight_product
+from ortconv.optimizer.extended.recurrent.cell import weight_product
 from ortconv.optimizer.insertion import Maker
 from ortconv.optimizer.passes import FunctionPass
 

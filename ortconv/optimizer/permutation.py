@@ -1,0 +1,52 @@
+"""Permutations of axes: axis i of Transpose<perm>(x) is axis perm[i] of x."""
+
+from __future__ import annotations
+
+from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.types import TensorType, ValueType
+
+Perm = tuple[int, ...]
+
+
+def identity(rank: int) -> Perm:
+    return tuple(range(rank))
+
+
+def inverse(perm: Perm) -> Perm:
+    result = [0] * len(perm)
+    for i, axis in enumerate(perm):
+        result[axis] = i
+    return tuple(result)
+
+
+def compose(first: Perm, second: Perm) -> Perm:
+    """The permutation of Transpose<second>(Transpose<first>(x))."""
+    return tuple(first[axis] for axis in second)
+
+
+def to_first(rank: int) -> Perm:
+    """The permutation that moves the channels from the end to axis 1."""
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+def to_last(rank: int) -> Perm:
+    """The permutation that moves the channels from axis 1 to the end."""
+    return (0, *range(2, rank), 1)
+
+
+def permuted(type: ValueType | None, perm: Perm) -> ValueType | None:
+    """The type of a value after Transpose<perm>."""
+    if not isinstance(type, TensorType) or type.shape is None or len(type.shape) != len(perm):
+        return type
+    return TensorType(type.dtype, tuple(type.shape[axis] for axis in perm))
+
+
+def transpose_perm(node: Node | None) -> Perm | None:
+    """The permutation of a Transpose node; None for any other node, or if the rank is unknown."""
+    if node is None or not node.is_op("Transpose"):
+        return None
+    x: Value | None = node.inputs[0]
+    if "perm" in node.attrs:
+        return tuple(node.attr("perm", Ints()))
+    rank = node.out.rank if x is None or x.rank is None else x.rank
+    return None if rank is None else tuple(reversed(range(rank)))
