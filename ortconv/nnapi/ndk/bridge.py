@@ -24,7 +24,7 @@ from ortconv.errors import OrtconvError, UsageError
 from ortconv.nnapi import manager, timing, vlog
 from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.loading import load_device
-from ortconv.nnapi.ndk.table import by_name
+from ortconv.nnapi.ndk.functions import by_name
 from ortconv.nnapi.properties import PartitioningMode, establish
 
 SETTINGS = "ORTCONV_NNAPI_"
