@@ -95,6 +95,11 @@ class PrepareOptions:
     attributes: Attributes = field(default_factory=dict)
     """Attributes of extensions, by the extension's name and the attribute's code."""
 
+    def check_deadline(self) -> None:
+        """Raise MISSED_DEADLINE_PERSISTENT if the deadline has passed."""
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            raise NnapiError(ResultCode.MISSED_DEADLINE_PERSISTENT, "the deadline is past before the model is prepared")
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -220,8 +225,7 @@ class ReferenceDevice(Device):
         return not code.is_foreign
 
     def prepare(self, model: Model, options: PrepareOptions) -> PreparedModel:
-        if options.deadline is not None and time.monotonic() >= options.deadline:
-            raise NnapiError(ResultCode.MISSED_DEADLINE_PERSISTENT, "the deadline is past before the model is prepared")
+        options.check_deadline()
         vlog.message(vlog.COMPILATION, "Manager", "CpuPreparedModel::create")
         return PreparedOnCpu(model)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from weakref import WeakSet
 
@@ -19,6 +20,8 @@ from ortconv.nnapi.validation import dependencies
 
 PLAN = "ExecutionPlan"
 """The log tag. The messages begin with ModelBuilder, but Android's runtime/ExecutionPlan.cpp writes them."""
+
+_log = partial(vlog.message, vlog.COMPILATION, PLAN)
 
 SourceOperand = tuple[int, int]
 """An operand of a source model: (index of the model in the plan, index of the operand in the model)."""
@@ -75,22 +78,15 @@ def _best_device(
             # Of devices with the same cost, the reference is best, then the first.
             costs[index] = operation_cost(device, model, operation, preference), not device.is_reference
         else:
-            vlog.message(vlog.COMPILATION, PLAN, "Device {} can't do operation {}", device.name, name)
+            _log("Device {} can't do operation {}", device.name, name)
     if not costs:
         vlog.error(PLAN, "No driver can do operation {}", operation.code.name)
         raise bad_data("no device can do the operation", operation=operation.code)
     best = min(costs, key=costs.__getitem__)
     if operation.is_control_flow and devices[best].is_reference and not is_runtime:
-        vlog.message(vlog.COMPILATION, PLAN, "ModelBuilder::findBestDeviceForEachOperation({}) = -1 (NNAPI)", name)
+        _log("ModelBuilder::findBestDeviceForEachOperation({}) = -1 (NNAPI)", name)
         return len(devices)
-    vlog.message(
-        vlog.COMPILATION,
-        PLAN,
-        "ModelBuilder::findBestDeviceForEachOperation({}) = {} ({})",
-        name,
-        best,
-        devices[best].name,
-    )
+    _log("ModelBuilder::findBestDeviceForEachOperation({}) = {} ({})", name, best, devices[best].name)
     return best
 
 
@@ -112,7 +108,7 @@ class ModelStep:
         """Build the step's model. Raises OP_FAILED if it has no inputs or no outputs, or if an operand violates the
         device's feature level.
         """
-        vlog.message(vlog.COMPILATION, PLAN, "ExecutionStep::finishStepModel, compilation on {}", self.device.name)
+        _log("ExecutionStep::finishStepModel, compilation on {}", self.device.name)
         inputs, outputs = self.part.boundary()
         if not inputs or not outputs:
             raise op_failed(f"a step on {self.device.name} has {len(inputs)} inputs and {len(outputs)} outputs")
@@ -168,7 +164,7 @@ class PartitionSteps:
     def describe(self) -> None:
         """Log every step."""
         for at, step in enumerate(self.steps):
-            vlog.message(vlog.COMPILATION, PLAN, "Step#{}: {}", at, described(step))
+            _log("Step#{}: {}", at, described(step))
 
 
 def described(step: PartitionStep) -> str:
@@ -220,7 +216,7 @@ def _groups(model: Model, devices: Sequence[Device], best: Sequence[int]) -> lis
 
     def enqueue(at: int) -> None:
         values = model.client_order[at], best[at], names[best[at]]
-        vlog.message(vlog.COMPILATION, PLAN, "enqueueOnAppropriateDevice {} onto {} ({})", *values)
+        _log("enqueueOnAppropriateDevice {} onto {} ({})", *values)
         queues[best[at]].append(at)
 
     for at, count in enumerate(missing):
@@ -229,7 +225,7 @@ def _groups(model: Model, devices: Sequence[Device], best: Sequence[int]) -> lis
     groups = []
     while any(queues):
         device = max(index for index, queue in enumerate(queues) if queue)
-        vlog.message(vlog.COMPILATION, PLAN, "findNextDeviceToProcess: {} ({})", device, names[device])
+        _log("findNextDeviceToProcess: {} ({})", device, names[device])
         run = []
         while queues[device]:
             at = queues[device].popleft()

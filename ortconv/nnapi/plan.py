@@ -22,6 +22,7 @@ from ortconv.nnapi.partitioning import IfStep, ModelStep, PartitionSteps, Source
 from ortconv.nnapi.running import OperandValue
 from ortconv.nnapi.timing import mark
 
+_log = functools.partial(vlog.message, vlog.EXECUTION)
 DEADLINES = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PERSISTENT)
 
 
@@ -345,17 +346,9 @@ class _PlanWalk:
         for index, room in zip(self.plan.model.outputs, self.request.room):
             value = self.values.get((0, index))
             kind = self.plan.model.operands[index].kind if value is None else value
-            shapes.append((kind.dims, value is None or room is None or _nbytes(value) <= room))
+            shapes.append((kind.dims, value is None or room is None or value.nbytes <= room))
         if not all(fits for _, fits in shapes):
             raise OutputTooSmallError(shapes)
-
-
-def _log(source: str, text: str, *values: object) -> None:
-    vlog.message(vlog.EXECUTION, source, text, *values)
-
-
-def _nbytes(value: Tensor) -> int:
-    return value.size * value.type.dtype.itemsize
 
 
 def _shape_only(plan: CompoundPlan, key: SourceOperand, dims: tuple[int, ...]) -> Tensor:

@@ -161,8 +161,7 @@ class SimulatedDevice(Device):
         self._check_alive(ResultCode.UNAVAILABLE_DEVICE)
         if self.faults.compile is not None:
             raise NnapiError(self.faults.compile, f"{self.name} fails to compile, as its profile says")
-        if options.deadline is not None and time.monotonic() >= options.deadline:
-            raise NnapiError(ResultCode.MISSED_DEADLINE_PERSISTENT, "the deadline is past before the model is prepared")
+        options.check_deadline()
         if options.cache is not None:
             caching.save(model, options.cache, self._owner)
         return SimulatedModel(self, model)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ortconv import nnapi
 from ortconv.backends.nnapi import (
     convolution,
@@ -19,6 +21,7 @@ from ortconv.backends.nnapi import (
 from ortconv.backends.nnapi.builder import TO_NCHW, Builder, Lowering, Quantization
 from ortconv.errors import BackendError
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import Array
 from ortconv.ir.units import NodeUnit, UnitOperand
 from ortconv.nnapi import FuseCode, NnapiError
 from ortconv.nnapi.model import ModelOperation
@@ -62,6 +65,18 @@ class Lowered:
     outputs: tuple[Value, ...]
     places: tuple[OutputPlace | None, ...]
     names: Mapping[int, str]
+
+    def in_order(self, results: Sequence[Array]) -> list[Array | None]:
+        """The region's results from those of the model; None for a value that the model does not compute."""
+        places = zip(self.outputs, self.places, strict=True)
+        return [None if place is None else _shaped(results[place.output], place, value) for value, place in places]
+
+
+def _shaped(result: Array, place: OutputPlace, value: Value) -> Array:
+    """A result in ONNX's shape and axis order; NNAPI represents a scalar as [1]."""
+    if place.order is not None:
+        return np.ascontiguousarray(result.transpose(place.order))
+    return result.reshape(()) if value.rank == 0 else result
 
 
 class RefusedError(BackendError):

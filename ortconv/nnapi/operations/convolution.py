@@ -17,7 +17,7 @@ from ortconv.nnapi.codes import FeatureLevel, PaddingCode
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.checks import rank
-from ortconv.nnapi.operations.shapes import Pads, image_only, paddings, same_padding, windows
+from ortconv.nnapi.operations.shapes import Pads, dilations, image_only, paddings, same_padding, windows
 from ortconv.nnapi.operations.table import Advice, Dims, OperationCall, OperationCheck, operation
 
 PADS = "pad_left:i pad_right:i pad_top:i pad_bottom:i"
@@ -122,11 +122,6 @@ def output_factor(filter: Tensor, x_scale: float, out_scale: float) -> Array:
     """(input scale * filter scale) / output scale."""
     product: Array = np.float32(x_scale) * filter_scales(filter)
     return product.astype(np.float64) / out_scale
-
-
-def dilations(c: OperationCall) -> tuple[int, int]:
-    """(height, width); 1 if the operation has none."""
-    return (1, 1) if c.get("dilation_h") is None else (c.dilation_h, c.dilation_w)
 
 
 def pads_of(c: OperationCall) -> Pads:

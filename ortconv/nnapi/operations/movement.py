@@ -8,19 +8,21 @@ from functools import partial
 
 import numpy as np
 
-from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import by_table, round_half_away
+from ortconv.nnapi.arithmetic import round_half_away
 from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.checks import advised, dims_are, rank_at_most, same_quantization, same_rank
-from ortconv.nnapi.operations.shapes import axes_of, axis_of, integers
+from ortconv.nnapi.operations.shapes import axes_of, axis_of, in_quantization, integers
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 SMALL = rank_at_most(4, "x")
 KEPT = same_quantization("x", "out")
 ALL = "F H I Q S@4"
+
+moved = partial(operation, quantization=(KEPT,), recorded=("x",))
+"""Decorator of operations that keep elements and quantization of x."""
 
 
 def reshape_dims(c: OperationCall) -> Dims:
@@ -41,10 +43,7 @@ def reshaped(c: OperationCall) -> Array:
     return y
 
 
-operation(
-    "RESHAPE", "x:T shape:I", types="F Q H@3 S@4 I@6", infer=reshape_dims, checks=(SMALL,), quantization=(KEPT,),
-    recorded=("x",),
-)(reshaped)  # fmt: skip
+moved("RESHAPE", "x:T shape:I", types="F Q H@3 S@4 I@6", infer=reshape_dims, checks=(SMALL,))(reshaped)
 
 
 def squeeze_dims(c: OperationCall) -> Dims:
@@ -56,10 +55,7 @@ def squeeze_dims(c: OperationCall) -> Dims:
     return tuple(dim for axis, dim in enumerate(c.x.dims) if axis not in gone) or (1,)
 
 
-operation(
-    "SQUEEZE", "x:T axes:I?", level=2, types="F Q H@3 S@4", infer=squeeze_dims, checks=(SMALL,), quantization=(KEPT,),
-    recorded=("x",),
-)(reshaped)  # fmt: skip
+moved("SQUEEZE", "x:T axes:I?", level=2, types="F Q H@3 S@4", infer=squeeze_dims, checks=(SMALL,))(reshaped)
 
 
 def expand_dims(c: OperationCall) -> Dims:
@@ -67,9 +63,7 @@ def expand_dims(c: OperationCall) -> Dims:
     return (*c.x.dims[:axis], 1, *c.x.dims[axis:])
 
 
-operation(
-    "EXPAND_DIMS", "x:T axis:i", level=3, types=ALL, infer=expand_dims, quantization=(KEPT,), recorded=("x",)
-)(reshaped)  # fmt: skip
+moved("EXPAND_DIMS", "x:T axis:i", level=3, types=ALL, infer=expand_dims)(reshaped)
 
 
 def permutation(c: OperationCall) -> list[int]:
@@ -84,10 +78,9 @@ def permutation(c: OperationCall) -> list[int]:
     return order
 
 
-@operation(
-    "TRANSPOSE", "x:T order:I?", level=2, types="F Q H@3 S@4", checks=(SMALL,), quantization=(KEPT,), zero_sized=True,
+@moved(
+    "TRANSPOSE", "x:T order:I?", level=2, types="F Q H@3 S@4", checks=(SMALL,), zero_sized=True,
     infer=lambda c: tuple(c.x.dims[axis] for axis in permutation(c)),
-    recorded=("x",),
 )  # fmt: skip
 def transpose(c: OperationCall) -> Array:
     return c.x.array.transpose(permutation(c))
@@ -113,14 +106,8 @@ def concatenation_dims(c: OperationCall) -> Dims:
     return (*first[:axis], sum(one.dims[axis] for one in c.inputs), *first[axis + 1 :])
 
 
-def requantized(x: Tensor, out: OperandType, work: Work) -> Array:
+def requantized(x: Tensor, out: OperandType) -> Array:
     """Elements in the quantization of the output, rounded before its zero point is added."""
-    if not x.is_quantized or x.same_quantization(out):
-        return x.array
-    return work.call(partial(by_table, x, partial(_requantized, out=out)))
-
-
-def _requantized(x: Tensor, out: OperandType) -> Array:
     scale = np.float32(x.scale) * (np.float32(1) / np.float32(out.scale))
     steps = round_half_away(x.array.astype(np.float32) * scale - np.float32(x.zero_point) * scale)
     return np.clip(steps + out.zero_point, *out.limits).astype(out.type.dtype)
@@ -132,7 +119,7 @@ def _requantized(x: Tensor, out: OperandType) -> Array:
     recorded=("inputs",),
 )  # fmt: skip
 def concatenation(c: OperationCall) -> Array:
-    parts = [requantized(one, c.out, c.work) for one in c.inputs]
+    parts = [in_quantization(one, c.out, requantized, c.work) for one in c.inputs]
     y = c.work.empty(c.out.dims, parts[0].dtype)
     c.work.do(np.concatenate, parts, c.axis, y)
     return y
