@@ -170,7 +170,12 @@ class _Program:
 
     def _made(self, profile: str | None = None) -> Any:
         region = self._region
-        model = str(region.file) if region.file is not None else _serialized(region)
+        if region.file is not None:
+            model: str | bytes = str(region.file)
+        else:
+            from ortconv.onnxio.proto import region_proto
+
+            model = region_proto(region.graph, region.nodes, region.inputs, region.outputs).SerializeToString()
         self._name = _name(model, self._default)
         return _session(model, region.custom_op_library, self._default, region.threads, profile)
 
@@ -287,12 +292,6 @@ def _events(records: list[dict[str, Any]], start: float) -> Iterator[TimedStep]:
         shapes = tuple(tuple(s) for entry in r["args"].get("output_type_shape", ()) for s in entry.values())
         name = r["name"].removesuffix("_kernel_time") or op
         yield TimedStep(name, op, "onnxruntime", start + (r["ts"] - began) * 1e-6, r["dur"] * 1e-6, shapes)
-
-
-def _serialized(region: Region) -> bytes:
-    from ortconv.onnxio.proto import region_proto
-
-    return region_proto(region.graph, region.nodes, region.inputs, region.outputs).SerializeToString()  # type: ignore[no-any-return]
 
 
 def _first_line(error: Exception) -> str:

@@ -108,7 +108,8 @@ class Compilation(Handle):
                 self._plan = self._partitioned(deadline)
                 return
             except NnapiError as error:
-                if error.code in CLIENT_FAULTS or not self.allows_fallback or self._has_foreign_operations():
+                is_foreign = any(one.code.is_foreign for one in self.model.operations)
+                if error.code in CLIENT_FAULTS or not self.allows_fallback or is_foreign:
                     raise
                 vlog.warning("CompilationBuilder", "{}", error)
         _log("CompilationBuilder", "CompilationBuilder::finish with CPU fallback")
@@ -222,9 +223,6 @@ class Compilation(Handle):
             cache = None
         with mark(layer_of(device), "PC", device.name), driver(device, "prepare"):
             return prepared_model(device.prepare(model, replace(options, cache=cache)))
-
-    def _has_foreign_operations(self) -> bool:
-        return any(one.code.is_foreign for one in self.model.operations)
 
     def _must_be_open(self) -> None:
         if self.finished:

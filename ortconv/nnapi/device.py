@@ -81,9 +81,6 @@ class Capabilities:
         all_ = (*self.types.values(), self.relaxed_scalar, self.relaxed_tensor, self.if_, self.while_)
         return [figure for one in all_ for figure in (one.exec_time, one.power_usage)]
 
-    def control_flow(self, code: Operation) -> Performance:
-        return self.if_ if code is Operation.IF else self.while_
-
 
 @dataclass(frozen=True, slots=True)
 class PrepareOptions:

@@ -35,14 +35,18 @@ def operation_cost(device: Device, model: Model, operation: ModelOperation, pref
     if not operation.is_control_flow:
         first = model.operands[operation.inputs[0]].kind.type
         return capabilities.of(first, model.relaxed).of(preference)
-    own = capabilities.control_flow(operation.code).of(preference)
+    is_if = operation.code is Operation.IF
+    own = (capabilities.if_ if is_if else capabilities.while_).of(preference)
     inner = [model.operands[index].model for index in operation.inputs[:3]]
     sums = [
         sum(operation_cost(device, one, each, preference) for each in one.operations)
         for one in inner
         if one is not None
     ]
-    return own + (0.5 * sum(sums) if operation.code is Operation.IF else sum(sums))
+    return own + (0.5 * sum(sums) if is_if else sum(sums))
+
+
+_warned: WeakSet[Device] = WeakSet()
 
 
 def best_devices(model: Model, devices: Sequence[Device], preference: Preference) -> list[int]:
@@ -52,18 +56,11 @@ def best_devices(model: Model, devices: Sequence[Device], preference: Preference
     answers = [supported_by(device, model) for device in devices]
     best = [_best_device(at, model, devices, preference, answers) for at in range(len(model.operations))]
     for index, (device, answer) in enumerate(zip(devices, answers)):
-        if any(answer) and index not in best and not (device.is_reference or device.capabilities.ever_beat_cpu):
-            _warn_once(device)
+        is_slow = not (device.is_reference or device.capabilities.ever_beat_cpu)
+        if any(answer) and index not in best and is_slow and device not in _warned:
+            _warned.add(device)
+            vlog.warning(PLAN, "{} gets {}", device.name, NO_WORK)
     return best
-
-
-_warned: WeakSet[Device] = WeakSet()
-
-
-def _warn_once(device: Device) -> None:
-    if device not in _warned:
-        _warned.add(device)
-        vlog.warning(PLAN, "{} gets {}", device.name, NO_WORK)
 
 
 def _best_device(

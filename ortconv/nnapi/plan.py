@@ -259,8 +259,7 @@ class _PlanWalk:
         return Tensor(operand.kind, operand.value)
 
     def store(self, key: SourceOperand, value: OperandValue) -> None:
-        key = self._outermost(key)
-        self.values[key] = value
+        self.values[self._outermost(key)] = value
 
     def _run_model(self, step: ModelStep) -> None:
         for key, result in zip(step.outputs, self._results_of(step)):
@@ -276,7 +275,8 @@ class _PlanWalk:
             return self._computed(step, inputs, room)
         except OutputTooSmallError as error:
             for key, (dims, _) in zip(step.outputs, error.shapes):
-                self.store(key, _shape_only(self.plan, key, dims))
+                kind = self.plan.steps.models[key[0]].operands[key[1]].kind
+                self.store(key, Tensor(kind, np.broadcast_to(np.zeros((), kind.type.dtype), dims)))  # without memory
             raise
 
     def _computed(
@@ -308,8 +308,8 @@ class _PlanWalk:
 
     def _branch(self, step: IfStep) -> int:
         taken = truth(self.fetch(step.condition), step.operation.code)
-        inner = self.plan.steps.models[step.branches[0 if taken else 1]]
         source = step.branches[0 if taken else 1]
+        inner = self.plan.steps.models[source]
         for index, key in zip((*inner.inputs, *inner.outputs), (*step.inputs, *step.outputs)):
             self.aliases[(source, index)] = key
         return step.then_at if taken else step.else_at
@@ -349,9 +349,3 @@ class _PlanWalk:
             shapes.append((kind.dims, value is None or room is None or value.nbytes <= room))
         if not all(fits for _, fits in shapes):
             raise OutputTooSmallError(shapes)
-
-
-def _shape_only(plan: CompoundPlan, key: SourceOperand, dims: tuple[int, ...]) -> Tensor:
-    """A tensor with the given dimensions that occupies no memory."""
-    kind = plan.steps.models[key[0]].operands[key[1]].kind
-    return Tensor(kind, np.broadcast_to(np.zeros((), kind.type.dtype), dims))

@@ -116,13 +116,10 @@ class Decoder:
         if kind == "TypeInfo":
             values[2] = self._union(values[1], values[2], at, depth)
         record = RECORDS[kind]._make(values)
-        self._require(kind, record, at)
-        return record
-
-    def _require(self, kind: str, record: Record, at: int) -> None:
         for index in _REQUIRED[kind]:
             if record[index] is None:
                 raise FormatError(f"byte {at}, {kind}.{record._fields[index]}: is missing")
+        return record
 
     def _plan(self, kind: str, vtable: int, at: int) -> tuple[int, list[tuple[int, int, Read]]]:
         """The size of a table, and (field, offset, reader) for each field present."""

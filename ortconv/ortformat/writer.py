@@ -211,24 +211,12 @@ class _Writer(ValueWriter):
         """Write the types of all values that the graph's inputs, constants and nodes refer to."""
         out, shape = self.out, self.value_shape
         rows = array("q")
-        skipped = False
-        outer: dict[Value, None] = {}
-        for value, is_kept in _own_values(graph):
+        outer = dict.fromkeys(v for node in graph for v in node.inputs if v is not None and v.graph is not graph)
+        for value, is_kept in (*_own_values(graph), *((value, False) for value in outer)):
             type, below = self.value_type(value, keep_shape=self.shapes or is_kept)
             rows.append(out.table(shape, self.text(value.name), type))
             self.visits += 1 + below
-        for node in graph:
-            for read in node.inputs:
-                if read is None:
-                    skipped = True
-                elif read.graph is not graph:
-                    outer[read] = None
-            skipped = skipped or None in node.outputs
-        for value in outer:
-            type, below = self.value_type(value, keep_shape=self.shapes)
-            rows.append(out.table(shape, self.text(value.name), type))
-            self.visits += 1 + below
-        if skipped:
+        if any(None in node.inputs or None in node.outputs for node in graph):
             rows.append(out.table(out.shape("ValueInfo", "name"), self.no_text))
             self.visits += 1
         return out.references(rows)
@@ -340,12 +328,10 @@ class _Writer(ValueWriter):
         )
 
     def names(self, values: Sequence[Value | None]) -> int:
+        if not values:
+            return self.empty
         string = self.out.string
-        return (
-            self.out.references([self.no_text if v is None else string(v.name) for v in values])
-            if values
-            else self.empty
-        )
+        return self.out.references([self.no_text if v is None else string(v.name) for v in values])
 
 
 _REFUSED_ATTRIBUTES = (

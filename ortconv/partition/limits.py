@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph
 from ortconv.partition.cost import Cost, cost
-from ortconv.partition.objections import Objection
 from ortconv.partition.partitioner import Partition, Partitioning, Verdict, assign, partition
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Target
 from ortconv.partition.profile import DeviceProfile
 
 

@@ -15,8 +15,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import schema
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.nnapi.rules import ROWS
-from ortconv.partition.objections import Objection
-from ortconv.partition.policy import MIN_OPSET, Provider, Target, gate
+from ortconv.partition.policy import MIN_OPSET, Objection, Provider, Target, gate
 from ortconv.partition.regions import group_by_wave, region_inputs, region_outputs
 from ortconv.partition.units import single_units, units
 from ortconv.public import public

@@ -26,7 +26,6 @@ from ortconv.nnapi import Device, FeatureLevel, NnapiError
 from ortconv.nnapi.errors import OutputTooSmallError
 from ortconv.nnapi.event import as_reported
 from ortconv.nnapi.model import ModelOperation
-from ortconv.nnapi.operand import OperandType
 from ortconv.nnapi.properties import override
 from ortconv.nnapi.simulated import SimulatedDevice
 from ortconv.nnapi.timing import mark
@@ -138,7 +137,8 @@ class Nnapi:
             with self._phone():
                 return NnapiProgram(lowered, self._compiled(lowered), region, self.options.burst)
         except NnapiError as error:
-            raise self._failed(region, error) from error
+            what = f"the partition of {len(region.nodes)} nodes from {region.nodes[0].label} does not compile"
+            raise BackendError(f"{what}: {error}", backend=self.name) from error
 
     def lower(self, region: Region) -> Lowered:
         """The model for a partition."""
@@ -172,10 +172,6 @@ class Nnapi:
         compilation.finish()
         return compilation
 
-    def _failed(self, region: Region, error: NnapiError) -> BackendError:
-        what = f"the partition of {len(region.nodes)} nodes from {region.nodes[0].label} does not compile"
-        return BackendError(f"{what}: {error}", backend=self.name)
-
 
 class NnapiProgram:
     """A compiled partition: its lowered model, its compilation, and the number of executions so far."""
@@ -185,7 +181,7 @@ class NnapiProgram:
         self.compilation = compilation
         self._places = [region.inputs.index(value) for value in lowered.inputs]
         self._kinds = lowered.model.output_types
-        self._rooms = [_room(kind) for kind in self._kinds]
+        self._rooms = [kind.dims if kind.is_known else (DYNAMIC_ROOM,) for kind in self._kinds]
         self._burst = nnapi.Burst(compilation) if burst else None
         self._lock = threading.Lock()
         self.executions = 0
@@ -243,11 +239,6 @@ class NnapiProgram:
                 except NnapiError as error:
                     raise as_reported(error) from None
             self.executions += 1
-
-
-def _room(kind: OperandType) -> tuple[int, ...]:
-    """The shape of an output. If NNAPI does not know it, a number of elements for the first attempt."""
-    return kind.dims if kind.is_known else (DYNAMIC_ROOM,)
 
 
 def _cut(result: Array, dims: tuple[int, ...]) -> Array:

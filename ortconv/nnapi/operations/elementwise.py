@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -10,12 +10,12 @@ import numpy as np
 from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import activate, by_table, product_scale, requantize, round_half_away, scale_by
-from ortconv.nnapi.codes import FeatureLevel, FuseCode, Operand
+from ortconv.nnapi.codes import FuseCode, Operand
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.checks import rank_at_most
 from ortconv.nnapi.operations.shapes import broadcast_ab, elementwise, in_quantization
-from ortconv.nnapi.operations.table import Dims, OperationCall, operation
+from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation
 
 LEFT_SHIFT = 20  # bits of headroom of quantized sums
 SMALL = rank_at_most(4, "a", "b")
@@ -67,7 +67,7 @@ def sub(c: OperationCall) -> Array:
     return c.anew(partial(quantized_sum, sign=-1)) if c.out.is_quantized else activated(c, np.subtract)
 
 
-def coarser_output(c: OperationCall) -> Iterator[str | FeatureLevel]:
+def coarser_output(c: OperationCall) -> Findings:
     product = product_scale(c.a, c.b)
     if c.out.is_quantized and c.out.scale <= product:
         yield f"the output's scale {c.out.scale:g} must be larger than the product {product:g} of the inputs'"
@@ -103,14 +103,10 @@ def both(c: OperationCall) -> tuple[Array, Array]:
     return in_quantization(c.a, c.out, rounded, c.work), in_quantization(c.b, c.out, rounded, c.work)
 
 
-@of_two("MAXIMUM", "a:T b:T", level=3, types="F H I Q S@4")
-def maximum(c: OperationCall) -> Array:
-    return elementwise(c, np.maximum, *both(c))
-
-
-@of_two("MINIMUM", "a:T b:T", level=3, types="F H I Q S@4")
-def minimum(c: OperationCall) -> Array:
-    return elementwise(c, np.minimum, *both(c))
+for _name, _function in {"MAXIMUM": np.maximum, "MINIMUM": np.minimum}.items():
+    of_two(_name, "a:T b:T", level=3, types="F H I Q S@4")(
+        lambda c, function=_function: elementwise(c, function, *both(c))  # type: ignore[misc]
+    )
 
 
 @of_two("POW", "a:T b:T", level=3, types="F H")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.checks import dims_are, offset_needs, rank, same_rank
 from ortconv.nnapi.operations.movement import KEPT, SMALL, moved
 from ortconv.nnapi.operations.shapes import axis_of, integers, like_x, margins, padded, taken
-from ortconv.nnapi.operations.table import Dims, OperationCall, operation
+from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation
 
 on_images = partial(operation, types="F Q H@3 S@4", checks=(rank("x", 4),), quantization=(KEPT,), nchw=("x", "out"))
 """Decorator of operations that move the elements of images."""
@@ -54,7 +52,7 @@ def mirror_dims(c: OperationCall) -> Dims:
     return padded(c.x.dims, pads)
 
 
-def pairs_of_dims(c: OperationCall) -> Iterator[str | FeatureLevel]:
+def pairs_of_dims(c: OperationCall) -> Findings:
     """The paddings must have the shape [rank, 2]."""
     yield from dims_are("paddings", c.x.rank, 2)(c)
 

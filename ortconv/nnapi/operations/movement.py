@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -15,7 +15,7 @@ from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.checks import advised, dims_are, rank_at_most, same_quantization, same_rank
 from ortconv.nnapi.operations.shapes import axes_of, axis_of, in_quantization, integers
-from ortconv.nnapi.operations.table import Dims, OperationCall, operation
+from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation
 
 SMALL = rank_at_most(4, "x")
 KEPT = same_quantization("x", "out")
@@ -86,12 +86,12 @@ def transpose(c: OperationCall) -> Array:
     return c.x.array.transpose(permutation(c))
 
 
-def some(c: OperationCall) -> Iterator[str | FeatureLevel]:
+def some(c: OperationCall) -> Findings:
     if not c.inputs:
         yield "needs at least one tensor"
 
 
-def mixed_quantization(c: OperationCall) -> Iterator[str | FeatureLevel]:
+def mixed_quantization(c: OperationCall) -> Findings:
     """Inputs with another quantization than that of the output need level 3."""
     if c.out.is_quantized and not all(one.same_quantization(c.out) for one in c.inputs):
         yield FeatureLevel.LEVEL_3
@@ -141,7 +141,7 @@ def split(c: OperationCall) -> Sequence[Array]:
     return np.split(c.x.array, c.count, axis=c.axis)
 
 
-def one_rank_more(c: OperationCall) -> Iterator[str | FeatureLevel]:
+def one_rank_more(c: OperationCall) -> Findings:
     rank = max(one.rank for one in c.inputs)
     if rank and c.out.rank not in (0, rank + 1):
         yield f"the output has rank {c.out.rank}, not {rank + 1}"
@@ -257,7 +257,7 @@ def fill(c: OperationCall) -> Array:
     return np.full(c.out.dims, c.value, c.out.type.dtype)
 
 
-def tensor(c: OperationCall) -> Iterator[str | FeatureLevel]:
+def tensor(c: OperationCall) -> Findings:
     if not c.x.type.is_tensor:
         yield f"x is {c.x.type.name}, not a tensor"
 

@@ -40,8 +40,10 @@ class Advice(str):
     __slots__ = ()
 
 
-OperationCheck = Callable[["OperationCall"], Iterator["str | FeatureLevel"]]
-"""Yields objections, or the feature level that a use needs. Operands are OperandTypes, without values."""
+Findings = Iterator["str | FeatureLevel"]
+"""Objections, or the feature level that a use needs."""
+OperationCheck = Callable[["OperationCall"], Findings]
+"""A check of a use. Operands are OperandTypes, without values."""
 InferDims = Callable[["OperationCall"], "Dims | list[Dims]"]
 """The dimensions of the output; a list of them for several outputs."""
 Compute = Callable[["OperationCall"], "Array | Sequence[Array]"]

@@ -8,8 +8,7 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, constant, dtype, dynamic, numbers, rank, role, type_name
 from ortconv.partition.coreml.checks import floats, typed
 from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 
 
 def slope(unit: NodeUnit, target: Target) -> Objections:

@@ -10,8 +10,7 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit, UnitOperand
 from ortconv.partition.checks import CHANGED, Check, dtype, dynamic, role, type_name
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 
 
 def needs_level(what: str, level: int, target: Target) -> Objections:
