@@ -170,6 +170,9 @@ class ResultCode(IntEnum):
     DEAD_OBJECT = 14
 
 
+MISSED_DEADLINE = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PERSISTENT)
+
+
 class FuseCode(IntEnum):
     """Fused activations."""
 
@@ -226,6 +229,10 @@ class Operation(IntEnum):
     def is_foreign(self) -> bool:
         """True if the operation belongs to an extension, so that only drivers know it."""
         return self.is_extension or self is Operation.OEM_OPERATION
+
+    @property
+    def is_control_flow(self) -> bool:
+        return self in (Operation.IF, Operation.WHILE)
 
     ADD = 0
     AVERAGE_POOL_2D = 1

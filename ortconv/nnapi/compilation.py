@@ -18,7 +18,7 @@ from ortconv.nnapi.driver_guard import driver
 from ortconv.nnapi.errors import NnapiError, bad_data, bad_state
 from ortconv.nnapi.extension import add_attribute
 from ortconv.nnapi.handle import Handle, api
-from ortconv.nnapi.manager import check_devices, get_device, get_devices
+from ortconv.nnapi.manager import check_devices, get_devices
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.partitioning import PLAN, PartitionSteps, best_devices, partition
 from ortconv.nnapi.plan import CompoundPlan, ExecutionPlan, SimplePlan, layer_of
@@ -117,7 +117,7 @@ class Compilation(Handle):
 
     def plan_for_cpu(self) -> ExecutionPlan:
         """A plan that runs the whole model on the CPU, with default settings."""
-        cpu = get_device(len(get_devices()) - 1)
+        cpu = get_devices()[-1]
         return SimplePlan(self.model, cpu, cpu.prepare(self.model, PrepareOptions()))
 
     def _free(self) -> None:
@@ -150,10 +150,6 @@ class Compilation(Handle):
                 "the compilation failed or is closed" if self.finished else "the compilation is not finished"
             )
         return self._plan
-
-    def devices_of(self, is_output: bool, index: int) -> set[Device]:
-        """The devices that use an input or output."""
-        return self.plan.devices_of(is_output, index)
 
     @api("PC")
     def get_preferred_memory_alignment_for_input(self, index: int) -> int:

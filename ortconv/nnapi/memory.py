@@ -90,7 +90,6 @@ class Memory(Handle):
 
     @property
     def size(self) -> int:
-        """The size in bytes."""
         return self.data.nbytes
 
     @checked
@@ -258,7 +257,9 @@ class DeviceMemory(Memory):
             raise bad_state("the descriptor is not finished")
         self.roles = frozenset(desc.roles)
         self.declared = desc.kind
-        devices = {device for compilation, out, index in self.roles for device in compilation.devices_of(out, index)}
+        devices = {
+            device for compilation, out, index in self.roles for device in compilation.plan.devices_of(out, index)
+        }
         shared = devices.pop() if len(devices) == 1 else None
         self.device = shared if shared is not None and self._allocated(shared) else None
         is_explicit = any(compilation.is_explicit for compilation, _, _ in desc.roles)

@@ -53,7 +53,7 @@ class ModelOperation:
 
     @property
     def is_control_flow(self) -> bool:
-        return self.code in (Operation.IF, Operation.WHILE)
+        return self.code.is_control_flow
 
 
 class Model(Handle):

@@ -159,7 +159,6 @@ class PartitionSteps:
     models: list[Model] = field(default_factory=list)
 
     def describe(self) -> None:
-        """Log every step."""
         for at, step in enumerate(self.steps):
             _log("Step#{}: {}", at, described(step))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ortconv.nnapi import answers, vlog
-from ortconv.nnapi.codes import ResultCode
+from ortconv.nnapi.codes import MISSED_DEADLINE
 from ortconv.nnapi.cpu import CpuProgram, RunLimits, check_loop, truth
 from ortconv.nnapi.device import Device, PreparedModel, Timing
 from ortconv.nnapi.driver_guard import driver
@@ -23,7 +23,6 @@ from ortconv.nnapi.running import OperandValue
 from ortconv.nnapi.timing import mark
 
 _log = functools.partial(vlog.message, vlog.EXECUTION)
-DEADLINES = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PERSISTENT)
 
 
 class FullFallbackError(Exception):
@@ -236,7 +235,7 @@ class _PlanWalk:
             self._check_room()
             raise
         except NnapiError as error:
-            if not self.request.fallback or error.code in DEADLINES:
+            if not self.request.fallback or error.code in MISSED_DEADLINE:
                 raise
             raise FullFallbackError(error) from error
 
@@ -291,7 +290,7 @@ class _PlanWalk:
         except OutputTooSmallError:
             raise
         except NnapiError as error:
-            if not self.request.fallback or step.device.is_reference or error.code in DEADLINES:
+            if not self.request.fallback or step.device.is_reference or error.code in MISSED_DEADLINE:
                 raise
             _log("ExecutionBuilder", "cpuFallbackPartial")
             return CpuProgram(step.model).run(inputs, room, RunLimits(None, self.request.limits.loop_timeout))

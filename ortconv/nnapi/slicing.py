@@ -98,21 +98,16 @@ def _answer_on_part(device: Device, model: Model, kept: list[ModelOperation]) ->
     if not outputs or holds_model:
         return [False] * len(kept)
     sliced = part.model(inputs, outputs)
-    return _in_order_of(kept, sliced, _answer(device, sliced))
+    result, answer = [False] * len(kept), _answer(device, sliced)
+    if len(answer) == len(kept):
+        for place, supported in zip(sliced.client_order, answer):
+            result[place] = supported
+    return result
 
 
 def _answer(device: Device, model: Model) -> list[bool]:
     with driver(device, "supported_operations"):
         return [bool(one) for one in device.supported_operations(model)]
-
-
-def _in_order_of(kept: list[ModelOperation], sliced: Model, answer: list[bool]) -> list[bool]:
-    result = [False] * len(kept)
-    if len(answer) != len(kept):
-        return result
-    for place, supported in zip(sliced.client_order, answer):
-        result[place] = supported
-    return result
 
 
 def _fits(device: Device, model: Model, operation: ModelOperation) -> bool:

@@ -114,10 +114,8 @@ class _Writer(ValueWriter):
         graph = self.graph(model.graph, 0)
         resolver = self.kernel_types()
         domains = ALWAYS_IMPORTED | {op.schema.domain: 1 for op in self.operators.values()} | model.graph.opsets
-        id_shape, pair_shape = (
-            out.shape("OperatorSetId", "domain", "version"),
-            out.shape("StringStringEntry", "key", "value"),
-        )
+        id_shape = out.shape("OperatorSetId", "domain", "version")
+        pair_shape = out.shape("StringStringEntry", "key", "value")
         opsets = [out.table(id_shape, self.text(domain), version) for domain, version in sorted(domains.items())]
         metadata = [out.table(pair_shape, self.text(k), self.text(v)) for k, v in sorted(model.metadata.items())]
         self.visits += 2 + len(opsets) + len(metadata)

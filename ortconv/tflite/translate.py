@@ -13,7 +13,7 @@ from ortconv.nnapi.operations import row_of
 from ortconv.nnapi.operations.table import OperationCall, Slot
 from ortconv.tflite import arithmetic, images, movement, products, reductions
 from ortconv.tflite.model import TfliteModel
-from ortconv.tflite.table import TRANSLATIONS, TranslationRow
+from ortconv.tflite.table import TRANSLATIONS
 from ortconv.tflite.translation import RefusedOperationError, Translation
 
 FAMILIES = (arithmetic, images, movement, products, reductions)
@@ -72,7 +72,10 @@ def _translate(made: Translation, operation: ModelOperation) -> None:
         raise RefusedOperationError(MISSING.get(operation.code, "it has no such operator"))
     inputs = [_argument(made.nnapi, slot, index) for slot, index in zip(operation.use.slots, operation.inputs)]
     call = OperationCall(row_of(operation.code), operation.use, inputs, operation.outputs)
-    _check_supported(row, call)
+    if call.main is not None and call.main not in row.types:
+        raise RefusedOperationError(f"it has no {call.operation.name} of {call.main.name}")
+    if call.get("nchw"):
+        raise RefusedOperationError("its images are NHWC")
     made.begin(operation, row.either_sign)
     row.translate(made, call)
     made.end()
@@ -86,10 +89,3 @@ def _argument(model: Model, slot: Slot, index: int) -> Any:
     if operand.value is None and operand.lifetime is not Lifetime.NO_VALUE:
         raise RefusedOperationError(f"its {slot.name} is not constant")
     return None if operand.value is None else operand.value.reshape(-1)[0].item()
-
-
-def _check_supported(row: TranslationRow, call: OperationCall) -> None:
-    if call.main is not None and call.main not in row.types:
-        raise RefusedOperationError(f"it has no {call.operation.name} of {call.main.name}")
-    if call.get("nchw"):
-        raise RefusedOperationError("its images are NHWC")

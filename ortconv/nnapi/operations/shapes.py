@@ -17,7 +17,6 @@ from ortconv.nnapi.operations.table import Dims, OperationCall
 
 
 def like_x(c: OperationCall) -> Dims:
-    """The dimensions of x."""
     dims: Dims = c.x.dims
     return dims
 
