@@ -6,6 +6,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -209,12 +210,13 @@ class _Writer(ValueWriter):
         """Write the types of all values that the graph's inputs, constants and nodes refer to."""
         out, shape = self.out, self.value_shape
         rows = array("q")
-        outer = dict.fromkeys(v for node in graph for v in node.inputs if v is not None and v.graph is not graph)
-        for value, is_kept in (*_own_values(graph), *((value, False) for value in outer)):
+        reads = dict.fromkeys(chain.from_iterable(node.inputs for node in graph))
+        outer = ((value, False) for value in reads if value is not None and value.graph is not graph)
+        for value, is_kept in chain(_own_values(graph), outer):
             type, below = self.value_type(value, keep_shape=self.shapes or is_kept)
             rows.append(out.table(shape, self.text(value.name), type))
             self.visits += 1 + below
-        if any(None in node.inputs or None in node.outputs for node in graph):
+        if None in reads or any(None in node.outputs for node in graph):
             rows.append(out.table(out.shape("ValueInfo", "name"), self.no_text))
             self.visits += 1
         return out.references(rows)
