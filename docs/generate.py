@@ -24,7 +24,7 @@ from ortconv.differences import diff
 from ortconv.exporting import export
 from ortconv.inspection import inspect
 from ortconv.nnapi.conformance import run as conformance
-from ortconv.nnapi.ndk.table import by_name as functions
+from ortconv.nnapi.ndk.functions import by_name as functions
 from ortconv.nnapi.operations import rows
 from ortconv.nnapi.operations.table import LETTERS
 from ortconv.optimizer.catalog import entries

@@ -33,7 +33,6 @@ class SessionSettings:
 
     @property
     def entries(self) -> dict[str, str]:
-        """The session's config entries."""
         return {**({SAVED: "1"} if self.saved else {}), **(dict.fromkeys(DIRECT, "1") if self.direct else {})}
 
 
@@ -47,7 +46,7 @@ def can_be_direct(library: Path | None) -> bool:
 def prepare() -> None:
     """Load everything that sessions need, so that the first session of the process is not measured with it."""
     if onnxruntime_c.is_available():
-        onnxruntime_c.prepare()
+        onnxruntime_c.api()
     runtime()
 
 

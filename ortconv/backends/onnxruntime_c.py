@@ -9,20 +9,18 @@ import ctypes
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
 import numpy as np
 
-from ortconv.backends.onnxruntime_cpu import native, runtime
+from ortconv.backends.onnxruntime_cpu import ending_in_time, native, runtime
 from ortconv.errors import BackendError
 from ortconv.files import drop_pages, mapped
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.process import repeatedly
-from ortconv.runtime.deadline import TimeLimitError, seconds_left
 
 API_VERSION = 17
 """All functions below exist in this version of the C API, and at the same position in all later ones."""
@@ -118,15 +116,11 @@ class _Api:
 
 
 @cache
-def _api() -> _Api:
+def api() -> _Api:
+    """The library, loaded."""
     library = _library()
     assert library is not None
     return _Api(library)
-
-
-def prepare() -> None:
-    """Load the library."""
-    _api()
 
 
 class NativeSession:
@@ -140,7 +134,7 @@ class NativeSession:
         self, file: Path, feeds: Mapping[str, np.ndarray[Any, Any]], *, threads: int, entries: Mapping[str, str],
         level: int | None, direct: bool,
     ) -> None:  # fmt: skip
-        self._api, self._name = _api(), file.name
+        self._api, self._name = api(), file.name
         with native(f"opening {file.name}, {threads} threads, {dict(entries)}"):
             options = self._options(threads, entries, level)
             try:
@@ -193,7 +187,7 @@ class NativeSession:
 
     def outputs(self) -> list[Array]:
         """Run once. The outputs, which must be tensors of numbers or truth values. TimeLimitError after the time of `within`."""
-        with _ending_in_time(self._api) as options, self._results_of_a_run(options) as results:
+        with _run_options(self._api) as options, self._results_of_a_run(options) as results:
             return [self._array(P(value)) for value in results]
 
     @contextmanager
@@ -244,29 +238,15 @@ class NativeSession:
 
 
 @contextmanager
-def _ending_in_time(api: _Api) -> Iterator[Any]:
+def _run_options(api: _Api) -> Iterator[Any]:
     """Options of a run that ends at the deadline, where there is one."""
-    limit, options = seconds_left(), api.make("CreateRunOptions")
-    late: list[bool] = []
-
-    def end() -> None:
-        late.append(True)
-        api.call("RunOptionsSetTerminate", options)
-
-    timer = Timer(math.inf if limit is None else limit, end)
-    timer.daemon = True
-    if limit is not None:
-        timer.start()
+    options = api.make("CreateRunOptions")
     try:
-        yield options
+        with ending_in_time(partial(api.call, "RunOptionsSetTerminate", options)):
+            yield options
     except RuntimeError as error:
-        if late:
-            raise TimeLimitError("the run exceeds its time limit", backend="onnxruntime") from error
         raise BackendError(str(error), backend="onnxruntime") from error
     finally:
-        timer.cancel()
-        if limit is not None:
-            timer.join()
         api.release("RunOptions", options)
 
 

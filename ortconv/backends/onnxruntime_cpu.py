@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import time
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Timer
+from threading import Event, Timer
 from typing import Any, NamedTuple
 
 from ortconv.errors import BackendError, UsageError
@@ -43,6 +43,7 @@ def version() -> str:
 
 
 DEFAULT = "default"
+TYPE_NAMES = {DType.FLOAT: "float", DType.DOUBLE: "double"}
 
 
 class OnnxRuntime:
@@ -101,11 +102,7 @@ def _tensor_types(node: Node, schema: Schema) -> Iterator[tuple[str, str]]:
     for formal, value in zip((*formals, *schema.outputs), (*node.inputs, *node.outputs)):
         dtype = None if value is None else value.dtype
         if formal is not None and dtype is not None and dtype is not DType.FLOAT16:
-            yield formal.type, f"tensor({_type_name(dtype)})"
-
-
-def _type_name(dtype: DType) -> str:
-    return {DType.FLOAT: "float", DType.DOUBLE: "double"}.get(dtype, dtype.name.lower())
+            yield formal.type, f"tensor({TYPE_NAMES.get(dtype, dtype.name.lower())})"
 
 
 class _Kernel(NamedTuple):
@@ -170,7 +167,12 @@ class _Program:
 
     def _made(self, profile: str | None = None) -> Any:
         region = self._region
-        model = str(region.file) if region.file is not None else _serialized(region)
+        if region.file is not None:
+            model: str | bytes = str(region.file)
+        else:
+            from ortconv.onnxio.proto import region_proto
+
+            model = region_proto(region.graph, region.nodes, region.inputs, region.outputs).SerializeToString()
         self._name = _name(model, self._default)
         return _session(model, region.custom_op_library, self._default, region.threads, profile)
 
@@ -198,21 +200,41 @@ class _Program:
 
 
 def _run(session: Any, names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
-    limit, options = seconds_left(), runtime().RunOptions()
-    timer = None if limit is None else Timer(limit, setattr, (options, "terminate", True))
+    options = runtime().RunOptions()
     try:
-        if timer is not None:
-            timer.daemon = True
-            timer.start()
-        results = session.run(names, feeds, options)
+        with ending_in_time(partial(setattr, options, "terminate", True)):
+            results = session.run(names, feeds, options)
+    except TimeLimitError:
+        raise
     except Exception as error:
-        if options.terminate:
-            raise TimeLimitError("the run exceeds its time limit", backend="onnxruntime") from error
         raise BackendError(_first_line(error), backend="onnxruntime") from error
-    finally:
-        if timer is not None:
-            timer.cancel()
     return [_dense(result) for result in results]
+
+
+@contextmanager
+def ending_in_time(end: Callable[[], object]) -> Iterator[None]:
+    """Context manager for a run: at the deadline, if there is one, `end` makes it fail. Raises TimeLimitError then."""
+    limit, late = seconds_left(), Event()
+    if limit is None:
+        yield
+        return
+
+    def expire() -> None:
+        late.set()
+        end()
+
+    timer = Timer(limit, expire)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except Exception as error:
+        if late.is_set():
+            raise TimeLimitError("the run exceeds its time limit", backend="onnxruntime") from error
+        raise
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 def _dense(result: Any) -> Any:
@@ -287,12 +309,6 @@ def _events(records: list[dict[str, Any]], start: float) -> Iterator[TimedStep]:
         shapes = tuple(tuple(s) for entry in r["args"].get("output_type_shape", ()) for s in entry.values())
         name = r["name"].removesuffix("_kernel_time") or op
         yield TimedStep(name, op, "onnxruntime", start + (r["ts"] - began) * 1e-6, r["dur"] * 1e-6, shapes)
-
-
-def _serialized(region: Region) -> bytes:
-    from ortconv.onnxio.proto import region_proto
-
-    return region_proto(region.graph, region.nodes, region.inputs, region.outputs).SerializeToString()  # type: ignore[no-any-return]
 
 
 def _first_line(error: Exception) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -75,11 +75,11 @@ class Operand(IntEnum):
 
     @property
     def is_scalar(self) -> bool:
-        return self in _SCALARS
+        return _TRAITS[self].is_scalar
 
     @property
     def is_tensor(self) -> bool:
-        return self not in _SCALARS and self is not Operand.MODEL
+        return not _TRAITS[self].is_scalar and self is not Operand.MODEL
 
     @classmethod
     def _missing_(cls, value: object) -> Operand | None:
@@ -88,9 +88,7 @@ class Operand(IntEnum):
         if found is None:
             return None
         member = _foreign(cls, value)
-        _DTYPES[member], _LEVELS[member] = found.dtype, 3
-        if not found.is_tensor:
-            _SCALARS.add(member)
+        _TRAITS[member] = OperandTraits(found.dtype, 3, is_scalar=not found.is_tensor)
         return member
 
     @property
@@ -104,73 +102,53 @@ class Operand(IntEnum):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of one element in memory."""
-        return _DTYPES[self]
-
-    @property
-    def is_float(self) -> bool:
-        return self in _FLOATS
+        return _TRAITS[self].dtype
 
     @property
     def zero_points(self) -> range | None:
         """The zero points that a quantized type permits; None for other types."""
-        return _ZERO_POINTS.get(self)
+        return _TRAITS[self].zero_points
 
     @property
     def is_quantized(self) -> bool:
-        return self in _ZERO_POINTS
+        return _TRAITS[self].zero_points is not None
 
     @property
     def level(self) -> FeatureLevel:
         """The feature level that introduced the type."""
-        return FeatureLevel.number(_LEVELS[self])
+        return FeatureLevel.number(_TRAITS[self].level)
 
 
-_SCALARS = {
-    Operand.FLOAT32, Operand.INT32, Operand.UINT32, Operand.BOOL, Operand.FLOAT16, Operand.OEM_SCALAR
-}  # fmt: skip
-_FLOATS = {Operand.FLOAT32, Operand.FLOAT16, Operand.TENSOR_FLOAT32, Operand.TENSOR_FLOAT16}
+class OperandTraits(NamedTuple):
+    """The type of one element in memory, the ordinal of the feature level that introduced the type, and the zero points that a
+    quantized type permits.
+    """
 
-_DTYPES: dict[Operand, np.dtype[Any]] = {
-    Operand.FLOAT32: np.dtype("<f4"),
-    Operand.INT32: np.dtype("<i4"),
-    Operand.UINT32: np.dtype("<u4"),
-    Operand.TENSOR_FLOAT32: np.dtype("<f4"),
-    Operand.TENSOR_INT32: np.dtype("<i4"),
-    Operand.TENSOR_QUANT8_ASYMM: np.dtype("u1"),
-    Operand.BOOL: np.dtype("?"),
-    Operand.TENSOR_QUANT16_SYMM: np.dtype("<i2"),
-    Operand.TENSOR_FLOAT16: np.dtype("<f2"),
-    Operand.TENSOR_BOOL8: np.dtype("?"),
-    Operand.FLOAT16: np.dtype("<f2"),
-    Operand.TENSOR_QUANT8_SYMM_PER_CHANNEL: np.dtype("i1"),
-    Operand.TENSOR_QUANT16_ASYMM: np.dtype("<u2"),
-    Operand.TENSOR_QUANT8_SYMM: np.dtype("i1"),
-    Operand.TENSOR_QUANT8_ASYMM_SIGNED: np.dtype("i1"),
-    Operand.MODEL: np.dtype("u1"),
-    Operand.OEM_SCALAR: np.dtype("u1"),
-    Operand.TENSOR_OEM_BYTE: np.dtype("u1"),
-}
+    dtype: np.dtype[Any]
+    level: int
+    is_scalar: bool = False
+    zero_points: range | None = None
 
-_ZERO_POINTS = {
-    Operand.TENSOR_QUANT8_ASYMM: range(256),
-    Operand.TENSOR_QUANT8_ASYMM_SIGNED: range(-128, 128),
-    Operand.TENSOR_QUANT16_ASYMM: range(65536),
-    Operand.TENSOR_QUANT8_SYMM: range(1),
-    Operand.TENSOR_QUANT16_SYMM: range(1),
-    Operand.TENSOR_QUANT8_SYMM_PER_CHANNEL: range(1),
-}
 
-_LEVELS = dict.fromkeys(Operand, 3) | {
-    Operand.FLOAT32: 1,
-    Operand.INT32: 1,
-    Operand.UINT32: 1,
-    Operand.TENSOR_FLOAT32: 1,
-    Operand.TENSOR_INT32: 1,
-    Operand.TENSOR_QUANT8_ASYMM: 1,
-    Operand.OEM_SCALAR: 1,
-    Operand.TENSOR_OEM_BYTE: 1,
-    Operand.TENSOR_QUANT8_ASYMM_SIGNED: 4,
-    Operand.MODEL: 4,
+_TRAITS = {
+    Operand.FLOAT32: OperandTraits(np.dtype("<f4"), 1, is_scalar=True),
+    Operand.INT32: OperandTraits(np.dtype("<i4"), 1, is_scalar=True),
+    Operand.UINT32: OperandTraits(np.dtype("<u4"), 1, is_scalar=True),
+    Operand.TENSOR_FLOAT32: OperandTraits(np.dtype("<f4"), 1),
+    Operand.TENSOR_INT32: OperandTraits(np.dtype("<i4"), 1),
+    Operand.TENSOR_QUANT8_ASYMM: OperandTraits(np.dtype("u1"), 1, zero_points=range(256)),
+    Operand.BOOL: OperandTraits(np.dtype("?"), 3, is_scalar=True),
+    Operand.TENSOR_QUANT16_SYMM: OperandTraits(np.dtype("<i2"), 3, zero_points=range(1)),
+    Operand.TENSOR_FLOAT16: OperandTraits(np.dtype("<f2"), 3),
+    Operand.TENSOR_BOOL8: OperandTraits(np.dtype("?"), 3),
+    Operand.FLOAT16: OperandTraits(np.dtype("<f2"), 3, is_scalar=True),
+    Operand.TENSOR_QUANT8_SYMM_PER_CHANNEL: OperandTraits(np.dtype("i1"), 3, zero_points=range(1)),
+    Operand.TENSOR_QUANT16_ASYMM: OperandTraits(np.dtype("<u2"), 3, zero_points=range(65536)),
+    Operand.TENSOR_QUANT8_SYMM: OperandTraits(np.dtype("i1"), 3, zero_points=range(1)),
+    Operand.TENSOR_QUANT8_ASYMM_SIGNED: OperandTraits(np.dtype("i1"), 4, zero_points=range(-128, 128)),
+    Operand.MODEL: OperandTraits(np.dtype("u1"), 4),
+    Operand.OEM_SCALAR: OperandTraits(np.dtype("u1"), 1, is_scalar=True),
+    Operand.TENSOR_OEM_BYTE: OperandTraits(np.dtype("u1"), 1),
 }
 
 
@@ -190,6 +168,9 @@ class ResultCode(IntEnum):
     RESOURCE_EXHAUSTED_TRANSIENT = 12
     RESOURCE_EXHAUSTED_PERSISTENT = 13
     DEAD_OBJECT = 14
+
+
+MISSED_DEADLINE = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PERSISTENT)
 
 
 class FuseCode(IntEnum):
@@ -248,6 +229,10 @@ class Operation(IntEnum):
     def is_foreign(self) -> bool:
         """True if the operation belongs to an extension, so that only drivers know it."""
         return self.is_extension or self is Operation.OEM_OPERATION
+
+    @property
+    def is_control_flow(self) -> bool:
+        return self in (Operation.IF, Operation.WHILE)
 
     ADD = 0
     AVERAGE_POOL_2D = 1

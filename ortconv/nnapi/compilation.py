@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ortconv.nnapi import vlog
 from ortconv.nnapi.answers import prepared_model
@@ -17,9 +18,9 @@ from ortconv.nnapi.driver_guard import driver
 from ortconv.nnapi.errors import NnapiError, bad_data, bad_state
 from ortconv.nnapi.extension import add_attribute
 from ortconv.nnapi.handle import Handle, api
-from ortconv.nnapi.manager import check_devices, get_device, get_devices
+from ortconv.nnapi.manager import check_devices, get_devices
 from ortconv.nnapi.model import Model
-from ortconv.nnapi.partitioning import PartitionSteps, best_devices, partition
+from ortconv.nnapi.partitioning import PLAN, PartitionSteps, best_devices, partition
 from ortconv.nnapi.plan import CompoundPlan, ExecutionPlan, SimplePlan, layer_of
 from ortconv.nnapi.properties import PartitioningMode, properties
 from ortconv.nnapi.timing import mark
@@ -28,6 +29,7 @@ LEAST_ALIGNMENT = 16
 """In bytes: the alignment that suits every device (kMinMemoryAlignment in Android's
 common/types/include/nnapi/Types.h).
 """
+_log = partial(vlog.message, vlog.COMPILATION)
 CLIENT_FAULTS = (ResultCode.UNEXPECTED_NULL, ResultCode.BAD_DATA)
 
 
@@ -73,8 +75,7 @@ class Compilation(Handle):
     def set_timeout(self, nanoseconds: Nanoseconds) -> None:
         """Set the time limit of the compilation; 0 means none. Raises BAD_DATA unless one device was named."""
         self._must_be_open()
-        if not self.is_single:
-            raise bad_data("a timeout needs a compilation for exactly one named device")
+        self.require_single("a timeout")
         self._timeout = nanoseconds or None
 
     @api("PC")
@@ -93,8 +94,7 @@ class Compilation(Handle):
         was named.
         """
         self._must_be_open()
-        if not self.is_single:
-            raise bad_data("an attribute needs a compilation for exactly one named device")
+        self.require_single("an attribute")
         add_attribute(self.attributes, name, code, data)
 
     @api("PC")
@@ -108,15 +108,16 @@ class Compilation(Handle):
                 self._plan = self._partitioned(deadline)
                 return
             except NnapiError as error:
-                if error.code in CLIENT_FAULTS or not self.allows_fallback or self._has_foreign_operations():
+                is_foreign = any(one.code.is_foreign for one in self.model.operations)
+                if error.code in CLIENT_FAULTS or not self.allows_fallback or is_foreign:
                     raise
                 vlog.warning("CompilationBuilder", "{}", error)
-        vlog.message(vlog.COMPILATION, "CompilationBuilder", "CompilationBuilder::finish with CPU fallback")
+        _log("CompilationBuilder", "CompilationBuilder::finish with CPU fallback")
         self._plan = self.plan_for_cpu()
 
     def plan_for_cpu(self) -> ExecutionPlan:
         """A plan that runs the whole model on the CPU, with default settings."""
-        cpu = get_device(len(get_devices()) - 1)
+        cpu = get_devices()[-1]
         return SimplePlan(self.model, cpu, cpu.prepare(self.model, PrepareOptions()))
 
     def _free(self) -> None:
@@ -132,6 +133,11 @@ class Compilation(Handle):
         """True if exactly one device was named."""
         return self.is_explicit and len(self.devices) == 1
 
+    def require_single(self, what: str) -> None:
+        """Raise BAD_DATA unless exactly one device was named."""
+        if not self.is_single:
+            raise bad_data(f"{what} needs a compilation for exactly one named device")
+
     @property
     def ready(self) -> bool:
         return self._plan is not None
@@ -144,10 +150,6 @@ class Compilation(Handle):
                 "the compilation failed or is closed" if self.finished else "the compilation is not finished"
             )
         return self._plan
-
-    def devices_of(self, is_output: bool, index: int) -> set[Device]:
-        """The devices that use an input or output."""
-        return self.plan.devices_of(is_output, index)
 
     @api("PC")
     def get_preferred_memory_alignment_for_input(self, index: int) -> int:
@@ -174,11 +176,8 @@ class Compilation(Handle):
         return max([least, *(of(device) for device in plan.devices_of(is_output, index))])
 
     def _partitioned(self, deadline: float | None) -> ExecutionPlan:
-        vlog.message(
-            vlog.COMPILATION, "ExecutionPlan",
-            "ModelBuilder::partitionTheWork: sourceModelIndex = 0, deviceCount = {}, operationCount = {}",
-            len(self.devices), len(self.model.operations),
-        )  # fmt: skip
+        text = "ModelBuilder::partitionTheWork: sourceModelIndex = 0, deviceCount = {}, operationCount = {}"
+        _log(PLAN, text, len(self.devices), len(self.model.operations))
         best = best_devices(self.model, self.devices, self.preference)
         if len(set(best)) == 1 and best[0] < len(self.devices):
             return self._simple(best[0], deadline)
@@ -189,23 +188,15 @@ class Compilation(Handle):
         for step in plan.model_steps:
             operations = [(step.source, index) for index in step.operations]
             step.prepared = self._prepare(step.device, step.model, None, operations)
-        vlog.info("ExecutionPlan", "ExecutionPlan::CompoundBody::finish: compilation finished successfully")
+        vlog.info(PLAN, "ExecutionPlan::CompoundBody::finish: compilation finished successfully")
         return plan
 
     def _simple(self, index: int, deadline: float | None) -> ExecutionPlan:
         device = self.devices[index]
-        vlog.message(
-            vlog.COMPILATION,
-            "ExecutionPlan",
-            "ModelBuilder::partitionTheWork: only one best device: {} = {}",
-            index,
-            device.name,
-        )
-        vlog.message(vlog.COMPILATION, "ExecutionPlan", "SIMPLE for {}", device.name)
+        _log(PLAN, "ModelBuilder::partitionTheWork: only one best device: {} = {}", index, device.name)
+        _log(PLAN, "SIMPLE for {}", device.name)
         prepared = self._prepare(device, self.model, deadline, ())
-        vlog.info(
-            "ExecutionPlan", "ExecutionPlan::SimpleBody::finish: compilation finished successfully on {}", device.name
-        )
+        vlog.info(PLAN, "ExecutionPlan::SimpleBody::finish: compilation finished successfully on {}", device.name)
         return SimplePlan(self.model, device, prepared)
 
     def _prepare(
@@ -215,11 +206,8 @@ class Compilation(Handle):
         cache = None
         if self._cache is not None and any(device.cache_files):
             directory, token = self._cache
-            cache = CacheFiles.of(
-                directory,
-                derived_token(token, device, self.preference, self.priority, operations, self.attributes),
-                device,
-            )
+            token = derived_token(token, device, self.preference, self.priority, operations, self.attributes)
+            cache = CacheFiles.of(directory, token, device)
         options = PrepareOptions(self.preference, self.priority, deadline, None, self.attributes)
         if cache is not None and all(path.exists() for path in cache.paths):
             try:
@@ -231,9 +219,6 @@ class Compilation(Handle):
             cache = None
         with mark(layer_of(device), "PC", device.name), driver(device, "prepare"):
             return prepared_model(device.prepare(model, replace(options, cache=cache)))
-
-    def _has_foreign_operations(self) -> bool:
-        return any(one.code.is_foreign for one in self.model.operations)
 
     def _must_be_open(self) -> None:
         if self.finished:

@@ -73,7 +73,8 @@ class CpuProgram:
             if operand.lifetime is Lifetime.NO_VALUE:
                 self.constants[index] = None
             elif operand.value is not None:
-                self.constants[index] = self._rounded(Tensor(operand.kind, operand.value))
+                value = Tensor(operand.kind, operand.value)
+                self.constants[index] = rounded_to_half(value) if half else value
             elif operand.model is not None:
                 self.constants[index] = Tensor(operand.kind, np.zeros(0, np.uint8))
                 self.programs[index] = CpuProgram(operand.model, half)
@@ -143,7 +144,9 @@ class CpuProgram:
     ) -> list[Tensor]:
         """Run one operation after the other, with all checks."""
         model = self.model
-        _check_dims(model, inputs)
+        for kind, value in zip(model.input_types, inputs):
+            if value is not None:
+                agreed(kind, value.dims)
         values = {**self.constants, **dict(zip(model.inputs, run.begin(model.inputs, inputs)))}
         places = {} if room is None else dict(zip(model.outputs, room))
         for operation, freed in zip(model.operations, self._freed):
@@ -236,15 +239,6 @@ class CpuProgram:
             results = body._run(state, None, context)
             state = [*results, *state[len(results) :]]
         return [_known(value) for value in state[: len(operation.outputs)]]
-
-    def _rounded(self, value: OperandValue) -> OperandValue:
-        return value if value is None or not self.half else rounded_to_half(value)
-
-
-def _check_dims(model: Model, inputs: Sequence[OperandValue]) -> None:
-    for kind, value in zip(model.input_types, inputs):
-        if value is not None:
-            agreed(kind, value.dims)
 
 
 def _last_read(model: Model, kept: Collection[int]) -> list[list[int]]:

@@ -81,9 +81,6 @@ class Capabilities:
         all_ = (*self.types.values(), self.relaxed_scalar, self.relaxed_tensor, self.if_, self.while_)
         return [figure for one in all_ for figure in (one.exec_time, one.power_usage)]
 
-    def control_flow(self, code: Operation) -> Performance:
-        return self.if_ if code is Operation.IF else self.while_
-
 
 @dataclass(frozen=True, slots=True)
 class PrepareOptions:
@@ -94,6 +91,11 @@ class PrepareOptions:
     """The files in which the device may store prepared models."""
     attributes: Attributes = field(default_factory=dict)
     """Attributes of extensions, by the extension's name and the attribute's code."""
+
+    def check_deadline(self) -> None:
+        """Raise MISSED_DEADLINE_PERSISTENT if the deadline has passed."""
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            raise NnapiError(ResultCode.MISSED_DEADLINE_PERSISTENT, "the deadline is past before the model is prepared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +222,7 @@ class ReferenceDevice(Device):
         return not code.is_foreign
 
     def prepare(self, model: Model, options: PrepareOptions) -> PreparedModel:
-        if options.deadline is not None and time.monotonic() >= options.deadline:
-            raise NnapiError(ResultCode.MISSED_DEADLINE_PERSISTENT, "the deadline is past before the model is prepared")
+        options.check_deadline()
         vlog.message(vlog.COMPILATION, "Manager", "CpuPreparedModel::create")
         return PreparedOnCpu(model)
 

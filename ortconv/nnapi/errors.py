@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Self
 
 from ortconv.errors import ModelError
@@ -48,13 +49,6 @@ class OutputTooSmallError(NnapiError):
         self.shapes = shapes
 
 
-def bad_data(message: str, *, operation: Operation | None = None, operand: int | None = None) -> NnapiError:
-    return NnapiError(ResultCode.BAD_DATA, message, operation=operation, operand=operand)
-
-
-def bad_state(message: str) -> NnapiError:
-    return NnapiError(ResultCode.BAD_STATE, message)
-
-
-def op_failed(message: str, *, operation: Operation | None = None, operand: int | None = None) -> NnapiError:
-    return NnapiError(ResultCode.OP_FAILED, message, operation=operation, operand=operand)
+bad_data = partial(NnapiError, ResultCode.BAD_DATA)
+bad_state = partial(NnapiError, ResultCode.BAD_STATE)
+op_failed = partial(NnapiError, ResultCode.OP_FAILED)

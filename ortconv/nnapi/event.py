@@ -115,14 +115,13 @@ class Event(Handle):
         """Wait, then free the object."""
         if self._thread is not None:
             self._thread.join()
+        self._close()
+
+    def _close(self) -> None:
         if self._fence is not None:
             self._fence.close()
         if self._waited_fd >= 0:
             os.close(self._waited_fd)
             self._waited_fd = -1
 
-    def __del__(self) -> None:
-        if self._waited_fd >= 0:
-            os.close(self._waited_fd)
-        if self._fence is not None:
-            self._fence.close()
+    __del__ = _close

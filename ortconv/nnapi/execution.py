@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 
 import numpy as np
 
@@ -32,6 +33,7 @@ DEFAULT_LOOP_TIMEOUT = 2_000_000_000  # ns
 MAXIMUM_LOOP_TIMEOUT = 15_000_000_000
 NO_DURATION = 2**64 - 1
 SOURCE = "ExecutionBuilder"
+_log = partial(vlog.message, vlog.EXECUTION, SOURCE)
 
 
 def get_default_loop_timeout() -> int:
@@ -102,16 +104,14 @@ class Execution(Handle):
     @api("PE")
     def set_measure_timing(self, measure: bool) -> None:
         self._must_be_open()
-        if not self.compilation.is_single:
-            raise bad_data("measuring needs a compilation for exactly one named device")
+        self.compilation.require_single("measuring")
         self._measure = measure
 
     @api("PE")
     def set_timeout(self, nanoseconds: Nanoseconds) -> None:
         """Set the time limit of one computation; 0 means none."""
         self._must_be_open()
-        if not self.compilation.is_single:
-            raise bad_data("a timeout needs a compilation for exactly one named device")
+        self.compilation.require_single("a timeout")
         self._timeout = nanoseconds or None
 
     @api("PE")
@@ -128,8 +128,7 @@ class Execution(Handle):
         was named.
         """
         self._must_be_open()
-        if not self.compilation.is_single:
-            raise bad_data("an attribute needs a compilation for exactly one named device")
+        self.compilation.require_single("an attribute")
         add_attribute(self.attributes, name, code, data)
 
     @api("PIO")
@@ -202,8 +201,8 @@ class Execution(Handle):
         return, and their dimensions may be unknown.
         """
         _log("ExecutionBuilder::computeFenced")
-        if duration and not self.compilation.is_single:
-            raise bad_data("a duration needs a compilation for exactly one named device")
+        if duration:
+            self.compilation.require_single("a duration")
         has_fences = any(device.has_fences for device in self.plan.devices)
         if has_fences:
             self._check_output_dims()
@@ -426,10 +425,6 @@ def _shaped(declared: OperandType, array: Array) -> OperandType:
         return declared
     found = declared.with_dims(array.shape)
     return found if compatible(declared, found) else declared
-
-
-def _log(text: str, *values: object) -> None:
-    vlog.message(vlog.EXECUTION, SOURCE, text, *values)
 
 
 def _value(argument: Argument) -> OperandValue:

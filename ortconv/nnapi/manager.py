@@ -57,7 +57,9 @@ def register_device(device: Device) -> None:
         raise bad_data(f"there is a device '{device.name}' already")
     for extension in device.extensions:
         declare(extension)
-    _announce(device)
+    if device not in _announced:
+        _announced.add(device)
+        vlog.info("Manager", "Found interface {} (version = {})", device.name, device.version)
     _known().append(device)
 
 
@@ -97,14 +99,6 @@ def _check_each(
 
 def _is_figure(value: object) -> bool:
     return isinstance(value, int | float | np.floating) and bool(0 < value <= NEVER.exec_time)
-
-
-def _announce(device: Device) -> None:
-    """Log the device once."""
-    if device in _announced:
-        return
-    _announced.add(device)
-    vlog.info("Manager", "Found interface {} (version = {})", device.name, device.version)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -90,13 +90,7 @@ class Memory(Handle):
 
     @property
     def size(self) -> int:
-        """The size in bytes."""
         return self.data.nbytes
-
-    @property
-    def is_described(self) -> bool:
-        """True if the memory was created from a descriptor."""
-        return False
 
     @checked
     def region(self, offset: int, length: int) -> Array:
@@ -253,12 +247,6 @@ def _combined(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(p or q for p, q in zip(a, b))
 
 
-def _only_device(roles: Iterable[Role]) -> Device | None:
-    """The device that gets all these arguments; None if there are several."""
-    devices = {device for compilation, out, index in roles for device in compilation.devices_of(out, index)}
-    return devices.pop() if len(devices) == 1 else None
-
-
 class DeviceMemory(Memory):
     """Memory of a device, for the declared roles only. It has no contents until an execution or a copy writes it."""
 
@@ -269,7 +257,10 @@ class DeviceMemory(Memory):
             raise bad_state("the descriptor is not finished")
         self.roles = frozenset(desc.roles)
         self.declared = desc.kind
-        shared = _only_device(self.roles)
+        devices = {
+            device for compilation, out, index in self.roles for device in compilation.plan.devices_of(out, index)
+        }
+        shared = devices.pop() if len(devices) == 1 else None
         self.device = shared if shared is not None and self._allocated(shared) else None
         is_explicit = any(compilation.is_explicit for compilation, _, _ in desc.roles)
         if self.device is None and (is_explicit or not self.declared.is_known):
@@ -292,10 +283,6 @@ class DeviceMemory(Memory):
         except NnapiError as error:
             vlog.error("Memory", "{} does not allocate: {}", device.name, error)
             return False
-
-    @property
-    def is_described(self) -> bool:
-        return True
 
     @property
     def kind(self) -> OperandType:

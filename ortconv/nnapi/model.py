@@ -11,7 +11,7 @@ from ortconv.nnapi.arguments import Values, elements
 from ortconv.nnapi.codes import FeatureLevel, Operand, Operation
 from ortconv.nnapi.errors import bad_data, bad_state
 from ortconv.nnapi.handle import Handle, api
-from ortconv.nnapi.memory import Memory
+from ortconv.nnapi.memory import DeviceMemory, Memory
 from ortconv.nnapi.operand import ChannelQuant, Lifetime, OperandType, single
 from ortconv.nnapi.operations import row_of
 from ortconv.nnapi.operations.table import OperationUse
@@ -53,7 +53,7 @@ class ModelOperation:
 
     @property
     def is_control_flow(self) -> bool:
-        return self.code in (Operation.IF, Operation.WHILE)
+        return self.code.is_control_flow
 
 
 class Model(Handle):
@@ -116,7 +116,7 @@ class Model(Handle):
         """Set a constant to a region of a memory, without copying it."""
         self._must_be_open()
         operand = self._operand(index)
-        if memory.is_described:
+        if isinstance(memory, DeviceMemory):
             raise bad_data("a memory made from a descriptor holds no constants", operand=index)
         if length == 0:
             raise bad_data("a constant has at least one byte", operand=index)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from weakref import WeakSet
 
@@ -20,6 +21,8 @@ from ortconv.nnapi.validation import dependencies
 PLAN = "ExecutionPlan"
 """The log tag. The messages begin with ModelBuilder, but Android's runtime/ExecutionPlan.cpp writes them."""
 
+_log = partial(vlog.message, vlog.COMPILATION, PLAN)
+
 SourceOperand = tuple[int, int]
 """An operand of a source model: (index of the model in the plan, index of the operand in the model)."""
 
@@ -32,14 +35,18 @@ def operation_cost(device: Device, model: Model, operation: ModelOperation, pref
     if not operation.is_control_flow:
         first = model.operands[operation.inputs[0]].kind.type
         return capabilities.of(first, model.relaxed).of(preference)
-    own = capabilities.control_flow(operation.code).of(preference)
+    is_if = operation.code is Operation.IF
+    own = (capabilities.if_ if is_if else capabilities.while_).of(preference)
     inner = [model.operands[index].model for index in operation.inputs[:3]]
     sums = [
         sum(operation_cost(device, one, each, preference) for each in one.operations)
         for one in inner
         if one is not None
     ]
-    return own + (0.5 * sum(sums) if operation.code is Operation.IF else sum(sums))
+    return own + (0.5 * sum(sums) if is_if else sum(sums))
+
+
+_warned: WeakSet[Device] = WeakSet()
 
 
 def best_devices(model: Model, devices: Sequence[Device], preference: Preference) -> list[int]:
@@ -49,18 +56,11 @@ def best_devices(model: Model, devices: Sequence[Device], preference: Preference
     answers = [supported_by(device, model) for device in devices]
     best = [_best_device(at, model, devices, preference, answers) for at in range(len(model.operations))]
     for index, (device, answer) in enumerate(zip(devices, answers)):
-        if any(answer) and index not in best and not (device.is_reference or device.capabilities.ever_beat_cpu):
-            _warn_once(device)
+        is_slow = not (device.is_reference or device.capabilities.ever_beat_cpu)
+        if any(answer) and index not in best and is_slow and device not in _warned:
+            _warned.add(device)
+            vlog.warning(PLAN, "{} gets {}", device.name, NO_WORK)
     return best
-
-
-_warned: WeakSet[Device] = WeakSet()
-
-
-def _warn_once(device: Device) -> None:
-    if device not in _warned:
-        _warned.add(device)
-        vlog.warning(PLAN, "{} gets {}", device.name, NO_WORK)
 
 
 def _best_device(
@@ -75,22 +75,15 @@ def _best_device(
             # Of devices with the same cost, the reference is best, then the first.
             costs[index] = operation_cost(device, model, operation, preference), not device.is_reference
         else:
-            vlog.message(vlog.COMPILATION, PLAN, "Device {} can't do operation {}", device.name, name)
+            _log("Device {} can't do operation {}", device.name, name)
     if not costs:
         vlog.error(PLAN, "No driver can do operation {}", operation.code.name)
         raise bad_data("no device can do the operation", operation=operation.code)
     best = min(costs, key=costs.__getitem__)
     if operation.is_control_flow and devices[best].is_reference and not is_runtime:
-        vlog.message(vlog.COMPILATION, PLAN, "ModelBuilder::findBestDeviceForEachOperation({}) = -1 (NNAPI)", name)
+        _log("ModelBuilder::findBestDeviceForEachOperation({}) = -1 (NNAPI)", name)
         return len(devices)
-    vlog.message(
-        vlog.COMPILATION,
-        PLAN,
-        "ModelBuilder::findBestDeviceForEachOperation({}) = {} ({})",
-        name,
-        best,
-        devices[best].name,
-    )
+    _log("ModelBuilder::findBestDeviceForEachOperation({}) = {} ({})", name, best, devices[best].name)
     return best
 
 
@@ -112,7 +105,7 @@ class ModelStep:
         """Build the step's model. Raises OP_FAILED if it has no inputs or no outputs, or if an operand violates the
         device's feature level.
         """
-        vlog.message(vlog.COMPILATION, PLAN, "ExecutionStep::finishStepModel, compilation on {}", self.device.name)
+        _log("ExecutionStep::finishStepModel, compilation on {}", self.device.name)
         inputs, outputs = self.part.boundary()
         if not inputs or not outputs:
             raise op_failed(f"a step on {self.device.name} has {len(inputs)} inputs and {len(outputs)} outputs")
@@ -166,9 +159,8 @@ class PartitionSteps:
     models: list[Model] = field(default_factory=list)
 
     def describe(self) -> None:
-        """Log every step."""
         for at, step in enumerate(self.steps):
-            vlog.message(vlog.COMPILATION, PLAN, "Step#{}: {}", at, described(step))
+            _log("Step#{}: {}", at, described(step))
 
 
 def described(step: PartitionStep) -> str:
@@ -220,7 +212,7 @@ def _groups(model: Model, devices: Sequence[Device], best: Sequence[int]) -> lis
 
     def enqueue(at: int) -> None:
         values = model.client_order[at], best[at], names[best[at]]
-        vlog.message(vlog.COMPILATION, PLAN, "enqueueOnAppropriateDevice {} onto {} ({})", *values)
+        _log("enqueueOnAppropriateDevice {} onto {} ({})", *values)
         queues[best[at]].append(at)
 
     for at, count in enumerate(missing):
@@ -229,7 +221,7 @@ def _groups(model: Model, devices: Sequence[Device], best: Sequence[int]) -> lis
     groups = []
     while any(queues):
         device = max(index for index, queue in enumerate(queues) if queue)
-        vlog.message(vlog.COMPILATION, PLAN, "findNextDeviceToProcess: {} ({})", device, names[device])
+        _log("findNextDeviceToProcess: {} ({})", device, names[device])
         run = []
         while queues[device]:
             at = queues[device].popleft()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ortconv.nnapi import answers, vlog
-from ortconv.nnapi.codes import ResultCode
+from ortconv.nnapi.codes import MISSED_DEADLINE
 from ortconv.nnapi.cpu import CpuProgram, RunLimits, check_loop, truth
 from ortconv.nnapi.device import Device, PreparedModel, Timing
 from ortconv.nnapi.driver_guard import driver
@@ -22,7 +22,7 @@ from ortconv.nnapi.partitioning import IfStep, ModelStep, PartitionSteps, Source
 from ortconv.nnapi.running import OperandValue
 from ortconv.nnapi.timing import mark
 
-DEADLINES = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PERSISTENT)
+_log = functools.partial(vlog.message, vlog.EXECUTION)
 
 
 class FullFallbackError(Exception):
@@ -235,7 +235,7 @@ class _PlanWalk:
             self._check_room()
             raise
         except NnapiError as error:
-            if not self.request.fallback or error.code in DEADLINES:
+            if not self.request.fallback or error.code in MISSED_DEADLINE:
                 raise
             raise FullFallbackError(error) from error
 
@@ -258,8 +258,7 @@ class _PlanWalk:
         return Tensor(operand.kind, operand.value)
 
     def store(self, key: SourceOperand, value: OperandValue) -> None:
-        key = self._outermost(key)
-        self.values[key] = value
+        self.values[self._outermost(key)] = value
 
     def _run_model(self, step: ModelStep) -> None:
         for key, result in zip(step.outputs, self._results_of(step)):
@@ -275,7 +274,8 @@ class _PlanWalk:
             return self._computed(step, inputs, room)
         except OutputTooSmallError as error:
             for key, (dims, _) in zip(step.outputs, error.shapes):
-                self.store(key, _shape_only(self.plan, key, dims))
+                kind = self.plan.steps.models[key[0]].operands[key[1]].kind
+                self.store(key, Tensor(kind, np.broadcast_to(np.zeros((), kind.type.dtype), dims)))  # without memory
             raise
 
     def _computed(
@@ -290,7 +290,7 @@ class _PlanWalk:
         except OutputTooSmallError:
             raise
         except NnapiError as error:
-            if not self.request.fallback or step.device.is_reference or error.code in DEADLINES:
+            if not self.request.fallback or step.device.is_reference or error.code in MISSED_DEADLINE:
                 raise
             _log("ExecutionBuilder", "cpuFallbackPartial")
             return CpuProgram(step.model).run(inputs, room, RunLimits(None, self.request.limits.loop_timeout))
@@ -307,8 +307,8 @@ class _PlanWalk:
 
     def _branch(self, step: IfStep) -> int:
         taken = truth(self.fetch(step.condition), step.operation.code)
-        inner = self.plan.steps.models[step.branches[0 if taken else 1]]
         source = step.branches[0 if taken else 1]
+        inner = self.plan.steps.models[source]
         for index, key in zip((*inner.inputs, *inner.outputs), (*step.inputs, *step.outputs)):
             self.aliases[(source, index)] = key
         return step.then_at if taken else step.else_at
@@ -345,20 +345,6 @@ class _PlanWalk:
         for index, room in zip(self.plan.model.outputs, self.request.room):
             value = self.values.get((0, index))
             kind = self.plan.model.operands[index].kind if value is None else value
-            shapes.append((kind.dims, value is None or room is None or _nbytes(value) <= room))
+            shapes.append((kind.dims, value is None or room is None or value.nbytes <= room))
         if not all(fits for _, fits in shapes):
             raise OutputTooSmallError(shapes)
-
-
-def _log(source: str, text: str, *values: object) -> None:
-    vlog.message(vlog.EXECUTION, source, text, *values)
-
-
-def _nbytes(value: Tensor) -> int:
-    return value.size * value.type.dtype.itemsize
-
-
-def _shape_only(plan: CompoundPlan, key: SourceOperand, dims: tuple[int, ...]) -> Tensor:
-    """A tensor with the given dimensions that occupies no memory."""
-    kind = plan.steps.models[key[0]].operands[key[1]].kind
-    return Tensor(kind, np.broadcast_to(np.zeros((), kind.type.dtype), dims))

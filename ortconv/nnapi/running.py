@@ -22,6 +22,7 @@ Admit = Callable[[Sequence[Dims]], None]
 
 NHWC = (0, 2, 3, 1)
 NCHW = (0, 3, 1, 2)
+"""Orders of the dimensions that lead from the other layout to this one."""
 
 
 def run_operation(
@@ -100,7 +101,7 @@ def _size_outputs(
 ) -> None:
     """Give the call's outputs the inferred dimensions. Raises NnapiError if they contradict the declared ones."""
     shapes = found if isinstance(found, list) else [found]
-    stored = [_permuted(dims, NCHW) if image else dims for dims, image in zip(shapes, images)]
+    stored = [permuted(dims, NCHW) if image else dims for dims, image in zip(shapes, images)]
     for out, dims in zip(declared, stored):
         agreed(out, dims)
     if admit is not None:
@@ -148,7 +149,7 @@ def _to_nhwc(x: Tensor) -> Tensor:
     return Tensor(x, x.array.transpose(NHWC))
 
 
-def _permuted(dims: Dims, order: tuple[int, ...]) -> Dims:
+def permuted(dims: Sequence[int], order: Sequence[int]) -> Dims:
     return tuple(dims[axis] for axis in order)
 
 

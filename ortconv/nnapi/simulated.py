@@ -80,7 +80,6 @@ KEYS: dict[str, frozenset[str] | None] = {
 LARGEST = 1e15
 """Upper limit of all numbers in a profile."""
 PLAIN = frozenset({"name", "version", "type", "feature_level", "fp16"})
-CONTROL_FLOW = (Operation.IF, Operation.WHILE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ class SimulatedDevice(Device):
             return False
         if self._operations is not None and code not in self._operations:
             return False
-        return code in CONTROL_FLOW or self._types is None or kind in self._types
+        return code.is_control_flow or self._types is None or kind in self._types
 
     def _takes(self, model: Model, operation: ModelOperation) -> bool:
         if operation.code.is_foreign:
@@ -161,8 +160,7 @@ class SimulatedDevice(Device):
         self._check_alive(ResultCode.UNAVAILABLE_DEVICE)
         if self.faults.compile is not None:
             raise NnapiError(self.faults.compile, f"{self.name} fails to compile, as its profile says")
-        if options.deadline is not None and time.monotonic() >= options.deadline:
-            raise NnapiError(ResultCode.MISSED_DEADLINE_PERSISTENT, "the deadline is past before the model is prepared")
+        options.check_deadline()
         if options.cache is not None:
             caching.save(model, options.cache, self._owner)
         return SimulatedModel(self, model)

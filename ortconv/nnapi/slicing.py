@@ -32,16 +32,13 @@ class ModelPart:
         read = dict.fromkeys(chain.from_iterable(one.inputs for one in self.operations))
         mine = set(self.operations)
         others = {index for one in self.whole.operations if one not in mine for index in one.inputs}
-        fed = self._lives(read, Lifetime.INPUT, Lifetime.TEMPORARY, Lifetime.OUTPUT)
-        inputs = sorted((index for index in fed if index not in made), key=self._input_rank)
+        fed = [i for life in (Lifetime.INPUT, Lifetime.TEMPORARY, Lifetime.OUTPUT) for i in self._lives(read, life)]
+        inputs = [index for index in fed if index not in made]
         passed_on = [index for index in self._lives(made, Lifetime.TEMPORARY) if index in others]
         return inputs, self._lives(made, Lifetime.OUTPUT) + passed_on
 
-    def _lives(self, indexes: Iterable[int], *lifetimes: Lifetime) -> list[int]:
-        return [index for index in indexes if self.whole.operands[index].lifetime in lifetimes]
-
-    def _input_rank(self, index: int) -> int:
-        return (Lifetime.INPUT, Lifetime.TEMPORARY, Lifetime.OUTPUT).index(self.whole.operands[index].lifetime)
+    def _lives(self, indexes: Iterable[int], lifetime: Lifetime) -> list[int]:
+        return [index for index in indexes if self.whole.operands[index].lifetime is lifetime]
 
     def model(self, inputs: list[int], outputs: list[int]) -> Model:
         """The part as a finished model."""
@@ -97,28 +94,20 @@ def _answer_on_part(device: Device, model: Model, kept: list[ModelOperation]) ->
     """For some operations of a model, True if the device supports it; False for all if they do not make a model."""
     part = ModelPart(model, kept)
     inputs, outputs = part.boundary()
-    if not outputs or any(_holds_model(model, one) for one in kept):
+    holds_model = any(model.operands[index].kind.type is Operand.MODEL for one in kept for index in one.inputs)
+    if not outputs or holds_model:
         return [False] * len(kept)
     sliced = part.model(inputs, outputs)
-    return _in_order_of(kept, sliced, _answer(device, sliced))
+    result, answer = [False] * len(kept), _answer(device, sliced)
+    if len(answer) == len(kept):
+        for place, supported in zip(sliced.client_order, answer):
+            result[place] = supported
+    return result
 
 
 def _answer(device: Device, model: Model) -> list[bool]:
     with driver(device, "supported_operations"):
         return [bool(one) for one in device.supported_operations(model)]
-
-
-def _in_order_of(kept: list[ModelOperation], sliced: Model, answer: list[bool]) -> list[bool]:
-    result = [False] * len(kept)
-    if len(answer) != len(kept):
-        return result
-    for place, supported in zip(sliced.client_order, answer):
-        result[place] = supported
-    return result
-
-
-def _holds_model(model: Model, operation: ModelOperation) -> bool:
-    return any(model.operands[index].kind.type is Operand.MODEL for index in operation.inputs)
 
 
 def _fits(device: Device, model: Model, operation: ModelOperation) -> bool:

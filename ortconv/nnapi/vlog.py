@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import partial
 from typing import TextIO
 
 MODEL, COMPILATION, EXECUTION, CPUEXE, MANAGER, DRIVER, MEMORY = FLAGS = (
@@ -43,21 +44,15 @@ def message(flag: str, source: str, text: str, *values: object) -> None:
 
 
 def shows(flag: str) -> bool:
-    """Whether a flag is on."""
     return flag in _selected.get()
 
 
-def info(source: str, text: str, *values: object) -> None:
+def _log(level: int, source: str, text: str, *values: object) -> None:
     """Log a message, regardless of the flags."""
-    logging.getLogger(f"{LOGGER}.{source}").info("%s", text.format(*values))
+    logging.getLogger(f"{LOGGER}.{source}").log(level, "%s", text.format(*values))
 
 
-def warning(source: str, text: str, *values: object) -> None:
-    logging.getLogger(f"{LOGGER}.{source}").warning("%s", text.format(*values))
-
-
-def error(source: str, text: str, *values: object) -> None:
-    logging.getLogger(f"{LOGGER}.{source}").error("%s", text.format(*values))
+info, warning, error = (partial(_log, level) for level in (logging.INFO, logging.WARNING, logging.ERROR))
 
 
 class LogLine(logging.Formatter):

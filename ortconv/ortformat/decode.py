@@ -34,9 +34,9 @@ tuples, and bytes and structs are memoryviews.
 Read = Callable[[int, int], Any]
 """Reads a field: (position of the field, depth of its table) -> content."""
 
-RECORDS: dict[str, Any] = {
-    kind: namedtuple(kind, [f.name for f in fields if f is not None]) for kind, fields in TABLES.items()
-}
+FIELDS = {kind: [f for f in slots if f is not None] for kind, slots in TABLES.items()}
+RECORDS: dict[str, Any] = {kind: namedtuple(kind, [f.name for f in fields]) for kind, fields in FIELDS.items()}
+REQUIRED = {kind: [i for i, f in enumerate(fields) if f.required] for kind, fields in FIELDS.items()}
 
 _u32 = struct.Struct("<I").unpack_from
 _i32 = struct.Struct("<i").unpack_from
@@ -57,7 +57,7 @@ class Decoder:
         self._vectors: dict[tuple[str, int], Any] = {}
         self._kinds: dict[int, str] = {}
         self._readers = {kind: self._table_readers(kind) for kind in TABLES}
-        self._defaults = {kind: [f.default for f in fields if f is not None] for kind, fields in TABLES.items()}
+        self._defaults = {kind: [f.default for f in fields] for kind, fields in FIELDS.items()}
 
     def root(self) -> Record:
         """The InferenceSession record. Raises FormatError if the buffer is not a well-formed .ort file."""
@@ -116,13 +116,10 @@ class Decoder:
         if kind == "TypeInfo":
             values[2] = self._union(values[1], values[2], at, depth)
         record = RECORDS[kind]._make(values)
-        self._require(kind, record, at)
-        return record
-
-    def _require(self, kind: str, record: Record, at: int) -> None:
-        for index in _REQUIRED[kind]:
+        for index in REQUIRED[kind]:
             if record[index] is None:
                 raise FormatError(f"byte {at}, {kind}.{record._fields[index]}: is missing")
+        return record
 
     def _plan(self, kind: str, vtable: int, at: int) -> tuple[int, list[tuple[int, int, Read]]]:
         """The size of a table, and (field, offset, reader) for each field present."""
@@ -133,24 +130,25 @@ class Decoder:
             raise FormatError(f"byte {vtable}, {where}: lengths {length} and {size} are impossible")
         self._check(vtable, length, 2, where)
         fields = []
-        for slot, (index, name, width, read) in enumerate(self._readers[kind]):
+        for slot, reader in enumerate(self._readers[kind]):
             if 4 + 2 * slot >= length:
                 break
             offset = _u16(self.buffer, vtable + 4 + 2 * slot)[0]
-            if offset == 0 or index < 0:
+            if offset == 0 or reader is None:
                 continue
+            index, name, width, read = reader
             if offset < 4 or offset + width > size:
                 raise FormatError(f"byte {vtable + 4 + 2 * slot}, {kind}.{name}: lies outside of its table")
             fields.append((index, offset, read))
         return size, fields
 
-    def _table_readers(self, kind: str) -> list[tuple[int, str, int, Read]]:
-        """(field, name, bytes, reader) for each slot; the field is -1 for an unused slot."""
-        readers: list[tuple[int, str, int, Read]] = []
+    def _table_readers(self, kind: str) -> list[tuple[int, str, int, Read] | None]:
+        """(field, name, bytes, reader) for each slot; None for an unused slot."""
+        readers: list[tuple[int, str, int, Read] | None] = []
         index = 0
         for field in TABLES[kind]:
             if field is None:
-                readers.append((-1, "", 4, self._skip))
+                readers.append(None)
                 continue
             scalar = stored(field.kind)
             width = struct.calcsize("<" + SCALARS[scalar]) if scalar else 4
@@ -188,9 +186,6 @@ class Decoder:
             return value
 
         return read
-
-    def _skip(self, at: int, depth: int) -> None:
-        return None
 
     def _union(self, tag: int, at: int | None, table: int, depth: int) -> Record:
         if (tag == 0) != (at is None):
@@ -274,9 +269,3 @@ class Decoder:
         self._allowance -= size
         if self._allowance < 0:
             raise FormatError(f"byte {at}, {where}: objects overlap")
-
-
-_REQUIRED = {
-    kind: [i for i, f in enumerate([f for f in fields if f is not None]) if f.required]
-    for kind, fields in TABLES.items()
-}

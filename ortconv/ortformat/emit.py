@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,17 +22,17 @@ ALIGNMENT = 4
 """The metadata is a multiple of this number of words. So alignment up to 16 bytes can be computed from indices alone."""
 
 
+@dataclass(frozen=True, slots=True)
 class TableShape:
-    """A table with a given set of fields: the index of its vtable, and the order of its 32-bit and 64-bit fields in reverse."""
+    """A table with a given set of fields: the index of its vtable, the order of its 32-bit and 64-bit fields in reverse, and its
+    size in words. A 32-bit field has True if it is a reference.
+    """
 
-    __slots__ = ("key", "narrow", "size", "vtable", "wide")
-
-    def __init__(self, key: int, vtable: int, narrow: list[tuple[int, bool]], wide: list[int]) -> None:
-        self.key = key
-        self.vtable = vtable
-        self.narrow = narrow
-        self.wide = wide
-        self.size = 1 + len(narrow) + 2 * len(wide)
+    key: int
+    vtable: int
+    narrow: list[tuple[int, bool]]
+    wide: list[int]
+    size: int
 
 
 class Payloads:
@@ -81,7 +82,8 @@ class Emitter:
             at += 8 if i in wide else 4
         self._put(struct.pack(f"<{2 + len(slots)}H", 4 + 2 * len(slots), at, *slots))
         reversed_narrow = [(i, fields[names[i]][1] is None) for i in reversed(narrow)]
-        return TableShape(len(self._shapes), len(self.words) - 1, reversed_narrow, wide[::-1])
+        size = 1 + len(narrow) + 2 * len(wide)
+        return TableShape(len(self._shapes), len(self.words) - 1, reversed_narrow, wide[::-1], size)
 
     def table(self, shape: TableShape, *values: int) -> int:
         """Write a table. The values of its fields are indices for references, else numbers (a float as its bits)."""

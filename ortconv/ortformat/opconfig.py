@@ -222,7 +222,7 @@ class RequiredOperators:
 
         A version selects the kernel that the operator has at that version, even if it is the version of a model's operator set.
         """
-        has = {(domain, _since(domain, op, version), op) for domain, version, op in self.versions()}
+        has = {(domain, since_of(domain, op, version), op) for domain, version, op in self.versions()}
         found = []
         for domain, version, op in sorted(needed.versions()):
             if (domain, version, op) in has or self.is_everything:
@@ -267,7 +267,8 @@ class RequiredOperators:
         return "\n".join(lines) + "\n"
 
 
-def _since(domain: str, op: str, version: int) -> int:
+def since_of(domain: str, op: str, version: int) -> int:
+    """The version of the operator in an operator set of this version."""
     found = schema("" if domain == "ai.onnx" else domain, op, version)
     return version if found is None else found.since
 

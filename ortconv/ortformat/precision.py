@@ -45,9 +45,10 @@ def needs_provider(node: Node) -> bool:
 
 
 def _widen(graph: Graph, release: int | None) -> int:
-    nodes = _nodes_to_widen(graph, release)
-    if not nodes:
+    lacking = {node for node in graph if _is_float16(node) and _lacks_kernel(node, release)}
+    if not lacking:
         return 0
+    nodes = lacking | _enclosed(graph, lacking)
     wide: dict[Value, Value] = {}
     results: list[Value] = []
     for node in [n for n in graph if n in nodes]:
@@ -61,12 +62,6 @@ def _widen(graph: Graph, release: int | None) -> int:
         _remove_rounding(value)
     added = sum(value.producer is not None for value in wide.values())
     return added + sum(_narrow(graph, value, nodes) for value in results)
-
-
-def _nodes_to_widen(graph: Graph, release: int | None) -> set[Node]:
-    """The nodes without a float16 kernel, and those between them."""
-    lacking = {node for node in graph if _is_float16(node) and _lacks_kernel(node, release)}
-    return lacking | _enclosed(graph, lacking) if lacking else lacking
 
 
 def _remove_rounding(value: Value) -> None:

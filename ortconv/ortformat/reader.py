@@ -53,15 +53,11 @@ def parse(buffer: Any) -> Model:
     return model_of(decode(buffer))
 
 
-def _text(value: str | None) -> str:
-    return value or ""
-
-
 def model_of(root: Record) -> Model:
     """Build the model that a decoded file describes."""
     message = root.model
     graph = Graph()
-    graph.doc = _text(message.graph_doc_string)
+    graph.doc = message.graph_doc_string or ""
     for entry in message.opset_import:
         graph.opsets[_domain(entry.domain)] = entry.version
     saved: list[SavedFusion] = []
@@ -70,11 +66,11 @@ def model_of(root: Record) -> Model:
     return Model(
         graph,
         ir_version=message.ir_version,
-        producer_name=_text(message.producer_name),
-        producer_version=_text(message.producer_version),
-        domain=_text(message.domain),
+        producer_name=message.producer_name or "",
+        producer_version=message.producer_version or "",
+        domain=message.domain or "",
         model_version=None if version == NO_MODEL_VERSION else version,
-        doc=_text(message.doc_string),
+        doc=message.doc_string or "",
         metadata={pair.key: pair.value or "" for pair in message.metadata_props or ()},
         saved=saved,
     )
@@ -92,7 +88,7 @@ class _Reader(GraphReader):
         self.types: dict[str, ValueType] = {}
 
     def fill(self, record: Record) -> None:
-        self.types = _Types().named(record.node_args or ())
+        self.types = _types(record.node_args or ())
         constants = _constants(record)
         for name in record.inputs or ():
             if self.overridable or name not in constants:
@@ -118,11 +114,11 @@ class _Reader(GraphReader):
             record.op_type,
             (),
             [self.scoped(name) if name else None for name in record.outputs],
-            domain=_domain(_text(record.domain)),
-            name=_text(record.name),
+            domain=_domain(record.domain or ""),
+            name=record.name or "",
             types=[self.types.get(name) for name in record.outputs],
         )
-        node.doc = _text(record.doc_string)
+        node.doc = record.doc_string or ""
         provider = record.execution_provider_type or ""
         node.ep = "" if provider == CPU else provider
         for name, value in zip(record.outputs, node.outputs, strict=True):
@@ -177,21 +173,17 @@ def sparse_tensor(record: Record) -> SparseTensor:
     return SparseTensor(tensor(record.values), tensor(record.indices), record.dims, record.values.name)
 
 
-class _Types:
-    """Creates types; equal types of values share one object."""
-
-    def __init__(self) -> None:
-        self.made: dict[int, ValueType] = {}
-
-    def named(self, values: Iterable[Record]) -> dict[str, ValueType]:
-        types = {}
-        for value in values:
-            if value.type is not None:
-                found = self.made.get(id(value.type))
-                if found is None:
-                    found = self.made[id(value.type)] = value_type(value.type, value.name)
-                types[value.name] = found
-        return types
+def _types(values: Iterable[Record]) -> dict[str, ValueType]:
+    """The types of values by name; equal ones share an object."""
+    made: dict[int, ValueType] = {}
+    types = {}
+    for value in values:
+        if value.type is not None:
+            key = id(value.type)
+            if key not in made:
+                made[key] = value_type(value.type, value.name)
+            types[value.name] = made[key]
+    return types
 
 
 def value_type(record: Record, name: str) -> ValueType:

@@ -12,9 +12,8 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.kernels import newest_kernels, releases
 from ortconv.ir.model import Model
 from ortconv.ir.operators import MICROSOFT
-from ortconv.ir.schema import schema
 from ortconv.ir.types import DType, OptionalType, SparseTensorType, TensorType, ValueType
-from ortconv.ortformat.opconfig import RequiredOperators
+from ortconv.ortformat.opconfig import RequiredOperators, since_of
 
 BASE = ("--config=MinSizeRel", "--parallel", "--skip_tests", "--cmake_extra_defines=onnxruntime_BUILD_UNIT_TESTS=OFF")
 
@@ -126,9 +125,7 @@ def _kernels(required: RequiredOperators) -> tuple[int, int]:
         return len(every), len(every)
     kept = set()
     for domain, version, op in required.versions():
-        own = "" if domain == "ai.onnx" else domain
-        found = schema(own, op, version)
-        since = version if found is None else found.since
+        own, since = "" if domain == "ai.onnx" else domain, since_of(domain, op, version)
         kept |= {(name, (a, b)) for name, (a, b) in every if name == f"{own}:{op}" and a <= since <= b}
     return len(kept), len(every)
 

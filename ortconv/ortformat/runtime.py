@@ -48,14 +48,10 @@ def _emit_record(out: Emitter, fusion: SavedFusion, order: Mapping[Node, int]) -
     indices = [NO_NODE if node is None else order[node] for node in fusion.nodes]
     fields = {"node_indices": out.scalars("I", indices), "num_inputs": fusion.inputs.formal}
     fields["num_outputs"] = fusion.outputs.formal
-    if fusion.inputs.variadic is not None:
-        fields["has_variadic_input"] = 1
-    if fusion.outputs.variadic is not None:
-        fields["has_variadic_output"] = 1
-    if fusion.inputs.variadic is not None:
-        fields["num_variadic_inputs"] = fusion.inputs.variadic
-    if fusion.outputs.variadic is not None:
-        fields["num_variadic_outputs"] = fusion.outputs.variadic
+    sides = {"input": fusion.inputs.variadic, "output": fusion.outputs.variadic}
+    variadic = {side: count for side, count in sides.items() if count is not None}
+    fields |= {f"has_variadic_{side}": 1 for side in variadic}
+    fields |= {f"num_variadic_{side}s": count for side, count in variadic.items()}
     nodes = out.table(out.shape("NodesToOptimizeIndices", *fields), *fields.values())
     record = out.shape("RuntimeOptimizationRecord", "action_id", "nodes_to_optimize_indices", "produced_op_ids")
     produced = out.pooled_references(tuple(out.string(op_id) for op_id in fusion.produced))

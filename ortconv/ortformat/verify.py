@@ -19,13 +19,8 @@ PAYLOADS = {1: None, 2: None, 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8:
 """The required field for each AttributeType. Graphs (10) and sparse tensors (11, 12) have no loadable form."""
 
 
-def verify(buffer: Any) -> None:
-    """Raise FormatError, GraphError or UnsupportedError unless the buffer is an .ort file that can be loaded."""
-    decode(buffer)
-
-
 def decode(buffer: Any) -> Record:
-    """The InferenceSession record of a valid .ort file."""
+    """The InferenceSession record of an .ort file. Raises FormatError, GraphError or UnsupportedError unless it can be loaded."""
     root = Decoder(buffer).root()
     version = root.ort_version
     number = natural(version) if version.isascii() else None

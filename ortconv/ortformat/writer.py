@@ -6,6 +6,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -114,10 +115,8 @@ class _Writer(ValueWriter):
         graph = self.graph(model.graph, 0)
         resolver = self.kernel_types()
         domains = ALWAYS_IMPORTED | {op.schema.domain: 1 for op in self.operators.values()} | model.graph.opsets
-        id_shape, pair_shape = (
-            out.shape("OperatorSetId", "domain", "version"),
-            out.shape("StringStringEntry", "key", "value"),
-        )
+        id_shape = out.shape("OperatorSetId", "domain", "version")
+        pair_shape = out.shape("StringStringEntry", "key", "value")
         opsets = [out.table(id_shape, self.text(domain), version) for domain, version in sorted(domains.items())]
         metadata = [out.table(pair_shape, self.text(k), self.text(v)) for k, v in sorted(model.metadata.items())]
         self.visits += 2 + len(opsets) + len(metadata)
@@ -211,24 +210,13 @@ class _Writer(ValueWriter):
         """Write the types of all values that the graph's inputs, constants and nodes refer to."""
         out, shape = self.out, self.value_shape
         rows = array("q")
-        skipped = False
-        outer: dict[Value, None] = {}
-        for value, is_kept in _own_values(graph):
+        reads = dict.fromkeys(chain.from_iterable(node.inputs for node in graph))
+        outer = ((value, False) for value in reads if value is not None and value.graph is not graph)
+        for value, is_kept in chain(_own_values(graph), outer):
             type, below = self.value_type(value, keep_shape=self.shapes or is_kept)
             rows.append(out.table(shape, self.text(value.name), type))
             self.visits += 1 + below
-        for node in graph:
-            for read in node.inputs:
-                if read is None:
-                    skipped = True
-                elif read.graph is not graph:
-                    outer[read] = None
-            skipped = skipped or None in node.outputs
-        for value in outer:
-            type, below = self.value_type(value, keep_shape=self.shapes)
-            rows.append(out.table(shape, self.text(value.name), type))
-            self.visits += 1 + below
-        if skipped:
+        if None in reads or any(None in node.outputs for node in graph):
             rows.append(out.table(out.shape("ValueInfo", "name"), self.no_text))
             self.visits += 1
         return out.references(rows)
@@ -340,12 +328,10 @@ class _Writer(ValueWriter):
         )
 
     def names(self, values: Sequence[Value | None]) -> int:
+        if not values:
+            return self.empty
         string = self.out.string
-        return (
-            self.out.references([self.no_text if v is None else string(v.name) for v in values])
-            if values
-            else self.empty
-        )
+        return self.out.references([self.no_text if v is None else string(v.name) for v in values])
 
 
 _REFUSED_ATTRIBUTES = (

@@ -5,20 +5,24 @@ A check that needs a rank or shape that is unknown yields nothing: the shape che
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ortconv.ir.graph import Graph, Value
+from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType, Shape, open_dims
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 from ortconv.wording import fix_dim_options
 
 Check = Callable[[NodeUnit, Target], Objections]
+
+MAX_SINCE_VERSION = 27
+"""Newest supported version of an operator's schema: 15, 17 and 19 in ONNX Runtime of 2023 and 2024, 27 in 2026. For CoreML, 20 in
+2024.
+"""
 
 _TYPE_NAMES = {DType.FLOAT: "float32", DType.DOUBLE: "float64"}
 
@@ -255,3 +259,33 @@ def single_output(unit: NodeUnit, target: Target) -> Objections:
             f"the node has {count} outputs: {target.name} makes 1",
             "drop the outputs that the model can do without",
         )
+
+
+def kernel_rank(unit: NodeUnit, target: Target) -> Objections:
+    kernel = unit.target.attr("kernel_shape", ())
+    if len(kernel) != 2:
+        yield Objection("attribute", f"kernel_shape is {list(kernel)}: {target.name} pools over 2 dimensions")
+
+
+def version(unit: NodeUnit, since: int, target: Target) -> Objections:
+    """Require a version of the operator's schema from `since` to the newest supported one."""
+    if not since <= unit.since <= MAX_SINCE_VERSION:
+        yield Objection(
+            "since-version",
+            f"{unit.op} has version {unit.since}: {target.provider.name} accepts {since} to {MAX_SINCE_VERSION}",
+            f"convert the model to opset {since} or newer" if unit.since < since else "use an older opset",
+        )
+
+
+def not_of_domains(unit: NodeUnit, domains: Sequence[str]) -> Objection:
+    known = " or ".join(domain or "ai.onnx" for domain in domains)
+    return Objection("domain", f"{unit.target.label} is not of domain {known}")
+
+
+def no_operation(node: Node, target: Target, instead: Mapping[str, str], unnest: str) -> Objection:
+    """The objection to an operator that the target lacks. `instead` is advice by operator, `unnest` for nodes with subgraphs."""
+    if node.subgraphs:
+        inside = sum(1 for sub in node.subgraphs for _ in sub.walk())
+        return Objection("control-flow", f"{node.op} and the {inside} nodes in its subgraphs run on the CPU", unnest)
+    text = f"{target.provider.name} has no operation for {node.operator}"
+    return Objection("operator", text, instead.get(node.operator, ""))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph
 from ortconv.partition.cost import Cost, cost
-from ortconv.partition.objections import Objection
 from ortconv.partition.partitioner import Partition, Partitioning, Verdict, assign, partition
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Target
 from ortconv.partition.profile import DeviceProfile
 
 
@@ -46,7 +45,7 @@ def limit(partitioning: Partitioning, limits: Limits) -> Partitioning:
         for place, p in enumerate(ranked[limits.max_partitions :], limits.max_partitions + 1):
             against[p.name] = _beyond(place, costs[p.name], limits.max_partitions)
         kept = [p for p in kept if p.name not in against]
-    return _with_only(partitioning, kept, lambda p: against[p.name])
+    return _with_only(partitioning, kept, against)
 
 
 def divide(graph: Graph, target: Target, limits: Limits | None = None) -> Iterator[Partitioning]:
@@ -83,15 +82,13 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms"
 
 
-def _with_only(
-    partitioning: Partitioning, kept: list[Partition], reason: Callable[[Partition], Objection]
-) -> Partitioning:
-    """The partitioning with some of its partitions. `reason` is the objection to the nodes of the others."""
+def _with_only(partitioning: Partitioning, kept: list[Partition], against: Mapping[str, Objection]) -> Partitioning:
+    """The partitioning with some of its partitions. `against` has the objections to the others, by name."""
     place = {p.name: i for i, p in enumerate(kept)}
     verdicts = {}
     for node, verdict in partitioning.verdicts.items():
         if verdict.partition is not None:
             p = partitioning.partitions[verdict.partition]
-            verdict = Verdict(node, place[p.name]) if p.name in place else Verdict(node, None, (reason(p),))
+            verdict = Verdict(node, place[p.name]) if p.name in place else Verdict(node, None, (against[p.name],))
         verdicts[node] = verdict
     return replace(partitioning, partitions=tuple(kept), verdicts=verdicts)

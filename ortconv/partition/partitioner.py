@@ -15,8 +15,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import schema
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.nnapi.rules import ROWS
-from ortconv.partition.objections import Objection
-from ortconv.partition.policy import MIN_OPSET, Provider, Target, gate
+from ortconv.partition.policy import MIN_OPSET, Objection, Provider, Target, gate
 from ortconv.partition.regions import group_by_wave, region_inputs, region_outputs
 from ortconv.partition.units import single_units, units
 from ortconv.public import public
@@ -193,12 +192,6 @@ class Grouping:
         self.against: dict[int, tuple[Objection, ...]] = {}
         self._groups = group_by_wave(self.producers, self._judge)
 
-    def _is_fed(self, value: Value, inside: Collection[int]) -> bool:
-        """True if a value that a group reads is neither a constant nor made in the group."""
-        if _is_fixed(value):
-            return False
-        return value.producer is None or self.number.get(value.producer) not in inside
-
     def groups(self, supposed: Collection[int] = ()) -> list[list[int]]:
         """The groups of units, those too small for a partition included. `supposed` units count as supported despite their
         objections.
@@ -221,8 +214,11 @@ class Grouping:
         nodes = self.nodes(group)
         if is_trivial(nodes, provider):
             return _trivial(nodes)
+        if not provider.reads_constants:
+            return None
         inside = set(group)
-        if not provider.reads_constants or any(self._is_fed(v, inside) for node in nodes for v in node.present_reads):
+        read = (v for node in nodes for v in node.present_reads if not _is_fixed(v))
+        if any(v.producer is None or self.number.get(v.producer) not in inside for v in read):
             return None
         return _only_constants(len(region_inputs(nodes)))
 

@@ -1,14 +1,29 @@
-"""Targets of partitioning: execution providers and their options."""
+"""Targets of partitioning: execution providers and their options, and the objections of their rules."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ortconv.choices import COREML_FORMATS, COREML_VERSION, FEATURE_LEVEL, FEATURE_LEVELS, feature_level
 from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph
-from ortconv.partition.objections import Objection, Objections
+
+
+class Objection(NamedTuple):
+    """One reason against a node: a stable rule id, a message with the limit and the actual value, and advice."""
+
+    rule: str
+    message: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.advice})" if self.advice else self.message
+
+
+Objections = Iterator[Objection]
+"""The result of a support rule; without objections, the node is supported."""
 
 
 class Provider(NamedTuple):

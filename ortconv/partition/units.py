@@ -34,16 +34,12 @@ def _type_in(dq: Node) -> DType | None:
     return None if value is None else value.dtype
 
 
-def _type_out(q: Node) -> DType | None:
-    return q.out.dtype
-
-
 def _same_types(target: Node, dqs: Members, qs: Members) -> bool:
-    return len({*map(_type_in, dqs), *map(_type_out, qs)}) == 1
+    return len({*map(_type_in, dqs), *(q.out.dtype for q in qs)}) == 1
 
 
 def _first_type_kept(target: Node, dqs: Members, qs: Members) -> bool:
-    return all(_type_in(dqs[0]) is _type_out(q) for q in qs)
+    return all(_type_in(dqs[0]) is q.out.dtype for q in qs)
 
 
 def _same_parameters(target: Node, dqs: Members, qs: Members) -> bool:
@@ -210,7 +206,8 @@ def _quantized_outputs(target: Node, selector: Selector, graph: Graph) -> tuple[
     """The redundant Clip or Relu after the target, if any, and the Q nodes; None if the outputs do not fit the selector."""
     watched = target.present_outputs
     if selector.q == "none":
-        return None if any(_feeds_quantizer(v, graph) for v in watched) else ([], [])
+        readers = (user for value in watched for user, _ in value.uses)
+        return None if any(_is_quantizer(user, "QuantizeLinear", graph) for user in readers) else ([], [])
     if selector.q == "first":
         watched = watched[:1]
     clip = _redundant_clip(watched[0], graph) if len(watched) == 1 else None
@@ -225,10 +222,6 @@ def _quantized_outputs(target: Node, selector: Selector, graph: Graph) -> tuple[
 def _quantizers(value: Value, graph: Graph) -> list[Node]:
     """The Q nodes that quantize a value."""
     return [n for n, slot in _readers(value, graph) if slot == 0 and _is_quantizer(n, "QuantizeLinear", graph)]
-
-
-def _feeds_quantizer(value: Value, graph: Graph) -> bool:
-    return any(_is_quantizer(user, "QuantizeLinear", graph) for user, _ in value.uses)
 
 
 def _only_edge(value: Value, graph: Graph) -> tuple[Node, int] | None:

@@ -5,22 +5,30 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.nnapi import Operand
-from ortconv.tflite.arithmetic import same_quantization
-from ortconv.tflite.table import Use, translated
+from ortconv.nnapi.operations.table import OperationCall
+from ortconv.tflite.table import emits, translated
 from ortconv.tflite.translation import RefusedOperationError, Translation
 
 ALL = "F H I Q S"
 
+emits("SLICE", inputs="x begin sizes", types=ALL, either_sign=True, same="x out")
+emits("REVERSE", inputs="x axis", types=ALL, code="REVERSE_V2", either_sign=True)
+emits("TILE", inputs="x multiples", types=ALL, either_sign=True)
+emits("GATHER", inputs="x indices", types=ALL, either_sign=True, same="x out", axis="axis")
+emits("EMBEDDING_LOOKUP", inputs="values lookups", types="F H Q S", code="GATHER", axis=0)
+emits("PAD", inputs="x paddings", types=ALL, either_sign=True)
+emits("MIRROR_PAD", inputs="x paddings", types=ALL, either_sign=True, mode="mode")
+
 
 @translated("RESHAPE", types=ALL, either_sign=True)
-def reshape(t: Translation, u: Use) -> None:
+def reshape(t: Translation, u: OperationCall) -> None:
     shape = t.array(u.shape)
     options = {} if shape is None else {"new_shape": shape.tolist()}
     t.emit("RESHAPE", [t.read(u.x), t.read(u.shape)], [t.write(u.out)], **options)
 
 
 @translated("SQUEEZE", types=ALL, either_sign=True)
-def squeeze(t: Translation, u: Use) -> None:
+def squeeze(t: Translation, u: OperationCall) -> None:
     rank = len(t.dims(u.x))
     if u.axes is None:
         listed = [axis for axis, size in enumerate(t.dims(u.x)) if size == 1]
@@ -31,7 +39,9 @@ def squeeze(t: Translation, u: Use) -> None:
     through_scalar(t, u, "SQUEEZE", [t.read(u.x)], len(set(listed)) == rank, squeeze_dims=listed)
 
 
-def through_scalar(t: Translation, u: Use, code: str, inputs: list[int], to_number: bool, **options: object) -> None:
+def through_scalar(
+    t: Translation, u: OperationCall, code: str, inputs: list[int], to_number: bool, **options: object
+) -> None:
     """An operator whose result is a scalar in LiteRT, and a vector of one element in NNAPI."""
     out = t.write(u.out)
     made = t.temporary(out, ()) if to_number else out
@@ -41,90 +51,53 @@ def through_scalar(t: Translation, u: Use, code: str, inputs: list[int], to_numb
 
 
 @translated("EXPAND_DIMS", types=ALL, either_sign=True)
-def expand_dims(t: Translation, u: Use) -> None:
+def expand_dims(t: Translation, u: OperationCall) -> None:
     t.emit("EXPAND_DIMS", [t.read(u.x), t.ints(u.axis, ())], [t.write(u.out)])
 
 
 @translated("TRANSPOSE", types=ALL, either_sign=True)
-def transpose(t: Translation, u: Use) -> None:
+def transpose(t: Translation, u: OperationCall) -> None:
     order = t.ints(range(len(t.dims(u.x)))[::-1]) if u.order is None else t.read(u.order)
     t.emit("TRANSPOSE", [t.read(u.x), order], [t.write(u.out)])
 
 
 @translated("CONCATENATION", types=ALL, either_sign=True)
-def concatenation(t: Translation, u: Use) -> None:
+def concatenation(t: Translation, u: OperationCall) -> None:
     if u.main is not Operand.TENSOR_QUANT8_ASYMM or t.signed:
-        same_quantization(t, u, *u.inputs, u.out)
+        t.check_same_quantization(*u.inputs, u.out)
     inputs = [t.read(i) for i in u.inputs]
     t.emit("CONCATENATION", inputs, [t.write(u.out)], axis=u.axis, fused_activation_function=0)
 
 
 @translated("PACK", types=ALL, either_sign=True)
-def pack(t: Translation, u: Use) -> None:
-    same_quantization(t, u, *u.inputs, u.out)
+def pack(t: Translation, u: OperationCall) -> None:
+    t.check_same_quantization(*u.inputs, u.out)
     inputs = [t.read(i) for i in u.inputs]
     t.emit("PACK", inputs, [t.write(u.out)], values_count=len(inputs), axis=u.axis)
 
 
 @translated("SPLIT", types=ALL, either_sign=True)
-def split(t: Translation, u: Use) -> None:
-    outputs = [t.write(i) for i in u.outputs]
+def split(t: Translation, u: OperationCall) -> None:
+    outputs = [t.write(i) for i in u.parts]
     t.emit("SPLIT", [t.ints(u.axis, ()), t.read(u.x)], outputs, num_splits=u.count)
 
 
-@translated("SLICE", types=ALL, either_sign=True)
-def slice_(t: Translation, u: Use) -> None:
-    same_quantization(t, u, u.x, u.out)
-    t.emit("SLICE", [t.read(u.x), t.read(u.begin), t.read(u.sizes)], [t.write(u.out)])
-
-
 @translated("STRIDED_SLICE", types=ALL, either_sign=True)
-def strided_slice(t: Translation, u: Use) -> None:
+def strided_slice(t: Translation, u: OperationCall) -> None:
     inputs = [t.read(i) for i in (u.x, u.begin, u.end, u.strides)]
     all_shrunk = u.shrink_mask & ((1 << len(t.dims(u.x))) - 1) == (1 << len(t.dims(u.x))) - 1
     masks = {"begin_mask": u.begin_mask, "end_mask": u.end_mask, "shrink_axis_mask": u.shrink_mask}
     through_scalar(t, u, "STRIDED_SLICE", inputs, all_shrunk, **masks)
 
 
-@translated("REVERSE", types=ALL, either_sign=True)
-def reverse(t: Translation, u: Use) -> None:
-    t.emit("REVERSE_V2", [t.read(u.x), t.read(u.axis)], [t.write(u.out)])
-
-
-@translated("TILE", types="F H I Q S", either_sign=True)
-def tile(t: Translation, u: Use) -> None:
-    t.emit("TILE", [t.read(u.x), t.read(u.multiples)], [t.write(u.out)])
-
-
-@translated("GATHER", types=ALL, either_sign=True)
-def gather(t: Translation, u: Use) -> None:
-    same_quantization(t, u, u.x, u.out)
-    t.emit("GATHER", [t.read(u.x), t.read(u.indices)], [t.write(u.out)], axis=u.axis)
-
-
-@translated("EMBEDDING_LOOKUP", types="F H Q S")
-def embedding_lookup(t: Translation, u: Use) -> None:
-    t.emit("GATHER", [t.read(u.values), t.read(u.lookups)], [t.write(u.out)], axis=0)
-
-
-@translated("PAD", types=ALL, either_sign=True)
-def pad(t: Translation, u: Use) -> None:
-    t.emit("PAD", [t.read(u.x), t.read(u.paddings)], [t.write(u.out)])
-
-
-@translated("PAD_V2", types="F H I Q S")
-def pad_with(t: Translation, u: Use) -> None:
+@translated("PAD_V2", types=ALL)
+def pad_with(t: Translation, u: OperationCall) -> None:
     x = t.read(u.x)
     t.emit("PADV2", [x, t.read(u.paddings), t.value_like(x, u.value)], [t.write(u.out)])
 
 
-@translated("MIRROR_PAD", types="F H I Q S", either_sign=True)
-def mirror_pad(t: Translation, u: Use) -> None:
-    t.emit("MIRROR_PAD", [t.read(u.x), t.read(u.paddings)], [t.write(u.out)], mode=u.mode)
-
-
 @translated("CHANNEL_SHUFFLE", types="F H Q S", either_sign=True)
-def channel_shuffle(t: Translation, u: Use) -> None:
+def channel_shuffle(t: Translation, u: OperationCall) -> None:
     """A transpose of groups and their members, between two reshapes."""
     dims = t.dims(u.x)
     axis = u.axis % len(dims)
@@ -142,7 +115,7 @@ def channel_shuffle(t: Translation, u: Use) -> None:
 
 
 @translated("FILL", types="F I")
-def fill(t: Translation, u: Use) -> None:
+def fill(t: Translation, u: OperationCall) -> None:
     dtype = np.float32 if t.kind(u.out).type is Operand.TENSOR_FLOAT32 else np.int32
     value = t.floats(np.array(u.value, dtype)) if dtype is np.float32 else t.ints(u.value, ())
     t.emit("FILL", [t.read(u.dims), value], [t.write(u.out)])

@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ortconv.nnapi import Operand, PaddingCode
-from ortconv.nnapi.operations.shapes import same_padding
+from ortconv.nnapi.operations.shapes import dilations, same_padding
+from ortconv.nnapi.operations.table import OperationCall
 from ortconv.tflite.layout import Padding
-from ortconv.tflite.table import Use, translated
+from ortconv.tflite.table import emits, translated
 from ortconv.tflite.translation import RefusedOperationError, Translation
 
 Margins = tuple[tuple[int, int], tuple[int, int]]
 """Padding before and after, of rows and of columns."""
 
-
-def dilations(u: Use) -> tuple[int, int]:
-    """Sizes of rows and columns."""
-    return (1, 1) if u.get("dilation_h") is None else (u.dilation_h, u.dilation_w)
+emits("FULLY_CONNECTED", inputs="x filter bias", types="F H Q S", fused_activation_function="activation")
+emits("BATCH_MATMUL", inputs="a b", types="F H S", adj_x="adjoint_a", adj_y="adjoint_b")
 
 
-def margins(u: Use) -> Margins | None:
+def margins(u: OperationCall) -> Margins | None:
     """The explicit padding of an operation; None if it has a padding code."""
     return None if u.get("padding") is not None else ((u.pad_top, u.pad_bottom), (u.pad_left, u.pad_right))
 
 
-def padding_code(t: Translation, u: Use, window: Sequence[int], steps: tuple[int, int] = (1, 1)) -> Padding | None:
+def padding_code(
+    t: Translation, u: OperationCall, window: Sequence[int], steps: tuple[int, int] = (1, 1)
+) -> Padding | None:
     """LiteRT's padding code of an operation with windows; None for a padding without a code."""
     found = margins(u)
     if found is None:
@@ -36,7 +37,7 @@ def padding_code(t: Translation, u: Use, window: Sequence[int], steps: tuple[int
     return Padding.SAME if all(sizes) and same == found else None
 
 
-def padded(t: Translation, u: Use, fill: float | None = None) -> int:
+def padded(t: Translation, u: OperationCall, fill: float | None = None) -> int:
     """The image with its padding: zeros, or another number of the image's type."""
     found = margins(u)
     assert found is not None
@@ -52,14 +53,14 @@ def padded(t: Translation, u: Use, fill: float | None = None) -> int:
     return out
 
 
-def check_filter(t: Translation, u: Use) -> None:
+def check_filter(t: Translation, u: OperationCall) -> None:
     kind = t.kind(u.filter)
     if u.main is Operand.TENSOR_QUANT8_ASYMM_SIGNED and kind.zero_point:
         raise RefusedOperationError(f"its int8 filters have zero point 0, not {kind.zero_point}")
 
 
 @translated("CONV_2D", "GROUPED_CONV_2D", "DEPTHWISE_CONV_2D", types="F H Q S")
-def convolution(t: Translation, u: Use) -> None:
+def convolution(t: Translation, u: OperationCall) -> None:
     """For LiteRT, a filter with fewer channels than the image means a convolution in groups."""
     check_filter(t, u)
     steps = dilations(u)
@@ -77,7 +78,7 @@ def convolution(t: Translation, u: Use) -> None:
 
 
 @translated("TRANSPOSE_CONV_2D", types="F H Q S")
-def transpose_convolution(t: Translation, u: Use) -> None:
+def transpose_convolution(t: Translation, u: OperationCall) -> None:
     """With explicit padding, the whole result is computed and its margins are cut off."""
     check_filter(t, u)
     inputs = [t.read(u.filter), t.read(u.x), t.read(u.bias)]
@@ -99,14 +100,3 @@ def transpose_convolution(t: Translation, u: Use) -> None:
     if made != out:
         begin = t.ints([0, found[0][0], found[1][0], 0])
         t.emit("SLICE", [made, begin, t.ints([batch, *cut, depth])], [out])
-
-
-@translated("FULLY_CONNECTED", types="F H Q S")
-def fully_connected(t: Translation, u: Use) -> None:
-    ends = [t.read(u.x), t.read(u.filter), t.read(u.bias)], [t.write(u.out)]
-    t.emit("FULLY_CONNECTED", *ends, fused_activation_function=u.activation)
-
-
-@translated("BATCH_MATMUL", types="F H S")
-def batch_matmul(t: Translation, u: Use) -> None:
-    t.emit("BATCH_MATMUL", [t.read(u.a), t.read(u.b)], [t.write(u.out)], adj_x=u.adjoint_a, adj_y=u.adjoint_b)

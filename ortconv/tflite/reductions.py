@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ortconv.nnapi.operations.table import OperationCall
 from ortconv.tflite.layout import ElementType
 from ortconv.tflite.model import Option
 from ortconv.tflite.movement import through_scalar
-from ortconv.tflite.table import Use, translated
+from ortconv.tflite.table import translated
 from ortconv.tflite.translation import RefusedOperationError, Translation
 
 
@@ -13,25 +14,25 @@ from ortconv.tflite.translation import RefusedOperationError, Translation
 @translated("REDUCE_MAX", "REDUCE_MIN", types="F H Q S", either_sign=True)
 @translated("REDUCE_SUM", "REDUCE_PROD", types="F H")
 @translated("REDUCE_ALL", "REDUCE_ANY", types="B")
-def reduce(t: Translation, u: Use) -> None:
+def reduce(t: Translation, u: OperationCall) -> None:
     """A mean over no dimension is the tensor itself. In NNAPI, other reductions accept an empty list of dimensions, too."""
     rank = len(t.dims(u.x))
     axes = sorted({axis % rank for axis in t.constant(u.axes, "axes").reshape(-1).tolist()})
     keep = bool(u.keep > 0)
-    code = {"REDUCE_SUM": "SUM"}.get(u.code.name, u.code.name)
+    code = {"REDUCE_SUM": "SUM"}.get(u.operation.name, u.operation.name)
     to_number = not keep and len(axes) == rank
     through_scalar(t, u, code, [t.read(u.x), t.ints(axes)], to_number, keep_dims=keep)
 
 
 @translated("ARGMAX", "ARGMIN", types="F H I Q S", either_sign=True)
-def arg_extreme(t: Translation, u: Use) -> None:
+def arg_extreme(t: Translation, u: OperationCall) -> None:
     rank = len(t.dims(u.x))
     inputs = [t.read(u.x), t.ints(u.axis, ())]
-    code = {"ARGMAX": "ARG_MAX", "ARGMIN": "ARG_MIN"}[u.code.name]
+    code = {"ARGMAX": "ARG_MAX", "ARGMIN": "ARG_MIN"}[u.operation.name]
     through_scalar(t, u, code, inputs, rank == 1, output_type=ElementType.INT32)
 
 
-def along_last(t: Translation, u: Use, code: str, **options: Option) -> None:
+def along_last(t: Translation, u: OperationCall, code: str, **options: Option) -> None:
     """An operator that works on the last dimension, between two transposes if another dimension is given."""
     dims, x = t.dims(u.x), t.read(u.x)
     last = len(dims) - 1
@@ -50,24 +51,24 @@ def along_last(t: Translation, u: Use, code: str, **options: Option) -> None:
 
 
 @translated("SOFTMAX", types="F H Q S")
-def softmax(t: Translation, u: Use) -> None:
+def softmax(t: Translation, u: OperationCall) -> None:
     along_last(t, u, "SOFTMAX", beta=float(u.beta))
 
 
 @translated("LOG_SOFTMAX", types="F H")
-def log_softmax(t: Translation, u: Use) -> None:
+def log_softmax(t: Translation, u: OperationCall) -> None:
     if u.beta != 1.0:
         raise RefusedOperationError(f"its LOG_SOFTMAX has beta 1, not {u.beta:g}")
     along_last(t, u, "LOG_SOFTMAX")
 
 
 @translated("L2_NORMALIZATION", types="F H Q S")
-def l2_normalization(t: Translation, u: Use) -> None:
+def l2_normalization(t: Translation, u: OperationCall) -> None:
     along_last(t, u, "L2_NORMALIZATION", fused_activation_function=0)
 
 
 @translated("LOCAL_RESPONSE_NORMALIZATION", types="F H")
-def lrn(t: Translation, u: Use) -> None:
+def lrn(t: Translation, u: OperationCall) -> None:
     if len(t.dims(u.x)) != 4:
         raise RefusedOperationError("it supports only tensors of four dimensions")
     numbers = {"bias": float(u.bias), "alpha": float(u.alpha), "beta": float(u.beta)}

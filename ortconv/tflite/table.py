@@ -1,44 +1,21 @@
 """The table of translations: a row for each NNAPI operation that LiteRT has as well.
 
-A row is a decorated function that emits LiteRT's operators for one use of the operation. Operations without a row are refused. So
-are uses for which the function raises `RefusedOperationError`, since LiteRT lacks such an operator or computes other numbers.
+A row is a decorated function that emits LiteRT's operators for one use of the operation, or is added by `emits`. Operations without
+a row are refused. So are uses for which the function raises `RefusedOperationError`: LiteRT lacks such an operator, or computes
+other numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from ortconv.nnapi import Operand, Operation
-from ortconv.nnapi.operations.table import KINDS
+from ortconv.nnapi.operations.table import KINDS, OperationCall
 from ortconv.tflite.translation import Translation
 
-
-class Use:
-    """One operation of a model, its operands by the names of the slots: numbers of operands for tensors, values for scalars, lists
-    for variadic slots, None for omitted operands.
-    """
-
-    def __init__(self, code: Operation, main: Operand | None, args: dict[str, Any], outputs: tuple[int, ...]) -> None:
-        self.code, self.main, self.args, self.outputs = code, main, args, outputs
-
-    @property
-    def out(self) -> int:
-        return self.outputs[0]
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self.args[name]
-        except KeyError:
-            raise AttributeError(f"{self.code.name} has no operand '{name}' in this form") from None
-
-    def get(self, name: str) -> Any:
-        """The operand, or None if this form of the operation has no such slot."""
-        return self.args.get(name)
-
-
-Translator = Callable[[Translation, Use], None]
+Translator = Callable[[Translation, OperationCall], None]
+"""Emits the operators for one use of an operation. Tensors are numbers of operands, scalars values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +43,24 @@ def translated(*names: str, types: str, either_sign: bool = False) -> Callable[[
         return translate
 
     return enter
+
+
+def emits(
+    *names: str,
+    inputs: str,
+    types: str,
+    code: str = "",
+    either_sign: bool = False,
+    same: str = "",
+    **options: str | int,
+) -> None:
+    """Add rows for operations that are one operator of LiteRT: `code`, or that of the same name. `inputs` are the operands that it
+    reads, and `same` those that must have one quantization. Options are numbers, or names of operands.
+    """
+
+    def translate(t: Translation, u: OperationCall) -> None:
+        t.check_same_quantization(*(u.args[name] for name in same.split()))
+        given = {key: u.args[one] if isinstance(one, str) else one for key, one in options.items()}
+        t.emit(code or u.operation.name, [t.read(u.args[name]) for name in inputs.split()], [t.write(u.out)], **given)
+
+    translated(*names, types=types, either_sign=either_sign)(translate)

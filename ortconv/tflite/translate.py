@@ -9,9 +9,11 @@ from ortconv.errors import UnsupportedError
 from ortconv.nnapi import Model, Operation
 from ortconv.nnapi.model import ModelOperation
 from ortconv.nnapi.operand import Lifetime
+from ortconv.nnapi.operations import row_of
+from ortconv.nnapi.operations.table import OperationCall, Slot
 from ortconv.tflite import arithmetic, images, movement, products, reductions
 from ortconv.tflite.model import TfliteModel
-from ortconv.tflite.table import TRANSLATIONS, TranslationRow, Use
+from ortconv.tflite.table import TRANSLATIONS
 from ortconv.tflite.translation import RefusedOperationError, Translation
 
 FAMILIES = (arithmetic, images, movement, products, reductions)
@@ -68,34 +70,22 @@ def _translate(made: Translation, operation: ModelOperation) -> None:
     row = TRANSLATIONS.get(operation.code)
     if row is None:
         raise RefusedOperationError(MISSING.get(operation.code, "it has no such operator"))
-    use = Use(operation.code, operation.use.main, _arguments(made.nnapi, operation), operation.outputs)
-    _check_supported(row, use)
+    inputs = [_argument(made.nnapi, slot, index) for slot, index in zip(operation.use.slots, operation.inputs)]
+    call = OperationCall(row_of(operation.code), operation.use, inputs, operation.outputs)
+    if call.main is not None and call.main not in row.types:
+        raise RefusedOperationError(f"it has no {call.operation.name} of {call.main.name}")
+    if call.get("nchw"):
+        raise RefusedOperationError("its images are NHWC")
     made.begin(operation, row.either_sign)
-    row.translate(made, use)
+    row.translate(made, call)
     made.end()
 
 
-def _arguments(model: Model, operation: ModelOperation) -> dict[str, Any]:
-    """The operands of an operation by the names of its slots, in the form that `Use` describes."""
-    use = operation.use
-    args = {slot.name: [] for slot in use.form.required if slot.variadic} | use.form.absent
-    for slot, index in zip(use.slots, operation.inputs):
-        operand = model.operands[index]
-        if slot.variadic:
-            args[slot.name].append(index)
-        elif operand.lifetime is Lifetime.NO_VALUE:
-            args[slot.name] = None
-        elif not operand.kind.type.is_scalar:
-            args[slot.name] = index
-        elif operand.value is None:
-            raise RefusedOperationError(f"its {slot.name} is not constant")
-        else:
-            args[slot.name] = operand.value.reshape(-1)[0].item()
-    return args
-
-
-def _check_supported(row: TranslationRow, use: Use) -> None:
-    if use.main is not None and use.main not in row.types:
-        raise RefusedOperationError(f"it has no {use.code.name} of {use.main.name}")
-    if use.get("nchw"):
-        raise RefusedOperationError("its images are NHWC")
+def _argument(model: Model, slot: Slot, index: int) -> Any:
+    """The number of a tensor or of a variadic slot's operand; the value of a scalar; None for an operand without a value."""
+    operand = model.operands[index]
+    if slot.variadic or not (operand.kind.type.is_scalar or operand.lifetime is Lifetime.NO_VALUE):
+        return index
+    if operand.value is None and operand.lifetime is not Lifetime.NO_VALUE:
+        raise RefusedOperationError(f"its {slot.name} is not constant")
+    return None if operand.value is None else operand.value.reshape(-1)[0].item()

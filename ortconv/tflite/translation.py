@@ -97,6 +97,12 @@ class Translation:
             raise RefusedOperationError(f"{what} must be constant")
         return array
 
+    def check_same_quantization(self, *operands: int) -> None:
+        """Refuse operands with different quantizations: LiteRT compares and moves quantized values without rescaling."""
+        kinds = [self.kind(i) for i in operands]
+        if any(kinds[0].is_quantized and not kind.same_quantization(kinds[0]) for kind in kinds):
+            raise RefusedOperationError("it wants one quantization of all operands")
+
     def read(self, index: int) -> int:
         """The tensor of an operand that the present operation reads."""
         kind = self.kind(index).type

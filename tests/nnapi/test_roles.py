@@ -19,7 +19,7 @@ def npu(name: str, *operations: str) -> SimulatedDevice:
 
 
 def names(compilation: nnapi.Compilation, is_output: bool, index: int) -> set[str]:
-    return {one.name for one in compilation.devices_of(is_output, index)}
+    return {one.name for one in compilation.plan.devices_of(is_output, index)}
 
 
 def memory_for(compilation: nnapi.Compilation, is_output: bool, index: int) -> DeviceMemory:

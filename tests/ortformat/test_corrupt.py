@@ -17,7 +17,7 @@ from ortconv.ir.verify import verify as verify_graph
 from ortconv.onnxio.load import from_proto
 from ortconv.ortformat.check import check
 from ortconv.ortformat.reader import load, parse
-from ortconv.ortformat.verify import verify
+from ortconv.ortformat.verify import decode
 from ortconv.ortformat.writer import serialize
 
 MODELS = models()
@@ -89,7 +89,7 @@ def test_every_truncation_fails(name: str) -> None:
     data = file_of(name)
     for size in range(0, len(data) - 16, 1 if name == "nested" else 61):
         with pytest.raises(FormatError):
-            verify(data[:size])
+            decode(data[:size])
 
 
 def test_trailing_bytes_are_ignored() -> None:
@@ -108,7 +108,7 @@ def test_trailing_bytes_are_ignored() -> None:
 )
 def test_messages(data: bytes, message: str) -> None:
     with pytest.raises(FormatError, match=message):
-        verify(data)
+        decode(data)
 
 
 def test_vectors_that_share_bytes_are_refused_before_they_are_made() -> None:
@@ -129,7 +129,7 @@ def test_vectors_that_share_bytes_are_refused_before_they_are_made() -> None:
     data = head + vtable + vtable_model + root + model + text + rows + struct.pack("<i", 8) * (body // 4)
     start_time = time.process_time()
     with pytest.raises(FormatError):
-        verify(data)
+        decode(data)
     assert time.process_time() - start_time < 1
 
 
@@ -165,7 +165,7 @@ def test_shared_tables_count_once_per_reference() -> None:
         resolver,
     )
     with pytest.raises(FormatError, match="more than 1000000 tables"):
-        verify(out.finish(root))
+        decode(out.finish(root))
 
 
 @pytest.mark.parametrize(
@@ -186,10 +186,10 @@ def test_versions(version: str, error: type[ModelError] | None) -> None:
     root = out.table(out.shape("InferenceSession", "ort_version", "model"), out.string(version), model)
     data = out.finish(root)
     if error is None:
-        verify(data)
+        decode(data)
     else:
         with pytest.raises(error, match="format version"):
-            verify(data)
+            decode(data)
 
 
 def test_version_5_needs_kernel_types() -> None:
@@ -197,14 +197,14 @@ def test_version_5_needs_kernel_types() -> None:
     vtable = struct.unpack_from("<I", data)[0] - struct.unpack_from("<i", data, struct.unpack_from("<I", data)[0])[0]
     struct.pack_into("<H", data, vtable + 4 + 2 * 3, 0)
     with pytest.raises(FormatError, match="kernel_type_str_resolver"):
-        verify(data)
+        decode(data)
 
 
 def test_impossible_opset_is_refused() -> None:
     message = from_proto(MODELS["if"])
     message.graph.opsets["custom"] = 2**40
     with pytest.raises(GraphError, match="impossible"):
-        verify(b"".join(serialize(message)))
+        decode(b"".join(serialize(message)))
 
 
 def test_a_string_that_is_a_vector_elsewhere_is_refused() -> None:
@@ -221,4 +221,4 @@ def test_a_string_that_is_a_vector_elsewhere_is_refused() -> None:
         model = out.table(out.shape("Model", *fields), out.references([opset]), graph)
         root = out.table(out.shape("InferenceSession", "ort_version", "model"), out.string("4"), model)
         with pytest.raises(FormatError if shared else GraphError, match=r"is a (string|vector)|ValueInfo"):
-            verify(out.finish(root))
+            decode(out.finish(root))

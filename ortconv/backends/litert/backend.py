@@ -8,15 +8,16 @@ from typing import Any
 
 from ortconv.backends.litert.export import Exported, export
 from ortconv.backends.litert.runtime import KERNELS, LiteRtModel, interpreter
-from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, shaped
+from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions
 from ortconv.errors import UsageError
-from ortconv.ir.graph import Graph, Node
 from ortconv.ir.tensor import Array
-from ortconv.runtime.backend import Claim, Program, Region
+from ortconv.nnapi import Model
+from ortconv.nnapi.model import ModelOperation
+from ortconv.runtime.backend import Program, Region
 from ortconv.tflite.translate import refused
 
 
-class LiteRt:
+class LiteRt(Nnapi):
     """Runs partitions as .tflite models on LiteRT's CPU kernels. It runs nodes that both the NNAPI execution provider and LiteRT
     support.
 
@@ -24,12 +25,10 @@ class LiteRt:
     """
 
     name = "litert"
-    fallback = "numpy"
 
     def __init__(self, settings: str = "", options: NnapiOptions | None = None) -> None:
+        super().__init__(options or NnapiOptions(cpu_only=True))
         self._settings = settings
-        self.options = options or NnapiOptions(cpu_only=True)
-        self._nnapi = Nnapi(self.options)
 
     def configured(self, settings: str) -> LiteRt:
         if settings not in KERNELS:
@@ -44,19 +43,12 @@ class LiteRt:
             return f"ai-edge-litert cannot be imported: {error}; pip install 'ortconv[litert]'"
         return None
 
-    def claim(self, graph: Graph) -> Claim:
-        """The partitions of a graph, without nodes that the NNAPI runtime or LiteRT refuses."""
-        return self._nnapi.claim(graph, refuse=lambda model: ((o, f"LiteRT: {why}") for o, why in refused(model)))
-
-    def objections(self, node: Node) -> Iterator[str]:
-        assert node.graph is not None
-        reason = self.claim(node.graph).refused.get(node)
-        if reason is not None:
-            yield reason
+    def refused(self, model: Model) -> Iterator[tuple[ModelOperation, str]]:
+        return ((operation, f"LiteRT: {reason}") for operation, reason in refused(model))
 
     def export(self, region: Region) -> Exported:
         """The .tflite file for a partition."""
-        return export(region, self._nnapi.lower(region))
+        return export(region, self.lower(region))
 
     def compile(self, region: Region) -> Program:
         return LiteRtProgram(self.export(region), self._settings)
@@ -76,8 +68,4 @@ class LiteRtProgram:
         """The region's outputs; None for a value that the model does not compute."""
         with self._lock:
             results = self._loaded.run([inputs[i] for i in self._inputs])
-        lowered = self.exported.lowered
-        return [
-            None if place is None else shaped(results[place.output], place, value)
-            for value, place in zip(lowered.outputs, lowered.places, strict=True)
-        ]
+        return self.exported.lowered.in_order(results)

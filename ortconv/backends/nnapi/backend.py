@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 
 from ortconv import nnapi
-from ortconv.backends.nnapi.claims import Refuse, claim
-from ortconv.backends.nnapi.lower import Lowered, OutputPlace, lower
+from ortconv.backends.nnapi.claims import claim
+from ortconv.backends.nnapi.lower import Lowered, lower
 from ortconv.choices import FEATURE_LEVEL, feature_level
 from ortconv.errors import BackendError, UsageError
 from ortconv.executor.guard import guarded
-from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.graph import Graph, Node
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import Device, FeatureLevel, NnapiError
 from ortconv.nnapi.errors import OutputTooSmallError
 from ortconv.nnapi.event import as_reported
-from ortconv.nnapi.operand import OperandType
+from ortconv.nnapi.model import ModelOperation
 from ortconv.nnapi.properties import override
 from ortconv.nnapi.simulated import SimulatedDevice
 from ortconv.nnapi.timing import mark
@@ -115,11 +115,15 @@ class Nnapi:
         runtime = self.options.feature_level
         return runtime if runtime < 29 else min(runtime, max(int(d.level) for d in self.targets))
 
-    def claim(self, graph: Graph, refuse: Refuse | None = None) -> Claim:
-        """The partitions of a graph, without nodes that the NNAPI runtime, or `refuse`, refuses."""
+    def claim(self, graph: Graph) -> Claim:
+        """The partitions of a graph, without nodes that the NNAPI runtime, or `refused`, refuses."""
         target = Target(feature_level=self.level, stop_ops=self.options.stop_ops, use_nchw=self.options.nchw)
         with self._phone(), guarded(graph, "dividing the graph"):
-            return claim(graph, target, refuse)
+            return claim(graph, target, self.refused)
+
+    def refused(self, model: nnapi.Model) -> Iterable[tuple[ModelOperation, str]]:
+        """The operations of a finished model that a backend of other kernels refuses, with reasons."""
+        return ()
 
     def objections(self, node: Node) -> Iterator[str]:
         assert node.graph is not None
@@ -133,7 +137,8 @@ class Nnapi:
             with self._phone():
                 return NnapiProgram(lowered, self._compiled(lowered), region, self.options.burst)
         except NnapiError as error:
-            raise self._failed(region, error) from error
+            what = f"the partition of {len(region.nodes)} nodes from {region.nodes[0].label} does not compile"
+            raise BackendError(f"{what}: {error}", backend=self.name) from error
 
     def lower(self, region: Region) -> Lowered:
         """The model for a partition."""
@@ -167,10 +172,6 @@ class Nnapi:
         compilation.finish()
         return compilation
 
-    def _failed(self, region: Region, error: NnapiError) -> BackendError:
-        what = f"the partition of {len(region.nodes)} nodes from {region.nodes[0].label} does not compile"
-        return BackendError(f"{what}: {error}", backend=self.name)
-
 
 class NnapiProgram:
     """A compiled partition: its lowered model, its compilation, and the number of executions so far."""
@@ -180,7 +181,7 @@ class NnapiProgram:
         self.compilation = compilation
         self._places = [region.inputs.index(value) for value in lowered.inputs]
         self._kinds = lowered.model.output_types
-        self._rooms = [_room(kind) for kind in self._kinds]
+        self._rooms = [kind.dims if kind.is_known else (DYNAMIC_ROOM,) for kind in self._kinds]
         self._burst = nnapi.Burst(compilation) if burst else None
         self._lock = threading.Lock()
         self.executions = 0
@@ -203,10 +204,7 @@ class NnapiProgram:
                 rooms = wanted
             except NnapiError as error:
                 raise BackendError(f"an execution failed: {error}", backend="nnapi") from error
-        return [
-            None if place is None else shaped(results[place.output], place, value)
-            for value, place in zip(self.lowered.outputs, self.lowered.places, strict=True)
-        ]
+        return self.lowered.in_order(results)
 
     def close(self) -> None:
         """Free the compilation and its resources. The program cannot run again."""
@@ -243,21 +241,9 @@ class NnapiProgram:
             self.executions += 1
 
 
-def _room(kind: OperandType) -> tuple[int, ...]:
-    """The shape of an output. If NNAPI does not know it, a number of elements for the first attempt."""
-    return kind.dims if kind.is_known else (DYNAMIC_ROOM,)
-
-
 def _cut(result: Array, dims: tuple[int, ...]) -> Array:
     """The written elements, in their shape."""
     return result if result.shape == dims else result.reshape(-1)[: math.prod(dims)].reshape(dims)
-
-
-def shaped(result: Array, place: OutputPlace, value: Value) -> Array:
-    """A result in ONNX's shape and axis order; NNAPI represents a scalar as [1]."""
-    if place.order is not None:
-        return np.ascontiguousarray(result.transpose(place.order))
-    return result.reshape(()) if value.rank == 0 else result
 
 
 def _token(model: nnapi.Model) -> bytes:

@@ -14,9 +14,8 @@ from ortconv.ir.tensor import Array, dense
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.nnapi import FuseCode, Operand, OperandType, Operation
+from ortconv.nnapi.running import NCHW, NHWC, permuted
 
-TO_NHWC = (0, 2, 3, 1)
-TO_NCHW = (0, 3, 1, 2)
 PADDING = 16
 """Alignment in bytes of initializers in shared memory."""
 COPIED = 128
@@ -68,11 +67,11 @@ class Builder:
             if _is_constant(value):
                 assert value.const is not None
                 array = dense(value.const)
-                found = self.constant(array.transpose(TO_NHWC) if image else array, self._quantization.get(value))
+                found = self.constant(array.transpose(NHWC) if image else array, self._quantization.get(value))
             elif (value, not image) in self._operands:
                 source = self._operands[value, not image]
-                found = self.temporary(self.kind(source), _permuted(self.dims(source), TO_NHWC if image else TO_NCHW))
-                self.add(Operation.TRANSPOSE, [source, self.ints(TO_NHWC if image else TO_NCHW)], [found])
+                found = self.temporary(self.kind(source), permuted(self.dims(source), NHWC if image else NCHW))
+                self.add(Operation.TRANSPOSE, [source, self.ints(NHWC if image else NCHW)], [found])
             else:
                 raise BackendError(f"'{value.name}' is read before it is made", backend="nnapi")
             self._bind(value, image, found)
@@ -94,7 +93,7 @@ class Builder:
         image = image and not self.nchw
         dims = _dims(value, image)
         kind = self._kind(value, None if like is None else self.kind(like))
-        index = self.model.add_operand(kind.with_dims(_permuted(dims, TO_NHWC) if image else dims))
+        index = self.model.add_operand(kind.with_dims(permuted(dims, NHWC) if image else dims))
         self._bind(value, image, index)
         return index
 
@@ -266,7 +265,3 @@ def _dims(value: Value, image: bool) -> tuple[int, ...]:
     if value.shape is None:
         return (0,) * 4 if image else ()
     return tuple(d if isinstance(d, int) else 0 for d in value.shape) or (1,)
-
-
-def _permuted(dims: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    return tuple(dims[axis] for axis in order)

@@ -47,7 +47,6 @@ def claim(graph: Graph, target: Target, refuse: Refuse | None = None) -> Claim:
 
 
 def region_of(graph: Graph, units: Sequence[NodeUnit]) -> Region:
-    """The region of some units."""
     return make_region(graph, nodes_of(units))._replace(units=tuple(units))
 
 

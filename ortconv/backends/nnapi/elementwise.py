@@ -6,18 +6,15 @@ from functools import partial
 
 import numpy as np
 
-from ortconv.backends.nnapi.builder import TO_NHWC, Builder, Lowering, value_of
+from ortconv.backends.nnapi.builder import Builder, Lowering, value_of
 from ortconv.ir.graph import Value
 from ortconv.ir.units import NodeUnit
 from ortconv.nnapi import FuseCode, Operand, OperandType, Operation
+from ortconv.nnapi.running import NHWC
 from ortconv.partition.units import clip_limits
 
 FUSE_CODES = {(0.0, float("inf")): FuseCode.RELU, (-1.0, 1.0): FuseCode.RELU1, (0.0, 6.0): FuseCode.RELU6}
 """Fused activations by their bounds."""
-
-ACTIVATIONS = {
-    FuseCode.RELU: Operation.RELU, FuseCode.RELU1: Operation.RELU1, FuseCode.RELU6: Operation.RELU6,
-}  # fmt: skip
 
 
 def unary(b: Builder, unit: NodeUnit, code: Operation) -> None:
@@ -29,7 +26,7 @@ def unary(b: Builder, unit: NodeUnit, code: Operation) -> None:
 
 def activation(b: Builder, unit: NodeUnit) -> None:
     """A Relu or Clip that is not fused into the operation before it."""
-    unary(b, unit, ACTIVATIONS[fuse_code(unit)])
+    unary(b, unit, Operation[fuse_code(unit).name])
 
 
 def fuse_code(unit: NodeUnit) -> FuseCode:
@@ -56,7 +53,7 @@ def _as_image(b: Builder, value: Value) -> int:
     if const is None or const.size == 1 or const.dtype.bits != 32:
         return b.image(value) if value.rank == 4 else b.operand(value)
     array = const.numpy()
-    return b.constant(array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(TO_NHWC))
+    return b.constant(array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(NHWC))
 
 
 def elu(b: Builder, unit: NodeUnit) -> None:

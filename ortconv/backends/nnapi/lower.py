@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ortconv import nnapi
 from ortconv.backends.nnapi import (
     convolution,
@@ -16,14 +18,16 @@ from ortconv.backends.nnapi import (
     quantization,
     resize,
 )
-from ortconv.backends.nnapi.builder import TO_NCHW, Builder, Lowering, Quantization
+from ortconv.backends.nnapi.builder import Builder, Lowering, Quantization
 from ortconv.errors import BackendError
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import Array
 from ortconv.ir.units import NodeUnit, UnitOperand
 from ortconv.nnapi import FuseCode, NnapiError
 from ortconv.nnapi.model import ModelOperation
 from ortconv.nnapi.operations import row_of
 from ortconv.nnapi.properties import properties
+from ortconv.nnapi.running import NCHW
 from ortconv.nnapi.timing import mark
 from ortconv.nnapi.validation import operation_level
 from ortconv.partition.nnapi.checks import is_quantized, parameters
@@ -62,6 +66,18 @@ class Lowered:
     outputs: tuple[Value, ...]
     places: tuple[OutputPlace | None, ...]
     names: Mapping[int, str]
+
+    def in_order(self, results: Sequence[Array]) -> list[Array | None]:
+        """The region's results from those of the model; None for a value that the model does not compute."""
+        places = zip(self.outputs, self.places, strict=True)
+        return [None if place is None else _shaped(results[place.output], place, value) for value, place in places]
+
+
+def _shaped(result: Array, place: OutputPlace, value: Value) -> Array:
+    """A result in ONNX's shape and axis order; NNAPI represents a scalar as [1]."""
+    if place.order is not None:
+        return np.ascontiguousarray(result.transpose(place.order))
+    return result.reshape(()) if value.rank == 0 else result
 
 
 class RefusedError(BackendError):
@@ -130,7 +146,7 @@ class Draft:
                 continue
             if index in inputs or index in builder.constants or (value in read and index in outputs):
                 index = builder.copy(index)
-            places[value] = OutputPlace(outputs.setdefault(index, len(outputs)), TO_NCHW if image else None)
+            places[value] = OutputPlace(outputs.setdefault(index, len(outputs)), NCHW if image else None)
         return places
 
     def without_elements(self) -> Iterator[tuple[NodeUnit, str]]:
@@ -232,7 +248,8 @@ def _disagreement(operand: UnitOperand, one: Quantization, other: Quantization) 
 
 def _fused(members: Sequence[NodeUnit], outputs: Sequence[Value]) -> dict[Value, tuple[FuseCode, Value]]:
     """Activations fused into the operation before them: by input value, the fuse code and the output."""
-    fusing = {u.target.out for u in members if u.op in FUSING and _makes_one(u) and len(u.target.out.uses) == 1}
+    able = (u for u in members if u.op in FUSING and not is_quantized(u) and len(u.target.present_outputs) == 1)
+    fusing = {u.target.out for u in able if len(u.target.out.uses) == 1}
     fusing.difference_update(outputs)
     found: dict[Value, tuple[FuseCode, Value]] = {}
     for unit in members:
@@ -240,7 +257,3 @@ def _fused(members: Sequence[NodeUnit], outputs: Sequence[Value]) -> dict[Value,
         if unit.op in ("Relu", "Clip") and not unit.is_group and value is not None and value in fusing:
             found[value] = (elementwise.fuse_code(unit), unit.target.out)
     return found
-
-
-def _makes_one(unit: NodeUnit) -> bool:
-    return not is_quantized(unit) and sum(v is not None for v in unit.target.outputs) == 1

@@ -10,7 +10,7 @@ import numpy as np
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.burst import Burst
-from ortconv.nnapi.codes import Operand, Operation, ResultCode
+from ortconv.nnapi.codes import MISSED_DEADLINE, Operand, Operation
 from ortconv.nnapi.compilation import Compilation
 from ortconv.nnapi.conformance.specs import GraphSpec, OperandSpec, Record, Spec, tolerance
 from ortconv.nnapi.device import Device
@@ -23,7 +23,6 @@ from ortconv.nnapi.operand import ChannelQuant, OperandType
 
 ALIGNMENT = 4
 """In bytes. Constants in a memory begin at multiples of this."""
-MISSED = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PERSISTENT)
 
 
 class Mode(StrEnum):
@@ -96,7 +95,7 @@ def _of_error(record: Record, error: Exception) -> RecordVerdict:
     if record.get("timeout_test"):
         return (
             PASSED
-            if error.code in MISSED
+            if error.code in MISSED_DEADLINE
             else RecordVerdict(Outcome.FAILED, f"{error.code.name} is not a missed deadline")
         )
     return PASSED if record["expect_failure"] else RecordVerdict(Outcome.FAILED, str(error))

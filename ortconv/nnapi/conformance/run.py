@@ -97,14 +97,10 @@ def check_device(
                 by_operation.update((name, level, verdict.outcome) for name in counted)
                 if verdict.outcome is Outcome.FAILED:
                     failures.append(FailedRecord(spec.name, record["name"], mode.value, names, verdict.reason))
-    by_row = _operation_counts(by_operation)
+    rows = sorted({row[:2] for row in by_operation}, key=lambda row: (row[0], row[1] or len(LEVELS)))
+    by_row = [OperationCount(*row, *(by_operation[*row, outcome] for outcome in Outcome)) for row in rows]
     by_mode_row = [ModeCount(mode.value, *(by_mode[mode, outcome] for outcome in Outcome)) for mode in modes]
     return Conformance(device.name, str(folder), records, by_mode_row, by_row, failures)
-
-
-def _operation_counts(counts: Counter[tuple[str, int | None, Outcome]]) -> list[OperationCount]:
-    rows = sorted({row[:2] for row in counts}, key=lambda row: (row[0], row[1] or len(LEVELS)))
-    return [OperationCount(*row, *(counts[*row, outcome] for outcome in Outcome)) for row in rows]
 
 
 def _check_known(operations: Iterable[str]) -> None:

@@ -24,7 +24,7 @@ from ortconv.errors import OrtconvError, UsageError
 from ortconv.nnapi import manager, timing, vlog
 from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.loading import load_device
-from ortconv.nnapi.ndk.table import by_name
+from ortconv.nnapi.ndk.functions import by_name
 from ortconv.nnapi.properties import PartitioningMode, establish
 
 SETTINGS = "ORTCONV_NNAPI_"
@@ -57,7 +57,7 @@ def _establish(environment: Mapping[str, str]) -> None:
         name.removeprefix(SETTINGS): text for name, text in environment.items() if name.startswith(SETTINGS) and text
     }
     vlog.print_to(sys.stderr, verbose="VLOG" in given)
-    establish(**{name: _SETTINGS[key](key, given[key]) for key, name in _PROPERTIES.items() if key in given})
+    establish(**{name: read(key, given[key]) for key, (name, read) in _SETTINGS.items() if key in given})
     vlog.select(given.get("VLOG", ""))
     for name in re.split(r"[,:]", given.get("DEVICES", "")):
         if name.strip():
@@ -85,10 +85,10 @@ def _level(key: str, text: str) -> FeatureLevel:
         raise UsageError(f"{SETTINGS}{key}: {error.message}", hint=error.hint) from None
 
 
-_PROPERTIES = {"VLOG": "vlog", "PARTITION": "partition", "CPU_ONLY": "cpu_only", "FEATURE_LEVEL": "feature_level"}
-_SETTINGS: dict[str, Callable[[str, str], Any]] = {
-    "VLOG": lambda key, text: text,
-    "PARTITION": lambda key, text: PartitioningMode(_number(key, text, range(3))),
-    "CPU_ONLY": lambda key, text: bool(_number(key, text, range(2))),
-    "FEATURE_LEVEL": _level,
+_SETTINGS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "VLOG": ("vlog", lambda key, text: text),
+    "PARTITION": ("partition", lambda key, text: PartitioningMode(_number(key, text, range(3)))),
+    "CPU_ONLY": ("cpu_only", lambda key, text: bool(_number(key, text, range(2)))),
+    "FEATURE_LEVEL": ("feature_level", _level),
 }
+"""The property that a variable sets, and the function that reads its value."""

@@ -43,8 +43,3 @@ def find(handle: int, kind: type[T]) -> T:
 def free(handle: int) -> None:
     """Invalidate a handle."""
     _objects.pop(handle, None)
-
-
-def live() -> int:
-    """The number of handles in use."""
-    return len(_objects)

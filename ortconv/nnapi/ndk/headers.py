@@ -19,7 +19,8 @@ from ortconv.nnapi.codes import (
 )
 from ortconv.nnapi.hardware_buffer import BufferFormat, BufferUsage
 from ortconv.nnapi.model import COPY_LIMIT
-from ortconv.nnapi.ndk.table import EXTENSIONS, HARDWARE_BUFFER, KINDS, NN, TOKEN_LENGTH, NdkFunction, by_name
+from ortconv.nnapi.ndk.calls import EXTENSIONS, HARDWARE_BUFFER, KINDS, NN, TOKEN_LENGTH
+from ortconv.nnapi.ndk.functions import by_name
 
 PREFIX = "ANEURALNETWORKS_"
 FOREIGN = ("OEM_SCALAR", "TENSOR_OEM_BYTE", "OEM_OPERATION", "DENSIFY")
@@ -86,14 +87,11 @@ BUFFER_MASKS = {
 
 def headers() -> dict[str, str]:
     """The files of include/android: contents by file name."""
-    functions = by_name().values()
     return {
         "NeuralNetworksTypes.h": _header("NeuralNetworksTypes.h", "", "".join(_types())),
-        NN: _header(NN, _include("NeuralNetworksTypes.h", HARDWARE_BUFFER), _declarations(functions, NN)),
-        EXTENSIONS: _header(EXTENSIONS, _include(NN), _declarations(functions, EXTENSIONS)),
-        HARDWARE_BUFFER: _header(
-            HARDWARE_BUFFER, "", "".join(_buffer_types()) + _declarations(functions, HARDWARE_BUFFER)
-        ),
+        NN: _header(NN, _include("NeuralNetworksTypes.h", HARDWARE_BUFFER), _declarations(NN)),
+        EXTENSIONS: _header(EXTENSIONS, _include(NN), _declarations(EXTENSIONS)),
+        HARDWARE_BUFFER: _header(HARDWARE_BUFFER, "", "".join(_buffer_types()) + _declarations(HARDWARE_BUFFER)),
     }
 
 
@@ -143,8 +141,8 @@ def _enum(name: str, members: Mapping[str, int]) -> str:
     return f"\ntypedef enum {{\n{lines}}} {name};\n" if name else f"\nenum {{\n{lines}}};\n"
 
 
-def _declarations(functions: object, header: str) -> str:
-    rows: list[NdkFunction] = [one for one in functions if one.header == header]  # type: ignore[attr-defined]
+def _declarations(header: str) -> str:
+    rows = [one for one in by_name().values() if one.header == header]
     return "".join(
         f"\n/* Since feature level {one.level}. In Python: {one.python} */\n{one.signature};\n" for one in rows
     )

@@ -15,9 +15,10 @@ from tempfile import TemporaryDirectory
 import ortconv
 from ortconv.errors import UsageError
 from ortconv.files import replacing, write_text
+from ortconv.nnapi.ndk.calls import NdkFunction
+from ortconv.nnapi.ndk.functions import by_name
 from ortconv.nnapi.ndk.headers import headers
 from ortconv.nnapi.ndk.signature import UNSIGNED, Parameter
-from ortconv.nnapi.ndk.table import NdkFunction, by_name
 
 LIBRARY = "libneuralnetworks.so"
 GLUE = r"""

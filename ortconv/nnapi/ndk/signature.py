@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 _DECLARATION = re.compile(r"(?P<result>\w+) (?P<name>\w+)\((?P<parameters>.*)\)")
-_PARAMETER = re.compile(r"(?P<type>.*?[ *])(?P<name>\w+)")
+_PARAMETER = re.compile(r"(?P<type>.*?[ *])(?P<name>\w+)(?P<null>\??)(?:=(?P<otherwise>\S+))?")
 SIGNED = frozenset({"int", "int32_t", "int64_t", "bool", "ANeuralNetworksOperationType"})
 UNSIGNED = frozenset({"uint16_t", "uint32_t", "uint64_t", "size_t"})
 _COUNT_BEFORE = frozenset({"inputCount", "outputCount", "rank"})
@@ -18,6 +18,9 @@ class Parameter(NamedTuple):
     type: str
     """The C type, such as `const uint32_t*`."""
     name: str
+    may_be_null: bool = False
+    otherwise: int | None = None
+    """The result that is written before any check."""
 
     @property
     def is_pointer(self) -> bool:
@@ -37,7 +40,7 @@ class Parameter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A parsed C declaration."""
+    """A parsed C declaration, see `functions.ROWS`."""
 
     result: str
     name: str
@@ -48,11 +51,19 @@ class Signature:
         found = _DECLARATION.fullmatch(declaration)
         assert found is not None, declaration
         texts = [] if found["parameters"] == "void" else found["parameters"].split(", ")
-        return cls(found["result"], found["name"], tuple(_parameter(text) for text in texts))
+        parameters = tuple(map(_parameter, texts))
+        if _is_free(found["name"]):
+            parameters = (parameters[0]._replace(may_be_null=True),)
+        return cls(found["result"], found["name"], parameters)
 
     @property
     def is_free(self) -> bool:
-        return self.name.endswith(("_free", "_release"))
+        return _is_free(self.name)
+
+    @property
+    def returns_number(self) -> bool:
+        """True if the function returns a number instead of a result code."""
+        return self.result.endswith("64_t")
 
     def count_of(self, at: int) -> int | None:
         """The index of the parameter with the number of elements, or bytes, at the pointer with index `at`."""
@@ -67,7 +78,12 @@ class Signature:
         return f"{self.result} {self.name}({', '.join(map(str, self.parameters)) or 'void'})"
 
 
+def _is_free(name: str) -> bool:
+    return name.endswith(("_free", "_release"))
+
+
 def _parameter(text: str) -> Parameter:
     found = _PARAMETER.fullmatch(text)
     assert found is not None, text
-    return Parameter(found["type"].rstrip(), found["name"])
+    otherwise = None if found["otherwise"] is None else int(found["otherwise"], 0)
+    return Parameter(found["type"].rstrip(), found["name"], bool(found["null"]), otherwise)

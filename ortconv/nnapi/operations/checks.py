@@ -4,11 +4,11 @@ pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ortconv.nnapi.codes import FeatureLevel, Operand
 from ortconv.nnapi.operand import OperandType
-from ortconv.nnapi.operations.table import Advice, OperationCall, OperationCheck
+from ortconv.nnapi.operations.table import Advice, Findings, OperationCall, OperationCheck
 
 
 def _operands(c: OperationCall, names: Iterable[str]) -> list[OperandType]:
@@ -20,7 +20,7 @@ def _operands(c: OperationCall, names: Iterable[str]) -> list[OperandType]:
 def rank(name: str, *allowed: int) -> OperationCheck:
     """The rank, if known, must be one of those in `allowed`."""
 
-    def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
+    def check(c: OperationCall) -> Findings:
         x = c.get(name)
         if x is not None and x.rank and x.rank not in allowed:
             yield f"{name} has rank {x.rank}, not {' or '.join(map(str, allowed))}"
@@ -29,7 +29,7 @@ def rank(name: str, *allowed: int) -> OperationCheck:
 
 
 def rank_at_most(limit: int, *names: str) -> OperationCheck:
-    def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
+    def check(c: OperationCall) -> Findings:
         for name in names:
             for x in _operands(c, [name]):
                 if x.rank > limit:
@@ -41,7 +41,7 @@ def rank_at_most(limit: int, *names: str) -> OperationCheck:
 def same_rank(*names: str) -> OperationCheck:
     """Known ranks must be equal."""
 
-    def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
+    def check(c: OperationCall) -> Findings:
         known = {one.rank for one in _operands(c, names) if one.rank}
         if len(known) > 1:
             yield f"the ranks of {' and '.join(names)} differ: {sorted(known)}"
@@ -52,7 +52,7 @@ def same_rank(*names: str) -> OperationCheck:
 def dims_are(name: str, *wanted: int) -> OperationCheck:
     """The rank, and each dimension, must be these if they are known; 0 permits any dimension."""
 
-    def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
+    def check(c: OperationCall) -> Findings:
         dims = c.args[name].dims
         if dims and (len(dims) != len(wanted) or any(a and b and a != b for a, b in zip(dims, wanted))):
             yield f"{name} has dimensions {list(dims)}, not {[dim or '?' for dim in wanted]}"
@@ -63,7 +63,7 @@ def dims_are(name: str, *wanted: int) -> OperationCheck:
 def same_quantization(*names: str) -> OperationCheck:
     """Scale and zero point of quantized operands must be equal."""
 
-    def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
+    def check(c: OperationCall) -> Findings:
         first, *others = _operands(c, names)
         for other in others:
             if first.is_quantized and other.is_quantized and not first.same_quantization(other):
@@ -75,7 +75,7 @@ def same_quantization(*names: str) -> OperationCheck:
 def advised(check: OperationCheck) -> OperationCheck:
     """The check as advice, for a rule that Android's CPU does not check."""
 
-    def advise(c: OperationCall) -> Iterator[str | FeatureLevel]:
+    def advise(c: OperationCall) -> Findings:
         for found in check(c):
             yield Advice(found) if isinstance(found, str) else found
 
@@ -85,7 +85,7 @@ def advised(check: OperationCheck) -> OperationCheck:
 def output_quantization(scale: float, unsigned: int, signed: int, name: str = "out") -> OperationCheck:
     """A quantized output must have this scale and zero point."""
 
-    def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
+    def check(c: OperationCall) -> Findings:
         out = c.args[name]
         wanted = {Operand.TENSOR_QUANT8_ASYMM: unsigned, Operand.TENSOR_QUANT8_ASYMM_SIGNED: signed}.get(out.type)
         if wanted is not None and (out.scale != scale or out.zero_point != wanted):
@@ -97,7 +97,7 @@ def output_quantization(scale: float, unsigned: int, signed: int, name: str = "o
 def rank_needs(level: int, name: str, *older: int) -> OperationCheck:
     """Ranks other than `older`, and unknown ranks, need a feature level."""
 
-    def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
+    def check(c: OperationCall) -> Findings:
         if c.args[name].rank not in older:
             yield FeatureLevel.number(level)
 
@@ -107,7 +107,7 @@ def rank_needs(level: int, name: str, *older: int) -> OperationCheck:
 def offset_needs(level: int, name: str) -> OperationCheck:
     """A quantized operand with a zero point other than 0 needs a feature level."""
 
-    def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
+    def check(c: OperationCall) -> Findings:
         if c.args[name].is_quantized and c.args[name].zero_point:
             yield FeatureLevel.number(level)
 
@@ -120,7 +120,7 @@ BOX_SCALE = 0.125  # of quantized coordinates
 def box_quantization(*names: str) -> OperationCheck:
     """Quantized coordinates have a scale of 1/8 and no offset."""
 
-    def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
+    def check(c: OperationCall) -> Findings:
         for name in names:
             box = c.args[name]
             if box.is_quantized and (box.scale != BOX_SCALE or box.zero_point):

@@ -11,11 +11,7 @@ operation(
     zero_sized=True,
 )(None)  # fmt: skip
 operation(
-    "WHILE",
-    "condition_model:model body_model:model inputs:any*",
-    outputs="outputs:any*",
-    level=4,
-    infer=None,
+    "WHILE", "condition_model:model body_model:model inputs:any*", outputs="outputs:any*", level=4, infer=None,
     zero_sized=True,
-)(None)
+)(None)  # fmt: skip
 operation("OEM_OPERATION", "inputs:any*", outputs="outputs:any*", infer=None, zero_sized=True)(None)

@@ -4,7 +4,7 @@ height, width, in].
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -15,14 +15,13 @@ from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import activate, exact_float, product_scale, requantize, rows_together
 from ortconv.nnapi.codes import FeatureLevel, PaddingCode
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.operand import OperandType, Tensor
+from ortconv.nnapi.operand import Tensor
 from ortconv.nnapi.operations.checks import rank
-from ortconv.nnapi.operations.shapes import Pads, image_only, paddings, same_padding, windows
-from ortconv.nnapi.operations.table import Advice, Dims, OperationCall, OperationCheck, operation
+from ortconv.nnapi.operations.shapes import Pads, dilations, image_only, paddings, same_padding, windows
+from ortconv.nnapi.operations.table import Advice, Dims, Findings, OperationCall, OperationCheck, operation
 
 PADS = "pad_left:i pad_right:i pad_top:i pad_bottom:i"
 TAIL = "activation:i [nchw:b=0 @3] [dilation_w:i=1 dilation_h:i=1 @3]"
-TYPES = "F Q H@3 S@4"
 OUT_FIRST, OUT_LAST = (0, 3, 1, 2), (3, 0, 1, 2)
 Sizes = tuple[int, ...]
 RANKS = (rank("x", 4), rank("filter", 4), rank("bias", 1))
@@ -31,7 +30,7 @@ RANKS = (rank("x", 4), rank("filter", 4), rank("bias", 1))
 def per_channel(dim: int) -> OperationCheck:
     """The scales of a filter quantized per channel belong to the dimension of output channels."""
 
-    def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
+    def check(c: OperationCall) -> Findings:
         quant = c.filter.channel_quant
         if quant is not None and quant.dim != dim:
             yield f"the filter's channel dimension is {quant.dim}, not {dim}"
@@ -39,13 +38,13 @@ def per_channel(dim: int) -> OperationCheck:
     return check
 
 
-def fine_output(c: OperationCall) -> Iterator[str | FeatureLevel]:
+def fine_output(c: OperationCall) -> Findings:
     """A quantized output whose scale is not above the product of the other scales needs level 3."""
     if c.x.is_quantized and c.filter.channel_quant is None and c.out.scale <= product_scale(c.x, c.filter):
         yield FeatureLevel.LEVEL_3
 
 
-def bias_scale(c: OperationCall) -> Iterator[str | FeatureLevel]:
+def bias_scale(c: OperationCall) -> Findings:
     """A quantized bias must have the product of the scales of input and filter. For a filter per channel, its scale
     should be 0 and is ignored: see GetQuantizedConvolutionMultiplier in Android's common/OperationsExecutionUtils.cpp.
     """
@@ -55,12 +54,6 @@ def bias_scale(c: OperationCall) -> Iterator[str | FeatureLevel]:
     if c.bias.zero_point or abs(c.bias.scale - product) > 1e-6 * min(c.bias.scale, product):
         text = f"bias has scale {c.bias.scale:g} and zero point {c.bias.zero_point}, not {product:g} and 0"
         yield text if c.filter.channel_quant is None else Advice(text)
-
-
-def filter_scales(filter: OperandType) -> Array:
-    """The scale of the filter, or one for each output channel, in float32."""
-    quant = filter.channel_quant
-    return np.asarray(filter.scale if quant is None else quant.scales, np.float32)
 
 
 def image(x: Tensor, work: Work = AT_ONCE) -> Array:
@@ -119,14 +112,10 @@ def rescaled(c: OperationCall, sums: Array) -> Array:
 
 
 def output_factor(filter: Tensor, x_scale: float, out_scale: float) -> Array:
-    """(input scale * filter scale) / output scale."""
-    product: Array = np.float32(x_scale) * filter_scales(filter)
+    """(input scale * filter scale) / output scale: a number, or one for each output channel."""
+    quant = filter.channel_quant
+    product: Array = np.float32(x_scale) * np.asarray(filter.scale if quant is None else quant.scales, np.float32)
     return product.astype(np.float64) / out_scale
-
-
-def dilations(c: OperationCall) -> tuple[int, int]:
-    """(height, width); 1 if the operation has none."""
-    return (1, 1) if c.get("dilation_h") is None else (c.dilation_h, c.dilation_w)
 
 
 def pads_of(c: OperationCall) -> Pads:
@@ -149,19 +138,24 @@ def image_dims(c: OperationCall, depth: int) -> Dims:
     )
 
 
+on_filters = partial(
+    operation, types="F Q H@3 S@4", checks=(*RANKS, per_channel(0), fine_output), quantization=(bias_scale,), nchw=("x", "out")
+)  # fmt: skip
+"""Decorator of convolutions."""
+
+
+def forms(tail: str, padding: str = "padding:i") -> tuple[str, ...]:
+    """The forms of a convolution, with explicit padding and with a padding code."""
+    return tuple(f"x:T filter:W bias:bias {pads} stride_w:i stride_h:i {tail}" for pads in (PADS, padding))
+
+
 def conv_2d_dims(c: OperationCall) -> Dims:
     if c.x.dims[3] != c.filter.dims[3]:
         raise op_failed(f"the input has {c.x.dims[3]} channels, the filter {c.filter.dims[3]}")
     return image_dims(c, c.filter.dims[0])
 
 
-@operation(
-    "CONV_2D",
-    f"x:T filter:W bias:bias {PADS} stride_w:i stride_h:i {TAIL}",
-    f"x:T filter:W bias:bias padding:i stride_w:i stride_h:i {TAIL}",
-    types=TYPES, infer=conv_2d_dims, checks=(*RANKS, per_channel(0), fine_output),
-    quantization=(bias_scale,), nchw=("x", "out"), zero_sized=True, recorded=("x",),
-)  # fmt: skip
+@on_filters("CONV_2D", *forms(TAIL), infer=conv_2d_dims, zero_sized=True, recorded=("x",))
 def conv_2d(c: OperationCall) -> Array:
     return convolved(c, 1, OUT_FIRST)
 
@@ -173,12 +167,8 @@ def grouped_dims(c: OperationCall) -> Dims:
     return image_dims(c, out_depth)
 
 
-@operation(
-    "GROUPED_CONV_2D",
-    f"x:T filter:W bias:bias {PADS} stride_w:i stride_h:i groups:i activation:i nchw:b",
-    "x:T filter:W bias:bias padding:i stride_w:i stride_h:i groups:i activation:i nchw:b",
-    level=3, types=TYPES, infer=grouped_dims, checks=(*RANKS, per_channel(0), fine_output),
-    quantization=(bias_scale,), nchw=("x", "out"), recorded=("x",),
+@on_filters(
+    "GROUPED_CONV_2D", *forms("groups:i activation:i nchw:b"), level=3, infer=grouped_dims, recorded=("x",)
 )  # fmt: skip
 def grouped_conv_2d(c: OperationCall) -> Array:
     return convolved(c, c.groups, OUT_FIRST)
@@ -193,12 +183,9 @@ def depthwise_dims(c: OperationCall) -> Dims:
     return image_dims(c, out_depth)
 
 
-@operation(
-    "DEPTHWISE_CONV_2D",
-    f"x:T filter:W bias:bias {PADS} stride_w:i stride_h:i multiplier:i {TAIL}",
-    f"x:T filter:W bias:bias padding:i stride_w:i stride_h:i multiplier:i {TAIL}",
-    types=TYPES, infer=depthwise_dims, checks=(*RANKS, per_channel(3), fine_output),
-    quantization=(bias_scale,), nchw=("x", "out"), zero_sized=True, recorded=("x",),
+@on_filters(
+    "DEPTHWISE_CONV_2D", *forms(f"multiplier:i {TAIL}"), infer=depthwise_dims, zero_sized=True, recorded=("x",),
+    checks=(*RANKS, per_channel(3), fine_output),
 )  # fmt: skip
 def depthwise_conv_2d(c: OperationCall) -> Array:
     """The filter is [1, height, width, out]; output channel i reads input channel i // multiplier."""
@@ -241,13 +228,8 @@ def transpose_dims(c: OperationCall) -> Dims:
     return batch, out_h, out_w, out_depth
 
 
-@operation(
-    "TRANSPOSE_CONV_2D",
-    f"x:T filter:W bias:bias {PADS} stride_w:i stride_h:i activation:i nchw:b",
-    "x:T filter:W bias:bias shape:I padding:i stride_w:i stride_h:i activation:i nchw:b",
-    level=3, types=TYPES, infer=transpose_dims, checks=(*RANKS, per_channel(0), fine_output),
-    quantization=(bias_scale,), nchw=("x", "out"),
-    zero_sized=True,
+@on_filters(
+    "TRANSPOSE_CONV_2D", *forms("activation:i nchw:b", "shape:I padding:i"), level=3, infer=transpose_dims, zero_sized=True
 )  # fmt: skip
 def transpose_conv_2d(c: OperationCall) -> Array:
     """Every input cell adds its multiple of the filter to the output; the results of neighbors are `stride` cells apart."""

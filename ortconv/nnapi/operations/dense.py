@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import activate, exact_float, product_scale, requantize
-from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import Tensor
 from ortconv.nnapi.operations.checks import rank, same_rank
 from ortconv.nnapi.operations.convolution import bias_scale, fine_output
 from ortconv.nnapi.operations.shapes import broadcast, elementwise
-from ortconv.nnapi.operations.table import Dims, OperationCall, operation
+from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation
 
 
-def rows_and_units(c: OperationCall) -> Iterator[str | FeatureLevel]:
+def rows_and_units(c: OperationCall) -> Findings:
     """The number of input elements, if known, must be a multiple of the filter's row length; there must be one bias per unit."""
     if not (c.x.rank and c.filter.rank and c.bias.rank):
         return

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import (
-    activate,
-    activation_limits,
-    by_table,
-    product_scale,
-    requantize,
-    round_half_away,
-    scale_by,
-)
-from ortconv.nnapi.codes import FeatureLevel, FuseCode, Operand
+from ortconv.nnapi.arithmetic import activate, by_table, product_scale, requantize, round_half_away, scale_by
+from ortconv.nnapi.codes import FuseCode, Operand
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.checks import rank_at_most
-from ortconv.nnapi.operations.shapes import broadcast_ab, elementwise
-from ortconv.nnapi.operations.table import Dims, OperationCall, operation
+from ortconv.nnapi.operations.shapes import broadcast_ab, elementwise, in_quantization
+from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation
 
 LEFT_SHIFT = 20  # bits of headroom of quantized sums
 SMALL = rank_at_most(4, "a", "b")
@@ -75,7 +67,7 @@ def sub(c: OperationCall) -> Array:
     return c.anew(partial(quantized_sum, sign=-1)) if c.out.is_quantized else activated(c, np.subtract)
 
 
-def coarser_output(c: OperationCall) -> Iterator[str | FeatureLevel]:
+def coarser_output(c: OperationCall) -> Findings:
     product = product_scale(c.a, c.b)
     if c.out.is_quantized and c.out.scale <= product:
         yield f"the output's scale {c.out.scale:g} must be larger than the product {product:g} of the inputs'"
@@ -100,28 +92,21 @@ def div(c: OperationCall) -> Array:
     return activated(c, np.floor_divide if c.main is Operand.TENSOR_INT32 else np.divide)
 
 
-def converted(x: Tensor, out: OperandType, work: Work) -> Array:
-    """Quantized elements in the quantization of another operand, rounded and clamped; other types unchanged."""
-    if not x.is_quantized or x.same_quantization(out):
-        return x.array
-    return work.call(partial(by_table, x, partial(_converted, out=out)))
-
-
-def _converted(x: Tensor, out: OperandType) -> Array:
-    low, high = out.limits
+def rounded(x: Tensor, out: OperandType) -> Array:
+    """Quantized elements in the quantization of another operand, rounded and clamped."""
     real = x.real.astype(np.float64) / out.scale + out.zero_point
-    limited: Array = np.clip(round_half_away(real), low, high)
-    return limited.astype(out.type.dtype)
+    return np.clip(round_half_away(real), *out.limits).astype(out.type.dtype)
 
 
-@of_two("MAXIMUM", "a:T b:T", level=3, types="F H I Q S@4")
-def maximum(c: OperationCall) -> Array:
-    return elementwise(c, np.maximum, converted(c.a, c.out, c.work), converted(c.b, c.out, c.work))
+def both(c: OperationCall) -> tuple[Array, Array]:
+    """a and b in the quantization of the output."""
+    return in_quantization(c.a, c.out, rounded, c.work), in_quantization(c.b, c.out, rounded, c.work)
 
 
-@of_two("MINIMUM", "a:T b:T", level=3, types="F H I Q S@4")
-def minimum(c: OperationCall) -> Array:
-    return elementwise(c, np.minimum, converted(c.a, c.out, c.work), converted(c.b, c.out, c.work))
+for _name, _function in {"MAXIMUM": np.maximum, "MINIMUM": np.minimum}.items():
+    of_two(_name, "a:T b:T", level=3, types="F H I Q S@4")(
+        lambda c, function=_function: elementwise(c, function, *both(c))  # type: ignore[misc]
+    )
 
 
 @of_two("POW", "a:T b:T", level=3, types="F H")
@@ -143,8 +128,7 @@ def quantized_prelu(c: OperationCall) -> Array:
     a, b = np.broadcast_arrays(c.a.centered, c.b.centered)
     positive = scale_by(a, float(np.float32(c.a.scale) / np.float32(c.out.scale)))
     negative = scale_by(a * b, product_scale(c.a, c.b) / c.out.scale)
-    low, high = activation_limits(FuseCode.NONE, c.out)
-    return np.clip(c.out.zero_point + np.where(a >= 0, positive, negative), low, high)
+    return np.clip(c.out.zero_point + np.where(a >= 0, positive, negative), *c.out.limits)
 
 
 def select_dims(c: OperationCall) -> Dims:
@@ -156,4 +140,4 @@ def select_dims(c: OperationCall) -> Dims:
 
 @operation("SELECT", "mask:B a:T b:T", level=3, types="F H I Q S@4", infer=select_dims, recorded=("mask", "a", "b"))
 def select(c: OperationCall) -> Array:
-    return choice(c.work, c.mask.array, converted(c.a, c.out, c.work), converted(c.b, c.out, c.work))
+    return choice(c.work, c.mask.array, *both(c))

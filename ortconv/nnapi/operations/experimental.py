@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import Tensor
 from ortconv.nnapi.operations.checks import same_quantization
 from ortconv.nnapi.operations.shapes import integers
-from ortconv.nnapi.operations.table import Dims, OperationCall, operation
+from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation
 
 DENSE, SPARSE = 0, 1
 
@@ -73,7 +70,7 @@ def compressed(segments: Tensor | None, indices: Tensor | None, count: int, size
     return np.repeat(np.arange(count), runs), own
 
 
-def one_dimension(c: OperationCall) -> Iterator[str | FeatureLevel]:
+def one_dimension(c: OperationCall) -> Findings:
     if c.x.rank > 1:
         yield f"the stored elements have rank {c.x.rank}, not 1"
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.operations.checks import dims_are, offset_needs, rank, rank_at_most, same_quantization, same_rank
+from ortconv.nnapi.operations.checks import dims_are, offset_needs, rank, same_rank
+from ortconv.nnapi.operations.movement import KEPT, SMALL, moved
 from ortconv.nnapi.operations.shapes import axis_of, integers, like_x, margins, padded, taken
-from ortconv.nnapi.operations.table import Dims, OperationCall, operation
+from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation
 
-SMALL = rank_at_most(4, "x")
-KEPT = same_quantization("x", "out")
-IMAGE = rank("x", 4)
+on_images = partial(operation, types="F Q H@3 S@4", checks=(rank("x", 4),), quantization=(KEPT,), nchw=("x", "out"))
+"""Decorator of operations that move the elements of images."""
 
 
 def pad_dims(c: OperationCall) -> Dims:
@@ -30,25 +29,12 @@ def pad_with(c: OperationCall, value: float) -> Array:
     return y
 
 
-@operation(
-    "PAD",
-    "x:T paddings:I",
-    level=2,
-    types="F Q H@3 S@4",
-    infer=pad_dims,
-    checks=(SMALL, offset_needs(3, "x")),
-    quantization=(KEPT,),
-    recorded=("x",),
-)
+@moved("PAD", "x:T paddings:I", level=2, types="F Q H@3 S@4", infer=pad_dims, checks=(SMALL, offset_needs(3, "x")))
 def pad(c: OperationCall) -> Array:
     return pad_with(c, c.x.zero_point)
 
 
-@operation(
-    "PAD_V2", "x:T paddings:I value:value", level=3, types="F H Q S@4", infer=pad_dims, checks=(SMALL,),
-    quantization=(KEPT,),
-    recorded=("x",),
-)  # fmt: skip
+@moved("PAD_V2", "x:T paddings:I value:value", level=3, types="F H Q S@4", infer=pad_dims, checks=(SMALL,))
 def pad_v2(c: OperationCall) -> Array:
     """For a quantized tensor, the pad value must have the same quantization."""
     if c.x.is_quantized and not c.x.limits[0] <= c.value <= c.x.limits[1]:
@@ -66,7 +52,7 @@ def mirror_dims(c: OperationCall) -> Dims:
     return padded(c.x.dims, pads)
 
 
-def pairs_of_dims(c: OperationCall) -> Iterator[str | FeatureLevel]:
+def pairs_of_dims(c: OperationCall) -> Findings:
     """The paddings must have the shape [rank, 2]."""
     yield from dims_are("paddings", c.x.rank, 2)(c)
 
@@ -86,11 +72,7 @@ def depth_to_space_dims(c: OperationCall) -> Dims:
     return batch, height * c.block, width * c.block, depth // (c.block * c.block)
 
 
-@operation(
-    "DEPTH_TO_SPACE", "x:T block:i [nchw:b=0 @3]", types="F Q H@3 S@4", infer=depth_to_space_dims,
-    checks=(IMAGE,), quantization=(KEPT,), nchw=("x", "out"),
-    recorded=("x",),
-)  # fmt: skip
+@on_images("DEPTH_TO_SPACE", "x:T block:i [nchw:b=0 @3]", infer=depth_to_space_dims, recorded=("x",))
 def depth_to_space(c: OperationCall) -> Array:
     batch, height, width, _ = c.x.dims
     blocks = c.work.reshaped(c.x.array, (batch, height, width, c.block, c.block, -1))
@@ -104,11 +86,7 @@ def space_to_depth_dims(c: OperationCall) -> Dims:
     return batch, height // c.block, width // c.block, depth * c.block * c.block
 
 
-@operation(
-    "SPACE_TO_DEPTH", "x:T block:i [nchw:b=0 @3]", types="F Q H@3 S@4", infer=space_to_depth_dims,
-    checks=(IMAGE,), quantization=(KEPT,), nchw=("x", "out"),
-    recorded=("x",),
-)  # fmt: skip
+@on_images("SPACE_TO_DEPTH", "x:T block:i [nchw:b=0 @3]", infer=space_to_depth_dims, recorded=("x",))
 def space_to_depth(c: OperationCall) -> Array:
     batch, rows, columns, _ = c.out.dims
     blocks = c.work.reshaped(c.x.array, (batch, rows, c.block, columns, c.block, -1))
@@ -131,10 +109,7 @@ def batch_to_space_dims(c: OperationCall) -> Dims:
     return batch // (rows * columns), height * rows, width * columns, depth
 
 
-@operation(
-    "BATCH_TO_SPACE_ND", "x:T block:I [nchw:b=0 @3]", level=2, types="F Q H@3 S@4", infer=batch_to_space_dims,
-    checks=(IMAGE,), quantization=(KEPT,), nchw=("x", "out"),
-)  # fmt: skip
+@on_images("BATCH_TO_SPACE_ND", "x:T block:I [nchw:b=0 @3]", level=2, infer=batch_to_space_dims)
 def batch_to_space(c: OperationCall) -> Array:
     blocks = c.x.array.reshape(*block_of(c), c.out.dims[0], *c.x.dims[1:])
     return blocks.transpose(2, 3, 0, 4, 1, 5).reshape(c.out.dims)
@@ -152,9 +127,9 @@ def space_to_batch_dims(c: OperationCall) -> Dims:
     return batch * rows * columns, height // rows, width // columns, depth
 
 
-@operation(
-    "SPACE_TO_BATCH_ND", "x:T block:I paddings:I [nchw:b=0 @3]", level=2, types="F Q H@3 S@4",
-    infer=space_to_batch_dims, checks=(IMAGE, offset_needs(3, "x")), quantization=(KEPT,), nchw=("x", "out"),
+@on_images(
+    "SPACE_TO_BATCH_ND", "x:T block:I paddings:I [nchw:b=0 @3]", level=2, infer=space_to_batch_dims,
+    checks=(rank("x", 4), offset_needs(3, "x")),
 )  # fmt: skip
 def space_to_batch(c: OperationCall) -> Array:
     full = np.pad(c.x.array, image_margins(c), constant_values=c.x.zero_point)
@@ -171,16 +146,7 @@ def shuffle_dims(c: OperationCall) -> Dims:
     return like_x(c)
 
 
-@operation(
-    "CHANNEL_SHUFFLE",
-    "x:T groups:i axis:i",
-    level=3,
-    types="F H Q S@4",
-    infer=shuffle_dims,
-    checks=(SMALL,),
-    quantization=(KEPT,),
-    recorded=("x",),
-)
+@moved("CHANNEL_SHUFFLE", "x:T groups:i axis:i", level=3, types="F H Q S@4", infer=shuffle_dims, checks=(SMALL,))
 def channel_shuffle(c: OperationCall) -> Array:
     """Channel j of group i becomes channel i of group j."""
     order = np.arange(c.x.dims[c.axis]).reshape(c.groups, -1).T.reshape(-1)

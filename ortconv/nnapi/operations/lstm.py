@@ -11,7 +11,7 @@ import numpy as np
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.checks import rank
-from ortconv.nnapi.operations.rnn import batch_and_inputs, linked, merged, merged_dims, steps, time_first
+from ortconv.nnapi.operations.rnn import batch_and_inputs, both_dims, linked, merged, steps, streams, time_first
 from ortconv.nnapi.operations.shapes import fits
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 from ortconv.nnapi.operations.unary import sigmoid
@@ -28,15 +28,11 @@ ACTIVATIONS: dict[int, Callable[[Array], Array]] = {
 """Codes of the LSTM family, which differ from the fuse codes."""
 
 
-def cell_slots(prefix: str = "") -> str:
-    """The slots of one direction: weights, recurrent weights, peepholes, biases, projection."""
-    names = (
-        "w_i:T? w_f:T w_c:T w_o:T r_i:T? r_f:T r_c:T r_o:T p_i:T? p_f:T? p_o:T? b_i:T? b_f:T b_c:T b_o:T "
-        "projection:T? projection_bias:T?"
-    )
-    return " ".join(prefix + name for name in names.split())
-
-
+CELL = (
+    "w_i:T? w_f:T w_c:T w_o:T r_i:T? r_f:T r_c:T r_o:T p_i:T? p_f:T? p_o:T? b_i:T? b_f:T b_c:T b_o:T "
+    "projection:T? projection_bias:T?"
+)
+"""The slots of one direction: weights, recurrent weights, peepholes, biases, projection."""
 NORMS = "n_i:T? n_f:T? n_c:T? n_o:T?"
 
 
@@ -155,7 +151,7 @@ STATES = "state:T cell:T activation:i cell_clip:f projection_clip:f"
 
 
 @operation(
-    "LSTM", f"x:T {cell_slots()} {STATES} [{NORMS} @3]", outputs="scratch:T state_out:T cell_out:T out:T", types="F H@3",
+    "LSTM", f"x:T {CELL} {STATES} [{NORMS} @3]", outputs="scratch:T state_out:T cell_out:T out:T", types="F H@3",
     infer=lstm_dims, checks=(rank("x", 2), rank("state", 2), rank("cell", 2)),
 )  # fmt: skip
 def lstm(c: OperationCall) -> list[Array]:
@@ -171,7 +167,7 @@ def sequence_dims(c: OperationCall) -> list[Dims]:
 
 
 @operation(
-    "UNIDIRECTIONAL_SEQUENCE_LSTM", f"x:T {cell_slots()} {STATES} time_major:b {NORMS}",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM", f"x:T {CELL} {STATES} time_major:b {NORMS}",
     outputs="out:T [state_out:T cell_out:T @4]", level=3, types="F H", infer=sequence_dims, checks=(rank("x", 3),),
 )  # fmt: skip
 def unidirectional_sequence_lstm(c: OperationCall) -> list[Array]:
@@ -186,11 +182,8 @@ def bidirectional_dims(c: OperationCall) -> list[Dims]:
     if crossed:
         both = (("fw_", fw_units), ("bw_", bw_units))
         fits(c, {f"{prefix}a_{gate}": (units, c.aux.dims[2]) for prefix, units in both for gate in GATES})
-    dims = merged_dims(c.x, c.merge, fw, bw)
-    dims += [(batch, fw), (batch, fw_units), (batch, bw), (batch, bw_units)]
-    if len(c.outputs) not in (len(dims), len(dims) - 4):
-        raise op_failed(f"{len(c.outputs)} outputs do not go with merge_outputs {bool(c.merge)}")
-    return dims[: len(c.outputs)]
+    states = [(batch, fw), (batch, fw_units), (batch, bw), (batch, bw_units)]
+    return both_dims(c, fw, bw, states)
 
 
 AUX = "a_i:T? a_f:T? a_c:T? a_o:T?"
@@ -203,20 +196,14 @@ def prefixed(prefix: str, slots: str) -> str:
 
 @operation(
     "BIDIRECTIONAL_SEQUENCE_LSTM",
-    f"x:T {cell_slots('fw_')} {cell_slots('bw_')} fw_state:T fw_cell:T bw_state:T bw_cell:T aux:T? "
+    f"x:T {prefixed('fw_', CELL)} {prefixed('bw_', CELL)} fw_state:T fw_cell:T bw_state:T bw_cell:T aux:T? "
     f"{prefixed('fw_', AUX)} {prefixed('bw_', AUX)} activation:i cell_clip:f projection_clip:f merge:b time_major:b "
     f"{prefixed('fw_', NORMS)} {prefixed('bw_', NORMS)}",
     outputs=(f"out:T {BOTH_STATES}", f"out:T bw_out:T {BOTH_STATES}"),
     level=3, types="F H", infer=bidirectional_dims, checks=(rank("x", 3),),
 )  # fmt: skip
 def bidirectional_sequence_lstm(c: OperationCall) -> list[Array]:
-    """With auxiliary weights, aux is a second input; without them, it is the input of the backward network."""
-    x = time_first(c.x, c.time_major)
-    aux = None if c.aux is None else time_first(c.aux, c.time_major)
-    crossed = aux if c.fw_a_f is not None else None
-    backward_x = x if aux is None or crossed is not None else aux
-    fw, *fw_states = LstmDirection.of(c, "fw_").run(x, crossed, c.fw_state.array, c.fw_cell.array)
-    bw, *bw_states = LstmDirection.of(c, "bw_").run(
-        backward_x, crossed, c.bw_state.array, c.bw_cell.array, backward=True
-    )
+    x, aux, backward_x = streams(c, c.fw_a_f is not None)
+    fw, *fw_states = LstmDirection.of(c, "fw_").run(x, aux, c.fw_state.array, c.fw_cell.array)
+    bw, *bw_states = LstmDirection.of(c, "bw_").run(backward_x, aux, c.bw_state.array, c.bw_cell.array, backward=True)
     return [*merged([fw, bw], c.merge, c.time_major), *fw_states, *bw_states][: len(c.outputs)]

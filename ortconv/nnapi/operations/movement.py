@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
-from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import by_table, round_half_away
+from ortconv.nnapi.arithmetic import round_half_away
 from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.checks import advised, dims_are, rank_at_most, same_quantization, same_rank
-from ortconv.nnapi.operations.shapes import axes_of, axis_of, integers
-from ortconv.nnapi.operations.table import Dims, OperationCall, operation
+from ortconv.nnapi.operations.shapes import axes_of, axis_of, in_quantization, integers
+from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation
 
 SMALL = rank_at_most(4, "x")
 KEPT = same_quantization("x", "out")
 ALL = "F H I Q S@4"
+
+moved = partial(operation, quantization=(KEPT,), recorded=("x",))
+"""Decorator of operations that keep elements and quantization of x."""
 
 
 def reshape_dims(c: OperationCall) -> Dims:
@@ -41,10 +43,7 @@ def reshaped(c: OperationCall) -> Array:
     return y
 
 
-operation(
-    "RESHAPE", "x:T shape:I", types="F Q H@3 S@4 I@6", infer=reshape_dims, checks=(SMALL,), quantization=(KEPT,),
-    recorded=("x",),
-)(reshaped)  # fmt: skip
+moved("RESHAPE", "x:T shape:I", types="F Q H@3 S@4 I@6", infer=reshape_dims, checks=(SMALL,))(reshaped)
 
 
 def squeeze_dims(c: OperationCall) -> Dims:
@@ -56,10 +55,7 @@ def squeeze_dims(c: OperationCall) -> Dims:
     return tuple(dim for axis, dim in enumerate(c.x.dims) if axis not in gone) or (1,)
 
 
-operation(
-    "SQUEEZE", "x:T axes:I?", level=2, types="F Q H@3 S@4", infer=squeeze_dims, checks=(SMALL,), quantization=(KEPT,),
-    recorded=("x",),
-)(reshaped)  # fmt: skip
+moved("SQUEEZE", "x:T axes:I?", level=2, types="F Q H@3 S@4", infer=squeeze_dims, checks=(SMALL,))(reshaped)
 
 
 def expand_dims(c: OperationCall) -> Dims:
@@ -67,9 +63,7 @@ def expand_dims(c: OperationCall) -> Dims:
     return (*c.x.dims[:axis], 1, *c.x.dims[axis:])
 
 
-operation(
-    "EXPAND_DIMS", "x:T axis:i", level=3, types=ALL, infer=expand_dims, quantization=(KEPT,), recorded=("x",)
-)(reshaped)  # fmt: skip
+moved("EXPAND_DIMS", "x:T axis:i", level=3, types=ALL, infer=expand_dims)(reshaped)
 
 
 def permutation(c: OperationCall) -> list[int]:
@@ -84,21 +78,20 @@ def permutation(c: OperationCall) -> list[int]:
     return order
 
 
-@operation(
-    "TRANSPOSE", "x:T order:I?", level=2, types="F Q H@3 S@4", checks=(SMALL,), quantization=(KEPT,), zero_sized=True,
+@moved(
+    "TRANSPOSE", "x:T order:I?", level=2, types="F Q H@3 S@4", checks=(SMALL,), zero_sized=True,
     infer=lambda c: tuple(c.x.dims[axis] for axis in permutation(c)),
-    recorded=("x",),
 )  # fmt: skip
 def transpose(c: OperationCall) -> Array:
     return c.x.array.transpose(permutation(c))
 
 
-def some(c: OperationCall) -> Iterator[str | FeatureLevel]:
+def some(c: OperationCall) -> Findings:
     if not c.inputs:
         yield "needs at least one tensor"
 
 
-def mixed_quantization(c: OperationCall) -> Iterator[str | FeatureLevel]:
+def mixed_quantization(c: OperationCall) -> Findings:
     """Inputs with another quantization than that of the output need level 3."""
     if c.out.is_quantized and not all(one.same_quantization(c.out) for one in c.inputs):
         yield FeatureLevel.LEVEL_3
@@ -113,14 +106,8 @@ def concatenation_dims(c: OperationCall) -> Dims:
     return (*first[:axis], sum(one.dims[axis] for one in c.inputs), *first[axis + 1 :])
 
 
-def requantized(x: Tensor, out: OperandType, work: Work) -> Array:
+def requantized(x: Tensor, out: OperandType) -> Array:
     """Elements in the quantization of the output, rounded before its zero point is added."""
-    if not x.is_quantized or x.same_quantization(out):
-        return x.array
-    return work.call(partial(by_table, x, partial(_requantized, out=out)))
-
-
-def _requantized(x: Tensor, out: OperandType) -> Array:
     scale = np.float32(x.scale) * (np.float32(1) / np.float32(out.scale))
     steps = round_half_away(x.array.astype(np.float32) * scale - np.float32(x.zero_point) * scale)
     return np.clip(steps + out.zero_point, *out.limits).astype(out.type.dtype)
@@ -132,7 +119,7 @@ def _requantized(x: Tensor, out: OperandType) -> Array:
     recorded=("inputs",),
 )  # fmt: skip
 def concatenation(c: OperationCall) -> Array:
-    parts = [requantized(one, c.out, c.work) for one in c.inputs]
+    parts = [in_quantization(one, c.out, requantized, c.work) for one in c.inputs]
     y = c.work.empty(c.out.dims, parts[0].dtype)
     c.work.do(np.concatenate, parts, c.axis, y)
     return y
@@ -154,7 +141,7 @@ def split(c: OperationCall) -> Sequence[Array]:
     return np.split(c.x.array, c.count, axis=c.axis)
 
 
-def one_rank_more(c: OperationCall) -> Iterator[str | FeatureLevel]:
+def one_rank_more(c: OperationCall) -> Findings:
     rank = max(one.rank for one in c.inputs)
     if rank and c.out.rank not in (0, rank + 1):
         yield f"the output has rank {c.out.rank}, not {rank + 1}"
@@ -270,7 +257,7 @@ def fill(c: OperationCall) -> Array:
     return np.full(c.out.dims, c.value, c.out.type.dtype)
 
 
-def tensor(c: OperationCall) -> Iterator[str | FeatureLevel]:
+def tensor(c: OperationCall) -> Findings:
     if not c.x.type.is_tensor:
         yield f"x is {c.x.type.name}, not a tensor"
 

@@ -37,6 +37,9 @@ def pool_dims(c: OperationCall) -> Dims:
     )
 
 
+pooling = partial(operation, infer=pool_dims, checks=(rank("x", 4),), nchw=("x", "out"), zero_sized=True)
+
+
 def windows_of(x: Array, c: OperationCall, fill: float, work: Work = AT_ONCE) -> Array:
     """[batch, rows, columns, depth, window rows, window columns], a view."""
     rows, columns = pads_of(c)
@@ -51,12 +54,7 @@ def cells(c: OperationCall) -> Array:
     return windows_of(inside, c, 0).sum(axis=(4, 5), dtype=np.int32)
 
 
-@operation(
-    "AVERAGE_POOL_2D", *FORMS, types="F Q H@3 S@4", infer=pool_dims, checks=(rank("x", 4),),
-    quantization=(same_quantization("x", "out"),),
-    nchw=("x", "out"), zero_sized=True,
-    recorded=("x",),
-)  # fmt: skip
+@pooling("AVERAGE_POOL_2D", *FORMS, types="F Q H@3 S@4", quantization=(same_quantization("x", "out"),), recorded=("x",))
 def average_pool_2d(c: OperationCall) -> Array:
     """The mean of the cells inside the image. If quantized, halves are rounded up, counted from the smallest element."""
     if not c.out.is_quantized:
@@ -74,12 +72,7 @@ def quantized_average(c: OperationCall) -> Array:
     return np.clip((sums + count // 2) // count + least, *activation_limits(c.activation, c.out))
 
 
-@operation(
-    "MAX_POOL_2D", *FORMS, types="F Q H@3 S@4", infer=pool_dims, checks=(rank("x", 4),),
-    quantization=(same_quantization("x", "out"),),
-    nchw=("x", "out"), zero_sized=True,
-    recorded=("x",),
-)  # fmt: skip
+@pooling("MAX_POOL_2D", *FORMS, types="F Q H@3 S@4", quantization=(same_quantization("x", "out"),), recorded=("x",))
 def max_pool_2d(c: OperationCall) -> Array:
     begin, end = zip(*pads_of(c))
     kernel, strides, size = (c.filter_h, c.filter_w), (c.stride_h, c.stride_w), c.x.dims[1:3]
@@ -93,9 +86,7 @@ def max_pool_2d(c: OperationCall) -> Array:
     return y
 
 
-@operation(
-    "L2_POOL_2D", *FORMS, types="F H@3", infer=pool_dims, checks=(rank("x", 4),), nchw=("x", "out"), zero_sized=True
-)
+@pooling("L2_POOL_2D", *FORMS, types="F H@3")
 def l2_pool_2d(c: OperationCall) -> Array:
     """The root of the mean square of the cells inside the image."""
     squares = windows_of(np.square(c.x.array), c, 0).sum(axis=(4, 5))

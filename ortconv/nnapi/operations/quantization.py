@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -12,7 +11,7 @@ from ortconv.nnapi.arithmetic import quantize
 from ortconv.nnapi.codes import FeatureLevel, Operand
 from ortconv.nnapi.operations.checks import rank_at_most
 from ortconv.nnapi.operations.shapes import like_x
-from ortconv.nnapi.operations.table import OperationCall, operation
+from ortconv.nnapi.operations.table import KINDS, Findings, OperationCall, operation
 
 
 @operation("QUANTIZE", "x:T", outputs="out:Q|S@4", level=3, types="F H", infer=like_x, zero_sized=True, recorded=("x",))
@@ -33,17 +32,10 @@ def dequantize(c: OperationCall) -> Array:
     return c.work.call(np.multiply, c.x.array, scales)
 
 
-CAST_TYPES = (Operand.TENSOR_FLOAT32, Operand.TENSOR_FLOAT16, Operand.TENSOR_INT32, Operand.TENSOR_QUANT8_ASYMM)
-COPIED_TYPES = (
-    Operand.TENSOR_BOOL8,
-    Operand.TENSOR_QUANT8_ASYMM_SIGNED,
-    Operand.TENSOR_QUANT8_SYMM,
-    Operand.TENSOR_QUANT16_ASYMM,
-    Operand.TENSOR_QUANT16_SYMM,
-)
+CAST_TYPES, COPIED_TYPES = ([KINDS[kind] for kind in kinds.split()] for kinds in ("F H I Q", "B S S8 Q16 S16"))
 
 
-def castable(c: OperationCall) -> Iterator[str | FeatureLevel]:
+def castable(c: OperationCall) -> Findings:
     """Four types can be cast to each other; other types only to themselves, since level 4."""
     kinds = c.x.type, c.out.type
     if kinds[0] in COPIED_TYPES and kinds[0] is kinds[1]:

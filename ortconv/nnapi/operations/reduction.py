@@ -9,12 +9,11 @@ import numpy as np
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.operations.checks import rank_at_most, same_quantization
+from ortconv.nnapi.operations.checks import same_quantization
+from ortconv.nnapi.operations.movement import SMALL, moved
 from ortconv.nnapi.operations.shapes import axes_of, axis_of
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
-SMALL = rank_at_most(4, "x")
-KEPT = same_quantization("x", "out")
 FLOATS, NUMBERS = "F H", "F H Q S@4"
 
 REDUCTIONS: tuple[tuple[str, str, Callable[..., Array]], ...] = (
@@ -40,25 +39,12 @@ def reduced(c: OperationCall, function: Callable[..., Array]) -> Array:
 
 
 for _name, _types, _function in REDUCTIONS:
-    operation(
-        _name,
-        "x:T axes:I keep:b",
-        level=3,
-        types=_types,
-        infer=reduced_dims,
-        checks=(SMALL,),
-        quantization=(KEPT,),
-        recorded=("x",),
-    )(
+    moved(_name, "x:T axes:I keep:b", level=3, types=_types, infer=reduced_dims, checks=(SMALL,))(
         lambda c, function=_function: c.anew(partial(reduced, function=function))  # type: ignore[misc]
     )
 
 
-@operation(
-    "MEAN", "x:T axes:I keep:i", level=2, types="F Q H@3 S@4", infer=reduced_dims, checks=(SMALL,),
-    quantization=(KEPT,),
-    recorded=("x",),
-)  # fmt: skip
+@moved("MEAN", "x:T axes:I keep:i", level=2, types="F Q H@3 S@4", infer=reduced_dims, checks=(SMALL,))
 def mean(c: OperationCall) -> Array:
     """Means of quantized elements are rounded toward zero."""
     return c.anew(_mean)

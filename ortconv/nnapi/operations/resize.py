@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -14,13 +14,13 @@ from ortconv.nnapi.codes import FeatureLevel, Operand
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.checks import rank, same_quantization
 from ortconv.nnapi.operations.shapes import taken
-from ortconv.nnapi.operations.table import Dims, OperationCall, operation
+from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation
 
 SIZES = ("width:i height:i", "width:f height:f")
 CENTRES = "[corners:b=0 @4] [centers:b=0 @4]"
 
 
-def by_scale(c: OperationCall) -> Iterator[str | FeatureLevel]:
+def by_scale(c: OperationCall) -> Findings:
     """Scales instead of sizes need level 3."""
     if c.width.type is not Operand.INT32:
         yield FeatureLevel.LEVEL_3
@@ -61,12 +61,15 @@ def neighbors(c: OperationCall, axis: int) -> tuple[Array, Array, Array]:
     return lower, np.minimum(lower + 1, c.x.dims[axis] - 1), np.maximum(at - low, np.float32(0))
 
 
-@operation(
+resizing = partial(
+    operation, infer=resized_dims, checks=(rank("x", 4),), quantization=(same_quantization("x", "out"),), nchw=("x", "out"),
+    zero_sized=True, recorded=("x",),
+)  # fmt: skip
+
+
+@resizing(
     "RESIZE_BILINEAR", *(f"x:T {sizes} [nchw:b=0 @3] {CENTRES}" for sizes in SIZES), types="F H@3 Q@3 S@4",
-    infer=resized_dims, checks=(rank("x", 4), by_scale),
-    quantization=(same_quantization("x", "out"),), nchw=("x", "out"),
-    zero_sized=True,
-    recorded=("x",),
+    checks=(rank("x", 4), by_scale),
 )  # fmt: skip
 def resize_bilinear(c: OperationCall) -> Array:
     """Computed a few rows at a time, so that intermediate results stay in the cache."""
@@ -92,12 +95,7 @@ def _blend(x: Array, rows: tuple[Array, ...], columns: tuple[Array, ...], out: A
         out += part[:, :, places].reshape(out.shape) * share
 
 
-@operation(
-    "RESIZE_NEAREST_NEIGHBOR", *(f"x:T {sizes} nchw:b {CENTRES}" for sizes in SIZES), level=3, types="F H Q S@4",
-    infer=resized_dims, checks=(rank("x", 4),),
-    quantization=(same_quantization("x", "out"),), nchw=("x", "out"), zero_sized=True,
-    recorded=("x",),
-)  # fmt: skip
+@resizing("RESIZE_NEAREST_NEIGHBOR", *(f"x:T {sizes} nchw:b {CENTRES}" for sizes in SIZES), level=3, types="F H Q S@4")
 def resize_nearest_neighbor(c: OperationCall) -> Array:
     rows, columns = nearest(c, 1), nearest(c, 2)
     return taken(c.work, taken(c.work, c.x.array, rows, 1), columns, 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -81,11 +81,6 @@ def unidirectional_sequence_rnn(c: OperationCall) -> list[Array]:
     return [out if c.time_major else out.swapaxes(0, 1), state][: len(c.outputs)]
 
 
-def merged_dims(x: Tensor, merge: bool, fw: int, bw: int) -> list[Dims]:
-    """The dimensions of the output sequences of a bidirectional network."""
-    return [(*x.dims[:2], fw + bw)] if merge else [(*x.dims[:2], fw), (*x.dims[:2], bw)]
-
-
 def merged(sequences: list[Array], merge: bool, time_major: bool) -> list[Array]:
     turned = [one if time_major else one.swapaxes(0, 1) for one in sequences]
     return [np.concatenate(turned, axis=2)] if merge else turned
@@ -103,16 +98,33 @@ def linked(c: OperationCall, fw_weights: Tensor | None, bw_weights: Tensor | Non
     return fw_weights is not None, c.x.dims[2] if fw_weights is not None else c.aux.dims[2]
 
 
+def streams(c: OperationCall, has_weights: bool) -> tuple[Array, Array | None, Array]:
+    """(input of the forward direction, auxiliary input of both, input of the backward direction). With auxiliary weights, aux is a
+    second input; without them, it is the input of the backward direction.
+    """
+    x = time_first(c.x, c.time_major)
+    if c.aux is None:
+        return x, None, x
+    aux = time_first(c.aux, c.time_major)
+    return (x, aux, x) if has_weights else (x, None, aux)
+
+
+def both_dims(c: OperationCall, fw: int, bw: int, states: Sequence[Dims]) -> list[Dims]:
+    """The dimensions of the outputs of a bidirectional network, with the states if the operation has outputs for them."""
+    sizes = [fw + bw] if c.merge else [fw, bw]
+    sequences = [(*c.x.dims[:2], size) for size in sizes]
+    if len(c.outputs) not in (len(sequences), len(sequences) + len(states)):
+        raise op_failed(f"{len(c.outputs)} outputs do not go with merge_outputs {bool(c.merge)}")
+    return [*sequences, *states][: len(c.outputs)]
+
+
 def bidirectional_dims(c: OperationCall) -> list[Dims]:
     batch, inputs = batch_and_inputs(c)
     crossed, bw_inputs = linked(c, c.fw_aux_weights, c.bw_aux_weights)
     (_, fw), (_, bw) = layer(c, batch, inputs, "fw_"), layer(c, batch, bw_inputs, "bw_")
     if crossed:
         fits(c, {"fw_aux_weights": (fw, c.aux.dims[2]), "bw_aux_weights": (bw, c.aux.dims[2])})
-    dims = [*merged_dims(c.x, c.merge, fw, bw), (batch, fw), (batch, bw)]
-    if len(c.outputs) not in (len(dims), len(dims) - 2):
-        raise op_failed(f"{len(c.outputs)} outputs do not go with merge_outputs {bool(c.merge)}")
-    return dims[: len(c.outputs)]
+    return both_dims(c, fw, bw, [(batch, fw), (batch, bw)])
 
 
 @operation(
@@ -123,15 +135,11 @@ def bidirectional_dims(c: OperationCall) -> list[Dims]:
     level=3, types="F H", infer=bidirectional_dims, checks=(rank("x", 3),),
 )  # fmt: skip
 def bidirectional_sequence_rnn(c: OperationCall) -> list[Array]:
-    """With auxiliary weights, aux is a second input; without them, it is the input of the backward network."""
-    x = time_first(c.x, c.time_major)
-    aux = None if c.aux is None else time_first(c.aux, c.time_major)
-    crossed = aux is not None and c.fw_aux_weights is not None
-    backward_x = x if aux is None or crossed else aux
+    x, aux, backward_x = streams(c, c.fw_aux_weights is not None)
     sequences, states = [], []
     for side, source in (("fw", x), ("bw", backward_x)):
         projected = source @ c.args[f"{side}_weights"].array.T + c.args[f"{side}_bias"].array
-        if crossed:
+        if aux is not None:
             projected = projected + aux @ c.args[f"{side}_aux_weights"].array.T
         recurrent, state = c.args[f"{side}_recurrent"].array, c.args[f"{side}_state"].array
         out, last = rolled(projected, recurrent, state, c.activation, side == "bw")

@@ -9,6 +9,7 @@ import numpy as np
 
 from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
+from ortconv.nnapi.arithmetic import by_table
 from ortconv.nnapi.codes import PaddingCode
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
@@ -16,7 +17,6 @@ from ortconv.nnapi.operations.table import Dims, OperationCall
 
 
 def like_x(c: OperationCall) -> Dims:
-    """The dimensions of x."""
     dims: Dims = c.x.dims
     return dims
 
@@ -37,6 +37,13 @@ def elementwise(c: OperationCall, function: Callable[..., object], *operands: Ar
     y = c.work.empty(c.out.dims, operands[0].dtype)
     c.work.do(partial(function, out=y), *operands)
     return y
+
+
+def in_quantization(x: Tensor, out: OperandType, convert: Callable[[Tensor, OperandType], Array], work: Work) -> Array:
+    """The elements of x, by convert(x, out) if they are quantized in another way than `out`."""
+    if not x.is_quantized or x.same_quantization(out):
+        return x.array
+    return work.call(partial(by_table, x, lambda one: convert(one, out)))
 
 
 def taken(work: Work, x: Array, places: Array, axis: int) -> Array:
@@ -93,6 +100,11 @@ def same_padding(size: int, window: int, stride: int, dilation: int = 1) -> tupl
     out = -(-size // stride)
     total = max(0, (out - 1) * stride + (window - 1) * dilation + 1 - size)
     return total // 2, total - total // 2
+
+
+def dilations(c: OperationCall) -> tuple[int, int]:
+    """(height, width); 1 if the operation has none."""
+    return (1, 1) if c.get("dilation_h") is None else (c.dilation_h, c.dilation_w)
 
 
 Pads = tuple[tuple[int, int], tuple[int, int]]

@@ -40,8 +40,10 @@ class Advice(str):
     __slots__ = ()
 
 
-OperationCheck = Callable[["OperationCall"], Iterator["str | FeatureLevel"]]
-"""Yields objections, or the feature level that a use needs. Operands are OperandTypes, without values."""
+Findings = Iterator["str | FeatureLevel"]
+"""Objections, or the feature level that a use needs."""
+OperationCheck = Callable[["OperationCall"], Findings]
+"""A check of a use. Operands are OperandTypes, without values."""
 InferDims = Callable[["OperationCall"], "Dims | list[Dims]"]
 """The dimensions of the output; a list of them for several outputs."""
 Compute = Callable[["OperationCall"], "Array | Sequence[Array]"]
@@ -179,18 +181,13 @@ class OperationCall:
     Tensors are `Tensor`s, scalars Python numbers, variadic slots lists, omitted operands None, and absent trailing
     operands their defaults. While a model is being built, only the types are known: every operand, scalars included, is
     an OperandType. Outputs are OperandTypes, with the declared dimensions in `infer` and the final ones in `compute`.
-    `work` computes in rows with `recorded`.
+    `work` computes in rows with `recorded`. A translation has the numbers of the model's operands instead of tensors.
     """
 
     __slots__ = ("args", "main", "operation", "output_slots", "outputs", "work")
 
     def __init__(
-        self,
-        row: OperationRow,
-        use: OperationUse,
-        inputs: Sequence[Any],
-        outputs: Sequence[OperandType],
-        work: Work = AT_ONCE,
+        self, row: OperationRow, use: OperationUse, inputs: Sequence[Any], outputs: Sequence[Any], work: Work = AT_ONCE
     ) -> None:
         self.work = work
         self.operation = row.operation
@@ -200,7 +197,7 @@ class OperationCall:
         self.args |= use.out_form.absent
         self.set_outputs(outputs)
 
-    def set_outputs(self, outputs: Sequence[OperandType]) -> None:
+    def set_outputs(self, outputs: Sequence[Any]) -> None:
         self.outputs = list(outputs)
         self.args |= _named(self.output_slots, outputs)
 

@@ -46,6 +46,8 @@ def rsqrt(c: OperationCall) -> Array:
     return quantize(real, c.out)
 
 
+activation = partial(operation, infer=like_x, checks=(rank_at_most(4, "x"),), zero_sized=True, recorded=("x",))
+
 RELUS = (("RELU", FuseCode.RELU), ("RELU1", FuseCode.RELU1), ("RELU6", FuseCode.RELU6))
 
 
@@ -57,10 +59,9 @@ def _limited(c: OperationCall, code: FuseCode) -> Array:
 
 
 for _name, _code in RELUS:
-    operation(
-        _name, "x:T", types="F Q H@3 S@4", infer=like_x, zero_sized=True,
-        checks=(rank_at_most(4, "x"),), quantization=(same_quantization("x", "out"),), recorded=("x",),
-    )(lambda c, code=_code: _limited(c, code))  # type: ignore[misc]  # fmt: skip
+    activation(_name, "x:T", types="F Q H@3 S@4", quantization=(same_quantization("x", "out"),))(
+        lambda c, code=_code: _limited(c, code)  # type: ignore[misc]
+    )
 
 
 def _in_fixed_point(x: Tensor, out: OperandType, function: Callable[[Array, int], Array], fraction_bits: int) -> Array:
@@ -84,22 +85,14 @@ def sigmoid(x: Array, work: Work = AT_ONCE) -> Array:
     return y
 
 
-@operation(
-    "LOGISTIC", "x:T", types="F Q H@3 S@4", infer=like_x, zero_sized=True,
-    checks=(rank_at_most(4, "x"),), quantization=(output_quantization(1 / 256, 0, -128),),
-    recorded=("x",),
-)  # fmt: skip
+@activation("LOGISTIC", "x:T", types="F Q H@3 S@4", quantization=(output_quantization(1 / 256, 0, -128),))
 def logistic(c: OperationCall) -> Array:
     if not c.out.is_quantized:
         return sigmoid(c.x.array, c.work)
     return tabulated(c, lambda x: _in_fixed_point(x, c.out, LONG.sigmoid, 8))
 
 
-@operation(
-    "TANH", "x:T", types="F Q@3 H@3 S@4", infer=like_x, zero_sized=True,
-    checks=(rank_at_most(4, "x"),), quantization=(output_quantization(1 / 128, 128, 0),),
-    recorded=("x",),
-)  # fmt: skip
+@activation("TANH", "x:T", types="F Q@3 H@3 S@4", quantization=(output_quantization(1 / 128, 128, 0),))
 def tanh(c: OperationCall) -> Array:
     if not c.out.is_quantized:
         return elementwise(c, np.tanh, c.x.array)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import Check, dtype, dynamic, role
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 
 MAX_RANK = 5
 

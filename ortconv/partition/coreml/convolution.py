@@ -8,8 +8,7 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, dtype, rank
 from ortconv.partition.coreml.checks import by_format, kernel_matches, needs_version
 from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 
 ACTIVATIONS = {"Relu": 0, "Sigmoid": 0, "Tanh": 0, "LeakyRelu": 1, "Clip": 2, "HardSigmoid": 2}
 """Activations of FusedConv, with the number of their parameters."""

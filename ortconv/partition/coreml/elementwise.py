@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
+import math
+
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, constant, dtype, dynamic, numbers, rank, role, type_name
 from ortconv.partition.coreml.checks import floats, typed
 from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 
 
 def slope(unit: NodeUnit, target: Target) -> Objections:
     """Require a known number of channels, and a slope of shape [C,1,1], or of a single value if there is more than one channel."""
-    shape, found = unit.input(0), unit.shape(1)
-    if (
-        shape is not None
-        and shape.shape is not None
-        and len(shape.shape) in (3, 4)
-        and not isinstance(shape.dim(-3), int)
-    ):
-        yield dynamic(shape, target.name, "its number of channels")
+    x, found = unit.input(0), unit.shape(1)
+    if x is not None and x.rank in (3, 4) and not isinstance(x.dim(-3), int):
+        yield dynamic(x, target.name, "its number of channels")
     if found is None:
         return
-    count = 1
-    for d in found:
-        count *= d
-    if count == 1:
-        if shape is not None and shape.dim(-3) == 1:
+    if math.prod(found) == 1:
+        if x is not None and x.dim(-3) == 1:
             message = f"{role(unit, 1)} has 1 value for 1 channel: CoreML accepts 1 value for several channels only"
             yield Objection("shape", message, "write it as LeakyRelu")
     elif len(found) != 3 or found[1:] != (1, 1):

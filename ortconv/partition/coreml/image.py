@@ -4,31 +4,19 @@ from __future__ import annotations
 
 from ortconv.ir.schema import attribute
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import CHANGED, all_of, attribute_is, no_objection, ones, rank, single_output
+from ortconv.partition.checks import CHANGED, all_of, attribute_is, kernel_rank, no_objection, ones, rank, single_output
 from ortconv.partition.coreml.checks import by_format
 from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
-
-# ---------------------------------------------------------------------- pooling
-
-
-def two_dimensional(unit: NodeUnit, target: Target) -> Objections:
-    kernel = unit.target.attr("kernel_shape", ())
-    if len(kernel) != 2:
-        yield Objection("attribute", f"kernel_shape is {list(kernel)}: {target.name} pools over 2 dimensions")
-
+from ortconv.partition.policy import Objection, Objections, Target
 
 WINDOW = all_of(
     rank(4, 4),
-    two_dimensional,
+    kernel_rank,
     attribute_is("storage_order", 0),
     ones("dilations"),
     single_output,
     by_format(attribute_is("ceil_mode", 0), no_objection),
 )
-
-# ---------------------------------------------------------------------- sampling
 
 
 def reflection(unit: NodeUnit, target: Target) -> Objections:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from ortconv.ir.graph import Node
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, dtype, dynamic, no_objection, rank, type_name
 from ortconv.partition.coreml.checks import MAX_RANK, by_format, float16_version, result_rank, typed
 from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow, judge
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 from ortconv.partition.units import plain_unit
 
 CASTS = (DType.FLOAT, DType.FLOAT16, DType.INT32, DType.INT64, DType.BOOL)
 
 
-def _casts_to_int32(node: Node) -> bool:
-    return node.is_op("Cast") and node.attr("to", 0) == DType.INT32
-
-
 def alone_or_without_cast(unit: NodeUnit, target: Target) -> Objections:
     """Require that a Cast to int32 is the only reader of the ArgMax: the two are fused."""
-    edges = list(unit.target.out.uses)
-    if len(edges) > 1 and any(_casts_to_int32(user) for user, _ in edges):
-        message = f"{len(edges)} nodes read the result, one of them a Cast to int32: {target.name} needs that alone"
+    readers = [user for user, _ in unit.target.out.uses]
+    if len(readers) > 1 and any(user.is_op("Cast") and user.attr("to", 0) == DType.INT32 for user in readers):
+        message = f"{len(readers)} nodes read the result, one of them a Cast to int32: {target.name} needs that alone"
         yield Objection("outputs", message, "have all of them read the Cast")
 
 

@@ -6,8 +6,7 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, rank, role
 from ortconv.partition.coreml.checks import by_format
 from ortconv.partition.coreml.row import CoremlRow
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 
 
 def gemm_bias(unit: NodeUnit, target: Target) -> Objections:

@@ -20,8 +20,7 @@ from ortconv.partition.coreml.checks import (
     typed,
 )
 from ortconv.partition.coreml.row import ML_PROGRAM, NEURAL_NETWORK, CoremlRow
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 
 
 def reshape(unit: NodeUnit, target: Target) -> Objections:

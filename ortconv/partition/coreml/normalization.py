@@ -7,8 +7,7 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, dtype, rank, single_output
 from ortconv.partition.coreml.checks import static
 from ortconv.partition.coreml.row import ML_PROGRAM, NEURAL_NETWORK, CoremlRow
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 
 
 def reduced_axes(unit: NodeUnit, target: Target) -> Objections:

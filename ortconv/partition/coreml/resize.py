@@ -11,8 +11,7 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import CHANGED, all_of, attribute_is, constant, dynamic, rank, role, shrinks_evenly
 from ortconv.partition.coreml.checks import OTHER_FORMAT, by_format
 from ortconv.partition.coreml.row import CoremlRow
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 
 
 def coordinates(unit: NodeUnit, target: Target) -> Objections:

@@ -6,13 +6,9 @@ from dataclasses import dataclass
 
 from ortconv.choices import COREML_FORMATS
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import Check, no_objection
+from ortconv.partition.checks import Check, no_objection, version
 from ortconv.partition.coreml.checks import floats, readable
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
-
-MAX_SINCE_VERSION = 27
-"""Newest supported version of an operator's schema; 20 in ONNX Runtime of 2024."""
+from ortconv.partition.policy import Objection, Objections, Target
 
 NEURAL_NETWORK, ML_PROGRAM = COREML_FORMATS[:1], COREML_FORMATS[1:]
 
@@ -44,12 +40,7 @@ def judge(row: CoremlRow, unit: NodeUnit, target: Target) -> Objections:
             advice = "ask for iOS 15 or macOS 12 at least: --coreml-version 5"
         yield Objection("format", f"{target.name} has no operation for {unit.op}: {other} has", advice)
         return
-    if not row.since <= unit.since <= MAX_SINCE_VERSION:
-        yield Objection(
-            "since-version",
-            f"{unit.op} has version {unit.since}: CoreML accepts {row.since} to {MAX_SINCE_VERSION}",
-            f"convert the model to opset {row.since} or newer" if unit.since < row.since else "use an older opset",
-        )
+    yield from version(unit, row.since, target)
     yield from readable(unit, target, row.empty)
     yield from row.types(unit, target)
     yield from row.check(unit, target)

@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import CHANGED
+from ortconv.partition.checks import CHANGED, no_operation, not_of_domains
 from ortconv.partition.coreml import convolution, elementwise, image, indices, matmul, movement, normalization, resize
 from ortconv.partition.coreml.row import CoremlRow, judge
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 
 FAMILIES = (convolution, elementwise, image, indices, matmul, movement, normalization, resize)
 
@@ -57,19 +56,15 @@ def objections(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]
     if row is None:
         yield _no_row(unit.target, target)
     elif unit.target.domain not in row.domains:
-        known = " or ".join(domain or "ai.onnx" for domain in row.domains)
-        yield Objection("domain", f"{unit.target.label} is not of domain {known}")
+        yield not_of_domains(unit, row.domains)
     else:
         yield from judge(row, unit, target)
 
 
 def _no_row(node: Node, target: Target) -> Objection:
-    if node.subgraphs:
+    if node.subgraphs and target.takes_subgraphs:
         inside = sum(1 for sub in node.subgraphs for _ in sub.walk())
-        if target.takes_subgraphs:
-            return Objection(
-                "control-flow", f"{node.op} runs on the CPU; CoreML runs those of its {inside} nodes that it supports"
-            )
-        advice = "let CoreML have the nodes inside: --coreml-enable-on-subgraph"
-        return Objection("control-flow", f"{node.op} and the {inside} nodes in its subgraphs run on the CPU", advice)
-    return Objection("operator", f"CoreML has no operation for {node.operator}", INSTEAD.get(node.operator, ""))
+        return Objection(
+            "control-flow", f"{node.op} runs on the CPU; CoreML runs those of its {inside} nodes that it supports"
+        )
+    return no_operation(node, target, INSTEAD, "let CoreML have the nodes inside: --coreml-enable-on-subgraph")

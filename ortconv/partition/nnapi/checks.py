@@ -10,8 +10,7 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit, UnitOperand
 from ortconv.partition.checks import CHANGED, Check, dtype, dynamic, role, type_name
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 
 
 def needs_level(what: str, level: int, target: Target) -> Objections:
@@ -199,14 +198,10 @@ def coarser_output(level: int | None = None) -> Check:
 
     def check(unit: NodeUnit, target: Target) -> Objections:
         found = [parameters(operand) for operand in (*unit.inputs[:2], unit.outputs[0])]
-        a, b, out = (None if p is None else np.float32(p[0]) for p in found)
-        if (
-            a is None
-            or b is None
-            or out is None
-            or out > a * b
-            or (level is not None and target.feature_level >= level)
-        ):
+        if None in found or (level is not None and target.feature_level >= level):
+            return
+        a, b, out = (np.float32(p[0]) for p in found if p is not None)
+        if out > a * b:
             return
         limit = "" if level is None else f" below feature level {level} (the target has {target.feature_level})"
         yield Objection(

@@ -6,8 +6,7 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, constant, rank
 from ortconv.partition.nnapi.checks import coarser_output, is_quantized, nchw_level, needs_level, quantized, window
 from ortconv.partition.nnapi.row import NnapiRow
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 
 
 def constant_bias(unit: NodeUnit, target: Target) -> Objections:

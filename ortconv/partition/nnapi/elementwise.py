@@ -8,8 +8,7 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import dtype, rank, role
 from ortconv.partition.nnapi.checks import coarser_output, needs_level, output_parameters, quantized
 from ortconv.partition.nnapi.row import NnapiRow
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 from ortconv.partition.units import clip_limits
 
 MIN_MAX = "write it as Max and Min, from feature level 29 on"

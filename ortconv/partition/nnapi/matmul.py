@@ -7,8 +7,7 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, dtype, not_constant, rank, role
 from ortconv.partition.nnapi.checks import coarser_output, is_quantized, needs_level, quantized
 from ortconv.partition.nnapi.row import NnapiRow
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 
 
 def gemm_weights(unit: NodeUnit, target: Target) -> Objections:

@@ -9,8 +9,7 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, not_constant, not_empty, numbers, rank, role
 from ortconv.partition.nnapi.checks import EVERY, float32_or_uint8, images, keeps_parameters, nchw_level, quantized
 from ortconv.partition.nnapi.row import NnapiRow
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 
 
 def reshape(unit: NodeUnit, target: Target) -> Objections:

@@ -6,8 +6,7 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, rank, role, single_output
 from ortconv.partition.nnapi.checks import images, nchw_level, output_parameters, quantized
 from ortconv.partition.nnapi.row import NnapiRow
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 
 
 def softmax(unit: NodeUnit, target: Target) -> Objections:

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import all_of, attribute_is, ones, rank, single_output
+from ortconv.partition.checks import all_of, attribute_is, kernel_rank, ones, rank, single_output
 from ortconv.partition.nnapi.checks import float32_or_uint8, keeps_parameters, nchw_level, quantized, window
 from ortconv.partition.nnapi.row import NnapiRow
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objections, Target
 
 WIDER = "pool over 2 dimensions, one of them 1, between Reshapes"
-
-
-def two_dimensional(unit: NodeUnit, target: Target) -> Objections:
-    kernel = unit.target.attr("kernel_shape", ())
-    if len(kernel) != 2:
-        yield Objection("attribute", f"kernel_shape is {list(kernel)}: NNAPI pools over 2 dimensions")
 
 
 def padding(unit: NodeUnit, target: Target) -> Objections:
@@ -25,9 +18,7 @@ def padding(unit: NodeUnit, target: Target) -> Objections:
 
 LEVEL = nchw_level("pooling", 29)
 WHOLE = all_of(LEVEL, rank(4, 4))
-WINDOW = all_of(
-    LEVEL, rank(4, 4, fewer="", more=WIDER), two_dimensional, attribute_is("ceil_mode", 0), ones("dilations")
-)
+WINDOW = all_of(LEVEL, rank(4, 4, fewer="", more=WIDER), kernel_rank, attribute_is("ceil_mode", 0), ones("dilations"))
 AVERAGE = all_of(
     WINDOW,
     attribute_is("count_include_pad", 0, instead="pad with Pad before, from feature level 29 on"),

@@ -10,8 +10,7 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import CHANGED, all_of, attribute_is, constant, rank, role, shrinks_evenly
 from ortconv.partition.nnapi.checks import float32_or_uint8, needs_level, quantized
 from ortconv.partition.nnapi.row import NnapiRow
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 
 WIDER = "add a dimension of 1 with a Reshape before and remove it after it; scale it by 1"
 
@@ -115,10 +114,6 @@ ROUNDING = 1e-3
 """Tolerance of a coordinate in the image, in pixels."""
 
 
-def least_level(unit: NodeUnit) -> int:
-    return 28 if unit.dtype(0) is DType.UINT8 else 29
-
-
 CHECK = all_of(
     rank(4, 4, fewer="", more=WIDER),
     coordinates,
@@ -133,7 +128,7 @@ ROWS = (
     NnapiRow(
         "Resize",
         since=11,
-        level=least_level,
+        level=lambda unit: 28 if unit.dtype(0) is DType.UINT8 else 29,
         types=float32_or_uint8,
         check=CHECK,
         qdq=quantized(),

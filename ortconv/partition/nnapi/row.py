@@ -9,9 +9,6 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import Check, no_objection
 from ortconv.partition.nnapi.checks import float32
 
-MAX_SINCE_VERSION = 27
-"""Newest supported version of an operator's schema: 15, 17 and 19 in ONNX Runtime of 2023 and 2024, 27 in 2026."""
-
 
 @dataclass(frozen=True, slots=True)
 class NnapiRow:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Value
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import CHANGED, type_name
+from ortconv.partition.checks import CHANGED, no_operation, not_of_domains, type_name, version
 from ortconv.partition.nnapi import (
     convolution,
     elementwise,
@@ -19,10 +19,9 @@ from ortconv.partition.nnapi import (
     resize,
 )
 from ortconv.partition.nnapi.checks import needs_level, static_shapes
-from ortconv.partition.nnapi.row import MAX_SINCE_VERSION, NnapiRow
+from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.nnapi.runtime import INTERNAL_UINT8, refusals
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 
 FAMILIES = (convolution, elementwise, matmul, movement, normalization, pooling, quantization, resize)
 
@@ -80,9 +79,9 @@ def objections(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]
     """
     row = ROWS.get(unit.op)
     if row is None:
-        yield _no_row(unit.target)
+        yield no_operation(unit.target, target, INSTEAD, "export one model per branch, or unroll the loop")
     elif unit.target.domain not in row.domains:
-        yield Objection("domain", f"{unit.target.label} is not of domain {' or '.join(map(_domain_name, row.domains))}")
+        yield not_of_domains(unit, row.domains)
     else:
         found = tuple(_provider(row, unit, target, in_group))
         yield from found or refusals(row, unit, target, in_group)
@@ -93,12 +92,7 @@ def _provider(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[
     level = row.level(unit) if callable(row.level) else row.level
     yield from needs_level(unit.op, level, target)
     yield from static_shapes(unit, target)
-    if not row.since <= unit.since <= MAX_SINCE_VERSION:
-        yield Objection(
-            "since-version",
-            f"{unit.op} has version {unit.since}: NNAPI accepts {row.since} to {MAX_SINCE_VERSION}",
-            f"convert the model to opset {row.since} or newer" if unit.since < row.since else "use an older opset",
-        )
+    yield from version(unit, row.since, target)
     if not unit.is_group:
         yield from row.types(unit, target)
         yield from _internal_uint8(unit, in_group)
@@ -108,18 +102,6 @@ def _provider(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[
     else:
         yield from row.qdq(unit, target)
     yield from row.check(unit, target)
-
-
-def _domain_name(domain: str) -> str:
-    return domain or "ai.onnx"
-
-
-def _no_row(node: Node) -> Objection:
-    if node.subgraphs:
-        inside = sum(1 for sub in node.subgraphs for _ in sub.walk())
-        advice = "export one model per branch, or unroll the loop"
-        return Objection("control-flow", f"{node.op} and the {inside} nodes in its subgraphs run on the CPU", advice)
-    return Objection("operator", f"NNAPI has no operation for {node.operator}", INSTEAD.get(node.operator, ""))
 
 
 def _no_qdq(unit: NodeUnit) -> Objection:

@@ -10,8 +10,7 @@ from ortconv.ir.units import NodeUnit, UnitOperand
 from ortconv.partition.checks import CHANGED
 from ortconv.partition.nnapi.checks import parameters
 from ortconv.partition.nnapi.row import NnapiRow
-from ortconv.partition.objections import Objection, Objections
-from ortconv.partition.policy import Target
+from ortconv.partition.policy import Objection, Objections, Target
 from ortconv.partition.units import single_unit
 
 RULE = "runtime"
@@ -102,7 +101,7 @@ def _one_quantization(unit: NodeUnit) -> Iterator[Objection]:
         if operand in own and operand.value.constant is not None:
             continue
         stated = parameters(operand)
-        known = None if stated is None else _known_elsewhere(operand.value)
+        known = None if stated is None else _made_with(operand.value) or _read_with(operand.value)
         if known is not None and known != stated:
             yield _differs(operand.value, stated, known)
 
@@ -113,11 +112,6 @@ def _one_for_all(values: Sequence[Value]) -> Iterator[Objection]:
     for value, found in zip(values[1:], made[1:], strict=True):
         if found != made[0]:
             yield _differs(value, found, made[0])
-
-
-def _known_elsewhere(value: Value) -> tuple[float, int] | None:
-    """The scale and zero point of a value from its producer or its first quantized reader."""
-    return _made_with(value) or _read_with(value)
 
 
 def _differs(value: Value, stated: tuple[float, int] | None, known: tuple[float, int] | None) -> Objection:

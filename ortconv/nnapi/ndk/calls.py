@@ -1,21 +1,9 @@
-"""The table of the NDK's functions. A row is a decorated function with its feature level, its C declaration and its counterpart
-in Python, which the function calls.
-
-    @ndk(1, "int ANeuralNetworksModel_finish(ANeuralNetworksModel* model)", Model.finish)
-    def finish(model: Model) -> None:
-        model.finish()
-
-The decorated function receives handles as objects, structs and strings as Python values, and a pointer with its count as one list
-or array. Its return value is written to the address in the result parameter. If it would only pass on its arguments, the row is
-`same(...)`; a row that frees an object is `frees(...)`. Headers, the shared library and docs/nnapi_functions.md are generated from
-these rows.
-"""
+"""Calls of the NDK's functions: numbers and addresses from C, and values in Python."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any, NamedTuple
 
 from ortconv.nnapi import vlog
@@ -63,32 +51,28 @@ class Failed(NamedTuple):
 class NdkFunction:
     """A row of the table. It is called with numbers as arguments, and returns the result of the C function."""
 
-    def __init__(
-        self,
-        level: int,
-        signature: Signature,
-        python: str,
-        body: Callable[..., Any],
-        header: str,
-        optional: Sequence[str],
-        otherwise: int | None,
-    ) -> None:
+    def __init__(self, level: int, signature: Signature, python: str, body: Callable[..., Any]) -> None:
         self.level = level
         self.signature = signature
         self.python = python
         self.body = body
-        self.header = header
-        self._otherwise = otherwise
         parameters = list(enumerate(signature.parameters))
         self._readers = _readers(signature)
         self._result = next((at for at, one in parameters if one.is_result), None)
-        self._required = [at for at, one in parameters if one.is_pointer and one.name not in optional]
-        counts = ((at, signature.count_of(at)) for at, one in parameters if one.name in optional)
+        self._otherwise = None if self._result is None else signature.parameters[self._result].otherwise
+        self._required = [at for at, one in parameters if one.is_pointer and not one.may_be_null]
+        counts = ((at, signature.count_of(at)) for at, one in parameters if one.may_be_null)
         self._counted = [(at, count) for at, count in counts if count is not None]
 
     @property
     def name(self) -> str:
         return self.signature.name
+
+    @property
+    def header(self) -> str:
+        if self.name.startswith("AHardwareBuffer"):
+            return HARDWARE_BUFFER
+        return EXTENSIONS if "Extension" in self.name else NN
 
     def __call__(self, *raw: Any) -> int:
         try:
@@ -109,7 +93,7 @@ class NdkFunction:
         self._check_pointers(raw)
         result = self.body(*[read(raw) for read in self._readers])
         if self._result is None:
-            return 0 if result is None else int(result)
+            return int(result) if self.signature.returns_number else 0
         code, value = result if isinstance(result, Failed) else (0, result)
         if address:
             self._write(address, value)
@@ -206,54 +190,3 @@ def free(handle: int, kind: type[Handle]) -> None:
     found.close()
     if not found.is_in_use:
         handles.free(handle)
-
-
-FUNCTIONS: list[NdkFunction] = []
-
-
-def ndk(
-    level: int,
-    declaration: str,
-    python: Callable[..., Any] | str,
-    *,
-    header: str = NN,
-    optional: Sequence[str] = (),
-    otherwise: int | None = None,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator that adds a row. Pointers named in `optional` may be NULL; a pointer with a count may be NULL if the
-    count is 0. `otherwise` is the result that is written before any check.
-    """
-    name = python if isinstance(python, str) else python.__qualname__.removesuffix(".__init__")
-
-    def add(body: Callable[..., Any]) -> Callable[..., Any]:
-        signature = Signature.of(declaration)
-        FUNCTIONS.append(NdkFunction(level, signature, name, body, header, optional, otherwise))
-        return body
-
-    return add
-
-
-def same(
-    level: int,
-    declaration: str,
-    python: Callable[..., Any],
-    *,
-    header: str = NN,
-    optional: Sequence[str] = (),
-    otherwise: int | None = None,
-) -> None:
-    """Add a row whose counterpart has the parameters of the C function, in this order, and returns its result or None."""
-    ndk(level, declaration, python, header=header, optional=optional, otherwise=otherwise)(python)
-
-
-def frees(level: int, declaration: str, kind: type[Handle]) -> None:
-    """Add a row that closes an object of this kind and invalidates its handle."""
-    optional = [one.name for one in Signature.of(declaration).parameters]
-    ndk(level, declaration, f"{kind.__name__}.close", optional=optional)(lambda handle: free(handle, kind))
-
-
-def by_name() -> dict[str, NdkFunction]:
-    """Rows by the name of the C function."""
-    for module in ("building", "running", "extending"):
-        import_module(f"ortconv.nnapi.ndk.{module}")
-    return {one.name: one for one in FUNCTIONS}
