@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -21,7 +20,6 @@ from ortconv.executor.half import in_float32
 from ortconv.executor.kernels.evaluate import kernel_of
 from ortconv.executor.kernels.registry import Kernel
 from ortconv.executor.replay.recorder import ABSENT, Recording, Step
-from ortconv.executor.replay.threads import products_in, thread_count
 from ortconv.executor.replay.work import ChangedError, Function, Recordable, or_else, with_inner
 from ortconv.executor.shape_dataflow import shape_dataflow
 from ortconv.ir.graph import Graph, Graphs, Node, Value, captures
@@ -173,8 +171,7 @@ class Plan:
         slots = initial.copy()
         for slot, value in zip(self._inputs, inputs, strict=True):
             slots[slot] = value
-        with _products():
-            self._execute(steps, slots, events)
+        self._execute(steps, slots, events)
         results = [slots[i] for i in self._outputs]
         if known is None and len(self._remembered) < _MOST_SIGNATURES:
             self._remembered[shapes] = self._remember(slots)
@@ -186,9 +183,8 @@ class Plan:
         if recording is None or not recording.lock.acquire(blocking=False):
             return None
         try:
-            with _products():
-                slots = recording.begin(inputs)
-                self._execute(recording.joined if events is None else recording.steps, slots, events)
+            slots = recording.begin(inputs)
+            self._execute(recording.joined if events is None else recording.steps, slots, events)
             return recording.results(slots)
         except ChangedError:
             self._recordings[shapes] = None
@@ -206,8 +202,7 @@ class Plan:
         return_freed_memory()
         recording = Recording(self._inputs, self._outputs)
         try:
-            with _products():
-                results = recording.record(steps, initial, inputs)
+            results = recording.record(steps, initial, inputs)
         except MemoryError as error:
             raise BackendError("a run needs more memory than there is", backend="numpy", hint=SMALLER) from error
         except Exception:
@@ -273,12 +268,6 @@ def _folded(
     scope.narrow([n for n in left if n in scope.claimed or n not in late or not fold(n)])
     fuse(scope, FLOAT if fuses else ())
     return scope
-
-
-def _products() -> AbstractContextManager[None]:
-    """The context in which matrix products use the threads of the run."""
-    threads = thread_count()
-    return nullcontext() if threads == 1 else products_in(threads)
 
 
 def _lies_in_memory(value: Value) -> bool:
