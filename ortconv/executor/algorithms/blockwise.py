@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,6 @@ def joint_row(period: int, lead: int) -> int | None:
     counts = (n for n in range(-(-SHORTEST_ROW // period), lead) if lead % n == 0)
     row = period * next(counts, lead)
     return row if row <= BLOCK else None
-
-
-dot_of_rows: Callable[..., Array] = getattr(np, "vecdot", partial(np.einsum, "...i,...i->..."))
-"""Sums of products over the last axis. vecdot came with numpy 2.0."""
 
 
 @lru_cache(maxsize=64)

@@ -12,13 +12,12 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms import winograd
 from ortconv.executor.algorithms.depthwise import depthwise
-from ortconv.executor.algorithms.gemm import outputs_last, writer
+from ortconv.executor.algorithms.gemm import outputs_last
 from ortconv.executor.algorithms.gemm_exact import centered, exact_parts
 from ortconv.executor.algorithms.im2col import FEW_CHANNELS, unfolded
 from ortconv.executor.algorithms.sliding_window import (
     Window,
     channels_first,
-    channels_last,
     convolution_window,
     pad_channels_last,
     placement,
@@ -44,8 +43,6 @@ def filters(w: Array, group: int) -> Filters:
         raise GraphError(f"{m} output channels cannot be divided into {group} groups")
     if c == 1 and group > 1:
         return Filters(np.ascontiguousarray(w.reshape(m, -1).T), group)
-    if group == 1 and prod(k) == 1:
-        return Filters(w.reshape(m, c).T[None], c)
     return Filters(outputs_last(w, group).reshape(group, c * prod(k), m // group), c * group)
 
 
@@ -57,9 +54,7 @@ def convolver(f: Filters, w: Window, channels: int) -> Function:
     """
     if channels != f.channels:
         raise GraphError(f"the weights expect {f.channels} channels, the input has {channels} (size {list(w.size)})")
-    if f.matrix.ndim == 2:
-        return _depthwise(f, w)
-    return _pointwise(f.matrix, w) if w.is_pointwise else _windowed(f, w)
+    return _depthwise(f, w) if f.matrix.ndim == 2 else _windowed(f, w)
 
 
 def _windowed(f: Filters, w: Window) -> Function:
@@ -72,26 +67,6 @@ def _windowed(f: Filters, w: Window) -> Function:
         out = work.empty((len(x), *w.output, group * m), x.dtype) if out is None else out
         for g, multiply in enumerate(parts):
             multiply(work, x[:, g * c : (g + 1) * c], out[..., g * m : (g + 1) * m])
-        return channels_first(out)
-
-    return recordable(run)
-
-
-def _pointwise(matrix: Array, w: Window) -> Function:
-    group, c, m = matrix.shape
-    multiply = writer(matrix[0])
-    steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
-
-    def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        count = len(x) * prod(w.output)
-        rows = channels_last(x[steps], work).reshape(count, group * c)
-        out = work.empty((len(x), *w.output, group * m), x.dtype) if out is None else out
-        target = out.reshape(count, group * m)
-        if group == 1:
-            multiply(rows, target, work)
-        else:
-            by_group = rows.reshape(count, group, c).swapaxes(0, 1)
-            work.do(np.matmul, by_group, matrix, target.reshape(count, group, m).swapaxes(0, 1))
         return channels_first(out)
 
     return recordable(run)
@@ -144,11 +119,10 @@ def convolution(weights: Array, group: int, geometry: Mapping[str, Any], is_exac
 
 def once(function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
     """A function that makes this call when it is first called, and from then on holds only the result."""
-    pending: list[Callable[[], Any]] = [lambda: function(*args)]
-    made: list[Any] = []
+    pending, made = [partial(function, *args)], list[Any]()
 
     def result() -> Any:
-        for make in [] if made else pending.copy():
+        for make in pending.copy():
             made.append(make())
         pending.clear()
         return made[0]

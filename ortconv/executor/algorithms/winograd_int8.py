@@ -8,7 +8,6 @@ from math import sqrt
 
 import numpy as np
 
-from ortconv.executor.algorithms.blockwise import dot_of_rows
 from ortconv.executor.algorithms.gemm_exact import EXACT_SUM
 from ortconv.executor.algorithms.sliding_window import to_last
 from ortconv.executor.algorithms.winograd import FROM_TILES
@@ -42,7 +41,7 @@ class ExactSums:
         pixels, longest = to_last(x), work.empty(())
         with work.scratch():
             squares = work.empty(pixels.shape[:-1])
-            work.do(partial(dot_of_rows, out=squares), pixels, pixels)
+            work.do(partial(np.vecdot, out=squares), pixels, pixels)
             work.do(partial(np.maximum.reduce, axis=None, out=longest, initial=0), squares)
         return partial(self._are_exact, longest)
 

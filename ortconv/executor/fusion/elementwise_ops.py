@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ortconv.executor.algorithms.blockwise import dot_of_rows, erf_block
+from ortconv.executor.algorithms.blockwise import erf_block
 from ortconv.executor.fusion.group import Constant
 from ortconv.executor.replay.numerics import clip_to, f32, fast_exponential
 from ortconv.executor.replay.work import AT_ONCE, Recordable, Work, recordable
@@ -174,7 +174,7 @@ def _standardize(epsilon: float, centers: bool) -> Callable[..., Any]:
             work.do(np.matmul, x, _shares(x.shape[-1]), mean)
             work.do(np.subtract, x, mean, out)
             rows = out
-        work.do(partial(dot_of_rows, out=deviation), rows, rows)
+        work.do(partial(np.vecdot, out=deviation), rows, rows)
         work.do(np.multiply, deviation, f32(1 / x.shape[-1]), deviation)
         work.do(np.add, deviation, shift, deviation)
         work.do(np.sqrt, deviation, deviation)
