@@ -18,6 +18,7 @@ from ortconv.executor.replay.numerics import kernel_settings
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
 from ortconv.ir.schema import draws
+from ortconv.ir.tensor import dense
 from ortconv.ir.types import DType, TensorType
 from ortconv.models import ModelSource, load
 from ortconv.public import public
@@ -323,7 +324,7 @@ def _named(graph: Graph, name: str) -> list[Value]:
 def _default(value: Value) -> Any:
     const = value.const
     assert const is not None
-    return const.dense().numpy() if hasattr(const, "dense") else const.numpy()
+    return dense(const)
 
 
 def _result(value: Any, fed: list[Any]) -> Any:

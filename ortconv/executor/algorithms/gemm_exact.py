@@ -39,9 +39,8 @@ def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
     parts = [(k, IntegerWeights(weights[k])) for k in exact_parts(weights.T) or ()]
 
     def run(work: Work, a: Array, a_zero_point: Array | None) -> Array:
-        if a_zero_point is not None and a_zero_point.ndim == 1 and a_zero_point.size > 1:
-            a_zero_point = a_zero_point[:, None]
-        x = a if a.dtype == np.float32 else work.arranged(partial(centered, zero_point=a_zero_point), a)
+        zero = None if a_zero_point is None else per_row(a_zero_point, a)
+        x = a if a.dtype == np.float32 else work.arranged(partial(centered, zero_point=zero), a)
         rows = work.contiguous(x).reshape(prod(x.shape[:-1]), x.shape[-1])
         shape = (len(rows), weights.shape[1])
         sums = work.empty(shape)
@@ -81,7 +80,12 @@ def one_sided(weights: Array) -> float:
     return float((np.abs(weights).sum(axis=axes) + np.abs(weights.sum(axis=axes))).max(initial=0)) / 2
 
 
-def stacked_columns(v: Array, b: Array) -> Array:
+def per_row(v: Array, a: Array) -> Array:
+    """One number, or numbers per row of a, shaped to broadcast against a."""
+    return v[:, None] if v.ndim == 1 < min(v.size, a.ndim) else v.reshape(()) if v.size == 1 else v
+
+
+def per_column(v: Array, b: Array) -> Array:
     """Numbers per column, (N,), or per column of each matrix, (batch..., N), shaped to broadcast against b."""
     return v[..., None, :] if 1 < v.ndim == b.ndim - 1 else v.reshape(()) if v.size == 1 else v
 
@@ -90,9 +94,9 @@ def exact_sums(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_poi
     """MatMulInteger, zero points per row of a and per column of b. float64 holds every sum of products of bytes."""
     x, y = a.astype(np.float64), b.astype(np.float64)
     if a_zero_point is not None:
-        x -= a_zero_point[:, None] if a_zero_point.ndim == 1 < a_zero_point.size and a.ndim > 1 else a_zero_point
+        x -= per_row(a_zero_point, a)
     if b_zero_point is not None:
-        y -= stacked_columns(b_zero_point, b)
+        y -= per_column(b_zero_point, b)
     return np.asarray(np.matmul(x, y)).astype(np.int64).astype(np.int32)
 
 
@@ -108,7 +112,7 @@ def _prepared(run: Function, zero_point: int) -> Function:
         b, known = given[1], given[zero_point]
         if b is None or b.ndim != 2 or b.dtype not in (np.uint8, np.int8):
             return None
-        product = integer_sums(b, None if known is None else stacked_columns(known, b))
+        product = integer_sums(b, None if known is None else per_column(known, b))
 
         def sums(work: Work, a: Array, a_zero: Array | None, b_zero: Array | None) -> Any:
             return None if (b_zero is None) != (known is None) else work.call(product, a, a_zero)

@@ -17,11 +17,7 @@ INTEGER_RANGES = {
     DType.UINT8: (0, 255), DType.INT8: (-128, 127),
     DType.UINT16: (0, 65535), DType.INT16: (-32768, 32767), DType.INT32: (-(2**31), 2**31 - 1),
 }  # fmt: skip
-
-
-def integer_range(dtype: DType) -> tuple[int, int] | None:
-    """Lowest and highest quantized value of an integer type; None for a float type."""
-    return INTEGER_RANGES.get(dtype)
+"""Lowest and highest quantized value of the integer types."""
 
 
 def spread(parameter: Array, x: Array, axis: int, block_size: int = 0) -> Array:

@@ -16,17 +16,11 @@ from ortconv.ir.tensor import Array
 
 
 def _ufunc(function: Function) -> Function:
-    def run(*operands: Array) -> Array:
-        return np.asarray(function(*operands))
-
-    return in_float32(run)
+    return in_float32(lambda *operands: function(*operands))
 
 
 def _fold(function: Function) -> Function:
-    def run(x: Array, *others: Array) -> Array:
-        return np.asarray(reduce(function, others, x))
-
-    return in_float32(run)
+    return in_float32(lambda *operands: reduce(function, operands))
 
 
 _UNARY = {

@@ -27,22 +27,11 @@ def mean(x: Array, axes: Axes, keepdims: bool = True) -> Any:
     return truncated_quotient(total, count) if x.dtype.kind in "iu" else total / count
 
 
-def _max(x: Array, axes: Axes, keepdims: bool) -> Any:
-    return x.max(axis=axes, keepdims=keepdims, initial=_limits(x.dtype)[0] if x.size == 0 else None)  # type: ignore[arg-type]
-
-
-def _min(x: Array, axes: Axes, keepdims: bool) -> Any:
-    return x.min(axis=axes, keepdims=keepdims, initial=_limits(x.dtype)[1] if x.size == 0 else None)  # type: ignore[arg-type]
-
-
 def _limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    if dtype.kind in "fb":
-        return (-np.inf, np.inf) if dtype.kind == "f" else (False, True)
-    return np.iinfo(dtype).min, np.iinfo(dtype).max
-
-
-def _prod(x: Array, axes: Axes, keepdims: bool) -> Any:
-    return x.prod(axis=axes, keepdims=keepdims, dtype=x.dtype)
+    """The results of ReduceMax and ReduceMin without elements."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min, np.iinfo(dtype).max
+    return (False, True) if dtype.kind == "b" else (-np.inf, np.inf)
 
 
 def _log_sum_exp(x: Array, axes: Axes, keepdims: bool) -> Any:
@@ -59,9 +48,9 @@ def _log_sum_exp(x: Array, axes: Axes, keepdims: bool) -> Any:
 _REDUCTIONS: dict[str, Reduction] = {
     "ReduceSum": precise_sum,
     "ReduceMean": mean,
-    "ReduceMax": _max,
-    "ReduceMin": _min,
-    "ReduceProd": _prod,
+    "ReduceMax": lambda x, axes, keepdims: x.max(axes, keepdims=keepdims, initial=_limits(x.dtype)[0]),
+    "ReduceMin": lambda x, axes, keepdims: x.min(axes, keepdims=keepdims, initial=_limits(x.dtype)[1]),
+    "ReduceProd": lambda x, axes, keepdims: x.prod(axes, x.dtype, keepdims=keepdims),
     "ReduceL1": lambda x, axes, keepdims: precise_sum(np.abs(x), axes, keepdims),
     "ReduceL2": lambda x, axes, keepdims: np.sqrt(precise_sum(x * x, axes, keepdims)),
     "ReduceSumSquare": lambda x, axes, keepdims: precise_sum(x * x, axes, keepdims),
