@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Value
+from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.operators import MICROSOFT, Trait, finds_values_by_name, named
 from ortconv.ir.types import DType, TensorType, ValueType
 
@@ -99,8 +99,6 @@ class _Wide:
         for name, attribute in node.attrs.items():
             if isinstance(attribute, Graph):
                 attrs[name] = self._copy(attribute, known)
-            elif isinstance(attribute, Graphs):
-                attrs[name] = Graphs(self._copy(sub, known) for sub in attribute)
         return attrs
 
     def _copy(self, body: Graph, outer: Mapping[Value, Value]) -> Graph:
