@@ -297,13 +297,19 @@ def _of_x(write: Callable[..., Made], **defaults: Any) -> Writer:
     return lambda code: write(code, code.operand(0), *(code.node.attr(name, v) for name, v in defaults.items()))
 
 
+_ACTIVATIONS: dict[str, tuple[Callable[..., Made], dict[str, float]]] = {
+    "Relu": (_relu, {}), "Sigmoid": (_sigmoid, {}), "Tanh": (lambda code, x: code.add(np.tanh, x), {}),
+    "HardSwish": (_hard_swish, {}), "LeakyRelu": (_leaky_relu, {"alpha": 0.01}),
+    "HardSigmoid": (_hard_sigmoid, {"alpha": 0.2, "beta": 0.5}), "Clip": (_clip, {"low": -_INFINITY, "high": _INFINITY}),
+}  # fmt: skip
+"""For each activation, what adds its instructions, and the defaults of its parameters."""
+
 _WRITERS: dict[tuple[str, str], Writer] = {
+    **{("", op): _of_x(write, **defaults) for op, (write, defaults) in _ACTIVATIONS.items()},
     ("", "Add"): _plain(np.add), ("", "Sub"): _plain(np.subtract), ("", "Div"): _plain(np.divide), ("", "Mul"): _mul,
-    ("", "Sqrt"): _plain(np.sqrt), ("", "Exp"): _plain(np.exp), ("", "Tanh"): _plain(np.tanh), ("", "Sum"): _sum,
+    ("", "Sqrt"): _plain(np.sqrt), ("", "Exp"): _plain(np.exp), ("", "Sum"): _sum,
     ("", "Neg"): _plain(np.negative), ("", "Abs"): _plain(np.abs), ("", "Reciprocal"): _plain(np.reciprocal),
     ("", "Erf"): _plain(erf_block), ("", "Pow"): _pow, ("", "Clip"): _clip_of_node, ("", "PRelu"): _prelu,
-    ("", "Relu"): _of_x(_relu), ("", "Sigmoid"): _of_x(_sigmoid), ("", "HardSwish"): _of_x(_hard_swish),
-    ("", "HardSigmoid"): _of_x(_hard_sigmoid, alpha=0.2, beta=0.5), ("", "LeakyRelu"): _of_x(_leaky_relu, alpha=0.01),
     ("", "Swish"): _of_x(_swish, alpha=1.0), (MICROSOFT, "QuickGelu"): _of_x(_swish, alpha=1.702),
     ("", "Gelu"): _of_x(_gelu, approximate="none"), (MICROSOFT, "Gelu"): _of_x(_gelu),
     (MICROSOFT, "BiasGelu"): _bias_gelu, (MICROSOFT, "FastGelu"): _bias_gelu,
@@ -329,14 +335,7 @@ Activation = Callable[[Code, Operand | None], Made]
 def fused_activation(node: Node) -> Activation | None:
     """The activation that FusedConv applies to its sums; None if there are no instructions for it."""
     parameters: tuple[float, ...] = tuple(node.attr("activation_params", ()))
-    count, write = _ACTIVATIONS.get(node.attr("activation", ""), (0, None))
-    if write is None or len(parameters) < count:
+    write, required = _ACTIVATIONS.get(node.attr("activation", ""), (None, {}))
+    if write is None or len(parameters) < len(required):
         return None
-    return lambda code, x: write(code, x, *parameters[:count])
-
-
-_ACTIVATIONS: dict[str, tuple[int, Callable[..., Made]]] = {
-    "Clip": (2, _clip), "LeakyRelu": (1, _leaky_relu), "HardSigmoid": (2, _hard_sigmoid), "Relu": (0, _relu),
-    "HardSwish": (0, _hard_swish), "Sigmoid": (0, _sigmoid), "Tanh": (0, lambda code, x: code.add(np.tanh, x)),
-}  # fmt: skip
-"""For each activation, the number of parameters, and what adds its instructions."""
+    return lambda code, x: write(code, x, *parameters[: len(required)])

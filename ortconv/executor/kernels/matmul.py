@@ -46,9 +46,7 @@ def fused_gemm(
     **attributes: Any,
 ) -> Array:
     parameters = [p for p in (activation_alpha, activation_beta, activation_gamma) if p is not None]
-    apply = named_activation(activation, parameters)
-    y = general_product(a, b, c, **attributes)
-    return y if apply is None else apply(y)
+    return named_activation(activation, parameters)(general_product(a, b, c, **attributes))
 
 
 @float_kernel("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
