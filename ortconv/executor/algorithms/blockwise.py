@@ -1,4 +1,4 @@
-"""Chains of ufuncs on float32 elements, block by block in cache: erf, Softmax, sums of rows."""
+"""Ufuncs with memory of a work, and chains of them on float32 elements, block by block in cache: erf, Softmax."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.executor.algorithms.half_precision import is_native
 from ortconv.executor.algorithms.steps import spans
 from ortconv.executor.replay.numerics import Exponential, clip_to
 from ortconv.executor.replay.work import Function, Work, recordable
@@ -98,7 +99,7 @@ def _polynomial(work: Work, coefficients: tuple[Array, ...], x: Array, out: Arra
     work.do(np.add, out, coefficients[-1], out)
 
 
-def blockwise(function: Callable[..., None], dtype: np.dtype[Any] | None = None) -> Function:
+def blockwise(function: Function, dtype: np.dtype[Any] | None = None) -> Function:
     """A function of operands of one shape that calls `function(*parts of operands, part of out)` for parts that fit the cache.
 
     The result has the layout of the first operand, and its type unless `dtype` is given.
@@ -113,3 +114,18 @@ def blockwise(function: Callable[..., None], dtype: np.dtype[Any] | None = None)
         return out
 
     return recordable(run)
+
+
+def of_ufunc(function: Function) -> Function:
+    """The elementwise operator of a ufunc whose result has the type of its operands."""
+
+    def run(work: Work, *operands: Array) -> Array | None:
+        if not is_native(*operands):
+            return None
+        shape = np.broadcast_shapes(*(x.shape for x in operands))
+        model = next((x for x in operands if x.shape == shape), None)
+        out = work.empty(shape, operands[0].dtype) if model is None else work.like(model)
+        work.do(function, *operands, out)
+        return out
+
+    return run

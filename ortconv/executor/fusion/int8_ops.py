@@ -14,7 +14,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.blockwise import blockwise
-from ortconv.executor.algorithms.gemm_int8 import IntegerWeights
+from ortconv.executor.algorithms.gemm_exact import IntegerWeights
 from ortconv.executor.algorithms.rounding import quantize_centered
 from ortconv.executor.fusion.elementwise_ops import Code, Temporary
 from ortconv.executor.fusion.elementwise_program import BlockProgram
@@ -47,23 +47,13 @@ class Quantization(NamedTuple):
     def to_bytes(self) -> Function:
         """The quantized values of centered values."""
         zero = f32(self.zero_point)
-
-        def run(work: Work, part: Array, out: Array) -> None:
-            codes = work.like(part)
-            work.do(np.add, part, zero, codes)
-            work.do(np.copyto, out, codes, "unsafe")
-
-        return blockwise(recordable(run), self.zero_point.dtype)
+        return blockwise(lambda part, out: np.add(part, zero, out, casting="unsafe"), self.zero_point.dtype)
 
     @property
     def quantize(self) -> Function:
         """Function from float32 to centered values, as QuantizeLinear computes them. NaN becomes the lowest."""
         (low, high), scale = self.limits, self.scale
-
-        def run(work: Work, part: Array, out: Array) -> None:
-            work.do(quantize_centered, part, scale, low, high, out)
-
-        return blockwise(recordable(run))
+        return blockwise(lambda part, out: quantize_centered(part, scale, low, high, out))
 
     @property
     def dequantize(self) -> Function:

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.blockwise import blockwise, erf_block
-from ortconv.executor.algorithms.elementwise import of_ufunc
+from ortconv.executor.algorithms.blockwise import blockwise, erf_block, of_ufunc
 from ortconv.executor.algorithms.half_precision import in_float32, is_narrow
 from ortconv.executor.kernels.registry import Function, float_kernel, kernel, table
 from ortconv.ir.tensor import Array

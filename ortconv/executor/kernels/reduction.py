@@ -10,7 +10,6 @@ import numpy as np
 
 from ortconv.executor.algorithms.half_precision import widen
 from ortconv.executor.algorithms.pooling import mean_of_channels
-from ortconv.executor.algorithms.sums import precise_sum
 from ortconv.executor.kernels.elementwise import truncated_quotient
 from ortconv.executor.kernels.movement import integers
 from ortconv.executor.kernels.registry import Function, float_kernel, older, table
@@ -18,6 +17,27 @@ from ortconv.ir.tensor import Array
 
 Axes = tuple[int, ...]
 Reduction = Callable[[Array, Axes, bool], Any]
+
+
+_FEW = 1 << 10
+"""Up to this number of elements, a sum in their order is precise enough."""
+
+
+def precise_sum(x: Array, axes: tuple[int, ...], keepdims: bool = True) -> Any:
+    """The sum over axes, in the type of x.
+
+    numpy adds pairwise along the axis that is innermost in memory, and one by one along others: the error of the second way grows
+    with the number of elements, so it runs in float64. Channels are innermost in the memory of many images.
+    """
+    is_long = x.dtype == np.float32 and math.prod(x.shape[a] for a in axes) > _FEW
+    if not is_long or _innermost(x) in {a % x.ndim for a in axes}:
+        return x.sum(axis=axes, keepdims=keepdims, dtype=x.dtype)
+    return x.sum(axis=axes, keepdims=keepdims, dtype=np.float64).astype(x.dtype)
+
+
+def _innermost(x: Array) -> int:
+    """The axis with the smallest steps in memory; axes of one element do not count."""
+    return min(range(x.ndim), key=lambda a: (x.shape[a] == 1, abs(x.strides[a])))
 
 
 def mean(x: Array, axes: Axes, keepdims: bool = True) -> Any:
