@@ -22,7 +22,6 @@ from ortconv.executor.algorithms.sliding_window import (
     pad_channels_last,
     placement,
 )
-from ortconv.executor.algorithms.winograd_int8 import ExactSums
 from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
@@ -103,7 +102,7 @@ def convolution(weights: Array, group: int, geometry: Mapping[str, Any], is_exac
     steps = {*geometry.get("strides", ()), *geometry.get("dilations", ())}
     suits_winograd = winograd.suits(weights, group) and steps <= {1}
     tiled = once(laid_out_by, winograd.transform_weights) if suits_winograd else None
-    check = ExactSums(tiled) if is_exact and tiled is not None else winograd.are_finite
+    check = winograd.ExactSums(tiled) if is_exact and tiled is not None else winograd.are_finite
     _, channels, *size = weights.shape
 
     @lru_cache(maxsize=16)

@@ -97,21 +97,21 @@ def _reduce_axis(
 ) -> Array:
     """New memory, or a part of x if this axis is not the last one."""
     before = (slice(None),) * axis
-    meeting = [tap for tap in taps if tap[0].stop > tap[0].start]  # the others read only padding
-    widest = sorted(meeting, key=lambda tap: tap[0].start - tap[0].stop)
-    whole = [x[(*before, source)] for target, source in widest[:2] if target.stop - target.start == size]
-    if len(widest) == 1 and whole and not is_last:
+    parts = [(target, x[(*before, source)]) for target, source in taps if target.stop > target.start]
+    parts.sort(key=lambda part: -part[1].shape[axis])  # taps that read only padding have no part
+    whole = [part for _, part in parts[:2] if part.shape[axis] == size]
+    if len(parts) == 1 and whole and not is_last:
         return whole[0]
     y = work.empty((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
     if len(whole) > 1:
-        work.do(partial(ufunc, out=y), whole[0], whole[1])
+        work.do(partial(ufunc, out=y), *whole)
     elif whole:
         work.do(np.copyto, y, whole[0])
     else:
         work.do(y.fill, identity)
-    for target, source in widest[len(whole) :]:
+    for target, part in parts[len(whole) :]:
         inside = y[(*before, target)]
-        work.do(partial(ufunc, out=inside), inside, x[(*before, source)])
+        work.do(partial(ufunc, out=inside), inside, part)
     return y
 
 
