@@ -68,16 +68,11 @@ def _on_quantized(step: Int8Step, as_bytes: Quantization | None) -> Function:
 
 def dynamic_groups(scope: Scope) -> Iterator[Group]:
     """Groups of a DynamicQuantizeLinear whose readers all accept integers as float32."""
-    inside = set(scope.nodes)
     for node in scope.nodes:
-        if (
-            node.is_op("DynamicQuantizeLinear")
-            and node.outputs[0] is not None
-            and node.outputs[0] not in scope.live_out
-        ):
-            users = [user for user, _ in node.outputs[0].uses]
-            if all(user in inside and _multiplies_quantized(user, node, scope.constant) for user in users):
-                yield Group((node,), list(node.inputs), dynamic_centered)
+        value = node.outputs[0] if node.is_op("DynamicQuantizeLinear") else None
+        users = [] if value is None or value in scope.live_out else [user for user, _ in value.uses]
+        if users and all(u in scope.index and _multiplies_quantized(u, node, scope.constant) for u in users):
+            yield Group((node,), list(node.inputs), dynamic_centered)
 
 
 _ZERO_POINTS = {("", "MatMulInteger"): (2, 3), (MICROSOFT, "MatMulIntegerToFloat"): (4, 5)}

@@ -52,11 +52,7 @@ def div(a: Array, b: Array) -> Array:
 
 def truncated_quotient(a: Array, b: Array) -> Array:
     """Integer quotient rounded toward zero."""
-    quotient = np.asarray(np.floor_divide(a, b))
-    if a.dtype.kind == "i":
-        inexact = np.not_equal(quotient * b, a)
-        np.add(quotient, inexact & (np.bitwise_xor(a, b) < 0), out=quotient, casting="unsafe")
-    return quotient
+    return np.asarray((a - np.fmod(a, b)) // b)
 
 
 @float_kernel("Mod")

@@ -107,14 +107,6 @@ class Recorder(Work):
             function(*args)
             self._calls.append((function, args))
 
-    def reshaped(self, x: Array, shape: tuple[int, ...]) -> Array:
-        y = x.reshape(shape)
-        if np.may_share_memory(x, y):
-            return y
-        out = self.empty(y.shape, y.dtype)
-        self.do(np.copyto, out.reshape(x.shape), x)
-        return out
-
     def arranged(self, arrange: Callable[[Array], Array], x: Array) -> Array:
         y = arrange(x)
         if np.may_share_memory(x, y):

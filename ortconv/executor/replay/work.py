@@ -58,7 +58,7 @@ class Work:
         return arrange(x)
 
     def reshaped(self, x: Array, shape: tuple[int, ...]) -> Array:
-        return x.reshape(shape)
+        return self.arranged(lambda x: x.reshape(shape), x)
 
     def holds(self, x: Array) -> bool:
         """True for memory that later runs write to again."""
