@@ -58,16 +58,8 @@ class Quantization(NamedTuple):
     @property
     def dequantize(self) -> Function:
         """The float32 numbers of centered values."""
-        scale = self.scale
-
-        def run(work: Work, part: Array, out: Array) -> None:
-            work.do(np.multiply, part, scale, out)
-            work.do(np.add, out, _ZERO, out)  # quantized values have no negative zero
-
-        return blockwise(recordable(run))
-
-
-_ZERO = f32(0)
+        scale, zero = self.scale, f32(0)  # quantized values have no negative zero
+        return blockwise(lambda part, out: np.add(np.multiply(part, scale, out), zero, out))
 
 
 def rounded(sums: Function, bias: Array | None, factor: Array, limits: Limits) -> Function:
@@ -114,21 +106,12 @@ def qlinear_sum(p: Quantization, q: Quantization, y: Quantization) -> Function:
     offset = np.asarray(zero_y - (ratio_a * zero_a + ratio_b * zero_b), np.float64)
     wide_a, wide_b, limits = ratio_a.astype(np.float64), ratio_b.astype(np.float64), y.limits
 
-    def block(work: Work, a: Array, b: Array, out: Array) -> None:
-        wide, addend = work.like(out, np.float64), work.like(out)
-        work.do(np.add, b, zero_b, wide)
-        work.do(np.multiply, wide, wide_b, wide)
-        work.do(np.add, wide, offset, wide)
-        work.do(np.copyto, addend, wide, "same_kind")
-        work.do(np.add, a, zero_a, wide)
-        work.do(np.multiply, wide, wide_a, wide)
-        work.do(np.add, wide, addend, wide)
-        work.do(np.copyto, out, wide, "same_kind")
-        work.do(np.rint, out, out)
-        work.do(np.subtract, out, zero_y, out)
-        work.do(clip_to, out, *limits, out)
+    def block(a: Array, b: Array, out: Array) -> None:
+        addend = ((b + zero_b) * wide_b + offset).astype(np.float32)
+        np.copyto(out, (a + zero_a) * wide_a + addend, "same_kind")
+        clip_to(np.rint(out) - zero_y, *limits, out)
 
-    add = blockwise(recordable(block))
+    add = blockwise(block)
 
     def run(work: Work, a: Array, b: Array) -> Any:
         shape = np.broadcast_shapes(a.shape, b.shape)
