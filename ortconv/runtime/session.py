@@ -341,10 +341,6 @@ def _node_arg(value: Value) -> NodeArg:
     type = value.type
     if isinstance(type, TensorType):
         name = {DType.FLOAT: "float", DType.DOUBLE: "double"}.get(type.dtype, type.dtype.name.lower())
-        shape = (
-            None
-            if type.shape is None
-            else [None if isinstance(d, str) and d.startswith("?") else d for d in type.shape]
-        )
+        shape = None if type.shape is None else [None if str(d).startswith("?") else d for d in type.shape]
         return NodeArg(value.name, f"tensor({name})", shape)
     return NodeArg(value.name, str(type), None)

@@ -58,9 +58,14 @@ def average_pool(
 def global_average_pool(work: Work, x: Array) -> Array | None:
     if not is_native(x):
         return None
-    total = sums_of_channels(work, x)
-    work.do(np.divide, total, np.asarray(prod(x.shape[2:]), x.dtype), total)
-    return total.reshape(*x.shape[:2], *(1,) * (x.ndim - 2))
+    (n, c), size = x.shape[:2], prod(x.shape[2:])
+    total, each = work.empty((n, c), x.dtype), ones(size, x.dtype)
+    if x.flags.c_contiguous:
+        work.do(np.matmul, x.reshape(n * c, size), each, total.reshape(n * c))
+    else:
+        work.do(np.matmul, each, channels_last(x, work).reshape(n, size, c), total)
+    work.do(np.divide, total, np.asarray(size, x.dtype), total)
+    return total.reshape(n, c, *(1,) * (x.ndim - 2))
 
 
 def mean_of_channels(
@@ -130,18 +135,3 @@ def window_counts(w: Window, declared_padding: bool) -> Array:
     counts = np.maximum(counts, 1)
     uniform = counts.size > 0 and counts.min() == counts.max()
     return np.asarray(counts.max() if uniform else counts)
-
-
-def sums_of_channels(work: Work, x: Array) -> Array:
-    """(N, C, spatial...) to (N, C)."""
-    n, c, *spatial = x.shape
-    size = prod(spatial)
-    total = work.empty((n, c), x.dtype)
-    if not total.size:
-        return total
-    each = ones(size, x.dtype)
-    if x.flags.c_contiguous:
-        work.do(np.matmul, x.reshape(n * c, size), each, total.reshape(n * c))
-    else:
-        work.do(np.matmul, each, channels_last(x, work).reshape(n, size, c), total)
-    return total

@@ -26,9 +26,7 @@ def spread(parameter: Array, x: Array, axis: int, block_size: int = 0) -> Array:
         return parameter.reshape(())
     axis = axis % x.ndim
     if block_size:
-        return np.repeat(parameter, min(block_size, x.shape[axis]), axis=axis)[
-            (slice(None),) * axis + (slice(0, x.shape[axis]),)
-        ]
+        return parameter.take(np.arange(x.shape[axis]) // block_size, axis)
     if parameter.ndim != 1 or parameter.size != x.shape[axis]:
         raise GraphError(
             f"scale or zero point {list(parameter.shape)} does not go with axis {axis} of shape {list(x.shape)}"

@@ -16,7 +16,7 @@ import numpy as np
 from ortconv.executor.algorithms.blockwise import erf_block
 from ortconv.executor.fusion.group import Constant
 from ortconv.executor.replay.numerics import clip_to, f32, fast_exponential
-from ortconv.executor.replay.work import AT_ONCE, Recordable, Work, recordable
+from ortconv.executor.replay.work import AT_ONCE, Recordable, Work
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
@@ -134,11 +134,7 @@ def _hard_swish(code: Code, x: Operand | None) -> Made:
 def _leaky_relu(code: Code, x: Operand | None, alpha: float) -> Made:
     """x or x * alpha: the maximum of the two, or the minimum for a large alpha."""
     limited = np.maximum if alpha <= 1 else np.minimum
-
-    def limit(work: Work, x: Array, y: Array, out: Array) -> None:
-        work.do(partial(limited, out=out), x, y)
-
-    return code.add(recordable(limit), code.add(np.multiply, x, alpha), x)
+    return code.add(lambda x, y, out: limited(x, y, out=out), code.add(np.multiply, x, alpha), x)
 
 
 # logit(Phi(x)) / -x as a polynomial in x^2, Phi the normal distribution function: fitted so that Phi is off by at most 7e-8.
@@ -329,10 +325,7 @@ def instructions_of(node: Node, constant: Constant) -> list[Instruction] | None:
     return None if write(code) is None else code.making(node.out)
 
 
-Activation = Callable[[Code, Operand | None], Made]
-
-
-def fused_activation(node: Node) -> Activation | None:
+def fused_activation(node: Node) -> Callable[[Code, Operand | None], Made] | None:
     """The activation that FusedConv applies to its sums; None if there are no instructions for it."""
     parameters: tuple[float, ...] = tuple(node.attr("activation_params", ()))
     write, required = _ACTIVATIONS.get(node.attr("activation", ""), (None, {}))

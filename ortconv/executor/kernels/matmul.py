@@ -80,9 +80,8 @@ def matmul_integer(a: Array, b: Array, a_zero_point: Array | None = None, b_zero
 
 @float_kernel("Einsum")
 def einsum(*operands: Array, equation: str) -> Array:
-    return np.asarray(np.einsum(equation.replace(" ", ""), *operands, optimize=len(operands) > 1)).astype(
-        operands[0].dtype, copy=False
-    )
+    y = np.asarray(np.einsum(equation.replace(" ", ""), *operands, optimize=len(operands) > 1))
+    return y.astype(operands[0].dtype, copy=False)
 
 
 @float_kernel("Det")

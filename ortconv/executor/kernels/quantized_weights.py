@@ -203,9 +203,7 @@ def gather_block_quantized(
         if gather == quantized:
             return np.take(v, at // block, axis=gather)
         taken = np.take(v, at if v.shape[gather] > 1 else 0 * at, axis=gather)
-        return np.repeat(taken, min(block, values.shape[behind]), axis=behind).take(
-            np.arange(values.shape[behind]), axis=behind
-        )
+        return taken.take(np.arange(values.shape[behind]) // block, axis=behind)
 
     if zero_points is not None:
         values -= spread(_codes(zero_points, bits if packed else 0)[..., : scales.shape[-1]])
