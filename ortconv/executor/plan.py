@@ -32,7 +32,6 @@ from ortconv.runtime.deadline import watched
 _Bound = tuple[Function, list[Value | None], Sequence[Value | None], Node]
 """The function to call, its operands, its outputs, and the node for messages."""
 
-
 _MOST_SIGNATURES = 16
 """Number of combinations of input shapes for which a plan remembers shape-dependent values."""
 

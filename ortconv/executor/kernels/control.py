@@ -141,9 +141,7 @@ def _scan(
 
 @kernel("SequenceMap")
 def sequence_map(sequence: list[Any], *additional: Any, body: Body, n_outputs: int) -> tuple[list[Any], ...]:
-    rows = [
-        body(item, *(x[i] if isinstance(x, list) else x for x in additional)) for i, item in enumerate(sequence)
-    ]
+    rows = [body(item, *(x[i] if isinstance(x, list) else x for x in additional)) for i, item in enumerate(sequence)]
     return tuple(_columns(rows, n_outputs))
 
 

@@ -112,7 +112,7 @@ class Recorder(Work):
         if np.may_share_memory(x, y):
             return y
         out = self.empty(y.shape, y.dtype)
-        self.do(_copy_arranged, arrange, x, out)
+        self.do(_copied, arrange, (out,), x)
         return out
 
     def call(self, function: Function, *operands: Any) -> Any:
@@ -177,10 +177,6 @@ def copy_same(x: Array, out: Array) -> None:
     if x.shape != out.shape or x.dtype != out.dtype:
         raise ChangedError
     np.copyto(out, x)
-
-
-def _copy_arranged(arrange: Callable[[Array], Array], x: Array, out: Array) -> None:
-    np.copyto(out, arrange(x))
 
 
 class Recording:
