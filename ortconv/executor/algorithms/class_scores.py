@@ -86,9 +86,3 @@ def as_float(x: Array) -> Array:
 def as_rows(x: Array) -> Array:
     """(N, features) of float64 or float32; a vector is one row."""
     return as_float(x.reshape(1, -1) if x.ndim < 2 else x.reshape(len(x), prod(x.shape[1:])))
-
-
-def squared_distances(a: Array, b: Array) -> Array:
-    """(N, M): those of each row of a from each row of b."""
-    found = [((a - row) ** 2).sum(axis=1) for row in b]
-    return np.stack(found, axis=1) if found else np.zeros((len(a), 0), a.dtype)

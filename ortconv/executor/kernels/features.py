@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms.class_scores import as_float, as_rows, squared_distances
+from ortconv.executor.algorithms.class_scores import as_float, as_rows
 from ortconv.executor.algorithms.steps import counted
 from ortconv.executor.kernels.registry import built, kernel
 from ortconv.ir.tensor import Array
@@ -224,6 +224,12 @@ def cast_map(x: dict[int, Any], *, cast_to: str = "TO_FLOAT", map_form: str = "D
             raise GraphError(f"a key of a sparse map is outside [0, {max_map})")
         values = [convert(x[i]) if i in x else empty for i in range(counted(max_map))]
     return np.array([values], dtype)
+
+
+def squared_distances(a: Array, b: Array) -> Array:
+    """(N, M): those of each row of a from each row of b."""
+    found = [((a - row) ** 2).sum(axis=1) for row in b]
+    return np.stack(found, axis=1) if found else np.zeros((len(a), 0), a.dtype)
 
 
 @kernel("CDist", domain="com.microsoft")

@@ -8,14 +8,8 @@ from itertools import combinations
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms.class_scores import (
-    as_rows,
-    both_classes,
-    class_labels,
-    logistic,
-    squared_distances,
-    transformed,
-)
+from ortconv.executor.algorithms.class_scores import as_rows, both_classes, class_labels, logistic, transformed
+from ortconv.executor.kernels.features import squared_distances
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
