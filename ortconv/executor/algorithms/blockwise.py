@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -42,10 +42,10 @@ def has_finite_square(x: Array) -> bool:
 
 # x * P(x^2) / Q(x^2), a minimax fit of relative error 2e-8 on [-3.95, 3.95]; beyond 3.92 erf rounds to 1 in float32.
 _ERF_LIMIT, _ONE = f32(3.92), f32(1)
-_ERF_P = f32((2.025900019497025e-06, 2.846843543011574e-04, 3.808082742255041e-03, 5.287519818427674e-02,
-              1.915487111923502e-01, 1.1283791437803767))  # fmt: skip
-_ERF_Q = f32((3.783153961161159e-05, 1.1707036269028893e-03, 1.5054933254976668e-02, 1.1455892944420536e-01,
-              5.030883015159585e-01, 1.0))  # fmt: skip
+_ERF_P = [*map(f32, (2.025900019497025e-06, 2.846843543011574e-04, 3.808082742255041e-03, 5.287519818427674e-02,
+                     1.915487111923502e-01, 1.1283791437803767))]  # fmt: skip
+_ERF_Q = [*map(f32, (3.783153961161159e-05, 1.1707036269028893e-03, 1.5054933254976668e-02, 1.1455892944420536e-01,
+                     5.030883015159585e-01, 1.0))]  # fmt: skip
 
 
 @recordable
@@ -86,7 +86,7 @@ def _shift_if_necessary(x: Array, powers: Array, sums: Array) -> None:
         powers.sum(axis=-1, out=sums)
 
 
-def _polynomial(work: Work, coefficients: Array, x: Array, out: Array) -> None:
+def _polynomial(work: Work, coefficients: Sequence[Array], x: Array, out: Array) -> None:
     work.do(np.multiply, x, coefficients[0], out)
     for c in coefficients[1:-1]:
         work.do(np.add, out, c, out)

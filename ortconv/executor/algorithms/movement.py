@@ -19,7 +19,11 @@ def reshape(work: Work, x: Array, shape: Array, *, allowzero: int = 0) -> Array 
     y = x.reshape(shape.tolist())
     if np.may_share_memory(x, y):
         return None
-    return _with_channels_last(work, x, y) if _joins_channels(x, y) else work.reshaped(x, y.shape)
+    if _joins_channels(x, y):
+        return _with_channels_last(work, x, y)
+    out = work.empty(y.shape, y.dtype)
+    work.do(np.copyto, out.reshape(x.shape), x)
+    return out
 
 
 def _joins_channels(x: Array, y: Array) -> bool:
