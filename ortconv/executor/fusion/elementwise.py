@@ -86,9 +86,7 @@ class _Members:
         shape, last = value.shape, self._last.out.shape
         if shape is None or last is None or len(shape) != len(last):
             return False
-        return shape == last or not any(
-            isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(shape, last)
-        )
+        return not any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(shape, last))
 
     @property
     def are_worthwhile(self) -> bool:

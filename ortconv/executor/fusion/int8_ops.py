@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from math import inf, prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -112,12 +112,4 @@ def qlinear_sum(p: Quantization, q: Quantization, y: Quantization) -> Function:
         clip_to(np.rint(out) - zero_y, *limits, out)
 
     add = blockwise(block)
-
-    def run(work: Work, a: Array, b: Array) -> Any:
-        shape = np.broadcast_shapes(a.shape, b.shape)
-        wide = (
-            v if v.shape == shape else work.arranged(lambda v: np.array(np.broadcast_to(v, shape)), v) for v in (a, b)
-        )
-        return work.call(add, *wide)
-
-    return recordable(run)
+    return recordable(lambda work, a, b: work.call(add, *np.broadcast_arrays(a, b)))
