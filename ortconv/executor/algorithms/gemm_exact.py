@@ -7,13 +7,13 @@ times the bytes from memory. Small matrices, which stay in a cache, are widened 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from math import inf, prod
 from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.gemm import contiguous
+from ortconv.executor.algorithms.gemm import Matrix, contiguous
 from ortconv.executor.algorithms.rounding import dynamic_centered
 from ortconv.executor.algorithms.steps import spans
 from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
@@ -47,26 +47,25 @@ def less_zero_point(q: Array, zero_point: Array | None) -> Array:
     return np.subtract(q, zero_point, dtype=np.int16)
 
 
-class IntegerWeights:
-    """A matrix (K, N) of 8- or 16-bit integers."""
+class IntegerWeights(Matrix):
+    """A constant matrix (K, N) of 8- or 16-bit integers, for products with float32."""
 
-    def __init__(self, w: Array) -> None:
-        self._matrix = contiguous(w.astype(np.float32) if w.size <= _LARGEST_WIDE else w)
+    @cached_property
+    def whole(self) -> Array:
+        return contiguous(self._w.astype(np.float32) if self._w.size <= _LARGEST_WIDE else self._w)
 
-    def multiply(self, rows: Array, out: Array, work: Work = AT_ONCE) -> None:
-        """out (R, N) = float32 rows (R, K) @ weights."""
-        matrix = self._matrix
-        depth, columns = matrix.shape
-        if matrix.dtype == np.float32:
-            work.do(np.matmul, rows, matrix, out)
+    def write(self, x: Array, out: Array, work: Work = AT_ONCE) -> None:
+        if self.whole.dtype == np.float32:
+            super().write(x, out, work)
             return
+        depth, columns = self.whole.shape
         parts = spans(columns, _WIDENED_BYTES // (4 * depth))
         with work.scratch():
             memory = work.empty((depth, parts[0].stop - parts[0].start))
             for part in parts:
                 held = memory[:, : part.stop - part.start]
-                work.do(np.copyto, held, matrix[:, part])
-                work.do(np.matmul, rows, held, out[:, part])
+                work.do(np.copyto, held, self.whole[:, part])
+                work.do(np.matmul, x, held, out[..., part])
 
 
 def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
@@ -80,18 +79,13 @@ def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
     def run(work: Work, a: Array, a_zero_point: Array | None) -> Array:
         zero = None if a_zero_point is None else per_row(a_zero_point, a)
         x = a if a.dtype == np.float32 else work.arranged(partial(centered, zero_point=zero), a)
-        rows = work.contiguous(x).reshape(prod(x.shape[:-1]), x.shape[-1])
-        shape = (len(rows), weights.shape[1])
-        sums = work.empty(shape)
         if len(parts) == 1:
-            parts[0][1].multiply(rows, sums, work)
-            return sums.reshape(*x.shape[:-1], shape[1])
-        total = work.empty(shape, np.int32)
+            return parts[0][1].multiply(work, x)
+        total = work.empty((*x.shape[:-1], weights.shape[1]), np.int32)
         work.do(total.fill, 0)
         for k, part in parts:
-            part.multiply(rows[:, k], sums, work)
-            work.do(partial(np.add, casting="unsafe"), total, sums, total)
-        return total.reshape(*x.shape[:-1], shape[1])
+            work.do(partial(np.add, casting="unsafe"), total, part.multiply(work, x[..., k]), total)
+        return total
 
     return recordable(run)
 

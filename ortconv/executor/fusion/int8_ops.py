@@ -6,8 +6,7 @@ exact up to `EXACT_SUM`.
 
 from __future__ import annotations
 
-from functools import cache
-from math import inf, prod
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -83,16 +82,12 @@ def channels_last_form(function: Function) -> Function:
 
 def matrix_product(w: Array) -> Function:
     """A function of centered values (..., K) that multiplies by integer weights (K, N)."""
-    weights = cache(lambda: IntegerWeights(w))
-    depth, columns = w.shape
+    weights = IntegerWeights(w)
 
     def run(work: Work, x: Array) -> Array:
-        if x.shape[-1] != depth:
-            raise GraphError(f"the weights have {depth} rows, the input is {list(x.shape)}")
-        out = work.empty((*x.shape[:-1], columns))
-        rows, size = work.contiguous(x), prod(x.shape[:-1])
-        weights().multiply(rows.reshape(size, depth), out.reshape(size, columns), work)
-        return out
+        if x.shape[-1] != len(w):
+            raise GraphError(f"the weights have {len(w)} rows, the input is {list(x.shape)}")
+        return weights.multiply(work, x)
 
     return recordable(run)
 

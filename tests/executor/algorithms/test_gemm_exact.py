@@ -21,7 +21,7 @@ def test_product(shape, widened, largest_wide, monkeypatch):
     w = RNG.integers(-128, 127, (columns, depth), np.int8, endpoint=True).T
     x = RNG.integers(-255, 255, (rows, 2 * depth), endpoint=True).astype(np.float32)[:, depth:]
     out = np.empty((rows, columns), np.float32)
-    IntegerWeights(w).multiply(x, out)
+    IntegerWeights(w).write(x, out)
     np.testing.assert_array_equal(out, x.astype(np.int64) @ w.astype(np.int64))
 
 
