@@ -95,11 +95,8 @@ class _Wide:
 
     def _attributes(self, node: Node, known: Mapping[Value, Value]) -> dict[str, Attribute]:
         """The attributes of the node, with copies of its subgraphs."""
-        attrs = dict(node.attrs)
-        for name, attribute in node.attrs.items():
-            if isinstance(attribute, Graph):
-                attrs[name] = self._copy(attribute, known)
-        return attrs
+        copies = {name: self._copy(body, known) for name, body in node.attrs.items() if isinstance(body, Graph)}
+        return {**node.attrs, **copies}
 
     def _copy(self, body: Graph, outer: Mapping[Value, Value]) -> Graph:
         """A copy of a subgraph that reads values of this graph. Its plan also computes in float32."""
