@@ -12,12 +12,13 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms import winograd
 from ortconv.executor.algorithms.depthwise import depthwise
-from ortconv.executor.algorithms.gemm import outputs_last
+from ortconv.executor.algorithms.gemm import matrix, outputs_last
 from ortconv.executor.algorithms.gemm_exact import centered, exact_parts
 from ortconv.executor.algorithms.im2col import FEW_CHANNELS, unfolded
 from ortconv.executor.algorithms.sliding_window import (
     Window,
     channels_first,
+    channels_last,
     convolution_window,
     pad_channels_last,
     placement,
@@ -53,7 +54,9 @@ def convolver(f: Filters, w: Window, channels: int) -> Function:
     """
     if channels != f.channels:
         raise GraphError(f"the weights expect {f.channels} channels, the input has {channels} (size {list(w.size)})")
-    return _depthwise(f, w) if f.matrix.ndim == 2 else _windowed(f, w)
+    if f.matrix.ndim == 2:
+        return _depthwise(f, w)
+    return _pointwise(f.matrix, w) if w.is_pointwise else _windowed(f, w)
 
 
 def _windowed(f: Filters, w: Window) -> Function:
@@ -66,6 +69,26 @@ def _windowed(f: Filters, w: Window) -> Function:
         out = work.empty((len(x), *w.output, group * m), x.dtype) if out is None else out
         for g, multiply in enumerate(parts):
             multiply(work, x[:, g * c : (g + 1) * c], out[..., g * m : (g + 1) * m])
+        return channels_first(out)
+
+    return recordable(run)
+
+
+def _pointwise(weights: Array, w: Window) -> Function:
+    group, c, m = weights.shape
+    multiply = matrix(weights[0]).write
+    steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
+
+    def run(work: Work, x: Array, out: Array | None = None) -> Array:
+        count = len(x) * prod(w.output)
+        rows = channels_last(x[steps], work).reshape(count, group * c)
+        out = work.empty((len(x), *w.output, group * m), x.dtype) if out is None else out
+        target = out.reshape(count, group * m)
+        if group == 1:
+            multiply(rows, target, work)
+        else:
+            by_group = rows.reshape(count, group, c).swapaxes(0, 1)
+            work.do(np.matmul, by_group, weights, target.reshape(count, group, m).swapaxes(0, 1))
         return channels_first(out)
 
     return recordable(run)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 from operator import mul
-from typing import Any
 
 import numpy as np
 
@@ -30,8 +29,6 @@ _LONG_ROW = 16
 
 
 def unfolded(weights: Array, w: Window) -> Unfolded:
-    if w.is_pointwise:
-        return _pointwise(weights, w)
     if all(w.output) and len(weights) // prod(w.kernel) <= FEW_CHANNELS and _overlaps_vertically(w):
         return _of_few_channels(weights, w)
     multiply, pixels, (k, m) = matrix(weights).write, prod(w.output[1:]), weights.shape
@@ -48,18 +45,6 @@ def unfolded(weights: Array, w: Window) -> Unfolded:
                     held = rows[: part.stop - part.start]
                     work.do(np.copyto, held.reshape(len(held), *image.shape[1:]), image[part])
                     multiply(held.reshape(len(held) * pixels, k), target[part].reshape(len(held) * pixels, m), work)
-
-    return run
-
-
-def _pointwise(weights: Array, w: Window) -> Unfolded:
-    """Windows of single pixels are the image itself."""
-    multiply, (k, m) = matrix(weights).write, weights.shape
-    steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
-
-    def run(work: Work, x: Array, out: Array) -> None:
-        count = len(x) * prod(w.output)
-        multiply(work.reshaped(to_last(x[steps]), (count, k)), out.reshape(count, m), work)
 
     return run
 
