@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 from ortconv.errors import UsageError
 from ortconv.executor.guard import guarded
 from ortconv.executor.kernels.evaluate import objection
 from ortconv.executor.plan import Plan, Watch
-from ortconv.executor.replay.threads import in_threads
+from ortconv.executor.replay.threads import products_in
 from ortconv.ir.graph import Node
 from ortconv.process import keep_freed_memory
 from ortconv.runtime.backend import Program, Region, TimedStep
@@ -44,20 +43,21 @@ class Numpy:
 
     def compile(self, region: Region) -> Program:
         keep_freed_memory()
-        make = partial(Plan, reference=self._reference, watch=self._watch)
         with guarded(region.nodes, "preparing the model for numpy"):
-            plan = in_threads(region.threads, make, region.nodes, region.inputs, region.outputs)
+            plan = Plan(region.nodes, region.inputs, region.outputs, reference=self._reference, watch=self._watch)
         return plan if region.threads == 1 else _InThreads(plan, region.threads)
 
 
 class _InThreads:
-    """A plan whose runs may use several threads."""
+    """A plan whose matrix products use several threads."""
 
     def __init__(self, plan: Plan, count: int) -> None:
         self._plan, self._count = plan, count
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
-        return in_threads(self._count, self._plan.run, inputs)
+        with products_in(self._count):
+            return self._plan.run(inputs)
 
     def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[TimedStep]]:
-        return in_threads(self._count, self._plan.profile, inputs)
+        with products_in(self._count):
+            return self._plan.profile(inputs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Value
+from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.operators import MICROSOFT, Trait, finds_values_by_name, named
 from ortconv.ir.types import DType, TensorType, ValueType
 
@@ -95,13 +95,8 @@ class _Wide:
 
     def _attributes(self, node: Node, known: Mapping[Value, Value]) -> dict[str, Attribute]:
         """The attributes of the node, with copies of its subgraphs."""
-        attrs = dict(node.attrs)
-        for name, attribute in node.attrs.items():
-            if isinstance(attribute, Graph):
-                attrs[name] = self._copy(attribute, known)
-            elif isinstance(attribute, Graphs):
-                attrs[name] = Graphs(self._copy(sub, known) for sub in attribute)
-        return attrs
+        copies = {name: self._copy(body, known) for name, body in node.attrs.items() if isinstance(body, Graph)}
+        return {**node.attrs, **copies}
 
     def _copy(self, body: Graph, outer: Mapping[Value, Value]) -> Graph:
         """A copy of a subgraph that reads values of this graph. Its plan also computes in float32."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,19 +20,17 @@ from ortconv.executor.half import in_float32
 from ortconv.executor.kernels.evaluate import kernel_of
 from ortconv.executor.kernels.registry import Kernel
 from ortconv.executor.replay.recorder import ABSENT, Recording, Step
-from ortconv.executor.replay.threads import products_in, thread_count
 from ortconv.executor.replay.work import ChangedError, Function, Recordable, or_else, with_inner
 from ortconv.executor.shape_dataflow import shape_dataflow
-from ortconv.ir.graph import Graph, Graphs, Node, Value, captures
+from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import DType, TensorType
+from ortconv.ir.types import DType, TensorType, ValueType
 from ortconv.process import return_freed_memory, without_collections
 from ortconv.runtime.backend import TimedStep
 from ortconv.runtime.deadline import watched
 
 _Bound = tuple[Function, list[Value | None], Sequence[Value | None], Node]
 """The function to call, its operands, its outputs, and the node for messages."""
-
 
 _MOST_SIGNATURES = 16
 """Number of combinations of input shapes for which a plan remembers shape-dependent values."""
@@ -84,8 +81,6 @@ class Plan:
         self.steps = [self._step(index, *parts, last_use, constants) for index, parts in enumerate(bound)]
         self._outputs = [self._slot(v, constants) for v in outputs]
         constants.forget()
-        self.output_types = tuple(v.type for v in outputs)
-        self.keeps_condition = False
         self._following = {index for index, (*_, node) in enumerate(bound) if node in following}
         self._remembered: dict[Any, tuple[list[Any], list[Step]]] = {}
         self._recordings: dict[Any, Recording | None] = {}
@@ -173,8 +168,7 @@ class Plan:
         slots = initial.copy()
         for slot, value in zip(self._inputs, inputs, strict=True):
             slots[slot] = value
-        with _products():
-            self._execute(steps, slots, events)
+        self._execute(steps, slots, events)
         results = [slots[i] for i in self._outputs]
         if known is None and len(self._remembered) < _MOST_SIGNATURES:
             self._remembered[shapes] = self._remember(slots)
@@ -186,9 +180,8 @@ class Plan:
         if recording is None or not recording.lock.acquire(blocking=False):
             return None
         try:
-            with _products():
-                slots = recording.begin(inputs)
-                self._execute(recording.joined if events is None else recording.steps, slots, events)
+            slots = recording.begin(inputs)
+            self._execute(recording.joined if events is None else recording.steps, slots, events)
             return recording.results(slots)
         except ChangedError:
             self._recordings[shapes] = None
@@ -206,8 +199,7 @@ class Plan:
         return_freed_memory()
         recording = Recording(self._inputs, self._outputs)
         try:
-            with _products():
-                results = recording.record(steps, initial, inputs)
+            results = recording.record(steps, initial, inputs)
         except MemoryError as error:
             raise BackendError("a run needs more memory than there is", backend="numpy", hint=SMALLER) from error
         except Exception:
@@ -275,12 +267,6 @@ def _folded(
     return scope
 
 
-def _products() -> AbstractContextManager[None]:
-    """The context in which matrix products use the threads of the run."""
-    threads = thread_count()
-    return nullcontext() if threads == 1 else products_in(threads)
-
-
 def _lies_in_memory(value: Value) -> bool:
     return isinstance(value.type, TensorType) and value.type.dtype not in (DType.STRING, DType.UNDEFINED)
 
@@ -315,16 +301,16 @@ def _bind(
     if node.subgraphs:
         outer = captures(node)
         reads += outer
-        make = partial(_body_plan, outer=outer, reference=reference, watch=watch)
+        make = partial(_body, outer=outer, reference=reference, watch=watch)
         function = _with_bodies(kernel.reference, attributes, len(node.inputs), make)
+    elif kernel.build is not None:
+        function = kernel.build(**attributes)
+    elif reference:
+        function = partial(kernel.reference, **attributes)
     else:
-        function = kernel.reference if kernel.build is None else kernel.build(**attributes)
-        if kernel.build is None and reference:
-            function = partial(function, **attributes) if attributes else function
-        elif kernel.build is None:
-            function, prepared = _accelerated(kernel, [None if v is None else constant(v) for v in reads], attributes)
-            if prepared:
-                return function, reads
+        function, prepared = _accelerated(kernel, [None if v is None else constant(v) for v in reads], attributes)
+        if prepared:
+            return function, reads
     for value in reads:
         if value is not None:
             align(value)
@@ -334,64 +320,48 @@ def _bind(
 def _accelerated(kernel: Kernel, operands: Sequence[Array | None], attributes: dict[str, Any]) -> tuple[Function, bool]:
     """The fastest form of a kernel for operands, arrays if they are constant; True if it has laid them out."""
     inner = {name: made for name, make in kernel.inner.items() if (made := make(operands, **attributes)) is not None}
-    definition = partial(kernel.reference, **attributes) if attributes else kernel.reference
+    definition = partial(kernel.reference, **attributes)
     definition = with_inner(definition, inner) if inner else definition
     prepared = None if kernel.prepare is None else kernel.prepare(operands, **attributes)
     if prepared is not None:
         return or_else(prepared, definition), True
     if kernel.fast is not None:
-        return or_else(partial(kernel.fast, **attributes) if attributes else kernel.fast, definition), False
+        return or_else(partial(kernel.fast, **attributes), definition), False
     if kernel.record is not None:
         return Recordable(definition, partial(kernel.record, **attributes)), False
     return definition, False
 
 
-def _with_bodies(function: Function, attributes: dict[str, Any], count: int, make: Callable[[Graph], Plan]) -> Function:
+class Body(NamedTuple):
+    """A subgraph as a function of its inputs."""
+
+    plan: Plan
+    output_types: tuple[ValueType | None, ...]
+    """The types of its outputs, as far as known."""
+    keeps_condition: bool
+    """True for the body of a Loop that never ends it by its condition."""
+    captured: Sequence[Any] = ()
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        return tuple(self.plan.run([*inputs, *self.captured]))
+
+
+def _with_bodies(function: Function, attributes: dict[str, Any], count: int, make: Callable[[Graph], Body]) -> Function:
     """A kernel whose subgraph attributes are replaced by functions of their inputs. Outer values follow the operands."""
-    plans: dict[str, Any] = {}
-    for name, value in attributes.items():
-        if isinstance(value, Graph):
-            plans[name] = make(value)
-        elif isinstance(value, Graphs):
-            plans[name] = [make(sub) for sub in value]
-    plain = {k: v for k, v in attributes.items() if k not in plans}
+    bodies = {name: make(value) for name, value in attributes.items() if isinstance(value, Graph)}
 
     def call(*values: Any) -> Any:
-        captured = values[count:]
-
-        bodies = {
-            k: tuple(Body(one, captured) for one in p) if isinstance(p, list) else Body(p, captured)
-            for k, p in plans.items()
-        }
-        return function(*values[:count], **plain, **bodies)
+        bound = {name: body._replace(captured=values[count:]) for name, body in bodies.items()}
+        return function(*values[:count], **(attributes | bound))
 
     return call
 
 
-class Body:
-    """A subgraph as a function of its inputs. `output_types` are the types of its outputs, as far as known.
-
-    `keeps_condition` is True for the body of a Loop that never ends it by its condition.
-    """
-
-    __slots__ = ("_captured", "_plan", "keeps_condition", "output_types")
-
-    def __init__(self, plan: Plan, captured: Sequence[Any]) -> None:
-        self._plan = plan
-        self._captured = captured
-        self.output_types = plan.output_types
-        self.keeps_condition = plan.keeps_condition
-
-    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        return tuple(self._plan.run([*inputs, *self._captured]))
-
-
-def _body_plan(graph: Graph, outer: Sequence[Value], reference: bool, watch: Watch | None) -> Plan:
+def _body(graph: Graph, outer: Sequence[Value], reference: bool, watch: Watch | None) -> Body:
     inputs = [*graph.inputs, *outer]
     # A body with inputs runs many times in a row, with shapes that may change each time.
     plan = Plan(list(graph), inputs, graph.outputs, records=not graph.inputs, reference=reference, watch=watch)
-    plan.keeps_condition = _keeps_condition(graph)
-    return plan
+    return Body(plan, tuple(v.type for v in graph.outputs), _keeps_condition(graph))
 
 
 def _keeps_condition(body: Graph) -> bool:

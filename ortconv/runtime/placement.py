@@ -49,13 +49,9 @@ def place(graph: Graph, backends: Sequence[Backend]) -> list[Placement]:
                     refused[node][backend.name] = reason
     for node in graph:
         if node not in placed:
-            raise _unplaced(node, refused[node])
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in refused[node].items())
+            raise UnsupportedError(f"no backend runs this node ({reasons})", node=node.label)
     return [placed[node] for node in graph]
-
-
-def _unplaced(node: Node, refused: Mapping[str, str]) -> UnsupportedError:
-    reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
-    return UnsupportedError(f"no backend runs this node ({reasons})", node=node.label)
 
 
 def _claim(
@@ -165,25 +161,17 @@ def _changes_ahead(backends: Sequence[Hashable], readers: Sequence[Sequence[int]
 
 
 def make_region(graph: Graph, nodes: Sequence[Node], keep: Collection[Value] = (), file: Path | None = None) -> Region:
-    """The region of some nodes. Its outputs are the values that other nodes read, that the graph returns, or that are in `keep`."""
+    """The region of some nodes. Its inputs are the values made elsewhere, without constants; its outputs are those that other
+    nodes read, that the graph returns, or that are in `keep`.
+    """
     if file is not None or (len(nodes) == len(graph) and not keep):
         made = [v for v in graph.outputs if v.producer is not None]
         return Region(graph, tuple(nodes), tuple(graph.inputs), tuple(made), file)
     inside = set(nodes)
-    outer = dict.fromkeys(_outer(nodes, inside))
-    return Region(graph, tuple(nodes), tuple(outer), tuple(_needed(graph, nodes, inside, keep)))
-
-
-def _outer(nodes: Iterable[Node], inside: Collection[Node]) -> Iterator[Value]:
-    """The values that nodes read and that are made elsewhere, constants left out."""
-    for node in nodes:
-        yield from (v for v in node.present_reads if v.producer not in inside and (v.const is None or v.is_input))
-
-
-def _needed(graph: Graph, nodes: Iterable[Node], inside: Collection[Node], keep: Collection[Value]) -> Iterator[Value]:
-    """The values that nodes make and that are in `keep`, or needed outside."""
-    for node in nodes:
-        yield from (v for v in node.present_outputs if (v in keep or is_needed(graph, v, inside)))
+    read = dict.fromkeys(v for node in nodes for v in node.present_reads if v.producer not in inside)
+    outer = tuple(v for v in read if v.const is None or v.is_input)
+    needed = (v for node in nodes for v in node.present_outputs if v in keep or is_needed(graph, v, inside))
+    return Region(graph, tuple(nodes), outer, tuple(needed))
 
 
 def is_needed(graph: Graph, value: Value, inside: Collection[Node]) -> bool:

@@ -18,6 +18,7 @@ from ortconv.executor.replay.numerics import kernel_settings
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
 from ortconv.ir.schema import draws
+from ortconv.ir.tensor import dense
 from ortconv.ir.types import DType, TensorType
 from ortconv.models import ModelSource, load
 from ortconv.public import public
@@ -328,7 +329,7 @@ def _named(graph: Graph, name: str) -> list[Value]:
 def _default(value: Value) -> Any:
     const = value.const
     assert const is not None
-    return const.dense().numpy() if hasattr(const, "dense") else const.numpy()
+    return dense(const)
 
 
 def _result(value: Any, fed: list[Any]) -> Any:
@@ -345,10 +346,6 @@ def _node_arg(value: Value) -> NodeArg:
     type = value.type
     if isinstance(type, TensorType):
         name = {DType.FLOAT: "float", DType.DOUBLE: "double"}.get(type.dtype, type.dtype.name.lower())
-        shape = (
-            None
-            if type.shape is None
-            else [None if isinstance(d, str) and d.startswith("?") else d for d in type.shape]
-        )
+        shape = None if type.shape is None else [None if str(d).startswith("?") else d for d in type.shape]
         return NodeArg(value.name, f"tensor({name})", shape)
     return NodeArg(value.name, str(type), None)

@@ -1,16 +1,17 @@
-"""Chains of ufuncs on float32 elements, block by block in cache: erf, Softmax, sums of rows."""
+"""Ufuncs with memory of a work, and chains of them on float32 elements, block by block in cache: erf, Softmax."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import lru_cache, partial
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from ortconv.executor.algorithms.half_precision import is_native
 from ortconv.executor.algorithms.steps import spans
-from ortconv.executor.replay.numerics import Exponential, clip_to
+from ortconv.executor.replay.numerics import clip_to, f32
 from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.tensor import Array
 
@@ -28,10 +29,6 @@ def joint_row(period: int, lead: int) -> int | None:
     return row if row <= BLOCK else None
 
 
-dot_of_rows: Callable[..., Array] = getattr(np, "vecdot", partial(np.einsum, "...i,...i->..."))
-"""Sums of products over the last axis. vecdot came with numpy 2.0."""
-
-
 @lru_cache(maxsize=64)
 def ones(size: int, dtype: np.dtype[Any]) -> Array:
     """A vector of ones. A product with it sums short rows several times faster than a reduction. Callers must not write to it."""
@@ -43,17 +40,12 @@ def has_finite_square(x: Array) -> bool:
     return math.isfinite(np.dot(x, x))
 
 
-def _scalars(*numbers: float) -> tuple[Array, ...]:
-    """Constants of a chain of ufuncs: arrays cost less per call than Python numbers."""
-    return tuple(np.asarray(number, np.float32) for number in numbers)
-
-
 # x * P(x^2) / Q(x^2), a minimax fit of relative error 2e-8 on [-3.95, 3.95]; beyond 3.92 erf rounds to 1 in float32.
-(_ERF_LIMIT, _ONE) = _scalars(3.92, 1)
-_ERF_P = _scalars(2.025900019497025e-06, 2.846843543011574e-04, 3.808082742255041e-03, 5.287519818427674e-02,
-          1.915487111923502e-01, 1.1283791437803767)  # fmt: skip
-_ERF_Q = _scalars(3.783153961161159e-05, 1.1707036269028893e-03, 1.5054933254976668e-02, 1.1455892944420536e-01,
-          5.030883015159585e-01, 1.0)  # fmt: skip
+_ERF_LIMIT, _ONE = f32(3.92), f32(1)
+_ERF_P = [*map(f32, (2.025900019497025e-06, 2.846843543011574e-04, 3.808082742255041e-03, 5.287519818427674e-02,
+                     1.915487111923502e-01, 1.1283791437803767))]  # fmt: skip
+_ERF_Q = [*map(f32, (3.783153961161159e-05, 1.1707036269028893e-03, 1.5054933254976668e-02, 1.1455892944420536e-01,
+                     5.030883015159585e-01, 1.0))]  # fmt: skip
 
 
 @recordable
@@ -69,11 +61,11 @@ def erf_block(work: Work, x: Array, out: Array) -> None:
     work.do(clip_to, out, -_ONE, _ONE, out)
 
 
-def softmax(exponential: Exponential, unit: float) -> Callable[[Work, Array, Array], None]:
+def softmax(exponential: Function, unit: float) -> Callable[[Work, Array, Array], None]:
     """Softmax of each row of float32 elements; `exponential(unit * x)` is exp(x). Rows are shifted by their maximum only if that
     is necessary.
     """
-    (scale,) = _scalars(unit)
+    scale = f32(unit)
 
     def run(work: Work, x: Array, out: Array) -> None:
         powers, sums = work.like(x), work.empty(x.shape[:-1])
@@ -94,7 +86,7 @@ def _shift_if_necessary(x: Array, powers: Array, sums: Array) -> None:
         powers.sum(axis=-1, out=sums)
 
 
-def _polynomial(work: Work, coefficients: tuple[Array, ...], x: Array, out: Array) -> None:
+def _polynomial(work: Work, coefficients: Sequence[Array], x: Array, out: Array) -> None:
     work.do(np.multiply, x, coefficients[0], out)
     for c in coefficients[1:-1]:
         work.do(np.add, out, c, out)
@@ -102,7 +94,7 @@ def _polynomial(work: Work, coefficients: tuple[Array, ...], x: Array, out: Arra
     work.do(np.add, out, coefficients[-1], out)
 
 
-def blockwise(function: Callable[..., None], dtype: np.dtype[Any] | None = None) -> Function:
+def blockwise(function: Function, dtype: np.dtype[Any] | None = None) -> Function:
     """A function of operands of one shape that calls `function(*parts of operands, part of out)` for parts that fit the cache.
 
     The result has the layout of the first operand, and its type unless `dtype` is given.
@@ -117,3 +109,18 @@ def blockwise(function: Callable[..., None], dtype: np.dtype[Any] | None = None)
         return out
 
     return recordable(run)
+
+
+def of_ufunc(function: Function) -> Function:
+    """The elementwise operator of a ufunc whose result has the type of its operands."""
+
+    def run(work: Work, *operands: Array) -> Array | None:
+        if not is_native(*operands):
+            return None
+        shape = np.broadcast_shapes(*(x.shape for x in operands))
+        model = next((x for x in operands if x.shape == shape), None)
+        out = work.empty(shape, operands[0].dtype) if model is None else work.like(model)
+        work.do(function, *operands, out)
+        return out
+
+    return run

@@ -78,7 +78,11 @@ def class_labels(ints: Sequence[int] | None, strings: Sequence[str] | None) -> A
     return np.array(strings, object) if strings else np.asarray(ints, np.int64)
 
 
+def as_float(x: Array) -> Array:
+    """float32, unless the type is double."""
+    return x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
+
+
 def as_rows(x: Array) -> Array:
     """(N, features) of float64 or float32; a vector is one row."""
-    rows = x.reshape(1, -1) if x.ndim < 2 else x.reshape(len(x), prod(x.shape[1:]))
-    return rows if rows.dtype == np.float64 else rows.astype(np.float32, copy=False)
+    return as_float(x.reshape(1, -1) if x.ndim < 2 else x.reshape(len(x), prod(x.shape[1:])))

@@ -12,7 +12,7 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms import winograd
 from ortconv.executor.algorithms.depthwise import depthwise
-from ortconv.executor.algorithms.gemm import outputs_last, writer
+from ortconv.executor.algorithms.gemm import matrix, outputs_last
 from ortconv.executor.algorithms.gemm_exact import centered, exact_parts
 from ortconv.executor.algorithms.im2col import FEW_CHANNELS, unfolded
 from ortconv.executor.algorithms.sliding_window import (
@@ -23,7 +23,6 @@ from ortconv.executor.algorithms.sliding_window import (
     pad_channels_last,
     placement,
 )
-from ortconv.executor.algorithms.winograd_int8 import ExactSums
 from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
@@ -44,8 +43,6 @@ def filters(w: Array, group: int) -> Filters:
         raise GraphError(f"{m} output channels cannot be divided into {group} groups")
     if c == 1 and group > 1:
         return Filters(np.ascontiguousarray(w.reshape(m, -1).T), group)
-    if group == 1 and prod(k) == 1:
-        return Filters(w.reshape(m, c).T[None], c)
     return Filters(outputs_last(w, group).reshape(group, c * prod(k), m // group), c * group)
 
 
@@ -77,9 +74,9 @@ def _windowed(f: Filters, w: Window) -> Function:
     return recordable(run)
 
 
-def _pointwise(matrix: Array, w: Window) -> Function:
-    group, c, m = matrix.shape
-    multiply = writer(matrix[0])
+def _pointwise(weights: Array, w: Window) -> Function:
+    group, c, m = weights.shape
+    multiply = matrix(weights[0]).write
     steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
@@ -91,7 +88,7 @@ def _pointwise(matrix: Array, w: Window) -> Function:
             multiply(rows, target, work)
         else:
             by_group = rows.reshape(count, group, c).swapaxes(0, 1)
-            work.do(np.matmul, by_group, matrix, target.reshape(count, group, m).swapaxes(0, 1))
+            work.do(np.matmul, by_group, weights, target.reshape(count, group, m).swapaxes(0, 1))
         return channels_first(out)
 
     return recordable(run)
@@ -128,7 +125,7 @@ def convolution(weights: Array, group: int, geometry: Mapping[str, Any], is_exac
     steps = {*geometry.get("strides", ()), *geometry.get("dilations", ())}
     suits_winograd = winograd.suits(weights, group) and steps <= {1}
     tiled = once(laid_out_by, winograd.transform_weights) if suits_winograd else None
-    check = ExactSums(tiled) if is_exact and tiled is not None else winograd.are_finite
+    check = winograd.ExactSums(tiled) if is_exact and tiled is not None else winograd.are_finite
     _, channels, *size = weights.shape
 
     @lru_cache(maxsize=16)
@@ -144,11 +141,10 @@ def convolution(weights: Array, group: int, geometry: Mapping[str, Any], is_exac
 
 def once(function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
     """A function that makes this call when it is first called, and from then on holds only the result."""
-    pending: list[Callable[[], Any]] = [lambda: function(*args)]
-    made: list[Any] = []
+    pending, made = [partial(function, *args)], list[Any]()
 
     def result() -> Any:
-        for make in [] if made else pending.copy():
+        for make in pending.copy():
             made.append(make())
         pending.clear()
         return made[0]

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
+from ortconv.executor.replay.work import AT_ONCE, Function, Work
 from ortconv.ir.tensor import Array, aligned
-
-
-def by_weights(w: Array) -> Callable[[Array], Array]:
-    """x @ w as a function of x (..., K), for a constant matrix w of float32 or float64.
-
-    Functions of the same weights share the laid out matrix.
-    """
-    return recordable(_weights(w).multiply)
-
-
-def writer(w: Array) -> Callable[..., None]:
-    """The function of x (..., R, K) and out (..., R, M) that writes x @ w to out, for a constant matrix w of their
-    type.
-
-    Its third argument may be a Work.
-    """
-    return _weights(w).write
 
 
 def prepared_matmul(operands: Sequence[Array | None], **_: Any) -> Function | None:
@@ -55,12 +38,12 @@ def _prepared(w: Array | None, beta: float = 1.0) -> Function | None:
     """x @ w + beta * c as a function of x, w and perhaps c."""
     if w is None:
         return None
-    multiply = by_weights(w)
+    weights = matrix(w)
 
     def run(work: Work, x: Array, _: Array, c: Array | None = None) -> Array | None:
         if x.dtype != np.float32:
             return None
-        y: Array = work.call(multiply, x)
+        y = weights.multiply(work, x)
         if c is not None and beta != 0:
             work.do(np.add, y, c if beta == 1 else work.arranged(lambda c: c * c.dtype.type(beta), c), y)
         return y
@@ -81,7 +64,8 @@ def _matrix(operands: Sequence[Array | None]) -> Array | None:
     return w if is_matrix else None
 
 
-def _weights(w: Array) -> Matrix:
+def matrix(w: Array) -> Matrix:
+    """The matrix with these elements, which all of their users share."""
     key = w.ctypes.data, w.shape, w.strides, w.dtype
     weights = _shared.get(key)
     if weights is None:
@@ -108,7 +92,7 @@ class Matrix:
         return out
 
     def write(self, x: Array, out: Array, work: Work = AT_ONCE) -> None:
-        """out (..., R, N) = x (..., R, K) @ matrix."""
+        """out (..., R, N) = x (..., R, K) @ matrix, all of one type."""
         work.do(np.matmul, x, self.whole, out)
 
 

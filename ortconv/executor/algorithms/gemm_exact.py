@@ -1,18 +1,22 @@
-"""Exact products of integers in float32. If float32 cannot represent every sum, the product is computed in parts."""
+"""Exact products of integers in float32. If float32 cannot represent every sum, the product is computed in parts.
+
+Constant weights stay integers and are widened part by part. Widening a part just before its product costs less than reading four
+times the bytes from memory. Small matrices, which stay in a cache, are widened once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from math import inf, prod
 from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.gemm_int8 import IntegerWeights, less_zero_point
+from ortconv.executor.algorithms.gemm import Matrix, contiguous
 from ortconv.executor.algorithms.rounding import dynamic_centered
 from ortconv.executor.algorithms.steps import spans
-from ortconv.executor.replay.work import Function, Work, recordable
+from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 EXACT_SUM = float(1 << 24)
@@ -21,6 +25,12 @@ EXACT_SUM = float(1 << 24)
 INPUT_REACH = 255
 """The largest distance of an 8-bit value from its zero point."""
 
+_WIDENED_BYTES = 256 << 10
+"""Bytes that are widened at once. They stay in the second cache level."""
+
+_LARGEST_WIDE = 1 << 18
+"""Number of elements up to which a matrix is kept as float32."""
+
 
 def centered(x: Array, zero_point: Array | None) -> Array:
     """Integers minus their zero point, as float32. The zero point must broadcast."""
@@ -28,6 +38,34 @@ def centered(x: Array, zero_point: Array | None) -> Array:
     if zero_point is not None and zero_point.any():
         x -= zero_point.astype(np.float32)
     return x
+
+
+def less_zero_point(q: Array, zero_point: Array | None) -> Array:
+    """8-bit integers minus their zero point, which must broadcast, in the smallest type that can represent them."""
+    if zero_point is None or not zero_point.any():
+        return q
+    return np.subtract(q, zero_point, dtype=np.int16)
+
+
+class IntegerWeights(Matrix):
+    """A constant matrix (K, N) of 8- or 16-bit integers, for products with float32."""
+
+    @cached_property
+    def whole(self) -> Array:
+        return contiguous(self._w.astype(np.float32) if self._w.size <= _LARGEST_WIDE else self._w)
+
+    def write(self, x: Array, out: Array, work: Work = AT_ONCE) -> None:
+        if self.whole.dtype == np.float32:
+            super().write(x, out, work)
+            return
+        depth, columns = self.whole.shape
+        parts = spans(columns, _WIDENED_BYTES // (4 * depth))
+        with work.scratch():
+            memory = work.empty((depth, parts[0].stop - parts[0].start))
+            for part in parts:
+                held = memory[:, : part.stop - part.start]
+                work.do(np.copyto, held, self.whole[:, part])
+                work.do(np.matmul, x, held, out[..., part])
 
 
 def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
@@ -39,21 +77,15 @@ def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
     parts = [(k, IntegerWeights(weights[k])) for k in exact_parts(weights.T) or ()]
 
     def run(work: Work, a: Array, a_zero_point: Array | None) -> Array:
-        if a_zero_point is not None and a_zero_point.ndim == 1 and a_zero_point.size > 1:
-            a_zero_point = a_zero_point[:, None]
-        x = a if a.dtype == np.float32 else work.arranged(partial(centered, zero_point=a_zero_point), a)
-        rows = work.contiguous(x).reshape(prod(x.shape[:-1]), x.shape[-1])
-        shape = (len(rows), weights.shape[1])
-        sums = work.empty(shape)
+        zero = None if a_zero_point is None else per_row(a_zero_point, a)
+        x = a if a.dtype == np.float32 else work.arranged(partial(centered, zero_point=zero), a)
         if len(parts) == 1:
-            parts[0][1].multiply(rows, sums, work)
-            return sums.reshape(*x.shape[:-1], shape[1])
-        total = work.empty(shape, np.int32)
+            return parts[0][1].multiply(work, x)
+        total = work.empty((*x.shape[:-1], weights.shape[1]), np.int32)
         work.do(total.fill, 0)
         for k, part in parts:
-            part.multiply(rows[:, k], sums, work)
-            work.do(partial(np.add, casting="unsafe"), total, sums, total)
-        return total.reshape(*x.shape[:-1], shape[1])
+            work.do(partial(np.add, casting="unsafe"), total, part.multiply(work, x[..., k]), total)
+        return total
 
     return recordable(run)
 
@@ -81,7 +113,12 @@ def one_sided(weights: Array) -> float:
     return float((np.abs(weights).sum(axis=axes) + np.abs(weights.sum(axis=axes))).max(initial=0)) / 2
 
 
-def stacked_columns(v: Array, b: Array) -> Array:
+def per_row(v: Array, a: Array) -> Array:
+    """One number, or numbers per row of a, shaped to broadcast against a."""
+    return v[:, None] if v.ndim == 1 < min(v.size, a.ndim) else v.reshape(()) if v.size == 1 else v
+
+
+def per_column(v: Array, b: Array) -> Array:
     """Numbers per column, (N,), or per column of each matrix, (batch..., N), shaped to broadcast against b."""
     return v[..., None, :] if 1 < v.ndim == b.ndim - 1 else v.reshape(()) if v.size == 1 else v
 
@@ -90,9 +127,9 @@ def exact_sums(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_poi
     """MatMulInteger, zero points per row of a and per column of b. float64 holds every sum of products of bytes."""
     x, y = a.astype(np.float64), b.astype(np.float64)
     if a_zero_point is not None:
-        x -= a_zero_point[:, None] if a_zero_point.ndim == 1 < a_zero_point.size and a.ndim > 1 else a_zero_point
+        x -= per_row(a_zero_point, a)
     if b_zero_point is not None:
-        y -= stacked_columns(b_zero_point, b)
+        y -= per_column(b_zero_point, b)
     return np.asarray(np.matmul(x, y)).astype(np.int64).astype(np.int32)
 
 
@@ -108,7 +145,7 @@ def _prepared(run: Function, zero_point: int) -> Function:
         b, known = given[1], given[zero_point]
         if b is None or b.ndim != 2 or b.dtype not in (np.uint8, np.int8):
             return None
-        product = integer_sums(b, None if known is None else stacked_columns(known, b))
+        product = integer_sums(b, None if known is None else per_column(known, b))
 
         def sums(work: Work, a: Array, a_zero: Array | None, b_zero: Array | None) -> Any:
             return None if (b_zero is None) != (known is None) else work.call(product, a, a_zero)

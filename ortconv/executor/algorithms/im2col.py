@@ -1,7 +1,7 @@
 """Convolutions as products with unfolded windows, a tile of the image at a time.
 
 Each function returns a function of a Work, x (N, C, spatial...) and out (N, output..., M). It writes windows of x @
-matrix (kernel elements * C, M) to out.
+weights (kernel elements * C, M) to out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from operator import mul
 import numpy as np
 
 from ortconv.executor.algorithms import row_tiles
-from ortconv.executor.algorithms.gemm import writer
+from ortconv.executor.algorithms.gemm import matrix
 from ortconv.executor.algorithms.row_tiles import RowTile, rows_per_tile
 from ortconv.executor.algorithms.sliding_window import Window, pad_channels_last, reached, strided, to_last
 from ortconv.executor.algorithms.steps import spans
@@ -28,10 +28,10 @@ FEW_CHANNELS = 4
 _LONG_ROW = 16
 
 
-def unfolded(matrix: Array, w: Window) -> Unfolded:
-    if all(w.output) and len(matrix) // prod(w.kernel) <= FEW_CHANNELS and _overlaps_vertically(w):
-        return _of_few_channels(matrix, w)
-    multiply, pixels, (k, m) = writer(matrix), prod(w.output[1:]), matrix.shape
+def unfolded(weights: Array, w: Window) -> Unfolded:
+    if all(w.output) and len(weights) // prod(w.kernel) <= FEW_CHANNELS and _overlaps_vertically(w):
+        return _of_few_channels(weights, w)
+    multiply, pixels, (k, m) = matrix(weights).write, prod(w.output[1:]), weights.shape
 
     def run(work: Work, x: Array, out: Array) -> None:
         windows, count = _runs(pad_channels_last(x, w, work), w), len(x) * w.output[0]
@@ -63,12 +63,12 @@ def _overlaps_vertically(w: Window) -> bool:
     return len(w.kernel) == 2 and w.dilations[0] == 1 and w.kernel[0] > w.strides[0] and w.output[1] >= _LONG_ROW
 
 
-def _of_few_channels(matrix: Array, w: Window) -> Unfolded:
+def _of_few_channels(weights: Array, w: Window) -> Unfolded:
     """Unfold only along the width, channels first; the rows of vertically overlapping windows are strided views of that copy."""
-    (kh, kw), sh, (oh, ow), (k, m) = w.kernel, w.strides[0], w.output, matrix.shape
+    (kh, kw), sh, (oh, ow), (k, m) = w.kernel, w.strides[0], w.output, weights.shape
     c = k // (kh * kw)
-    most = rows_per_tile(oh, (sh * kw * c + m) * ow * matrix.itemsize)
-    places, multiply = reached(w, 1), writer(matrix)
+    most = rows_per_tile(oh, (sh * kw * c + m) * ow * weights.itemsize)
+    places, multiply = reached(w, 1), matrix(weights).write
 
     def run(work: Work, x: Array, out: Array) -> None:
         x = x if x.strides[-1] == x.itemsize else work.contiguous(x)

@@ -58,9 +58,14 @@ def average_pool(
 def global_average_pool(work: Work, x: Array) -> Array | None:
     if not is_native(x):
         return None
-    total = sums_of_channels(work, x)
-    work.do(np.divide, total, np.asarray(prod(x.shape[2:]), x.dtype), total)
-    return total.reshape(*x.shape[:2], *(1,) * (x.ndim - 2))
+    (n, c), size = x.shape[:2], prod(x.shape[2:])
+    total, each = work.empty((n, c), x.dtype), ones(size, x.dtype)
+    if x.flags.c_contiguous:
+        work.do(np.matmul, x.reshape(n * c, size), each, total.reshape(n * c))
+    else:
+        work.do(np.matmul, each, channels_last(x, work).reshape(n, size, c), total)
+    work.do(np.divide, total, np.asarray(size, x.dtype), total)
+    return total.reshape(n, c, *(1,) * (x.ndim - 2))
 
 
 def mean_of_channels(
@@ -97,21 +102,21 @@ def _reduce_axis(
 ) -> Array:
     """New memory, or a part of x if this axis is not the last one."""
     before = (slice(None),) * axis
-    meeting = [tap for tap in taps if tap[0].stop > tap[0].start]  # the others read only padding
-    widest = sorted(meeting, key=lambda tap: tap[0].start - tap[0].stop)
-    whole = [x[(*before, source)] for target, source in widest[:2] if target.stop - target.start == size]
-    if len(widest) == 1 and whole and not is_last:
+    parts = [(target, x[(*before, source)]) for target, source in taps if target.stop > target.start]
+    parts.sort(key=lambda part: -part[1].shape[axis])  # taps that read only padding have no part
+    whole = [part for _, part in parts[:2] if part.shape[axis] == size]
+    if len(parts) == 1 and whole and not is_last:
         return whole[0]
     y = work.empty((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
     if len(whole) > 1:
-        work.do(partial(ufunc, out=y), whole[0], whole[1])
+        work.do(partial(ufunc, out=y), *whole)
     elif whole:
         work.do(np.copyto, y, whole[0])
     else:
         work.do(y.fill, identity)
-    for target, source in widest[len(whole) :]:
+    for target, part in parts[len(whole) :]:
         inside = y[(*before, target)]
-        work.do(partial(ufunc, out=inside), inside, x[(*before, source)])
+        work.do(partial(ufunc, out=inside), inside, part)
     return y
 
 
@@ -130,18 +135,3 @@ def window_counts(w: Window, declared_padding: bool) -> Array:
     counts = np.maximum(counts, 1)
     uniform = counts.size > 0 and counts.min() == counts.max()
     return np.asarray(counts.max() if uniform else counts)
-
-
-def sums_of_channels(work: Work, x: Array) -> Array:
-    """(N, C, spatial...) to (N, C)."""
-    n, c, *spatial = x.shape
-    size = prod(spatial)
-    total = work.empty((n, c), x.dtype)
-    if not total.size:
-        return total
-    each = ones(size, x.dtype)
-    if x.flags.c_contiguous:
-        work.do(np.matmul, x.reshape(n * c, size), each, total.reshape(n * c))
-    else:
-        work.do(np.matmul, each, channels_last(x, work).reshape(n, size, c), total)
-    return total

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ortconv.executor.algorithms.gemm import by_weights
+from ortconv.executor.algorithms.gemm import Matrix, matrix
 from ortconv.executor.replay.work import AT_ONCE, Function, Work
 from ortconv.ir.tensor import Array
 
@@ -31,8 +31,8 @@ class Weights(NamedTuple):
 
 
 class Loop(NamedTuple):
-    multiply: Callable[[Array], Array]
-    """From x (T * B, I) to its products with the weights (T * B, D * gates * H)."""
+    weights: Matrix
+    """(I, D * gates * H)"""
     bias: Array
     """(D, gates, 1, H)"""
     constant: Array
@@ -43,7 +43,7 @@ class Loop(NamedTuple):
         """Y (T, D, B, H) and the last state of each kind (D, B, H), for x (T, B, I)."""
         length, batch, features = x.shape
         directions, gates, _, hidden = self.bias.shape
-        products = work.call(self.multiply, work.contiguous(x).reshape(length * batch, features))
+        products = self.weights.multiply(work, work.contiguous(x).reshape(length * batch, features))
         products = products.reshape(length, batch, directions, gates, hidden).transpose(0, 2, 3, 1, 4)
         inputs = work.empty((length, gates + len(self.constant), directions, batch, hidden), x.dtype)
         work.do(np.copyto, inputs[:, gates:], self.constant)
@@ -213,9 +213,9 @@ def _columns(r: Array) -> Array:
     return np.ascontiguousarray(r.swapaxes(1, 2))
 
 
-def _side_by_side(w: Array) -> Callable[[Array], Array]:
-    """The function from x (n, I) to its products with w (D, gates, I), shape (n, D * gates)."""
-    return by_weights(w.reshape(-1, w.shape[-1]).T)
+def _side_by_side(w: Array) -> Matrix:
+    """(D, gates, I) as (I, D * gates)."""
+    return matrix(w.reshape(-1, w.shape[-1]).T)
 
 
 _LOOPS = {"RNN": rnn_loop, "GRU": gru_loop, "LSTM": lstm_loop}

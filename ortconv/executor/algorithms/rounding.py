@@ -17,11 +17,7 @@ INTEGER_RANGES = {
     DType.UINT8: (0, 255), DType.INT8: (-128, 127),
     DType.UINT16: (0, 65535), DType.INT16: (-32768, 32767), DType.INT32: (-(2**31), 2**31 - 1),
 }  # fmt: skip
-
-
-def integer_range(dtype: DType) -> tuple[int, int] | None:
-    """Lowest and highest quantized value of an integer type; None for a float type."""
-    return INTEGER_RANGES.get(dtype)
+"""Lowest and highest quantized value of the integer types."""
 
 
 def spread(parameter: Array, x: Array, axis: int, block_size: int = 0) -> Array:
@@ -30,9 +26,7 @@ def spread(parameter: Array, x: Array, axis: int, block_size: int = 0) -> Array:
         return parameter.reshape(())
     axis = axis % x.ndim
     if block_size:
-        return np.repeat(parameter, min(block_size, x.shape[axis]), axis=axis)[
-            (slice(None),) * axis + (slice(0, x.shape[axis]),)
-        ]
+        return parameter.take(np.arange(x.shape[axis]) // block_size, axis)
     if parameter.ndim != 1 or parameter.size != x.shape[axis]:
         raise GraphError(
             f"scale or zero point {list(parameter.shape)} does not go with axis {axis} of shape {list(x.shape)}"

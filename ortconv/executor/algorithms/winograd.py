@@ -4,17 +4,20 @@ Its error is that of the direct form for the largest of the 4 x 4 elements of a 
 
 The input is transformed by sums and differences of rows, then of columns; products are transformed back by one more
 product, with a Kronecker matrix. Weights grow by 16/9, so this is useful if they are transformed only once.
+Integers are transformed as well, if all of their sums are exact in float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from functools import cached_property, partial
+from math import prod, sqrt
 
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import has_finite_square
 from ortconv.executor.algorithms.gemm import outputs_last
+from ortconv.executor.algorithms.gemm_exact import EXACT_SUM
 from ortconv.executor.algorithms.row_tiles import RowTile
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, held_along, to_last
 from ortconv.executor.algorithms.steps import spans
@@ -40,6 +43,12 @@ the transforms cost more than they save.
 
 _FEWEST_TILES = 32
 """With fewer tiles, reading the weights (16 numbers instead of 9) costs more than the saved multiplications."""
+
+_EXACT_SUM = EXACT_SUM / 4
+"""Multiples of a quarter up to this magnitude are exact in float32."""
+
+_ROUNDED_UP = 1.001
+"""A factor larger than all rounding errors of the bounds."""
 
 Check = Callable[[Work, Array], Callable[[Array, Array], bool]]
 """For an image, the test of products (16, T, M) and of what they are transformed to. If it fails, the direct form must be used."""
@@ -67,6 +76,41 @@ def transform_weights(w: Array) -> Array:
 def are_finite(work: Work, x: Array) -> Callable[[Array, Array], bool]:
     """The `Check` of floats: a value that is not finite would spread over its tile."""
     return lambda products, y: has_finite_square(y.reshape(-1))
+
+
+class ExactSums:
+    """The `Check` of transformed 8-bit weights (16, C, M) and of centered 8-bit images, by bounds on intermediate sums.
+
+    A dot product of two vectors is at most the product of their lengths, and so is the sum of some of its terms. An
+    element of a tile is a sum of at most four pixels.
+    """
+
+    def __init__(self, weights: Callable[[], Array]) -> None:
+        self._weights = weights
+
+    @cached_property
+    def _largest_pixel(self) -> float:
+        wide = self._weights()
+        longest = sqrt(np.einsum("kcm,kcm->km", wide, wide).max())
+        return _EXACT_SUM / max(4 * _ROUNDED_UP * longest, 1)
+
+    def __call__(self, work: Work, x: Array) -> Callable[[Array, Array], bool]:
+        pixels, longest = to_last(x), work.empty(())
+        with work.scratch():
+            squares = work.empty(pixels.shape[:-1])
+            work.do(partial(np.vecdot, out=squares), pixels, pixels)
+            work.do(partial(np.maximum.reduce, axis=None, out=longest, initial=0), squares)
+        return partial(self._are_exact, longest)
+
+    def _are_exact(self, square: Array, products: Array, _: Array) -> bool:
+        """True if float32 can represent all intermediate sums in the products (16, T, M) and after them, in any order.
+        `square` is the square of the length of the longest pixel.
+        """
+        if sqrt(square) > self._largest_pixel:
+            return False
+        by_element = products.reshape(16, -1)
+        largest = np.maximum(np.maximum.reduce(by_element, 1), -np.minimum.reduce(by_element, 1))
+        return float((np.abs(FROM_TILES) @ largest).max()) <= _EXACT_SUM
 
 
 def convolver(

@@ -29,12 +29,9 @@ _WORTHWHILE_IF_SMALL = 4
 """Number of nodes from which a group with few elements costs less than its nodes one by one."""
 
 
-_Instructions = Callable[[Node], list[Instruction] | None]
-
-
 def elementwise_groups(scope: Scope) -> Iterator[Group]:
     """Chains of elementwise operators after their root, or without one, from the last node to the first."""
-    instructions: _Instructions = cache(lambda node: instructions_of(node, scope.constant))
+    instructions = cache(lambda node: instructions_of(node, scope.constant))
     for node in reversed(scope.nodes):
         if node in scope.claimed or not (len(node.outputs) == 1 and node.outputs[0] is not None):
             continue
@@ -48,7 +45,7 @@ def elementwise_groups(scope: Scope) -> Iterator[Group]:
 class _Members:
     """The nodes of the group that ends in `last`, collected from the last to the first."""
 
-    def __init__(self, last: Node, scope: Scope, instructions: _Instructions) -> None:
+    def __init__(self, last: Node, scope: Scope, instructions: Callable[[Node], list[Instruction] | None]) -> None:
         self._last, self._scope, self._instructions_of = last, scope, instructions
         self.root: Root | None = None
         self.nodes: set[Node] = set()
@@ -89,9 +86,7 @@ class _Members:
         shape, last = value.shape, self._last.out.shape
         if shape is None or last is None or len(shape) != len(last):
             return False
-        return shape == last or not any(
-            isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(shape, last)
-        )
+        return not any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(shape, last))
 
     @property
     def are_worthwhile(self) -> bool:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ortconv.executor.algorithms.blockwise import dot_of_rows, erf_block
+from ortconv.executor.algorithms.blockwise import erf_block
 from ortconv.executor.fusion.group import Constant
 from ortconv.executor.replay.numerics import clip_to, f32, fast_exponential
-from ortconv.executor.replay.work import AT_ONCE, Recordable, Work, recordable
+from ortconv.executor.replay.work import AT_ONCE, Recordable, Work
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
@@ -134,11 +134,7 @@ def _hard_swish(code: Code, x: Operand | None) -> Made:
 def _leaky_relu(code: Code, x: Operand | None, alpha: float) -> Made:
     """x or x * alpha: the maximum of the two, or the minimum for a large alpha."""
     limited = np.maximum if alpha <= 1 else np.minimum
-
-    def limit(work: Work, x: Array, y: Array, out: Array) -> None:
-        work.do(partial(limited, out=out), x, y)
-
-    return code.add(recordable(limit), code.add(np.multiply, x, alpha), x)
+    return code.add(lambda x, y, out: limited(x, y, out=out), code.add(np.multiply, x, alpha), x)
 
 
 # logit(Phi(x)) / -x as a polynomial in x^2, Phi the normal distribution function: fitted so that Phi is off by at most 7e-8.
@@ -174,7 +170,7 @@ def _standardize(epsilon: float, centers: bool) -> Callable[..., Any]:
             work.do(np.matmul, x, _shares(x.shape[-1]), mean)
             work.do(np.subtract, x, mean, out)
             rows = out
-        work.do(partial(dot_of_rows, out=deviation), rows, rows)
+        work.do(partial(np.vecdot, out=deviation), rows, rows)
         work.do(np.multiply, deviation, f32(1 / x.shape[-1]), deviation)
         work.do(np.add, deviation, shift, deviation)
         work.do(np.sqrt, deviation, deviation)
@@ -297,13 +293,19 @@ def _of_x(write: Callable[..., Made], **defaults: Any) -> Writer:
     return lambda code: write(code, code.operand(0), *(code.node.attr(name, v) for name, v in defaults.items()))
 
 
+_ACTIVATIONS: dict[str, tuple[Callable[..., Made], dict[str, float]]] = {
+    "Relu": (_relu, {}), "Sigmoid": (_sigmoid, {}), "Tanh": (lambda code, x: code.add(np.tanh, x), {}),
+    "HardSwish": (_hard_swish, {}), "LeakyRelu": (_leaky_relu, {"alpha": 0.01}),
+    "HardSigmoid": (_hard_sigmoid, {"alpha": 0.2, "beta": 0.5}), "Clip": (_clip, {"low": -_INFINITY, "high": _INFINITY}),
+}  # fmt: skip
+"""For each activation, what adds its instructions, and the defaults of its parameters."""
+
 _WRITERS: dict[tuple[str, str], Writer] = {
+    **{("", op): _of_x(write, **defaults) for op, (write, defaults) in _ACTIVATIONS.items()},
     ("", "Add"): _plain(np.add), ("", "Sub"): _plain(np.subtract), ("", "Div"): _plain(np.divide), ("", "Mul"): _mul,
-    ("", "Sqrt"): _plain(np.sqrt), ("", "Exp"): _plain(np.exp), ("", "Tanh"): _plain(np.tanh), ("", "Sum"): _sum,
+    ("", "Sqrt"): _plain(np.sqrt), ("", "Exp"): _plain(np.exp), ("", "Sum"): _sum,
     ("", "Neg"): _plain(np.negative), ("", "Abs"): _plain(np.abs), ("", "Reciprocal"): _plain(np.reciprocal),
     ("", "Erf"): _plain(erf_block), ("", "Pow"): _pow, ("", "Clip"): _clip_of_node, ("", "PRelu"): _prelu,
-    ("", "Relu"): _of_x(_relu), ("", "Sigmoid"): _of_x(_sigmoid), ("", "HardSwish"): _of_x(_hard_swish),
-    ("", "HardSigmoid"): _of_x(_hard_sigmoid, alpha=0.2, beta=0.5), ("", "LeakyRelu"): _of_x(_leaky_relu, alpha=0.01),
     ("", "Swish"): _of_x(_swish, alpha=1.0), (MICROSOFT, "QuickGelu"): _of_x(_swish, alpha=1.702),
     ("", "Gelu"): _of_x(_gelu, approximate="none"), (MICROSOFT, "Gelu"): _of_x(_gelu),
     (MICROSOFT, "BiasGelu"): _bias_gelu, (MICROSOFT, "FastGelu"): _bias_gelu,
@@ -323,20 +325,10 @@ def instructions_of(node: Node, constant: Constant) -> list[Instruction] | None:
     return None if write(code) is None else code.making(node.out)
 
 
-Activation = Callable[[Code, Operand | None], Made]
-
-
-def fused_activation(node: Node) -> Activation | None:
+def fused_activation(node: Node) -> Callable[[Code, Operand | None], Made] | None:
     """The activation that FusedConv applies to its sums; None if there are no instructions for it."""
     parameters: tuple[float, ...] = tuple(node.attr("activation_params", ()))
-    count, write = _ACTIVATIONS.get(node.attr("activation", ""), (0, None))
-    if write is None or len(parameters) < count:
+    write, required = _ACTIVATIONS.get(node.attr("activation", ""), (None, {}))
+    if write is None or len(parameters) < len(required):
         return None
-    return lambda code, x: write(code, x, *parameters[:count])
-
-
-_ACTIVATIONS: dict[str, tuple[int, Callable[..., Made]]] = {
-    "Clip": (2, _clip), "LeakyRelu": (1, _leaky_relu), "HardSigmoid": (2, _hard_sigmoid), "Relu": (0, _relu),
-    "HardSwish": (0, _hard_swish), "Sigmoid": (0, _sigmoid), "Tanh": (0, lambda code, x: code.add(np.tanh, x)),
-}  # fmt: skip
-"""For each activation, the number of parameters, and what adds its instructions."""
+    return lambda code, x: write(code, x, *parameters[: len(required)])

@@ -76,12 +76,8 @@ class BlockProgram:
             self._execute(work, parts + [t[: len(parts[self._result])] for t in temporaries])
 
     def _execute(self, work: Work, slots: list[Any]) -> None:
-        if work is AT_ONCE:
-            for function, operands in self._code:
-                function(*operands(slots))
-        else:
-            for function, operands in self._code:
-                work.do(function, *operands(slots))
+        for function, operands in self._code:
+            work.do(function, *operands(slots))
 
     def _layout(self, like: Array, values: Sequence[tuple[int, Array]]) -> _Layout | None:
         """The layout of a result like this array, for operands and constants by slot; None if they do not suit."""

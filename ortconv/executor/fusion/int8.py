@@ -24,9 +24,10 @@ def int8_groups(scope: Scope) -> Iterator[Group]:
     """
     steps = Int8Steps(scope)
     found = steps.found
-    dequantizers = {node: steps.codes(node) for node in filter(is_dequantize, scope.nodes)}
     reads = {node: step.reads for node, step in found.items()}
-    reads |= {node: ((node.inputs[0], codes),) for node, codes in dequantizers.items() if codes is not None}
+    for node in filter(is_dequantize, scope.nodes):
+        if (codes := steps.codes(node)) is not None:
+            reads[node] = ((node.inputs[0], codes),)
 
     def hands_on(value: Value, codes: Quantization) -> bool:
         takes = [[other for v, other in reads.get(user, ()) if v is value] for user, _ in value.uses]
@@ -42,9 +43,15 @@ def int8_groups(scope: Scope) -> Iterator[Group]:
     for node, step in found.items():
         function = _on_quantized(step, None if node.out in handed else step.makes)
         yield Group(step.nodes, [v for v, _ in step.reads], function)
-    bypassed = {(node, reader) for step in found.values() for node in step.bypassed for reader in step.nodes}
-    for node, codes in dequantizers.items():
-        if node.out not in scope.live_out and all((node, user) in bypassed for user, _ in node.out.uses):
+    yield from _dequantizers(steps, handed)
+
+
+def _dequantizers(steps: Int8Steps, handed: set[Value]) -> Iterator[Group]:
+    """DequantizeLinear nodes that all of their readers bypass, and those that read values that are handed on."""
+    bypassed = {(node, reader) for step in steps.found.values() for node in step.bypassed for reader in step.nodes}
+    for node in filter(is_dequantize, steps.scope.nodes):
+        codes = steps.codes(node)
+        if node.out not in steps.scope.live_out and all((node, user) in bypassed for user, _ in node.out.uses):
             yield Group((node,), [], None)
         elif node.inputs[0] in handed and codes is not None:
             yield Group((node,), [node.inputs[0]], codes.dequantize)
@@ -68,16 +75,11 @@ def _on_quantized(step: Int8Step, as_bytes: Quantization | None) -> Function:
 
 def dynamic_groups(scope: Scope) -> Iterator[Group]:
     """Groups of a DynamicQuantizeLinear whose readers all accept integers as float32."""
-    inside = set(scope.nodes)
     for node in scope.nodes:
-        if (
-            node.is_op("DynamicQuantizeLinear")
-            and node.outputs[0] is not None
-            and node.outputs[0] not in scope.live_out
-        ):
-            users = [user for user, _ in node.outputs[0].uses]
-            if all(user in inside and _multiplies_quantized(user, node, scope.constant) for user in users):
-                yield Group((node,), list(node.inputs), dynamic_centered)
+        value = node.outputs[0] if node.is_op("DynamicQuantizeLinear") else None
+        users = [] if value is None or value in scope.live_out else [user for user, _ in value.uses]
+        if users and all(u in scope.index and _multiplies_quantized(u, node, scope.constant) for u in users):
+            yield Group((node,), list(node.inputs), dynamic_centered)
 
 
 _ZERO_POINTS = {("", "MatMulInteger"): (2, 3), (MICROSOFT, "MatMulIntegerToFloat"): (4, 5)}

@@ -6,15 +6,14 @@ exact up to `EXACT_SUM`.
 
 from __future__ import annotations
 
-from functools import cache
-from math import inf, prod
-from typing import Any, NamedTuple
+from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.blockwise import blockwise
-from ortconv.executor.algorithms.gemm_int8 import IntegerWeights
+from ortconv.executor.algorithms.gemm_exact import IntegerWeights
 from ortconv.executor.algorithms.rounding import quantize_centered
 from ortconv.executor.fusion.elementwise_ops import Code, Temporary
 from ortconv.executor.fusion.elementwise_program import BlockProgram
@@ -47,37 +46,19 @@ class Quantization(NamedTuple):
     def to_bytes(self) -> Function:
         """The quantized values of centered values."""
         zero = f32(self.zero_point)
-
-        def run(work: Work, part: Array, out: Array) -> None:
-            codes = work.like(part)
-            work.do(np.add, part, zero, codes)
-            work.do(np.copyto, out, codes, "unsafe")
-
-        return blockwise(recordable(run), self.zero_point.dtype)
+        return blockwise(lambda part, out: np.add(part, zero, out, casting="unsafe"), self.zero_point.dtype)
 
     @property
     def quantize(self) -> Function:
         """Function from float32 to centered values, as QuantizeLinear computes them. NaN becomes the lowest."""
         (low, high), scale = self.limits, self.scale
-
-        def run(work: Work, part: Array, out: Array) -> None:
-            work.do(quantize_centered, part, scale, low, high, out)
-
-        return blockwise(recordable(run))
+        return blockwise(lambda part, out: quantize_centered(part, scale, low, high, out))
 
     @property
     def dequantize(self) -> Function:
         """The float32 numbers of centered values."""
-        scale = self.scale
-
-        def run(work: Work, part: Array, out: Array) -> None:
-            work.do(np.multiply, part, scale, out)
-            work.do(np.add, out, _ZERO, out)  # quantized values have no negative zero
-
-        return blockwise(recordable(run))
-
-
-_ZERO = f32(0)
+        scale, zero = self.scale, f32(0)  # quantized values have no negative zero
+        return blockwise(lambda part, out: np.add(np.multiply(part, scale, out), zero, out))
 
 
 def rounded(sums: Function, bias: Array | None, factor: Array, limits: Limits) -> Function:
@@ -101,16 +82,12 @@ def channels_last_form(function: Function) -> Function:
 
 def matrix_product(w: Array) -> Function:
     """A function of centered values (..., K) that multiplies by integer weights (K, N)."""
-    weights = cache(lambda: IntegerWeights(w))
-    depth, columns = w.shape
+    weights = IntegerWeights(w)
 
     def run(work: Work, x: Array) -> Array:
-        if x.shape[-1] != depth:
-            raise GraphError(f"the weights have {depth} rows, the input is {list(x.shape)}")
-        out = work.empty((*x.shape[:-1], columns))
-        rows, size = work.contiguous(x), prod(x.shape[:-1])
-        weights().multiply(rows.reshape(size, depth), out.reshape(size, columns), work)
-        return out
+        if x.shape[-1] != len(w):
+            raise GraphError(f"the weights have {len(w)} rows, the input is {list(x.shape)}")
+        return weights.multiply(work, x)
 
     return recordable(run)
 
@@ -124,27 +101,10 @@ def qlinear_sum(p: Quantization, q: Quantization, y: Quantization) -> Function:
     offset = np.asarray(zero_y - (ratio_a * zero_a + ratio_b * zero_b), np.float64)
     wide_a, wide_b, limits = ratio_a.astype(np.float64), ratio_b.astype(np.float64), y.limits
 
-    def block(work: Work, a: Array, b: Array, out: Array) -> None:
-        wide, addend = work.like(out, np.float64), work.like(out)
-        work.do(np.add, b, zero_b, wide)
-        work.do(np.multiply, wide, wide_b, wide)
-        work.do(np.add, wide, offset, wide)
-        work.do(np.copyto, addend, wide, "same_kind")
-        work.do(np.add, a, zero_a, wide)
-        work.do(np.multiply, wide, wide_a, wide)
-        work.do(np.add, wide, addend, wide)
-        work.do(np.copyto, out, wide, "same_kind")
-        work.do(np.rint, out, out)
-        work.do(np.subtract, out, zero_y, out)
-        work.do(clip_to, out, *limits, out)
+    def block(a: Array, b: Array, out: Array) -> None:
+        addend = ((b + zero_b) * wide_b + offset).astype(np.float32)
+        np.copyto(out, (a + zero_a) * wide_a + addend, "same_kind")
+        clip_to(np.rint(out) - zero_y, *limits, out)
 
-    add = blockwise(recordable(block))
-
-    def run(work: Work, a: Array, b: Array) -> Any:
-        shape = np.broadcast_shapes(a.shape, b.shape)
-        wide = (
-            v if v.shape == shape else work.arranged(lambda v: np.array(np.broadcast_to(v, shape)), v) for v in (a, b)
-        )
-        return work.call(add, *wide)
-
-    return recordable(run)
+    add = blockwise(block)
+    return recordable(lambda work, a, b: work.call(add, *np.broadcast_arrays(a, b)))

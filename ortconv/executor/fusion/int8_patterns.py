@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.executor.algorithms.conv import convolution
-from ortconv.executor.algorithms.gemm_exact import EXACT_SUM, INPUT_REACH, one_sided
-from ortconv.executor.algorithms.gemm_int8 import less_zero_point
+from ortconv.executor.algorithms.gemm_exact import EXACT_SUM, INPUT_REACH, less_zero_point, one_sided
 from ortconv.executor.fusion.elementwise_ops import clip_bounds
 from ortconv.executor.fusion.group import Scope
 from ortconv.executor.fusion.int8_ops import (

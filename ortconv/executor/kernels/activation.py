@@ -144,12 +144,12 @@ NAMED: dict[str, tuple[Function, Sequence[str]]] = {
 """Activations that other operators apply to their results: lower-case name to function and names of its parameters."""
 
 
-def named_activation(name: str, parameters: Sequence[float | None] = ()) -> Callable[[Array], Array] | None:
-    """The activation with its parameters bound, None for a default; None for an empty name. UnsupportedError for a name
-    that is not in the table.
+def named_activation(name: str, parameters: Sequence[float | None] = ()) -> Callable[[Array], Array]:
+    """The activation with its parameters bound, None for a default; the identity for an empty name. UnsupportedError for a
+    name that is not in the table.
     """
     if not name:
-        return None
+        return lambda x: x
     try:
         function, names = NAMED[name.lower()]
     except KeyError:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms.attention_heads import (
+from ortconv.executor.algorithms.attention import (
     Masking,
     attend,
     attend_in_blocks,
@@ -63,16 +63,12 @@ def attention(
     unscored = np.broadcast_to(widen(q[:0]).dtype.type(0), (*q.shape[:3], k.shape[2]))
     bias = _bias(unscored, attn_mask, past, nonpad_kv_seqlen, is_causal, left_window_size, right_window_size)
     rounded = rounding(dtype)
-    scores = rounded(_scaled_product(q, _shared(k, q.shape[1]), scale))
-    stages = [scores]
-    if softcap:
-        cap = scores.dtype.type(softcap)
-        scores = rounded(rounded(np.tanh(rounded(scores / cap))) * cap)
-    stages.append(scores)
-    scores = rounded(scores + bias)
-    stages.append(scores)
-    weights = rounded(_softmax_as(scores, dtype, softmax_precision))
-    stages.append(weights)
+    products = rounded(_scaled_product(q, _shared(k, q.shape[1]), scale))
+    cap = products.dtype.type(softcap)
+    scores = rounded(rounded(np.tanh(rounded(products / cap))) * cap) if softcap else products
+    biased = rounded(scores + bias)
+    weights = rounded(_softmax_as(biased, dtype, softmax_precision))
+    stages = (products, scores, biased, weights)
     y = np.matmul(weights, widen(_shared(v, q.shape[1])))
     y = (merge_heads(y) if packed else y).astype(dtype, copy=False)
     return y, k, v, stages[qk_matmul_output_mode].astype(dtype, copy=False)
@@ -319,19 +315,16 @@ def flex_attention(
     precision = compute_type(dtype) if softmax_precision is None else DType(softmax_precision).numpy
     # The scale is split between both operands, and both are rounded, as in the operator's function body.
     root = np.sqrt(np.float32(1 / np.sqrt(q.shape[3]) if scale is None else scale)).astype(dtype)
-    group = q.shape[1] // k.shape[1]
-    # Groups of query heads are folded into the batch, so that shared heads are never repeated.
-    queries = widen(q * root).reshape(q.shape[0], k.shape[1], group * q.shape[2], q.shape[3])
-    scores = np.matmul(queries, widen(k * root).swapaxes(-1, -2)).astype(dtype, copy=False)
-    scores = scores.reshape(*q.shape[:3], k.shape[2]).astype(precision, copy=False)
+    k, v = _shared(k, q.shape[1]), _shared(v, q.shape[1])
+    scores = np.matmul(widen(q * root), widen(k * root).swapaxes(-1, -2)).astype(dtype, copy=False)
+    scores = scores.astype(precision, copy=False)
     if score_mod is not None:
         scores = np.asarray(score_mod(scores)[0])
     probs = softmax(widen(scores)).astype(precision, copy=False)
     if prob_mod is not None:
         probs = np.asarray(prob_mod(probs)[0])
-    probs = widen(probs).reshape(q.shape[0], k.shape[1], group * q.shape[2], k.shape[2])
-    y: Array = np.matmul(probs, v.astype(probs.dtype, copy=False))
-    return y.reshape(*q.shape[:3], v.shape[3]).astype(dtype, copy=False)
+    probs = widen(probs)
+    return np.asarray(np.matmul(probs, v.astype(probs.dtype, copy=False))).astype(dtype, copy=False)
 
 
 @float_kernel("RotaryEmbedding")

@@ -141,9 +141,7 @@ def _scan(
 
 @kernel("SequenceMap")
 def sequence_map(sequence: list[Any], *additional: Any, body: Body, n_outputs: int) -> tuple[list[Any], ...]:
-    rows = []
-    for i, item in enumerate(sequence):
-        rows.append(body(item, *(x[i] if isinstance(x, list) else x for x in additional)))
+    rows = [body(item, *(x[i] if isinstance(x, list) else x for x in additional)) for i, item in enumerate(sequence)]
     return tuple(_columns(rows, n_outputs))
 
 
@@ -169,19 +167,19 @@ def sequence_at(sequence: list[Any], position: Array) -> Any:
 
 @kernel("SequenceInsert")
 def sequence_insert(sequence: list[Any], item: Any, position: Array | None = None) -> list[Any]:
-    at = len(sequence) if position is None else _position(position, len(sequence), len(sequence))
+    at = _position(position, len(sequence), len(sequence))
     return [*sequence[:at], item, *sequence[at:]]
 
 
 @kernel("SequenceErase")
 def sequence_erase(sequence: list[Any], position: Array | None = None) -> list[Any]:
-    last = len(sequence) - 1
-    at = last if position is None else _position(position, len(sequence), last)
+    at = _position(position, len(sequence), len(sequence) - 1)
     return sequence[:at] + sequence[at + 1 :]
 
 
-def _position(position: Array, size: int, highest: int) -> int:
-    at = int(position.item())
+def _position(position: Array | None, size: int, highest: int) -> int:
+    """A position in a sequence of this size, by default the highest."""
+    at = highest if position is None else int(position.item())
     if not -size <= at <= highest:
         raise IndexError(f"position {at} is outside a sequence of {size}")
     return at + size if at < 0 else at

@@ -67,9 +67,8 @@ def fused_conv(
     activation_params: Sequence[float] = (),
     **geometry: Any,
 ) -> Array:
-    y, apply = conv(x, w, b, **geometry), named_activation(activation, activation_params)
-    y = y if z is None else y + z
-    return y if apply is None else apply(y)
+    y = conv(x, w, b, **geometry)
+    return named_activation(activation, activation_params)(y if z is None else y + z)
 
 
 @float_kernel("NhwcFusedConv", domain=MICROSOFT)

@@ -100,9 +100,8 @@ def _dropout(x: Array, ratio: float, seed: int | None) -> tuple[Array, Array]:
     if ratio == 0:
         return x, np.ones(x.shape, dtype=bool)
     mask = np.random.RandomState(seed).uniform(0, 1, x.shape) >= ratio
-    out = np.zeros_like(x)
-    np.copyto(out, (x * x.dtype.type(1 / (1 - ratio))).astype(x.dtype), where=mask)
-    return out, np.asarray(mask)
+    out = np.where(mask, x * x.dtype.type(1 / (1 - ratio)), x.dtype.type(0))
+    return out.astype(x.dtype, copy=False), np.asarray(mask)
 
 
 def generator(seed: float | None) -> np.random.Generator:

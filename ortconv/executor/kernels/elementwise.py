@@ -8,25 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.blockwise import blockwise, erf_block
-from ortconv.executor.algorithms.elementwise import of_ufunc
+from ortconv.executor.algorithms.blockwise import blockwise, erf_block, of_ufunc
 from ortconv.executor.algorithms.half_precision import in_float32, is_narrow
 from ortconv.executor.kernels.registry import Function, float_kernel, kernel, table
 from ortconv.ir.tensor import Array
 
 
 def _ufunc(function: Function) -> Function:
-    def run(*operands: Array) -> Array:
-        return np.asarray(function(*operands))
-
-    return in_float32(run)
+    return in_float32(lambda *operands: function(*operands))
 
 
 def _fold(function: Function) -> Function:
-    def run(x: Array, *others: Array) -> Array:
-        return np.asarray(reduce(function, others, x))
-
-    return in_float32(run)
+    return in_float32(lambda *operands: reduce(function, operands))
 
 
 _UNARY = {
@@ -59,11 +52,7 @@ def div(a: Array, b: Array) -> Array:
 
 def truncated_quotient(a: Array, b: Array) -> Array:
     """Integer quotient rounded toward zero."""
-    quotient = np.asarray(np.floor_divide(a, b))
-    if a.dtype.kind == "i":
-        inexact = np.not_equal(quotient * b, a)
-        np.add(quotient, inexact & (np.bitwise_xor(a, b) < 0), out=quotient, casting="unsafe")
-    return quotient
+    return np.asarray((a - np.fmod(a, b)) // b)
 
 
 @float_kernel("Mod")

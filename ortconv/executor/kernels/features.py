@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from ortconv.errors import GraphError
+from ortconv.executor.algorithms.class_scores import as_float, as_rows
 from ortconv.executor.algorithms.steps import counted
 from ortconv.executor.kernels.registry import built, kernel
 from ortconv.ir.tensor import Array
 
 _ML = "ai.onnx.ml"
-
-
-def as_float(x: Array) -> Array:
-    """float32, unless the type is double."""
-    return x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
 
 
 @kernel("ArrayFeatureExtractor", domain=_ML)
@@ -39,7 +34,7 @@ def binarizer(x: Array, *, threshold: float = 0.0) -> Array:
 @kernel("FeatureVectorizer", domain=_ML)
 def feature_vectorizer(*inputs: Array, inputdimensions: Sequence[int] | None = None) -> Array:
     """Rows side by side; each part is cut, or padded with zeros, to its stated width."""
-    parts = [x.reshape(1, -1) if x.ndim < 2 else x.reshape(len(x), prod(x.shape[1:])) for x in inputs]
+    parts = [*map(as_rows, inputs)]
     widths = inputdimensions or [p.shape[1] for p in parts]
     if len(widths) != len(parts):
         raise GraphError(f"FeatureVectorizer has {len(widths)} inputdimensions for {len(parts)} inputs")
@@ -231,12 +226,16 @@ def cast_map(x: dict[int, Any], *, cast_to: str = "TO_FLOAT", map_form: str = "D
     return np.array([values], dtype)
 
 
+def squared_distances(a: Array, b: Array) -> Array:
+    """(N, M): those of each row of a from each row of b."""
+    found = [((a - row) ** 2).sum(axis=1) for row in b]
+    return np.stack(found, axis=1) if found else np.zeros((len(a), 0), a.dtype)
+
+
 @kernel("CDist", domain="com.microsoft")
 def cdist(a: Array, b: Array, *, metric: str = "euclidean") -> Array:
     """(N, M): the distance of each row of a from each row of b."""
     if metric not in ("euclidean", "sqeuclidean"):
         raise GraphError(f"CDist has no metric '{metric}', only euclidean and sqeuclidean")
-    squares = (
-        np.stack([((a - row) ** 2).sum(axis=1) for row in b], axis=1) if len(b) else np.zeros((len(a), 0), a.dtype)
-    )
+    squares = squared_distances(a, b)
     return np.asarray(np.sqrt(squares) if metric == "euclidean" else squares)

@@ -97,12 +97,9 @@ def one_hot(indices: Array, depth: Array, values: Array, *, axis: int = -1) -> A
 
 @kernel("Trilu")
 def trilu(x: Array, k: Array | None = None, *, upper: int = 1) -> Array:
-    offset = 0 if k is None else int(k.item())
-    rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]
-    distance = columns - rows
-    out = np.zeros_like(x)
-    np.copyto(out, x, where=distance >= offset if upper else distance <= offset)
-    return out
+    rows, columns = x.shape[-2:]
+    offset = 0 if k is None else min(max(k.item(), -rows), columns)
+    return (np.triu if upper else np.tril)(x, offset)
 
 
 def _running(function: Any) -> Function:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.class_scores import as_rows, both_classes, class_labels, logistic, transformed
+from ortconv.executor.kernels.features import squared_distances
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
@@ -61,8 +62,7 @@ def _kernel_matrix(x: Array, vectors: Array, kind: str, parameters: Sequence[flo
     """(N, vectors): the kernel of every row with every support vector."""
     gamma, offset, degree = parameters or (0.0, 0.0, 0.0)
     if kind == "RBF":
-        squares = np.stack([((x - v) ** 2).sum(axis=1) for v in vectors], axis=1)
-        return np.asarray(np.exp(-gamma * squares))
+        return np.asarray(np.exp(-gamma * squared_distances(x, vectors)))
     dot = x @ vectors.T
     if kind == "LINEAR":
         return np.asarray(dot)

@@ -46,9 +46,7 @@ def fused_gemm(
     **attributes: Any,
 ) -> Array:
     parameters = [p for p in (activation_alpha, activation_beta, activation_gamma) if p is not None]
-    apply = named_activation(activation, parameters)
-    y = general_product(a, b, c, **attributes)
-    return y if apply is None else apply(y)
+    return named_activation(activation, parameters)(general_product(a, b, c, **attributes))
 
 
 @float_kernel("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
@@ -82,9 +80,8 @@ def matmul_integer(a: Array, b: Array, a_zero_point: Array | None = None, b_zero
 
 @float_kernel("Einsum")
 def einsum(*operands: Array, equation: str) -> Array:
-    return np.asarray(np.einsum(equation.replace(" ", ""), *operands, optimize=len(operands) > 1)).astype(
-        operands[0].dtype, copy=False
-    )
+    y = np.asarray(np.einsum(equation.replace(" ", ""), *operands, optimize=len(operands) > 1))
+    return y.astype(operands[0].dtype, copy=False)
 
 
 @float_kernel("Det")

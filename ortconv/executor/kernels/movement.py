@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import prod
 from operator import sub
 from typing import Any
@@ -84,15 +84,9 @@ def split(
 older("Split", "split", until=11)
 
 
-def pieces(x: Array, axis: int, sizes: Iterable[int]) -> tuple[Array, ...]:
+def pieces(x: Array, axis: int, sizes: Sequence[int]) -> tuple[Array, ...]:
     """Consecutive views along an axis. Sizes beyond the end leave shorter or empty pieces."""
-    axis %= x.ndim
-    before = (slice(None),) * axis
-    out, start = [], 0
-    for size in sizes:
-        out.append(x[(*before, slice(start, start + size))])
-        start += size
-    return tuple(out)
+    return tuple(np.split(x, np.cumsum(sizes), axis)[:-1])
 
 
 @kernel("DynamicSlice")
@@ -132,7 +126,7 @@ def zero(x: Array) -> object:
     return "" if is_text else x.dtype.type(0)
 
 
-def padded(x: Array, pads: Sequence[int], mode: str, value: object, axes: Sequence[int]) -> Array:
+def padded(x: Array, pads: Sequence[int], mode: Any, value: object, axes: Sequence[int]) -> Array:
     """`pads` are the elements added before each of the axes, then those after each; negative amounts crop."""
     before, after = [0] * x.ndim, [0] * x.ndim
     for i, axis in enumerate(axes):
@@ -144,40 +138,20 @@ def padded(x: Array, pads: Sequence[int], mode: str, value: object, axes: Sequen
         kept = tuple(slice(max(-b, 0), max(size - b, 0)) for b, size in zip(before, sizes))
         out[tuple(slice(max(b, 0), max(b + n, 0)) for b, n in zip(before, x.shape))] = x[kept]
         return out
-    x = x[tuple(slice(max(-b, 0), n + min(a, 0)) for b, a, n in zip(before, after, x.shape))]
-    before, after = [max(b, 0) for b in before], [max(a, 0) for a in after]
-    for axis, (b, a) in enumerate(zip(before, after)):
-        if (b or a) and not x.size and x.shape[axis]:
-            x = np.empty((*x.shape[:axis], b + x.shape[axis] + a, *x.shape[axis + 1 :]), x.dtype)
-        elif b or a:
-            x = x.take(_padding_index(mode, b, x.shape[axis], a), axis=axis)
-    return x
-
-
-def _padding_index(mode: str, before: int, size: int, after: int) -> Array:
-    index = np.arange(-before, size + after)
-    if mode == "edge":
-        return index.clip(0, size - 1)
-    if mode == "wrap":
-        return index % size
-    if mode != "reflect":
+    if mode not in ("edge", "reflect", "wrap"):
         raise ValueError(f"pad mode {mode!r} is not one of constant, edge, reflect, wrap")
-    period = max(2 * (size - 1), 1)
-    index %= period
-    return np.minimum(index, period - index) if size > 1 else np.zeros_like(index)
+    x = x[tuple(slice(max(-b, 0), n + min(a, 0)) for b, a, n in zip(before, after, x.shape))]
+    return np.pad(x, [(max(b, 0), max(a, 0)) for b, a in zip(before, after)], mode)
 
 
 @kernel("Tile", since=6)
 def tile(x: Array, repeats: Array) -> Array:
-    """Like numpy's tile, which does not notice an overflow of the number of elements."""
     counts = integers(repeats)
-    shape = [n * count for n, count in zip(x.shape, counts, strict=True)]
     if any(count < 0 for count in counts):
         raise GraphError(f"a number of repeats is negative: {list(counts)}")
-    if 0 in shape:
-        return np.empty(shape, x.dtype)
-    np.empty(shape, x.dtype)  # an error where there is no such memory
-    return np.tile(x, counts)
+    both = [*zip(counts, x.shape, strict=True)]
+    whole = np.broadcast_to(x.reshape([d for n in x.shape for d in (1, n)]), [d for pair in both for d in pair])
+    return whole.reshape([*map(prod, both)])
 
 
 @kernel("Tile", until=1)

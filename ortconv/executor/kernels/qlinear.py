@@ -9,7 +9,7 @@ import numpy as np
 
 from ortconv.executor.algorithms.gemm_exact import centered
 from ortconv.executor.algorithms.half_precision import compute_type
-from ortconv.executor.algorithms.rounding import integer_range, round_to_integers
+from ortconv.executor.algorithms.rounding import INTEGER_RANGES, round_to_integers
 from ortconv.executor.algorithms.sliding_window import channels_first, to_last
 from ortconv.executor.kernels.activation import FORMULAS
 from ortconv.executor.kernels.cast import convert
@@ -22,17 +22,13 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
 
-def requantize(total: Array, factor: Array, zero_point: Array | None, dtype: np.dtype[Any]) -> Array:
-    """Sums times `factor` plus the zero point: integers rounded half to even, or 8-bit floats."""
+def requantize(total: Array, factor: Array, zero_point: Array | None) -> Array:
+    """Sums times `factor` plus the zero point: integers rounded half to even, or 8-bit floats. uint8 without a zero point."""
     compute = compute_type(factor.dtype)
     y = np.asarray(np.multiply(total.astype(compute, copy=False), factor.astype(compute)))
-    zero = 0 if zero_point is None else zero_point.astype(compute)
-    target = DType.of(dtype)
-    return convert(y + zero, target) if integer_range(target) is None else round_to_integers(y, zero, target)
-
-
-def output_dtype(zero_point: Array | None) -> np.dtype[Any]:
-    return np.dtype(np.uint8) if zero_point is None else zero_point.dtype
+    given = np.uint8(0) if zero_point is None else zero_point
+    zero, target = given.astype(compute), DType.of(given.dtype)
+    return round_to_integers(y, zero, target) if target in INTEGER_RANGES else convert(y + zero, target)
 
 
 @kernel("QLinearConv")
@@ -55,7 +51,7 @@ def qlinear_conv(
     total = conv_integer(channels_first(x) if channels_last else x, w, x_zero_point, w_zero_point, **geometry)
     total = total if b is None else total + b.reshape(per_channel)
     factor = np.asarray(x_scale * w_scale / y_scale).reshape(per_channel)
-    y = requantize(total, factor, y_zero_point, output_dtype(y_zero_point))
+    y = requantize(total, factor, y_zero_point)
     return to_last(y) if channels_last else y
 
 
@@ -225,4 +221,4 @@ def qlinear_global_average_pool(
     zero = 0 if x_zero_point is None else int(x_zero_point.reshape(()))
     total = np.asarray(x.sum(axis=axes, dtype=np.int32, keepdims=True) - size * zero)
     factor = np.asarray(x_scale / (y_scale * x_scale.dtype.type(size))).reshape(())
-    return requantize(total, factor, y_zero_point, x.dtype)
+    return requantize(total, factor, _zero_of(y_zero_point, x.dtype))

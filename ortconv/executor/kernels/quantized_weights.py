@@ -6,23 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.gemm_exact import exact_sums, prepared_dynamic, prepared_to_float, stacked_columns
+from ortconv.executor.algorithms.gemm_exact import exact_sums, per_column, per_row, prepared_dynamic, prepared_to_float
 from ortconv.executor.algorithms.half_precision import compute_type, widen
 from ortconv.executor.kernels.attention import attention_ms
 from ortconv.executor.kernels.normalization import embed_layer_normalization
-from ortconv.executor.kernels.qlinear import output_dtype, requantize
+from ortconv.executor.kernels.qlinear import requantize
 from ortconv.executor.kernels.quantize import dequantize_linear, dynamic_quantize_linear
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
-
-
-def _per_row(v: Array, a: Array) -> Array:
-    return v[:, None] if v.ndim == 1 and v.size > 1 and a.ndim > 1 else v.reshape(()) if v.size == 1 else v
-
-
-def _per_column(v: Array) -> Array:
-    return v.reshape(()) if v.size == 1 else v
 
 
 @kernel("QLinearMatMul")
@@ -37,8 +29,8 @@ def qlinear_matmul(
     y_zero_point: Array,
 ) -> Array:
     total = exact_sums(a, b, a_zero_point, b_zero_point)
-    factor = np.asarray(_per_row(widen(a_scale), a) * _per_column(widen(b_scale)) / _per_row(widen(y_scale), a))
-    return requantize(total, factor, _per_row(y_zero_point, a), y_zero_point.dtype)
+    factor = np.asarray(per_row(widen(a_scale), a) * per_column(widen(b_scale), b) / per_row(widen(y_scale), a))
+    return requantize(total, factor, per_row(y_zero_point, a))
 
 
 @kernel("QGemm", domain=MICROSOFT)
@@ -58,13 +50,13 @@ def qgemm(
     transB: int = 0,
 ) -> Array:
     left, right = (a.T if transA else a), (b.T if transB else b)
-    total = exact_sums(left, right, a_zero_point.reshape(()), _per_column(b_zero_point))
+    total = exact_sums(left, right, a_zero_point, b_zero_point)
     if c is not None:
         total = total.astype(np.int32, copy=False) + c
-    factor = np.asarray(a_scale.dtype.type(alpha) * a_scale.reshape(()) * _per_column(b_scale))
+    factor = np.asarray(a_scale.dtype.type(alpha) * a_scale.reshape(()) * per_column(b_scale, right))
     if y_scale is None:
         return np.asarray(total.astype(factor.dtype) * factor)
-    return requantize(total, factor / y_scale.reshape(()), y_zero_point, output_dtype(y_zero_point))
+    return requantize(total, factor / y_scale.reshape(()), y_zero_point)
 
 
 @kernel("MatMulIntegerToFloat", domain=MICROSOFT, prepare=prepared_to_float)
@@ -78,7 +70,7 @@ def matmul_integer_to_float(
     bias: Array | None = None,
 ) -> Array:
     total = exact_sums(a, b, a_zero_point, b_zero_point).astype(compute_type(a_scale.dtype), copy=False)
-    y = total * (_per_row(widen(a_scale), a) * stacked_columns(widen(b_scale), b))
+    y = total * (per_row(widen(a_scale), a) * per_column(widen(b_scale), b))
     y = y if bias is None else y + widen(bias)
     return np.asarray(y.astype(a_scale.dtype, copy=False))
 
@@ -211,9 +203,7 @@ def gather_block_quantized(
         if gather == quantized:
             return np.take(v, at // block, axis=gather)
         taken = np.take(v, at if v.shape[gather] > 1 else 0 * at, axis=gather)
-        return np.repeat(taken, min(block, values.shape[behind]), axis=behind).take(
-            np.arange(values.shape[behind]), axis=behind
-        )
+        return taken.take(np.arange(values.shape[behind]) // block, axis=behind)
 
     if zero_points is not None:
         values -= spread(_codes(zero_points, bits if packed else 0)[..., : scales.shape[-1]])

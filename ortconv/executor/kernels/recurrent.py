@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms.attention_heads import merge_heads, split_heads
+from ortconv.executor.algorithms.attention import merge_heads, split_heads
 from ortconv.executor.algorithms.half_precision import widen
 from ortconv.executor.algorithms.recurrent import BACKWARDS, prepared
 from ortconv.executor.algorithms.steps import counted
@@ -173,11 +173,10 @@ def _activations(
     alpha, beta = iter(alphas or ()), iter(betas or ())
     bound = []
     for name in names:
-        _, accepted = NAMED.get(name.lower(), (None, ()))
-        function = named_activation(name, [next(values, None) for values in (alpha, beta)[: len(accepted)]])
-        if function is None:
+        if not name:
             raise GraphError("an activation has no name", hint="list one activation per gate and direction")
-        bound.append(function)
+        _, accepted = NAMED.get(name.lower(), (None, ()))
+        bound.append(named_activation(name, [next(values, None) for values in (alpha, beta)[: len(accepted)]]))
     return bound
 
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from ortconv.executor.algorithms.half_precision import widen
 from ortconv.executor.algorithms.pooling import mean_of_channels
-from ortconv.executor.algorithms.sums import precise_sum
 from ortconv.executor.kernels.elementwise import truncated_quotient
 from ortconv.executor.kernels.movement import integers
 from ortconv.executor.kernels.registry import Function, float_kernel, older, table
@@ -20,6 +19,27 @@ Axes = tuple[int, ...]
 Reduction = Callable[[Array, Axes, bool], Any]
 
 
+_FEW = 1 << 10
+"""Up to this number of elements, a sum in their order is precise enough."""
+
+
+def precise_sum(x: Array, axes: tuple[int, ...], keepdims: bool = True) -> Any:
+    """The sum over axes, in the type of x.
+
+    numpy adds pairwise along the axis that is innermost in memory, and one by one along others: the error of the second way grows
+    with the number of elements, so it runs in float64. Channels are innermost in the memory of many images.
+    """
+    is_long = x.dtype == np.float32 and math.prod(x.shape[a] for a in axes) > _FEW
+    if not is_long or _innermost(x) in {a % x.ndim for a in axes}:
+        return x.sum(axis=axes, keepdims=keepdims, dtype=x.dtype)
+    return x.sum(axis=axes, keepdims=keepdims, dtype=np.float64).astype(x.dtype)
+
+
+def _innermost(x: Array) -> int:
+    """The axis with the smallest steps in memory; axes of one element do not count."""
+    return min(range(x.ndim), key=lambda a: (x.shape[a] == 1, abs(x.strides[a])))
+
+
 def mean(x: Array, axes: Axes, keepdims: bool = True) -> Any:
     # The mean of nothing is left open by ONNX; onnxruntime returns 0.
     count = x.dtype.type(max(math.prod(x.shape[a] for a in axes), 1))
@@ -27,22 +47,11 @@ def mean(x: Array, axes: Axes, keepdims: bool = True) -> Any:
     return truncated_quotient(total, count) if x.dtype.kind in "iu" else total / count
 
 
-def _max(x: Array, axes: Axes, keepdims: bool) -> Any:
-    return x.max(axis=axes, keepdims=keepdims, initial=_limits(x.dtype)[0] if x.size == 0 else None)  # type: ignore[arg-type]
-
-
-def _min(x: Array, axes: Axes, keepdims: bool) -> Any:
-    return x.min(axis=axes, keepdims=keepdims, initial=_limits(x.dtype)[1] if x.size == 0 else None)  # type: ignore[arg-type]
-
-
 def _limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    if dtype.kind in "fb":
-        return (-np.inf, np.inf) if dtype.kind == "f" else (False, True)
-    return np.iinfo(dtype).min, np.iinfo(dtype).max
-
-
-def _prod(x: Array, axes: Axes, keepdims: bool) -> Any:
-    return x.prod(axis=axes, keepdims=keepdims, dtype=x.dtype)
+    """The results of ReduceMax and ReduceMin without elements."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min, np.iinfo(dtype).max
+    return (False, True) if dtype.kind == "b" else (-np.inf, np.inf)
 
 
 def _log_sum_exp(x: Array, axes: Axes, keepdims: bool) -> Any:
@@ -59,9 +68,9 @@ def _log_sum_exp(x: Array, axes: Axes, keepdims: bool) -> Any:
 _REDUCTIONS: dict[str, Reduction] = {
     "ReduceSum": precise_sum,
     "ReduceMean": mean,
-    "ReduceMax": _max,
-    "ReduceMin": _min,
-    "ReduceProd": _prod,
+    "ReduceMax": lambda x, axes, keepdims: x.max(axes, keepdims=keepdims, initial=_limits(x.dtype)[0]),
+    "ReduceMin": lambda x, axes, keepdims: x.min(axes, keepdims=keepdims, initial=_limits(x.dtype)[1]),
+    "ReduceProd": lambda x, axes, keepdims: x.prod(axes, x.dtype, keepdims=keepdims),
     "ReduceL1": lambda x, axes, keepdims: precise_sum(np.abs(x), axes, keepdims),
     "ReduceL2": lambda x, axes, keepdims: np.sqrt(precise_sum(x * x, axes, keepdims)),
     "ReduceSumSquare": lambda x, axes, keepdims: precise_sum(x * x, axes, keepdims),

@@ -44,11 +44,7 @@ from ortconv.executor.algorithms.half_precision import in_float32
 
 Function = Callable[..., Any]
 
-Fast = Callable[..., Any]
-"""Function of a Work, operands and attributes: returns the kernel's result, or None for operands that it does not support."""
-
 Prepare = Callable[..., Function | None]
-"""Function of operands (arrays if they are constant, else None) and attributes: returns a function, or None."""
 
 _NOTHING: Mapping[str, Prepare] = MappingProxyType({})
 
@@ -61,8 +57,8 @@ class Kernel(NamedTuple):
     attributes: frozenset[str] | None
     """Names of the supported attributes; None if it accepts any."""
     wants_n_outputs: bool
-    fast: Fast | None = None
-    record: Fast | None = None
+    fast: Function | None = None
+    record: Function | None = None
     prepare: Prepare | None = None
     inner: Mapping[str, Prepare] = _NOTHING
     build: Function | None = None
@@ -101,8 +97,8 @@ def kernel(
     domain: str = "",
     since: int = 1,
     until: int = _ANY_VERSION,
-    fast: Fast | None = None,
-    record: Fast | None = None,
+    fast: Function | None = None,
+    record: Function | None = None,
     prepare: Prepare | None = None,
     inner: Mapping[str, Prepare] = _NOTHING,
     build: Function | None = None,
@@ -147,7 +143,7 @@ def table(functions: Mapping[str, Function], *, domain: str = "", since: int = 1
         kernel(op, domain=domain, since=since, until=until)(function)
 
 
-def older(op: str, *attributes: str, since: int = 1, until: int, fast: Fast | None = None) -> None:
+def older(op: str, *attributes: str, since: int = 1, until: int, fast: Function | None = None) -> None:
     """Register the kernel of an operator for versions in which its last inputs, of these names, are attributes."""
     newer = _kernels["", op][-1]
 

@@ -65,10 +65,6 @@ _NEAREST: dict[str, Callable[[Array, Axis], Array]] = {
 }
 
 
-def _linear(x: Array) -> Array:
-    return np.asarray(np.maximum(1 - np.abs(x), 0))
-
-
 def cubic_near(x: Array, a: float) -> Array:
     """The weight of an element at a distance up to 1."""
     return np.asarray(((a + 2) * x - (a + 3)) * x * x + 1)
@@ -114,7 +110,7 @@ def _taps(a: Axis, s: Sampling) -> tuple[Array, Array | None]:
     base = np.floor(position)
     index = base.astype(np.int64) + offsets[:, None]
     distance = ((position - base).astype(np.float64) - offsets[:, None]) * shrink
-    weights = _linear(distance) if s.mode == "linear" else _cubic(distance, s.cubic_coeff_a)
+    weights = np.maximum(1 - np.abs(distance), 0) if s.mode == "linear" else _cubic(distance, s.cubic_coeff_a)
     total = weights.sum(axis=0)
     weights = weights / np.where(total == 0, 1, total) if s.antialias else weights
     if s.exclude_outside:
@@ -149,8 +145,7 @@ def _sampled(x: Array, axes: Sequence[Axis], s: Sampling) -> Array:
 
 
 def _extrapolated(y: Array, axes: Sequence[Axis], s: Sampling, value: float) -> Array:
-    """`value` for positions outside the input."""
-    y = y.copy()
+    """y with `value` for positions outside the input."""
     for d, a in enumerate(axes):
         position = s.positions(a)
         y[(slice(None),) * d + ((position < 0) | (position > a.size - 1),)] = value

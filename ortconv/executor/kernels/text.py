@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -40,10 +41,13 @@ def string_concat(x: Array, y: Array) -> Array:
 @kernel("StringSplit")
 def string_split(x: Array, *, delimiter: str | None = None, maxsplit: int = -1) -> tuple[Array, Array]:
     rows = [_split(s, delimiter or None, maxsplit) for s in x.reshape(-1)]
-    width = max(map(len, rows), default=0)
-    parts = [part for row in rows for part in row + [""] * (width - len(row))]
-    lengths = np.array([len(row) for row in rows], np.int64)
-    return np.array(parts, object).reshape(*x.shape, width), lengths.reshape(x.shape)
+    return _stacked(rows, x.shape, ""), np.array([*map(len, rows)], np.int64).reshape(x.shape)
+
+
+def _stacked(rows: Sequence[Sequence[str]], shape: tuple[int, ...], fill: str) -> Array:
+    """One array (shape..., longest row), with `fill` after the shorter rows."""
+    columns = list(zip_longest(*rows, fillvalue=fill))
+    return np.array(columns, object).reshape(len(columns), len(rows)).T.reshape(*shape, len(columns))
 
 
 def _split(text: str, delimiter: str | None, limit: int) -> list[str]:
@@ -142,9 +146,7 @@ def tokenizer(
     """
     rows = [[t for t in _tokens(text, separators, tokenexp) if len(t) >= mincharnum] for text in x.reshape(-1)]
     rows = [["\x02", *row, "\x03"] for row in rows] if mark and any(rows) else rows
-    width = max(map(len, rows), default=0)
-    parts = [part for row in rows for part in (*row, *[pad_value] * (width - len(row)))]
-    return np.array(parts, object).reshape(*x.shape, width)
+    return _stacked(rows, x.shape, pad_value)
 
 
 def _tokens(text: str, separators: Sequence[str], expression: str) -> list[str]:

@@ -45,10 +45,8 @@ clip_to: Callable[[Array, Array, Array, Array], Any] = internal("umath", "clip",
 
 HAS_AVX512 = bool(internal("_multiarray_umath", "__cpu_features__", {}).get("AVX512_SKX"))
 
-Exponential = Callable[..., Any]
 
-
-def fast_exponential() -> tuple[Exponential, float]:
+def fast_exponential() -> tuple[Callable[..., Any], float]:
     """The fastest exponential function: a ufunc and the number u for which ufunc(u * x) is exp(x).
 
     On Linux, numpy has vector code for exp2 on float32 with AVX-512: twice as fast as exp as long as results are normal

@@ -107,20 +107,12 @@ class Recorder(Work):
             function(*args)
             self._calls.append((function, args))
 
-    def reshaped(self, x: Array, shape: tuple[int, ...]) -> Array:
-        y = x.reshape(shape)
-        if np.may_share_memory(x, y):
-            return y
-        out = self.empty(y.shape, y.dtype)
-        self.do(np.copyto, out.reshape(x.shape), x)
-        return out
-
     def arranged(self, arrange: Callable[[Array], Array], x: Array) -> Array:
         y = arrange(x)
         if np.may_share_memory(x, y):
             return y
         out = self.empty(y.shape, y.dtype)
-        self.do(_copy_arranged, arrange, x, out)
+        self.do(_copied, arrange, (out,), x)
         return out
 
     def call(self, function: Function, *operands: Any) -> Any:
@@ -185,10 +177,6 @@ def copy_same(x: Array, out: Array) -> None:
     if x.shape != out.shape or x.dtype != out.dtype:
         raise ChangedError
     np.copyto(out, x)
-
-
-def _copy_arranged(arrange: Callable[[Array], Array], x: Array, out: Array) -> None:
-    np.copyto(out, arrange(x))
 
 
 class Recording:

@@ -58,7 +58,7 @@ class Work:
         return arrange(x)
 
     def reshaped(self, x: Array, shape: tuple[int, ...]) -> Array:
-        return x.reshape(shape)
+        return self.arranged(lambda x: x.reshape(shape), x)
 
     def holds(self, x: Array) -> bool:
         """True for memory that later runs write to again."""
@@ -112,17 +112,14 @@ def with_inner(definition: Function, inner: Mapping[str, Function]) -> Recordabl
     def record(work: Work, *operands: Any) -> Any:
         given = [x for x in operands if isinstance(x, np.ndarray)]
 
-        def bound(function: Function) -> Function:
-            def call(*args: Any, **attributes: Any) -> Any:
-                arrays = [x for x in args if isinstance(x, np.ndarray)]
-                if not all(work.holds(x) or any(np.may_share_memory(x, y) for y in given) for x in arrays):
-                    raise _ComputedError
-                return function(work, *args, **attributes)
-
-            return call
+        def checked(function: Function, *args: Any, **attributes: Any) -> Any:
+            arrays = [x for x in args if isinstance(x, np.ndarray)]
+            if not all(work.holds(x) or any(np.may_share_memory(x, y) for y in given) for x in arrays):
+                raise _ComputedError
+            return function(work, *args, **attributes)
 
         try:
-            result = definition(*operands, **{name: bound(function) for name, function in inner.items()})
+            result = definition(*operands, **{name: partial(checked, function) for name, function in inner.items()})
         except _ComputedError:
             return None
         return result if isinstance(result, np.ndarray) and work.holds(result) else None

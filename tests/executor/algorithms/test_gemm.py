@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ortconv.executor.algorithms import gemm
+from ortconv.executor.replay.work import recordable
 from tests.batches import batched
 
 RNG = np.random.default_rng(3)
@@ -33,7 +34,7 @@ def test_weights(shape, order):
     rows, depth, columns = shape
     x, w = f32(2, rows, depth), np.asarray(f32(depth, columns), order=order)
     want = np.matmul(x.astype(np.float64), w)
-    multiply = gemm.by_weights(w)
+    multiply = recordable(gemm.matrix(w).multiply)
     np.testing.assert_allclose(multiply(x), want, rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(multiply(x.swapaxes(0, 1)), want.swapaxes(0, 1), rtol=1e-5, atol=1e-4)
     if rows:
@@ -42,16 +43,17 @@ def test_weights(shape, order):
 
 def test_equal_weights_are_laid_out_once():
     w = f32(64, 64)
-    assert gemm.by_weights(w).func.__self__ is gemm.by_weights(w).func.__self__
-    assert gemm.by_weights(w).func.__self__ is not gemm.by_weights(w.T).func.__self__
+    held = gemm.matrix(w)
+    assert gemm.matrix(w) is held
+    assert gemm.matrix(w.T) is not held
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_writer(shape):
+def test_products_in_given_memory(shape):
     rows, depth, columns = shape
     x, w, out = f32(2, rows, depth), f32(depth, columns), f32(2, rows, 2 * columns)[..., :columns]
     want = np.matmul(x.astype(np.float64), w)
-    write = gemm.writer(w)
+    write = gemm.matrix(w).write
     write(x, out)
     np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-4)
     write(np.asarray(x[1], order="F"), out[0])

@@ -13,7 +13,7 @@ from ortconv.executor import plan
 from ortconv.executor.algorithms import winograd
 from ortconv.executor.algorithms.conv import convolution, convolver, filters
 from ortconv.executor.algorithms.sliding_window import window
-from ortconv.executor.algorithms.winograd_int8 import ExactSums
+from ortconv.executor.algorithms.winograd import ExactSums
 from ortconv.executor.fusion.int8_patterns import Int8Steps
 from ortconv.executor.kernels import quantize
 from ortconv.runtime.session import Session

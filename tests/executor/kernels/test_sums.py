@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ortconv.executor.algorithms.sums import precise_sum
+from ortconv.executor.kernels.reduction import precise_sum
 from ortconv.executor.kernels.registry import lookup
 
 AXES = np.array([2, 3])

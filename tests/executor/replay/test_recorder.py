@@ -69,7 +69,7 @@ def test_convolution_of_what_is_not_finite():
 @pytest.mark.parametrize("rows", [1, 3, 200])
 @pytest.mark.parametrize("columns", [5, 64, 300])
 def test_products(rows, columns):
-    multiply = gemm.by_weights(f32(70, columns))
+    multiply = recordable(gemm.matrix(f32(70, columns)).multiply)
     got = replayed(multiply, f32(2, rows, 70), x := f32(2, rows, 70))
     np.testing.assert_allclose(got, multiply(x), 0, 0)
 

@@ -6,8 +6,9 @@ import pytest
 from onnx.parser import parse_graph
 
 from ortconv import process
+from ortconv.backends.numpy_cpu import Numpy
 from ortconv.errors import BackendError, UsageError
-from ortconv.executor.replay.threads import in_threads, products_in, thread_count
+from ortconv.executor.replay.threads import products_in
 from ortconv.runtime.session import Session
 
 RNG = np.random.default_rng(3)
@@ -109,12 +110,14 @@ def test_blas_has_so_many_threads_and_then_its_own():
     assert _blas_threads() == before
 
 
-def test_a_run_knows_its_threads():
-    assert in_threads(3, thread_count) == 3
-    assert in_threads(3, in_threads, 1, thread_count) == 1
-    with pytest.raises(ZeroDivisionError):
-        in_threads(3, lambda: 1 / 0)
-    assert thread_count() == 1
+def test_products_of_a_run_use_its_threads(tmp_path):
+    onnx.save(_model(GRAPHS["product"]), tmp_path / "m.onnx")
+    found = []
+    watch = Numpy(reference=True, watch=lambda _, kernel: lambda *x: found.append(_blas_threads()) or kernel(*x))
+    for threads in (3, 1):
+        Session(tmp_path / "m.onnx", [watch], threads=threads).run(None, {"x": np.zeros((300, 64), np.float32)})
+    before = _blas_threads()
+    assert found == [[3 for _ in before]] * 2 + [before] * 2
 
 
 def test_onnxruntime_gets_its_threads(tmp_path):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ortconv.executor.algorithms import gemm_int8
-from ortconv.executor.algorithms.gemm_int8 import IntegerWeights, less_zero_point
+from ortconv.executor.algorithms import gemm_exact
+from ortconv.executor.algorithms.gemm_exact import IntegerWeights, less_zero_point
 
 RNG = np.random.default_rng(5)
 SHAPES = [(1, 3, 16), (5, 4, 64), (131, 7, 48), (48, 256, 1024), (9, 5, 7), (300, 64, 80)]
@@ -15,13 +15,13 @@ NOTHING = [(0, 4, 16), (3, 0, 16), (2, 5, 0)]
 @pytest.mark.parametrize("widened", [0, 1 << 12, 1 << 30])
 @pytest.mark.parametrize("largest_wide", [0, 1 << 30], ids=["as they are", "wide"])
 def test_product(shape, widened, largest_wide, monkeypatch):
-    monkeypatch.setattr(gemm_int8, "_LARGEST_WIDE", largest_wide)
-    monkeypatch.setattr(gemm_int8, "_WIDENED_BYTES", widened)
+    monkeypatch.setattr(gemm_exact, "_LARGEST_WIDE", largest_wide)
+    monkeypatch.setattr(gemm_exact, "_WIDENED_BYTES", widened)
     rows, depth, columns = shape
     w = RNG.integers(-128, 127, (columns, depth), np.int8, endpoint=True).T
     x = RNG.integers(-255, 255, (rows, 2 * depth), endpoint=True).astype(np.float32)[:, depth:]
     out = np.empty((rows, columns), np.float32)
-    IntegerWeights(w).multiply(x, out)
+    IntegerWeights(w).write(x, out)
     np.testing.assert_array_equal(out, x.astype(np.int64) @ w.astype(np.int64))
 
 
