@@ -34,7 +34,7 @@ class NodeChanges(NamedTuple):
 
 
 FEW = 16
-"""An edit of a constant marks its readers as changed only if there are at most so many of them: no pattern covers more."""
+"""An edit of a constant marks its readers as changed only up to this number of them: no pattern covers more."""
 
 
 class Edits:

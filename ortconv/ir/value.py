@@ -14,7 +14,7 @@ Use = tuple["Node", int]
 """A node, and the slot in which it reads a value."""
 
 FEW_USES = 8
-"""Up to so many uses are a tuple, of half a dict's size; more are a dict, since a long tuple is slow to shorten."""
+"""Up to this number, uses are a tuple, which has half the size of a dict. A longer tuple would be slow to shorten."""
 
 
 class Value:
