@@ -58,7 +58,7 @@ def contents(graph: GraphProto) -> Contents:
 def _add_contents(graph: GraphProto, found: list[GraphProto], nodes: dict[str, list[NodeProto]]) -> None:
     found.append(graph)
     for node in graph.node:
-        nodes[node.op_type].append(node)
+        nodes[str(node.op_type)].append(node)  # bytes in a damaged message
         for attribute in node.attribute:
             if attribute.type in _WITH_GRAPHS:
                 for sub in _held(attribute):
