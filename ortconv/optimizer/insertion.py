@@ -53,7 +53,7 @@ def integers(graph: Graph, numbers: Sequence[int], near: Value) -> Value:
 
 
 def reshaped(x: Value, spec: Sequence[Dim], before: Node, type: ValueType | None = None) -> Value:
-    """A Reshape of x, float32 by default, before a node."""
+    """A Reshape of x before a node. Without a type, the shape may have neither a 0 nor a -1, and the type is float32."""
     assert before.graph is not None
     shape = before.graph.constant(Tensor.of(np.array(spec, np.int64)), f"{x.name}_shape")
     return insert("Reshape", [x, shape], type or TensorType(DType.FLOAT, tuple(spec)), before)
