@@ -84,6 +84,7 @@ class Plan:
         self.steps = [self._step(index, *parts, last_use, constants) for index, parts in enumerate(bound)]
         self._outputs = [self._slot(v, constants) for v in outputs]
         constants.forget()
+        self.input_types = tuple(v.type for v in inputs)
         self.output_types = tuple(v.type for v in outputs)
         self.keeps_condition = False
         self._following = {index for index, (*_, node) in enumerate(bound) if node in following}
@@ -369,16 +370,17 @@ def _with_bodies(function: Function, attributes: dict[str, Any], count: int, mak
 
 
 class Body:
-    """A subgraph as a function of its inputs. `output_types` are the types of its outputs, as far as known.
+    """A subgraph as a function of its inputs. `input_types` and `output_types` are the types of both, as far as known.
 
     `keeps_condition` is True for the body of a Loop that never ends it by its condition.
     """
 
-    __slots__ = ("_captured", "_plan", "keeps_condition", "output_types")
+    __slots__ = ("_captured", "_plan", "input_types", "keeps_condition", "output_types")
 
     def __init__(self, plan: Plan, captured: Sequence[Any]) -> None:
         self._plan = plan
         self._captured = captured
+        self.input_types = plan.input_types
         self.output_types = plan.output_types
         self.keeps_condition = plan.keeps_condition
 
