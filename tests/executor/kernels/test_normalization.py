@@ -51,6 +51,7 @@ def test_batch_normalization_in_training(rng, dtype):
     x = values(rng, 2, 3, 4, 5, dtype=dtype)
     inputs = [x, *(values(rng, 3, dtype=dtype) for _ in range(3)), positive(rng, 3, dtype=dtype)]
     compare("BatchNormalization", inputs, {"training_mode": 1, "momentum": 0.7}, opset=15, n_outputs=3)
+    compare("BatchNormalization", inputs, {"momentum": 0.7}, opset=9, n_outputs=5)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 7), (2, 3, 4, 5), (1, 3, 2, 3, 4)])
