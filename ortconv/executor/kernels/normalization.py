@@ -89,7 +89,7 @@ def layer_normalization(
 ) -> Any:
     y, *statistics = _standardized(x.astype(compute_type(x.dtype), copy=False), _axes_from(x, axis), epsilon)
     y = y * widen(scale) if b is None else y * widen(scale) + widen(b)
-    stash = x.dtype if x.dtype == object else DType(stash_type).numpy
+    stash = x.dtype if x.dtype == object else DType(stash_type or DType.FLOAT).numpy  # 0 is float in onnxruntime
     return (y.astype(x.dtype, copy=False), *(v.astype(stash, copy=False) for v in statistics))
 
 

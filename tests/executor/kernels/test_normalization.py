@@ -72,6 +72,11 @@ def test_layer_normalization(rng, axis, bias, dtype):
     compare("LayerNormalization", inputs, {"axis": axis}, n_outputs=3 if dtype is np.float32 else 1, atol=1e-5)
 
 
+def test_layer_normalization_without_a_stash_type(rng):
+    inputs = [values(rng, 2, 5), values(rng, 5), values(rng, 5)]
+    compare("LayerNormalization", inputs, {"stash_type": 0}, atol=1e-5)
+
+
 @pytest.mark.parametrize(("scale", "axis"), [((5,), 1), ((4, 1), -2), ((3, 1, 5), 1)])
 def test_layer_normalization_broadcasts_its_scale(rng, scale, axis):
     compare("LayerNormalization", [values(rng, 2, 3, 4, 5), values(rng, *scale)], {"axis": axis}, atol=1e-5)
