@@ -73,6 +73,14 @@ def test_a_source_that_the_target_does_not_run_is_refused(text: str, tmp_path: P
         converted(text, tmp_path, "1.13")
 
 
+def test_a_function_whose_body_the_target_does_not_run_is_refused(tmp_path: Path) -> None:
+    text = (
+        '<ir_version: 8, opset_import: ["": 19]> g (float16[2] x, float[2] t) => (float[2] y) { y = CastLike (x, t) }'
+    )
+    with pytest.raises(UnsupportedError, match=r"Cast 'y': .* itself needs onnxruntime 1\.16"):
+        converted(text, tmp_path, "1.15")
+
+
 def test_a_node_without_any_kernel_is_refused(tmp_path: Path) -> None:
     text = '<ir_version: 8, opset_import: ["": 13]> g (double[2,2] x) => (double y) { y = Det (x) }'
     with pytest.raises(UnsupportedError, match=r"no CPU kernel for this operator with tensor\(double\)") as caught:

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.operators import Trait, named, traits
+from ortconv.ir.operators import INT8, Trait, named, traits
 from ortconv.ir.types import DType
 
 QUANTIZED_LIMIT = 0.05
 """The limit for graphs with activations rounded to 8 bits: sums in another order change values by whole quantization steps."""
+
+_QUANTIZE = ("QuantizeLinear", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "QGemm")
 
 EPSILON = {
     DType.FLOAT16: 2.0**-10, DType.BFLOAT16: 2.0**-7, DType.FLOAT8E4M3FN: 2.0**-3, DType.FLOAT8E4M3FNUZ: 2.0**-3,
@@ -66,12 +68,16 @@ class Allowance:
 
 
 def quantizes(node: Node) -> bool:
-    """True for operators that round results to quantized values."""
-    return node.op in ("QuantizeLinear", "DynamicQuantizeLinear") or node.op.startswith("QLinear")
+    """True for operators that round their results, or the activations that they read, to quantized values."""
+    if node.op == "MatMulNBits":
+        return node.attr("accuracy_level", 0) == INT8
+    return node.op in _QUANTIZE or node.op.startswith("QLinear")
 
 
 def _sum_length(node: Node) -> int:
     """Number of products in the sum of one output element; 0 for operators that do not sum."""
+    if node.op == "MatMulNBits":
+        return int(node.attr("K", 64))
     if traits(node).has(Trait.SUMS):
         weight = node.input(1)
         shape = None if weight is None else weight.static_shape

@@ -336,8 +336,9 @@ class Body(NamedTuple):
     """A subgraph as a function of its inputs."""
 
     plan: Plan
+    input_types: tuple[ValueType | None, ...]
     output_types: tuple[ValueType | None, ...]
-    """The types of its outputs, as far as known."""
+    """The types of its inputs and outputs, as far as known."""
     keeps_condition: bool
     """True for the body of a Loop that never ends it by its condition."""
     captured: Sequence[Any] = ()
@@ -361,7 +362,8 @@ def _body(graph: Graph, outer: Sequence[Value], reference: bool, watch: Watch | 
     inputs = [*graph.inputs, *outer]
     # A body with inputs runs many times in a row, with shapes that may change each time.
     plan = Plan(list(graph), inputs, graph.outputs, records=not graph.inputs, reference=reference, watch=watch)
-    return Body(plan, tuple(v.type for v in graph.outputs), _keeps_condition(graph))
+    given, made = (tuple([v.type for v in values]) for values in (inputs, graph.outputs))
+    return Body(plan, given, made, _keeps_condition(graph))
 
 
 def _keeps_condition(body: Graph) -> bool:

@@ -72,6 +72,9 @@ class Traits(NamedTuple):
 MICROSOFT = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
 
+INT8 = 4
+"""The accuracy level of MatMulNBits that quantizes activations to 8 bits."""
+
 _TABLE: dict[tuple[str, str], Traits] = {}
 _UNKNOWN = Traits(frozenset({Trait.SHAPED_BY_DATA}))
 

@@ -28,6 +28,8 @@ class _Scope:
             raise GraphError(f"value '{value.name}' belongs to another graph", node=where)
         if not value.name:
             raise GraphError("a value has no name", node=where)
+        if any(isinstance(d, int) and d < 0 for d in value.shape or ()):
+            raise GraphError(f"value '{value.name}' has a negative dimension: {value.type}", node=where)
         known = self.names.get(value.name, value)
         if known is not value:
             may_hide = self._is_named and known in self.outer and (value.is_input or value.is_output)

@@ -175,7 +175,7 @@ class GraphBuilder(GraphReader):
                 sub.owner = node
 
     def _lift_constant(self, message: NodeProto) -> bool:
-        """Turn a Constant node into an initializer with the name of its output."""
+        """Turn a Constant node into an initializer with the name of its output. A second one of this name replaces the first."""
         if message.op_type != "Constant" or domain_of(message) != "":
             return False
         if len(message.attribute) != 1 or len(message.output) != 1 or not message.output[0]:
@@ -188,7 +188,8 @@ class GraphBuilder(GraphReader):
         if read is None or attribute.type not in (AttributeProto.UNDEFINED, kind):
             return False
         const = read(self, attribute)
-        if output in self.own:
+        known = self.own.get(output)
+        if known is not None and (known.is_input or known.producer is not None):
             raise GraphError(f"'{output}' is defined twice", node=label(message))
         self.add_constant(output, const)
         return True

@@ -147,7 +147,8 @@ def _load(
     if fix_dims:
         _fix_dims(proto.graph, fix_dims)
     defaults = _hide_defaults(proto)
-    if _show_small(proto.graph, resolve) or has_functions or fix_dims or defaults or warnings:
+    shown = _show_small(proto.graph, resolve) | _show_read(proto.graph, message, resolve)
+    if shown or has_functions or fix_dims or defaults or warnings:
         message = proto.SerializeToString()
     symbol = anonymous_symbols(message)
     stated = {} if fix_dims else stated_types(proto)
@@ -249,11 +250,37 @@ def _show_small(graph: GraphProto, resolve: Resolve) -> bool:
             continue
         data = resolve(tensor)
         if data.nbytes <= SMALL_EXTERNAL:
-            tensor.ClearField("data_location")
-            del tensor.external_data[:]
-            tensor.raw_data = bytes(data)
+            _show(tensor, data)
             found = True
     return found
+
+
+def _show(tensor: TensorProto, data: memoryview) -> None:
+    tensor.ClearField("data_location")
+    del tensor.external_data[:]
+    tensor.raw_data = bytes(data)
+
+
+_READ_BY_INFERENCE = {"OneHot": 0, "Split": 1, "SplitToSequence": 1}
+"""Operators with an input that may be long and whose elements onnx's inference reads, if it is constant: it refuses other places
+than the message. The indices of OneHot count only before version 11.
+"""
+
+
+def _show_read(graph: GraphProto, message: bytes, resolve: Resolve) -> bool:
+    """Copy the payloads that shape inference reads into the message. Return True if there were any."""
+    if not any(op.encode() in message for op in _READ_BY_INFERENCE):
+        return False
+    nodes = list(walk(graph.node))
+    slots = [(node, _READ_BY_INFERENCE.get(node.op_type, len(node.input))) for node in nodes]
+    names = {node.input[slot] for node, slot in slots if slot < len(node.input)}
+    constants = (node for node in nodes if node.op_type == "Constant" and not names.isdisjoint(node.output))
+    tensors = [attribute.t for node in constants for attribute in node.attribute]
+    tensors += [tensor for one in graphs(graph) for tensor in one.initializer if tensor.name in names]
+    hidden = [tensor for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL]
+    for tensor in hidden:
+        _show(tensor, resolve(tensor))
+    return bool(hidden)
 
 
 def _fix_dims(graph: GraphProto, fixed: Mapping[str, int]) -> None:

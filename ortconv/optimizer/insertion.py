@@ -74,7 +74,7 @@ def with_list(
 
 
 def reshaped(x: Value, spec: Sequence[Dim], before: Node, type: ValueType | None = None) -> Value:
-    """A Reshape of x, float32 by default, before a node."""
+    """A Reshape of x before a node. Without a type, the shape may have neither a 0 nor a -1, and the type is float32."""
     type = type or TensorType(DType.FLOAT, tuple(spec))
     return insert("Reshape", [x, integers(before.parent, spec, x, "shape")], type, before)
 

@@ -5,11 +5,12 @@ An .ort file cannot hold a function, and functions are not expanded when it is l
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.kernels import has_kernel, lacks_kernel, type_text
+from ortconv.ir.kernels import first_release_of, has_kernel, lacks_kernel, releases, type_text
 from ortconv.ir.model import Model
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import default_attributes, since_version
@@ -46,19 +47,35 @@ def expand_functions(model: Model, release: int | None = None) -> int:
     Nodes assigned to an execution provider need no CPU kernel and stay. `release` must have the kernels; the default is the newest
     release.
 
-    Raises UnsupportedError, with the node, if onnx has no body for it.
+    Raises UnsupportedError, with the node, if onnx has no body for it, or if the release does not run its body.
     """
-    expanded = _add_biases(model.graph, release)
+    expanded, known = _add_biases(model.graph, release), set[Node]()
     for _ in range(DEEPEST):
         found = _unsupported(model.graph, release)
         if not found:
+            if known and release is not None:
+                _refuse_newer(model.graph, known, release)
             return expanded
+        known = known or set(model.graph.walk())
         for node in reversed(found):
             _expand(node)
         expanded += len(found)
     raise UnsupportedError(
         "the function body refers to functions again and again", node=_unsupported(model.graph, release)[0].label
     )
+
+
+def _refuse_newer(graph: Graph, known: Collection[Node], release: int) -> None:
+    """Raise UnsupportedError for the first node that is not known and needs a newer release."""
+    for node in graph.walk():
+        first = None if node.ep or node in known else first_release_of(node, cast=True)
+        if first is not None and first > release:
+            newer, target = releases()[first], releases()[release]
+            raise UnsupportedError(
+                f"the model itself needs onnxruntime {newer} or later, and the target is {target}: this node of a function body",
+                node=node.label,
+                hint=f"choose --target-ort {newer}, or export the model with an older operator set",
+            )
 
 
 def _add_biases(root: Graph, release: int | None) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from ortconv.ir.casts import add_cast, return_instead
 from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.kernels import has_kernel
+from ortconv.ir.kernels import has_kernel, lacks_kernel
 from ortconv.ir.model import Model
 from ortconv.ir.schema import schema_of
 from ortconv.ir.tensor import Tensor
@@ -118,7 +118,9 @@ def _is_float16(node: Node) -> bool:
 
 
 def _lacks_kernel(node: Node, release: int | None) -> bool:
-    return not node.subgraphs and schema_of(node) is not None and not has_kernel(node, release)
+    """True if a float32 kernel has to replace that for float16."""
+    lacks = not node.subgraphs and schema_of(node) is not None and not has_kernel(node, release)
+    return lacks and not lacks_kernel(node, release)
 
 
 def _enclosed(graph: Graph, nodes: set[Node]) -> set[Node]:

@@ -11,10 +11,11 @@ from ortconv.ir.types import DType
 from ortconv.onnxio.load import from_proto
 
 FLOAT_EPSILON = 2.0**-23
+NBITS = "y = com.microsoft.MatMulNBits<K=64, N=3, block_size=16, accuracy_level={}>(x, q, s)"
 
 
 def graph(body: str, consts: str = ""):
-    text = f'<ir_version: 10, opset_import: ["": 21]> g (float[2,4] x) => (y) {consts} {{ {body} }}'
+    text = f'<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]> g (float[2,4] x) => (y) {consts} {{ {body} }}'
     return from_proto(onnx.parser.parse_model(text)).graph
 
 
@@ -28,10 +29,15 @@ def graph(body: str, consts: str = ""):
         ("t = Cast<to=16>(x) u = Transpose(t) y = MatMul(t, u)", 5 * 2.0**-7),
         ("t = Cast<to=17>(x) y = Cast<to=1>(t)", 2.0**-3),
         ("y = QuantizeLinear(x, s, z)", QUANTIZED_LIMIT),
+        ("y = com.microsoft.DynamicQuantizeMatMul(x, q, s)", QUANTIZED_LIMIT),
+        (NBITS.format(4), QUANTIZED_LIMIT),
+        (NBITS.format(1), 8 * 10 * FLOAT_EPSILON),
     ],
 )
 def test_limits(body: str, expected: float) -> None:
-    found = graph(body, "<float[4,3] w = {1,2,3,4,5,6,7,8,9,10,11,12}, float s = {1}, uint8 z = {0}>")
+    found = graph(
+        body, "<float[4,3] w = {1,2,3,4,5,6,7,8,9,10,11,12}, float s = {1}, uint8 z = {0}, uint8[4,1] q = {1,2,3,4}>"
+    )
     assert limit(found, []) == pytest.approx(expected)
 
 

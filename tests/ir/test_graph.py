@@ -337,6 +337,8 @@ def break_(graph: Graph, nodes: list[Node], how: str) -> None:
         value.is_output = True
     elif how == "input mark":
         graph.inputs[0].is_input = False
+    elif how == "negative dimension":
+        value.retype(TensorType(DType.FLOAT, (-1,)))
     elif how == "input twice":
         graph.inputs.append(graph.inputs[0])
     elif how == "other graph":
@@ -369,7 +371,7 @@ def break_(graph: Graph, nodes: list[Node], how: str) -> None:
 
 BREAKS = [
     "order", "use unknown to the value", "use that does not exist", "producer", "slot", "name twice", "no name",
-    "count", "output mark", "input mark", "input twice", "other graph", "node of another graph",
+    "negative dimension", "count", "output mark", "input mark", "input twice", "other graph", "node of another graph",
     "initializer without constant", "initializer under another name", "foreign subgraph", "subgraph without owner",
     "shadowing", "outer value returned", "inner value read outside",
 ]  # fmt: skip

@@ -100,6 +100,29 @@ def test_shape_inference_sees_small_external_tensors(directory: Path) -> None:
     assert next(iter(load(directory / "m.onnx").graph)).out.static_shape == (5, 2)
 
 
+@pytest.mark.parametrize("as_node", [False, True])
+@pytest.mark.parametrize(
+    ("body", "opset"),
+    [
+        ("y = OneHot(c, d, v)", 9),
+        (f"{', '.join(f'p{i}' for i in range(200))} = Split<axis=0>(x, c) y = Relu(p0)", 13),
+        ("p = SplitToSequence<axis=0>(x, c) z = Constant<value_int=0>() y = SequenceAt(p, z)", 17),
+    ],
+)
+def test_shape_inference_sees_long_constants_whose_elements_it_reads(
+    directory: Path, body: str, opset: int, as_node: bool
+) -> None:
+    text = f"g (float[200] x, int64[1] d, float[2] v) => (y) {{ {body} }}"
+    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {text}')
+    long = onnx.numpy_helper.from_array(np.ones(200, np.int64), "c")
+    if as_node:
+        proto.graph.node.insert(0, helper.make_node("Constant", [], ["c"], value=long))
+    else:
+        proto.graph.initializer.append(long)
+    onnx.save(proto, directory / "m.onnx")
+    assert load(directory / "m.onnx").graph.outputs[0].dtype is not None
+
+
 @pytest.mark.parametrize(
     "location",
     [

@@ -228,6 +228,13 @@ def test_the_last_of_two_initializers_counts() -> None:
     assert constant(from_proto(proto), "extra").numpy().tolist() == [2.0]
 
 
+def test_the_last_of_two_constants_counts() -> None:
+    model = small_models.parsed(
+        "g () => (float y) { a = Constant<value_float = 1.0>() a = Constant<value_float = 2.0>() y = Neg(a) }"
+    )
+    assert constant(model, "a").numpy() == 2
+
+
 @pytest.mark.parametrize(("ir_version", "overridable"), [(3, False), (4, True), (10, True)])
 def test_initializers_that_are_inputs(ir_version: int, overridable: bool) -> None:
     model = small_models.parsed(

@@ -78,7 +78,7 @@ def tensor_scatter(
 
 @kernel("Compress")
 def compress(x: Array, condition: Array, *, axis: int | None = None) -> Array:
-    return np.compress(condition, x, axis=axis)
+    return np.compress(condition.reshape(-1), x, axis=axis)  # Paddle's exporter writes conditions of the shape of x
 
 
 @kernel("NonZero")

@@ -58,17 +58,23 @@ def batch_normalization(
     momentum: float = 0.9,
     spatial: int = 1,
     training_mode: int = 0,
+    n_outputs: int = 1,
 ) -> Any:
-    """Before opset 9, parameters without `spatial` have an element for each feature."""
+    """Before opset 9, parameters without `spatial` have an element for each feature. Before opset 14, five outputs mean training;
+    the last is the inverse of a deviation in onnxruntime.
+    """
+    training = training_mode or n_outputs == 5
     wide, axes, old = widen(x), (0, *range(2, x.ndim)) if spatial else (0,), (widen(mean), widen(var))
-    used = (wide.mean(axis=axes), wide.var(axis=axes)) if training_mode else old
+    used = (wide.mean(axis=axes), wide.var(axis=axes)) if training else old
     gain, shift, m, v = (_per_channel(p, x) if spatial else p for p in (widen(scale), widen(b), *used))
     factor = gain / np.sqrt(v + v.dtype.type(epsilon))
     # The statistics may have a wider type than x.
     y = (wide * factor.astype(wide.dtype) + (shift - m * factor).astype(wide.dtype)).astype(x.dtype, copy=False)
-    if not training_mode:
+    if not training:
         return np.asarray(y)
-    return (y, *((o * momentum + new * (1 - momentum)).astype(mean.dtype) for o, new in zip(old, used)))
+    running = ((o * momentum + new * (1 - momentum)).astype(mean.dtype) for o, new in zip(old, used))
+    saved = (used[0], 1 / np.sqrt(used[1] + epsilon)) if n_outputs == 5 else ()
+    return (y, *running, *(v.astype(mean.dtype) for v in saved))
 
 
 @float_kernel("InstanceNormalization")
@@ -83,7 +89,7 @@ def layer_normalization(
 ) -> Any:
     y, *statistics = _standardized(x.astype(compute_type(x.dtype), copy=False), _axes_from(x, axis), epsilon)
     y = y * widen(scale) if b is None else y * widen(scale) + widen(b)
-    stash = x.dtype if x.dtype == object else DType(stash_type).numpy
+    stash = x.dtype if x.dtype == object else DType(stash_type or DType.FLOAT).numpy  # 0 is float in onnxruntime
     return (y.astype(x.dtype, copy=False), *(v.astype(stash, copy=False) for v in statistics))
 
 

@@ -93,17 +93,16 @@ def _negated(value: Value | None) -> tuple[Element, ...] | None:
 
 @rule("EliminateDropout", P("Dropout", "x", ...))
 def eliminate_dropout(m: Match) -> Replacement:
-    """Dropout(x) in inference mode, with an unused mask  ->  x
+    """Dropout(x) in inference mode or of ratio 0, with an unused mask  ->  x
 
     Counterpart: EliminateDropout
-    Differs: training_mode must be absent or constant false, which ONNX Runtime does not check.
+    Differs: unless the ratio is 0, training_mode must be absent or constant false, which ONNX Runtime does not check.
     """
-    mask, training = m.root.output(1), m.root.input(2)
+    mask, ratio, training = m.root.output(1), m.root.input(1), m.root.input(2)
     if mask is not None and (mask.uses or mask.is_output):
         return None
-    if training is not None and scalar(training) != 0:
-        return None
-    return m.x
+    drops = training is not None and scalar(training) != 0 and (ratio is None or scalar(ratio) != 0)
+    return None if drops else m.x
 
 
 @rule("ExpandElimination", P("Expand", "x", "shape"))

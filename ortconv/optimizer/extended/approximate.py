@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from ortconv.ir.operators import MICROSOFT
+from ortconv.ir.operators import INT8, MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
-
-INT8 = 4
-"""The accuracy level of MatMulNBits that quantizes activations to 8 bits."""
 
 
 @rule(

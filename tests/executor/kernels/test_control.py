@@ -203,3 +203,20 @@ def test_a_body_may_end_a_loop_without_a_number_of_trips():
 def test_scan_over_an_endless_sequence_of_nothing():
     with pytest.raises(UnsupportedError, match="steps, the limit is"):
         run_kernel("Scan", [np.zeros((1 << 40, 0), F32)], {"body": lambda x: (x,), "num_scan_inputs": 1}, n_outputs=1)
+
+
+def test_a_loop_passes_its_number_and_condition_as_declared():
+    text = """g (int64 m, bool[1] c, float[2] x) => (float[?] y) {
+        y = Loop (m, c, x) <
+            body = b (int64[1] i, bool[1] going, float[2] v) => (bool[1] again, float[2] w) {
+                zero = Constant <value_ints = [0]> ()
+                k = Squeeze (i, zero)
+                f = Cast <to = 1> (k)
+                w = Add (v, f)
+                s = Shape (going)
+                again = Equal (s, s)
+            }>
+    }"""
+    feeds = {"m": np.array(3), "c": np.array([True]), "x": f32(1, 2)}
+    model = from_proto(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>\n{text}'))
+    assert_same(Session(model, ["numpy"]).run(None, feeds), onnxruntime_outputs(text, feeds))

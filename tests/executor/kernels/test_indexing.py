@@ -88,7 +88,15 @@ def test_scatter_nd(reduction):
 
 
 @pytest.mark.parametrize(
-    ("x", "condition", "axis"), [(X, [1, 0, 1], 1), (X, [1, 0], -1), (X, [1, 0, 1], None), (TEXT, [0, 1], 0)]
+    ("x", "condition", "axis"),
+    [
+        (X, [1, 0, 1], 1),
+        (X, [1, 0], -1),
+        (X, [1, 0, 1], None),
+        (TEXT, [0, 1], 0),
+        (X, X > 0, None),
+        (X, [[1, 0, 1]], 1),
+    ],
 )
 def test_compress(x, condition, axis):
     compare("Compress", [x, np.array(condition, bool)], {} if axis is None else {"axis": axis})

@@ -51,6 +51,7 @@ def test_batch_normalization_in_training(rng, dtype):
     x = values(rng, 2, 3, 4, 5, dtype=dtype)
     inputs = [x, *(values(rng, 3, dtype=dtype) for _ in range(3)), positive(rng, 3, dtype=dtype)]
     compare("BatchNormalization", inputs, {"training_mode": 1, "momentum": 0.7}, opset=15, n_outputs=3)
+    compare("BatchNormalization", inputs, {"momentum": 0.7}, opset=9, n_outputs=5)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 7), (2, 3, 4, 5), (1, 3, 2, 3, 4)])
@@ -69,6 +70,11 @@ def test_layer_normalization(rng, axis, bias, dtype):
         inputs.append(values(rng, *shape[axis:], dtype=dtype))
     # The statistics of float64 are float32 by the specification; onnxruntime keeps float64.
     compare("LayerNormalization", inputs, {"axis": axis}, n_outputs=3 if dtype is np.float32 else 1, atol=1e-5)
+
+
+def test_layer_normalization_without_a_stash_type(rng):
+    inputs = [values(rng, 2, 5), values(rng, 5), values(rng, 5)]
+    compare("LayerNormalization", inputs, {"stash_type": 0}, atol=1e-5)
 
 
 @pytest.mark.parametrize(("scale", "axis"), [((5,), 1), ((4, 1), -2), ((3, 1, 5), 1)])

@@ -229,7 +229,7 @@ def _as_read(f: Found, fused: Value, reshape: Node) -> Value | None:
         fused.retype(reshape.out.type)
         return fused
     shape: tuple[Dim, ...] = tuple(d for d in dims if isinstance(d, int))
-    return reshaped(fused, shape, f.root) if len(shape) == len(dims) else None
+    return reshaped(fused, shape, f.root, reshape.out.type) if len(shape) == len(dims) else None
 
 
 def _are_rows(dims: tuple[Element, ...], f: Found, hidden: int) -> bool:
