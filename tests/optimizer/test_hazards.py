@@ -101,7 +101,7 @@ RULES: dict[str, Hazards] = {
         "k", "", texts=(("{1, 4}", "{2, 4}"), ("float[N,4]", "float[N,M]")),
     ),
     "EliminateDropout": Hazards(
-        "g (float[N,4] x) => (float y) <float r = {0.0}, bool t = {0}> { i = Dropout(x, r, t) y = Relu(i) }",
+        "g (float[N,4] x) => (float y) <float r = {0.5}, bool t = {0}> { i = Dropout(x, r, t) y = Relu(i) }",
         "t",
     ),
     "IfInlining": Hazards(
