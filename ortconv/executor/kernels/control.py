@@ -42,9 +42,9 @@ def loop(
     state: tuple[Any, ...] = initial
     collected: list[tuple[Any, ...]] = []
     i = 0
-    shapes = [_shape_of_single(body, slot) for slot in range(2)]
+    ranks = [_declared_rank(body, slot) for slot in range(2)]
     while going and (trips is None or i < trips):
-        proceed, *results = body(np.full(shapes[0], i, np.int64), np.full(shapes[1], going), *state)
+        proceed, *results = body(np.array(i, np.int64, ndmin=ranks[0]), np.array(going, ndmin=ranks[1]), *state)
         # Without a condition input the body's own condition still decides.
         going = bool(proceed.item())
         state = tuple(results[:count])
@@ -54,10 +54,10 @@ def loop(
     return (*state, *(_stacked(values, body, 1 + count + j) for j, values in enumerate(scans)))
 
 
-def _shape_of_single(body: Body, slot: int) -> tuple[int, ...]:
-    """The shape in which a body gets its trip number or condition: a list of one element if it declares a list."""
+def _declared_rank(body: Body, slot: int) -> int:
+    """The rank of the trip number or condition that a body gets: 1 if it declares a list, as old converters do; else 0."""
     declared: Any = getattr(body, "input_types", (None, None))[slot]
-    return (1,) if declared is not None and declared.shape is not None and len(declared.shape) == 1 else ()
+    return int(declared is not None and declared.shape is not None and len(declared.shape) == 1)
 
 
 def _columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
