@@ -29,13 +29,21 @@ FormalOperand = tuple[str, Formal, Value]
 """(operand as messages call it, formal parameter, value)."""
 
 
-def check_signatures(graph: Graph) -> None:
+TOLERANT = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
+"""Operators that onnxruntime also runs with unknown attributes, which it ignores."""
+
+
+def check_signatures(graph: Graph) -> list[str]:
     """Raise GraphError for the first node, subgraphs included, that onnxruntime would refuse because of its operator's schema.
 
-    Custom operators, and operator sets that the model does not import, are not checked.
+    Custom operators, and operator sets that the model does not import, are not checked. Attributes that onnxruntime ignores are
+    removed; the result says which.
     """
     checked: set[Hashable] = set()
+    removed: list[str] = []
     for node in graph.walk():
+        if node.op in TOLERANT and node.attrs:
+            removed += _remove_unknown(node)
         key = (
             node.domain, node.op, *node.attrs, *map(type, node.attrs.values()),
             *map(_type_key, node.inputs), *map(_type_key, node.outputs), len(node.inputs),
@@ -49,6 +57,16 @@ def check_signatures(graph: Graph) -> None:
             _check_window(node)
         elif node.is_op("RotaryEmbedding", MICROSOFT):
             _check_heads(node)
+    return removed
+
+
+def _remove_unknown(node: Node) -> Iterator[str]:
+    found = schema_of(node) if node.domain == "" else None
+    known = node.attrs if found is None else found.attributes
+    for name in [name for name in node.attrs if name not in known]:
+        del node.attrs[name]
+        hint = nearest(name, known)
+        yield f"{node.label}: the attribute '{name}' is unknown and ignored{f'; {hint}' if hint else ''}"
 
 
 def _type_key(value: Value | None) -> Hashable:

@@ -173,7 +173,7 @@ def _load(
             return_freed_memory()
         infer_missing(model.graph)
         keep_unknown(model.graph, stated)
-    check_signatures(model.graph)
+    warnings += check_signatures(model.graph)
     model.warnings += dict.fromkeys(warnings)
     return model
 

@@ -27,7 +27,7 @@ def load(path: str | Path) -> Model:
         with without_collections():
             data = map_file(path)
             model = parse(data)
-            check_signatures(model.graph)
+            model.warnings += check_signatures(model.graph)
     except OrtconvError as error:
         raise error.at(file=path) from error
     model.path, model.file_bytes = str(path), data.nbytes

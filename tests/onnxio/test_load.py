@@ -504,3 +504,16 @@ def test_large_models_are_built_from_packed_nodes(monkeypatch: pytest.MonkeyPatc
     expected = text(from_proto(proto).graph)
     monkeypatch.setattr(loading, "LARGE", 0)
     assert text(from_proto(proto).graph) == expected
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+def test_an_unknown_attribute_of_a_layer_normalization(opset: int) -> None:
+    source = f"""<ir_version: 8, opset_import: ["": {opset}]>
+    g (float[2,4] x, float[4] w, float[4] b) => (float[2,4] y) {{ y = LayerNormalization<axis = -1, epsion = 1.0>(x, w, b) }}"""
+    model = from_proto(parser.parse_model(source))
+    assert [dict(node.attrs) for node in model.graph] == [{"axis": -1}]
+    (warning,) = model.warnings
+    assert "'epsion' is unknown and ignored; did you mean epsilon?" in warning
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.standard_normal((2, 4) if name == "x" else 4).astype(np.float32) for name in "xwb"}
+    assert_same_results(parser.parse_model(source), model, feeds)
