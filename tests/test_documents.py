@@ -78,7 +78,7 @@ def test_other_types_are_refused(change: dict[str, Any], message: str) -> None:
         ("{}", "it states no version"),
         ('{"version": 2}', "its version is 2"),
         ('{"version": 1}', "has no 'names'"),
-        ("[" * 100_000, "recursion"),
+        ("[" * 100_000, "(recursion|Stack overflow)"),
         ('{"version": 1, "parts": 1' + "0" * 5000 + "}", "digits"),
     ],
 )
