@@ -14,7 +14,7 @@ from ortconv.executor.algorithms.conv import prepared_integers
 from ortconv.executor.algorithms.sliding_window import channels_first, channels_last, window, windows
 from ortconv.executor.kernels.activation import named_activation
 from ortconv.executor.kernels.movement import padded
-from ortconv.executor.kernels.registry import Placement, float_kernel, kernel
+from ortconv.executor.kernels.registry import Geometry, float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
@@ -24,7 +24,7 @@ MOST_COLUMNS = 1 << 25
 
 @float_kernel("Conv")
 def conv(
-    x: Array, w: Array, b: Array | None = None, *, group: int = 1, kernel_shape: Any = None, **place: Unpack[Placement]
+    x: Array, w: Array, b: Array | None = None, *, group: int = 1, kernel_shape: Any = None, **place: Unpack[Geometry]
 ) -> Array:
     """The weights of each group, as a matrix, times the windows of its channels, each as a column."""
     (n, c), (m, each) = x.shape[:2], w.shape[:2]
@@ -97,7 +97,7 @@ def conv_transpose(
     kernel_shape: Any = None,
     output_padding: Sequence[int] | None = None,
     output_shape: Sequence[int] | None = None,
-    **place: Unpack[Placement],
+    **place: Unpack[Geometry],
 ) -> Array:
     """Each element of x times the kernel, summed at its position in the result. `full` is the result before its ends
     are cut off.
@@ -125,7 +125,7 @@ def conv_transpose(
 
 
 def _transposed_padding(
-    size: Sequence[int], full: Sequence[int], output_shape: Sequence[int] | None, place: Placement
+    size: Sequence[int], full: Sequence[int], output_shape: Sequence[int] | None, place: Geometry
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The elements cut off at the beginning, and the size of the result."""
     rank, auto_pad = len(size), place.get("auto_pad", "NOTSET")
@@ -141,7 +141,7 @@ def _transposed_padding(
 
 
 @float_kernel("Col2Im")
-def col2im(x: Array, image_shape: Array, block_shape: Array, **attributes: Unpack[Placement]) -> Array:
+def col2im(x: Array, image_shape: Array, block_shape: Array, **attributes: Unpack[Geometry]) -> Array:
     """Overlapping blocks are summed; elements in the padding are dropped."""
     size, block = tuple(int(d) for d in image_shape), tuple(int(d) for d in block_shape)
     place = window(size, block, **attributes)

@@ -12,14 +12,14 @@ import numpy as np
 from ortconv.executor.algorithms import pooling as fast
 from ortconv.executor.algorithms.pooling import lowest, window_counts
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, channels_last, taps, trimmed, window
-from ortconv.executor.kernels.registry import Placement, PoolPlacement, float_kernel, kernel
+from ortconv.executor.kernels.registry import Geometry, PoolGeometry, float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
 
 @float_kernel("MaxPool", fast=fast.max_pool)
 def max_pool(
-    x: Array, *, kernel_shape: Sequence[int], storage_order: int = 0, n_outputs: int = 1, **place: Unpack[PoolPlacement]
+    x: Array, *, kernel_shape: Sequence[int], storage_order: int = 0, n_outputs: int = 1, **place: Unpack[PoolGeometry]
 ) -> Any:
     w = trimmed(window(x.shape[2:], kernel_shape, **place))
     if n_outputs > 1:
@@ -47,7 +47,7 @@ def nhwc_max_pool(x: Array, **attributes: Any) -> Array:
 
 @float_kernel("AveragePool", fast=fast.average_pool)
 def average_pool(
-    x: Array, *, kernel_shape: Sequence[int], count_include_pad: int = 0, **place: Unpack[PoolPlacement]
+    x: Array, *, kernel_shape: Sequence[int], count_include_pad: int = 0, **place: Unpack[PoolGeometry]
 ) -> Array:
     w = window(x.shape[2:], kernel_shape, **place)
     count = window_counts(w, bool(count_include_pad)).astype(x.dtype)
@@ -55,7 +55,7 @@ def average_pool(
 
 
 @float_kernel("LpPool")
-def lp_pool(x: Array, *, kernel_shape: Sequence[int], p: int = 2, **place: Unpack[PoolPlacement]) -> Array:
+def lp_pool(x: Array, *, kernel_shape: Sequence[int], p: int = 2, **place: Unpack[PoolGeometry]) -> Array:
     w = trimmed(window(x.shape[2:], kernel_shape, **place))
     return _root(reduce(np.add, taps(_power(x, p), w, 0)), p)
 
@@ -90,7 +90,7 @@ def max_unpool(
     output_shape: Array | None = None,
     *,
     kernel_shape: Sequence[int],
-    **place: Unpack[Placement],
+    **place: Unpack[Geometry],
 ) -> Array:
     """The indices count in the shape that follows from the windows; a larger output has zeros after it."""
     rank = len(kernel_shape)

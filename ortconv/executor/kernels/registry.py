@@ -5,8 +5,8 @@ keyword-only under their ONNX names with their ONNX defaults. It returns one val
 perhaps for outputs that the node does not have.
 Values are numpy arrays (read only unless the kernel made them), lists for sequences, None for an empty optional. Attributes
 arrive as int, float, str, tuples of these, arrays (tensor attributes), or callables `body(*inputs) -> tuple` (subgraphs).
-A kernel that declares a keyword `n_outputs` gets the number of outputs of the node. A kernel with `**place: Unpack[Placement]`
-takes the attributes that are keys of the TypedDict `Placement`.
+A kernel that declares a keyword `n_outputs` gets the number of outputs of the node. A kernel with `**place: Unpack[Geometry]`
+takes the attributes that are keys of the TypedDict `Geometry`.
 
     @kernel("Softmax", since=13)
     def softmax(x, *, axis=-1): ...
@@ -79,7 +79,7 @@ COMMON = (
 """Families that most models need, in the order of import: those of constant folding come first."""
 
 
-class Placement(TypedDict, total=False):
+class Geometry(TypedDict, total=False):
     """The attributes that state where the windows of a convolution are."""
 
     auto_pad: str
@@ -88,7 +88,7 @@ class Placement(TypedDict, total=False):
     strides: Sequence[int] | None
 
 
-class PoolPlacement(Placement, total=False):
+class PoolGeometry(Geometry, total=False):
     ceil_mode: int
 
 

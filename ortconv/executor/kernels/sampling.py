@@ -12,7 +12,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from ortconv.executor.algorithms.sliding_window import window
-from ortconv.executor.kernels.registry import Placement, float_kernel
+from ortconv.executor.kernels.registry import Geometry, float_kernel
 from ortconv.executor.kernels.resize import cubic_far, cubic_near
 from ortconv.ir.tensor import Array
 
@@ -114,7 +114,7 @@ def deform_conv(
     group: int = 1,
     kernel_shape: Any = None,
     offset_group: int = 1,
-    **attributes: Unpack[Placement],
+    **attributes: Unpack[Geometry],
 ) -> Array:
     n, c, *size = x.shape
     k = w.shape[2:]
