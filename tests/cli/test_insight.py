@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import ortconv
-from ortconv.cli import main
+from ortconv.cli import cli, main
 from ortconv.cli.options import SIZE
 from ortconv.compare.difference import Difference
 from ortconv.compare.reference import Reference
@@ -83,7 +83,7 @@ def test_without_either_nothing_is_traced(samples: Path, tmp_path: Path, monkeyp
     ["disable", *(pytest.param(level, marks=pytest.mark.slow) for level in ("basic", "extended", "layout")), "all"],
 )
 def test_a_printed_pipeline_converts_the_same(level: str, samples: Path, tmp_path: Path) -> None:
-    text = CliRunner().invoke(_passes(), ["list", "--level", level, "--as-text"]).output
+    text = _listed("--level", level)
     (tmp_path / "pipeline.txt").write_text(text)
     for name in ("qdq_cnn", "bert_tiny"):
         one, other = tmp_path / f"{name}1.ort", tmp_path / f"{name}2.ort"
@@ -92,15 +92,14 @@ def test_a_printed_pipeline_converts_the_same(level: str, samples: Path, tmp_pat
         assert one.read_bytes() == other.read_bytes()
 
 
-def _passes() -> Any:
-    from ortconv.cli.passes import command
-
-    return command
+def _listed(*flags: str) -> str:
+    """The pipeline as text. A command that is invoked alone, without its group, would lose -h for the rest of the process."""
+    return CliRunner().invoke(cli, ["passes", "list", *flags, "--as-text"]).output
 
 
 def test_a_printed_choice_converts_the_same(samples: Path, tmp_path: Path) -> None:
     flags = ["--enable-pass", "SkipLayerNormFusion", "--disable-pass", "AttentionFusion", "--fold-limit", "1k"]
-    text = CliRunner().invoke(_passes(), ["list", "--as-text", *flags]).output
+    text = _listed(*flags)
     assert "fold-limit 1024" in text
     (tmp_path / "pipeline.txt").write_text(text)
     convert(samples / "bert_tiny.onnx", tmp_path / "a.ort", "-q", *flags)
