@@ -136,7 +136,7 @@ def _tree(operand: PatternInput, indent: str = "") -> Iterator[str]:
         yield indent + pattern_text(operand)
         return
     notes = ((operand.commutative, "either order"), (operand.shared, "others may read it"))
-    told = ", ".join(text for holds, text in notes if holds)
-    yield f"{indent}{click.style(operators(operand), bold=True)}{f' ({told})' if told else ''}"
+    conditions = ", ".join(text for holds, text in notes if holds)
+    yield f"{indent}{click.style(operators(operand), bold=True)}{f' ({conditions})' if conditions else ''}"
     for inner in operand.inputs:
         yield from _tree(inner, indent + "    ")

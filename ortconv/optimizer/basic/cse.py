@@ -9,6 +9,7 @@ from ortconv.ir.attributes import content
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.schema import default_attributes, is_deterministic
+from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.passes import FunctionPass
 
@@ -51,7 +52,7 @@ def _first_like(node: Node, seen: Seen) -> Node:
     """The first node that computes the same as this one, which may be the node itself. Nodes are noted in `seen`."""
     if node.domain not in PURE_DOMAINS or node.op == "DequantizeLinear":
         return node
-    inputs: Hashable = _given(node.inputs)
+    inputs: Hashable = tuple(without_absent(node.inputs)) if None in node.inputs else node.inputs
     if len(node.inputs) == 2 and traits(node).has(Trait.COMMUTATIVE):
         inputs = frozenset(node.inputs)
     key = (node.op, node.domain, node.ep, inputs)
@@ -61,14 +62,6 @@ def _first_like(node: Node, seen: Seen) -> Node:
     if isinstance(known, Node):
         known = seen[key] = {_attributes(known): known}
     return known.setdefault(_attributes(node), node)
-
-
-def _given(inputs: tuple[Value | None, ...]) -> tuple[Value | None, ...]:
-    """The inputs without absent ones at the end."""
-    count = len(inputs)
-    while count and inputs[count - 1] is None:
-        count -= 1
-    return inputs[:count]
 
 
 def _read(node: Node, merged: Mapping[Value, Value]) -> None:

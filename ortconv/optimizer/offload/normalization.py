@@ -194,7 +194,7 @@ def _may_be_infinite(x: Value) -> bool:
         if value.constant is not None and value.dtype in FLOATS and np.isinf(value.constant.numpy()).any():
             return True
         if value.producer is not None and len(found) < MOST_SEARCHED:
-            found += [v for v in value.producer.inputs if v is not None and v not in found]
+            found += [v for v in value.producer.present_inputs if v not in found]
     return False
 
 
