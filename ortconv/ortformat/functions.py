@@ -70,12 +70,15 @@ def _refuse_newer(graph: Graph, known: Collection[Node], release: int) -> None:
     for node in graph.walk():
         first = None if node.ep or node in known else first_release_of(node, cast=True)
         if first is not None and first > release:
-            newer, target = releases()[first], releases()[release]
-            raise UnsupportedError(
-                f"the model itself needs onnxruntime {newer} or later, and the target is {target}: this node of a function body",
-                node=node.label,
-                hint=f"choose --target-ort {newer}, or export the model with an older operator set",
-            )
+            raise too_new(releases()[first], releases()[release], "this node of a function body").at(node=node.label)
+
+
+def too_new(oldest: str, target: str, reason: str) -> UnsupportedError:
+    """The error for a source that needs a newer release than the target."""
+    return UnsupportedError(
+        f"the model itself needs onnxruntime {oldest} or later, and the target is {target}: {reason}",
+        hint=f"choose --target-ort {oldest}, or export the model with an older operator set",
+    )
 
 
 def _add_biases(root: Graph, release: int | None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ortconv.choices import TARGET_ORT
-from ortconv.errors import UnsupportedError, UsageError
+from ortconv.errors import UsageError
 from ortconv.ir.kernels import (
     first_release_of,
     first_release_of_action,
@@ -14,7 +14,7 @@ from ortconv.ir.kernels import (
     releases,
 )
 from ortconv.ir.model import Model
-from ortconv.ortformat.functions import has_body
+from ortconv.ortformat.functions import has_body, too_new
 
 
 class Oldest(NamedTuple):
@@ -51,10 +51,7 @@ def target_release(model: Model, target: str | None) -> int:
     oldest = _oldest(model, needs)
     if target is None or oldest.position <= position:
         return max(oldest.position, position)
-    raise UnsupportedError(
-        f"the model itself needs onnxruntime {oldest.name} or later, and the target is {target}: {oldest.reason}",
-        hint=f"choose --target-ort {oldest.name}, or export the model with an older operator set",
-    )
+    raise too_new(oldest.name, target, oldest.reason)
 
 
 def check_target(target: str) -> None:
