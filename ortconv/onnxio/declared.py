@@ -135,7 +135,7 @@ def _stating(message: bytes, types: TypesByGraph, inferred: GraphProto) -> Model
     proto = ModelProto.FromString(message)
     found = contents(proto.graph)
     hide(found, opset_of(proto))
-    hide_einsums(found.nodes.get("Einsum", ()), inferred)
+    hide_einsums(found, inferred)
     _state(list(_graphs(proto.graph)), types)
     return proto
 

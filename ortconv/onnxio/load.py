@@ -20,7 +20,7 @@ from ortconv.onnxio.declared import bare, infer_declared
 from ortconv.onnxio.external import ExternalData
 from ortconv.onnxio.imports import import_used, keep_last_imports, raise_opset
 from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing
-from ortconv.onnxio.messages import graphs, walk
+from ortconv.onnxio.messages import contents, graphs, walk
 from ortconv.onnxlib import GraphProto, ModelProto, NodeProto, TensorProto
 from ortconv.process import return_freed_memory, without_collections
 
@@ -271,12 +271,12 @@ def _show_read(graph: GraphProto, message: bytes, resolve: Resolve) -> bool:
     """Copy the payloads that shape inference reads into the message. Return True if there were any."""
     if not any(op.encode() in message for op in _READ_BY_INFERENCE):
         return False
-    nodes = list(walk(graph.node))
-    slots = [(node, _READ_BY_INFERENCE.get(node.op_type, len(node.input))) for node in nodes]
-    names = {node.input[slot] for node, slot in slots if slot < len(node.input)}
-    constants = (node for node in nodes if node.op_type == "Constant" and not names.isdisjoint(node.output))
+    found = contents(graph)
+    readers = ((node, slot) for op, slot in _READ_BY_INFERENCE.items() for node in found.nodes.get(op, ()))
+    names = {node.input[slot] for node, slot in readers if slot < len(node.input)}
+    constants = (node for node in found.nodes.get("Constant", ()) if not names.isdisjoint(node.output))
     tensors = [attribute.t for node in constants for attribute in node.attribute]
-    tensors += [tensor for one in graphs(graph) for tensor in one.initializer if tensor.name in names]
+    tensors += [tensor for one in found.graphs for tensor in one.initializer if tensor.name in names]
     hidden = [tensor for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL]
     for tensor in hidden:
         _show(tensor, resolve(tensor))

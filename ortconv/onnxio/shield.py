@@ -189,8 +189,9 @@ def _slices_of_shapes(found: Contents, slices: Sequence[NodeProto]) -> set[str]:
     return {node.output[0] for node in computed if node.input[0] in known}
 
 
-def hide_einsums(einsums: Sequence[NodeProto], inferred: GraphProto) -> bool:
-    """Rename those of the Einsums for which onnx infers the size of an axis that is broadcast. Return True if there are any."""
+def hide_einsums(found: Contents, inferred: GraphProto) -> bool:
+    """Rename the Einsums for which onnx infers the size of an axis that is broadcast. Return True if there are any."""
+    einsums = found.nodes.get("Einsum", ())
     if not einsums:
         return False
     values = (v for part in graphs(inferred) for v in (*part.input, *part.value_info))
