@@ -6,8 +6,9 @@ import mmap
 import os
 import re
 import stat
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,6 +27,8 @@ _DRAFT = r"\.ortconv-[0-9a-f]{16}(\.\w+)?"
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
+_OPEN_FILES_STAY = os.name == "nt"
+"""Whether the system refuses to rename or remove a file that is open."""
 
 
 # ------------------------------------------------------------------------------------------------------------------ reading
@@ -130,15 +133,18 @@ def replacing(target: Path, suffix: str | None = None) -> Iterator[Path]:
     The draft has a random name with the target's suffix, or another one, so that it can be read back. Mode and owner of a file
     that is replaced are kept; a link is replaced by a file. Raises UsageError, with the target, if it cannot be written.
     """
-    draft, lock, done = None, -1, False
+    draft, done, lock = None, False, ExitStack()
     try:
         old = _status_of_old(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         _remove_dead_drafts_once(target.parent)
-        draft, lock = _draft(target.parent, target.suffix if suffix is None else suffix, 0o600 if old else 0o666)
+        draft, descriptor = _draft(target.parent, target.suffix if suffix is None else suffix, 0o600 if old else 0o666)
+        lock.callback(os.close, descriptor)
         yield draft
         if old is not None:
             _keep_mode_and_owner(draft, old)
+        if _OPEN_FILES_STAY:
+            lock.close()
         _even_if_mapped(partial(os.replace, draft, target))
         done = True
     except OSError as error:
@@ -146,11 +152,10 @@ def replacing(target: Path, suffix: str | None = None) -> Iterator[Path]:
     except OrtconvError as error:
         raise error if draft is None else renamed(error, draft, target) from error.__cause__
     finally:
+        lock.close()
         if draft is not None and not done:
             with suppress(OSError):
                 _even_if_mapped(draft.unlink)
-        if lock >= 0:
-            os.close(lock)
 
 
 def _even_if_mapped(change: Callable[[], object]) -> None:
@@ -198,9 +203,6 @@ def _draft(folder: Path, suffix: str, mode: int) -> tuple[Path, int]:
     while True:
         draft = folder / f".ortconv-{os.urandom(8).hex()}{suffix}"
         descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK | _FLAGS, mode)
-        if os.name != "posix":
-            os.close(descriptor)
-            return draft, -1
         if lock(descriptor) is not False and os.fstat(descriptor).st_nlink:
             return draft, descriptor
         os.close(descriptor)  # another process took it for a dead one's before it was locked
@@ -234,8 +236,6 @@ def _remove_dead_drafts_once(folder: Path) -> None:
 
 def remove_dead_drafts(folder: Path) -> None:
     """Remove the drafts of processes that were killed. A draft in use is locked, and stays."""
-    if os.name != "posix":
-        return
     with suppress(OSError):
         for entry in os.scandir(folder):
             if entry.name.startswith(".ortconv-") and is_draft(entry) and entry.is_file(follow_symlinks=False):
@@ -244,6 +244,9 @@ def remove_dead_drafts(folder: Path) -> None:
 
 
 def _remove_unlocked(draft: str) -> None:
+    if _OPEN_FILES_STAY:
+        os.unlink(draft)
+        return
     descriptor = os.open(draft, os.O_RDWR | _NO_LINK | _AT_ONCE | _FLAGS)
     try:
         if lock(descriptor):
@@ -253,14 +256,18 @@ def _remove_unlocked(draft: str) -> None:
 
 
 def lock(descriptor: int) -> bool | None:
-    """Lock a file while this descriptor is open. False if another process locks it, None if the system has no such locks."""
+    """Lock a file while this descriptor is open. False if another process locks it, None if the file system has no such locks."""
     try:
+        if sys.platform == "win32":
+            from ortconv import windows
+
+            return windows.lock(descriptor)
         import fcntl
 
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except (ImportError, OSError):
+    except OSError:
         return None
     return True
 

@@ -229,19 +229,25 @@ def reset_peak() -> None:
 
 def peak_bytes() -> int | None:
     """The peak memory of the process in bytes, including mapped model files; None if the system does not report it."""
+    if sys.platform == "win32":
+        from ortconv.windows import process_memory
+
+        return process_memory().peak or None
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text().splitlines()
         return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
-    with suppress(ImportError):
-        import resource
+    import resource
 
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else 1024 * peak
-    return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def data_bytes() -> int:
-    """The bytes of memory that the process has allocated, used or not; 0 if the system does not report it (not Linux)."""
+    """The bytes of memory that the process has allocated, used or not; 0 if the system does not report it (macOS)."""
+    if sys.platform == "win32":
+        from ortconv.windows import process_memory
+
+        return process_memory().committed
     with suppress(OSError):
         return int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
     return 0
@@ -249,6 +255,10 @@ def data_bytes() -> int:
 
 def usable_memory() -> int | None:
     """The bytes of memory that this process and its children may use: the machine's, or the control group's limit."""
+    if sys.platform == "win32":
+        from ortconv.windows import machine_memory
+
+        return machine_memory()
     found = []
     with suppress(AttributeError, OSError, ValueError):
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

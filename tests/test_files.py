@@ -59,7 +59,6 @@ with replacing(Path(sys.argv[1])) as draft:
 """
 
 
-@posix
 def test_drafts_of_killed_processes_are_cleared_away(tmp_path: Path) -> None:
     """Locks tell who is alive, not numbers of processes: those are the same in every container."""
     command = [sys.executable, "-c", DIES, str(tmp_path / "a[1].ort")]

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "ortconv"
 
 LAYERS: list[set[str]] = [
-    {"errors"},
+    {"errors", "windows"},
     {"choices", "process", "public", "wording"},
     {"files", "onnxlib"},
     {"documents"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import sys
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
@@ -30,6 +31,15 @@ def as_reported(error: NnapiError) -> NnapiError:
     reported = error.bare()
     reported.code = AS_DRIVERS_SAY.get(error.code, error.code)
     return reported
+
+
+def _wait_until_readable(fd: int) -> None:
+    if sys.platform == "win32":
+        os.read(fd, 1)  # Windows has no poll for files; fences are signaled by their end, which remains
+        return
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    poll.poll()
 
 
 class Fence:
@@ -94,9 +104,7 @@ class Event(Handle):
     def wait(self) -> None:
         """Wait until the execution has finished. It may be called repeatedly."""
         if self._waited_fd >= 0:
-            poll = select.poll()
-            poll.register(self._waited_fd, select.POLLIN)
-            poll.poll()
+            _wait_until_readable(self._waited_fd)
         if self._thread is not None:
             self._thread.join()
         if self._error is not None:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ortconv.nnapi.compilation import Compilation
     from ortconv.nnapi.device import Device
 
+PROT_READ, PROT_WRITE = 1, 2
+"""As in mman.h; Python's mmap has these names on POSIX systems only."""
+
 Role = tuple["Compilation", bool, int]
 """(compilation, True for an output, index of the argument)."""
 
@@ -46,8 +49,8 @@ class Memory(Handle):
     @classmethod
     @checked
     def from_fd(cls, size: int, protection: int, fd: int, offset: int = 0) -> Memory:
-        """Map `size` bytes of a file from `offset` on. `protection` combines mmap.PROT_READ and PROT_WRITE. Raises
-        UNMAPPABLE if the file cannot be mapped.
+        """Map `size` bytes of a file from `offset` on. `protection` combines PROT_READ and PROT_WRITE of this
+        module. Raises UNMAPPABLE if the file cannot be mapped.
         """
         if size <= 0 or offset < 0 or fd < 0:
             raise bad_data(f"cannot map {size} bytes from {offset} of file descriptor {fd}")
@@ -55,7 +58,8 @@ class Memory(Handle):
         try:
             if os.fstat(fd).st_size < offset + size:
                 raise ValueError(f"the file has {os.fstat(fd).st_size} bytes")
-            mapping = mmap.mmap(fd, size + offset - start, flags=mmap.MAP_SHARED, prot=protection, offset=start)
+            access = mmap.ACCESS_WRITE if protection & PROT_WRITE else mmap.ACCESS_READ
+            mapping = mmap.mmap(fd, size + offset - start, access=access, offset=start)
         except (OSError, ValueError, OverflowError) as error:
             raise NnapiError(
                 ResultCode.UNMAPPABLE, f"{size} bytes from {offset} on cannot be mapped: {error}"

@@ -38,7 +38,11 @@ def lines(folder: Path) -> list[FinishedModel]:
     return [record for record in found if record is not None]
 
 
+posix = pytest.mark.skipif(os.name != "posix", reason="makes links")
+
+
 @pytest.mark.slow
+@posix
 def test_every_trouble_is_named_and_the_others_are_converted(tmp_path: Path) -> None:
     troubles = folder_of(tmp_path / "in", 40, [trouble for trouble in REASONS if trouble != "endless"])
     library = custom_ops(tmp_path)
@@ -242,6 +246,7 @@ def test_two_batches_do_not_write_to_the_same_folder(source: Path) -> None:
     assert len(resumed(source)) == 3
 
 
+@posix
 def test_the_journal_is_no_link(source: Path) -> None:
     out = source.parent / "out"
     out.mkdir()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from nnapi_models import Builder, adding, chain, compiled, device, tensor
 from ortconv import nnapi
 from ortconv.errors import UsageError
 from ortconv.nnapi import Operand, OperandType, Operation, extension
+from ortconv.nnapi.memory import PROT_READ
 
 VECTOR = tensor(2)
 ONES = np.ones(2, np.float32)
@@ -153,7 +153,7 @@ CASES: dict[str, Case] = {
     "Event.wait": lambda s: (s.ready().start_compute().wait, []),
     "Memory": lambda s: (nnapi.Memory, [ONES]),
     "Memory.from_array": lambda s: (nnapi.Memory.from_array, [ONES]),
-    "Memory.from_fd": lambda s: (nnapi.Memory.from_fd, [4, mmap.PROT_READ, os.open(__file__, os.O_RDONLY), 0]),
+    "Memory.from_fd": lambda s: (nnapi.Memory.from_fd, [4, PROT_READ, os.open(__file__, os.O_RDONLY), 0]),
     "Memory.from_desc": lambda s: (nnapi.Memory.from_desc, [s.described]),
     "Memory.copy": lambda s: (nnapi.Memory.copy, [s.memory, nnapi.Memory(np.zeros(16, np.uint8))]),
     "Memory.region": lambda s: (s.memory.region, [0, 4]),

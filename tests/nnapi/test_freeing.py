@@ -6,7 +6,6 @@ Garbage collection is off, so that what is only kept by a circle of references c
 from __future__ import annotations
 
 import gc
-import mmap
 import os
 import threading
 import weakref
@@ -20,6 +19,7 @@ from nnapi_models import chain, compiled, counting_to, device
 
 from ortconv import nnapi
 from ortconv.nnapi import Operation, ResultCode
+from ortconv.nnapi.memory import PROT_READ
 from ortconv.nnapi.properties import override
 
 X = np.array([1, -2, 3, -4], np.float32)
@@ -283,7 +283,7 @@ def test_a_mapped_file_is_let_go_of(mode: str, tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(X.tobytes())
     with path.open("rb") as file:
-        memory = nnapi.Memory.from_fd(16, mmap.PROT_READ, file.fileno())
+        memory = nnapi.Memory.from_fd(16, PROT_READ, file.fileno())
     for timeout, code in ((0, ResultCode.NO_ERROR), (5 * MS, ResultCode.MISSED_DEADLINE_TRANSIENT)):
         execution = nnapi.Execution(slow(0.02))
         execution.set_timeout(timeout)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from nnapi_models import Builder, adding, chain, compiled, run, tensor
 
 from ortconv import nnapi
 from ortconv.nnapi import Operand, OperandType, Operation
-from ortconv.nnapi.memory import DeviceMemory
+from ortconv.nnapi.memory import PROT_READ, PROT_WRITE, DeviceMemory
 from ortconv.nnapi.simulated import SimulatedDevice
 
 X = np.array([1, -2, 3, -4], np.float32)
@@ -39,7 +38,7 @@ def test_weights_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(b"\0" * 20 + X.tobytes())
     with path.open("rb") as file:
-        memory = nnapi.Memory.from_fd(16, mmap.PROT_READ, file.fileno(), 20)
+        memory = nnapi.Memory.from_fd(16, PROT_READ, file.fileno(), 20)
     b = Builder()
     kind = tensor(4)
     x, w = b.operand(kind), b.operand(kind)
@@ -56,19 +55,19 @@ def test_files_that_cannot_be_mapped(tmp_path: Path, size: int, offset: int, cod
     path = tmp_path / "weights"
     path.write_bytes(bytes(16))
     with path.open("rb") as file, pytest.raises(nnapi.NnapiError, match=code):
-        nnapi.Memory.from_fd(size, mmap.PROT_READ, file.fileno(), offset)
+        nnapi.Memory.from_fd(size, PROT_READ, file.fileno(), offset)
 
 
 def test_a_file_that_is_not_open() -> None:
     with pytest.raises(nnapi.NnapiError, match="UNMAPPABLE"):
-        nnapi.Memory.from_fd(4, mmap.PROT_READ, 9999)
+        nnapi.Memory.from_fd(4, PROT_READ, 9999)
 
 
 def test_results_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "results"
     path.write_bytes(bytes(16))
     with path.open("r+b") as file:
-        memory = nnapi.Memory.from_fd(16, mmap.PROT_READ | mmap.PROT_WRITE, file.fileno())
+        memory = nnapi.Memory.from_fd(16, PROT_READ | PROT_WRITE, file.fileno())
     execution = nnapi.Execution(compiled(chain(Operation.RELU)))
     execution.set_input(0, X)
     execution.set_output_from_memory(0, memory, 0, 16)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import threading
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from nnapi_models import chain, compiled, run
 
 from ortconv import nnapi
 from ortconv.nnapi import Operation, timing
+from ortconv.nnapi.memory import PROT_READ
 from ortconv.nnapi.simulated import SimulatedDevice
 from ortconv.nnapi.timing import Span, Trace, ndk_name, summary, table, totals
 
@@ -54,7 +54,7 @@ def test_freeing_is_termination(tmp_path: Path) -> None:
                 desc.finish()
                 nnapi.Memory.from_desc(desc).close()
         with path.open("rb") as file:
-            nnapi.Memory.from_fd(16, mmap.PROT_READ, file.fileno()).close()
+            nnapi.Memory.from_fd(16, PROT_READ, file.fileno()).close()
         model.close()
     freed = [one.name.removeprefix("ANeuralNetworks") for one in trace.spans if one.phase == "PT"]
     objects = ("Event", "Memory", "MemoryDesc", "Execution", "Burst", "Compilation", "Memory", "Model")
