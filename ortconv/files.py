@@ -95,15 +95,21 @@ def read_toml(path: str | Path) -> Mapping[str, Any]:
 
 _mappings: WeakSet[mmap.mmap] = WeakSet()
 _most_mappings = _MAPPINGS = 64
+_LARGEST_READ = 256 << 20
+"""Bytes of the largest file that is read and not mapped, where open files cannot be replaced: a mapping keeps its file open."""
 
 
 def mapped(descriptor: int) -> memoryview:
-    """The content of a file as a read-only memory mapping.
+    """The content of a file as a read-only memory mapping, or as bytes.
 
     A mapping holds a file descriptor until its model is freed. So dead graphs are collected when there are twice as many mappings
     as after the last collection.
     """
     global _most_mappings
+    if _OPEN_FILES_STAY and 0 < os.fstat(descriptor).st_size <= _LARGEST_READ:
+        with open(descriptor, "rb", closefd=False) as file:
+            file.seek(0)
+            return memoryview(file.read())
     if len(_mappings) >= _most_mappings:
         collect_dead_graphs()
         _most_mappings = max(2 * len(_mappings), _MAPPINGS)
