@@ -100,7 +100,7 @@ def bert_feeds(ids: Array, length: int) -> dict[str, Array]:
 
 @pytest.mark.parametrize(("batch", "sequence"), [(1, 1), (1, 16), (3, 7), (2, 128)])
 def test_bert_takes_any_batch_and_sequence(batch: int, sequence: int) -> None:
-    ids = np.random.RandomState(batch).randint(0, 512, (batch, sequence))
+    ids = np.random.RandomState(batch).randint(0, 512, (batch, sequence), np.int64)
     hidden, pooled = run("bert_tiny")(**bert_feeds(ids, sequence))
     assert (hidden.shape, pooled.shape) == ((batch, sequence, 64), (batch, 64))
     assert 0.5 < hidden.std() < 2
@@ -109,7 +109,7 @@ def test_bert_takes_any_batch_and_sequence(batch: int, sequence: int) -> None:
 
 def test_bert_ignores_masked_tokens_only() -> None:
     model = run("bert_tiny")
-    ids = np.random.RandomState(0).randint(0, 512, (1, 10))
+    ids = np.random.RandomState(0).randint(0, 512, (1, 10), np.int64)
     other = ids.copy()
     other[0, 6:] = (ids[0, 6:] + 1) % 512
     before, after = (model(**bert_feeds(each, 6))[0][0, :6] for each in (ids, other))

@@ -88,7 +88,7 @@ def _map(directory: str, parts: list[str], location: str) -> memoryview:
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
-            raise UnsafeInputError(f"external data '{location}' is not a regular file")
+            raise _not_regular(location)
         if status.st_nlink > 1:
             raise UnsafeInputError(f"external data '{location}' is a hard link ({status.st_nlink} names)", hint=_COPY)
         if status.st_size <= SMALL:
@@ -129,9 +129,15 @@ def _look_and_open(directory: str, parts: list[str], location: str) -> int:
             path = os.path.join(path, part)
             if _is_link(os.lstat(path)):
                 raise _link(part, location)
+        if os.path.isdir(path):
+            raise _not_regular(location)
         return os.open(path, _FILE)
     except OSError as error:
         raise _refusal(error, location, directory) from error
+
+
+def _not_regular(location: str) -> UnsafeInputError:
+    return UnsafeInputError(f"external data '{location}' is not a regular file")
 
 
 def _is_link(status: os.stat_result) -> bool:

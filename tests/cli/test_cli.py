@@ -76,7 +76,7 @@ def test_a_directory_of_models(samples: Path, tmp_path: Path, capsys: pytest.Cap
     *models, document = map(json.loads, capsys.readouterr().out.splitlines())
     assert sorted(Path(m["source"]).name for m in models) == ["a.onnx", "b.onnx"]
     assert (document["total"], document["converted"], document["failures"]) == (2, 2, [])
-    found = sorted(str(p.relative_to(out)) for p in out.rglob("*") if p.is_file())
+    found = sorted(p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file())
     assert found == [".ortconv-journal.jsonl", "a.basic.ort", "deep/b.basic.ort", "required_operators.basic.config"]
 
 

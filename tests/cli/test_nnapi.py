@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
@@ -204,6 +205,7 @@ class Page(HTMLParser):
         self.tags.append((tag, dict(attributes)))
 
 
+@pytest.mark.skipif(os.name != "posix", reason="a name that Windows does not allow")
 def test_the_page(mnist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tmp_path / "a<script>b.onnx"
     shutil.copy(mnist, model)

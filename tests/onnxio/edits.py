@@ -7,7 +7,6 @@ prints, per edit, its number before it is tried, then `ok`, `error` or what went
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ def edits(data: bytes) -> Iterator[bytes]:
 def main(file: str, first: int, step: int) -> None:
     from ortconv.errors import OrtconvError
     from ortconv.onnxio.load import load
+    from ortconv.process import peak_bytes
 
     data = Path(file).read_bytes()
     edited = Path(file).with_suffix(".edited.onnx")
@@ -36,7 +36,7 @@ def main(file: str, first: int, step: int) -> None:
             continue
         print(number, end=" ", flush=True)
         edited.write_bytes(content)
-        before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+        before, start = peak_bytes() or 0, time.process_time()
         try:
             load(edited)
             result = "ok"
@@ -45,7 +45,7 @@ def main(file: str, first: int, step: int) -> None:
         except BaseException as error:
             result = f"{type(error).__name__}: {str(error)[:200]!r}"
         seconds = time.process_time() - start
-        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
+        grown = (peak_bytes() or 0) - before
         if seconds > SECONDS or grown > BYTES:
             result = f"{seconds:.1f} s, {grown} bytes"
         print(result, flush=True)

@@ -15,6 +15,8 @@ from ortconv.errors import FormatError, GraphError, ModelError, OrtconvError, Un
 from ortconv.ir.model import Model
 from ortconv.onnxio.load import from_proto, load
 
+posix = pytest.mark.skipif(os.name != "posix", reason="makes links, pipes and sockets")
+
 WEIGHTS = np.arange(20000, dtype=np.float32)
 
 
@@ -150,16 +152,19 @@ def refused(directory: Path, location: str, match: str) -> None:
     assert str(directory / "m.onnx") in str(caught.value)
 
 
+@posix
 def test_symbolic_link(directory: Path) -> None:
     (directory / "link.bin").symlink_to("w.bin")
     refused(directory, "link.bin", "symbolic link")
 
 
+@posix
 def test_symbolic_link_to_nowhere(directory: Path) -> None:
     (directory / "link.bin").symlink_to("nowhere")
     refused(directory, "link.bin", "symbolic link")
 
 
+@posix
 def test_symbolic_link_in_the_middle(directory: Path) -> None:
     (directory / "dir").symlink_to("sub")
     refused(directory, "dir/w.bin", "'dir' is a symbolic link")
@@ -170,6 +175,7 @@ def test_hard_link(directory: Path) -> None:
     refused(directory, "hard.bin", "hard link")
 
 
+@posix
 def test_fifo(directory: Path) -> None:
     os.mkfifo(directory / "fifo")
     refused(directory, "fifo", "not a regular file")
@@ -179,6 +185,7 @@ def test_directory(directory: Path) -> None:
     refused(directory, "sub", "not a regular file")
 
 
+@posix
 def test_socket(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(directory)
     with socket.socket(socket.AF_UNIX) as server:

@@ -143,7 +143,7 @@ def test_failures_of_single_models(repository: Path, capsys: pytest.CaptureFixtu
     assert main(["build", "--json"]) == 7
     shown = capsys.readouterr()
     assert json.loads(shown.out)["artifacts"][0]["error"]
-    assert "error: models/mnist.onnx:" in shown.err
+    assert f"error: {Path('models/mnist.onnx')}:" in shown.err
 
 
 def test_a_gate_of_convert_keeps_the_file_in_place(repository: Path) -> None:

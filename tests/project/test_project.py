@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tomllib
 from pathlib import Path
@@ -182,7 +183,8 @@ def test_the_file_is_found_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_init_names_every_model(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for place in ("m.onnx", "a/m.onnx", "b/m.onnx", 'odd "näme".onnx'):
+    odd = 'odd "näme".onnx' if os.name == "posix" else "odd 'näme'.onnx"
+    for place in ("m.onnx", "a/m.onnx", "b/m.onnx", odd):
         (tmp_path / place).parent.mkdir(exist_ok=True)
         shutil.copy(samples / "bert_tiny.onnx", tmp_path / place)
     assert main(["init", str(tmp_path)]) == 0
@@ -190,7 +192,7 @@ def test_init_names_every_model(samples: Path, tmp_path: Path, capsys: pytest.Ca
     text = (tmp_path / "ortconv.toml").read_text("utf-8")
     found = tomllib.loads(text)
     assert sorted(table["source"] for table in found["models"].values()) == sorted(
-        ["m.onnx", "a/m.onnx", "b/m.onnx", 'odd "näme".onnx']
+        ["m.onnx", "a/m.onnx", "b/m.onnx", odd]
     )
     assert "# fix-dim = [" in text
     assert {a.model for a in read_project(tmp_path / "ortconv.toml").artifacts} == found["models"].keys()
