@@ -16,6 +16,7 @@ from ortconv.cli.batch_view import BatchView
 from ortconv.cli.github import check_github
 from ortconv.cli.options import names_in, sizes_in
 from ortconv.errors import OrtconvError, UnknownDimError, UsageError
+from ortconv.models import files_below
 
 MODELS = (".onnx", ".ort")
 STOP_OPS = "nnapi_partitioning_stop_ops"
@@ -32,8 +33,7 @@ class Piece:
 
 def models_in(folder: Path, suffixes: Sequence[str] = MODELS) -> list[Path]:
     """The model files below a folder, sorted, without hidden ones. UsageError if there are none."""
-    found = (p for p in folder.rglob("*") if p.name.lower().endswith(tuple(suffixes)) and not p.name.startswith("."))
-    paths = sorted(path for path in found if not path.is_dir())
+    paths = files_below(folder, suffixes)
     if not paths:
         raise UsageError(f"there is no {' or '.join(suffixes)} file below {folder}")
     return paths

@@ -65,9 +65,9 @@ def lint(config: Path, models: tuple[Path, ...], **_: Any) -> None:
 @flag("--types", "--enable-type-reduction", help="Also list the types of operators.")
 def from_(folder: Path, output: Path | None, types: bool) -> None:
     """Write the config of MODEL, an .ort file or a directory of them."""
-    found = [folder]
-    if folder.is_dir():
-        found = sorted(p for p in folder.rglob("*") if p.suffix.lower() == ".ort" and not p.name.startswith("."))
+    from ortconv.models import files_below
+
+    found = files_below(folder, (".ort",)) if folder.is_dir() else [folder]
     if not found:
         raise UsageError(f"there is no .ort file below {folder}", hint="convert the models first: ortconv convert")
     _write(_needed(tuple(found), types=types), output)
