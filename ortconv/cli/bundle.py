@@ -39,17 +39,7 @@ if TYPE_CHECKING:
 @click.option("--check-timeout", type=SECONDS, metavar="SECONDS", help="Limit on one run of the command.")
 @CHECK_MEMORY
 @add(JSON_AND_QUIET)
-def command(
-    model: Path,
-    check: str | None,
-    output: Path | None,
-    inputs: Path | None,
-    strip_weights: bool,
-    expect_exit: int | None,
-    check_timeout: float | None,
-    check_memory: int | None,
-    **_: Any,
-) -> None:
+def command(model: Path, check: str | None, output: Path | None, inputs: Path | None, **flags: Any) -> None:
     """Pack MODEL (.onnx or .ort) for a bug report: with inputs, versions, a command and its output.
 
     Private data is left out: descriptions and metadata of the model, absolute paths, environment variables. Example:
@@ -63,10 +53,10 @@ def command(
     found = bundle(
         model,
         output or Path(f"{model.stem}.bundle.zip"),
-        command=None if check is None else Command(check, check_timeout, check_memory),
+        command=None if check is None else Command(check, flags["check_timeout"], flags["check_memory"]),
         inputs=None if inputs is None else read_npz(inputs),
-        strip_weights=strip_weights,
-        expect_exit=expect_exit,
+        strip_weights=flags["strip_weights"],
+        expect_exit=flags["expect_exit"],
     )
     present(found.to_dict, lambda: summary(found.source, found.output, _facts(found)))
 

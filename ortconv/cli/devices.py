@@ -110,26 +110,19 @@ def _details(d: dict[str, Any]) -> list[Section]:
     if "fp16" in d:
         facts |= _simulated(d)
     lines = [f"{name:16}{value}" for name, value in facts.items()]
-    performance = _grouped({name: _figures(figures) for name, figures in d["performance"].items()})
-    operations = _grouped(
-        {name: " ".join(k.removeprefix("TENSOR_") for k in kinds) for name, kinds in d["operations"].items()}
-    )
+    performance = {name: _figures(figures) for name, figures in d["performance"].items()}
+    operations = {name: " ".join(k.removeprefix("TENSOR_") for k in kinds) for name, kinds in d["operations"].items()}
+    count = counted(d["supported_operations"], "operation")
     return [
         Section(d["name"], lines),
-        Section("Performance: execution time / power, relative to the CPU", _named(performance)),
-        Section(
-            f"{counted(d['supported_operations'], 'operation')}, by the types of their main operand", _named(operations)
-        ),
+        Section("Performance: execution time / power, relative to the CPU", _grouped(performance)),
+        Section(f"{count}, by the types of their main operand", _grouped(operations)),
     ]
 
 
-def _named(groups: dict[str, list[str]]) -> list[str]:
-    return [f"{value}: {' '.join(names)}" for value, names in groups.items()]
-
-
-def _grouped(values: dict[str, str]) -> dict[str, list[str]]:
-    """The names that have each value."""
+def _grouped(values: dict[str, str]) -> list[str]:
+    """A line for each value, with the names that have it."""
     found: dict[str, list[str]] = {}
     for name, value in values.items():
         found.setdefault(value, []).append(name)
-    return found
+    return [f"{value}: {' '.join(names)}" for value, names in found.items()]

@@ -217,12 +217,6 @@ def _draw(text: str, value: Value) -> Draw:
     return Draw(dims, low, high)
 
 
-def _dims(text: str, value: Value) -> tuple[int, ...]:
-    dims = () if text == "scalar" else tuple(map(int, re.split("[x,]", text)))
-    _check_shape(dims, value)
-    return dims
-
-
 def _check_range(low: float, high: float, value: Value) -> None:
     if low > high:
         raise UsageError(f"--input {value.name}: {low:g} is above {high:g}")
@@ -241,8 +235,8 @@ def _finite(text: str, value: Value) -> float:
     return number
 
 
-def _check_shape(shape: tuple[int, ...], value: Value) -> None:
-    """UsageError for a shape that the input does not accept, or that does not fit in memory."""
+def _dims(text: str, value: Value) -> tuple[int, ...]:
+    """A shape. UsageError for one that the input does not accept, or that does not fit in memory."""
     from ortconv.compare.arrays import check_room
     from ortconv.ir.types import TensorType
     from ortconv.runtime.session import check_type
@@ -250,5 +244,7 @@ def _check_shape(shape: tuple[int, ...], value: Value) -> None:
     type = value.type
     if not isinstance(type, TensorType):
         raise UsageError(f"--input {value.name}: a {type} has no shape")
+    shape = () if text == "scalar" else tuple(map(int, re.split("[x,]", text)))
     check_type(value, type.dtype.numpy, shape)
     check_room(math.prod(shape) * max(8, type.dtype.numpy.itemsize), f"--input {value.name}: this shape")
+    return shape

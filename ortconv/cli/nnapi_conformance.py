@@ -57,17 +57,7 @@ REFERENCE = "nnapi-reference"
 @PAGE
 @MARKDOWN
 @add(JSON_AND_QUIET)
-def command(
-    folder: Path,
-    name: str,
-    modes: tuple[str, ...],
-    operations: tuple[str, ...],
-    core: bool,
-    vlog: str,
-    html: Path | None,
-    quiet: bool,
-    **_: Any,
-) -> None:
+def command(folder: Path, name: str, vlog: str, html: Path | None, quiet: bool, **flags: Any) -> None:
     """Test an NNAPI device with conformance records: models with inputs and expected outputs.
 
     A record that the device does not support as a whole is skipped. Exit code 4 if one fails.
@@ -80,9 +70,13 @@ def command(
 
     device = get_device(REFERENCE) if name == REFERENCE else load_devices([name])[0]
     with messages(vlog), stage_line(device.name, shown=not quiet and not vlog) as progress:
-        chosen = [Mode(mode) for mode in dict.fromkeys(modes)]
         found = check_device(
-            device, folder, modes=chosen, operations=operations, variations=not core, progress=progress
+            device,
+            folder,
+            modes=list(map(Mode, dict.fromkeys(flags["modes"]))),
+            operations=flags["operations"],
+            variations=not flags["core"],
+            progress=progress,
         )
     if html is not None:
         from ortconv.files import write_text

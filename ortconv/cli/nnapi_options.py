@@ -131,7 +131,7 @@ OBSERVED = (
 @contextmanager
 def observed(backends: Sequence[str], flags: Mapping[str, Any]) -> Iterator[Trace | None]:
     """The observers that the options ask for: a log, and a trace. UsageError if nnapi is not among the backends."""
-    if not any(name.strip().partition(":")[0] == "nnapi" for name in ",".join(backends).split(",")):
+    if not any(name.partition(":")[0] == "nnapi" for name in names_in(",".join(backends))):
         if flags["timing"] or flags["systrace"] or flags["vlog"]:
             raise UsageError("--timing, --systrace and --vlog are for the backend nnapi", hint="add --backend nnapi")
         yield None

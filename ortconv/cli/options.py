@@ -82,9 +82,11 @@ class Location(click.Path):
     """A path, or a URL of fsspec, which stays a text."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str) or value.startswith("file://"):
-            return super().convert(value.removeprefix("file://") if isinstance(value, str) else value, param, ctx)
-        return value if "://" in value else super().convert(value, param, ctx)
+        if isinstance(value, str):
+            value = value.removeprefix("file://")
+            if "://" in value:
+                return value
+        return super().convert(value, param, ctx)
 
 
 class Library(click.Path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -54,19 +54,7 @@ WHY = {
 )
 @CHECK_MEMORY
 @add(JSON_AND_QUIET)
-def command(
-    model: Path,
-    check: str,
-    output: Path | None,
-    expect_exit: int | None,
-    expect_output: str | None,
-    steps: int | None,
-    seconds: float | None,
-    check_timeout: float | None,
-    check_memory: int | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+def command(model: Path, check: str, output: Path | None, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Shrink MODEL (.onnx or .ort) while a command still fails on it: fewer nodes, then fewer inputs, smaller shapes and constants.
 
     If the command is stopped, the smallest model so far is in place, and the same command line resumes the search. Example:
@@ -80,11 +68,8 @@ def command(
     found = reduce(
         model,
         target,
-        Command(check, check_timeout, check_memory),
-        expect_exit=expect_exit,
-        expect_output=expect_output,
-        steps=steps,
-        seconds=seconds,
+        Command(check, flags.pop("check_timeout"), flags.pop("check_memory")),
+        **flags,
         journal=target.with_name(f"{target.name}.journal"),
         progress=None if quiet or as_json else lambda line: click.echo(line, err=True),
     )

@@ -92,6 +92,7 @@ def command(model: Path, backends: tuple[str, ...], custom_op_library: Path | No
     if model.is_dir():
         _check_all(model, backends, flags)
         return
+    from ortconv.cli.run_view import view
     from ortconv.report.gates import check_gates, parse_gates
 
     conditions = parse_gates(flags["fail_on"], "run")
@@ -100,16 +101,10 @@ def command(model: Path, backends: tuple[str, ...], custom_op_library: Path | No
         from ortconv.compare.arrays import write_npz
 
         write_npz(flags["save"], results)
-    present(lambda: document, lambda: _view(document))
+    present(lambda: document, lambda: view(document))
     if "check" in document:
         _refuse(document["check"], model)
     check_gates(conditions, _metrics(document))
-
-
-def _view(document: dict[str, Any]) -> str:
-    from ortconv.cli.run_view import view
-
-    return view(document)
 
 
 def _run(
@@ -155,7 +150,7 @@ def _requested(session: Session, trace: Trace | None, measured: _Measured, flags
     timing = None if trace is None else _summary(session, trace)
     parts = {
         "timing": timing if flags["timing"] else None,
-        "top": None if flags["top"] is None else _tops(measured.results, flags["top"]),
+        "top": None if flags["top"] is None else _top(measured.results, flags["top"]),
         "profile": profile,
         "plan": _plan(session) if flags["plan"] else None,
     }
@@ -215,9 +210,10 @@ def _names(session: Session, outputs: str | None, expected: Iterable[str]) -> li
     return list(dict.fromkeys((*names, *expected)))
 
 
-def _tops(results: Mapping[str, Any], count: int) -> dict[str, Any]:
+def _top(results: Mapping[str, Any], count: int) -> dict[str, Any]:
     """The classes with the largest scores, for each result that has classes."""
-    return {name: rows for name, value in results.items() if (rows := _top(value, count))}
+    found = {name: _largest(value, count) for name, value in results.items()}
+    return {name: rows for name, rows in found.items() if rows}
 
 
 def _plan(session: Session) -> list[dict[str, Any]]:
@@ -332,7 +328,7 @@ def _finite(value: Any) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _top(value: Any, count: int) -> list[dict[str, Any]]:
+def _largest(value: Any, count: int) -> list[dict[str, Any]]:
     """The largest elements of each row, largest first; empty for a value that is not a numeric tensor with one axis of classes."""
     import numpy as np
 

@@ -12,6 +12,7 @@ from ortconv.cli.render import columns, size
 from ortconv.wording import listed
 
 if TYPE_CHECKING:
+    from ortconv.ir.journal import NodeChanges
     from ortconv.optimizer.engine import Rewrite
 
 SHOWN_NODES = 6
@@ -50,25 +51,17 @@ def _signed(count: int) -> str:
 
 
 def _table(trace: list[Rewrite]) -> None:
-    rows: dict[str, list[float]] = {}
+    by_rule: dict[str, list[NodeChanges]] = {}
     for rewrite in trace:
-        change = rewrite.change
-        assert change is not None
-        row = rows.setdefault(rewrite.rule, [0, 0, 0, 0])
-        nodes, count = change.nodes_after - change.nodes_before, change.bytes_after - change.bytes_before
-        for i, amount in enumerate((1, nodes, count, change.seconds)):
-            row[i] += amount
-    longest = max(row[3] for row in rows.values()) or 1
+        assert rewrite.change is not None
+        by_rule.setdefault(rewrite.rule, []).append(rewrite.change)
+    seconds = {rule: sum(c.seconds for c in changes) for rule, changes in by_rule.items()}
+    longest = max(seconds.values()) or 1
+    rows = []
+    for rule in sorted(seconds, key=lambda rule: -seconds[rule]):
+        changes, bar = by_rule[rule], "█" * round(BAR * seconds[rule] / longest)
+        nodes = sum(c.nodes_after - c.nodes_before for c in changes)
+        constants = sum(c.bytes_after - c.bytes_before for c in changes)
+        rows.append((rule, len(changes), f"{nodes:+}", _signed(constants), f"{seconds[rule] * 1e3:.2f}", bar))
     header = ("rule", ">rewrites", ">nodes", ">constants", ">ms", "time")
-    cells = [
-        (
-            rule,
-            f"{times:.0f}",
-            f"{net:+.0f}",
-            _signed(int(held)),
-            f"{seconds * 1e3:.2f}",
-            "█" * round(BAR * seconds / longest),
-        )
-        for rule, (times, net, held, seconds) in sorted(rows.items(), key=lambda item: -item[1][3])
-    ]
-    click.echo(columns(header, cells), err=True, color=color())
+    click.echo(columns(header, rows), err=True, color=color())

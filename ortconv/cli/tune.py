@@ -9,7 +9,7 @@ import click
 
 from ortconv.choices import GOALS, SNIPPETS, TARGETS
 from ortconv.cli import options as shared
-from ortconv.cli import print_json
+from ortconv.cli import present
 from ortconv.cli.progress import stage_line
 from ortconv.errors import UsageError
 
@@ -94,13 +94,13 @@ def command(model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bo
     Converts it in all ways that can matter, validates each result, measures them in onnxruntime, taking turns, and ranks them for a
     goal. Times on accelerators are estimated for a device profile.
     """
+    from ortconv.cli.tune_view import page_of, sections, show_axes
+    from ortconv.files import write_text
     from ortconv.report.gates import check_gates, parse_gates
 
     conditions = parse_gates(flags["fail_on"], "tune")
     only = chosen_values(flags["only"])
     if flags["listed"]:
-        from ortconv.cli.tune_view import show_axes
-
         show_axes(only, flags["target"], markdown=markdown)
         return
     if flags["snippet"] is not None and flags["goal"] == "accelerator":
@@ -109,20 +109,11 @@ def command(model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bo
         check_snippet(flags["snippet"], flags["target"])
     found = _tuned(model, only, flags, shown=not quiet)
     if flags["html"] is not None:
-        from ortconv.cli.options import given_options
-        from ortconv.cli.tune_view import page_of
-        from ortconv.files import write_text
-
-        write_text(flags["html"], page_of(found, given_options()))
-    if as_json:
-        print_json(found.to_dict())
-    elif quiet:
+        write_text(flags["html"], page_of(found, shared.given_options()))
+    if quiet and not as_json:
         click.echo(found.recommended.command if found.recommended is not None else "")
     else:
-        from ortconv.cli.tables import show
-        from ortconv.cli.tune_view import sections
-
-        show(sections(found, everything=verbose), markdown=markdown)
+        present(found.to_dict, lambda: sections(found, everything=verbose))
     if not as_json:
         _show_snippet(flags["snippet"], found.recommended, markdown=markdown)
     if found.is_interrupted:

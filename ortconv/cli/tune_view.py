@@ -23,6 +23,8 @@ NAMES = {"nnapi": "NNAPI", "coreml": "CoreML"}
 
 def sections(found: Tuning, *, everything: bool = False) -> list[Section]:
     """The tuning as tables. Each table is cut after its first rows unless `everything` is set."""
+    from ortconv.tuning.ranking import GOALS
+
     good = [row for row in found.rows if row.measured is not None]
     shown = good if everything else good[:MOST_ROWS]
     title = "Candidates" + (f", the first {len(shown)} of {len(good)}" if len(shown) < len(good) else "")
@@ -31,17 +33,11 @@ def sections(found: Tuning, *, everything: bool = False) -> list[Section]:
     refused = [(row.label, row.error) for row in found.rows if row.error is not None]
     same = [(row.label, ", ".join(row.same)) for row in good if row.same] if everything else []
     return [
-        Section(f"{found.model}, best by {_goal(found)}", list(_head(found))),
+        Section(f"{found.model}, best by {GOALS[found.goal].what}", list(_head(found))),
         Section(title, list(_legend(found)), header, list(map(_row, shown))),
         Section("Without a rank", header=("candidate", "reason"), rows=refused),
         Section("The same file", header=("candidate", "also made by"), rows=same),
     ]
-
-
-def _goal(found: Tuning) -> str:
-    from ortconv.tuning.ranking import GOALS
-
-    return GOALS[found.goal].what
 
 
 def _head(found: Tuning) -> Iterator[str]:

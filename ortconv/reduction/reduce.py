@@ -100,11 +100,11 @@ def reduce(
         model.saved = []
         found = Reduction(label, str(target), sum(1 for _ in model.graph.walk()), model.file_bytes)
         has_fault = _tried(check, expect_exit, expect_output, path, found)
-        search = _Search(Path(folder), target, has_fault, found, steps, seconds, progress)
         name = _name_of(path, found.command, found.exit_code, expect_output)
-        search.journal = KnownResults(None if journal is None else Path(journal), name)
-        if not search.journal.continues:
+        known = KnownResults(None if journal is None else Path(journal), name)
+        if not known.continues:
             _refuse_existing(target)
+        search = _Search(Path(folder), target, has_fault, found, known, steps, seconds, progress)
         search.begin(model)
         _shrink_until_stopped(search)
         search.finish()
@@ -167,29 +167,25 @@ def _refuse_unless(first: CommandResult, wanted: int, text: str | None, line: st
 # ------------------------------------------------------------------ the search
 
 
+@dataclass
 class _Search:
-    """The smallest model so far, and the test of candidates that may replace it."""
+    """The smallest model so far, and the test of candidates that may replace it. `folder` is for temporary files."""
 
-    def __init__(
-        self,
-        folder: Path,
-        target: Path,
-        has_fault: Check,
-        found: Reduction,
-        steps: int | None,
-        seconds: float | None,
-        progress: Callable[[str], None] | None,
-    ) -> None:
-        self.best = folder / f"best{target.suffix}"
-        self.candidate = folder / f"candidate{target.suffix}"
-        self._ort = target.suffix.lower() == ".ort"
-        self.found = found
-        self.journal = KnownResults(None, "")
-        self._target, self._has_fault, self._steps, self._progress = target, has_fault, steps, progress
-        self._rank: tuple[int, int] | None = None
-        self._packed: int | None = None
-        self._began = time.monotonic()
-        self._ends = None if seconds is None else self._began + seconds
+    folder: Path
+    target: Path
+    has_fault: Check
+    found: Reduction
+    journal: KnownResults
+    steps: int | None
+    seconds: float | None
+    progress: Callable[[str], None] | None
+    _rank: tuple[int, int] | None = None
+    _packed: int | None = None
+    _began: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.best = self.folder / f"best{self.target.suffix}"
+        self._ort = self.target.suffix.lower() == ".ort"
 
     def begin(self, model: Model) -> None:
         """Begin with the whole model, serialized again. UsageError if the check does not fail on it."""
@@ -219,14 +215,14 @@ class _Search:
     def finish(self) -> None:
         model = self.model()
         self.found.nodes_after = sum(1 for _ in model.graph.walk())
-        self.found.bytes_after = self._target.stat().st_size
+        self.found.bytes_after = self.target.stat().st_size
         self.found.operators = operator_counts(model)
         self.found.seconds = time.monotonic() - self._began
 
     def _check_bounds(self) -> None:
-        if self._steps is not None and self.found.steps >= self._steps:
+        if self.steps is not None and self.found.steps >= self.steps:
             raise _Stop("steps")
-        if self._ends is not None and time.monotonic() > self._ends:
+        if self.seconds is not None and time.monotonic() > self._began + self.seconds:
             raise _Stop("time")
 
     def _accept(self, model: Model) -> bool:
@@ -240,17 +236,18 @@ class _Search:
             self.found.known += 1
             return False
         check_valid(model, data, ort=self._ort)
-        self.candidate.write_bytes(data)
+        candidate = self.folder / f"candidate{self.target.suffix}"
+        candidate.write_bytes(data)
         if fails is None:
             self.found.steps += 1
-            fails = self._has_fault(self.candidate)
+            fails = self.has_fault(candidate)
             self.journal.note(digest, fails)
         else:
             self.found.known += 1
         if fails:
             self._rank, self._packed = _rank(model), None
-            self.candidate.replace(self.best)
-            write_bytes(self._target, data)
+            candidate.replace(self.best)
+            write_bytes(self.target, data)
             self._report(model, len(data))
         return fails
 
@@ -266,9 +263,9 @@ class _Search:
         return _packed(data) < self._packed
 
     def _report(self, model: Model, size: int) -> None:
-        if self._progress is not None:
+        if self.progress is not None:
             nodes = sum(1 for _ in model.graph.walk())
-            self._progress(f"{counted(nodes, 'node')}, {counted(size, 'byte')}, {counted(self.found.steps, 'run')}")
+            self.progress(f"{counted(nodes, 'node')}, {counted(size, 'byte')}, {counted(self.found.steps, 'run')}")
 
 
 def _rank(model: Model) -> tuple[int, int]:
