@@ -43,9 +43,7 @@ class ManyStyles(click.Command):
 
 @click.command(cls=ManyStyles, context_settings={"show_default": True})
 @click.argument("model", type=shared.Location(exists=True, path_type=Path))
-@click.option(
-    "-o", "--output", type=shared.OUTPUT, help="The .ort file, or a directory for it.  [default: next to the model]"
-)
+@shared.output("The .ort file, or a directory for it.  [default: next to the model]")
 @click.option(
     "--output-dir",
     type=shared.Location(file_okay=False, path_type=Path),
@@ -95,7 +93,6 @@ class ManyStyles(click.Command):
     "--fold-limit",
     type=shared.SIZE,
     default="64MiB",
-    metavar="SIZE",
     help="Limit on the model's growth by constant folding, such as 64M, 1GiB or 0.",
 )
 @click.option("--validate/--no-validate", default=True, help="Run source and result on the same inputs and compare.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import natural
-from ortconv.cli.options import FILE_OR_FOLDER
+from ortconv.cli.options import FILE_OR_FOLDER, NATURAL
 from ortconv.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
@@ -39,9 +39,7 @@ OPTIONS = (
         help="One input: NAME=FILE (.npy, .pb or an image; NAME=FILE:LOW..HIGH scales the pixels), or the form of a generated one: "
         "NAME:SHAPE, NAME:LOW..HIGH, NAME:SHAPE:LOW..HIGH, with a shape such as 1x3x224x224. May be repeated.",
     ),
-    click.option(
-        "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Seed of generated inputs."
-    ),
+    click.option("--seed", type=NATURAL, default=0, show_default=True, help="Seed of generated inputs."),
 )
 
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?"

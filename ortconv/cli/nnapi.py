@@ -9,8 +9,8 @@ import click
 
 from ortconv.cli import completion, nnapi_conformance, nnapi_export, present, printable
 from ortconv.cli import inputs as given
+from ortconv.cli import options as shared
 from ortconv.cli.nnapi_options import DEVICES, FLAGS_TEXT, MODEL, VLOG, load_devices, messages, prepared
-from ortconv.cli.options import COUNT, FILE, JSON, JSON_AND_QUIET, OUTPUT_FILE, OUTPUT_FOLDER, PAGE, add, drawing, flag
 from ortconv.cli.usage import Commands
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ command.add_command(nnapi_conformance.command)
 
 
 @command.command()
-@add(MODEL)
+@shared.add(MODEL)
 @DEVICES
 @click.option("--nnapi-flags", default="", metavar="FLAGS", help=f"Flags of the NNAPI provider: {FLAGS_TEXT}.")
 @VLOG
-@add(drawing("Draw the models and their steps into this file."))
-@click.option("--dot", type=OUTPUT_FILE, help="Write the picture as a graph for Graphviz.")
-@add(JSON_AND_QUIET)
+@shared.add(shared.drawing("Draw the models and their steps into this file."))
+@click.option("--dot", type=shared.OUTPUT_FILE, help="Write the picture as a graph for Graphviz.")
+@shared.add(shared.JSON_AND_QUIET)
 def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, **flags: Any) -> None:
     """Show the operands and operations of every partition of MODEL (.onnx or .ort).
 
@@ -74,7 +74,7 @@ def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
 
 
 @command.command()
-@add(MODEL)
+@shared.add(MODEL)
 @DEVICES
 @click.option(
     "--nnapi-flags",
@@ -95,14 +95,12 @@ def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
     show_default=True,
     help="CPU backends to compare with; may be repeated. The first one that runs the model is the reference for all outputs.",
 )
-@add(given.OPTIONS)
-@click.option(
-    "--repeat", type=COUNT, default=10, show_default=True, metavar="N", help="Number of runs for each median."
-)
-@flag("--timing", help="Show the time of application, runtime, driver and CPU by phase.")
+@shared.add(given.OPTIONS)
+@click.option("--repeat", type=shared.COUNT, default=10, show_default=True, help="Number of runs for each median.")
+@shared.flag("--timing", help="Show the time of application, runtime, driver and CPU by phase.")
 @VLOG
-@PAGE
-@JSON
+@shared.PAGE
+@shared.JSON
 def benchmark(model: Path, html: Path | None, **flags: Any) -> None:
     """Compare NNAPI devices, flags and CPU backends on MODEL (.onnx or .ort): latency, and difference of the outputs.
 
@@ -115,11 +113,10 @@ def benchmark(model: Path, html: Path | None, **flags: Any) -> None:
     with messages(flags["vlog"]):
         found = _compared(model, flags)
     if html is not None:
-        from ortconv.cli.options import given_options
         from ortconv.files import write_text
         from ortconv.report.benchmark import benchmark_page
 
-        write_text(html, benchmark_page(found, given_options()))
+        write_text(html, benchmark_page(found, shared.given_options()))
     present(lambda: document(found), lambda: show(found))
 
 
@@ -139,15 +136,10 @@ def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
 
 
 @command.command()
-@click.option(
-    "-o",
-    "--output",
-    "folder",
-    required=True,
-    type=OUTPUT_FOLDER,
-    help="Folder for include/android and libneuralnetworks.so.",
+@shared.output(
+    "Folder for include/android and libneuralnetworks.so.", "folder", type=shared.OUTPUT_FOLDER, required=True
 )
-@JSON
+@shared.JSON
 def ndk(folder: Path, **_: Any) -> None:
     """Write the NDK's headers and build libneuralnetworks.so: C and C++ programs that use NNAPI then run on this machine.
 
@@ -163,11 +155,11 @@ def ndk(folder: Path, **_: Any) -> None:
 
 
 @command.command()
-@click.argument("file", type=FILE)
-@flag("--total-times", help="Include the time that a layer waits for the layers below it.")
-@flag("--per-execution", help="Show only the parts of one execution, on average.")
-@flag("--print-detail", help="List all marks too, by thread and time.")
-@JSON
+@click.argument("file", type=shared.FILE)
+@shared.flag("--total-times", help="Include the time that a layer waits for the layers below it.")
+@shared.flag("--per-execution", help="Show only the parts of one execution, on average.")
+@shared.flag("--print-detail", help="List all marks too, by thread and time.")
+@shared.JSON
 def trace(file: Path, total_times: bool, per_execution: bool, print_detail: bool, **_: Any) -> None:
     """Show where NNAPI's time went in FILE, a system trace of a phone: the time of each layer in each phase.
 

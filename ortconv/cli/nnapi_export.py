@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command(name="export")
 @click.argument("model", type=shared.FILE)
-@click.option("-o", "--output", required=True, type=shared.OUTPUT_FOLDER, help="The directory to write to.")
+@shared.output("The directory to write to.", type=shared.OUTPUT_FOLDER, required=True)
 @shared.flag("--whole", help="Write the whole model as one file; an error if a node is refused.")
 @shared.ANALYSIS_LEVEL
 @shared.flag("--maximize-offload", "maximize", help="Rewrite refused nodes as convert --maximize-offload does.")

@@ -13,19 +13,7 @@ import click
 
 from ortconv.choices import FEATURE_LEVEL, FEATURE_LEVELS_TEXT
 from ortconv.cli import completion, printable
-from ortconv.cli.options import (
-    ANALYSIS_LEVEL,
-    FEATURE_LEVEL_NUMBER,
-    FILE,
-    FIX_DIM,
-    OUTPUT_FILE,
-    OUTPUT_FOLDER,
-    Parsed,
-    flag,
-    names_in,
-    read_values,
-)
-from ortconv.cli.options import NNAPI as OF_PARTITIONS
+from ortconv.cli import options as shared
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,14 +45,13 @@ OF_BACKEND = (
     ),
     click.option(
         "--nnapi-feature-level",
-        type=FEATURE_LEVEL_NUMBER,
+        type=shared.FEATURE_LEVEL_NUMBER,
         help=f"The NNAPI feature level of the phone: {FEATURE_LEVELS_TEXT}.  [default: {FEATURE_LEVEL}]",
     ),
     _devices("devices", "For backend nnapi: a"),
     click.option(
         "--nnapi-cache",
-        type=OUTPUT_FOLDER,
-        metavar="DIRECTORY",
+        type=shared.OUTPUT_FOLDER,
         help="For backend nnapi: the directory of the devices' compilation caches.",
     ),
 )
@@ -76,7 +63,7 @@ def configured(backends: Sequence[str], flags: dict[str, Any], repeat: int = 1) 
 
     UsageError for flags of a backend that is not named.
     """
-    names = names_in(",".join(backends))
+    names = shared.names_in(",".join(backends))
     is_given = any(flags[key] for key in CHOICES)
     if is_given and "nnapi" not in names:
         raise UsageError("flags of NNAPI are given, but not the backend nnapi", hint="add --backend nnapi")
@@ -108,20 +95,19 @@ def _flags(text: str) -> str:
 
 VLOG = click.option(
     "--vlog",
-    type=Parsed("flags", _flags),
+    type=shared.Parsed("flags", _flags),
     default="",
     show_default=False,
-    metavar="FLAGS",
     help="Print messages of the NNAPI runtime on stderr: model, compilation, execution, cpuexe, manager, driver, memory or all, "
     "comma separated.",
 )
 
 
 OBSERVED = (
-    flag("--timing", help="For backend nnapi: show the time by layer and phase."),
+    shared.flag("--timing", help="For backend nnapi: show the time by layer and phase."),
     click.option(
         "--systrace",
-        type=OUTPUT_FILE,
+        type=shared.OUTPUT_FILE,
         help="For backend nnapi: write its trace marks into this file, for ortconv nnapi trace.",
     ),
     VLOG,
@@ -131,7 +117,7 @@ OBSERVED = (
 @contextmanager
 def observed(backends: Sequence[str], flags: Mapping[str, Any]) -> Iterator[Trace | None]:
     """The observers that the options ask for: a log, and a trace. UsageError if nnapi is not among the backends."""
-    if not any(name.partition(":")[0] == "nnapi" for name in names_in(",".join(backends))):
+    if not any(name.partition(":")[0] == "nnapi" for name in shared.names_in(",".join(backends))):
         if flags["timing"] or flags["systrace"] or flags["vlog"]:
             raise UsageError("--timing, --systrace and --vlog are for the backend nnapi", hint="add --backend nnapi")
         yield None
@@ -187,7 +173,7 @@ def load_devices(profiles: Sequence[str]) -> list[Device]:
     return list(found.values())
 
 
-MODEL = (click.argument("model", type=FILE), ANALYSIS_LEVEL, FIX_DIM, *OF_PARTITIONS)
+MODEL = (click.argument("model", type=shared.FILE), shared.ANALYSIS_LEVEL, shared.FIX_DIM, *shared.NNAPI)
 
 
 def prepared(model: Path, flags: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
@@ -196,7 +182,7 @@ def prepared(model: Path, flags: Mapping[str, Any]) -> tuple[Model, dict[str, An
     from ortconv.partition import Target
     from ortconv.pipeline.analysis import analyze
 
-    flags = read_values(flags)
+    flags = shared.read_values(flags)
     settings = nnapi_settings(flags)
     found = analyze(model, Target(**settings), flags["level"], fix_dims=flags["fix_dims"])
     return found.model, settings

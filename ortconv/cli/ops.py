@@ -9,14 +9,14 @@ import click
 
 from ortconv.choices import BUILD_PLATFORMS
 from ortconv.cli import present, print_json
-from ortconv.cli.options import FILE, FILE_OR_FOLDER, JSON, JSON_AND_QUIET, OUTPUT_FILE, add, flag
+from ortconv.cli.options import FILE, FILE_OR_FOLDER, JSON, JSON_AND_QUIET, OUTPUT_FILE, Number, add, flag, output
 from ortconv.cli.usage import Commands
 from ortconv.errors import FormatError, GateError, UsageError
 
 if TYPE_CHECKING:
     from ortconv.ortformat.opconfig import RequiredOperators
 
-CONFIG = click.option("-o", "--output", type=OUTPUT_FILE, help="The config to write.  [default: stdout]")
+CONFIG = output("The config to write.  [default: stdout]", type=OUTPUT_FILE)
 
 
 @click.group(cls=Commands)
@@ -80,10 +80,9 @@ def from_(folder: Path, output: Path | None, types: bool) -> None:
 @flag("--use-coreml", help="Build with the CoreML execution provider.")
 @click.option(
     "--android-api",
-    type=click.IntRange(21),
+    type=Number(21),
     default=27,
     show_default=True,
-    metavar="N",
     help="Lowest Android API level that the app supports.",
 )
 @click.option(

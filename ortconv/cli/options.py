@@ -29,13 +29,39 @@ OUTPUT = click.Path(path_type=Path)
 OUTPUT_FILE = click.Path(dir_okay=False, path_type=Path)
 OUTPUT_FOLDER = click.Path(file_okay=False, path_type=Path)
 
-COUNT = click.IntRange(1)
-SECONDS = click.FloatRange(0, min_open=True)
+
+class Number(click.IntRange):
+    """A whole number, which is N in the help."""
+
+    def get_metavar(self, *_: Any, **__: Any) -> str:
+        return "N"
+
+
+class Seconds(click.FloatRange):
+    """A positive time, which is SECONDS in the help."""
+
+    def get_metavar(self, *_: Any, **__: Any) -> str:
+        return "SECONDS"
+
+
+NATURAL = Number(0)
+COUNT = Number(1)
+SECONDS = Seconds(0, min_open=True)
 
 
 def flag(*names: str, help: str) -> Callable[[Any], Any]:
     """An option without a value."""
     return click.option(*names, is_flag=True, help=help)
+
+
+def output(help: str, *name: str, type: click.Path = OUTPUT, required: bool = False) -> Callable[[Any], Any]:
+    """The option --output of a command."""
+    return click.option("-o", "--output", *name, type=type, required=required, help=help)
+
+
+def jobs(help: str) -> Callable[[Any], Any]:
+    """The option --jobs of a command."""
+    return click.option("--jobs", type=COUNT, help=f"{help}  [default: the cores that ortconv may use]")
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg]
@@ -115,7 +141,7 @@ PASS_CHOICE = (
     _passes("--enable-pass", "enable_passes", "Also run this opt-in pass; may be repeated."),
     _passes("--disable-pass", "disable_passes", "Leave out a pass; may be repeated. See: ortconv passes list."),
     _passes("--only-pass", "only_passes", "Run only the passes with this name; may be repeated."),
-    click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Stop optimizing after N rewrites."),
+    click.option("--stop-after", type=NATURAL, help="Stop optimizing after N rewrites."),
 )
 
 PROFILE = click.option(
@@ -126,10 +152,8 @@ PROFILE = click.option(
 
 LIMITS = (
     PROFILE,
-    click.option(
-        "--max-partitions", type=click.IntRange(0), metavar="N", help="Keep only the N partitions that save most time."
-    ),
-    click.option("--min-nodes", type=COUNT, default=1, metavar="N", help="Leave out partitions of fewer than N nodes."),
+    click.option("--max-partitions", type=NATURAL, help="Keep only the N partitions that save most time."),
+    click.option("--min-nodes", type=COUNT, default=1, help="Leave out partitions of fewer than N nodes."),
     flag("--only-worthwhile", help="Leave out partitions that are estimated to save no time."),
 )
 
@@ -170,10 +194,7 @@ ANALYSIS_LEVEL = click.option(
 
 
 def _limits(time: str, memory: str) -> tuple[Callable[[Any], Any], ...]:
-    return (
-        click.option("--timeout", type=SECONDS, metavar="SECONDS", help=time),
-        click.option("--memory", type=SIZE, metavar="SIZE", help=memory),
-    )
+    return (click.option("--timeout", type=SECONDS, help=time), click.option("--memory", type=SIZE, help=memory))
 
 
 _WORKER = "by default nine tenths of the machine's memory divided by the jobs"
@@ -192,16 +213,11 @@ LIMITS_OF_BUILDS = _limits(
 )
 
 CHECK_MEMORY = click.option(
-    "--check-memory", type=SIZE, metavar="SIZE", help="Limit on the memory of the command, such as 4GiB (Linux only)."
+    "--check-memory", type=SIZE, help="Limit on the memory of the command, such as 4GiB (Linux only)."
 )
 
 BATCH = (
-    click.option(
-        "--jobs",
-        type=COUNT,
-        metavar="N",
-        help="With a directory: number of models to process at a time.  [default: the cores that ortconv may use]",
-    ),
+    jobs("With a directory: number of models to process at a time."),
     click.option(
         "--cluster",
         metavar="ADDRESS",
@@ -262,11 +278,7 @@ COREML = (
         help="Model format that the CoreML provider makes.",
     ),
     click.option(
-        "--coreml-version",
-        type=COUNT,
-        default=COREML_VERSION,
-        metavar="N",
-        help="CoreML version to assume; 7 is that of iOS 17.",
+        "--coreml-version", type=COUNT, default=COREML_VERSION, help="CoreML version to assume; 7 is that of iOS 17."
     ),
     flag(
         "--coreml-only-static-input-shapes",
@@ -351,9 +363,7 @@ def add(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     return decorate
 
 
-PAGE = click.option(
-    "--html", type=OUTPUT_FILE, metavar="FILE", help="Write the result as an interactive page in one file."
-)
+PAGE = click.option("--html", type=OUTPUT_FILE, help="Write the result as an interactive page in one file.")
 
 
 def drawing(help: str) -> tuple[Callable[[Any], Any], ...]:

@@ -157,7 +157,6 @@ def _draw(
 ) -> None:
     if flags["svg"] is None and flags["html"] is None:
         return
-    from ortconv.cli.options import given_options
     from ortconv.files import write_text
     from ortconv.report.partition_page import partition_page
     from ortconv.report.picture import drawn
@@ -167,4 +166,4 @@ def _draw(
     if flags["svg"] is not None:
         write_text(flags["svg"], drawing(scene, dark=flags["dark"]))
     if flags["html"] is not None:
-        write_text(flags["html"], partition_page(found, scene, model.name, advice, rows, given_options()))
+        write_text(flags["html"], partition_page(found, scene, model.name, advice, rows, shared.given_options()))

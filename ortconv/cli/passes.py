@@ -37,7 +37,7 @@ def command() -> None:
 )
 @flag("--as-text", help="Print the pipeline as text, for convert's --pipeline.")
 @add(PASS_CHOICE)
-@click.option("--fold-limit", type=SIZE, metavar="SIZE", help="Limit on constant folding to write with --as-text.")
+@click.option("--fold-limit", type=SIZE, help="Limit on constant folding to write with --as-text.")
 @JSON
 def list_(level: str | None, as_text: bool, fold_limit: int | None, **names: Any) -> None:
     """List all passes in the order in which they run.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.cli import present
-from ortconv.cli.options import CHECK_MEMORY, COUNT, FILE, JSON_AND_QUIET, OUTPUT, SECONDS, add
+from ortconv.cli.options import CHECK_MEMORY, COUNT, FILE, JSON_AND_QUIET, SECONDS, add, output
 
 if TYPE_CHECKING:
     from ortconv.cli.render import Fact
@@ -31,25 +31,19 @@ WHY = {
     metavar="COMMAND",
     help="Command that fails on MODEL. {} in it is the path of the model to try; without {}, the path is appended.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=OUTPUT,
-    help="The file to write, in the format of MODEL.  [default: NAME.reduced.onnx for NAME.onnx, in this directory]",
-)
+@output("The file to write, in the format of MODEL.  [default: NAME.reduced.onnx for NAME.onnx, in this directory]")
 @click.option(
     "--expect-exit",
     type=int,
     metavar="CODE",
     help="Exit code that counts as the failure.  [default: the one on MODEL, which must not be 0]",
 )
-@click.option("--expect-output", metavar="TEXT", help="The failure also prints this.")
-@click.option("--steps", type=COUNT, metavar="N", help="Stop after N runs of the command.")
-@click.option("--timeout", "seconds", type=SECONDS, metavar="SECONDS", help="Stop the search after this time.")
+@click.option("--expect-output", help="The failure also prints this.")
+@click.option("--steps", type=COUNT, help="Stop after N runs of the command.")
+@click.option("--timeout", "seconds", type=SECONDS, help="Stop the search after this time.")
 @click.option(
     "--check-timeout",
     type=SECONDS,
-    metavar="SECONDS",
     help="Limit on one run of the command, which then ends with exit code 124.  [default: 10 times the first run, at least 30]",
 )
 @CHECK_MEMORY

@@ -13,21 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ortconv.cli import inputs as given
+from ortconv.cli import options as shared
 from ortconv.cli import present
 from ortconv.cli.nnapi_options import OBSERVED, OF_BACKEND, configured, observed
-from ortconv.cli.options import (
-    BACKENDS,
-    BATCH,
-    COUNT,
-    FILE_OR_FOLDER,
-    JSON_LINES,
-    LIMITS_OF_MODELS,
-    OUTPUT_FILE,
-    QUIET,
-    add,
-    fail_on,
-    flag,
-)
 from ortconv.errors import MismatchError, UsageError
 from ortconv.watch import note_stage
 
@@ -37,8 +25,8 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("model", type=FILE_OR_FOLDER)
-@add(given.OPTIONS)
+@click.argument("model", type=shared.FILE_OR_FOLDER)
+@shared.add(given.OPTIONS)
 @click.option("--outputs", metavar="NAMES", help="Outputs to show and save, comma separated.  [default: all]")
 @click.option(
     "--nodes",
@@ -47,11 +35,11 @@ if TYPE_CHECKING:
     help="Also show and save this value inside the graph, or the results of the node with this name; may be repeated. Such a "
     "value is computed in a run of its own, node by node, so that the outputs do not change.",
 )
-@click.option("--save", type=OUTPUT_FILE, help="Write the results as .npz.")
-@click.option("--top", type=COUNT, metavar="N", help="Show the N classes with the largest scores.")
+@click.option("--save", type=shared.OUTPUT_FILE, help="Write the results as .npz.")
+@click.option("--top", type=shared.COUNT, help="Show the N classes with the largest scores.")
 @click.option(
     "--check",
-    type=FILE_OR_FOLDER,
+    type=shared.FILE_OR_FOLDER,
     metavar="FILE",
     help="Expected outputs; exit with 4 if the results differ. An .npz by name, a test_data_set folder, or the file of a "
     "model's only output.",
@@ -64,26 +52,25 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--repeat",
-    type=COUNT,
+    type=shared.COUNT,
     default=1,
-    metavar="N",
     help="Number of runs. Of several, the median and p90 of the times are shown; a first run before them does not count.",
 )
-@click.option("--threads", type=COUNT, default=1, metavar="N", help="Threads of numpy's BLAS and of onnxruntime.")
+@click.option("--threads", type=shared.COUNT, default=1, help="Threads of numpy's BLAS and of onnxruntime.")
 @click.option(
     "--profile",
-    type=OUTPUT_FILE,
+    type=shared.OUTPUT_FILE,
     help="Write the time of every step as a Chrome trace, and show the times by operator.",
 )
-@add(BACKENDS)
-@add(OF_BACKEND)
-@add(OBSERVED)
-@flag("--plan", "-v", "--verbose", help="Show which node runs on which backend, and why.")
-@fail_on("run", "latency>20ms,memory>200MB")
-@add(BATCH)
-@add(LIMITS_OF_MODELS)
-@JSON_LINES
-@QUIET
+@shared.add(shared.BACKENDS)
+@shared.add(OF_BACKEND)
+@shared.add(OBSERVED)
+@shared.flag("--plan", "-v", "--verbose", help="Show which node runs on which backend, and why.")
+@shared.fail_on("run", "latency>20ms,memory>200MB")
+@shared.add(shared.BATCH)
+@shared.add(shared.LIMITS_OF_MODELS)
+@shared.JSON_LINES
+@shared.QUIET
 def command(model: Path, backends: tuple[str, ...], custom_op_library: Path | None, **flags: Any) -> None:
     """Run MODEL (.onnx or .ort) once or several times and show its outputs.
 

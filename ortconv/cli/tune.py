@@ -56,7 +56,6 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
 @click.option(
     "--budget",
     type=shared.DURATION,
-    metavar="TIME",
     help="Limit on the total time, such as 90s or 10min; the ranking is based on the measurements until then.",
 )
 @shared.flag("--exhaustive", help="Measure every file with every session setting, and drop none early.")
@@ -72,12 +71,7 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
 @shared.FIX_DIM
 @shared.add(shared.VALIDATION)
 @shared.CUSTOM_OP_LIBRARY
-@click.option(
-    "--jobs",
-    type=shared.COUNT,
-    metavar="N",
-    help="Number of files to convert at a time. Measurements run alone.  [default: the cores that ortconv may use]",
-)
+@shared.jobs("Number of files to convert at a time. Measurements run alone.")
 @shared.add(shared.TIME_AND_MEMORY)
 @shared.fail_on(
     "tune",
