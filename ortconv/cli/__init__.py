@@ -46,6 +46,7 @@ VERBS = {
 }
 SETTINGS: dict[str, Any] = {
     "help_option_names": ["-h", "--help"],
+    "show_default": True,
     "token_normalize_func": lambda token: token.replace("_", "-"),
 }
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ortconv.report.sections import Section
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @click.option(
     "-f",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ortconv.report.sections import Section
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @click.argument("model", type=shared.FILE)
 @click.option(
     "--baseline",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ortconv.compare.comparison import Comparison, Subject
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @click.argument(
     "models", nargs=-1, required=True, metavar="A[@BACKEND] B[@BACKEND]...", shell_complete=completion.model_on_backend
 )

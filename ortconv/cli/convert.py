@@ -41,7 +41,7 @@ class ManyStyles(click.Command):
         return super().parse_args(ctx, spread)
 
 
-@click.command(cls=ManyStyles, context_settings={"show_default": True})
+@click.command(cls=ManyStyles)
 @click.argument("model", type=shared.Location(exists=True, path_type=Path))
 @shared.output("The .ort file, or a directory for it.  [default: next to the model]")
 @click.option(

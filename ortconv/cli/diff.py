@@ -32,7 +32,7 @@ OF_COMMAND = ("timeout", "memory", "as_json", "markdown", "quiet")
 """Options that do not belong to the conversion."""
 
 
-@click.command()
+@click.command(context_settings={"show_default": False})
 @click.argument("a", type=shared.FILE)
 @click.argument("b", type=shared.FILE)
 @shared.flag("--exit-code", help="Exit with 4 if anything but names inside the graphs changed.")

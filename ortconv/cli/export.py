@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ortconv.exporting.export import Export, SavedFusions
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @click.argument("model", type=FILE)
 @output(
     "The .onnx file to write, which must not exist; x.ort writes an .ort file of the present format version.",

@@ -39,7 +39,7 @@ OPTIONS = (
         help="One input: NAME=FILE (.npy, .pb or an image; NAME=FILE:LOW..HIGH scales the pixels), or the form of a generated one: "
         "NAME:SHAPE, NAME:LOW..HIGH, NAME:SHAPE:LOW..HIGH, with a shape such as 1x3x224x224. May be repeated.",
     ),
-    click.option("--seed", type=NATURAL, default=0, show_default=True, help="Seed of generated inputs."),
+    click.option("--seed", type=NATURAL, default=0, help="Seed of generated inputs."),
 )
 
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?"

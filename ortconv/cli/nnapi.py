@@ -33,12 +33,12 @@ command.add_command(nnapi_conformance.command)
 @command.command()
 @shared.add(MODEL)
 @DEVICES
-@click.option("--nnapi-flags", default="", metavar="FLAGS", help=f"Flags of the NNAPI provider: {FLAGS_TEXT}.")
+@click.option("--nnapi-flags", metavar="FLAGS", help=f"Flags of the NNAPI provider: {FLAGS_TEXT}.")
 @VLOG
 @shared.add(shared.drawing("Draw the models and their steps into this file."))
 @click.option("--dot", type=shared.OUTPUT_FILE, help="Write the picture as a graph for Graphviz.")
 @shared.add(shared.JSON_AND_QUIET)
-def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, **flags: Any) -> None:
+def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str | None, vlog: str, **flags: Any) -> None:
     """Show the operands and operations of every partition of MODEL (.onnx or .ort).
 
     A picture has a frame for each partition, for each step of a partition that several devices share, and for each model within
@@ -50,7 +50,7 @@ def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, **
 
     with messages(vlog):
         ready, settings = prepared(model, flags)
-        settings |= flags_of(nnapi_flags)
+        settings |= flags_of(nnapi_flags or "")
         partitions = compiled(ready, NnapiOptions(**settings, devices=tuple(load_devices(profiles))))
     _draw(model, partitions, flags)
     present(
@@ -92,11 +92,10 @@ def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
     default=("numpy", "onnxruntime"),
     metavar="BACKEND",
     shell_complete=completion.backends,
-    show_default=True,
     help="CPU backends to compare with; may be repeated. The first one that runs the model is the reference for all outputs.",
 )
 @shared.add(given.OPTIONS)
-@click.option("--repeat", type=shared.COUNT, default=10, show_default=True, help="Number of runs for each median.")
+@click.option("--repeat", type=shared.COUNT, default=10, help="Number of runs for each median.")
 @shared.flag("--timing", help="Show the time of application, runtime, driver and CPU by phase.")
 @VLOG
 @shared.PAGE

@@ -31,7 +31,6 @@ REFERENCE = "nnapi-reference"
     "--device",
     "name",
     default=REFERENCE,
-    show_default=True,
     metavar="DEVICE",
     shell_complete=completion.devices,
     help="The device: the CPU, a simulated device by its name or TOML file, or an installed one by its name.",

@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 @shared.FIX_DIM
 @shared.add(shared.NNAPI[1:])
 @click.option(
-    "--validate/--no-validate",
-    default=True,
-    show_default=True,
-    help="Run the model with the files on LiteRT and compare with the source.",
+    "--validate/--no-validate", default=True, help="Run the model with the files on LiteRT and compare with the source."
 )
 @shared.add(shared.VALIDATION)
 @shared.flag("--allow-unchecked", help="Write the files even if they could not be checked.")

@@ -37,11 +37,7 @@ def _devices(name: str, beginning: str = "A") -> Callable[[Any], Any]:
 DEVICES = _devices("profiles")
 OF_BACKEND = (
     click.option(
-        "--nnapi-flags",
-        default="",
-        show_default=False,
-        metavar="FLAGS",
-        help=f"For backend nnapi: flags of the NNAPI provider: {FLAGS_TEXT}.",
+        "--nnapi-flags", metavar="FLAGS", help=f"For backend nnapi: flags of the NNAPI provider: {FLAGS_TEXT}."
     ),
     click.option(
         "--nnapi-feature-level",
@@ -76,7 +72,7 @@ def _nnapi(flags: dict[str, Any], *, burst: bool) -> Backend:
     from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, flags_of
 
     level = flags["nnapi_feature_level"]
-    settings = flags_of(flags["nnapi_flags"]) | ({} if level is None else {"feature_level": level})
+    settings = flags_of(flags["nnapi_flags"] or "") | ({} if level is None else {"feature_level": level})
     return Nnapi(NnapiOptions(**settings, devices=flags["devices"], cache=flags["nnapi_cache"], burst=burst))
 
 

@@ -78,13 +78,7 @@ def from_(folder: Path, output: Path | None, types: bool) -> None:
 @click.option("--platform", required=True, type=click.Choice(BUILD_PLATFORMS), help="The platform of the app.")
 @flag("--use-nnapi", help="Build with the NNAPI execution provider.")
 @flag("--use-coreml", help="Build with the CoreML execution provider.")
-@click.option(
-    "--android-api",
-    type=Number(21),
-    default=27,
-    show_default=True,
-    help="Lowest Android API level that the app supports.",
-)
+@click.option("--android-api", type=Number(21), default=27, help="Lowest Android API level that the app supports.")
 @click.option(
     "--model",
     "models",

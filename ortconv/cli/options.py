@@ -164,7 +164,7 @@ FLOAT16 = (
     ),
     click.option(
         "--error-budget",
-        type=SECONDS,
+        type=click.FloatRange(0, min_open=True),
         default=ERROR_BUDGET,
         metavar="X",
         help="Limit on the error of --float16, relative to the largest element of each output.",

@@ -25,7 +25,7 @@ TARGET = click.option(
 USE_NCHW = shared.flag("--use-nchw", help="Assume the provider's flag USE_NCHW, which keeps ONNX's layout.")
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @click.argument("model", type=shared.FILE_OR_FOLDER)
 @shared.add((TARGET, *shared.NNAPI, USE_NCHW, *shared.COREML))
 @shared.ANALYSIS_LEVEL

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ortconv.runtime.session import Session
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @click.argument("model", type=shared.FILE_OR_FOLDER)
 @shared.add(given.OPTIONS)
 @click.option("--outputs", metavar="NAMES", help="Outputs to show and save, comma separated.  [default: all]")

@@ -32,7 +32,7 @@ OF_TUNING = ("goal", "target", "output_dir", "budget", "exhaustive", "jobs", "ti
 AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, saved"
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @click.argument("model", type=shared.FILE)
 @click.option(
     "--goal",
