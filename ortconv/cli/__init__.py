@@ -103,12 +103,9 @@ def _limited(flags: Mapping[str, Any]) -> AbstractContextManager[None]:
     model = flags.get("model")
     if isinstance(model, Path):
         note_file(str(model))
-    if isinstance(model, str) or (isinstance(model, Path) and model.is_dir()):
-        return nullcontext()
-    if flags.get("timeout") is flags.get("memory") is None:
-        return nullcontext()
-
-    return limited(ProcessLimits(flags["timeout"], flags["memory"]))
+    is_batch = isinstance(model, str) or (isinstance(model, Path) and model.is_dir())
+    limits = ProcessLimits(flags.get("timeout"), flags.get("memory"))
+    return nullcontext() if is_batch or limits == ProcessLimits() else limited(limits)
 
 
 @click.group(cls=Verbs, context_settings=SETTINGS)

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import completion, nnapi_conformance, nnapi_export, present, printable
+from ortconv.cli import completion, present, printable
 from ortconv.cli import inputs as given
 from ortconv.cli import options as shared
 from ortconv.cli.nnapi_options import DEVICES, FLAGS_TEXT, MODEL, VLOG, load_devices, messages, prepared
+from ortconv.cli.progress import stage_line
+from ortconv.cli.render import columns, labeled, proof, size
 from ortconv.cli.usage import Commands
+from ortconv.errors import MismatchError
+from ortconv.wording import counted, listed
 
 if TYPE_CHECKING:
+    from ortconv.pipeline.export_tflite import ExportResult
     from ortconv.report.benchmark import BenchmarkComparison
     from ortconv.report.nnapi import Compiled
 
 DEFAULT_DEVICES = ("gpu-fp16", "npu-int8")
 DEFAULT_FLAGS = ("", "fp16", "nchw")
+MODES = ("sync", "async", "burst", "fenced", "dynamic")
+REFERENCE = "nnapi-reference"
+
+SHOWN_NAMES = 2
+SHOWN_REFUSALS = 5
 
 
 @click.group(cls=Commands)
 def command() -> None:
     """Show the NNAPI models of a model's partitions, compare and check devices, read traces, and export models for LiteRT."""
-
-
-command.add_command(nnapi_export.command)
-command.add_command(nnapi_conformance.command)
 
 
 @command.command()
@@ -171,3 +178,118 @@ def trace(file: Path, total_times: bool, per_execution: bool, print_detail: bool
 
     found = timings(file, read_trace(file), detail=print_detail)
     present(found.to_dict, lambda: printable(timing_text(found, total_times=total_times, each=per_execution)))
+
+
+@command.command()
+@click.option(
+    "--specs",
+    "folder",
+    required=True,
+    envvar="ORTCONV_NNAPI_SPECS",
+    type=shared.FOLDER,
+    help="The folder of conformance records; docs/nnapi.md describes their format.  "
+    "[default: that of ORTCONV_NNAPI_SPECS]",
+)
+@click.option(
+    "--device",
+    "name",
+    default=REFERENCE,
+    metavar="DEVICE",
+    shell_complete=completion.devices,
+    help="The device: the CPU, a simulated device by its name or TOML file, or an installed one by its name.",
+)
+@click.option(
+    "--mode",
+    "modes",
+    multiple=True,
+    type=click.Choice(MODES),
+    default=MODES,
+    show_default="all",
+    help="Mode of execution; may be repeated. In mode dynamic, models do not state the dimensions of their outputs.",
+)
+@click.option(
+    "--op",
+    "operations",
+    multiple=True,
+    metavar="OPERATION",
+    help="Test only records with this operation; may be repeated.",
+)
+@shared.flag("--core", help="Leave out records that repeat others with other lifetimes of their operands.")
+@VLOG
+@shared.PAGE
+@shared.MARKDOWN
+@shared.add(shared.JSON_AND_QUIET)
+def conformance(folder: Path, name: str, vlog: str, html: Path | None, quiet: bool, **flags: Any) -> None:
+    """Test an NNAPI device with conformance records: models with inputs and expected outputs.
+
+    A record that the device does not support as a whole is skipped. Exit code 4 if one fails.
+    """
+    from ortconv.nnapi import get_device
+    from ortconv.nnapi.conformance.check import Mode
+    from ortconv.nnapi.conformance.run import check_device
+    from ortconv.report.conformance import conformance_page, headline, sections
+    from ortconv.report.sections import Section
+
+    device = get_device(REFERENCE) if name == REFERENCE else load_devices([name])[0]
+    with messages(vlog), stage_line(device.name, shown=not quiet and not vlog) as progress:
+        found = check_device(
+            device,
+            folder,
+            modes=list(map(Mode, dict.fromkeys(flags["modes"]))),
+            operations=flags["operations"],
+            variations=not flags["core"],
+            progress=progress,
+        )
+    if html is not None:
+        from ortconv.files import write_text
+
+        write_text(html, conformance_page(found))
+    present(found.to_dict, lambda: [Section(headline(found), [str(folder)]), *sections(found)])
+    if found.failures:
+        raise MismatchError(headline(found))
+
+
+@command.command()
+@click.argument("model", type=shared.FILE)
+@shared.output("The directory to write to.", type=shared.OUTPUT_FOLDER, required=True)
+@shared.flag("--whole", help="Write the whole model as one file; an error if a node is refused.")
+@shared.ANALYSIS_LEVEL
+@shared.flag("--maximize-offload", "maximize", help="Rewrite refused nodes as convert --maximize-offload does.")
+@shared.FIX_DIM
+@shared.add(shared.NNAPI[1:])
+@click.option(
+    "--validate/--no-validate", default=True, help="Run the model with the files on LiteRT and compare with the source."
+)
+@shared.add(shared.VALIDATION)
+@shared.flag("--allow-unchecked", help="Write the files even if they could not be checked.")
+@shared.fail_on("nnapi export", "partitions>3,coverage<80%", "No files are then written.")
+@shared.add(shared.JSON_AND_QUIET)
+def export(model: Path, output: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
+    """Write each NNAPI partition of MODEL (.onnx or .ort) as a .tflite file for LiteRT.
+
+    Files are put in place only if LiteRT runs them, and the model with them computes the same as the source. The package
+    ai-edge-litert is needed for that: pip install 'ortconv[litert]'.
+    """
+    from ortconv.pipeline.export_tflite import export as write
+
+    flags = shared.read_values(flags)
+    result = write(model, output, stop_ops=flags.pop("nnapi_partitioning_stop_ops"), **flags)
+    present(lambda: {"version": 1, **result.to_dict()}, lambda: "\n".join(_exported(result)))
+
+
+def _exported(result: ExportResult) -> Iterator[str]:
+    """A table of the files, the reasons against the other nodes, and the result of validation."""
+    folder = click.style(printable(str(Path(result.files[0].file).parent)), bold=True)
+    count = counted(len(result.files), "file")
+    yield f"{click.style(printable(result.source), bold=True)} -> {count} in {folder}, {result.taken} of {result.nodes} nodes"
+    rows = []
+    for one in result.files:
+        ends = (listed(one.inputs, SHOWN_NAMES), listed(one.outputs, SHOWN_NAMES))
+        rows.append((Path(one.file).name, len(one.nodes), one.operators, size(one.bytes), *ends))
+    yield columns(("file", ">nodes", ">operators", ">size", "inputs", "outputs"), rows)
+    for row in result.refusals[:SHOWN_REFUSALS]:
+        yield printable(f"left: {counted(row['nodes'], 'node')}, such as {row['example']}: {row['reason']}")
+    if len(result.refusals) > SHOWN_REFUSALS:
+        others = sum(row["nodes"] for row in result.refusals[SHOWN_REFUSALS:])
+        yield f"left: {counted(others, 'node')} for other reasons; --json names all"
+    yield from (labeled(*fact) for fact in proof(result.validation))

@@ -143,7 +143,7 @@ def _load(job: _Job) -> Model:
         notify(job.observer, "load", model)
     result.warnings = [*model.warnings, *left_out(), *_option_warnings(options)]
     result.record_source(model)
-    if result.constants_before > LARGEST_FILE and not _narrows(options, job.recipe):
+    if result.constants_before > LARGEST_FILE and not _may_store_fewer_bits(options, job.recipe):
         refuse_many_bytes(model.graph)
     return model
 
@@ -175,7 +175,7 @@ def _optimize(job: _Job, model: Model, expected: Reference | None) -> Context:
     return context
 
 
-def _narrows(options: Options, recipe: Recipe) -> bool:
+def _may_store_fewer_bits(options: Options, recipe: Recipe) -> bool:
     """True if weights may be stored with fewer bits than in the source."""
     passes = {p.name for stage in recipe.stages.values() for p in stage}
     return options.float16 or not inexact(recipe.stages).isdisjoint(passes)

@@ -67,12 +67,8 @@ class Gain:
         return f"give the inputs fixed shapes: {fix_dim_options(self.dims, 'N')}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "before": asdict(self.before) | {"refused": self.before.refused},
-            "after": asdict(self.after) | {"refused": self.after.refused},
-            "rewrites": self.rewrites,
-            "advice": self.advice,
-        }
+        before, after = (asdict(count) | {"refused": count.refused} for count in (self.before, self.after))
+        return {"before": before, "after": after, "rewrites": self.rewrites, "advice": self.advice}
 
 
 class Offer(NamedTuple):
@@ -267,8 +263,7 @@ class RewriteTrial:
 
     def move_in(self, r: Rule, context: Context) -> None:
         """Replace the root by the nodes of the trial."""
-        graph, root, label = self.root.graph, self.root, self.root.label
-        assert graph is not None
+        graph, root, label = self.root.parent, self.root, self.root.label
         before, added = len(graph), list(self.graph)
         for old, new in zip(self.returned, graph.absorb(self.graph, root), strict=True):
             graph.replace(old, new)

@@ -18,11 +18,11 @@ from ortconv.choices import (
     STYLES,
     feature_level,
 )
-from ortconv.errors import UsageError
+from ortconv.errors import UsageError, nearest
 from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import FOLD_LIMIT
 from ortconv.ortformat.releases import check_target
-from ortconv.pipeline.settings import FeedSets, check_names, check_values
+from ortconv.pipeline.settings import FeedSets, check_values
 from ortconv.report.gates import parse_gates
 
 if TYPE_CHECKING:
@@ -97,7 +97,11 @@ class Options:
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Options:
         """Options from keyword arguments. Raises TypeError for an unknown name."""
-        check_names(settings, [f.name for f in fields(cls)])
+        known = [f.name for f in fields(cls)]
+        for name in settings:
+            if name not in known:
+                near = nearest(name, known)
+                raise TypeError(f"there is no setting '{name}'{f'; {near}' if near else ''}")
         return cls(**settings)
 
     def __post_init__(self) -> None:

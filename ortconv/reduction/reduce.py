@@ -10,11 +10,12 @@ from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Literal
 
 from ortconv.documents import Document
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import read_bytes, write_bytes
+from ortconv.ir.graph import Node
 from ortconv.ir.model import Model
 from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.pipeline.result import operator_counts
@@ -98,7 +99,7 @@ def reduce(
             raise UsageError(f"reduce writes a model of the same format, {suffix}", file=target)
         model = load(path, only_to_run=True)
         model.saved = []
-        found = Reduction(label, str(target), sum(1 for _ in model.graph.walk()), model.file_bytes)
+        found = Reduction(label, str(target), _node_count(model), model.file_bytes)
         has_fault = _tried(check, expect_exit, expect_output, path, found)
         name = _name_of(path, found.command, found.exit_code, expect_output)
         known = KnownResults(None if journal is None else Path(journal), name)
@@ -214,7 +215,7 @@ class _Search:
 
     def finish(self) -> None:
         model = self.model()
-        self.found.nodes_after = sum(1 for _ in model.graph.walk())
+        self.found.nodes_after = _node_count(model)
         self.found.bytes_after = self.target.stat().st_size
         self.found.operators = operator_counts(model)
         self.found.seconds = time.monotonic() - self._began
@@ -264,13 +265,17 @@ class _Search:
 
     def _report(self, model: Model, size: int) -> None:
         if self.progress is not None:
-            nodes = sum(1 for _ in model.graph.walk())
-            self.progress(f"{counted(nodes, 'node')}, {counted(size, 'byte')}, {counted(self.found.steps, 'run')}")
+            amounts = ((_node_count(model), "node"), (size, "byte"), (self.found.steps, "run"))
+            self.progress(", ".join(counted(*amount) for amount in amounts))
 
 
 def _rank(model: Model) -> tuple[int, int]:
     """The sizes that are compared before that of the file: nodes, then inputs and outputs."""
-    return sum(1 for _ in model.graph.walk()), len(model.graph.inputs) + len(model.graph.outputs)
+    return _node_count(model), len(model.graph.inputs) + len(model.graph.outputs)
+
+
+def _node_count(model: Model) -> int:
+    return sum(1 for _ in model.graph.walk())
 
 
 def _packed(data: bytes) -> int:
@@ -306,18 +311,15 @@ def _shrink_nodes(search: _Search, values: edits.Values, *, constants: bool) -> 
     def keep(kept: Iterable[int]) -> bool:
         return search.try_edit(partial(edits.keep_nodes, kept=frozenset(kept), values=values, constants=constants))
 
-    def count() -> int:
-        return sum(1 for _ in search.model().graph.walk())
-
-    before = total = count()
+    before = total = _node_count(search.model())
     while total > 1 and any(keep(part) for part in _halves(total)):
-        total = count()
+        total = _node_count(search.model())
     size = total // 2
     while size >= 1:
         start = total - size
         while start > -size:
             if keep(i for i in range(total) if not start <= i < start + size):
-                total = count()
+                total = _node_count(search.model())
                 start = min(start, total)
             start -= size
         size = min(size // 2, total)
@@ -350,18 +352,14 @@ def _any(search: _Search, family: Family) -> bool:
 def _around_nodes(model: Model) -> list[edits.Edit]:
     found: list[edits.Edit] = []
     for place, node in _backward(model):
-        found += [
-            partial(edits.bypass, place=place, slot=slot) for slot, value in enumerate(node.inputs) if value is not None
-        ]
-        found += [
-            partial(edits.inline, place=place, branch=branch)
-            for branch in ("then_branch", "else_branch")
-            if node.op == "If"
-        ]
+        present = [slot for slot, value in enumerate(node.inputs) if value is not None]
+        found += [partial(edits.bypass, place=place, slot=slot) for slot in present]
+        branches = ("then_branch", "else_branch") if node.op == "If" else ()
+        found += [partial(edits.inline, place=place, branch=branch) for branch in branches]
     return found
 
 
-def _backward(model: Model) -> Iterator[tuple[int, Any]]:
+def _backward(model: Model) -> Iterator[tuple[int, Node]]:
     return reversed(list(enumerate(model.graph.walk())))
 
 

@@ -64,7 +64,7 @@ def bound(candidate: Candidate, goal: Goal) -> tuple[float, float]:
     found, weight = score(candidate, goal), goal.weights.get("latency", 0.0)
     assert found is not None
     spread = interval(list(candidate.logs.values())).spread if weight else 0.0
-    return found + weight * spread if weight else found, found
+    return found + weight * spread, found
 
 
 def _criterion(candidate: Candidate, name: str) -> float | None:
