@@ -29,9 +29,7 @@ CONNECT = 30
 
 @contextmanager
 def cluster(address: str, seconds: float, memory: int | None, warm: Sequence[str]) -> Iterator[tuple[Executor, int]]:
-    """An executor on the cluster at an address, or, for local:N, on a cluster of N processes that is closed at the end of the
-    block.
-    """
+    """An executor on the cluster at an address. For local:N, that is a cluster of N processes, closed at the end of the block."""
     try:
         import distributed
     except ImportError:

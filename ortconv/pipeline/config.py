@@ -45,9 +45,7 @@ def config_beside(output: Path, options: Options) -> Path:
 
 
 def beside(output: Path, stem: str, ending: str) -> Path:
-    """The path STEM.ENDING in the folder of a converted file. The stem is shortened if the name would be too long for the file
-    system.
-    """
+    """The path STEM.ENDING beside a converted file. The stem is shortened if the name would be too long for the file system."""
     while len(os.fsencode(f"{stem}.{ending}")) > LONGEST_NAME:
         stem = stem[:-1]
     return output.with_name(f"{stem}.{ending}")

@@ -192,9 +192,7 @@ def _offers(work: Grouping, rules: Rules, context: Context) -> Iterator[Offer]:
 
 
 def _offer(work: Grouping, node: Node, rules: Rules, context: Context, claimed: set[Node]) -> Offer | None:
-    """The first rule that matches around a refused node and whose whole result is supported. Rules rooted at a reader of the node
-    come first.
-    """
+    """The first rule around a refused node whose whole result is supported. Rules rooted at a reader of the node come first."""
     for root in _around(node):
         for r in rules.get((root.domain, root.op), ()):
             found = find(r, root, context)
@@ -292,9 +290,7 @@ def _in_order(nodes: set[Node]) -> list[Node]:
 
 
 def _tried(m: Match, r: Rule, rules: Rules, target: Target) -> RewriteTrial | None:
-    """Apply a rule, and further rules to its result, in a separate graph. Return None unless the target supports all resulting
-    nodes.
-    """
+    """Apply a rule, and further rules to its result, in a separate graph. None unless the target supports all new nodes."""
     trial = RewriteTrial(m)
     scratch = Context()
     if apply(r, trial.root_copy, scratch) is not None:

@@ -190,9 +190,7 @@ class Options:
         )
 
     def targets(self) -> tuple[Target, ...]:
-        """The execution providers whose nodes are kept in a form that they support, in the order in which ONNX Runtime queries
-        them.
-        """
+        """The execution providers whose nodes stay in a form that they support, in the order in which ONNX Runtime asks them."""
         if not (self.use_nnapi or self.use_coreml):
             return ()
         from ortconv.partition import Target

@@ -253,9 +253,7 @@ class _Search:
         return fails
 
     def _is_smaller(self, model: Model, data: bytes) -> bool:
-        """Whether a model is smaller than the smallest so far. Every kept edit reduces nodes, inputs and outputs, or the packed
-        size.
-        """
+        """Whether a model is smaller than the smallest so far: in nodes, then in inputs and outputs, then in packed size."""
         rank = _rank(model)
         if self._rank is None or rank != self._rank:
             return self._rank is None or rank < self._rank
