@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ortconv.errors import UsageError
-from ortconv.files import opened
+from ortconv.errors import OrtconvError, UsageError
+from ortconv.files import opened, renamed
 from ortconv.ir.model import Model
 from ortconv.public import public
 
@@ -92,7 +92,9 @@ def content(source: bytes | bytearray | memoryview | Message) -> memoryview:
 
 @contextmanager
 def as_file(source: ModelSource) -> Iterator[tuple[Path, str]]:
-    """The file of a model, and its label. A model in memory is written to a file that exists until the end of the block."""
+    """The file of a model, and its label. A model in memory is written to a file that exists until the end of the block. Errors
+    name such a model by its label.
+    """
     if isinstance(source, str | os.PathLike):
         yield Path(source), str(source)
         return
@@ -102,7 +104,11 @@ def as_file(source: ModelSource) -> Iterator[tuple[Path, str]]:
     with TemporaryDirectory(prefix="ortconv-") as folder:
         path = Path(folder) / f"model.{'ort' if data[4:8] == ORT else 'onnx'}"
         path.write_bytes(data)
-        yield path, f"<{type(source).__name__}>"
+        label = f"<{type(source).__name__}>"
+        try:
+            yield path, label
+        except OrtconvError as error:
+            raise renamed(error, path, label) from error.__cause__
 
 
 def find_models(path: Path) -> list[Path]:
