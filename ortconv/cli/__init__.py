@@ -70,6 +70,7 @@ def command_of(name: str) -> click.Command:
     """A verb. Its commands check their output paths before they begin."""
     command: click.Command = import_module(VERBS[name][0]).command
     for one in (command, *(command.commands.values() if isinstance(command, click.Group) else ())):
+        assert one.callback is not None
         one.callback = _checked(one.callback)
     return command
 
@@ -78,10 +79,7 @@ class _ReaderGoneError(Exception):
     """The reader of stdout is gone. Click would turn the BrokenPipeError into exit code 1."""
 
 
-def _checked(callback: Callable[..., Any] | None) -> Callable[..., Any] | None:
-    if callback is None:
-        return None
-
+def _checked(callback: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(callback)
     def run(*args: Any, **flags: Any) -> Any:
         from ortconv.cli.outputs import check_outputs

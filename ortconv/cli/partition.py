@@ -119,9 +119,9 @@ def _analyzer(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Anal
     from ortconv.pipeline.analysis import REWRITABLE_LEVELS, analyze
 
     flags = shared.read_values(flags)
-    target, device = target_of(flags), flags["device"] or DeviceProfile()
+    device = flags["device"] or DeviceProfile()
+    target = device.narrow(target_of(flags))
     limits = Limits(flags["max_partitions"], flags["min_nodes"], flags["only_worthwhile"], device)
-    narrowed, fixed = device.narrow(target), flags["fix_dims"]
     maximize = flags["maximize_offload"]
     if maximize and flags["level"] not in (None, *REWRITABLE_LEVELS):
         raise UsageError(
@@ -130,11 +130,11 @@ def _analyzer(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Anal
         )
     return lambda level: analyze(
         model,
-        narrowed,
+        target,
         level,
         limits=limits,
         device=device,
-        fix_dims=fixed,
+        fix_dims=flags["fix_dims"],
         maximize=maximize and level in (None, *REWRITABLE_LEVELS),
     )
 

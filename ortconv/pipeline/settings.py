@@ -79,10 +79,7 @@ def check_values(options: DataclassInstance) -> None:
         kind, _, optional = str(field.type).partition(" | ")
         if value is None and optional:
             continue
-        known = _KINDS.get(kind)
-        if known is None:
-            continue
-        wanted, parse = known
+        wanted, parse = _KINDS[kind]
         try:
             made = parse(value)
         except (TypeError, ValueError):
