@@ -163,7 +163,7 @@ class Conversions(Iterator[Result | Failure]):
         self._resources.close()
 
     def __next__(self) -> Result | Failure:
-        if self._results is None:  # a generator refers to this object, which else ends with its last reader
+        if self._results is None:  # made late, since a generator keeps this object alive
             self._results = self._run()
         return next(self._results)
 

@@ -169,14 +169,14 @@ class Tuner:
         goal, exhaustive = self.plan.goal, self.plan.exhaustive
         self._variants = self._with_settings(self._files) if exhaustive else []
         entrants = [*self._files, *self._variants]
-        contest.weigh([contest.base, *entrants])
+        contest.measure_peaks([contest.base, *entrants])
         self._measure(contest, entrants, "measuring")
         if exhaustive or self.workshop.is_late():
             return
         finalists = [c for c in ranked(self._files, goal) if not c.is_stopped][:FINALISTS]
         self._variants = self._with_settings(finalists)
         if self._variants:
-            contest.weigh(self._variants)
+            contest.measure_peaks(self._variants)
             self._measure(contest, [*finalists, *self._variants], "measuring session settings")
 
     def _measure(self, contest: Contest, entrants: Sequence[Candidate], stage: str) -> None:
@@ -217,15 +217,13 @@ class Tuner:
 
     def _prove(self) -> None:
         """Validate each file and estimate its time. Files that fail drop out."""
-        jobs: list[Job] = []
-        by_key: dict[str, Candidate] = {}
-        for c in self._files:
-            job = Job(self._key("proof", c.row.form), prove, (task := self._task(c.row.form),))
-            jobs.append(job)
-            by_key[job.key] = c
-            if not (task.output.exists() and digest(task.output) == c.digest):
-                self.workshop.forget(job.key)
+        by_key = {self._key("proof", c.row.form): c for c in self._files}
+        for k, c in by_key.items():
+            output = Path(c.entrant.file)
+            if not (output.exists() and digest(output) == c.digest):
+                self.workshop.forget(k)
             c.row.error = LATE
+        jobs = [Job(k, prove, (self._task(c.row.form),)) for k, c in by_key.items()]
         for job, found in self.workshop.each("validating", jobs, partial(read_as, Proof)):
             self._note(found, by_key[job.key])
         self._failed += [c.row for c in self._files if c.row.error is not None]
