@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 @flag("--update", help="Accept the artifacts: write their baselines, and check no gates.")
 @add(LIMITS_OF_BUILDS)
 @click.option("--summary", type=OUTPUT_FILE, metavar="FILE.md", help="Write the result as Markdown, too.")
-@GITHUB
-@add(JSON_AND_QUIET)
+@add(GITHUB, JSON_AND_QUIET)
 def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Build the project of ortconv.toml: convert models that are out of date, and check the gates of each artifact.
 

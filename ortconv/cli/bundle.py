@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 )
 @click.option("--expect-exit", type=int, metavar="CODE", help="Exit code that the command must have.")
 @click.option("--check-timeout", type=SECONDS, help="Limit on one run of the command.")
-@CHECK_MEMORY
-@add(JSON_AND_QUIET)
+@add(CHECK_MEMORY, JSON_AND_QUIET)
 def command(model: Path, check: str | None, output: Path | None, inputs: Path | None, **flags: Any) -> None:
     """Pack MODEL (.onnx or .ort) for a bug report: with inputs, versions, a command and its output.
 

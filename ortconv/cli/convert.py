@@ -82,7 +82,7 @@ class ManyStyles(click.Command):
     metavar="VERSION",
     help=f"Oldest release of onnxruntime that must load the file.  [default: {TARGET_ORT}, or later if MODEL needs it]",
 )
-@shared.add(shared.PASSES_AND_SIZES)
+@shared.add(shared.FIX_DIM, shared.PASS_CHOICE)
 @click.option(
     "--pipeline", type=shared.FILE, help="Run exactly the passes in a file written by: ortconv passes list --as-text."
 )
@@ -118,9 +118,7 @@ class ManyStyles(click.Command):
     help="With a directory: skip models whose files are in place and made from the same model with the same options, or convert "
     "all of them.",
 )
-@shared.add(shared.LIMITS_OF_MODELS)
-@shared.PAGE
-@shared.JSON_LINES
+@shared.add(shared.LIMITS_OF_MODELS, shared.PAGE, shared.JSON_LINES)
 @shared.flag("--markdown", help="Print Markdown, for a pull request. See --summary for directories.")
 @shared.QUIET
 @shared.flag("-v", "--verbose", help="List every pass and rewrite with nodes, bytes and time.")

@@ -8,7 +8,7 @@ import click
 
 from ortconv.cli import completion, present
 from ortconv.cli.nnapi_options import DEVICES, VLOG, load_devices, messages
-from ortconv.cli.options import JSON
+from ortconv.cli.options import JSON, add
 from ortconv.cli.render import columns
 from ortconv.cli.usage import Commands
 from ortconv.errors import UsageError
@@ -20,9 +20,7 @@ SHOWN_TYPES = {"float32": "TENSOR_FLOAT32", "relaxed": "relaxed", "quant8": "TEN
 
 
 @click.group(cls=Commands, invoke_without_command=True)
-@DEVICES
-@VLOG
-@JSON
+@add(DEVICES, VLOG, JSON)
 @click.pass_context
 def command(ctx: click.Context, /, profiles: tuple[str, ...], vlog: str, **_: Any) -> None:
     """List the NNAPI devices of this machine: the CPU, simulated ones, and those of installed packages.
@@ -40,9 +38,7 @@ def command(ctx: click.Context, /, profiles: tuple[str, ...], vlog: str, **_: An
 
 @command.command()
 @click.argument("name", shell_complete=completion.device_names)
-@DEVICES
-@VLOG
-@JSON
+@add(DEVICES, VLOG, JSON)
 @click.pass_obj
 def show(outer: tuple[str, ...] | None, /, name: str, profiles: tuple[str, ...], vlog: str, **_: Any) -> None:
     """Show all properties of the device NAME. NAME may also be a profile's name or file."""

@@ -38,8 +38,7 @@ def command() -> None:
 
 
 @command.command()
-@shared.add(MODEL)
-@DEVICES
+@shared.add(MODEL, DEVICES)
 @click.option("--nnapi-flags", metavar="FLAGS", help=f"Flags of the NNAPI provider: {FLAGS_TEXT}.")
 @VLOG
 @shared.add(shared.drawing("Draw the models and their steps into this file."))
@@ -81,8 +80,7 @@ def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
 
 
 @command.command()
-@shared.add(MODEL)
-@DEVICES
+@shared.add(MODEL, DEVICES)
 @click.option(
     "--nnapi-flags",
     "variants",
@@ -104,9 +102,7 @@ def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
 @shared.add(given.OPTIONS)
 @click.option("--repeat", type=shared.COUNT, default=10, help="Number of runs for each median.")
 @shared.flag("--timing", help="Show the time of application, runtime, driver and CPU by phase.")
-@VLOG
-@shared.PAGE
-@shared.JSON
+@shared.add(VLOG, shared.PAGE, shared.JSON)
 def benchmark(model: Path, html: Path | None, **flags: Any) -> None:
     """Compare NNAPI devices, flags and CPU backends on MODEL (.onnx or .ort): latency, and difference of the outputs.
 
@@ -215,10 +211,7 @@ def trace(file: Path, total_times: bool, per_execution: bool, print_detail: bool
     help="Test only records with this operation; may be repeated.",
 )
 @shared.flag("--core", help="Leave out records that repeat others with other lifetimes of their operands.")
-@VLOG
-@shared.PAGE
-@shared.MARKDOWN
-@shared.add(shared.JSON_AND_QUIET)
+@shared.add(VLOG, shared.PAGE, shared.MARKDOWN, shared.JSON_AND_QUIET)
 def conformance(folder: Path, name: str, vlog: str, html: Path | None, quiet: bool, **flags: Any) -> None:
     """Test an NNAPI device with conformance records: models with inputs and expected outputs.
 

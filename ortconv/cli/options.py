@@ -44,22 +44,25 @@ class Seconds(click.FloatRange):
         return "SECONDS"
 
 
+Option = Callable[[Any], Any]
+"""A decorator that gives a command an option."""
+
 NATURAL = Number(0)
 COUNT = Number(1)
 SECONDS = Seconds(0, min_open=True)
 
 
-def flag(*names: str, help: str) -> Callable[[Any], Any]:
+def flag(*names: str, help: str) -> Option:
     """An option without a value."""
     return click.option(*names, is_flag=True, help=help)
 
 
-def output(help: str, *name: str, type: click.Path = OUTPUT, required: bool = False) -> Callable[[Any], Any]:
+def output(help: str, *name: str, type: click.Path = OUTPUT, required: bool = False) -> Option:
     """The option --output of a command."""
     return click.option("-o", "--output", *name, type=type, required=required, help=help)
 
 
-def jobs(help: str) -> Callable[[Any], Any]:
+def jobs(help: str) -> Option:
     """The option --jobs of a command."""
     return click.option("--jobs", type=COUNT, help=f"{help}  [default: the cores that ortconv may use]")
 
@@ -133,7 +136,7 @@ class Library(click.Path):
         self.fail(f"'{path}' is not a shared library", param, ctx)
 
 
-def _passes(flag: str, name: str, help: str) -> Callable[[Any], Any]:
+def _passes(flag: str, name: str, help: str) -> Option:
     return click.option(flag, name, multiple=True, metavar="NAME", shell_complete=completion.passes, help=help)
 
 
@@ -193,7 +196,7 @@ ANALYSIS_LEVEL = click.option(
 )
 
 
-def _limits(time: str, memory: str) -> tuple[Callable[[Any], Any], ...]:
+def _limits(time: str, memory: str) -> tuple[Option, ...]:
     return (click.option("--timeout", type=SECONDS, help=time), click.option("--memory", type=SIZE, help=memory))
 
 
@@ -294,7 +297,7 @@ COREML = (
 """The options of CoreML, for every command that divides models."""
 
 
-def accelerators(use_nnapi: str, use_coreml: str) -> tuple[Callable[[Any], Any], ...]:
+def accelerators(use_nnapi: str, use_coreml: str) -> tuple[Option, ...]:
     """The options of a conversion for accelerators and in float16. The arguments are the help of --use-nnapi and --use-coreml."""
     maximize = (
         "Rewrite nodes that the accelerator refuses into nodes that it supports, if that puts more nodes in partitions."
@@ -309,8 +312,6 @@ def accelerators(use_nnapi: str, use_coreml: str) -> tuple[Callable[[Any], Any],
         *FLOAT16,
     )
 
-
-PASSES_AND_SIZES = (FIX_DIM, *PASS_CHOICE)
 
 JSON = flag("--json", "as_json", help="Print one JSON document.")
 QUIET = flag("-q", "--quiet", help="Print only errors.")
@@ -342,7 +343,7 @@ BACKENDS = (
 )
 
 
-def fail_on(verb: str, example: str, more: str = "") -> Callable[[Any], Any]:
+def fail_on(verb: str, example: str, more: str = "") -> Option:
     """The option --fail-on of a verb. Several lists of conditions are joined."""
     from ortconv.report.gates import metrics_of
 
@@ -352,11 +353,12 @@ def fail_on(verb: str, example: str, more: str = "") -> Callable[[Any], Any]:
     )
 
 
-def add(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    """A decorator that gives a command several options, in this order."""
+def add(*options: Option | Sequence[Option]) -> Option:
+    """A decorator that gives a command several options and groups of options, in this order."""
+    every = [option for one in options for option in (one if isinstance(one, Sequence) else (one,))]
 
     def decorate(function: Any) -> Any:
-        for option in reversed(options):
+        for option in reversed(every):
             function = option(function)
         return function
 
@@ -366,7 +368,7 @@ def add(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
 PAGE = click.option("--html", type=OUTPUT_FILE, help="Write the result as an interactive page in one file.")
 
 
-def drawing(help: str) -> tuple[Callable[[Any], Any], ...]:
+def drawing(help: str) -> tuple[Option, ...]:
     """The options --svg, with this help, and --dark."""
     return (
         click.option("--svg", type=OUTPUT_FILE, help=help),

@@ -27,20 +27,16 @@ USE_NCHW = shared.flag("--use-nchw", help="Assume the provider's flag USE_NCHW, 
 
 @click.command()
 @click.argument("model", type=shared.FILE_OR_FOLDER)
-@shared.add((TARGET, *shared.NNAPI, USE_NCHW, *shared.COREML))
+@shared.add(TARGET, shared.NNAPI, USE_NCHW, shared.COREML)
 @shared.ANALYSIS_LEVEL
 @shared.flag("--compare-levels", help="Show the partitions at every level side by side.")
-@shared.FIX_DIM
-@shared.add(shared.LIMITS)
+@shared.add(shared.FIX_DIM, shared.LIMITS)
 @shared.flag("--maximize-offload", help="Rewrite refused nodes as convert --maximize-offload does, and show the gain.")
 @shared.fail_on("partition", "partitions>3,coverage<80%")
 @shared.add(shared.drawing("Draw the graph and its partitions into this file."))
-@shared.PAGE
-@shared.add(shared.BATCH)
-@shared.add(shared.LIMITS_OF_MODELS)
+@shared.add(shared.PAGE, shared.BATCH, shared.LIMITS_OF_MODELS)
 @shared.flag("--markdown", help="Print Markdown, for a pull request. See --summary for directories.")
-@shared.JSON_LINES
-@shared.QUIET
+@shared.add(shared.JSON_LINES, shared.QUIET)
 def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Show which nodes of MODEL (.onnx or .ort) an accelerator supports, the reasons against the others, and advice.
 

@@ -46,8 +46,7 @@ WHY = {
     type=SECONDS,
     help="Limit on one run of the command, which then ends with exit code 124.  [default: 10 times the first run, at least 30]",
 )
-@CHECK_MEMORY
-@add(JSON_AND_QUIET)
+@add(CHECK_MEMORY, JSON_AND_QUIET)
 def command(model: Path, check: str, output: Path | None, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Shrink MODEL (.onnx or .ort) while a command still fails on it: fewer nodes, then fewer inputs, smaller shapes and constants.
 

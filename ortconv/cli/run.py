@@ -62,15 +62,10 @@ if TYPE_CHECKING:
     type=shared.OUTPUT_FILE,
     help="Write the time of every step as a Chrome trace, and show the times by operator.",
 )
-@shared.add(shared.BACKENDS)
-@shared.add(OF_BACKEND)
-@shared.add(OBSERVED)
+@shared.add(shared.BACKENDS, OF_BACKEND, OBSERVED)
 @shared.flag("--plan", "-v", "--verbose", help="Show which node runs on which backend, and why.")
 @shared.fail_on("run", "latency>20ms,memory>200MB")
-@shared.add(shared.BATCH)
-@shared.add(shared.LIMITS_OF_MODELS)
-@shared.JSON_LINES
-@shared.QUIET
+@shared.add(shared.BATCH, shared.LIMITS_OF_MODELS, shared.JSON_LINES, shared.QUIET)
 def command(model: Path, backends: tuple[str, ...], custom_op_library: Path | None, **flags: Any) -> None:
     """Run MODEL (.onnx or .ort) once or several times and show its outputs.
 

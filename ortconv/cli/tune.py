@@ -41,9 +41,7 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
     help="The criterion of the ranking. All are measured on this machine, except accelerator, which is estimated.",
 )
 @click.option("--target", type=click.Choice(TARGETS), default="nnapi", help="Accelerator to prepare files for.")
-@shared.add(shared.NNAPI)
-@shared.add(shared.COREML)
-@shared.PROFILE
+@shared.add(shared.NNAPI, shared.COREML, shared.PROFILE)
 @click.option(
     "--only",
     multiple=True,
@@ -67,10 +65,7 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
 @click.option(
     "--snippet", type=click.Choice(SNIPPETS), help="Also print code that opens the recommended file in an app."
 )
-@shared.PAGE
-@shared.FIX_DIM
-@shared.add(shared.VALIDATION)
-@shared.CUSTOM_OP_LIBRARY
+@shared.add(shared.PAGE, shared.FIX_DIM, shared.VALIDATION, shared.CUSTOM_OP_LIBRARY)
 @shared.jobs("Number of files to convert at a time. Measurements run alone.")
 @shared.add(shared.TIME_AND_MEMORY)
 @shared.fail_on(
@@ -78,8 +73,7 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
     "latency>0.95x,memory>100MB",
     "The recommended candidate counts, and the base of its ratios is the baseline.",
 )
-@shared.MARKDOWN
-@shared.JSON
+@shared.add(shared.MARKDOWN, shared.JSON)
 @shared.flag("-q", "--quiet", help="Print only the recommended command.")
 @shared.flag("-v", "--verbose", help="List every candidate, including those that give the same file.")
 def command(model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bool, **flags: Any) -> None:
