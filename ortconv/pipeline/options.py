@@ -198,9 +198,8 @@ class Options:
         found = []
         if self.use_nnapi:
             stop_ops = self.nnapi_partitioning_stop_ops
-            found.append(Target(feature_level=self.nnapi_feature_level))
-            if stop_ops is not None:
-                found[0] = replace(found[0], stop_ops=stop_ops)
+            target = Target(feature_level=self.nnapi_feature_level)
+            found.append(target if stop_ops is None else replace(target, stop_ops=stop_ops))
         if self.use_coreml:
             names = ("coreml_format", "coreml_version", "coreml_static_inputs", "coreml_on_subgraphs")
             found.append(Target("coreml", **{name: getattr(self, name) for name in names}))

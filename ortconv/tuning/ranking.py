@@ -110,12 +110,10 @@ def beaten(candidates: Sequence[Candidate], goal: Goal) -> list[Candidate]:
 
 def ranked(candidates: Sequence[Candidate], goal: Goal) -> list[Candidate]:
     """The candidates with a score, the best first, the stopped ones last. Their rows get ranks and scores."""
-    known = []
     for c in candidates:
         found = score(c, goal)
         c.row.score, c.row.rank = None if found is None else round(math.exp(found), 6), None
-        if found is not None:
-            known.append(c)
+    known = [c for c in candidates if c.row.score is not None]
     if not known:
         return []
     best = _best(known, goal)
