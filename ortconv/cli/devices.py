@@ -22,7 +22,7 @@ SHOWN_TYPES = {"float32": "TENSOR_FLOAT32", "relaxed": "relaxed", "quant8": "TEN
 @click.group(cls=Commands, invoke_without_command=True)
 @add(DEVICES, VLOG, JSON)
 @click.pass_context
-def command(ctx: click.Context, /, profiles: tuple[str, ...], vlog: str, **_: Any) -> None:
+def command(ctx: click.Context, /, profiles: tuple[str, ...], vlog: str | None, **_: Any) -> None:
     """List the NNAPI devices of this machine: the CPU, simulated ones, and those of installed packages.
 
     Performance figures are execution time and power, relative to the CPU; smaller is better.
@@ -40,7 +40,7 @@ def command(ctx: click.Context, /, profiles: tuple[str, ...], vlog: str, **_: An
 @click.argument("name", shell_complete=completion.device_names)
 @add(DEVICES, VLOG, JSON)
 @click.pass_obj
-def show(outer: tuple[str, ...] | None, /, name: str, profiles: tuple[str, ...], vlog: str, **_: Any) -> None:
+def show(outer: tuple[str, ...] | None, /, name: str, profiles: tuple[str, ...], vlog: str | None, **_: Any) -> None:
     """Show all properties of the device NAME. NAME may also be a profile's name or file."""
     with messages(vlog):
         documents = _documents((*(outer or ()), *profiles))

@@ -44,7 +44,7 @@ def command() -> None:
 @shared.add(shared.drawing("Draw the models and their steps into this file."))
 @click.option("--dot", type=shared.OUTPUT_FILE, help="Write the picture as a graph for Graphviz.")
 @shared.add(shared.JSON_AND_QUIET)
-def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str | None, vlog: str, **flags: Any) -> None:
+def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str | None, vlog: str | None, **flags: Any) -> None:
     """Show the operands and operations of every partition of MODEL (.onnx or .ort).
 
     A picture has a frame for each partition, for each step of a partition that several devices share, and for each model within
@@ -212,7 +212,7 @@ def trace(file: Path, total_times: bool, per_execution: bool, print_detail: bool
 )
 @shared.flag("--core", help="Leave out records that repeat others with other lifetimes of their operands.")
 @shared.add(VLOG, shared.PAGE, shared.MARKDOWN, shared.JSON_AND_QUIET)
-def conformance(folder: Path, name: str, vlog: str, html: Path | None, quiet: bool, **flags: Any) -> None:
+def conformance(folder: Path, name: str, vlog: str | None, html: Path | None, quiet: bool, **flags: Any) -> None:
     """Test an NNAPI device with conformance records: models with inputs and expected outputs.
 
     A record that the device does not support as a whole is skipped. Exit code 4 if one fails.

@@ -92,8 +92,6 @@ def _flags(text: str) -> str:
 VLOG = click.option(
     "--vlog",
     type=shared.Parsed("flags", _flags),
-    default="",
-    show_default=False,
     help="Print messages of the NNAPI runtime on stderr: model, compilation, execution, cpuexe, manager, driver, memory or all, "
     "comma separated.",
 )
@@ -132,7 +130,7 @@ def observed(backends: Sequence[str], flags: Mapping[str, Any]) -> Iterator[Trac
 
 
 @contextmanager
-def messages(flags: str) -> Iterator[None]:
+def messages(flags: str | None) -> Iterator[None]:
     """Print the runtime's messages to stderr in the format of Android's log: verbose ones of the flags, all warnings and errors."""
     import logging
 
@@ -147,7 +145,7 @@ def messages(flags: str) -> Iterator[None]:
     logger.setLevel(logging.INFO if flags else logging.WARNING)
     logger.propagate = False
     try:
-        with override(vlog=flags):
+        with override(vlog=flags or ""):
             yield
     finally:
         logger.setLevel(level)

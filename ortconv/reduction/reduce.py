@@ -60,11 +60,7 @@ class Reduction(Document):
 
 
 class _Stop(Exception):  # noqa: N818
-    """A limit is reached."""
-
-    def __init__(self, bound: Stopped) -> None:
-        super().__init__(bound)
-        self.bound = bound
+    """A limit is reached. The argument is its name, one of Stopped."""
 
 
 @public
@@ -286,7 +282,7 @@ def _shrink_until_stopped(search: _Search) -> None:
         _shrink(search)
         search.journal.done()
     except _Stop as stop:
-        search.found.stopped = stop.bound
+        search.found.stopped = stop.args[0]
     except KeyboardInterrupt:
         search.found.stopped = "interrupted"
 
