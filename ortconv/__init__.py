@@ -50,29 +50,30 @@ _ERRORS = ("BackendError", "FormatError", "GraphError", "MismatchError", "ModelE
            "UnsupportedError", "UsageError")  # fmt: skip
 _MODULES = ("compare", "errors", "nnapi", "partition", "process")
 _PUBLIC = {
-    **dict.fromkeys(_ERRORS, ("ortconv.errors", "")),
-    "Failure": ("ortconv.batch", ""),
-    "Options": ("ortconv.pipeline", ""),
-    "Result": ("ortconv.pipeline", ""),
-    "Session": ("ortconv.runtime.session", ""),
-    "analyze": ("ortconv.pipeline.analysis", ""),
-    "bundle": ("ortconv.reduction.bundle", ""),
-    "build": ("ortconv.project.build", ""),
-    "check": ("ortconv.checking.check", ""),
-    "convert": ("ortconv.pipeline", ""),
-    "convert_all": ("ortconv.batch", ""),
-    "diff": ("ortconv.differences.diff", ""),
-    "export": ("ortconv.exporting.export", ""),
-    "inspect": ("ortconv.inspection.inspect", ""),
-    "export_tflite": ("ortconv.pipeline.export_tflite", "export"),
-    "init": ("ortconv.project.init", ""),
-    "load": ("ortconv.models", ""),
-    "optimize": ("ortconv.pipeline", ""),
-    "reduce": ("ortconv.reduction.reduce", ""),
-    "tune": ("ortconv.tuning.tune", ""),
-    "verify": ("ortconv.ortformat.check", "check"),
-    "verify_manifest": ("ortconv.pipeline.manifest", ""),
+    **dict.fromkeys(_ERRORS, "ortconv.errors"),
+    "Failure": "ortconv.batch",
+    "Options": "ortconv.pipeline",
+    "Result": "ortconv.pipeline",
+    "Session": "ortconv.runtime.session",
+    "analyze": "ortconv.pipeline.analysis",
+    "bundle": "ortconv.reduction.bundle",
+    "build": "ortconv.project.build",
+    "check": "ortconv.checking.check",
+    "convert": "ortconv.pipeline",
+    "convert_all": "ortconv.batch",
+    "diff": "ortconv.differences.diff",
+    "export": "ortconv.exporting.export",
+    "inspect": "ortconv.inspection.inspect",
+    "export_tflite": "ortconv.pipeline.export_tflite",
+    "init": "ortconv.project.init",
+    "load": "ortconv.models",
+    "optimize": "ortconv.pipeline",
+    "reduce": "ortconv.reduction.reduce",
+    "tune": "ortconv.tuning.tune",
+    "verify": "ortconv.ortformat.check",
+    "verify_manifest": "ortconv.pipeline.manifest",
 }
+_INNER = {"export_tflite": "export", "verify": "check"}
 
 __all__ = [
     "BackendError", "Failure", "FormatError", "GraphError", "MismatchError", "ModelError", "Options", "OrtconvError", "Result",
@@ -88,8 +89,7 @@ def __getattr__(name: str) -> object:
     if name in _MODULES:
         return import_module(f"ortconv.{name}")
     if name in _PUBLIC:
-        module, inner = _PUBLIC[name]
-        return getattr(import_module(module), inner or name)
+        return getattr(import_module(_PUBLIC[name]), _INNER.get(name, name))
     raise AttributeError(f"module 'ortconv' has no attribute '{name}'")
 
 

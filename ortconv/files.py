@@ -215,9 +215,7 @@ def _draft(folder: Path, suffix: str, mode: int) -> tuple[Path, int]:
 
 
 def _keep_mode_and_owner(draft: Path, old: os.stat_result) -> None:
-    """Give the draft the owner and mode of the file that it replaces. The rights of others are copied only if the owners are the
-    same.
-    """
+    """Give a draft the owner and mode of the file that it replaces, but no rights of others if the owner cannot be the same."""
     mode = stat.S_IMODE(old.st_mode)
     new = draft.stat()
     if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):

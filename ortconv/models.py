@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ortconv.errors import UsageError
-from ortconv.files import opened
+from ortconv.errors import OrtconvError, UsageError
+from ortconv.files import opened, renamed
 from ortconv.ir.model import Model
 from ortconv.public import public
 
@@ -92,7 +92,9 @@ def content(source: bytes | bytearray | memoryview | Message) -> memoryview:
 
 @contextmanager
 def as_file(source: ModelSource) -> Iterator[tuple[Path, str]]:
-    """The file of a model, and its label. A model in memory is written to a file that exists until the end of the block."""
+    """The file of a model, and its label. A model in memory is written to a file that exists until the end of the block. Errors
+    name such a model by its label.
+    """
     if isinstance(source, str | os.PathLike):
         yield Path(source), str(source)
         return
@@ -102,12 +104,24 @@ def as_file(source: ModelSource) -> Iterator[tuple[Path, str]]:
     with TemporaryDirectory(prefix="ortconv-") as folder:
         path = Path(folder) / f"model.{'ort' if data[4:8] == ORT else 'onnx'}"
         path.write_bytes(data)
-        yield path, f"<{type(source).__name__}>"
+        label = f"<{type(source).__name__}>"
+        try:
+            yield path, label
+        except OrtconvError as error:
+            raise renamed(error, path, label) from error.__cause__
 
 
 def find_models(path: Path) -> list[Path]:
-    """The .onnx files below a directory, sorted, without hidden ones and those that a conversion wrote; or the one file itself."""
-    if not path.is_dir():
-        return [path]
-    found = (p for p in path.rglob("*") if p.suffix.lower() == ".onnx" and not p.name.startswith("."))
-    return sorted(p for p in found if not p.name.lower().endswith(".optimized.onnx"))
+    """The .onnx files below a directory, sorted, without those that a conversion wrote; or the one file itself."""
+    return [file for file in files_below(path, (".onnx",)) if is_source(file.name)] if path.is_dir() else [path]
+
+
+def is_source(name: str) -> bool:
+    """Whether a file in a folder is a model to convert: an .onnx file that is not hidden and that no conversion wrote."""
+    return name.lower().endswith(".onnx") and not name.startswith(".") and not name.lower().endswith(".optimized.onnx")
+
+
+def files_below(folder: Path, suffixes: Sequence[str]) -> list[Path]:
+    """The files below a directory whose names end so, sorted, without hidden ones."""
+    named = (p for p in folder.rglob("*") if p.name.lower().endswith(tuple(suffixes)) and not p.name.startswith("."))
+    return sorted(path for path in named if not path.is_dir())

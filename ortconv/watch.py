@@ -40,8 +40,7 @@ class Activity(NamedTuple):
     limits: ProcessLimits = ProcessLimits()
 
     def encode(self) -> bytes:
-        limits = (self.limits.seconds, self.limits.bytes)
-        return json.dumps([self.file, self.stage, [call[:400] for call in self.calls[:4]], limits]).encode()
+        return json.dumps([self.file, self.stage, [call[:400] for call in self.calls[:4]], self.limits]).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Activity:

@@ -167,11 +167,25 @@ def test_what_is_no_model_in_memory(source: Path, tmp_path: Path) -> None:
         ortconv.optimize("m.onnx")  # type: ignore[arg-type]
     with pytest.raises(FormatError):
         ortconv.load(b"no model")
-    with pytest.raises(ortconv.ModelError, match=r"^<bytes>: ") as found:
-        ortconv.convert(b"no model", tmp_path / "m.ort")
-    assert "tmp/ortconv-" not in str(found.value)
     with pytest.raises(UsageError, match=r"reads \.onnx models"):
         ortconv.convert(_converted(source, tmp_path / "m.ort"), tmp_path / "n.ort")
+
+
+CALLS: dict[str, Callable[[bytes, Path], object]] = {
+    "bundle": lambda model, folder: ortconv.bundle(model, folder / "b.zip", strip_weights=True),
+    "convert": lambda model, folder: ortconv.convert(model, folder / "m.ort"),
+    "diff": lambda model, folder: ortconv.diff(model, model),
+    "export": lambda model, folder: ortconv.export(model, folder / "m.onnx"),
+    "inspect": lambda model, folder: ortconv.inspect(model),
+    "reduce": lambda model, folder: ortconv.reduce(model, folder / "m.onnx", lambda path: True),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_error_does_not_name_the_temporary_file_of_a_model_in_memory(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ortconv.ModelError, match=r"^<bytes>: ") as found:
+        CALLS[name](b"no model", tmp_path)
+    assert "tmp/ortconv-" not in str(found.value)
 
 
 @pytest.mark.parametrize("output", ["out", "out/", "made/", "foo", "foo.bin", "a.b.ort"])

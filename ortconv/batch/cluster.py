@@ -29,9 +29,7 @@ CONNECT = 30
 
 @contextmanager
 def cluster(address: str, seconds: float, memory: int | None, warm: Sequence[str]) -> Iterator[tuple[Executor, int]]:
-    """An executor on the cluster at an address, or, for local:N, on a cluster of N processes that is closed at the end of the
-    block.
-    """
+    """An executor on the cluster at an address. For local:N, that is a cluster of N processes, closed at the end of the block."""
     try:
         import distributed
     except ImportError:
@@ -41,7 +39,7 @@ def cluster(address: str, seconds: float, memory: int | None, warm: Sequence[str
         workers = natural(local)
         if not workers:
             raise UsageError(f"--cluster {address[:80]}: the number of workers is missing", hint="write local:4")
-        with _deaf_to_interrupts():
+        with _ignoring_interrupts():
             made = distributed.LocalCluster(
                 n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=logging.ERROR
             )
@@ -62,7 +60,7 @@ def cluster(address: str, seconds: float, memory: int | None, warm: Sequence[str
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
+def _ignoring_interrupts() -> Iterator[None]:
     """Processes that start in this block leave Ctrl-C to this one."""
     if threading.current_thread() is not threading.main_thread():
         yield

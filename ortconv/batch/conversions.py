@@ -112,8 +112,9 @@ def convert_all(
         warm = WARM if options.validate or options.float16 else WARM_TO_CONVERT
         crew = resources.enter_context(crew_of(executor, jobs, timeout, memory, isolated=isolated, warm=warm))
         check_names(options.fix_dims, options.nnapi_partitioning_stop_ops or (), paths, crew)
-        kept = None if resume is None else _journal(folder)
-        if kept is not None:
+        kept: BatchJournal | FarJournal | None = None
+        if resume is not None:
+            kept = BatchJournal(folder) if isinstance(folder, Path) else FarJournal(folder)
             resources.callback(kept.close)
         engine = Engine(partial(convert_anywhere, observer=observer), crew)
         return Conversions(targets, folder, options, engine, kept, resume is True, resources.pop_all())
@@ -163,7 +164,7 @@ class Conversions(Iterator[Result | Failure]):
         self._resources.close()
 
     def __next__(self) -> Result | Failure:
-        if self._results is None:  # a generator refers to this object, which else ends with its last reader
+        if self._results is None:  # made late, since a generator keeps this object alive
             self._results = self._run()
         return next(self._results)
 
@@ -265,10 +266,6 @@ def _names_at(place: Location) -> tuple[set[str], set[str]]:
         copy = Path(folder, "m.onnx")
         fetch(place, copy)
         return names_in(copy)[:2]
-
-
-def _journal(folder: Location) -> BatchJournal | FarJournal:
-    return BatchJournal(folder) if isinstance(folder, Path) else FarJournal(folder)
 
 
 def _found(sources: PathLike | Sequence[PathLike]) -> tuple[Location, Sequence[Location]]:

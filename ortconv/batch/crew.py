@@ -69,7 +69,7 @@ def crew_of(
             yield Crew(far, many, is_local=False)
         return
     if not isolated:
-        yield Crew(Here(), 1, is_local=True)
+        yield Crew(InlineExecutor(), 1, is_local=True)
         return
     pool = LocalPool(jobs, ProcessLimits(timeout, memory or memory_share(jobs)), warm, fresh=fresh)
     try:
@@ -84,7 +84,7 @@ def memory_share(jobs: int) -> int | None:
     return None if usable is None else max(int(usable * SHARE / jobs), LEAST_MEMORY)
 
 
-class Here(Executor):
+class InlineExecutor(Executor):
     """An executor that runs each task in this thread, at `submit`."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Future[Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ortconv.errors import UsageError
+from ortconv.models import is_source
 
 Location = Path | str
 
@@ -56,12 +57,7 @@ def find_urls(url: str) -> tuple[str, list[str]]:
         names = [found[len(path) :].lstrip("/") for found in system.find(path)]
     except OSError as error:
         raise UsageError(f"cannot read: {error}", file=url) from error
-    return url, [f"{url}/{name}" for name in sorted(names) if _is_source(name)]
-
-
-def _is_source(name: str) -> bool:
-    last = posixpath.basename(name).lower()
-    return last.endswith(".onnx") and not last.startswith(".") and not last.endswith(".optimized.onnx")
+    return url, [f"{url}/{name}" for name in sorted(names) if is_source(posixpath.basename(name))]
 
 
 def check_reach(locations: Iterable[Location], *, in_process: bool) -> None:

@@ -25,27 +25,30 @@ if TYPE_CHECKING:
     from ortconv.report.sections import Section
 
 VERBS = {
-    "convert": ("ortconv.cli.convert", "Convert .onnx models to optimized, NNAPI-aware .ort files."),
-    "partition": ("ortconv.cli.partition", "Show which nodes an accelerator supports, and why it refuses the others."),
-    "run": ("ortconv.cli.run", "Run an .onnx or .ort model on this machine."),
-    "compare": ("ortconv.cli.compare", "Compare the outputs of models and backends, and find where they differ."),
-    "tune": ("ortconv.cli.tune", "Find the conversion and session options that suit a model best."),
-    "devices": ("ortconv.cli.devices", "List NNAPI devices: the CPU and simulated ones."),
-    "nnapi": ("ortconv.cli.nnapi", "Show a model's NNAPI operations; compare NNAPI devices."),
-    "inspect": ("ortconv.cli.inspect", "Show a model's operators, cost, memory, quantization, and unusual facts."),
-    "diff": ("ortconv.cli.diff", "Show the changes from one model to another, and the rewrites behind them."),
-    "reduce": ("ortconv.cli.reduce", "Shrink a model while a command still fails on it."),
-    "bundle": ("ortconv.cli.bundle", "Pack a model, a command and its output for a bug report."),
-    "check": ("ortconv.cli.check", "Compare a model with an accepted one: the changes, and the gates that fail."),
-    "init": ("ortconv.cli.init", "Write ortconv.toml for the models of a folder."),
-    "build": ("ortconv.cli.build", "Convert the models of ortconv.toml, and check their gates."),
-    "passes": ("ortconv.cli.passes", "List and explain the optimizer's passes."),
-    "ops": ("ortconv.cli.ops", "Make, merge and check operator configs for reduced builds."),
-    "export": ("ortconv.cli.export", "Turn an .ort file back into ONNX, or upgrade an old one."),
-    "verify": ("ortconv.cli.verify", "Check an .ort file: its structure, and everything that a minimal build trusts."),
+    "convert": "Convert .onnx models to optimized, NNAPI-aware .ort files.",
+    "partition": "Show which nodes an accelerator supports, and why it refuses the others.",
+    "run": "Run an .onnx or .ort model on this machine.",
+    "compare": "Compare the outputs of models and backends, and find where they differ.",
+    "tune": "Find the conversion and session options that suit a model best.",
+    "devices": "List NNAPI devices: the CPU and simulated ones.",
+    "nnapi": "Show a model's NNAPI operations; compare NNAPI devices.",
+    "inspect": "Show a model's operators, cost, memory, quantization, and unusual facts.",
+    "diff": "Show the changes from one model to another, and the rewrites behind them.",
+    "reduce": "Shrink a model while a command still fails on it.",
+    "bundle": "Pack a model, a command and its output for a bug report.",
+    "check": "Compare a model with an accepted one: the changes, and the gates that fail.",
+    "init": "Write ortconv.toml for the models of a folder.",
+    "build": "Convert the models of ortconv.toml, and check their gates.",
+    "passes": "List and explain the optimizer's passes.",
+    "ops": "Make, merge and check operator configs for reduced builds.",
+    "export": "Turn an .ort file back into ONNX, or upgrade an old one.",
+    "verify": "Check an .ort file: its structure, and everything that a minimal build trusts.",
 }
+"""The summary of each verb. Its module has the same name."""
+
 SETTINGS: dict[str, Any] = {
     "help_option_names": ["-h", "--help"],
+    "show_default": True,
     "token_normalize_func": lambda token: token.replace("_", "-"),
 }
 
@@ -61,14 +64,15 @@ class Verbs(Commands):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in VERBS.items()])
+            formatter.write_dl(list(VERBS.items()))
 
 
 @cache
 def command_of(name: str) -> click.Command:
     """A verb. Its commands check their output paths before they begin."""
-    command: click.Command = import_module(VERBS[name][0]).command
+    command: click.Command = import_module(f"ortconv.cli.{name}").command
     for one in (command, *(command.commands.values() if isinstance(command, click.Group) else ())):
+        assert one.callback is not None
         one.callback = _checked(one.callback)
     return command
 
@@ -77,10 +81,7 @@ class _ReaderGoneError(Exception):
     """The reader of stdout is gone. Click would turn the BrokenPipeError into exit code 1."""
 
 
-def _checked(callback: Callable[..., Any] | None) -> Callable[..., Any] | None:
-    if callback is None:
-        return None
-
+def _checked(callback: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(callback)
     def run(*args: Any, **flags: Any) -> Any:
         from ortconv.cli.outputs import check_outputs
@@ -102,12 +103,9 @@ def _limited(flags: Mapping[str, Any]) -> AbstractContextManager[None]:
     model = flags.get("model")
     if isinstance(model, Path):
         note_file(str(model))
-    if isinstance(model, str) or (isinstance(model, Path) and model.is_dir()):
-        return nullcontext()
-    if flags.get("timeout") is flags.get("memory") is None:
-        return nullcontext()
-
-    return limited(ProcessLimits(flags["timeout"], flags["memory"]))
+    is_batch = isinstance(model, str) or (isinstance(model, Path) and model.is_dir())
+    limits = ProcessLimits(flags.get("timeout"), flags.get("memory"))
+    return nullcontext() if is_batch or limits == ProcessLimits() else limited(limits)
 
 
 @click.group(cls=Verbs, context_settings=SETTINGS)

@@ -11,14 +11,14 @@ import click
 from ortconv.cli.options import on_command_line, words
 from ortconv.errors import OrtconvError
 
-SHOWN = ("as_json", "quiet", "verbose", "markdown")
+VIEWS = ("as_json", "quiet", "verbose", "markdown")
 """Options that only change what a command prints."""
 
 
 def options_given() -> list[str]:
     """The options on the present command line, without those that name output files."""
     kept = (
-        (option, value) for option, value in on_command_line() if option.name not in SHOWN and not _is_output(option)
+        (option, value) for option, value in on_command_line() if option.name not in VIEWS and not _is_output(option)
     )
     return [word for option, value in kept for word in words(option, value)]
 

@@ -95,7 +95,7 @@ class BatchView:
         self.finished += 1
         self.unchanged += unchanged
         if self.as_json:
-            self._stream({"status": "unchanged" if unchanged else self.done, **document})
+            click.echo(json.dumps({"status": "unchanged" if unchanged else self.done, **document}))
         elif not self.quiet:
             self._print(text, err=False)
 
@@ -106,7 +106,7 @@ class BatchView:
         error = failure.error.at(file=failure.source)
         self._print(f"{click.style('error:', fg='red', bold=True)} {printable(f'{error}{hint}')}", err=True)
         if self.as_json:
-            self._stream({"status": "failed", **failure.to_dict()})
+            click.echo(json.dumps({"status": "failed", **failure.to_dict()}))
 
     def end(self, summary: Path | None = None, github: bool = False) -> None:
         """Print the counts, the written files, and the failures by kind. All of them state the same duration."""
@@ -160,9 +160,6 @@ class BatchView:
 
     def _markdown(self) -> str:
         return markdown_of(Section(f"ortconv: {self.counts()}", self.written, COLUMNS, self._rows())) + "\n"
-
-    def _stream(self, document: dict[str, Any]) -> None:
-        click.echo(json.dumps(document))
 
     def _print(self, text: str, *, err: bool) -> None:
         """Print through the live display's console where both would be on one terminal."""

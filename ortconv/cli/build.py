@@ -11,7 +11,7 @@ import click
 
 from ortconv.cli import present
 from ortconv.cli.github import annotate, append_summary, check_github, set_output
-from ortconv.cli.options import COUNT, FILE_OR_FOLDER, GITHUB, JSON_AND_QUIET, LIMITS_OF_BUILDS, OUTPUT_FILE, add, flag
+from ortconv.cli.options import FILE_OR_FOLDER, GITHUB, JSON_AND_QUIET, LIMITS_OF_BUILDS, OUTPUT_FILE, add, flag, jobs
 from ortconv.cli.render import convert_line, size
 from ortconv.process import usable_cores
 from ortconv.wording import counted
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ortconv.report.sections import Section
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @click.option(
     "-f",
@@ -32,18 +32,12 @@ if TYPE_CHECKING:
     help="The project file, or a folder: the file is ortconv.toml in it or above it.",
 )
 @click.option("--target", "targets", multiple=True, metavar="NAME", help="Build only for this target; may be repeated.")
-@click.option(
-    "--jobs",
-    type=COUNT,
-    metavar="N",
-    help="Number of models to convert at a time.  [default: the cores that ortconv may use]",
-)
+@jobs("Number of models to convert at a time.")
 @flag("--force", help="Convert all models, not only those that are out of date.")
 @flag("--update", help="Accept the artifacts: write their baselines, and check no gates.")
 @add(LIMITS_OF_BUILDS)
 @click.option("--summary", type=OUTPUT_FILE, metavar="FILE.md", help="Write the result as Markdown, too.")
-@GITHUB
-@add(JSON_AND_QUIET)
+@add(GITHUB, JSON_AND_QUIET)
 def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Build the project of ortconv.toml: convert models that are out of date, and check the gates of each artifact.
 

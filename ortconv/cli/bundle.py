@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.cli import present, printable
-from ortconv.cli.options import CHECK_MEMORY, FILE, JSON_AND_QUIET, OUTPUT, SECONDS, add, flag
+from ortconv.cli.options import CHECK_MEMORY, FILE, JSON_AND_QUIET, SECONDS, add, flag, output
 from ortconv.files import size
 
 if TYPE_CHECKING:
@@ -24,32 +24,16 @@ if TYPE_CHECKING:
     metavar="COMMAND",
     help="Command that shows the problem. {} in it is the path of the model; without {}, the path is appended.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=OUTPUT,
-    help="The .zip file to write, or a folder.  [default: NAME.bundle.zip for NAME.onnx, in this directory]",
-)
+@output("The .zip file to write, or a folder.  [default: NAME.bundle.zip for NAME.onnx, in this directory]")
 @click.option("--inputs", type=FILE, help="Inputs by name as .npz. Without it, inputs are generated.")
 @flag(
     "--strip-weights",
     help="Replace weights by random ones with the same range, mean and deviation. With --check, the result must be the same.",
 )
 @click.option("--expect-exit", type=int, metavar="CODE", help="Exit code that the command must have.")
-@click.option("--check-timeout", type=SECONDS, metavar="SECONDS", help="Limit on one run of the command.")
-@CHECK_MEMORY
-@add(JSON_AND_QUIET)
-def command(
-    model: Path,
-    check: str | None,
-    output: Path | None,
-    inputs: Path | None,
-    strip_weights: bool,
-    expect_exit: int | None,
-    check_timeout: float | None,
-    check_memory: int | None,
-    **_: Any,
-) -> None:
+@click.option("--check-timeout", type=SECONDS, help="Limit on one run of the command.")
+@add(CHECK_MEMORY, JSON_AND_QUIET)
+def command(model: Path, check: str | None, output: Path | None, inputs: Path | None, **flags: Any) -> None:
     """Pack MODEL (.onnx or .ort) for a bug report: with inputs, versions, a command and its output.
 
     Private data is left out: descriptions and metadata of the model, absolute paths, environment variables. Example:
@@ -63,10 +47,10 @@ def command(
     found = bundle(
         model,
         output or Path(f"{model.stem}.bundle.zip"),
-        command=None if check is None else Command(check, check_timeout, check_memory),
+        command=None if check is None else Command(check, flags["check_timeout"], flags["check_memory"]),
         inputs=None if inputs is None else read_npz(inputs),
-        strip_weights=strip_weights,
-        expect_exit=expect_exit,
+        strip_weights=flags["strip_weights"],
+        expect_exit=flags["expect_exit"],
     )
     present(found.to_dict, lambda: summary(found.source, found.output, _facts(found)))
 

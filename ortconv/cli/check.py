@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ortconv.report.sections import Section
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @click.argument("model", type=shared.FILE)
 @click.option(
     "--baseline",
@@ -35,18 +35,14 @@ if TYPE_CHECKING:
     type=shared.FILE,
     help="Operator config that the oldest app in use was built with, for the metric missing.  [default: that of the baseline]",
 )
-@shared.add((TARGET, *shared.NNAPI, USE_NCHW, *shared.COREML))
+@shared.add(TARGET, shared.NNAPI, USE_NCHW, shared.COREML)
 @shared.add(given.OPTIONS)
 @click.option(
     "--measure/--no-measure",
     default=True,
     help="Run both models in turns in onnxruntime, for latency, load and memory.",
 )
-@shared.CUSTOM_OP_LIBRARY
-@shared.add(shared.TIME_AND_MEMORY)
-@shared.GITHUB
-@shared.MARKDOWN
-@shared.add(shared.JSON_AND_QUIET)
+@shared.add(shared.CUSTOM_OP_LIBRARY, shared.TIME_AND_MEMORY, shared.GITHUB, shared.MARKDOWN, shared.JSON_AND_QUIET)
 def command(model: Path, baseline: Path, measure: bool, **flags: Any) -> None:
     """Compare MODEL (.ort or .onnx) with the model of a baseline, and exit with 5 if a condition holds.
 

@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from ortconv.compare.comparison import Comparison, Subject
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @click.argument(
     "models", nargs=-1, required=True, metavar="A[@BACKEND] B[@BACKEND]...", shell_complete=completion.model_on_backend
 )
-@add(given.OPTIONS)
-@add(BACKENDS)
+@add(given.OPTIONS, BACKENDS)
 @click.option(
     "--convert-with", "level", type=click.Choice(LEVELS), help="Also compare A with A optimized at this level."
 )
@@ -33,9 +32,7 @@ if TYPE_CHECKING:
     help="Compare the values inside both graphs; name the first that differs and the layer that loses most precision.",
 )
 @fail_on("compare", "max_abs>1e-3,cosine<0.999", "The limits for rounding then do not apply.")
-@add(TIME_AND_MEMORY)
-@MARKDOWN
-@JSON
+@add(TIME_AND_MEMORY, MARKDOWN, JSON)
 @flag("-v", "--verbose", help="With --layers, show all values, not only those that differ.")
 @QUIET
 def command(models: tuple[str, ...], backends: tuple[str, ...], custom_op_library: Path | None, **flags: Any) -> None:

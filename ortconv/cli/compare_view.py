@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ortconv.compare.measure import Measure
 
 NUMBERS = (">max abs", ">scaled", ">ulp", ">cosine", ">snr dB", ">allowed")
+FORMATS = (".3g", ".3g", ".3g", ".7g", ".1f")
 
 
 def sections(reference: Subject, found: Sequence[Comparison], *, everything: bool = False) -> list[Section]:
@@ -64,11 +65,9 @@ def _type(found: Measure) -> str:
 
 
 def _numbers(found: Measure, limit: float) -> tuple[str, ...]:
-    values = (found.max_abs, found.scaled, found.ulp)
-    small = [f"{v:.3g}" if not math.isnan(v) else "" for v in values]
-    cosine = "" if math.isnan(found.cosine) else f"{found.cosine:.7g}"
-    snr = "" if math.isnan(found.snr) else f"{found.snr:.1f}"
-    return *small, cosine, snr, f"{limit:.1e}"
+    values = (found.max_abs, found.scaled, found.ulp, found.cosine, found.snr)
+    shown = ("" if math.isnan(v) else f"{v:{form}}" for v, form in zip(values, FORMATS, strict=True))
+    return *shown, f"{limit:.1e}"
 
 
 def _verdict(same: bool, found: Measure) -> str:

@@ -20,7 +20,7 @@ from ortconv.wording import counted
 if TYPE_CHECKING:
     from ortconv.cli.batch_view import BatchView
     from ortconv.ir.model import Model
-    from ortconv.pipeline import Observer, Options, Result
+    from ortconv.pipeline import Options, Result
 
 REPLACED = ("optimization_level", "enable_passes", "disable_passes", "only_passes", "stop_after", "fold_limit")
 """The options that --pipeline replaces."""
@@ -41,11 +41,9 @@ class ManyStyles(click.Command):
         return super().parse_args(ctx, spread)
 
 
-@click.command(cls=ManyStyles, context_settings={"show_default": True})
+@click.command(cls=ManyStyles)
 @click.argument("model", type=shared.Location(exists=True, path_type=Path))
-@click.option(
-    "-o", "--output", type=shared.OUTPUT, help="The .ort file, or a directory for it.  [default: next to the model]"
-)
+@shared.output("The .ort file, or a directory for it.  [default: next to the model]")
 @click.option(
     "--output-dir",
     type=shared.Location(file_okay=False, path_type=Path),
@@ -84,7 +82,7 @@ class ManyStyles(click.Command):
     metavar="VERSION",
     help=f"Oldest release of onnxruntime that must load the file.  [default: {TARGET_ORT}, or later if MODEL needs it]",
 )
-@shared.add(shared.PASSES_AND_SIZES)
+@shared.add(shared.FIX_DIM, shared.PASS_CHOICE)
 @click.option(
     "--pipeline", type=shared.FILE, help="Run exactly the passes in a file written by: ortconv passes list --as-text."
 )
@@ -95,7 +93,6 @@ class ManyStyles(click.Command):
     "--fold-limit",
     type=shared.SIZE,
     default="64MiB",
-    metavar="SIZE",
     help="Limit on the model's growth by constant folding, such as 64M, 1GiB or 0.",
 )
 @click.option("--validate/--no-validate", default=True, help="Run source and result on the same inputs and compare.")
@@ -121,9 +118,7 @@ class ManyStyles(click.Command):
     help="With a directory: skip models whose files are in place and made from the same model with the same options, or convert "
     "all of them.",
 )
-@shared.add(shared.LIMITS_OF_MODELS)
-@shared.PAGE
-@shared.JSON_LINES
+@shared.add(shared.LIMITS_OF_MODELS, shared.PAGE, shared.JSON_LINES)
 @shared.flag("--markdown", help="Print Markdown, for a pull request. See --summary for directories.")
 @shared.QUIET
 @shared.flag("-v", "--verbose", help="List every pass and rewrite with nodes, bytes and time.")
@@ -158,15 +153,11 @@ class View(NamedTuple):
         """True if a result must list its rewrites."""
         return self.verbose or self.as_json or self.html is not None
 
-    @property
-    def has_summary(self) -> bool:
-        return not (self.as_json or self.quiet or self.markdown)
-
 
 def _convert_single(
     view: View, model: Path, place: Path | None, styles: Sequence[str], flags: Mapping[str, Any]
 ) -> None:
-    _refuse_options_of_batches(flags)
+    _refuse_options_of_folders(flags)
     if view.html is not None and len(styles) > 1:
         raise UsageError("--html shows one conversion", hint="name one style")
     results = [_converted(view, model, place, _options(flags, style, details=view.has_details)) for style in styles]
@@ -179,23 +170,36 @@ def _convert_single(
         show([section for result in results for section in convert_sections(result)], markdown=True)
 
 
+def _refuse_options_of_folders(flags: Mapping[str, Any]) -> None:
+    for name in ("resume", "cluster", "summary", "github"):
+        if flags[name]:
+            raise UsageError(f"--{name} needs a directory of models")
+
+
 def _converted(view: View, model: Path, place: Path | None, options: Options) -> Result:
     """Convert a model in one style, and show the result."""
+    from ortconv.pipeline import convert, ort_name
+
+    target = place or model.parent
+    if not _is_file(model, target):
+        target /= ort_name(model, options.optimization_level, options.optimization_style)
     observer = _narrate if view.verbose else None
-    result = _convert(model, place, options, observer, shown=not (view.quiet or view.verbose))
+    try:
+        with stage_line(model.name, shown=not (view.quiet or view.verbose)) as started:
+            result = convert(model, target, options=options, observer=observer, started=started)
+    except MismatchError as error:
+        if options.verify_each:
+            from ortconv.cli.again import add_reduce_line, options_given
+
+            words = ("convert", "{}", "-o", "{}.ort", *options_given())
+            add_reduce_line(error, model, words, output=error.hint)
+        raise
     if view.html is not None:
         from ortconv.cli.pages import write_conversion
 
         write_conversion(view.html, model, result, options)
-    _show(result, summary=view.has_summary, trace=view.verbose)
+    _show(result, summary=not (view.as_json or view.quiet or view.markdown), trace=view.verbose)
     return result
-
-
-def _refuse_options_of_batches(flags: Mapping[str, Any]) -> None:
-    """UsageError for an option of batches that is given with a single model."""
-    for name in ("resume", "cluster", "summary", "github"):
-        if flags[name]:
-            raise UsageError(f"--{name} needs a directory of models")
 
 
 def _convert_all(
@@ -267,25 +271,6 @@ def _place(
 def _is_file(model: Path, place: Path) -> bool:
     """Whether the output path is one .ort file."""
     return place.suffix.lower() == ".ort" and not model.is_dir() and not place.is_dir()
-
-
-def _convert(model: Path, place: Path | None, options: Options, observer: Observer | None, *, shown: bool) -> Result:
-    """Convert a single model and show the result."""
-    from ortconv.pipeline import convert, ort_name
-
-    target = place or model.parent
-    if not _is_file(model, target):
-        target /= ort_name(model, options.optimization_level, options.optimization_style)
-    try:
-        with stage_line(model.name, shown=shown) as started:
-            return convert(model, target, options=options, observer=observer, started=started)
-    except MismatchError as error:
-        if options.verify_each:
-            from ortconv.cli.again import add_reduce_line, options_given
-
-            words = ("convert", "{}", "-o", "{}.ort", *options_given())
-            add_reduce_line(error, model, words, output=error.hint)
-        raise
 
 
 def _show(result: Result, *, summary: bool, trace: bool) -> None:

@@ -8,7 +8,7 @@ import click
 
 from ortconv.cli import completion, present
 from ortconv.cli.nnapi_options import DEVICES, VLOG, load_devices, messages
-from ortconv.cli.options import JSON
+from ortconv.cli.options import JSON, add
 from ortconv.cli.render import columns
 from ortconv.cli.usage import Commands
 from ortconv.errors import UsageError
@@ -20,11 +20,9 @@ SHOWN_TYPES = {"float32": "TENSOR_FLOAT32", "relaxed": "relaxed", "quant8": "TEN
 
 
 @click.group(cls=Commands, invoke_without_command=True)
-@DEVICES
-@VLOG
-@JSON
+@add(DEVICES, VLOG, JSON)
 @click.pass_context
-def command(ctx: click.Context, /, profiles: tuple[str, ...], vlog: str, **_: Any) -> None:
+def command(ctx: click.Context, /, profiles: tuple[str, ...], vlog: str | None, **_: Any) -> None:
     """List the NNAPI devices of this machine: the CPU, simulated ones, and those of installed packages.
 
     Performance figures are execution time and power, relative to the CPU; smaller is better.
@@ -40,11 +38,9 @@ def command(ctx: click.Context, /, profiles: tuple[str, ...], vlog: str, **_: An
 
 @command.command()
 @click.argument("name", shell_complete=completion.device_names)
-@DEVICES
-@VLOG
-@JSON
+@add(DEVICES, VLOG, JSON)
 @click.pass_obj
-def show(outer: tuple[str, ...] | None, /, name: str, profiles: tuple[str, ...], vlog: str, **_: Any) -> None:
+def show(outer: tuple[str, ...] | None, /, name: str, profiles: tuple[str, ...], vlog: str | None, **_: Any) -> None:
     """Show all properties of the device NAME. NAME may also be a profile's name or file."""
     with messages(vlog):
         documents = _documents((*(outer or ()), *profiles))
@@ -110,26 +106,19 @@ def _details(d: dict[str, Any]) -> list[Section]:
     if "fp16" in d:
         facts |= _simulated(d)
     lines = [f"{name:16}{value}" for name, value in facts.items()]
-    performance = _grouped({name: _figures(figures) for name, figures in d["performance"].items()})
-    operations = _grouped(
-        {name: " ".join(k.removeprefix("TENSOR_") for k in kinds) for name, kinds in d["operations"].items()}
-    )
+    performance = {name: _figures(figures) for name, figures in d["performance"].items()}
+    operations = {name: " ".join(k.removeprefix("TENSOR_") for k in kinds) for name, kinds in d["operations"].items()}
+    count = counted(d["supported_operations"], "operation")
     return [
         Section(d["name"], lines),
-        Section("Performance: execution time / power, relative to the CPU", _named(performance)),
-        Section(
-            f"{counted(d['supported_operations'], 'operation')}, by the types of their main operand", _named(operations)
-        ),
+        Section("Performance: execution time / power, relative to the CPU", _grouped(performance)),
+        Section(f"{count}, by the types of their main operand", _grouped(operations)),
     ]
 
 
-def _named(groups: dict[str, list[str]]) -> list[str]:
-    return [f"{value}: {' '.join(names)}" for value, names in groups.items()]
-
-
-def _grouped(values: dict[str, str]) -> dict[str, list[str]]:
-    """The names that have each value."""
+def _grouped(values: dict[str, str]) -> list[str]:
+    """A line for each value, with the names that have it."""
     found: dict[str, list[str]] = {}
     for name, value in values.items():
         found.setdefault(value, []).append(name)
-    return found
+    return [f"{value}: {' '.join(names)}" for value, names in found.items()]

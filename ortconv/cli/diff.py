@@ -24,7 +24,8 @@ OF_CONVERSION = (
         "A was converted for NNAPI.  [default: as in B]", "A was converted for CoreML.  [default: as in B]"
     ),
     click.option("--target-ort", metavar="VERSION", help="Oldest release of onnxruntime for which A was converted."),
-    *shared.PASSES_AND_SIZES,
+    shared.FIX_DIM,
+    *shared.PASS_CHOICE,
 )
 """Options of convert that change the graph. `diff` repeats the conversion of A with them."""
 
@@ -32,15 +33,11 @@ OF_COMMAND = ("timeout", "memory", "as_json", "markdown", "quiet")
 """Options that do not belong to the conversion."""
 
 
-@click.command()
+@click.command(context_settings={"show_default": False})
 @click.argument("a", type=shared.FILE)
 @click.argument("b", type=shared.FILE)
 @shared.flag("--exit-code", help="Exit with 4 if anything but names inside the graphs changed.")
-@shared.add(OF_CONVERSION)
-@shared.add(shared.TIME_AND_MEMORY)
-@shared.PAGE
-@shared.MARKDOWN
-@shared.JSON
+@shared.add(OF_CONVERSION, shared.TIME_AND_MEMORY, shared.PAGE, shared.MARKDOWN, shared.JSON)
 @shared.flag("-v", "--verbose", help="List every change and rewrite, not only the first ones of each kind.")
 @shared.QUIET
 def command(a: Path, b: Path, exit_code: bool, html: Path | None, verbose: bool, **flags: Any) -> None:

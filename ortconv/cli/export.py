@@ -9,21 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.cli import present, printable
-from ortconv.cli.options import FILE, JSON_AND_QUIET, OUTPUT, add, flag
+from ortconv.cli.options import FILE, JSON_AND_QUIET, add, flag, output
 
 if TYPE_CHECKING:
     from ortconv.cli.render import Fact
     from ortconv.exporting.export import Export, SavedFusions
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @click.argument("model", type=FILE)
-@click.option(
-    "-o",
-    "--output",
-    type=OUTPUT,
+@output(
+    "The .onnx file to write, which must not exist; x.ort writes an .ort file of the present format version.",
     required=True,
-    help="The .onnx file to write, which must not exist; x.ort writes an .ort file of the present format version.",
 )
 @flag("--standard", help="Rewrite operators of com.microsoft into standard operators that compute the same.")
 @click.option(

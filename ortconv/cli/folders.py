@@ -16,13 +16,14 @@ from ortconv.cli.batch_view import BatchView
 from ortconv.cli.github import check_github
 from ortconv.cli.options import names_in, sizes_in
 from ortconv.errors import OrtconvError, UnknownDimError, UsageError
+from ortconv.models import files_below
 
 MODELS = (".onnx", ".ort")
 STOP_OPS = "nnapi_partitioning_stop_ops"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FolderItem:
     """A model of a folder: the verb, a label for the model, and the verb's parameters."""
 
     verb: str
@@ -32,8 +33,7 @@ class Piece:
 
 def models_in(folder: Path, suffixes: Sequence[str] = MODELS) -> list[Path]:
     """The model files below a folder, sorted, without hidden ones. UsageError if there are none."""
-    found = (p for p in folder.rglob("*") if p.name.lower().endswith(tuple(suffixes)) and not p.name.startswith("."))
-    paths = sorted(path for path in found if not path.is_dir())
+    paths = files_below(folder, suffixes)
     if not paths:
         raise UsageError(f"there is no {' or '.join(suffixes)} file below {folder}")
     return paths
@@ -48,9 +48,9 @@ def data_sets(folder: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def over_folder(done: str, each: Iterable[Mapping[str, Any]], line: Callable[[dict[str, Any]], str]) -> None:
-    """Run the present verb on each piece, with the piece's parameters. `line` formats a result as one line.
+    """Run the present verb on each item, with its parameters. `line` formats a result as one line.
 
-    BatchError if a piece fails. `done` is the verb in the counts, such as verified.
+    BatchError if an item fails. `done` is the verb in the counts, such as verified.
     """
     from ortconv.batch import Failure
     from ortconv.batch.conversions import check_names
@@ -60,20 +60,18 @@ def over_folder(done: str, each: Iterable[Mapping[str, Any]], line: Callable[[di
     context = click.get_current_context()
     given = context.params
     check_github(given["github"])
-    pieces = [Piece(str(context.info_name), _name(values), {**given, **values}) for values in each]
-    view = BatchView(done, len(pieces), given["as_json"], given["quiet"])
+    items = [FolderItem(str(context.info_name), _name(values), {**given, **values}) for values in each]
+    view = BatchView(done, len(items), given["as_json"], given["quiet"])
     with crew_of(given["cluster"], given["jobs"], given["timeout"], given["memory"], isolated=True) as crew:
-        models = list(dict.fromkeys(piece.parameters["model"] for piece in pieces))
+        models = list(dict.fromkeys(item.parameters["model"] for item in items))
         check_names(sizes_in(given.get("fix_dims", ())), _stop_ops(given) or (), models, crew)
-        engine = Engine(run_piece, crew)
-        with view.shown(lambda: [(piece.name, activity, seconds) for piece, activity, seconds in engine.busy()]):
-            for piece, outcome in engine.run(pieces):
+        engine = Engine(run_item, crew)
+        with view.shown(lambda: [(item.name, activity, seconds) for item, activity, seconds in engine.busy()]):
+            for item, outcome in engine.run(items):
                 if isinstance(outcome, OrtconvError):
-                    view.fail(Failure(piece.name, outcome))
+                    view.fail(Failure(item.name, outcome))
                 else:
-                    view.show(
-                        f"{click.style(piece.name, bold=True)}: {line(outcome)}", {"source": piece.name, **outcome}
-                    )
+                    view.show(f"{click.style(item.name, bold=True)}: {line(outcome)}", {"source": item.name, **outcome})
     view.end(given["summary"], given["github"])
     view.refuse(given["model"])
 
@@ -88,17 +86,17 @@ def _stop_ops(parameters: Mapping[str, Any]) -> tuple[str, ...] | None:
     return None if text is None else names_in(text)
 
 
-def run_piece(piece: Piece) -> dict[str, Any]:
+def run_item(item: FolderItem) -> dict[str, Any]:
     """The JSON document of a verb on one model. Dimensions to fix and stop operators that the model lacks are left out."""
     from ortconv.batch.work import fitting
 
-    parameters = {**piece.parameters, "as_json": True, "quiet": False}
+    parameters = {**item.parameters, "as_json": True, "quiet": False}
     stop_ops = _stop_ops(parameters)
     if stop_ops is not None and parameters["model"].suffix.lower() != ".ort":
         parameters[STOP_OPS] = ",".join(fitting(stop_ops, parameters["model"]))
     while True:
         try:
-            return _document(piece.verb, parameters)
+            return _document(item.verb, parameters)
         except UnknownDimError as error:
             fixed = parameters["fix_dims"]
             parameters["fix_dims"] = tuple(text for text in fixed if text.rpartition("=")[0] != error.name)

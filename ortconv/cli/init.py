@@ -9,7 +9,7 @@ import click
 from ortconv.cli.options import FOLDER, QUIET
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @click.argument("folder", type=FOLDER, default=".")
 @click.option("--gates/--no-gates", default=True, help="Write the gates as active settings, or as a comment.")
 @QUIET

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import natural
-from ortconv.cli.options import FILE_OR_FOLDER
+from ortconv.cli.options import FILE_OR_FOLDER, NATURAL
 from ortconv.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
@@ -39,9 +39,7 @@ OPTIONS = (
         help="One input: NAME=FILE (.npy, .pb or an image; NAME=FILE:LOW..HIGH scales the pixels), or the form of a generated one: "
         "NAME:SHAPE, NAME:LOW..HIGH, NAME:SHAPE:LOW..HIGH, with a shape such as 1x3x224x224. May be repeated.",
     ),
-    click.option(
-        "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Seed of generated inputs."
-    ),
+    click.option("--seed", type=NATURAL, default=0, help="Seed of generated inputs."),
 )
 
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?"
@@ -217,12 +215,6 @@ def _draw(text: str, value: Value) -> Draw:
     return Draw(dims, low, high)
 
 
-def _dims(text: str, value: Value) -> tuple[int, ...]:
-    dims = () if text == "scalar" else tuple(map(int, re.split("[x,]", text)))
-    _check_shape(dims, value)
-    return dims
-
-
 def _check_range(low: float, high: float, value: Value) -> None:
     if low > high:
         raise UsageError(f"--input {value.name}: {low:g} is above {high:g}")
@@ -241,8 +233,8 @@ def _finite(text: str, value: Value) -> float:
     return number
 
 
-def _check_shape(shape: tuple[int, ...], value: Value) -> None:
-    """UsageError for a shape that the input does not accept, or that does not fit in memory."""
+def _dims(text: str, value: Value) -> tuple[int, ...]:
+    """A shape. UsageError for one that the input does not accept, or that does not fit in memory."""
     from ortconv.compare.arrays import check_room
     from ortconv.ir.types import TensorType
     from ortconv.runtime.session import check_type
@@ -250,5 +242,7 @@ def _check_shape(shape: tuple[int, ...], value: Value) -> None:
     type = value.type
     if not isinstance(type, TensorType):
         raise UsageError(f"--input {value.name}: a {type} has no shape")
+    shape = () if text == "scalar" else tuple(map(int, re.split("[x,]", text)))
     check_type(value, type.dtype.numpy, shape)
     check_room(math.prod(shape) * max(8, type.dtype.numpy.itemsize), f"--input {value.name}: this shape")
+    return shape

@@ -21,8 +21,7 @@ from ortconv.cli.options import FILE, FIX_DIM, JSON_AND_QUIET, MARKDOWN, PAGE, a
 )
 @PAGE
 @fail_on("inspect", "onnxruntime>1.17,size>5MB")
-@MARKDOWN
-@add(JSON_AND_QUIET)
+@add(MARKDOWN, JSON_AND_QUIET)
 @flag("-v", "--verbose", help="List every operator, input and reason, not only the first ones.")
 def command(model: Path, lint: Literal["quantization"] | None, html: Path | None, verbose: bool, **flags: Any) -> None:
     """Show the interface of MODEL (.onnx or .ort), its operators, cost, memory, quantization, and unusual facts."""

@@ -21,9 +21,10 @@ MOST_REASONS = 12
 
 def sections(found: Inspection, *, everything: bool = False) -> list[Section]:
     """The inspection as tables. Each table is cut after its first rows unless `everything` is set."""
+    ports = [*_ports("in", found.inputs, everything), *_ports("out", found.outputs, everything)]
     return [
         Section(found.model, list(_head(found))),
-        Section("Inputs and outputs", header=("", "name", "type"), rows=_ports(found, everything)),
+        Section("Inputs and outputs", header=("", "name", "type"), rows=ports),
         _operators(found, everything),
         Section("Largest constants", header=("name", "type", ">bytes", ">share"), rows=_constants(found)),
         Section("Quantization", list(_quantization(found))),
@@ -59,11 +60,7 @@ def _is_used(domain: str, found: Inspection) -> bool:
     return not domain or any(row.operator.startswith(f"{domain}:") for row in found.operators)
 
 
-def _ports(found: Inspection, everything: bool) -> list[tuple[object, ...]]:
-    return [*_port_rows("in", found.inputs, everything), *_port_rows("out", found.outputs, everything)]
-
-
-def _port_rows(side: str, ports: Sequence[Port], everything: bool) -> Iterator[tuple[object, ...]]:
+def _ports(side: str, ports: Sequence[Port], everything: bool) -> Iterator[tuple[object, ...]]:
     for port in ports if everything else ports[:MOST_PORTS]:
         yield side, port.name, port.type + (" with a default" if port.has_default else "")
     if len(ports) > MOST_PORTS and not everything:

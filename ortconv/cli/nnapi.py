@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import completion, nnapi_conformance, nnapi_export, present, printable
+from ortconv.cli import completion, present, printable
 from ortconv.cli import inputs as given
+from ortconv.cli import options as shared
 from ortconv.cli.nnapi_options import DEVICES, FLAGS_TEXT, MODEL, VLOG, load_devices, messages, prepared
-from ortconv.cli.options import COUNT, FILE, JSON, JSON_AND_QUIET, OUTPUT_FILE, OUTPUT_FOLDER, PAGE, add, drawing, flag
+from ortconv.cli.progress import stage_line
+from ortconv.cli.render import columns, labeled, proof, size
 from ortconv.cli.usage import Commands
+from ortconv.errors import MismatchError
+from ortconv.wording import counted, listed
 
 if TYPE_CHECKING:
+    from ortconv.pipeline.export_tflite import ExportResult
     from ortconv.report.benchmark import BenchmarkComparison
     from ortconv.report.nnapi import Compiled
 
 DEFAULT_DEVICES = ("gpu-fp16", "npu-int8")
 DEFAULT_FLAGS = ("", "fp16", "nchw")
+MODES = ("sync", "async", "burst", "fenced", "dynamic")
+REFERENCE = "nnapi-reference"
+
+SHOWN_NAMES = 2
+SHOWN_REFUSALS = 5
 
 
 @click.group(cls=Commands)
@@ -26,19 +37,14 @@ def command() -> None:
     """Show the NNAPI models of a model's partitions, compare and check devices, read traces, and export models for LiteRT."""
 
 
-command.add_command(nnapi_export.command)
-command.add_command(nnapi_conformance.command)
-
-
 @command.command()
-@add(MODEL)
-@DEVICES
-@click.option("--nnapi-flags", default="", metavar="FLAGS", help=f"Flags of the NNAPI provider: {FLAGS_TEXT}.")
+@shared.add(MODEL, DEVICES)
+@click.option("--nnapi-flags", metavar="FLAGS", help=f"Flags of the NNAPI provider: {FLAGS_TEXT}.")
 @VLOG
-@add(drawing("Draw the models and their steps into this file."))
-@click.option("--dot", type=OUTPUT_FILE, help="Write the picture as a graph for Graphviz.")
-@add(JSON_AND_QUIET)
-def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, **flags: Any) -> None:
+@shared.add(shared.drawing("Draw the models and their steps into this file."))
+@click.option("--dot", type=shared.OUTPUT_FILE, help="Write the picture as a graph for Graphviz.")
+@shared.add(shared.JSON_AND_QUIET)
+def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str | None, vlog: str | None, **flags: Any) -> None:
     """Show the operands and operations of every partition of MODEL (.onnx or .ort).
 
     A picture has a frame for each partition, for each step of a partition that several devices share, and for each model within
@@ -50,7 +56,7 @@ def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, **
 
     with messages(vlog):
         ready, settings = prepared(model, flags)
-        settings |= flags_of(nnapi_flags)
+        settings |= flags_of(nnapi_flags or "")
         partitions = compiled(ready, NnapiOptions(**settings, devices=tuple(load_devices(profiles))))
     _draw(model, partitions, flags)
     present(
@@ -74,8 +80,7 @@ def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
 
 
 @command.command()
-@add(MODEL)
-@DEVICES
+@shared.add(MODEL, DEVICES)
 @click.option(
     "--nnapi-flags",
     "variants",
@@ -92,17 +97,12 @@ def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
     default=("numpy", "onnxruntime"),
     metavar="BACKEND",
     shell_complete=completion.backends,
-    show_default=True,
     help="CPU backends to compare with; may be repeated. The first one that runs the model is the reference for all outputs.",
 )
-@add(given.OPTIONS)
-@click.option(
-    "--repeat", type=COUNT, default=10, show_default=True, metavar="N", help="Number of runs for each median."
-)
-@flag("--timing", help="Show the time of application, runtime, driver and CPU by phase.")
-@VLOG
-@PAGE
-@JSON
+@shared.add(given.OPTIONS)
+@click.option("--repeat", type=shared.COUNT, default=10, help="Number of runs for each median.")
+@shared.flag("--timing", help="Show the time of application, runtime, driver and CPU by phase.")
+@shared.add(VLOG, shared.PAGE, shared.JSON)
 def benchmark(model: Path, html: Path | None, **flags: Any) -> None:
     """Compare NNAPI devices, flags and CPU backends on MODEL (.onnx or .ort): latency, and difference of the outputs.
 
@@ -115,11 +115,10 @@ def benchmark(model: Path, html: Path | None, **flags: Any) -> None:
     with messages(flags["vlog"]):
         found = _compared(model, flags)
     if html is not None:
-        from ortconv.cli.options import given_options
         from ortconv.files import write_text
         from ortconv.report.benchmark import benchmark_page
 
-        write_text(html, benchmark_page(found, given_options()))
+        write_text(html, benchmark_page(found, shared.given_options()))
     present(lambda: document(found), lambda: show(found))
 
 
@@ -139,15 +138,10 @@ def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
 
 
 @command.command()
-@click.option(
-    "-o",
-    "--output",
-    "folder",
-    required=True,
-    type=OUTPUT_FOLDER,
-    help="Folder for include/android and libneuralnetworks.so.",
+@shared.output(
+    "Folder for include/android and libneuralnetworks.so.", "folder", type=shared.OUTPUT_FOLDER, required=True
 )
-@JSON
+@shared.JSON
 def ndk(folder: Path, **_: Any) -> None:
     """Write the NDK's headers and build libneuralnetworks.so: C and C++ programs that use NNAPI then run on this machine.
 
@@ -163,11 +157,11 @@ def ndk(folder: Path, **_: Any) -> None:
 
 
 @command.command()
-@click.argument("file", type=FILE)
-@flag("--total-times", help="Include the time that a layer waits for the layers below it.")
-@flag("--per-execution", help="Show only the parts of one execution, on average.")
-@flag("--print-detail", help="List all marks too, by thread and time.")
-@JSON
+@click.argument("file", type=shared.FILE)
+@shared.flag("--total-times", help="Include the time that a layer waits for the layers below it.")
+@shared.flag("--per-execution", help="Show only the parts of one execution, on average.")
+@shared.flag("--print-detail", help="List all marks too, by thread and time.")
+@shared.JSON
 def trace(file: Path, total_times: bool, per_execution: bool, print_detail: bool, **_: Any) -> None:
     """Show where NNAPI's time went in FILE, a system trace of a phone: the time of each layer in each phase.
 
@@ -180,3 +174,115 @@ def trace(file: Path, total_times: bool, per_execution: bool, print_detail: bool
 
     found = timings(file, read_trace(file), detail=print_detail)
     present(found.to_dict, lambda: printable(timing_text(found, total_times=total_times, each=per_execution)))
+
+
+@command.command()
+@click.option(
+    "--specs",
+    "folder",
+    required=True,
+    envvar="ORTCONV_NNAPI_SPECS",
+    type=shared.FOLDER,
+    help="The folder of conformance records; docs/nnapi.md describes their format.  "
+    "[default: that of ORTCONV_NNAPI_SPECS]",
+)
+@click.option(
+    "--device",
+    "name",
+    default=REFERENCE,
+    metavar="DEVICE",
+    shell_complete=completion.devices,
+    help="The device: the CPU, a simulated device by its name or TOML file, or an installed one by its name.",
+)
+@click.option(
+    "--mode",
+    "modes",
+    multiple=True,
+    type=click.Choice(MODES),
+    default=MODES,
+    show_default="all",
+    help="Mode of execution; may be repeated. In mode dynamic, models do not state the dimensions of their outputs.",
+)
+@click.option(
+    "--op",
+    "operations",
+    multiple=True,
+    metavar="OPERATION",
+    help="Test only records with this operation; may be repeated.",
+)
+@shared.flag("--core", help="Leave out records that repeat others with other lifetimes of their operands.")
+@shared.add(VLOG, shared.PAGE, shared.MARKDOWN, shared.JSON_AND_QUIET)
+def conformance(folder: Path, name: str, vlog: str | None, html: Path | None, quiet: bool, **flags: Any) -> None:
+    """Test an NNAPI device with conformance records: models with inputs and expected outputs.
+
+    A record that the device does not support as a whole is skipped. Exit code 4 if one fails.
+    """
+    from ortconv.nnapi import get_device
+    from ortconv.nnapi.conformance.check import Mode
+    from ortconv.nnapi.conformance.run import check_device
+    from ortconv.report.conformance import conformance_page, headline, sections
+    from ortconv.report.sections import Section
+
+    device = get_device(REFERENCE) if name == REFERENCE else load_devices([name])[0]
+    with messages(vlog), stage_line(device.name, shown=not quiet and not vlog) as progress:
+        found = check_device(
+            device,
+            folder,
+            modes=list(map(Mode, dict.fromkeys(flags["modes"]))),
+            operations=flags["operations"],
+            variations=not flags["core"],
+            progress=progress,
+        )
+    if html is not None:
+        from ortconv.files import write_text
+
+        write_text(html, conformance_page(found))
+    present(found.to_dict, lambda: [Section(headline(found), [str(folder)]), *sections(found)])
+    if found.failures:
+        raise MismatchError(headline(found))
+
+
+@command.command()
+@click.argument("model", type=shared.FILE)
+@shared.output("The directory to write to.", type=shared.OUTPUT_FOLDER, required=True)
+@shared.flag("--whole", help="Write the whole model as one file; an error if a node is refused.")
+@shared.ANALYSIS_LEVEL
+@shared.flag("--maximize-offload", "maximize", help="Rewrite refused nodes as convert --maximize-offload does.")
+@shared.FIX_DIM
+@shared.add(shared.NNAPI[1:])
+@click.option(
+    "--validate/--no-validate", default=True, help="Run the model with the files on LiteRT and compare with the source."
+)
+@shared.add(shared.VALIDATION)
+@shared.flag("--allow-unchecked", help="Write the files even if they could not be checked.")
+@shared.fail_on("nnapi export", "partitions>3,coverage<80%", "No files are then written.")
+@shared.add(shared.JSON_AND_QUIET)
+def export(model: Path, output: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
+    """Write each NNAPI partition of MODEL (.onnx or .ort) as a .tflite file for LiteRT.
+
+    Files are put in place only if LiteRT runs them, and the model with them computes the same as the source. The package
+    ai-edge-litert is needed for that: pip install 'ortconv[litert]'.
+    """
+    from ortconv.pipeline.export_tflite import export as write
+
+    flags = shared.read_values(flags)
+    result = write(model, output, stop_ops=flags.pop("nnapi_partitioning_stop_ops"), **flags)
+    present(lambda: {"version": 1, **result.to_dict()}, lambda: "\n".join(_exported(result)))
+
+
+def _exported(result: ExportResult) -> Iterator[str]:
+    """A table of the files, the reasons against the other nodes, and the result of validation."""
+    folder = click.style(printable(str(Path(result.files[0].file).parent)), bold=True)
+    count = counted(len(result.files), "file")
+    yield f"{click.style(printable(result.source), bold=True)} -> {count} in {folder}, {result.taken} of {result.nodes} nodes"
+    rows = []
+    for one in result.files:
+        ends = (listed(one.inputs, SHOWN_NAMES), listed(one.outputs, SHOWN_NAMES))
+        rows.append((Path(one.file).name, len(one.nodes), one.operators, size(one.bytes), *ends))
+    yield columns(("file", ">nodes", ">operators", ">size", "inputs", "outputs"), rows)
+    for row in result.refusals[:SHOWN_REFUSALS]:
+        yield printable(f"left: {counted(row['nodes'], 'node')}, such as {row['example']}: {row['reason']}")
+    if len(result.refusals) > SHOWN_REFUSALS:
+        others = sum(row["nodes"] for row in result.refusals[SHOWN_REFUSALS:])
+        yield f"left: {counted(others, 'node')} for other reasons; --json names all"
+    yield from (labeled(*fact) for fact in proof(result.validation))

@@ -13,19 +13,7 @@ import click
 
 from ortconv.choices import FEATURE_LEVEL, FEATURE_LEVELS_TEXT
 from ortconv.cli import completion, printable
-from ortconv.cli.options import (
-    ANALYSIS_LEVEL,
-    FEATURE_LEVEL_NUMBER,
-    FILE,
-    FIX_DIM,
-    OUTPUT_FILE,
-    OUTPUT_FOLDER,
-    Parsed,
-    flag,
-    names_in,
-    read_values,
-)
-from ortconv.cli.options import NNAPI as OF_PARTITIONS
+from ortconv.cli import options as shared
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,22 +37,17 @@ def _devices(name: str, beginning: str = "A") -> Callable[[Any], Any]:
 DEVICES = _devices("profiles")
 OF_BACKEND = (
     click.option(
-        "--nnapi-flags",
-        default="",
-        show_default=False,
-        metavar="FLAGS",
-        help=f"For backend nnapi: flags of the NNAPI provider: {FLAGS_TEXT}.",
+        "--nnapi-flags", metavar="FLAGS", help=f"For backend nnapi: flags of the NNAPI provider: {FLAGS_TEXT}."
     ),
     click.option(
         "--nnapi-feature-level",
-        type=FEATURE_LEVEL_NUMBER,
+        type=shared.FEATURE_LEVEL_NUMBER,
         help=f"The NNAPI feature level of the phone: {FEATURE_LEVELS_TEXT}.  [default: {FEATURE_LEVEL}]",
     ),
     _devices("devices", "For backend nnapi: a"),
     click.option(
         "--nnapi-cache",
-        type=OUTPUT_FOLDER,
-        metavar="DIRECTORY",
+        type=shared.OUTPUT_FOLDER,
         help="For backend nnapi: the directory of the devices' compilation caches.",
     ),
 )
@@ -76,7 +59,7 @@ def configured(backends: Sequence[str], flags: dict[str, Any], repeat: int = 1) 
 
     UsageError for flags of a backend that is not named.
     """
-    names = names_in(",".join(backends))
+    names = shared.names_in(",".join(backends))
     is_given = any(flags[key] for key in CHOICES)
     if is_given and "nnapi" not in names:
         raise UsageError("flags of NNAPI are given, but not the backend nnapi", hint="add --backend nnapi")
@@ -89,7 +72,7 @@ def _nnapi(flags: dict[str, Any], *, burst: bool) -> Backend:
     from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, flags_of
 
     level = flags["nnapi_feature_level"]
-    settings = flags_of(flags["nnapi_flags"]) | ({} if level is None else {"feature_level": level})
+    settings = flags_of(flags["nnapi_flags"] or "") | ({} if level is None else {"feature_level": level})
     return Nnapi(NnapiOptions(**settings, devices=flags["devices"], cache=flags["nnapi_cache"], burst=burst))
 
 
@@ -108,20 +91,17 @@ def _flags(text: str) -> str:
 
 VLOG = click.option(
     "--vlog",
-    type=Parsed("flags", _flags),
-    default="",
-    show_default=False,
-    metavar="FLAGS",
+    type=shared.Parsed("flags", _flags),
     help="Print messages of the NNAPI runtime on stderr: model, compilation, execution, cpuexe, manager, driver, memory or all, "
     "comma separated.",
 )
 
 
 OBSERVED = (
-    flag("--timing", help="For backend nnapi: show the time by layer and phase."),
+    shared.flag("--timing", help="For backend nnapi: show the time by layer and phase."),
     click.option(
         "--systrace",
-        type=OUTPUT_FILE,
+        type=shared.OUTPUT_FILE,
         help="For backend nnapi: write its trace marks into this file, for ortconv nnapi trace.",
     ),
     VLOG,
@@ -131,7 +111,7 @@ OBSERVED = (
 @contextmanager
 def observed(backends: Sequence[str], flags: Mapping[str, Any]) -> Iterator[Trace | None]:
     """The observers that the options ask for: a log, and a trace. UsageError if nnapi is not among the backends."""
-    if not any(name.strip().partition(":")[0] == "nnapi" for name in ",".join(backends).split(",")):
+    if not any(name.partition(":")[0] == "nnapi" for name in shared.names_in(",".join(backends))):
         if flags["timing"] or flags["systrace"] or flags["vlog"]:
             raise UsageError("--timing, --systrace and --vlog are for the backend nnapi", hint="add --backend nnapi")
         yield None
@@ -150,7 +130,7 @@ def observed(backends: Sequence[str], flags: Mapping[str, Any]) -> Iterator[Trac
 
 
 @contextmanager
-def messages(flags: str) -> Iterator[None]:
+def messages(flags: str | None) -> Iterator[None]:
     """Print the runtime's messages to stderr in the format of Android's log: verbose ones of the flags, all warnings and errors."""
     import logging
 
@@ -165,7 +145,7 @@ def messages(flags: str) -> Iterator[None]:
     logger.setLevel(logging.INFO if flags else logging.WARNING)
     logger.propagate = False
     try:
-        with override(vlog=flags):
+        with override(vlog=flags or ""):
             yield
     finally:
         logger.setLevel(level)
@@ -187,7 +167,7 @@ def load_devices(profiles: Sequence[str]) -> list[Device]:
     return list(found.values())
 
 
-MODEL = (click.argument("model", type=FILE), ANALYSIS_LEVEL, FIX_DIM, *OF_PARTITIONS)
+MODEL = (click.argument("model", type=shared.FILE), shared.ANALYSIS_LEVEL, shared.FIX_DIM, *shared.NNAPI)
 
 
 def prepared(model: Path, flags: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
@@ -196,7 +176,7 @@ def prepared(model: Path, flags: Mapping[str, Any]) -> tuple[Model, dict[str, An
     from ortconv.partition import Target
     from ortconv.pipeline.analysis import analyze
 
-    flags = read_values(flags)
+    flags = shared.read_values(flags)
     settings = nnapi_settings(flags)
     found = analyze(model, Target(**settings), flags["level"], fix_dims=flags["fix_dims"])
     return found.model, settings

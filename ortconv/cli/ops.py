@@ -9,14 +9,14 @@ import click
 
 from ortconv.choices import BUILD_PLATFORMS
 from ortconv.cli import present, print_json
-from ortconv.cli.options import FILE, FILE_OR_FOLDER, JSON, JSON_AND_QUIET, OUTPUT_FILE, add, flag
+from ortconv.cli.options import FILE, FILE_OR_FOLDER, JSON, JSON_AND_QUIET, OUTPUT_FILE, Number, add, flag, output
 from ortconv.cli.usage import Commands
 from ortconv.errors import FormatError, GateError, UsageError
 
 if TYPE_CHECKING:
     from ortconv.ortformat.opconfig import RequiredOperators
 
-CONFIG = click.option("-o", "--output", type=OUTPUT_FILE, help="The config to write.  [default: stdout]")
+CONFIG = output("The config to write.  [default: stdout]", type=OUTPUT_FILE)
 
 
 @click.group(cls=Commands)
@@ -65,9 +65,9 @@ def lint(config: Path, models: tuple[Path, ...], **_: Any) -> None:
 @flag("--types", "--enable-type-reduction", help="Also list the types of operators.")
 def from_(folder: Path, output: Path | None, types: bool) -> None:
     """Write the config of MODEL, an .ort file or a directory of them."""
-    found = [folder]
-    if folder.is_dir():
-        found = sorted(p for p in folder.rglob("*") if p.suffix.lower() == ".ort" and not p.name.startswith("."))
+    from ortconv.models import files_below
+
+    found = files_below(folder, (".ort",)) if folder.is_dir() else [folder]
     if not found:
         raise UsageError(f"there is no .ort file below {folder}", hint="convert the models first: ortconv convert")
     _write(_needed(tuple(found), types=types), output)
@@ -78,14 +78,7 @@ def from_(folder: Path, output: Path | None, types: bool) -> None:
 @click.option("--platform", required=True, type=click.Choice(BUILD_PLATFORMS), help="The platform of the app.")
 @flag("--use-nnapi", help="Build with the NNAPI execution provider.")
 @flag("--use-coreml", help="Build with the CoreML execution provider.")
-@click.option(
-    "--android-api",
-    type=click.IntRange(21),
-    default=27,
-    show_default=True,
-    metavar="N",
-    help="Lowest Android API level that the app supports.",
-)
+@click.option("--android-api", type=Number(21), default=27, help="Lowest Android API level that the app supports.")
 @click.option(
     "--model",
     "models",

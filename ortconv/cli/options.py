@@ -29,13 +29,42 @@ OUTPUT = click.Path(path_type=Path)
 OUTPUT_FILE = click.Path(dir_okay=False, path_type=Path)
 OUTPUT_FOLDER = click.Path(file_okay=False, path_type=Path)
 
-COUNT = click.IntRange(1)
-SECONDS = click.FloatRange(0, min_open=True)
+
+class Number(click.IntRange):
+    """A whole number, which is N in the help."""
+
+    def get_metavar(self, *_: Any, **__: Any) -> str:
+        return "N"
 
 
-def flag(*names: str, help: str) -> Callable[[Any], Any]:
+class Seconds(click.FloatRange):
+    """A positive time, which is SECONDS in the help."""
+
+    def get_metavar(self, *_: Any, **__: Any) -> str:
+        return "SECONDS"
+
+
+Option = Callable[[Any], Any]
+"""A decorator that gives a command an option."""
+
+NATURAL = Number(0)
+COUNT = Number(1)
+SECONDS = Seconds(0, min_open=True)
+
+
+def flag(*names: str, help: str) -> Option:
     """An option without a value."""
     return click.option(*names, is_flag=True, help=help)
+
+
+def output(help: str, *name: str, type: click.Path = OUTPUT, required: bool = False) -> Option:
+    """The option --output of a command."""
+    return click.option("-o", "--output", *name, type=type, required=required, help=help)
+
+
+def jobs(help: str) -> Option:
+    """The option --jobs of a command."""
+    return click.option("--jobs", type=COUNT, help=f"{help}  [default: the cores that ortconv may use]")
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg]
@@ -82,9 +111,11 @@ class Location(click.Path):
     """A path, or a URL of fsspec, which stays a text."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str) or value.startswith("file://"):
-            return super().convert(value.removeprefix("file://") if isinstance(value, str) else value, param, ctx)
-        return value if "://" in value else super().convert(value, param, ctx)
+        if isinstance(value, str):
+            value = value.removeprefix("file://")
+            if "://" in value:
+                return value
+        return super().convert(value, param, ctx)
 
 
 class Library(click.Path):
@@ -105,7 +136,7 @@ class Library(click.Path):
         self.fail(f"'{path}' is not a shared library", param, ctx)
 
 
-def _passes(flag: str, name: str, help: str) -> Callable[[Any], Any]:
+def _passes(flag: str, name: str, help: str) -> Option:
     return click.option(flag, name, multiple=True, metavar="NAME", shell_complete=completion.passes, help=help)
 
 
@@ -113,7 +144,7 @@ PASS_CHOICE = (
     _passes("--enable-pass", "enable_passes", "Also run this opt-in pass; may be repeated."),
     _passes("--disable-pass", "disable_passes", "Leave out a pass; may be repeated. See: ortconv passes list."),
     _passes("--only-pass", "only_passes", "Run only the passes with this name; may be repeated."),
-    click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Stop optimizing after N rewrites."),
+    click.option("--stop-after", type=NATURAL, help="Stop optimizing after N rewrites."),
 )
 
 PROFILE = click.option(
@@ -124,10 +155,8 @@ PROFILE = click.option(
 
 LIMITS = (
     PROFILE,
-    click.option(
-        "--max-partitions", type=click.IntRange(0), metavar="N", help="Keep only the N partitions that save most time."
-    ),
-    click.option("--min-nodes", type=COUNT, default=1, metavar="N", help="Leave out partitions of fewer than N nodes."),
+    click.option("--max-partitions", type=NATURAL, help="Keep only the N partitions that save most time."),
+    click.option("--min-nodes", type=COUNT, default=1, help="Leave out partitions of fewer than N nodes."),
     flag("--only-worthwhile", help="Leave out partitions that are estimated to save no time."),
 )
 
@@ -138,7 +167,7 @@ FLOAT16 = (
     ),
     click.option(
         "--error-budget",
-        type=SECONDS,
+        type=click.FloatRange(0, min_open=True),
         default=ERROR_BUDGET,
         metavar="X",
         help="Limit on the error of --float16, relative to the largest element of each output.",
@@ -167,11 +196,8 @@ ANALYSIS_LEVEL = click.option(
 )
 
 
-def _limits(time: str, memory: str) -> tuple[Callable[[Any], Any], ...]:
-    return (
-        click.option("--timeout", type=SECONDS, metavar="SECONDS", help=time),
-        click.option("--memory", type=SIZE, metavar="SIZE", help=memory),
-    )
+def _limits(time: str, memory: str) -> tuple[Option, ...]:
+    return (click.option("--timeout", type=SECONDS, help=time), click.option("--memory", type=SIZE, help=memory))
 
 
 _WORKER = "by default nine tenths of the machine's memory divided by the jobs"
@@ -190,16 +216,11 @@ LIMITS_OF_BUILDS = _limits(
 )
 
 CHECK_MEMORY = click.option(
-    "--check-memory", type=SIZE, metavar="SIZE", help="Limit on the memory of the command, such as 4GiB (Linux only)."
+    "--check-memory", type=SIZE, help="Limit on the memory of the command, such as 4GiB (Linux only)."
 )
 
 BATCH = (
-    click.option(
-        "--jobs",
-        type=COUNT,
-        metavar="N",
-        help="With a directory: number of models to process at a time.  [default: the cores that ortconv may use]",
-    ),
+    jobs("With a directory: number of models to process at a time."),
     click.option(
         "--cluster",
         metavar="ADDRESS",
@@ -260,11 +281,7 @@ COREML = (
         help="Model format that the CoreML provider makes.",
     ),
     click.option(
-        "--coreml-version",
-        type=COUNT,
-        default=COREML_VERSION,
-        metavar="N",
-        help="CoreML version to assume; 7 is that of iOS 17.",
+        "--coreml-version", type=COUNT, default=COREML_VERSION, help="CoreML version to assume; 7 is that of iOS 17."
     ),
     flag(
         "--coreml-only-static-input-shapes",
@@ -280,7 +297,7 @@ COREML = (
 """The options of CoreML, for every command that divides models."""
 
 
-def accelerators(use_nnapi: str, use_coreml: str) -> tuple[Callable[[Any], Any], ...]:
+def accelerators(use_nnapi: str, use_coreml: str) -> tuple[Option, ...]:
     """The options of a conversion for accelerators and in float16. The arguments are the help of --use-nnapi and --use-coreml."""
     maximize = (
         "Rewrite nodes that the accelerator refuses into nodes that it supports, if that puts more nodes in partitions."
@@ -295,8 +312,6 @@ def accelerators(use_nnapi: str, use_coreml: str) -> tuple[Callable[[Any], Any],
         *FLOAT16,
     )
 
-
-PASSES_AND_SIZES = (FIX_DIM, *PASS_CHOICE)
 
 JSON = flag("--json", "as_json", help="Print one JSON document.")
 QUIET = flag("-q", "--quiet", help="Print only errors.")
@@ -328,7 +343,7 @@ BACKENDS = (
 )
 
 
-def fail_on(verb: str, example: str, more: str = "") -> Callable[[Any], Any]:
+def fail_on(verb: str, example: str, more: str = "") -> Option:
     """The option --fail-on of a verb. Several lists of conditions are joined."""
     from ortconv.report.gates import metrics_of
 
@@ -338,23 +353,22 @@ def fail_on(verb: str, example: str, more: str = "") -> Callable[[Any], Any]:
     )
 
 
-def add(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    """A decorator that gives a command several options, in this order."""
+def add(*options: Option | Sequence[Option]) -> Option:
+    """A decorator that gives a command several options and groups of options, in this order."""
+    every = [option for one in options for option in (one if isinstance(one, Sequence) else (one,))]
 
     def decorate(function: Any) -> Any:
-        for option in reversed(options):
+        for option in reversed(every):
             function = option(function)
         return function
 
     return decorate
 
 
-PAGE = click.option(
-    "--html", type=OUTPUT_FILE, metavar="FILE", help="Write the result as an interactive page in one file."
-)
+PAGE = click.option("--html", type=OUTPUT_FILE, help="Write the result as an interactive page in one file.")
 
 
-def drawing(help: str) -> tuple[Callable[[Any], Any], ...]:
+def drawing(help: str) -> tuple[Option, ...]:
     """The options --svg, with this help, and --dark."""
     return (
         click.option("--svg", type=OUTPUT_FILE, help=help),

@@ -47,16 +47,12 @@ def _check_output(param: click.Parameter, path: Path, inputs: Sequence[tuple[cli
     for other, source in inputs:
         if _is_same(path, source) and other.name not in IN_PLACE:
             raise UsageError(f"{name} is {_title(other)} of this command", hint="choose another name for it")
-    if not _may_be_folder(param) and path.suffix.lower() in MODELS:
+    if isinstance(param.type, click.Path) and not param.type.dir_okay and path.suffix.lower() in MODELS:
         raise UsageError(f"{name} is the name of a model, which it would not hold", hint="choose another suffix")
 
 
 def _is_output(param: click.Parameter) -> bool:
     return isinstance(param.type, click.Path) and not param.type.exists and param.type.file_okay
-
-
-def _may_be_folder(param: click.Parameter) -> bool:
-    return isinstance(param.type, click.Path) and param.type.dir_okay
 
 
 def _read_by(param: click.Parameter, ctx: click.Context) -> Iterator[Path]:

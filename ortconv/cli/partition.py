@@ -25,22 +25,18 @@ TARGET = click.option(
 USE_NCHW = shared.flag("--use-nchw", help="Assume the provider's flag USE_NCHW, which keeps ONNX's layout.")
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @click.argument("model", type=shared.FILE_OR_FOLDER)
-@shared.add((TARGET, *shared.NNAPI, USE_NCHW, *shared.COREML))
+@shared.add(TARGET, shared.NNAPI, USE_NCHW, shared.COREML)
 @shared.ANALYSIS_LEVEL
 @shared.flag("--compare-levels", help="Show the partitions at every level side by side.")
-@shared.FIX_DIM
-@shared.add(shared.LIMITS)
+@shared.add(shared.FIX_DIM, shared.LIMITS)
 @shared.flag("--maximize-offload", help="Rewrite refused nodes as convert --maximize-offload does, and show the gain.")
 @shared.fail_on("partition", "partitions>3,coverage<80%")
 @shared.add(shared.drawing("Draw the graph and its partitions into this file."))
-@shared.PAGE
-@shared.add(shared.BATCH)
-@shared.add(shared.LIMITS_OF_MODELS)
+@shared.add(shared.PAGE, shared.BATCH, shared.LIMITS_OF_MODELS)
 @shared.flag("--markdown", help="Print Markdown, for a pull request. See --summary for directories.")
-@shared.JSON_LINES
-@shared.QUIET
+@shared.add(shared.JSON_LINES, shared.QUIET)
 def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Show which nodes of MODEL (.onnx or .ort) an accelerator supports, the reasons against the others, and advice.
 
@@ -119,9 +115,9 @@ def _analyzer(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Anal
     from ortconv.pipeline.analysis import REWRITABLE_LEVELS, analyze
 
     flags = shared.read_values(flags)
-    target, device = target_of(flags), flags["device"] or DeviceProfile()
+    device = flags["device"] or DeviceProfile()
+    target = device.narrow(target_of(flags))
     limits = Limits(flags["max_partitions"], flags["min_nodes"], flags["only_worthwhile"], device)
-    narrowed, fixed = device.narrow(target), flags["fix_dims"]
     maximize = flags["maximize_offload"]
     if maximize and flags["level"] not in (None, *REWRITABLE_LEVELS):
         raise UsageError(
@@ -130,11 +126,11 @@ def _analyzer(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Anal
         )
     return lambda level: analyze(
         model,
-        narrowed,
+        target,
         level,
         limits=limits,
         device=device,
-        fix_dims=fixed,
+        fix_dims=flags["fix_dims"],
         maximize=maximize and level in (None, *REWRITABLE_LEVELS),
     )
 
@@ -157,7 +153,6 @@ def _draw(
 ) -> None:
     if flags["svg"] is None and flags["html"] is None:
         return
-    from ortconv.cli.options import given_options
     from ortconv.files import write_text
     from ortconv.report.partition_page import partition_page
     from ortconv.report.picture import drawn
@@ -167,4 +162,4 @@ def _draw(
     if flags["svg"] is not None:
         write_text(flags["svg"], drawing(scene, dark=flags["dark"]))
     if flags["html"] is not None:
-        write_text(flags["html"], partition_page(found, scene, model.name, advice, rows, given_options()))
+        write_text(flags["html"], partition_page(found, scene, model.name, advice, rows, shared.given_options()))

@@ -37,7 +37,7 @@ def command() -> None:
 )
 @flag("--as-text", help="Print the pipeline as text, for convert's --pipeline.")
 @add(PASS_CHOICE)
-@click.option("--fold-limit", type=SIZE, metavar="SIZE", help="Limit on constant folding to write with --as-text.")
+@click.option("--fold-limit", type=SIZE, help="Limit on constant folding to write with --as-text.")
 @JSON
 def list_(level: str | None, as_text: bool, fold_limit: int | None, **names: Any) -> None:
     """List all passes in the order in which they run.
@@ -98,7 +98,13 @@ def _explained(entry: RewriteEntry) -> Iterator[str]:
 
     yield _head(entry)
     yield from (f"  {line.replace(' -> ', f'{chr(10)}    -> ', 1)}" for line in entry.doc)
-    yield from (f"{click.style(label, dim=True)} {text}" for label, texts in _facts(entry) for text in texts)
+    facts = {
+        "in ONNX Runtime:": entry.counterpart,
+        "differs:": entry.differs,
+        "opt-in because:": entry.why_opt_in,
+        "reports also as:": entry.also,
+    }
+    yield from (f"{click.style(label, dim=True)} {text}" for label, texts in facts.items() for text in texts)
     patterns = patterns_of(entry.name)
     if patterns:
         yield click.style("patterns" if len(patterns) > 1 else "pattern", dim=True)
@@ -116,15 +122,6 @@ def _head(entry: RewriteEntry) -> str:
     where = f", pass {entry.group}" if entry.group != entry.name else ""
     switch = f"--enable-pass {entry.name}" if entry.opt_in else f"--disable-pass {entry.name}"
     return f"{name}, level {entry.level}{where}, {'opt-in' if entry.opt_in else 'on'} ({switch})"
-
-
-def _facts(entry: RewriteEntry) -> list[tuple[str, tuple[str, ...]]]:
-    return [
-        ("in ONNX Runtime:", entry.counterpart),
-        ("differs:", entry.differs),
-        ("opt-in because:", entry.why_opt_in),
-        ("reports also as:", entry.also),
-    ]
 
 
 def _tree(operand: PatternInput, indent: str = "") -> Iterator[str]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ortconv.cli import present
-from ortconv.cli.options import CHECK_MEMORY, COUNT, FILE, JSON_AND_QUIET, OUTPUT, SECONDS, add
+from ortconv.cli.options import CHECK_MEMORY, COUNT, FILE, JSON_AND_QUIET, SECONDS, add, output
 
 if TYPE_CHECKING:
     from ortconv.cli.render import Fact
@@ -31,42 +31,23 @@ WHY = {
     metavar="COMMAND",
     help="Command that fails on MODEL. {} in it is the path of the model to try; without {}, the path is appended.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=OUTPUT,
-    help="The file to write, in the format of MODEL.  [default: NAME.reduced.onnx for NAME.onnx, in this directory]",
-)
+@output("The file to write, in the format of MODEL.  [default: NAME.reduced.onnx for NAME.onnx, in this directory]")
 @click.option(
     "--expect-exit",
     type=int,
     metavar="CODE",
     help="Exit code that counts as the failure.  [default: the one on MODEL, which must not be 0]",
 )
-@click.option("--expect-output", metavar="TEXT", help="The failure also prints this.")
-@click.option("--steps", type=COUNT, metavar="N", help="Stop after N runs of the command.")
-@click.option("--timeout", "seconds", type=SECONDS, metavar="SECONDS", help="Stop the search after this time.")
+@click.option("--expect-output", help="The failure also prints this.")
+@click.option("--steps", type=COUNT, help="Stop after N runs of the command.")
+@click.option("--timeout", "seconds", type=SECONDS, help="Stop the search after this time.")
 @click.option(
     "--check-timeout",
     type=SECONDS,
-    metavar="SECONDS",
     help="Limit on one run of the command, which then ends with exit code 124.  [default: 10 times the first run, at least 30]",
 )
-@CHECK_MEMORY
-@add(JSON_AND_QUIET)
-def command(
-    model: Path,
-    check: str,
-    output: Path | None,
-    expect_exit: int | None,
-    expect_output: str | None,
-    steps: int | None,
-    seconds: float | None,
-    check_timeout: float | None,
-    check_memory: int | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+@add(CHECK_MEMORY, JSON_AND_QUIET)
+def command(model: Path, check: str, output: Path | None, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Shrink MODEL (.onnx or .ort) while a command still fails on it: fewer nodes, then fewer inputs, smaller shapes and constants.
 
     If the command is stopped, the smallest model so far is in place, and the same command line resumes the search. Example:
@@ -80,11 +61,8 @@ def command(
     found = reduce(
         model,
         target,
-        Command(check, check_timeout, check_memory),
-        expect_exit=expect_exit,
-        expect_output=expect_output,
-        steps=steps,
-        seconds=seconds,
+        Command(check, flags.pop("check_timeout"), flags.pop("check_memory")),
+        **flags,
         journal=target.with_name(f"{target.name}.journal"),
         progress=None if quiet or as_json else lambda line: click.echo(line, err=True),
     )

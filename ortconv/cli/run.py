@@ -13,21 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ortconv.cli import inputs as given
+from ortconv.cli import options as shared
 from ortconv.cli import present
 from ortconv.cli.nnapi_options import OBSERVED, OF_BACKEND, configured, observed
-from ortconv.cli.options import (
-    BACKENDS,
-    BATCH,
-    COUNT,
-    FILE_OR_FOLDER,
-    JSON_LINES,
-    LIMITS_OF_MODELS,
-    OUTPUT_FILE,
-    QUIET,
-    add,
-    fail_on,
-    flag,
-)
 from ortconv.errors import MismatchError, UsageError
 from ortconv.watch import note_stage
 
@@ -36,9 +24,9 @@ if TYPE_CHECKING:
     from ortconv.runtime.session import Session
 
 
-@click.command(context_settings={"show_default": True})
-@click.argument("model", type=FILE_OR_FOLDER)
-@add(given.OPTIONS)
+@click.command()
+@click.argument("model", type=shared.FILE_OR_FOLDER)
+@shared.add(given.OPTIONS)
 @click.option("--outputs", metavar="NAMES", help="Outputs to show and save, comma separated.  [default: all]")
 @click.option(
     "--nodes",
@@ -47,11 +35,11 @@ if TYPE_CHECKING:
     help="Also show and save this value inside the graph, or the results of the node with this name; may be repeated. Such a "
     "value is computed in a run of its own, node by node, so that the outputs do not change.",
 )
-@click.option("--save", type=OUTPUT_FILE, help="Write the results as .npz.")
-@click.option("--top", type=COUNT, metavar="N", help="Show the N classes with the largest scores.")
+@click.option("--save", type=shared.OUTPUT_FILE, help="Write the results as .npz.")
+@click.option("--top", type=shared.COUNT, help="Show the N classes with the largest scores.")
 @click.option(
     "--check",
-    type=FILE_OR_FOLDER,
+    type=shared.FILE_OR_FOLDER,
     metavar="FILE",
     help="Expected outputs; exit with 4 if the results differ. An .npz by name, a test_data_set folder, or the file of a "
     "model's only output.",
@@ -64,26 +52,20 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--repeat",
-    type=COUNT,
+    type=shared.COUNT,
     default=1,
-    metavar="N",
     help="Number of runs. Of several, the median and p90 of the times are shown; a first run before them does not count.",
 )
-@click.option("--threads", type=COUNT, default=1, metavar="N", help="Threads of numpy's BLAS and of onnxruntime.")
+@click.option("--threads", type=shared.COUNT, default=1, help="Threads of numpy's BLAS and of onnxruntime.")
 @click.option(
     "--profile",
-    type=OUTPUT_FILE,
+    type=shared.OUTPUT_FILE,
     help="Write the time of every step as a Chrome trace, and show the times by operator.",
 )
-@add(BACKENDS)
-@add(OF_BACKEND)
-@add(OBSERVED)
-@flag("--plan", "-v", "--verbose", help="Show which node runs on which backend, and why.")
-@fail_on("run", "latency>20ms,memory>200MB")
-@add(BATCH)
-@add(LIMITS_OF_MODELS)
-@JSON_LINES
-@QUIET
+@shared.add(shared.BACKENDS, OF_BACKEND, OBSERVED)
+@shared.flag("--plan", "-v", "--verbose", help="Show which node runs on which backend, and why.")
+@shared.fail_on("run", "latency>20ms,memory>200MB")
+@shared.add(shared.BATCH, shared.LIMITS_OF_MODELS, shared.JSON_LINES, shared.QUIET)
 def command(model: Path, backends: tuple[str, ...], custom_op_library: Path | None, **flags: Any) -> None:
     """Run MODEL (.onnx or .ort) once or several times and show its outputs.
 
@@ -92,6 +74,7 @@ def command(model: Path, backends: tuple[str, ...], custom_op_library: Path | No
     if model.is_dir():
         _check_all(model, backends, flags)
         return
+    from ortconv.cli.run_view import view
     from ortconv.report.gates import check_gates, parse_gates
 
     conditions = parse_gates(flags["fail_on"], "run")
@@ -100,16 +83,10 @@ def command(model: Path, backends: tuple[str, ...], custom_op_library: Path | No
         from ortconv.compare.arrays import write_npz
 
         write_npz(flags["save"], results)
-    present(lambda: document, lambda: _view(document))
+    present(lambda: document, lambda: view(document))
     if "check" in document:
         _refuse(document["check"], model)
     check_gates(conditions, _metrics(document))
-
-
-def _view(document: dict[str, Any]) -> str:
-    from ortconv.cli.run_view import view
-
-    return view(document)
 
 
 def _run(
@@ -155,7 +132,7 @@ def _requested(session: Session, trace: Trace | None, measured: _Measured, flags
     timing = None if trace is None else _summary(session, trace)
     parts = {
         "timing": timing if flags["timing"] else None,
-        "top": None if flags["top"] is None else _tops(measured.results, flags["top"]),
+        "top": None if flags["top"] is None else _top(measured.results, flags["top"]),
         "profile": profile,
         "plan": _plan(session) if flags["plan"] else None,
     }
@@ -215,9 +192,10 @@ def _names(session: Session, outputs: str | None, expected: Iterable[str]) -> li
     return list(dict.fromkeys((*names, *expected)))
 
 
-def _tops(results: Mapping[str, Any], count: int) -> dict[str, Any]:
+def _top(results: Mapping[str, Any], count: int) -> dict[str, Any]:
     """The classes with the largest scores, for each result that has classes."""
-    return {name: rows for name, value in results.items() if (rows := _top(value, count))}
+    found = {name: _largest(value, count) for name, value in results.items()}
+    return {name: rows for name, rows in found.items() if rows}
 
 
 def _plan(session: Session) -> list[dict[str, Any]]:
@@ -332,7 +310,7 @@ def _finite(value: Any) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _top(value: Any, count: int) -> list[dict[str, Any]]:
+def _largest(value: Any, count: int) -> list[dict[str, Any]]:
     """The largest elements of each row, largest first; empty for a value that is not a numeric tensor with one axis of classes."""
     import numpy as np
 

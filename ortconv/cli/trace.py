@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -12,27 +12,25 @@ from ortconv.cli.render import columns, size
 from ortconv.wording import listed
 
 if TYPE_CHECKING:
+    from ortconv.ir.journal import NodeChanges
     from ortconv.optimizer.engine import Rewrite
 
 SHOWN_NODES = 6
 BAR = 20
 
 
-def show(source: str, trace: Iterable[Rewrite]) -> None:
-    """Print every rewrite of a model, then the totals of each rule, to stderr."""
-    trace = list(trace)
-    for number, rewrite in enumerate(trace, 1):
-        click.echo(f"{source}: {line(number, rewrite)}", err=True, color=color())
-    if trace and all(rewrite.change is not None for rewrite in trace):
-        _table(trace)
+def show(source: str, trace: Sequence[Rewrite]) -> None:
+    """Print every rewrite of a model, then the totals of each rule, to stderr. The rewrites have their changes."""
+    changes = [rewrite.change for rewrite in trace if rewrite.change is not None]
+    for number, (rewrite, change) in enumerate(zip(trace, changes, strict=True), 1):
+        click.echo(f"{source}: {number} {_line(rewrite, change)}", err=True, color=color())
+    if trace:
+        _table(trace, changes)
 
 
-def line(number: int, rewrite: Rewrite) -> str:
-    """One rewrite: its number (for --stop-after), rule, root, removed and added nodes, and its effect on cost."""
-    text = f"{number} {click.style(rewrite.rule, bold=True)} at {printable(rewrite.root)}: "
-    change = rewrite.change
-    if change is None:
-        return f"{text}-{rewrite.removed} +{rewrite.added}"
+def _line(rewrite: Rewrite, change: NodeChanges) -> str:
+    """One rewrite: its rule, root, removed and added nodes, and its effect on cost."""
+    text = f"{click.style(rewrite.rule, bold=True)} at {printable(rewrite.root)}: "
     nodes = f"{change.nodes_before} -> {change.nodes_after} nodes"
     parts = [_labels(change.consumed, "-"), _labels(change.made, "+"), nodes]
     if change.bytes_after != change.bytes_before:
@@ -49,26 +47,17 @@ def _signed(count: int) -> str:
     return f"{'+' if count >= 0 else '-'}{size(abs(count))}"
 
 
-def _table(trace: list[Rewrite]) -> None:
-    rows: dict[str, list[float]] = {}
-    for rewrite in trace:
-        change = rewrite.change
-        assert change is not None
-        row = rows.setdefault(rewrite.rule, [0, 0, 0, 0])
-        nodes, count = change.nodes_after - change.nodes_before, change.bytes_after - change.bytes_before
-        for i, amount in enumerate((1, nodes, count, change.seconds)):
-            row[i] += amount
-    longest = max(row[3] for row in rows.values()) or 1
+def _table(trace: Sequence[Rewrite], changes: Sequence[NodeChanges]) -> None:
+    by_rule: dict[str, list[NodeChanges]] = {}
+    for rewrite, change in zip(trace, changes, strict=True):
+        by_rule.setdefault(rewrite.rule, []).append(change)
+    seconds = {rule: sum(c.seconds for c in own) for rule, own in by_rule.items()}
+    longest = max(seconds.values()) or 1
+    rows = []
+    for rule in sorted(seconds, key=lambda rule: -seconds[rule]):
+        own, bar = by_rule[rule], "█" * round(BAR * seconds[rule] / longest)
+        nodes = sum(c.nodes_after - c.nodes_before for c in own)
+        constants = sum(c.bytes_after - c.bytes_before for c in own)
+        rows.append((rule, len(own), f"{nodes:+}", _signed(constants), f"{seconds[rule] * 1e3:.2f}", bar))
     header = ("rule", ">rewrites", ">nodes", ">constants", ">ms", "time")
-    cells = [
-        (
-            rule,
-            f"{times:.0f}",
-            f"{net:+.0f}",
-            _signed(int(held)),
-            f"{seconds * 1e3:.2f}",
-            "█" * round(BAR * seconds / longest),
-        )
-        for rule, (times, net, held, seconds) in sorted(rows.items(), key=lambda item: -item[1][3])
-    ]
-    click.echo(columns(header, cells), err=True, color=color())
+    click.echo(columns(header, rows), err=True, color=color())

@@ -9,7 +9,7 @@ import click
 
 from ortconv.choices import GOALS, SNIPPETS, TARGETS
 from ortconv.cli import options as shared
-from ortconv.cli import print_json
+from ortconv.cli import present
 from ortconv.cli.progress import stage_line
 from ortconv.errors import UsageError
 
@@ -32,7 +32,7 @@ OF_TUNING = ("goal", "target", "output_dir", "budget", "exhaustive", "jobs", "ti
 AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, saved"
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @click.argument("model", type=shared.FILE)
 @click.option(
     "--goal",
@@ -41,9 +41,7 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
     help="The criterion of the ranking. All are measured on this machine, except accelerator, which is estimated.",
 )
 @click.option("--target", type=click.Choice(TARGETS), default="nnapi", help="Accelerator to prepare files for.")
-@shared.add(shared.NNAPI)
-@shared.add(shared.COREML)
-@shared.PROFILE
+@shared.add(shared.NNAPI, shared.COREML, shared.PROFILE)
 @click.option(
     "--only",
     multiple=True,
@@ -56,7 +54,6 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
 @click.option(
     "--budget",
     type=shared.DURATION,
-    metavar="TIME",
     help="Limit on the total time, such as 90s or 10min; the ranking is based on the measurements until then.",
 )
 @shared.flag("--exhaustive", help="Measure every file with every session setting, and drop none early.")
@@ -68,24 +65,15 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
 @click.option(
     "--snippet", type=click.Choice(SNIPPETS), help="Also print code that opens the recommended file in an app."
 )
-@shared.PAGE
-@shared.FIX_DIM
-@shared.add(shared.VALIDATION)
-@shared.CUSTOM_OP_LIBRARY
-@click.option(
-    "--jobs",
-    type=shared.COUNT,
-    metavar="N",
-    help="Number of files to convert at a time. Measurements run alone.  [default: the cores that ortconv may use]",
-)
+@shared.add(shared.PAGE, shared.FIX_DIM, shared.VALIDATION, shared.CUSTOM_OP_LIBRARY)
+@shared.jobs("Number of files to convert at a time. Measurements run alone.")
 @shared.add(shared.TIME_AND_MEMORY)
 @shared.fail_on(
     "tune",
     "latency>0.95x,memory>100MB",
     "The recommended candidate counts, and the base of its ratios is the baseline.",
 )
-@shared.MARKDOWN
-@shared.JSON
+@shared.add(shared.MARKDOWN, shared.JSON)
 @shared.flag("-q", "--quiet", help="Print only the recommended command.")
 @shared.flag("-v", "--verbose", help="List every candidate, including those that give the same file.")
 def command(model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bool, **flags: Any) -> None:
@@ -94,13 +82,13 @@ def command(model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bo
     Converts it in all ways that can matter, validates each result, measures them in onnxruntime, taking turns, and ranks them for a
     goal. Times on accelerators are estimated for a device profile.
     """
+    from ortconv.cli.tune_view import page_of, sections, show_axes
+    from ortconv.files import write_text
     from ortconv.report.gates import check_gates, parse_gates
 
     conditions = parse_gates(flags["fail_on"], "tune")
     only = chosen_values(flags["only"])
     if flags["listed"]:
-        from ortconv.cli.tune_view import show_axes
-
         show_axes(only, flags["target"], markdown=markdown)
         return
     if flags["snippet"] is not None and flags["goal"] == "accelerator":
@@ -109,20 +97,11 @@ def command(model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bo
         check_snippet(flags["snippet"], flags["target"])
     found = _tuned(model, only, flags, shown=not quiet)
     if flags["html"] is not None:
-        from ortconv.cli.options import given_options
-        from ortconv.cli.tune_view import page_of
-        from ortconv.files import write_text
-
-        write_text(flags["html"], page_of(found, given_options()))
-    if as_json:
-        print_json(found.to_dict())
-    elif quiet:
+        write_text(flags["html"], page_of(found, shared.given_options()))
+    if quiet and not as_json:
         click.echo(found.recommended.command if found.recommended is not None else "")
     else:
-        from ortconv.cli.tables import show
-        from ortconv.cli.tune_view import sections
-
-        show(sections(found, everything=verbose), markdown=markdown)
+        present(found.to_dict, lambda: sections(found, everything=verbose))
     if not as_json:
         _show_snippet(flags["snippet"], found.recommended, markdown=markdown)
     if found.is_interrupted:

@@ -12,7 +12,6 @@ from ortconv.wording import counted
 
 if TYPE_CHECKING:
     from ortconv.backends.onnxruntime_app import SessionSettings
-    from ortconv.report.pareto import Point
     from ortconv.tuning.making import Estimated
     from ortconv.tuning.result import Measured, Row, Tuning
 
@@ -23,6 +22,8 @@ NAMES = {"nnapi": "NNAPI", "coreml": "CoreML"}
 
 def sections(found: Tuning, *, everything: bool = False) -> list[Section]:
     """The tuning as tables. Each table is cut after its first rows unless `everything` is set."""
+    from ortconv.tuning.ranking import GOALS
+
     good = [row for row in found.rows if row.measured is not None]
     shown = good if everything else good[:MOST_ROWS]
     title = "Candidates" + (f", the first {len(shown)} of {len(good)}" if len(shown) < len(good) else "")
@@ -31,17 +32,11 @@ def sections(found: Tuning, *, everything: bool = False) -> list[Section]:
     refused = [(row.label, row.error) for row in found.rows if row.error is not None]
     same = [(row.label, ", ".join(row.same)) for row in good if row.same] if everything else []
     return [
-        Section(f"{found.model}, best by {_goal(found)}", list(_head(found))),
+        Section(f"{found.model}, best by {GOALS[found.goal].what}", list(_head(found))),
         Section(title, list(_legend(found)), header, list(map(_row, shown))),
         Section("Without a rank", header=("candidate", "reason"), rows=refused),
         Section("The same file", header=("candidate", "also made by"), rows=same),
     ]
-
-
-def _goal(found: Tuning) -> str:
-    from ortconv.tuning.ranking import GOALS
-
-    return GOALS[found.goal].what
 
 
 def _head(found: Tuning) -> Iterator[str]:
@@ -124,37 +119,29 @@ PLOT_NOTE = "Less is better on both axes. The line joins candidates that no othe
 
 def _plots(found: Tuning) -> Iterator[Section]:
     """The measured latency over other costs, measured or estimated."""
-    from ortconv.report.pareto import AxisTitle, pareto
+    from ortconv.report.pareto import AxisTitle, Point, pareto
 
     estimated = f"Latency, measured, and time with {NAMES[found.target]}, estimated"
-    plots: dict[str, tuple[str, Callable[[Row], float | None]]] = {
-        "Latency and peak memory, both measured": ("peak memory, MB", _peak),
-        "Latency and size, both measured": (
-            "size, MB",
-            lambda row: None if row.measured is None else row.measured.bytes / 1e6,
+    plots: dict[str, tuple[str, Callable[[Row, Measured], float | None]]] = {
+        "Latency and peak memory, both measured": (
+            "peak memory, MB",
+            lambda row, measured: None if measured.peak_bytes is None else measured.peak_bytes / 1e6,
         ),
+        "Latency and size, both measured": ("size, MB", lambda row, measured: measured.bytes / 1e6),
         estimated: (
             f"estimated for {found.device}, ms",
-            lambda row: None if row.estimated is None else 1e3 * row.estimated.seconds,
+            lambda row, measured: None if row.estimated is None else 1e3 * row.estimated.seconds,
         ),
     }
     across = AxisTitle("latency, relative to the base")
-    for title, (axis, cost) in plots.items():
-        points = [point for row in found.rows if (point := _point(row, cost(row))) is not None]
+    for title, (axis, cost_of) in plots.items():
+        points = []
+        for row in found.rows:
+            cost = None if row.measured is None else cost_of(row, row.measured)
+            if row.measured is not None and cost is not None:
+                latency = row.measured.latency
+                points.append(Point(row.label, latency.ratio, cost, latency.low, latency.high, row.rank == 1))
         yield Section(title, [PLOT_NOTE], figure=pareto(points, across, AxisTitle(axis, "{:.4g}")))
-
-
-def _peak(row: Row) -> float | None:
-    return None if row.measured is None or row.measured.peak_bytes is None else row.measured.peak_bytes / 1e6
-
-
-def _point(row: Row, cost: float | None) -> Point | None:
-    from ortconv.report.pareto import Point
-
-    if row.measured is None or cost is None:
-        return None
-    latency = row.measured.latency
-    return Point(row.label, latency.ratio, cost, latency.low, latency.high, row.rank == 1)
 
 
 def show_axes(only: Mapping[str, Sequence[str]], target: str, *, markdown: bool) -> None:

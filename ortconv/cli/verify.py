@@ -16,10 +16,7 @@ from ortconv.wording import counted
 
 @click.command()
 @click.argument("model", type=FILE_OR_FOLDER)
-@add(BATCH)
-@add(LIMITS_OF_MODELS)
-@JSON_LINES
-@QUIET
+@add(BATCH, LIMITS_OF_MODELS, JSON_LINES, QUIET)
 def command(model: Path, **_: Any) -> None:
     """Check MODEL, an .ort file or the manifest of one, or those of a directory.
 

@@ -42,6 +42,10 @@ def _number(like: Value | None, value: float) -> Array:
     return np.asarray(value, dtype)
 
 
+def _plus(x: New, bias: NewInput) -> New:
+    return x if bias is None else New("Add", [x, bias])
+
+
 # ---------------------------------------------------------------------- activations
 
 
@@ -107,9 +111,7 @@ def fused_conv(m: Match) -> Replacement:
     "FusedConv(x, w, b, z)  ->  activation(Conv(x, w, b) + z)"
     node: Node = m.root
     attrs = {k: v for k, v in node.attrs.items() if k not in ACTIVATION_ATTRIBUTES}
-    made = New("Conv", node.inputs[:3], attrs, like=node)
-    if node.input(3) is not None:
-        made = New("Add", [made, node.input(3)])
+    made = _plus(New("Conv", node.inputs[:3], attrs, like=node), node.input(3))
     if "activation" not in node.attrs:
         return made
     params = node.attr("activation_params", Floats(()))
@@ -170,11 +172,6 @@ def _axes(node: Node) -> list[int] | None:
     return list(range(axis, 0))
 
 
-def _scaled(x: New, scale: NewInput, bias: NewInput) -> New:
-    product = New("Mul", [x, scale])
-    return product if bias is None else New("Add", [product, bias])
-
-
 def _layer_norm(node: Node, x: NewInput, scale: NewInput, bias: NewInput, opset: int) -> tuple[New, NewInput, NewInput]:
     """The result, the mean and the inverse standard deviation."""
     axes = _axes(node) or [-1]
@@ -185,12 +182,13 @@ def _layer_norm(node: Node, x: NewInput, scale: NewInput, bias: NewInput, opset:
     mean = _mean(x, axes, opset)
     centered = New("Sub", [x, mean])
     inverse = _inverse_deviation(_mean(New("Mul", [centered, centered]), axes, opset), node)
-    return _scaled(New("Mul", [centered, inverse]), scale, bias), mean, inverse
+    normalized = New("Mul", [centered, inverse])
+    return _plus(New("Mul", [normalized, scale]), bias), mean, inverse
 
 
 def _rms_norm(node: Node, x: NewInput, scale: NewInput, opset: int) -> tuple[New, NewInput]:
     inverse = _inverse_deviation(_mean(New("Mul", [x, x]), _axes(node) or [-1], opset), node)
-    return _scaled(New("Mul", [x, inverse]), scale, None), inverse
+    return New("Mul", [New("Mul", [x, inverse]), scale]), inverse
 
 
 @rule("StandardLayerNormalization", _call("LayerNormalization", domain=""))
@@ -216,8 +214,7 @@ def simplified_layer_normalization(m: Match) -> Replacement:
 
 
 def _skipped(node: Node, bias: Value | None) -> New:
-    total = New("Add", [node.input(0), node.input(1)])
-    return total if bias is None else New("Add", [total, bias])
+    return _plus(New("Add", [node.input(0), node.input(1)]), bias)
 
 
 @rule("StandardSkipLayerNormalization", _call("SkipLayerNormalization"))
@@ -263,10 +260,8 @@ def _is_single(scale: Value | None) -> bool:
 
 def _quantized(result: NewInput, node: Node, slot: int) -> New:
     """QuantizeLinear by two consecutive inputs: scale and zero point."""
-    zero = node.input(slot + 1)
-    if zero is None:
-        return New("QuantizeLinear", [result, _one(node.input(slot))])
-    return New("QuantizeLinear", [result, _one(node.input(slot)), _one(zero)])
+    scale, zero = node.input(slot), node.input(slot + 1)
+    return New("QuantizeLinear", [result, _one(scale), _one(zero)][: 2 if zero is None else 3])
 
 
 def _quantized_result(
@@ -337,8 +332,7 @@ def qgemm(m: Match) -> Replacement:
 def _scaled_product(a: NewInput, b: Value | None, zeros: Sequence[NewInput], scale: New, bias: Value | None) -> New:
     """The product of integers as reals, with a bias if there is one."""
     product = New("Cast", [New("MatMulInteger", [a, b, *zeros])], {"to": 1})
-    made = New("Mul", [product, scale])
-    return made if bias is None else New("Add", [made, bias])
+    return _plus(New("Mul", [product, scale]), bias)
 
 
 @rule("StandardMatMulIntegerToFloat", _call("MatMulIntegerToFloat"))

@@ -1,6 +1,6 @@
 """The whole conversion, from model files to files in ORT format."""
 
-from ortconv.pipeline.config import config_name, ort_name, required_by, write_config
+from ortconv.pipeline.config import config_name, ort_name, required_by
 from ortconv.pipeline.conversion import convert
 from ortconv.pipeline.options import Options
 from ortconv.pipeline.result import Result
@@ -9,5 +9,5 @@ from ortconv.pipeline.stages import Observer, Offload, Optimized, optimize, opti
 
 __all__ = [
     "Observer", "Offload", "Optimized", "Options", "Result", "Settings", "config_name",
-    "convert", "optimize", "optimize_traced", "ort_name", "required_by", "write_config",
+    "convert", "optimize", "optimize_traced", "ort_name", "required_by",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from ortconv.errors import UsageError
 from ortconv.executor.guard import guarded
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
+from ortconv.ir.nesting import with_owners
 from ortconv.models import load
 from ortconv.partition import Partitioning, Target, partition
 from ortconv.partition.advice import Merge, advise
@@ -36,11 +37,8 @@ class DividedSubgraph(NamedTuple):
     @property
     def label(self) -> str:
         """The owner nodes of the graph, outermost first, and its name."""
-        names, graph = [self.graph.name], self.graph
-        while graph.owner is not None and graph.owner.graph is not None:
-            names.append(graph.owner.label)
-            graph = graph.owner.graph
-        return ": ".join(reversed(names))
+        owners = () if self.graph.owner is None else with_owners(self.graph.owner)
+        return ": ".join([*reversed([node.label for node in owners]), self.graph.name])
 
 
 @dataclass(frozen=True)

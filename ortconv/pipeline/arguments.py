@@ -40,10 +40,9 @@ def arguments(options: Options) -> list[str]:
         value, name = getattr(options, field.name), field.name
         if name in LEFT_OUT or (options.pipeline is not None and name in OF_A_PIPELINE):
             continue
-        flag = FLAGS.get(name, name.replace("_", "-"))
-        texts = _WRITERS.get(name, _texts)(value)
-        if texts != _WRITERS.get(name, _texts)(getattr(DEFAULTS, name)):
-            found += [_argument(flag, text) for text in texts]
+        write = _WRITERS.get(name, _texts)
+        if (texts := write(value)) != write(getattr(DEFAULTS, name)):
+            found += [_argument(FLAGS.get(name, name.replace("_", "-")), text) for text in texts]
     return found
 
 

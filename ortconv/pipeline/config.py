@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from ortconv.files import write_text
 from ortconv.ir.model import Model
 from ortconv.models import load
 from ortconv.pipeline.options import Options
@@ -46,17 +45,10 @@ def config_beside(output: Path, options: Options) -> Path:
 
 
 def beside(output: Path, stem: str, ending: str) -> Path:
-    """The path STEM.ENDING in the folder of a converted file. The stem is shortened if the name would be too long for the file
-    system.
-    """
+    """The path STEM.ENDING beside a converted file. The stem is shortened if the name would be too long for the file system."""
     while len(os.fsencode(f"{stem}.{ending}")) > LONGEST_NAME:
         stem = stem[:-1]
     return output.with_name(f"{stem}.{ending}")
-
-
-def write_config(ort_files: Sequence[Path], target: Path, options: Options) -> None:
-    """Write the operator config for .ort files converted with these options."""
-    write_text(target, required_by(ort_files, types=options.enable_type_reduction, options=options).text())
 
 
 def required_by(ort_files: Sequence[Path], *, types: bool, options: Options | None = None) -> RequiredOperators:

@@ -33,7 +33,8 @@ from ortconv.watch import left_out
 
 if TYPE_CHECKING:
     from ortconv.compare.reference import Reference
-    from ortconv.pipeline.float16 import Float16
+
+NO_FLOAT16 = "NNAPI accepts no float16 tensors: keep the model in float32, and set NNAPI_FLAG_USE_FP16 in the app"
 
 
 @public
@@ -141,9 +142,11 @@ def _load(job: _Job) -> Model:
 
             infer_types(model.graph, options.custom_op_library)
         notify(job.observer, "load", model)
-    result.warnings = [*model.warnings, *left_out(), *_option_warnings(options)]
+    result.warnings = [*model.warnings, *left_out()]
+    if options.float16 and options.use_nnapi:
+        result.warnings.append(NO_FLOAT16)
     result.record_source(model)
-    if result.constants_before > LARGEST_FILE and not _narrows(options, job.recipe):
+    if result.constants_before > LARGEST_FILE and not _may_store_fewer_bits(options, job.recipe):
         refuse_many_bytes(model.graph)
     return model
 
@@ -167,7 +170,12 @@ def _optimize(job: _Job, model: Model, expected: Reference | None) -> Context:
         watch = watching(job.source, options, recipe, expected, context, job.observer)
         if options.details or options.manifest:
             context.journal = Journal(model.graph)
-        optimized = optimize_as_asked(model, options, recipe, context, watch, _narrowing(expected, options))
+        narrowing = None
+        if options.float16 and expected is not None:
+            from ortconv.pipeline.float16 import narrow
+
+            narrowing = partial(narrow, expected=expected, options=options)
+        optimized = optimize_as_asked(model, options, recipe, context, watch, narrowing)
         if context.journal is not None:
             context.journal.close()
             result.values = context.journal.names() if options.manifest else {}
@@ -175,26 +183,10 @@ def _optimize(job: _Job, model: Model, expected: Reference | None) -> Context:
     return context
 
 
-def _narrows(options: Options, recipe: Recipe) -> bool:
+def _may_store_fewer_bits(options: Options, recipe: Recipe) -> bool:
     """True if weights may be stored with fewer bits than in the source."""
     passes = {p.name for stage in recipe.stages.values() for p in stage}
     return options.float16 or not inexact(recipe.stages).isdisjoint(passes)
-
-
-def _option_warnings(options: Options) -> list[str]:
-    """Warnings about options that conflict with each other."""
-    if options.float16 and options.use_nnapi:
-        return ["NNAPI accepts no float16 tensors: keep the model in float32, and set NNAPI_FLAG_USE_FP16 in the app"]
-    return []
-
-
-def _narrowing(expected: Reference | None, options: Options) -> Callable[[Model], Float16] | None:
-    """The conversion to float16 if the options request it, else None."""
-    if not options.float16 or expected is None:
-        return None
-    from ortconv.pipeline.float16 import narrow
-
-    return partial(narrow, expected=expected, options=options)
 
 
 def _validate(job: _Job, model: Model, expected: Reference | None, draft: Path, excused: tuple[str, ...]) -> None:

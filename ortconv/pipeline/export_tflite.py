@@ -162,7 +162,13 @@ def _result(label: str, graph: Graph, claim: Claim, whole: bool, fail_on: str | 
     """The result before the files exist. Raises UnsupportedError if there is nothing to export."""
     total, refused = sum(1 for _ in graph), dict(claim.refused)
     result = ExportResult(label, nodes=total, refusals=_refusals(refused))
-    check_gates(parse_gates(fail_on, "nnapi export"), _metrics(len(claim.groups), total, len(refused)))
+    metrics = {
+        "partitions": len(claim.groups),
+        "coverage": 100.0 * (total - len(refused)) / total if total else 0.0,
+        "nodes": total,
+        "refused": len(refused),
+    }
+    check_gates(parse_gates(fail_on, "nnapi export"), metrics)
     if not claim.groups:
         raise UnsupportedError(f"no node can go to LiteRT: {_first(result)}", hint="ortconv partition says what helps")
     if whole and (refused or len(claim.groups) > 1):
@@ -171,16 +177,6 @@ def _result(label: str, graph: Graph, claim: Claim, whole: bool, fail_on: str | 
         hint = f"without --whole, {parts} written; ortconv partition says what helps"
         raise UnsupportedError(f"{len(refused)} of {total} nodes cannot go to LiteRT: {reason}", hint=hint)
     return result
-
-
-def _metrics(partitions: int, nodes: int, left: int) -> dict[str, float]:
-    """The numbers that can be used in conditions."""
-    return {
-        "partitions": partitions,
-        "coverage": 100.0 * (nodes - left) / nodes if nodes else 0.0,
-        "nodes": nodes,
-        "refused": left,
-    }
 
 
 def _refusals(refused: Mapping[Node, str]) -> list[dict[str, Any]]:

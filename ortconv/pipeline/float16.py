@@ -176,9 +176,7 @@ def _fixed(graph: Graph, slots: dict[Node, Slots], names: Sequence[str]) -> dict
 
 
 def _named(graph: Graph, names: Sequence[str]) -> list[Node]:
-    """The nodes selected by names of nodes, of their outputs, or of operators. Raises UsageError
-    for a name that matches nothing.
-    """
+    """The nodes selected by names of nodes, of their outputs, or of operators. UsageError for a name that matches nothing."""
     by_name: dict[str, list[Node]] = {}
     for node in graph.walk():
         for name in {node.name, node.op, *(v.name for v in node.present_outputs)} - {""}:

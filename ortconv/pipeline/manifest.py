@@ -77,9 +77,7 @@ class Manifest(Document):
     files: dict[str, FileDigest]
     """Files that the conversion wrote, without the manifest."""
     options: list[str]
-    """Options that differ from their defaults, as arguments of `ortconv convert`. Files in them are
-    represented by their SHA-256.
-    """
+    """Options that differ from their defaults, as arguments of `ortconv convert`. For a file, its SHA-256."""
     versions: dict[str, str]
     """Versions of ortconv and of packages that affect the results."""
     onnxruntime: str
@@ -206,9 +204,7 @@ class ManifestReport(Document):
 
 @public
 def verify_manifest(path: str | Path) -> ManifestReport:
-    """Check a manifest against its files: digests, the structure of .ort files, and stamps. The
-    source is checked if it is present.
-    """
+    """Check a manifest against its files: digests, structure of .ort files, stamps. The source is checked if it is present."""
     path = Path(path)
     report = ManifestReport(str(path), read_manifest(path))
     for name, wanted in report.manifest.files.items():

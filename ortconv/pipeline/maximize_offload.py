@@ -67,12 +67,8 @@ class Gain:
         return f"give the inputs fixed shapes: {fix_dim_options(self.dims, 'N')}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "before": asdict(self.before) | {"refused": self.before.refused},
-            "after": asdict(self.after) | {"refused": self.after.refused},
-            "rewrites": self.rewrites,
-            "advice": self.advice,
-        }
+        before, after = (asdict(count) | {"refused": count.refused} for count in (self.before, self.after))
+        return {"before": before, "after": after, "rewrites": self.rewrites, "advice": self.advice}
 
 
 class Offer(NamedTuple):
@@ -196,9 +192,7 @@ def _offers(work: Grouping, rules: Rules, context: Context) -> Iterator[Offer]:
 
 
 def _offer(work: Grouping, node: Node, rules: Rules, context: Context, claimed: set[Node]) -> Offer | None:
-    """The first rule that matches around a refused node and whose whole result is supported. Rules rooted at a reader of the node
-    come first.
-    """
+    """The first rule around a refused node whose whole result is supported. Rules rooted at a reader of the node come first."""
     for root in _around(node):
         for r in rules.get((root.domain, root.op), ()):
             found = find(r, root, context)
@@ -267,8 +261,7 @@ class RewriteTrial:
 
     def move_in(self, r: Rule, context: Context) -> None:
         """Replace the root by the nodes of the trial."""
-        graph, root, label = self.root.graph, self.root, self.root.label
-        assert graph is not None
+        graph, root, label = self.root.parent, self.root, self.root.label
         before, added = len(graph), list(self.graph)
         for old, new in zip(self.returned, graph.absorb(self.graph, root), strict=True):
             graph.replace(old, new)
@@ -297,9 +290,7 @@ def _in_order(nodes: set[Node]) -> list[Node]:
 
 
 def _tried(m: Match, r: Rule, rules: Rules, target: Target) -> RewriteTrial | None:
-    """Apply a rule, and further rules to its result, in a separate graph. Return None unless the target supports all resulting
-    nodes.
-    """
+    """Apply a rule, and further rules to its result, in a separate graph. None unless the target supports all new nodes."""
     trial = RewriteTrial(m)
     scratch = Context()
     if apply(r, trial.root_copy, scratch) is not None:

@@ -18,11 +18,11 @@ from ortconv.choices import (
     STYLES,
     feature_level,
 )
-from ortconv.errors import UsageError
+from ortconv.errors import UsageError, nearest
 from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import FOLD_LIMIT
 from ortconv.ortformat.releases import check_target
-from ortconv.pipeline.settings import FeedSets, check_names, check_values
+from ortconv.pipeline.settings import FeedSets, check_values
 from ortconv.report.gates import parse_gates
 
 if TYPE_CHECKING:
@@ -97,7 +97,11 @@ class Options:
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Options:
         """Options from keyword arguments. Raises TypeError for an unknown name."""
-        check_names(settings, [f.name for f in fields(cls)])
+        known = [f.name for f in fields(cls)]
+        for name in settings:
+            if name not in known:
+                near = nearest(name, known)
+                raise TypeError(f"there is no setting '{name}'{f'; {near}' if near else ''}")
         return cls(**settings)
 
     def __post_init__(self) -> None:
@@ -186,9 +190,7 @@ class Options:
         )
 
     def targets(self) -> tuple[Target, ...]:
-        """The execution providers whose nodes are kept in a form that they support, in the order in which ONNX Runtime queries
-        them.
-        """
+        """The execution providers whose nodes stay in a form that they support, in the order in which ONNX Runtime asks them."""
         if not (self.use_nnapi or self.use_coreml):
             return ()
         from ortconv.partition import Target
@@ -196,9 +198,8 @@ class Options:
         found = []
         if self.use_nnapi:
             stop_ops = self.nnapi_partitioning_stop_ops
-            found.append(Target(feature_level=self.nnapi_feature_level))
-            if stop_ops is not None:
-                found[0] = replace(found[0], stop_ops=stop_ops)
+            target = Target(feature_level=self.nnapi_feature_level)
+            found.append(target if stop_ops is None else replace(target, stop_ops=stop_ops))
         if self.use_coreml:
             names = ("coreml_format", "coreml_version", "coreml_static_inputs", "coreml_on_subgraphs")
             found.append(Target("coreml", **{name: getattr(self, name) for name in names}))

@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from ortconv.errors import UsageError, nearest
+from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -72,14 +72,6 @@ LEAST = {"min_nodes": 1, "coreml_version": 1}
 """Minimum values of numbers whose minimum is not 0."""
 
 
-def check_names(given: Mapping[str, object], known: Sequence[str]) -> None:
-    """Raise TypeError, as Python does, for a setting that does not exist."""
-    for name in given:
-        if name not in known:
-            near = nearest(name, known)
-            raise TypeError(f"there is no setting '{name}'{f'; {near}' if near else ''}")
-
-
 def check_values(options: DataclassInstance) -> None:
     """Raise UsageError for a setting of the wrong type or out of range. Lists are converted to tuples, strings to paths."""
     for field in fields(options):
@@ -87,10 +79,7 @@ def check_values(options: DataclassInstance) -> None:
         kind, _, optional = str(field.type).partition(" | ")
         if value is None and optional:
             continue
-        known = _KINDS.get(kind)
-        if known is None:
-            continue
-        wanted, parse = known
+        wanted, parse = _KINDS[kind]
         try:
             made = parse(value)
         except (TypeError, ValueError):

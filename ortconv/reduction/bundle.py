@@ -130,7 +130,7 @@ def _model_bytes(path: Path, found: Bundle, *, strip_weights: bool) -> bytes:
 
 
 def _inputs(data: bytes, given: Mapping[str, Any] | None, found: Bundle) -> dict[str, bytes]:
-    """The file of inputs: the given ones, else generated ones; None if none can be generated."""
+    """The file of inputs: the given ones, else generated ones; no file if none can be generated."""
     arrays = given
     if arrays is None:
         try:

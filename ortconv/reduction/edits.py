@@ -127,11 +127,11 @@ def bypass(model: Model, place: int, slot: int) -> bool:
     made = node.present_outputs
     if read is None or len(made) != 1 or read.type is None or read.type != made[0].type:
         return False
-    assert node.graph is not None
-    if made[0].is_output and (read.producer is None or read.is_output or read.graph is not node.graph):
+    graph = node.parent
+    if made[0].is_output and (read.producer is None or read.is_output or read.graph is not graph):
         return False
-    node.graph.replace(made[0], read)
-    node.graph.remove(node)
+    graph.replace(made[0], read)
+    graph.remove(node)
     return True
 
 
@@ -139,9 +139,9 @@ def inline(model: Model, place: int, branch: str) -> bool:
     """Replace an If by the nodes of one of its branches."""
     node = _nth_node(model, place)
     sub = node.attrs.get(branch)
-    if node.op != "If" or not isinstance(sub, Graph) or node.graph is None:
+    if node.op != "If" or not isinstance(sub, Graph):
         return False
-    graph = node.graph
+    graph = node.parent
     returned = graph.absorb(sub, node)
     for old, new in zip(node.outputs, returned, strict=True):
         if old is not None:
@@ -153,12 +153,12 @@ def inline(model: Model, place: int, branch: str) -> bool:
 def drop_input(model: Model, place: int, slot: int) -> bool:
     """Leave out an optional input of a node, or the last of a variadic one."""
     node = _nth_node(model, place)
-    if node.input(slot) is None or node.graph is None:
+    if node.input(slot) is None:
         return False
     inputs = [None if i == slot else v for i, v in enumerate(node.inputs)]
     while inputs and inputs[-1] is None:
         inputs.pop()
-    node.graph.set_inputs(node, inputs)
+    node.parent.set_inputs(node, inputs)
     return True
 
 

@@ -10,11 +10,12 @@ from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Literal
 
 from ortconv.documents import Document
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import read_bytes, write_bytes
+from ortconv.ir.graph import Node
 from ortconv.ir.model import Model
 from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.pipeline.result import operator_counts
@@ -59,11 +60,7 @@ class Reduction(Document):
 
 
 class _Stop(Exception):  # noqa: N818
-    """A limit is reached."""
-
-    def __init__(self, bound: Stopped) -> None:
-        super().__init__(bound)
-        self.bound = bound
+    """A limit is reached. The argument is its name, one of Stopped."""
 
 
 @public
@@ -98,13 +95,13 @@ def reduce(
             raise UsageError(f"reduce writes a model of the same format, {suffix}", file=target)
         model = load(path, only_to_run=True)
         model.saved = []
-        found = Reduction(label, str(target), sum(1 for _ in model.graph.walk()), model.file_bytes)
+        found = Reduction(label, str(target), _node_count(model), model.file_bytes)
         has_fault = _tried(check, expect_exit, expect_output, path, found)
-        search = _Search(Path(folder), target, has_fault, found, steps, seconds, progress)
         name = _name_of(path, found.command, found.exit_code, expect_output)
-        search.journal = KnownResults(None if journal is None else Path(journal), name)
-        if not search.journal.continues:
+        known = KnownResults(None if journal is None else Path(journal), name)
+        if not known.continues:
             _refuse_existing(target)
+        search = _Search(Path(folder), target, has_fault, found, known, steps, seconds, progress)
         search.begin(model)
         _shrink_until_stopped(search)
         search.finish()
@@ -167,29 +164,25 @@ def _refuse_unless(first: CommandResult, wanted: int, text: str | None, line: st
 # ------------------------------------------------------------------ the search
 
 
+@dataclass
 class _Search:
-    """The smallest model so far, and the test of candidates that may replace it."""
+    """The smallest model so far, and the test of candidates that may replace it. `folder` is for temporary files."""
 
-    def __init__(
-        self,
-        folder: Path,
-        target: Path,
-        has_fault: Check,
-        found: Reduction,
-        steps: int | None,
-        seconds: float | None,
-        progress: Callable[[str], None] | None,
-    ) -> None:
-        self.best = folder / f"best{target.suffix}"
-        self.candidate = folder / f"candidate{target.suffix}"
-        self._ort = target.suffix.lower() == ".ort"
-        self.found = found
-        self.journal = KnownResults(None, "")
-        self._target, self._has_fault, self._steps, self._progress = target, has_fault, steps, progress
-        self._rank: tuple[int, int] | None = None
-        self._packed: int | None = None
-        self._began = time.monotonic()
-        self._ends = None if seconds is None else self._began + seconds
+    folder: Path
+    target: Path
+    has_fault: Check
+    found: Reduction
+    journal: KnownResults
+    steps: int | None
+    seconds: float | None
+    progress: Callable[[str], None] | None
+    _rank: tuple[int, int] | None = None
+    _packed: int | None = None
+    _began: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.best = self.folder / f"best{self.target.suffix}"
+        self._ort = self.target.suffix.lower() == ".ort"
 
     def begin(self, model: Model) -> None:
         """Begin with the whole model, serialized again. UsageError if the check does not fail on it."""
@@ -218,15 +211,15 @@ class _Search:
 
     def finish(self) -> None:
         model = self.model()
-        self.found.nodes_after = sum(1 for _ in model.graph.walk())
-        self.found.bytes_after = self._target.stat().st_size
+        self.found.nodes_after = _node_count(model)
+        self.found.bytes_after = self.target.stat().st_size
         self.found.operators = operator_counts(model)
         self.found.seconds = time.monotonic() - self._began
 
     def _check_bounds(self) -> None:
-        if self._steps is not None and self.found.steps >= self._steps:
+        if self.steps is not None and self.found.steps >= self.steps:
             raise _Stop("steps")
-        if self._ends is not None and time.monotonic() > self._ends:
+        if self.seconds is not None and time.monotonic() > self._began + self.seconds:
             raise _Stop("time")
 
     def _accept(self, model: Model) -> bool:
@@ -240,24 +233,23 @@ class _Search:
             self.found.known += 1
             return False
         check_valid(model, data, ort=self._ort)
-        self.candidate.write_bytes(data)
+        candidate = self.folder / f"candidate{self.target.suffix}"
+        candidate.write_bytes(data)
         if fails is None:
             self.found.steps += 1
-            fails = self._has_fault(self.candidate)
+            fails = self.has_fault(candidate)
             self.journal.note(digest, fails)
         else:
             self.found.known += 1
         if fails:
             self._rank, self._packed = _rank(model), None
-            self.candidate.replace(self.best)
-            write_bytes(self._target, data)
+            candidate.replace(self.best)
+            write_bytes(self.target, data)
             self._report(model, len(data))
         return fails
 
     def _is_smaller(self, model: Model, data: bytes) -> bool:
-        """Whether a model is smaller than the smallest so far. Every kept edit reduces nodes, inputs and outputs, or the packed
-        size.
-        """
+        """Whether a model is smaller than the smallest so far: in nodes, then in inputs and outputs, then in packed size."""
         rank = _rank(model)
         if self._rank is None or rank != self._rank:
             return self._rank is None or rank < self._rank
@@ -266,14 +258,18 @@ class _Search:
         return _packed(data) < self._packed
 
     def _report(self, model: Model, size: int) -> None:
-        if self._progress is not None:
-            nodes = sum(1 for _ in model.graph.walk())
-            self._progress(f"{counted(nodes, 'node')}, {counted(size, 'byte')}, {counted(self.found.steps, 'run')}")
+        if self.progress is not None:
+            amounts = ((_node_count(model), "node"), (size, "byte"), (self.found.steps, "run"))
+            self.progress(", ".join(counted(*amount) for amount in amounts))
 
 
 def _rank(model: Model) -> tuple[int, int]:
     """The sizes that are compared before that of the file: nodes, then inputs and outputs."""
-    return sum(1 for _ in model.graph.walk()), len(model.graph.inputs) + len(model.graph.outputs)
+    return _node_count(model), len(model.graph.inputs) + len(model.graph.outputs)
+
+
+def _node_count(model: Model) -> int:
+    return sum(1 for _ in model.graph.walk())
 
 
 def _packed(data: bytes) -> int:
@@ -286,7 +282,7 @@ def _shrink_until_stopped(search: _Search) -> None:
         _shrink(search)
         search.journal.done()
     except _Stop as stop:
-        search.found.stopped = stop.bound
+        search.found.stopped = stop.args[0]
     except KeyboardInterrupt:
         search.found.stopped = "interrupted"
 
@@ -309,18 +305,15 @@ def _shrink_nodes(search: _Search, values: edits.Values, *, constants: bool) -> 
     def keep(kept: Iterable[int]) -> bool:
         return search.try_edit(partial(edits.keep_nodes, kept=frozenset(kept), values=values, constants=constants))
 
-    def count() -> int:
-        return sum(1 for _ in search.model().graph.walk())
-
-    before = total = count()
+    before = total = _node_count(search.model())
     while total > 1 and any(keep(part) for part in _halves(total)):
-        total = count()
+        total = _node_count(search.model())
     size = total // 2
     while size >= 1:
         start = total - size
         while start > -size:
             if keep(i for i in range(total) if not start <= i < start + size):
-                total = count()
+                total = _node_count(search.model())
                 start = min(start, total)
             start -= size
         size = min(size // 2, total)
@@ -353,18 +346,14 @@ def _any(search: _Search, family: Family) -> bool:
 def _around_nodes(model: Model) -> list[edits.Edit]:
     found: list[edits.Edit] = []
     for place, node in _backward(model):
-        found += [
-            partial(edits.bypass, place=place, slot=slot) for slot, value in enumerate(node.inputs) if value is not None
-        ]
-        found += [
-            partial(edits.inline, place=place, branch=branch)
-            for branch in ("then_branch", "else_branch")
-            if node.op == "If"
-        ]
+        present = [slot for slot, value in enumerate(node.inputs) if value is not None]
+        found += [partial(edits.bypass, place=place, slot=slot) for slot in present]
+        branches = ("then_branch", "else_branch") if node.op == "If" else ()
+        found += [partial(edits.inline, place=place, branch=branch) for branch in branches]
     return found
 
 
-def _backward(model: Model) -> Iterator[tuple[int, Any]]:
+def _backward(model: Model) -> Iterator[tuple[int, Node]]:
     return reversed(list(enumerate(model.graph.walk())))
 
 

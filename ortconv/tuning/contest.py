@@ -14,7 +14,7 @@ from ortconv.process import usable_memory
 from ortconv.tuning.candidate import Candidate, median_load, median_turn
 from ortconv.tuning.measuring import Block, Times, measure_block, measure_memory
 from ortconv.tuning.memo import key_of
-from ortconv.tuning.ranking import Goal, hopeless, ranked, ratio
+from ortconv.tuning.ranking import Goal, beaten, ranked, ratio
 from ortconv.tuning.result import ReferenceFigures
 from ortconv.tuning.workshop import Job, Workshop, as_it_is
 
@@ -45,7 +45,7 @@ class Contest:
             self._what, 1e3 * median_turn(base.times), 1e3 * median_load(base.times), base.bytes, base.peak
         )
 
-    def weigh(self, candidates: Sequence[Candidate]) -> None:
+    def measure_peaks(self, candidates: Sequence[Candidate]) -> None:
         """Measure the peak memory of each candidate in a new process. A candidate that cannot be opened or run gets its error."""
         by_key = {self._key("memory", [c]): c for c in candidates}
         jobs = [Job(key, measure_memory, (c.entrant, self._feeds, self._library)) for key, c in by_key.items()]
@@ -68,7 +68,7 @@ class Contest:
             alive = _sound(alive)
             if exhaustive:
                 continue
-            alive = _still_hopeful(alive, goal)
+            alive = _not_beaten(alive, goal)
             if number + 1 >= LEAST_BLOCKS and _is_settled(alive, goal):
                 return
 
@@ -113,9 +113,9 @@ def parts(candidates: Sequence[Candidate], base: int, memory: int | None) -> Ite
         yield part
 
 
-def _still_hopeful(candidates: Sequence[Candidate], goal: Goal) -> list[Candidate]:
+def _not_beaten(candidates: Sequence[Candidate], goal: Goal) -> list[Candidate]:
     """The candidates that can still win. The others are stopped."""
-    lost = hopeless(candidates, goal)
+    lost = beaten(candidates, goal)
     for c in lost:
         c.is_stopped = True
         c.update_row()

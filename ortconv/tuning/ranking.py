@@ -64,7 +64,7 @@ def bound(candidate: Candidate, goal: Goal) -> tuple[float, float]:
     found, weight = score(candidate, goal), goal.weights.get("latency", 0.0)
     assert found is not None
     spread = interval(list(candidate.logs.values())).spread if weight else 0.0
-    return found + weight * spread if weight else found, found
+    return found + weight * spread, found
 
 
 def _criterion(candidate: Candidate, name: str) -> float | None:
@@ -98,7 +98,7 @@ def _mean(candidate: Candidate) -> float:
     return statistics.fmean(candidate.logs.values())
 
 
-def hopeless(candidates: Sequence[Candidate], goal: Goal) -> list[Candidate]:
+def beaten(candidates: Sequence[Candidate], goal: Goal) -> list[Candidate]:
     """The candidates that are worse than the best one by more than TIE with confidence. They cannot win."""
     known = [c for c in candidates if score(c, goal) is not None]
     best = min(known, key=lambda c: bound(c, goal), default=None)
@@ -110,19 +110,16 @@ def hopeless(candidates: Sequence[Candidate], goal: Goal) -> list[Candidate]:
 
 def ranked(candidates: Sequence[Candidate], goal: Goal) -> list[Candidate]:
     """The candidates with a score, the best first, the stopped ones last. Their rows get ranks and scores."""
-    known = []
     for c in candidates:
         found = score(c, goal)
         c.row.score, c.row.rank = None if found is None else round(math.exp(found), 6), None
-        if found is not None:
-            known.append(c)
+    known = [c for c in candidates if c.row.score is not None]
     if not known:
         return []
     best = _best(known, goal)
-    others = sorted((c for c in known if c is not best), key=lambda c: (c.is_stopped, bound(c, goal)))
-    order = [best, *others]
-    for place, c in enumerate(order):
-        c.row.rank = place + 1
+    order = sorted(known, key=lambda c: (c is not best, c.is_stopped, bound(c, goal)))
+    for rank, c in enumerate(order, 1):
+        c.row.rank = rank
     return order
 
 
@@ -132,7 +129,7 @@ def _best(candidates: Sequence[Candidate], goal: Goal) -> Candidate:
     timed = [c for c in equal if c.logs]
     if timed and goal is not LATENCY:
         equal = _equal_to(min(timed, key=lambda c: bound(c, LATENCY)), timed, LATENCY)
-    return min(equal, key=_oddity)
+    return min(equal, key=_distance_from_defaults)
 
 
 def _equal_to(best: Candidate, candidates: Sequence[Candidate], goal: Goal) -> list[Candidate]:
@@ -146,7 +143,7 @@ def _equal_to(best: Candidate, candidates: Sequence[Candidate], goal: Goal) -> l
     return found
 
 
-def _oddity(candidate: Candidate) -> tuple[int, ...]:
+def _distance_from_defaults(candidate: Candidate) -> tuple[int, ...]:
     """How far a candidate is from the defaults: session options, threads, conversion options."""
     settings = candidate.row.settings
     return settings.direct + (not settings.saved), settings.threads, len(candidate.row.form.unusual)

@@ -6,7 +6,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -138,56 +138,51 @@ def begin(source: Path, options: Options) -> Start:
     raise failure
 
 
+@dataclass
 class Tuner:
-    """A tuning in progress. `result` is valid at any time."""
+    """A tuning in progress. `result` is valid at any time. If `is_kept`, the folder with the files stays."""
 
-    def __init__(
-        self,
-        source: Path,
-        label: str,
-        folder: Path,
-        shared: Options,
-        plan: TuningPlan,
-        workshop: Workshop,
-        *,
-        is_kept: bool,
-    ) -> None:
-        self._source, self._label, self._folder, self._shared = source, label, folder, shared
-        self._plan, self._workshop, self._is_kept = plan, workshop, is_kept
-        self._failed: list[Row] = []
-        self._files: list[Candidate] = []
-        self._variants: list[Candidate] = []
-        self._contest: Contest | None = None
-        self._source_key = ""
-        self._notes: list[str] = []
-        self.is_done = False
+    source: Path
+    label: str
+    folder: Path
+    shared: Options
+    plan: TuningPlan
+    workshop: Workshop
+    is_kept: bool
+    is_done: bool = False
+    _failed: list[Row] = field(default_factory=list)
+    _files: list[Candidate] = field(default_factory=list)
+    _variants: list[Candidate] = field(default_factory=list)
+    _notes: list[str] = field(default_factory=list)
+    _contest: Contest | None = None
+    _source_key: str = ""
 
     def run(self) -> None:
         """Run all stages."""
-        start = self._workshop.run_alone("preparing", Job("", begin, (self._source, self._shared)), as_it_is)
-        self._source_key = key(self._source, start.external, self._shared)
+        start = self.workshop.run_alone("preparing", Job("", begin, (self.source, self.shared)), as_it_is)
+        self._source_key = key(self.source, start.external, self.shared)
         self._convert()
         self._prove()
         if not self._files:
             return
         contest = self._contest = self._contest_with(start)
-        goal, exhaustive = self._plan.goal, self._plan.exhaustive
+        goal, exhaustive = self.plan.goal, self.plan.exhaustive
         self._variants = self._with_settings(self._files) if exhaustive else []
         entrants = [*self._files, *self._variants]
-        contest.weigh([contest.base, *entrants])
+        contest.measure_peaks([contest.base, *entrants])
         self._measure(contest, entrants, "measuring")
-        if exhaustive or self._workshop.is_late():
+        if exhaustive or self.workshop.is_late():
             return
         finalists = [c for c in ranked(self._files, goal) if not c.is_stopped][:FINALISTS]
         self._variants = self._with_settings(finalists)
         if self._variants:
-            contest.weigh(self._variants)
+            contest.measure_peaks(self._variants)
             self._measure(contest, [*finalists, *self._variants], "measuring session settings")
 
     def _measure(self, contest: Contest, entrants: Sequence[Candidate], stage: str) -> None:
         """Measure. An error of the whole measurement ends it; if there are results, it becomes a note."""
         try:
-            contest.run(entrants, self._plan.goal, stage, exhaustive=self._plan.exhaustive)
+            contest.run(entrants, self.plan.goal, stage, exhaustive=self.plan.exhaustive)
         except OrtconvError as error:
             if not any(c.logs for c in self._files):
                 raise
@@ -197,9 +192,9 @@ class Tuner:
 
     def _convert(self) -> None:
         """A candidate for each different file; rows for the refused ones."""
-        by_key = {self._key("draft", form): form for form in forms(self._plan.values)}
+        by_key = {self._key("draft", form): form for form in forms(self.plan.values)}
         jobs = [Job(k, draft, (self._task(form),)) for k, form in by_key.items()]
-        done = self._workshop.each("converting", jobs, partial(read_as, UncheckedFile), share=SHARE)
+        done = self.workshop.each("converting", jobs, partial(read_as, UncheckedFile), share=SHARE)
         found = {by_key[job.key]: outcome for job, outcome in done}
         usual = self._usual()
         by_digest: dict[str, Candidate] = {}
@@ -222,16 +217,14 @@ class Tuner:
 
     def _prove(self) -> None:
         """Validate each file and estimate its time. Files that fail drop out."""
-        jobs: list[Job] = []
-        by_key: dict[str, Candidate] = {}
-        for c in self._files:
-            job = Job(self._key("proof", c.row.form), prove, (task := self._task(c.row.form),))
-            jobs.append(job)
-            by_key[job.key] = c
-            if not (task.output.exists() and digest(task.output) == c.digest):
-                self._workshop.forget(job.key)
+        by_key = {self._key("proof", c.row.form): c for c in self._files}
+        for k, c in by_key.items():
+            output = Path(c.entrant.file)
+            if not (output.exists() and digest(output) == c.digest):
+                self.workshop.forget(k)
             c.row.error = LATE
-        for job, found in self._workshop.each("validating", jobs, partial(read_as, Proof)):
+        jobs = [Job(k, prove, (self._task(c.row.form),)) for k, c in by_key.items()]
+        for job, found in self.workshop.each("validating", jobs, partial(read_as, Proof)):
             self._note(found, by_key[job.key])
         self._failed += [c.row for c in self._files if c.row.error is not None]
         self._files = [c for c in self._files if c.row.error is None]
@@ -243,7 +236,7 @@ class Tuner:
         if isinstance(found, Proof):
             row.scaled, row.limit, row.unchecked = found.scaled, found.limit, found.unchecked
             row.estimated = found.estimated
-            row.file = candidate.entrant.file if self._is_kept else None
+            row.file = candidate.entrant.file if self.is_kept else None
 
     def _contest_with(self, start: Start) -> Contest:
         """Ratios are relative to the source if onnxruntime runs it, else to the file with the fewest unusual options."""
@@ -251,20 +244,20 @@ class Tuner:
         base, what = self._files[0], f"{self._files[0].row.label}, since onnxruntime {version} does not run the source"
         if start.engine == "onnxruntime":
             threads = self._usual().threads
-            entrant = Entrant(str(self._source), SessionSettings(threads), is_source=True)
-            size = sum(p.stat().st_size for p in (self._source, *(self._source.parent / n for n in start.external)))
+            entrant = Entrant(str(self.source), SessionSettings(threads), is_source=True)
+            size = sum(p.stat().st_size for p in (self.source, *(self.source.parent / n for n in start.external)))
             base = Candidate(self._row(Form(), entrant.settings), entrant, "source", size)
             count = counted(threads, "thread")
             what = f"the source, optimized by onnxruntime {version} at level extended as it opens it, {count}"
         about = key_of(self._source_key, platform.node(), platform.machine(), os.cpu_count())
-        return Contest(self._workshop, base, what, start.feeds, self._shared.custom_op_library, about)
+        return Contest(self.workshop, base, what, start.feeds, self.shared.custom_op_library, about)
 
     def _with_settings(self, files: Sequence[Candidate]) -> list[Candidate]:
         """The files with all session settings that can make a difference and are not measured yet."""
         found = []
         for c in files:
-            saved = self._plan.values["saved"] if c.holds_fusions else (self._plan.values["saved"][0],)
-            for threads, direct, kept in product(self._plan.values["threads"], self._plan.values["direct"], saved):
+            saved = self.plan.values["saved"] if c.holds_fusions else (self.plan.values["saved"][0],)
+            for threads, direct, kept in product(self.plan.values["threads"], self.plan.values["direct"], saved):
                 settings = _settings(threads, direct, kept)
                 if settings == c.entrant.settings:
                     continue
@@ -276,44 +269,42 @@ class Tuner:
     # ------------------------------------------------------------------ small things
 
     def _usual(self) -> SessionSettings:
-        return _settings(*(self._plan.values[name][0] for name in SESSION))
+        return _settings(*(self.plan.values[name][0] for name in SESSION))
 
     def _row(self, form: Form, settings: SessionSettings) -> Row:
-        return Row(_label(form, settings), form, settings, command(self._label, form, self._plan.more_flags))
+        return Row(_label(form, settings), form, settings, command(self.label, form, self.plan.more_flags))
 
     def _task(self, form: Form) -> ConversionTask:
-        output = self._folder / file_name(self._source, form)
-        return ConversionTask(
-            self._source, output, form.options(self._shared), target_of(self._shared, self._plan.target)
-        )
+        output = self.folder / file_name(self.source, form)
+        return ConversionTask(self.source, output, form.options(self.shared), target_of(self.shared, self.plan.target))
 
     def _key(self, kind: str, form: Form) -> str:
-        return key_of(kind, self._source_key, asdict(form), self._plan.target)
+        return key_of(kind, self._source_key, asdict(form), self.plan.target)
 
     # ------------------------------------------------------------------ the result
 
     def result(self) -> Tuning:
         """The present result. UnsupportedError if the tuning has ended and nothing could be measured."""
         every = [*self._files, *self._variants]
-        best = ranked(every, self._plan.goal)
+        best = ranked(every, self.plan.goal)
         rows = [c.row for c in (*best, *(c for c in every if c.row.rank is None))] + self._failed
         if self.is_done and not best:
             raise self._nothing_measured(rows)
-        is_late = self._workshop.is_late() or any(row.error == LATE for row in rows)
+        is_late = self.workshop.is_late() or any(row.error == LATE for row in rows)
         return Tuning(
-            model=self._label,
-            goal=self._plan.goal_name,
-            target=self._plan.target,
+            model=self.label,
+            goal=self.plan.goal_name,
+            target=self.plan.target,
             base=None if self._contest is None else self._contest.described(),
             machine=_machine(),
-            device=(self._shared.device or DeviceProfile()).name,
+            device=(self.shared.device or DeviceProfile()).name,
             assumptions=list(ASSUMPTIONS),
             rows=rows,
             recommended=self._choice(best[0]) if best else None,
             candidates=sum(1 + len(row.same) for row in rows),
             files=len(self._files),
-            seconds=self._workshop.elapsed,
-            stages=dict(self._workshop.stages),
+            seconds=self.workshop.elapsed,
+            stages=dict(self.workshop.stages),
             is_complete=self.is_done and not is_late and not self._notes,
             is_interrupted=not self.is_done,
             notes=list(self._notes),
@@ -331,17 +322,17 @@ class Tuner:
         return UnsupportedError(f"no candidate could be measured: {reason}")
 
     def _choice(self, best: Candidate) -> Recommendation:
-        row, goal, provider = best.row, self._plan.goal_name, "cpu"
+        row, goal, provider = best.row, self.plan.goal_name, "cpu"
         if goal == "accelerator" and row.estimated is not None and row.estimated.seconds < row.estimated.cpu_seconds:
-            provider = self._plan.target
+            provider = self.plan.target
         return Recommendation(
             row.label,
             row.command,
-            ort_name(Path(self._label), row.form.level, row.form.style),
+            ort_name(Path(self.label), row.form.level, row.form.style),
             row.settings,
             best.holds_fusions,
             provider,
-            provider_options(self._shared) if provider == "coreml" else {},
+            provider_options(self.shared) if provider == "coreml" else {},
             f"best by {GOALS[goal].what}",
         )
 

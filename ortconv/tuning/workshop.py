@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from ortconv.batch.crew import Crew, crew_of, memory_share
@@ -47,26 +47,23 @@ def perform(job: Job) -> Any:
     return job.function(*job.arguments)
 
 
+@dataclass
 class Workshop:
     """Workers, their stored results, and their time limit.
 
-    `seconds` is the budget, None for no limit. A worker may use `timeout` seconds and `memory` bytes for each job.
+    `seconds` is the budget, None for no limit. A worker may use `timeout` seconds and `memory` bytes for each job. `stages` has the
+    seconds of each stage.
     """
 
-    def __init__(
-        self,
-        memo: Memo,
-        jobs: int,
-        *,
-        seconds: float | None = None,
-        timeout: float | None = None,
-        memory: int | None = None,
-        notify: Notify | None = None,
-    ) -> None:
-        self._memo, self._jobs, self._limits, self._notify = memo, jobs, (timeout, memory), notify
-        self._budget, self._begun = seconds, time.monotonic()
-        self._crews: dict[bool, tuple[Crew, ExitStack]] = {}
-        self.stages: dict[str, float] = {}
+    memo: Memo
+    jobs: int
+    seconds: float | None = None
+    timeout: float | None = None
+    memory: int | None = None
+    notify: Notify | None = None
+    stages: dict[str, float] = field(default_factory=dict)
+    _begun: float = field(default_factory=time.monotonic)
+    _crews: dict[bool, tuple[Crew, ExitStack]] = field(default_factory=dict)
 
     def __enter__(self) -> Workshop:
         return self
@@ -74,7 +71,7 @@ class Workshop:
     def __exit__(self, *exception: object) -> None:
         for fresh in list(self._crews):
             self._dismiss(fresh)
-        self._memo.close()
+        self.memo.close()
 
     @property
     def elapsed(self) -> float:
@@ -83,14 +80,14 @@ class Workshop:
 
     def is_late(self, share: float = 1.0) -> bool:
         """Whether this share of the time is over."""
-        return self._budget is not None and self.elapsed > share * self._budget
+        return self.seconds is not None and self.elapsed > share * self.seconds
 
     def report(self, stage: str, done: int, total: int, seconds_left: float | None) -> None:
         """Report the progress of a stage."""
-        if self._notify is not None:
-            if self._budget is not None and seconds_left is not None:
-                seconds_left = min(seconds_left, max(self._budget - self.elapsed, 0.0))
-            self._notify(Progress(stage, done, total, seconds_left))
+        if self.notify is not None:
+            if self.seconds is not None and seconds_left is not None:
+                seconds_left = min(seconds_left, max(self.seconds - self.elapsed, 0.0))
+            self.notify(Progress(stage, done, total, seconds_left))
 
     def each(
         self, stage: str, jobs: Sequence[Job], decode: Callable[[Any], R], *, fresh: bool = False, share: float = 1.0
@@ -132,7 +129,7 @@ class Workshop:
     ) -> Iterator[tuple[Job, R | OrtconvError]]:
         unknown = []
         for job in jobs:
-            known = self._memo.get(job.key)
+            known = self.memo.get(job.key)
             if known is None:
                 unknown.append(job)
             else:
@@ -145,19 +142,18 @@ class Workshop:
                 continue
             if job.key:
                 is_error = isinstance(found, OrtconvError)
-                self._memo.put(job.key, {"error": found.message} if is_error else {"value": _plain(found)})
+                self.memo.put(job.key, {"error": found.message} if is_error else {"value": _plain(found)})
             yield job, found
 
     def forget(self, key: str) -> None:
         """Run the job of this key again at the next request."""
-        self._memo.forget(key)
+        self.memo.forget(key)
 
     def _crew(self, fresh: bool) -> Crew:
         if fresh not in self._crews:
-            timeout, memory = self._limits
-            memory = memory or (memory_share(1) if fresh else None)  # measurements run alone
+            memory = self.memory or (memory_share(1) if fresh else None)  # measurements run alone
             resources = ExitStack()
-            crew = crew_of(None, self._jobs, timeout, memory, isolated=True, fresh=fresh)
+            crew = crew_of(None, self.jobs, self.timeout, memory, isolated=True, fresh=fresh)
             self._crews[fresh] = resources.enter_context(crew), resources
         return self._crews[fresh][0]
 

@@ -61,6 +61,14 @@ def test_lines_counts_and_a_table_of_failures(models: dict[str, str], capsys: py
     assert ", 2 failed, 3 unchanged\n" in shown.err
 
 
+def test_a_folder_named_like_a_model_is_no_model(capsys: pytest.CaptureFixture[str]) -> None:
+    folder_of(Path("in/x.onnx"), 1, [])
+    assert main([*CONVERT[:-2], "-q"]) == 0
+    Path("out/y.ort").mkdir()
+    assert main(["ops", "from", "out", "-o", "out/all.config"]) == 0
+    assert [path.name for path in Path("out").rglob("*.ort") if path.is_file()] == ["m0000.ort"]
+
+
 def test_quiet(models: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*CONVERT, "-q"]) == 7
     shown = capsys.readouterr()

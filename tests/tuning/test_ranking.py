@@ -15,7 +15,7 @@ from ortconv.tuning.candidate import Candidate
 from ortconv.tuning.intervals import interval, log_ratio
 from ortconv.tuning.making import Estimated
 from ortconv.tuning.measuring import Entrant, Times
-from ortconv.tuning.ranking import GOALS, LATENCY, goal_named, hopeless, ranked, score
+from ortconv.tuning.ranking import GOALS, LATENCY, beaten, goal_named, ranked, score
 from ortconv.tuning.result import Row
 
 
@@ -57,13 +57,13 @@ def test_a_block_counts_by_its_median_pair() -> None:
 
 def test_what_slows_a_block_down_slows_both() -> None:
     slow, fast = candidate([1.2, 2.4, 1.8]), candidate([1.0, 2.0, 1.5])
-    assert hopeless([slow, fast], LATENCY) == [slow]
+    assert beaten([slow, fast], LATENCY) == [slow]
     apart = candidate([1.2, 1.6, 2.2])
-    assert hopeless([apart, fast], LATENCY) == []
+    assert beaten([apart, fast], LATENCY) == []
 
 
 def test_one_block_makes_nobody_hopeless() -> None:
-    assert hopeless([candidate([3.0]), candidate([1.0])], LATENCY) == []
+    assert beaten([candidate([3.0]), candidate([1.0])], LATENCY) == []
 
 
 def test_the_plainest_of_equal_ones_wins() -> None:
