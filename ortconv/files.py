@@ -227,6 +227,20 @@ def _keep_mode_and_owner(draft: Path, old: os.stat_result) -> None:
         draft.chmod(mode)
 
 
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder that is removed with its files when the block ends. Windows keeps files that are still mapped."""
+    from tempfile import TemporaryDirectory
+
+    folder = TemporaryDirectory(prefix="ortconv-", ignore_cleanup_errors=_OPEN_FILES_STAY)
+    try:
+        yield Path(folder.name)
+    finally:
+        if _OPEN_FILES_STAY:
+            collect_dead_graphs()
+        folder.cleanup()
+
+
 def is_draft(path: str | os.PathLike[str]) -> bool:
     """Whether a file is a draft of `replacing`."""
     return re.fullmatch(_DRAFT, Path(path).name) is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ortconv.errors import OrtconvError, UsageError
-from ortconv.files import opened, renamed
+from ortconv.files import opened, renamed, temporary_folder
 from ortconv.ir.model import Model
 from ortconv.public import public
 
@@ -98,11 +98,9 @@ def as_file(source: ModelSource) -> Iterator[tuple[Path, str]]:
     if isinstance(source, str | os.PathLike):
         yield Path(source), str(source)
         return
-    from tempfile import TemporaryDirectory
-
     data = content(source)
-    with TemporaryDirectory(prefix="ortconv-") as folder:
-        path = Path(folder) / f"model.{'ort' if data[4:8] == ORT else 'onnx'}"
+    with temporary_folder() as folder:
+        path = folder / f"model.{'ort' if data[4:8] == ORT else 'onnx'}"
         path.write_bytes(data)
         label = f"<{type(source).__name__}>"
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterable, Sequence
 
@@ -56,4 +57,13 @@ def and_others(names: Sequence[str]) -> str:
 
 def fix_dim_options(names: Iterable[str], size: str = "SIZE") -> str:
     """The options that set these dimensions, in the syntax of a shell."""
-    return " ".join(f"--fix-dim {shlex.quote(f'{name}={size}')}" for name in names)
+    return " ".join(command_line(["--fix-dim", f"{name}={size}"]) for name in names)
+
+
+def command_line(words: Sequence[str]) -> str:
+    """Words as a line for the system's shell."""
+    if os.name == "posix":
+        return shlex.join(words)
+    from subprocess import list2cmdline
+
+    return list2cmdline(words)

@@ -9,7 +9,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
 from typing import Any, Unpack
 
 from ortconv.batch.crew import WARM, WARM_TO_CONVERT, Crew, crew_of
@@ -19,7 +18,7 @@ from ortconv.batch.locations import Location, below, check_reach, common_folder,
 from ortconv.batch.remote import FarJournal, convert_anywhere
 from ortconv.batch.work import Conversion, Journaling, Outcome, unknown_operators
 from ortconv.errors import OrtconvError, UsageError, nearest
-from ortconv.files import remove_dead_drafts, write_text
+from ortconv.files import remove_dead_drafts, temporary_folder, write_text
 from ortconv.ir.schema import operators
 from ortconv.models import find_models
 from ortconv.onnxio.load import names_in
@@ -262,8 +261,8 @@ def _names_at(place: Location) -> tuple[set[str], set[str]]:
     """The symbolic dimensions and the operators of a model."""
     if isinstance(place, Path):
         return names_in(place)[:2]
-    with TemporaryDirectory(prefix="ortconv-") as folder:
-        copy = Path(folder, "m.onnx")
+    with temporary_folder() as folder:
+        copy = folder / "m.onnx"
         fetch(place, copy)
         return names_in(copy)[:2]
 

@@ -9,13 +9,12 @@ import posixpath
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from ortconv.batch.journal import NAME, FinishedModel, last_records
 from ortconv.batch.locations import fetch, file_system, send
 from ortconv.batch.work import Conversion, Outcome, convert_one
 from ortconv.errors import OrtconvError, UsageError
-from ortconv.files import renamed
+from ortconv.files import renamed, temporary_folder
 from ortconv.onnxio.external import components
 from ortconv.onnxio.load import names_in
 from ortconv.pipeline.result import Result
@@ -26,8 +25,7 @@ def convert_anywhere(item: Conversion, observer: Observer | None = None) -> Outc
     """Call `convert_one`, on local copies if the source or the folder is a URL."""
     if isinstance(item.source, Path) and isinstance(item.folder, Path):
         return convert_one(item, observer)
-    with TemporaryDirectory(prefix="ortconv-") as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         source = folder / "in" / posixpath.basename(item.source) if isinstance(item.source, str) else item.source
         try:
             if isinstance(item.source, str):

@@ -10,7 +10,7 @@ from pathlib import Path
 from ortconv.batch import journal
 from ortconv.batch.journal import FinishedModel
 from ortconv.errors import UnknownDimError, UsageError
-from ortconv.files import digest
+from ortconv.files import digest, temporary_folder
 from ortconv.onnxio.load import names_in
 from ortconv.pipeline.conversion import convert
 from ortconv.pipeline.options import Options
@@ -134,8 +134,6 @@ def warm_up_to_convert() -> None:
 
 
 def _convert_small_one(options: Options) -> None:
-    from tempfile import TemporaryDirectory
-
     from ortconv.onnxlib import ModelProto
 
     proto = ModelProto(ir_version=8)
@@ -146,7 +144,7 @@ def _convert_small_one(options: Options) -> None:
         tensor = infos.add(name=name).type.tensor_type
         tensor.elem_type = 1
         tensor.shape.dim.add(dim_value=1)
-    with TemporaryDirectory(prefix="ortconv-") as folder:
-        source = Path(folder, "m.onnx")
+    with temporary_folder() as folder:
+        source = folder / "m.onnx"
         source.write_bytes(proto.SerializeToString())
-        convert(source, Path(folder, "m.ort"), options=options)
+        convert(source, folder / "m.ort", options=options)

@@ -69,10 +69,11 @@ class Verbs(Commands):
 
 @cache
 def command_of(name: str) -> click.Command:
-    """A verb. Its commands check their output paths before they begin."""
+    """A verb. Its commands check their output paths before they begin, and have the settings of the root even without it."""
     command: click.Command = import_module(f"ortconv.cli.{name}").command
     for one in (command, *(command.commands.values() if isinstance(command, click.Group) else ())):
         assert one.callback is not None
+        one.context_settings = {**SETTINGS, **one.context_settings}
         one.callback = _checked(one.callback)
     return command
 

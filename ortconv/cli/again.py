@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import click
 
 from ortconv.cli.options import on_command_line, words
 from ortconv.errors import OrtconvError
+from ortconv.wording import command_line
 
 VIEWS = ("as_json", "quiet", "verbose", "markdown")
 """Options that only change what a command prints."""
@@ -35,10 +35,10 @@ def add_reduce_line(error: OrtconvError, model: Path, *commands: Sequence[str], 
     """
     check = " && ".join(" ".join(map(_quoted, ("ortconv", *words))) for words in commands)
     expected = ["--expect-exit", str(error.exit_code), *(["--expect-output", output] if output else [])]
-    line = shlex.join(["ortconv", "reduce", str(model), *expected, "--check", check])
+    line = command_line(["ortconv", "reduce", str(model), *expected, "--check", check])
     error.hint = f"{error.hint}; or shrink the model: {line}" if error.hint else f"shrink the model: {line}"
 
 
 def _quoted(word: str) -> str:
     """A word in the shell's syntax. {} stays unquoted, since `ortconv reduce` replaces it with a quoted path."""
-    return shlex.quote(word.replace("{}", "@@")).replace("@@", "{}")
+    return command_line([word.replace("{}", "@@")]).replace("@@", "{}")

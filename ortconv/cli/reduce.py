@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import click
 
 from ortconv.cli import present
 from ortconv.cli.options import CHECK_MEMORY, COUNT, FILE, JSON_AND_QUIET, SECONDS, add, output
+from ortconv.wording import command_line
 
 if TYPE_CHECKING:
     from ortconv.cli.render import Fact
@@ -81,5 +81,5 @@ def _facts(found: Reduction) -> Iterator[Fact]:
     if found.stopped is not None:
         yield "", f"{WHY[found.stopped]}: the same command line goes on from here"
     elif found.command is not None:
-        line = shlex.join(["ortconv", "bundle", found.output, "--check", found.command])
+        line = command_line(["ortconv", "bundle", found.output, "--check", found.command])
         yield "report", f"{line} packs it for a bug report"

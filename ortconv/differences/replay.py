@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from ortconv.differences.changes import Change, between
 from ortconv.errors import OrtconvError
+from ortconv.files import temporary_folder
 from ortconv.ir.model import Model
 from ortconv.ir.types import DType
 from ortconv.models import load
@@ -108,12 +108,12 @@ def _replayed(source: Path, target: Model, options: Options) -> Replay:
         manifest=False, stamp=False, fail_on=(),
     )  # fmt: skip
     given = arguments(replace(again, validate=True, optimization_level=LEVELS[0]))
-    with TemporaryDirectory(prefix="ortconv-") as folder:
+    with temporary_folder() as folder:
         try:
-            done = convert(source, Path(folder) / "replay.ort", options=again)
+            done = convert(source, folder / "replay.ort", options=again)
         except OrtconvError as error:
             return Replay(options.optimization_level, given, False, {}, [], [], error.message)
-        left = between(load(Path(folder) / "replay.ort", only_to_run=True), target)[1]
+        left = between(load(folder / "replay.ort", only_to_run=True), target)[1]
     steps = [
         Step(r.rule, r.root, list(r.change.consumed), list(r.change.made)) for r in done.trace if r.change is not None
     ]

@@ -9,14 +9,13 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from ortconv.documents import Document
 from ortconv.errors import OrtconvError, UsageError
-from ortconv.files import read_bytes, write_bytes
+from ortconv.files import read_bytes, temporary_folder, write_bytes
 from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.public import public
 from ortconv.reduction.command import Command, CommandResult
@@ -70,12 +69,12 @@ def bundle(
     if target.exists():
         raise UsageError("exists already", file=target, hint="choose another name")
     wanted = Command(command) if isinstance(command, str) else command
-    with as_file(source) as (path, label), TemporaryDirectory(prefix="ortconv-") as folder:
+    with as_file(source) as (path, label), temporary_folder() as folder:
         found = Bundle(label, str(target), command=None if wanted is None else scrubbed(wanted.text, {}))
         before = None if wanted is None else _first(wanted, path, expect_exit)
         name = f"model{'.ort' if is_ort(path) else '.onnx'}"
         data = _model_bytes(path, found, strip_weights=strip_weights)
-        draft = Path(folder) / name
+        draft = folder / name
         after = _tried(draft, data, wanted)
         if before is not None and after is not None and before.exit_code != after.exit_code:
             if strip_weights:
@@ -89,7 +88,7 @@ def bundle(
         files = {name: data, **_inputs(data, inputs, found)}
         if after is not None:
             found.exit_code = after.exit_code
-            files["output.txt"] = scrubbed(after.output, {folder: ""}).encode()
+            files["output.txt"] = scrubbed(after.output, {str(folder): ""}).encode()
         files["report.md"] = _report(found, name, files).encode()
     found.files = {name: len(content) for name, content in sorted(files.items())}
     _write(target, files)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ortconv.errors import UsageError
+from ortconv.wording import command_line
 
 PLACE = "{}"
 """The placeholder for the model's path in a command."""
@@ -48,7 +48,7 @@ class Command:
 
     def line(self, path: Path) -> str:
         """The command for the model at this path."""
-        quoted = shlex.quote(str(path)) if os.name == "posix" else subprocess.list2cmdline([str(path)])
+        quoted = command_line([str(path)])
         return self.text.replace(PLACE, quoted) if PLACE in self.text else f"{self.text} {quoted}"
 
     def run(self, path: Path) -> CommandResult:

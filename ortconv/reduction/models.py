@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from ortconv.errors import OrtconvError
 from ortconv.exporting.export import onnx_bytes
-from ortconv.files import read_bytes
+from ortconv.files import read_bytes, temporary_folder
 from ortconv.ir.graph import Value
 from ortconv.ir.model import Model
 from ortconv.models import load
@@ -46,9 +44,9 @@ def model_bytes(model: Model, *, ort: bool) -> bytes:
         return onnx_bytes(model)
     from ortconv.ortformat.writer import save
 
-    with TemporaryDirectory(prefix="ortconv-") as folder:
-        save(model, Path(folder) / "model.ort")
-        return read_bytes(Path(folder) / "model.ort")
+    with temporary_folder() as folder:
+        save(model, folder / "model.ort")
+        return read_bytes(folder / "model.ort")
 
 
 def check_valid(model: Model, data: bytes, *, ort: bool) -> None:

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal
 
 from ortconv.documents import Document
 from ortconv.errors import OrtconvError, UsageError
-from ortconv.files import read_bytes, write_bytes
+from ortconv.files import read_bytes, temporary_folder, write_bytes
 from ortconv.ir.graph import Node
 from ortconv.ir.model import Model
 from ortconv.models import ModelSource, as_file, is_ort, load
@@ -87,7 +86,7 @@ def reduce(
     UsageError if the check does not fail on the whole model, or no longer does when ortconv writes the model anew.
     """
     target = Path(output)
-    with as_file(source) as (path, label), TemporaryDirectory(prefix="ortconv-") as folder:
+    with as_file(source) as (path, label), temporary_folder() as folder:
         if journal is None or not Path(journal).exists():
             _refuse_existing(target)
         suffix = ".ort" if is_ort(path) else ".onnx"
@@ -101,7 +100,7 @@ def reduce(
         known = KnownResults(None if journal is None else Path(journal), name)
         if not known.continues:
             _refuse_existing(target)
-        search = _Search(Path(folder), target, has_fault, found, known, steps, seconds, progress)
+        search = _Search(folder, target, has_fault, found, known, steps, seconds, progress)
         search.begin(model)
         _shrink_until_stopped(search)
         search.finish()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
@@ -12,6 +11,7 @@ from ortconv.choices import LEVELS, PLATFORMS, STYLES, TARGETS
 from ortconv.errors import UsageError, known_names
 from ortconv.ir.kernels import releases
 from ortconv.pipeline.options import Options
+from ortconv.wording import command_line
 
 ABOVE_BASIC = LEVELS[2:]
 """The levels that make fusions for the CPU, so that Runtime style and awareness of an accelerator matter."""
@@ -118,7 +118,7 @@ class Form:
 
 def command(model: str, form: Form, more: Mapping[str, Sequence[str]]) -> str:
     """The command line that makes a file of this form. Further options are given by the accelerator that needs them, "" for any."""
-    return shlex.join(["ortconv", "convert", model, *form.flags, *more.get(form.aware, ()), *more.get("", ())])
+    return command_line(["ortconv", "convert", model, *form.flags, *more.get(form.aware, ()), *more.get("", ())])
 
 
 def file_name(model: Path, form: Form) -> str:

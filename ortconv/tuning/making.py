@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from ortconv.files import digest
+from ortconv.files import digest, temporary_folder
 from ortconv.partition import Target
 from ortconv.partition.profile import DeviceProfile
 from ortconv.pipeline.analysis import analyze
@@ -65,8 +64,8 @@ class Proof:
 
 def draft(task: ConversionTask) -> UncheckedFile:
     """Convert without validation. Many candidates give the same file, which is then validated once."""
-    with TemporaryDirectory(prefix="ortconv-") as folder:
-        output = Path(folder, task.output.name)
+    with temporary_folder() as folder:
+        output = folder / task.output.name
         result = convert(task.source, output, options=replace(task.options, validate=False))
         found = digest(output)
     return UncheckedFile(

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple, Unpack
 
 from ortconv.backends.onnxruntime_app import SessionSettings, can_be_direct
@@ -20,7 +19,7 @@ from ortconv.compare.candidates import first_run
 from ortconv.compare.feeds import Feeds
 from ortconv.documents import read_as
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
-from ortconv.files import digest
+from ortconv.files import digest, temporary_folder
 from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.partition.cost import ASSUMPTIONS
 from ortconv.partition.profile import DeviceProfile
@@ -92,7 +91,7 @@ def tune(
         if is_ort(path):
             raise UsageError("tune reads .onnx models", file=path, hint="tune the .onnx model that it was made from")
         kept = None if output_dir is None else Path(output_dir)
-        folder = kept or Path(resources.enter_context(TemporaryDirectory(prefix="ortconv-")))
+        folder = kept or resources.enter_context(temporary_folder())
         jobs = jobs or usable_cores()
         workshop = Workshop(Memo(kept), jobs, seconds=budget, timeout=timeout, memory=memory, notify=notify)
         resources.enter_context(workshop)
