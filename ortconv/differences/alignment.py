@@ -79,11 +79,9 @@ class Alignment:
 
     def _color_in_a(self, value: Value) -> Hashable:
         """The color of a value of b; that of its partner, if it has one."""
-        if value.producer is not None and value.producer.graph is self.b:
-            maker = self._back.get(value.producer)
-            if maker is not None and (partner := maker.output(value.index)) is not None:
-                return self.of_a.value(partner)
-        return self.of_b.value(value)
+        maker = None if value.producer is None else self._back.get(value.producer)
+        partner = None if maker is None else maker.output(value.index)
+        return self.of_b.value(value) if partner is None else self.of_a.value(partner)
 
     # ------------------------------------------------------------------ pairing
 
@@ -94,7 +92,7 @@ class Alignment:
             (lambda n: (back_a[n], n.name), lambda n: (back_b[n], n.name)),
             (lambda n: back_a[n], lambda n: back_b[n]),
         ]
-        in_order: list[tuple[Key, Key]] = [(_result, _result), (_nothing, _nothing)]
+        in_order: list[tuple[Key, Key]] = [(_result, _result), (lambda n: None, lambda n: None)]
         self._unique(self.of_a.forward, self.of_b.forward)
         self._by_color(self.of_a.forward, self.of_b.forward, by_use)
         self._unique(back_a, back_b)
@@ -214,9 +212,9 @@ class Alignment:
                     self._pair_if(one, other, level)
 
     def _pair_if(self, ours: Node, theirs: Node, level: Level) -> None:
-        if ours in self.pairs or theirs in self._back or (level.in_place and not self._same_place(ours, theirs)):
-            return
-        self._pair(ours, theirs)
+        is_free = ours not in self.pairs and theirs not in self._back
+        if is_free and (not level.in_place or self._same_place(ours, theirs)):
+            self._pair(ours, theirs)
 
     def _same_place(self, ours: Node, theirs: Node) -> bool:
         """Whether both nodes read the same values and have the same consumers; their operators may differ."""
@@ -249,10 +247,6 @@ def _groups(of_a: Mapping[Node, int], of_b: Mapping[Node, int]) -> list[tuple[li
     return [group for group in found.values() if group[0] and group[1]]
 
 
-def _nothing(node: Node) -> Hashable:
-    return None
-
-
 def _name(node: Node) -> Hashable:
     return node.name or node
 
@@ -272,21 +266,16 @@ class Level:
     """Whether their inputs and their consumers must be the same."""
 
 
-def _use(colors: Colors, node: Node) -> Hashable:
-    return colors.backward[node]
-
-
-def _look(colors: Colors, node: Node) -> Hashable:
-    return colors.local[node]
-
-
-def _operator(colors: Colors, node: Node) -> Hashable:
-    return node.domain, node.op
-
+KEYS: tuple[Callable[[Colors, Node], Hashable], ...] = (
+    lambda colors, node: colors.backward[node],
+    lambda colors, node: colors.local[node],
+    lambda colors, node: (node.domain, node.op),
+)
+"""Equal for nodes that are used alike, that look alike, or that have the same operator."""
 
 LEVELS = (
-    *(Level(key, unique=True) for key in (_use, _look, _operator)),
-    *(Level(key) for key in (_use, _look, _operator)),
+    *(Level(key, unique=True) for key in KEYS),
+    *map(Level, KEYS),
     Level(lambda colors, node: None, in_place=True),
 )
 ALIKE, UNIQUE = 1, 3
@@ -294,9 +283,7 @@ ALIKE, UNIQUE = 1, 3
 
 
 def _paired_inputs(a: Graph, b: Graph) -> dict[Value, Value]:
-    """Inputs of a and b that correspond: by name, the others by position and type. Inputs of subgraphs correspond by position
-    alone.
-    """
+    """Inputs that correspond: by name, the others by position and type. Those of subgraphs by position alone."""
     if a.owner is not None:
         return dict(zip(a.inputs, b.inputs, strict=False))
     found = _paired_by_name(a.inputs, b.inputs)

@@ -15,7 +15,7 @@ from ortconv.differences.colors import Palette, readers, subgraphs
 from ortconv.ir.attributes import Attribute, content
 from ortconv.ir.graph import Graph, Graphs, Node, Value
 from ortconv.ir.model import Model, SavedFusion
-from ortconv.ir.schema import schema_of
+from ortconv.ir.schema import default_attributes
 from ortconv.ir.tensor import SparseTensor, Tensor, dense
 from ortconv.ir.text import attribute_text, tensor_text
 from ortconv.ir.types import Dim, TensorType, ValueType
@@ -191,7 +191,7 @@ class GraphChanges:
     def _attributes(self, ours: Node, theirs: Node) -> Iterator[Change]:
         if not (ours.attrs or theirs.attrs):
             return
-        a, b = _effective(ours), _effective(theirs)
+        a, b = ({**default_attributes(node), **node.attrs} for node in (ours, theirs))
         for name in sorted({*ours.attrs, *theirs.attrs}):
             before, after = a.get(name), b.get(name)
             if isinstance(before, (Graph, Graphs)) or isinstance(after, (Graph, Graphs)):
@@ -263,12 +263,11 @@ class GraphChanges:
     def _unused(self) -> Iterator[Change]:
         """Unused constants whose content the other graph lacks."""
         a, b = self._contents(self.alignment.a), self._contents(self.alignment.b)
-        for key, value in a.items():
-            if key not in b and not value.uses and not value.is_output:
-                yield self._change("constant", value.name, tensor_text(value.const), ABSENT, "nothing reads it")
-        for key, value in b.items():
-            if key not in a and not value.uses and not value.is_output:
-                yield self._change("constant", value.name, ABSENT, tensor_text(value.const), "nothing reads it")
+        unused = {key: v for key, v in (a | b).items() if (key in a) != (key in b) and not v.uses and not v.is_output}
+        for key, value in unused.items():
+            text = tensor_text(value.const)
+            before, after = (text, ABSENT) if key in a else (ABSENT, text)
+            yield self._change("constant", value.name, before, after, "nothing reads it")
 
     def _contents(self, graph: Graph) -> dict[int, Value]:
         """One constant for each content, without default values of inputs."""
@@ -302,11 +301,6 @@ def _neighbors(graph: Graph, node: Node) -> str:
     shown = list(found)[:3] + ([f"{len(found) - 3} more"] if len(found) > 3 else [])
     shown += [f"output {v.name}" for v in node.present_outputs if v.is_output]
     return f"read by {', '.join(shown)}" if shown else "read by nothing"
-
-
-def _effective(node: Node) -> dict[str, Attribute]:
-    schema = schema_of(node)
-    return {**(schema.defaults if schema is not None else {}), **node.attrs}
 
 
 def _content(value: Attribute | None) -> Hashable:

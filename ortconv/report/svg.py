@@ -70,14 +70,15 @@ _MARKER = (
 DEFS = f"<defs>{_MARKER.format('head')}{_MARKER.format('copy-head')}</defs>"
 
 EDGE = 20.0
+COPY = "copy"
 LABEL_EVERY = 1200.0
 """A tall area repeats its label."""
 LEGEND = (
     (ACCELERATOR, "runs on the accelerator, kept as it is"),
     (CPU, "left to the CPU, open to its optimizations"),
     (INPUT, "input or output of the model"),
+    (COPY, "tensor copied between CPU and accelerator"),
 )
-COPIED = "tensor copied between CPU and accelerator"
 
 
 def drawing(scene: Scene, *, dark: bool = False) -> str:
@@ -171,15 +172,13 @@ def _legend(scene: Scene) -> tuple[str, float, float]:
     widest = text_width(head, FONT)
     y = EDGE + 24.0
     for kind, text in LEGEND:
-        parts.append(
-            f'<rect class="box {kind}" x="{num(EDGE)}" y="{num(y)}" width="22" height="13" rx="{_radius(kind)}"/>'
-        )
+        place = f'x="{num(EDGE)}" y="{num(y)}" width="22" height="13" rx="{_radius(kind)}"'
+        line = f'<path class="line copy" d="M{num(EDGE)} {num(y + 6)}h22"/>'
+        parts.append(line if kind == COPY else f'<rect class="box {kind}" {place}/>')
         parts.append(f'<text class="small" x="{num(EDGE + 30)}" y="{num(y + 10)}" {start}>{text}</text>')
         widest = max(widest, 30 + text_width(text, SMALL))
         y += 19
-    parts.append(f'<path class="line copy" d="M{num(EDGE)} {num(y + 6)}h22"/>')
-    parts.append(f'<text class="small" x="{num(EDGE + 30)}" y="{num(y + 10)}" {start}>{COPIED}</text>')
-    return "".join(parts), max(widest, 30 + text_width(COPIED, SMALL)), y + 19
+    return "".join(parts), widest, y
 
 
 def _radius(kind: str) -> str:
