@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT, Trait, named
-from ortconv.ir.tensor import Tensor
 
 Numbers = tuple[int | None, ...]
 """A shape; None for an unknown dimension."""
@@ -147,8 +146,7 @@ def _conv(node: Node, shapes: Shapes) -> Iterator[Demand]:
 
 def _conv_transpose(node: Node, shapes: Shapes) -> Iterator[Demand]:
     yield from _same(node, (0, 1), (1, 0), shapes)
-    bias, group = node.input(2), node.attr("group", 1)
-    channels = None if bias is None else bias.dim(0)
+    channels, group = node.dim(2, 0), node.attr("group", 1)
     if isinstance(channels, int):
         yield from _wanted(node, 1, 1, channels // max(group, 1), shapes)
     else:
@@ -234,14 +232,14 @@ def _recurrent(node: Node, shapes: Shapes) -> Iterator[Demand]:
             yield from _same(node, (slot, axis), (other, other_axis), shapes)
 
 
-def _integers(value: Value | None) -> list[int] | None:
-    const = None if value is None else value.constant
-    return [int(n) for n in const.numpy().reshape(-1)] if isinstance(const, Tensor) and const.size <= 64 else None
+def _integers(node: Node, slot: int) -> list[int] | None:
+    const = node.constant(slot)
+    return None if const is None or const.size > 64 else [int(n) for n in const.numpy().reshape(-1)]
 
 
 def _reshape(node: Node, shapes: Shapes) -> Iterator[Demand]:
     """The elements must fit the target, or the inferred shape of the output if the target is computed."""
-    target, made = _integers(node.input(1)), shapes.get(node.out, ())
+    target, made = _integers(node, 1), shapes.get(node.out, ())
     if target is None and made and 0 not in made:
         target = _static(made)
     return iter(()) if target is None else _reshape_to(node, target, shapes)
@@ -267,26 +265,26 @@ def _static(shape: Numbers | None) -> list[int] | None:
 
 
 def _split(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    parts = list(node.attr("split", ())) or _integers(node.input(1))
+    parts = list(node.attr("split", ())) or _integers(node, 1)
     count = node.attr("num_outputs", 0) or len(node.outputs)
     want, kind = (sum(parts), "equal") if parts else (count, "multiple")
     yield from _wanted(node, 0, node.attr("axis", 0), want, shapes, kind)
 
 
 def _gather(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    chosen = _integers(node.input(1))
+    chosen = _integers(node, 1)
     if chosen:
         yield from _wanted(node, 0, node.attr("axis", 0), max(max(n + 1, -n) for n in chosen), shapes, "at least")
 
 
 def _frames(node: Node, shapes: Shapes) -> Iterator[Demand]:
     """STFT: the signal is at least as long as a frame."""
-    length = _integers(node.input(3)) or [_dim(node, 2, 0, shapes) or 1]
+    length = _integers(node, 3) or [_dim(node, 2, 0, shapes) or 1]
     yield from _wanted(node, 0, 1, length[0], shapes, "at least")
 
 
 def _squeeze(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    for axis in list(node.attr("axes", ())) or _integers(node.input(1)) or []:
+    for axis in list(node.attr("axes", ())) or _integers(node, 1) or []:
         yield from _wanted(node, 0, axis, 1, shapes)
 
 
@@ -297,7 +295,7 @@ def _blocks(node: Node, shapes: Shapes) -> Iterator[Demand]:
 
 
 def _expand(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    target = _integers(node.input(1))
+    target = _integers(node, 1)
     return iter(()) if target is None else _expand_to(node, target, shapes)
 
 

@@ -334,19 +334,13 @@ def _is_divisor(value: Value) -> bool:
 
 def _along(axis: int | None = None, table: int = 0) -> Callable[[Node], list[Dim]]:
     """The size of an input along an axis, by default the node's attribute."""
-
-    def size(node: Node) -> list[Dim]:
-        source = node.input(table)
-        return [] if source is None else [source.dim(node.attr("axis", 0) if axis is None else axis)]
-
-    return size
+    return lambda node: [node.dim(table, node.attr("axis", 0) if axis is None else axis)]
 
 
 def _leading(node: Node) -> list[Dim]:
     """The sizes of the axes that an index of GatherND or ScatterND consists of."""
-    source, indices, first = node.input(0), node.input(1), node.attr("batch_dims", 0)
-    depth = None if indices is None else indices.dim(-1)
-    return [source.dim(first + i) for i in range(depth)] if source is not None and isinstance(depth, int) else []
+    depth, first = node.dim(1, -1), node.attr("batch_dims", 0)
+    return [node.dim(0, first + i) for i in range(depth)] if isinstance(depth, int) else []
 
 
 INDEXED: dict[tuple[str, int], Callable[[Node], list[Dim]]] = {

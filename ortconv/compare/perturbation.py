@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -11,6 +12,7 @@ import numpy as np
 
 from ortconv.compare.feeds import Outputs
 from ortconv.compare.gap import TIMES, Gap, gap_of_all
+from ortconv.compare.tolerance import largest_scale
 from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
@@ -218,9 +220,10 @@ def _add_noise(graph: Graph, value: Value, most: float, perturbation: Perturbati
 
 def _step(node: Node) -> float:
     """The smallest scale of a QuantizeLinear of float32; 0 if it is not constant."""
-    value, scale = node.input(0), node.input(1)
-    const = None if scale is None or value is None or value.dtype is not DType.FLOAT else scale.constant
-    return 0.0 if const is None else float(np.abs(const.numpy().astype(np.float64)).min(initial=np.inf))
+    value, const = node.input(0), node.constant(1)
+    if const is None or value is None or value.dtype is not DType.FLOAT:
+        return 0.0
+    return float(np.abs(const.numpy().astype(np.float64)).min(initial=np.inf))
 
 
 def _sum_unit(value: Value) -> float:
@@ -235,16 +238,9 @@ def _sum_unit(value: Value) -> float:
         node = None if before is None else before.producer
     if node is None or node.op not in PRODUCTS:
         return 0.0
-    scales = [_scale(factor) for factor in (node.input(0), node.input(1))]
-    return scales[0] * scales[1]
-
-
-def _scale(value: Value | None) -> float:
-    """The largest scale of a dequantized value; 0 for other values, or if the scale is not constant."""
-    node = None if value is None else value.producer
-    scale = node.input(1) if node is not None and node.is_op("DequantizeLinear") else None
-    const = None if scale is None else scale.constant
-    return 0.0 if const is None else float(np.abs(const.numpy().astype(np.float64)).max(initial=0))
+    factors = (None if value is None else value.producer for value in (node.input(0), node.input(1)))
+    scales = [largest_scale(one) if one is not None and one.is_op("DequantizeLinear") else None for one in factors]
+    return math.prod(scale or 0.0 for scale in scales)
 
 
 def near_poles(runs: Sequence[Array]) -> Array:

@@ -174,8 +174,7 @@ def _refuse_endless(graph: Graph) -> None:
 
 def _is_endless(node: Node) -> bool:
     """True if a Loop has a constant number of turns that counts as endless, and no condition that ends it earlier."""
-    count, going, body = node.input(0), node.input(1), node.subgraphs[0]
-    turns = None if count is None else count.constant
+    turns, going, body = node.constant(0), node.input(1), node.subgraphs[0]
     if turns is None or turns.size != 1 or int(turns.numpy().reshape(())) < MOST_TURNS:
         return False
     if going is not None and not _is_true(going):

@@ -6,8 +6,9 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ortconv.differences.colors import Colors, Known, Palette, outer_values, readers
+from ortconv.differences.colors import Colors, Known, Palette, outer_values
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.nesting import readers
 
 TRUSTED = 0.5
 """Names decide if they agree for more than this share of the nodes that were paired by structure alone."""
@@ -173,7 +174,7 @@ class Alignment:
         found: dict[Node, None] = {}
         for node in self.left()[0]:
             near = [v.producer for v in node.present_inputs if v.producer is not None]
-            near += [reader for v in node.present_outputs for reader, _ in readers(self.a, v)]
+            near += [reader for v in node.present_outputs for reader, _ in readers(v, self.a)]
             found |= dict.fromkeys(n for n in near if n in self.pairs)
         return list(found)
 
@@ -198,12 +199,12 @@ class Alignment:
 
     def _pair_readers(self, ours: Value, theirs: Value, level: Level) -> None:
         groups: dict[Hashable, tuple[list[Node], list[Node]]] = defaultdict(lambda: ([], []))
-        for node, slot in readers(self.a, ours):
+        for node, slot in readers(ours, self.a):
             if node not in self.pairs:
                 groups[level.key(self.of_a, node), slot][0].append(node)
         if not groups:
             return
-        for node, slot in readers(self.b, theirs):
+        for node, slot in readers(theirs, self.b):
             if node not in self._back:
                 groups[level.key(self.of_b, node), slot][1].append(node)
         for a, b in groups.values():
@@ -229,8 +230,8 @@ class Alignment:
     def _same_readers(self, ours: Value | None, theirs: Value | None) -> bool:
         if ours is None or theirs is None:
             return ours is theirs
-        found = {self.pairs.get(node) for node, _ in readers(self.a, ours)}
-        return found == {node for node, _ in readers(self.b, theirs)} and ours.is_output == theirs.is_output
+        found = {self.pairs.get(node) for node, _ in readers(ours, self.a)}
+        return found == {node for node, _ in readers(theirs, self.b)} and ours.is_output == theirs.is_output
 
 
 def _both(ours: Sequence[Value | None], theirs: Sequence[Value | None]) -> Iterable[tuple[Value, Value]]:

@@ -11,10 +11,11 @@ from typing import Literal
 import numpy as np
 
 from ortconv.differences.alignment import Alignment
-from ortconv.differences.colors import Palette, readers, subgraphs
+from ortconv.differences.colors import Palette, subgraphs
 from ortconv.ir.attributes import Attribute, content
 from ortconv.ir.graph import Graph, Graphs, Node, Value
 from ortconv.ir.model import Model, SavedFusion
+from ortconv.ir.nesting import readers
 from ortconv.ir.schema import default_attributes
 from ortconv.ir.tensor import SparseTensor, Tensor, dense
 from ortconv.ir.text import attribute_text, tensor_text
@@ -297,7 +298,7 @@ def described(node: Node) -> str:
 
 
 def _neighbors(graph: Graph, node: Node) -> str:
-    found = Counter(n.label for v in node.present_outputs for n, _ in readers(graph, v))
+    found = Counter(n.label for v in node.present_outputs for n, _ in readers(v, graph))
     shown = list(found)[:3] + ([f"{len(found) - 3} more"] if len(found) > 3 else [])
     shown += [f"output {v.name}" for v in node.present_outputs if v.is_output]
     return f"read by {', '.join(shown)}" if shown else "read by nothing"

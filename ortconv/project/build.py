@@ -12,7 +12,7 @@ from ortconv.batch.conversions import KINDS, Failure
 from ortconv.batch.crew import crew_of
 from ortconv.batch.engine import Engine
 from ortconv.batch.journal import BatchJournal
-from ortconv.batch.work import Conversion, Journaling, Outcome, convert_one
+from ortconv.batch.work import Conversion, Journaling, convert_one
 from ortconv.checking.check import Check, RunSettings, check
 from ortconv.documents import Document
 from ortconv.errors import BatchError, GateError, OrtconvError, UsageError
@@ -28,7 +28,7 @@ from ortconv.watch import Activity
 
 GATE = KINDS["GateError"]
 
-T = TypeVar("T")
+T = TypeVar("T", Conversion, "CheckItem")
 R = TypeVar("R")
 
 
@@ -115,7 +115,6 @@ class Building(Iterator[Event]):
         self._required = RequiredOperators(types=self._types)
         self._resources = ExitStack()
         self._engine: Engine[Any, Any] | None = None
-        self._labels: Callable[[Any], str] = str
         self._events = self._run()
 
     def __next__(self) -> Event:
@@ -124,7 +123,7 @@ class Building(Iterator[Event]):
     def busy(self) -> list[tuple[str, Activity, float]]:
         """The artifacts in progress, each with its current activity and the seconds since it began."""
         busy = self._engine.busy() if self._engine is not None else []
-        return [(self._labels(item), activity, seconds) for item, activity, seconds in busy]
+        return [(self._built[item.output].label, activity, seconds) for item, activity, seconds in busy]
 
     def close(self) -> None:
         """Stop the build. Artifacts that are not converted yet are left out."""
@@ -148,17 +147,11 @@ class Building(Iterator[Event]):
             Conversion(a.source, folder, a.output, a.options, Journaling.WORKER, known.get(a.output))
             for a in self._artifacts.values()
         ]
-        for item, outcome in self._each(
-            convert_one, items, self._jobs, lambda item: self._artifacts[item.output].label
-        ):
+        for item, outcome in self._each(convert_one, items, self._jobs):
             built = self._built[item.output]
-            if isinstance(outcome, OrtconvError):
-                yield built, _failed(built, outcome)
-            else:
-                yield built, self._converted(item.output, built, outcome)
+            yield built, outcome if isinstance(outcome, Failure) else self._converted(item.output, built, outcome[0])
 
-    def _converted(self, output: str, built: BuiltArtifact, outcome: Outcome) -> Result:
-        result = outcome[0]
+    def _converted(self, output: str, built: BuiltArtifact, result: Result) -> Result:
         file = self._project.output_dir / output
         path = beside(file, file.stem, ENDING)
         manifest = read_manifest(path)
@@ -189,32 +182,28 @@ class Building(Iterator[Event]):
             for output, a in self._artifacts.items()
             if a.gates is not None and self._built[output].file
         ]
-        for item, outcome in self._each(check_artifact, items, 1, lambda item: item.artifact.label):
-            built = self._built[item.artifact.output]
-            if isinstance(outcome, OrtconvError):
-                yield built, _failed(built, outcome)
-            else:
-                built.check = outcome
-                yield built, outcome
+        for item, outcome in self._each(check_artifact, items, 1):
+            built = self._built[item.output]
+            built.check = None if isinstance(outcome, Failure) else outcome
+            yield built, outcome
 
-    def _each(
-        self, work: Callable[[T], R], items: Sequence[T], jobs: int | None, label: Callable[[T], str]
-    ) -> Iterator[tuple[T, R | OrtconvError]]:
-        """Each item with the result of a call on it, made in processes of their own."""
+    def _each(self, work: Callable[[T], R], items: Sequence[T], jobs: int | None) -> Iterator[tuple[T, R | Failure]]:
+        """Each item with the result or failure of a call on it, made in processes of their own."""
         if not items:
             return
         with crew_of(None, jobs, *self._limits, isolated=True) as crew:
-            self._engine, self._labels = Engine(work, crew), label
+            self._engine = Engine(work, crew)
             try:
-                yield from self._engine.run(items)
+                for item, outcome in self._engine.run(items):
+                    yield item, self._failed(item.output, outcome) if isinstance(outcome, OrtconvError) else outcome
             finally:
                 self._engine = None
 
-
-def _failed(built: BuiltArtifact, error: OrtconvError) -> Failure:
-    failure = Failure(built.label, error)
-    built.error, built.error_kind = error.message, failure.kind
-    return failure
+    def _failed(self, output: str, error: OrtconvError) -> Failure:
+        built = self._built[output]
+        failure = Failure(built.label, error)
+        built.error, built.error_kind = error.message, failure.kind
+        return failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +213,10 @@ class CheckItem:
     artifact: Artifact
     file: str
     update: bool
+
+    @property
+    def output(self) -> str:
+        return self.artifact.output
 
 
 def check_artifact(item: CheckItem) -> Check:
