@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare.difference import OTHER_FORM, are_single, changed_form, distances, paired, unequal
+from ortconv.compare.difference import OTHER_FORM, are_single, changed_form, distances, paired, unequal, widened
 from ortconv.compare.tolerance import QUANTIZED_LIMIT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -84,8 +84,7 @@ class _Sums:
 
     def add(self, a: Array, b: Array) -> bool:
         """Add a part. Return False if a NaN or infinity in one array has no counterpart in the other."""
-        wide = np.complex128 if a.dtype.kind == "c" else np.float64
-        x, y = a.astype(wide), b.astype(wide)
+        x, y = widened(a), widened(b)
         finite = np.isfinite(x)
         if not finite.all():
             if not np.array_equal(x[~finite], y[~finite], equal_nan=True):
@@ -100,10 +99,10 @@ class _Sums:
         self.square_a += float(np.vdot(x, x).real)
         self.square_b += float(np.vdot(y, y).real)
         self.square_error += float(np.vdot(error, error))
-        if wide is np.float64 and a.dtype.kind not in "iub" and error.any():
-            self.ulp = max(self.ulp, _ulps(a, b))
-        elif a.dtype.kind in "iubc":
+        if a.dtype.kind in "iubc":
             self.ulp = math.nan
+        elif error.any():
+            self.ulp = max(self.ulp, _ulps(a, b))
         return True
 
     def added_to(self, about: Measure) -> Measure:

@@ -136,18 +136,13 @@ def perturb(graph: Graph, perturbation: Perturbation, fixed_point: bool = False)
     kept = {node.input(1) for node in graph.walk() if node.is_op("Pow")} | _of_shapes(graph)
     for part in graph.graphs():
         for value in part.initializers.values():
-            if value not in kept:
-                _perturb_constant(value, perturbation)
+            const = value.constant
+            if value not in kept and const is not None and const.dtype in UNITS:
+                value.const = _perturbed_tensor(const, perturbation)
         for node in list(part):
             if node.is_op("ConstantOfShape") and node.out not in kept:
                 _perturb_filled(part, node, perturbation)
             _perturb_node(part, node, perturbation, fixed_point)
-
-
-def _perturb_constant(value: Value, perturbation: Perturbation) -> None:
-    const = value.constant
-    if const is not None and const.dtype in UNITS:
-        value.const = _perturbed_tensor(const, perturbation)
 
 
 def _perturbed_tensor(const: Tensor, perturbation: Perturbation) -> Tensor:
@@ -191,15 +186,13 @@ def _perturb_node(graph: Graph, node: Node, perturbation: Perturbation, fixed_po
             added = _add(graph, result, sign * error, node.next)
             graph.replace(result, added.out)
             graph.set_input(added, 0, result)
-    elif node.is_op("QuantizeLinear") and value is not None:
-        step = _step(node)
-        if step:
-            error = max(step * TIES, _sum_unit(value) / 2 if fixed_point else 0.0)
-            if perturbation.is_uniform:
-                moved = _add(graph, value, sign * error, node)
-            else:
-                moved = _add_noise(graph, value, error, perturbation, node)
-            graph.set_input(node, 0, moved.out)
+    elif node.is_op("QuantizeLinear") and value is not None and (step := _step(node)):
+        error = max(step * TIES, _sum_unit(value) / 2 if fixed_point else 0.0)
+        if perturbation.is_uniform:
+            moved = _add(graph, value, sign * error, node)
+        else:
+            moved = _add_noise(graph, value, error, perturbation, node)
+        graph.set_input(node, 0, moved.out)
 
 
 def _add(graph: Graph, value: Value, amount: float, before: Node | None) -> Node:

@@ -94,17 +94,14 @@ class Problem:
         starts = {name: held for found in self.targets.values() for name, held in found.items()}
         return {**self.fixed, **{n: starts.get(n, batch if n in self.batches else size) for n in self.free}}
 
-    def other_targets(self) -> list[Sizes]:
+    def other_targets(self) -> Iterator[Sizes]:
         """Alternatives to the initial values of the targets' elements."""
-        variants = range(1, TARGETS_TRIED) if self.targets else ()
-        return [
-            {
-                name: made
-                for value, found in self.targets.items()
-                for name, made in zip(found, shape_inputs.other_elements(value, len(found), variant))
-            }
-            for variant in variants
-        ]
+        for variant in range(1, TARGETS_TRIED) if self.targets else ():
+            pairs = (
+                zip(names, shape_inputs.other_elements(value, len(names), variant))
+                for value, names in self.targets.items()
+            )
+            yield dict(chain.from_iterable(pairs))
 
     def names(self, value: Value) -> tuple[int | str | None, ...]:
         """The known dimensions of a shape, with the names of free sizes; empty if none are known."""

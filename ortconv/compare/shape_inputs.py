@@ -26,11 +26,9 @@ def is_target(value: Value) -> bool:
 def default(value: Value) -> list[int] | None:
     """The elements of the default value of an input that holds a shape; None for other inputs."""
     const = value.const if is_target(value) else None
-    return (
-        [int(n) for n in const.numpy().reshape(-1)]
-        if isinstance(const, Tensor) and const.size <= LARGEST_RANK
-        else None
-    )
+    if not isinstance(const, Tensor) or const.size > LARGEST_RANK:
+        return None
+    return [int(n) for n in const.numpy().reshape(-1)]
 
 
 def length(value: Value) -> int | None:
@@ -41,9 +39,14 @@ def length(value: Value) -> int | None:
     declared = value.dim(0)
     if isinstance(declared, int):
         return declared
-    nodes = [node for node, slot in value.uses if SHAPED.get((node.op, slot)) and not node.domain]
+    nodes = _shaped_by(value)
     ranks = chain((rank_of(node.out) for node in nodes), map(_rank_kept, nodes))
     return next((rank for rank in ranks if rank is not None), None)
+
+
+def _shaped_by(target: Value) -> list[Node]:
+    """The nodes whose output has exactly the shape that a target holds."""
+    return [node for node, slot in target.uses if SHAPED.get((node.op, slot)) and not node.domain]
 
 
 def _rank_kept(node: Node) -> int | None:
@@ -98,9 +101,4 @@ def _elements_of_source(value: Value) -> int | None:
 
 def outputs(values: Iterable[Value]) -> dict[Value, Value]:
     """The values whose shape is held by a target, with the target."""
-    return {
-        node.out: value
-        for value in values
-        for node, slot in value.uses
-        if SHAPED.get((node.op, slot)) and not node.domain
-    }
+    return {node.out: value for value in values for node in _shaped_by(value)}

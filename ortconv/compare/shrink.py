@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ortconv.ir.graph import Graph, Value
-from ortconv.ir.types import Dim, TensorType
+from ortconv.ir.graph import Graph
+from ortconv.ir.types import TensorType
 
 LONG = 64
 """Input dimensions above this size are made free."""
@@ -23,9 +23,9 @@ def shrink(graph: Graph) -> None:
     """Make long input dimensions free, in place. Declared dimensions of inner values are removed."""
     for value in graph.inputs:
         if isinstance(value.type, TensorType) and value.type.shape is not None and value.const is None:
-            value.type = TensorType(
-                value.type.dtype, tuple(_free_if_long(value, i) for i in range(len(value.type.shape)))
-            )
+            names = ((f"{value.name}[{axis}]", dim) for axis, dim in enumerate(value.type.shape))
+            dims = (name if isinstance(dim, int) and dim > LONG else dim for name, dim in names)
+            value.type = TensorType(value.type.dtype, tuple(dims))
     for value in (v for node in graph.walk() for v in node.present_outputs):
         if isinstance(value.type, TensorType) and value.type.shape is not None:
             value.type = TensorType(value.type.dtype, (None,) * len(value.type.shape))
@@ -42,8 +42,3 @@ def shrunk(graph: Graph) -> Iterator[None]:
     finally:
         for value, type in declared:
             value.type = type
-
-
-def _free_if_long(value: Value, axis: int) -> Dim:
-    dim = value.dim(axis)
-    return f"{value.name}[{axis}]" if isinstance(dim, int) and dim > LONG else dim
