@@ -124,11 +124,8 @@ def compare(
     reference = subjects[0]
     for other in subjects[1:]:
         _check_alike(reference, other)
-    feeds, results = _run_all(
-        [s.session(custom_op_library) for s in subjects],
-        subjects,
-        candidates(reference.model.graph, seed, arrays, draws),
-    )
+    sessions = [s.session(custom_op_library) for s in subjects]
+    feeds, results = _run_all(sessions, subjects, candidates(reference.model.graph, seed, arrays, draws))
     outputs = reference.model.graph.outputs
     dtypes = [v.dtype for v in outputs]
     found = []

@@ -76,8 +76,9 @@ def free_problem(graph: Graph, arrays: Mapping[str, Any], draws: Mapping[str, Dr
     given = _given_shapes(arrays, draws)
     others = [v for v in graph.inputs if v.name not in arrays]
     made = [v for v in others if v.const is None or v.name in draws]
-    for value in made:
-        _check_rank(value)
+    for value in made:  # before a search for sizes with many dimensions
+        if (value.rank or 0) > LARGEST_RANK:
+            raise UnsupportedError(f"input '{value.name}' has rank {value.rank}, numpy's limit is {LARGEST_RANK}")
     shaped = tuple(v for v in made if v.name in given)
     defaults = frozenset(others).difference(made)
     problem = Problem(graph, [v for v in made if v not in shaped], _fixed(graph, given), shaped, defaults)
@@ -88,13 +89,6 @@ def _given_shapes(arrays: Mapping[str, Any], draws: Mapping[str, Draw]) -> dict[
     """The shapes of inputs that the caller determines."""
     drawn = {name: draw.shape for name, draw in draws.items() if draw.shape is not None}
     return drawn | {name: np.shape(array) for name, array in arrays.items()}
-
-
-def _check_rank(value: Value) -> None:
-    """Raise UnsupportedError for an input of a rank that numpy lacks, before a search for sizes with many dimensions."""
-    rank = 0 if value.shape is None else len(value.shape)
-    if rank > LARGEST_RANK:
-        raise UnsupportedError(f"input '{value.name}' has rank {rank}, numpy's limit is {LARGEST_RANK}")
 
 
 def _with_implied_lengths(problem: Problem) -> Problem:
@@ -155,12 +149,8 @@ def make(
 def changed(value: Value, drawn: Any, kind: str) -> Any:
     """Change the content drawn for an input to zeros, negative or large numbers. Indices and masks stay valid."""
     dtype = value.dtype
-    if (
-        dtype is None
-        or dtype is DType.STRING
-        or dtype.numpy.kind == "c"
-        or parameter(value, np.shape(drawn)) is not None
-    ):
+    is_number = dtype is not None and dtype is not DType.STRING and dtype.numpy.kind != "c"
+    if dtype is None or not is_number or parameter(value, np.shape(drawn)) is not None:
         return drawn
     if kind == "zeros":
         return drawn if not dtype.is_float and _needs_ones(value) else np.zeros_like(drawn)
@@ -207,9 +197,8 @@ def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | N
 def _map(rng: np.random.Generator, value: Value, key: DType, element: DType) -> dict[Any, Any]:
     """Entries for about half of the keys that the model knows."""
     lists = (node.attrs.get(f"{key.name.lower()}_vocabulary") for node, _ in value.uses if node.op == "DictVectorizer")
-    known = next(
-        (found for found in lists if isinstance(found, tuple)), ("a", "b") if key is DType.STRING else (0, 1, 2)
-    )
+    others = ("a", "b") if key is DType.STRING else (0, 1, 2)
+    known = next((found for found in lists if isinstance(found, tuple)), others)
     keys = [k for k in known if rng.random() < 0.5] or known[:1]
     return dict(zip(keys, _array(rng, element, (len(keys),), 2).tolist()))
 

@@ -206,9 +206,8 @@ def _add_noise(graph: Graph, value: Value, most: float, perturbation: Perturbati
     """Insert nodes that add a random number from -most to most to each element of a value."""
     attrs = {"low": -most, "high": most, "seed": perturbation.seed()}
     noise = graph.add_node("RandomUniformLike", [value], attrs=attrs, types=[value.type], before=before)
-    return graph.add_node(
-        "Add" if perturbation.sign > 0 else "Sub", [value, noise.out], types=[value.type], before=before
-    )
+    op = "Add" if perturbation.sign > 0 else "Sub"
+    return graph.add_node(op, [value, noise.out], types=[value.type], before=before)
 
 
 def _step(node: Node) -> float:

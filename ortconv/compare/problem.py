@@ -97,11 +97,10 @@ class Problem:
     def other_targets(self) -> Iterator[Sizes]:
         """Alternatives to the initial values of the targets' elements."""
         for variant in range(1, TARGETS_TRIED) if self.targets else ():
-            pairs = (
-                zip(names, shape_inputs.other_elements(value, len(names), variant))
-                for value, names in self.targets.items()
-            )
-            yield dict(chain.from_iterable(pairs))
+            made: Sizes = {}
+            for value, names in self.targets.items():
+                made |= zip(names, shape_inputs.other_elements(value, len(names), variant))
+            yield made
 
     def names(self, value: Value) -> tuple[int | str | None, ...]:
         """The known dimensions of a shape, with the names of free sizes; empty if none are known."""
@@ -110,9 +109,8 @@ class Problem:
     def held(self, sizes: Mapping[str, int]) -> dict[Value, list[int]]:
         """The elements of the targets, and of default values that hold shapes."""
         made = {value: [sizes[name] for name in names] for value, names in self.targets.items()}
-        return made | {
-            value: numbers for value in self.defaults if (numbers := shape_inputs.default(value)) is not None
-        }
+        defaults = ((value, shape_inputs.default(value)) for value in self.defaults)
+        return made | {value: numbers for value, numbers in defaults if numbers is not None}
 
     def shape(self, value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape of a generated input with these sizes."""

@@ -95,9 +95,8 @@ class Reasons:
             return False
         if accepts(found.tolerance, gap(own, found.got)):
             return True
-        return (
-            found.tolerance.quantized and found.gap.explained_by(gap(plain, own)) and self._source_varies_there(found)
-        )
+        is_explained = found.tolerance.quantized and found.gap.explained_by(gap(plain, own))
+        return is_explained and self._source_varies_there(found)
 
     def _is_nearer_to_wide(self, found: Deviation) -> bool:
         """True if a result is as near to the computation in float32 as the source on some engine, or within the limit."""
@@ -128,9 +127,9 @@ class Reasons:
             return False
         rounded = outputs[found.k]
         ours, theirs = gap(rounded, found.got), gap(rounded, found.want)
-        return accepts(found.tolerance, ours) or (
-            ours.explained_by(theirs) and self._source_varies_there(found, rounded)
-        )
+        if accepts(found.tolerance, ours):
+            return True
+        return ours.explained_by(theirs) and self._source_varies_there(found, rounded)
 
     def _is_within_errors(self, found: Deviation) -> bool:
         """True if each element is as near to the truth as the source on some engine, or is undefined by the model.
@@ -187,9 +186,8 @@ class Reasons:
             return True
         errors = beyond_last_bits(found.want, found.got)
         count = int(np.count_nonzero(errors))
-        for one, other in chain(
-            ((truth, one) for one in self._source_outputs(found)), self._pairs_apart_by_rounding(found)
-        ):
+        from_truth = ((truth, one) for one in self._source_outputs(found))
+        for one, other in chain(from_truth, self._pairs_apart_by_rounding(found)):
             if has_same_form(found.want, one) and has_same_form(found.want, other):
                 errors[errors <= TIMES * element_errors(one, other)] = 0
             rest = gap(found.want, np.where(errors > 0, found.got, found.want))

@@ -203,6 +203,5 @@ def validate_stage(
     with shrunk(model.graph) if expected.is_shrunk else nullcontext():
         session = Session(model, [expected.settings.numpy])
         results = [session.run(None, trial.feeds) for trial in expected.trials]
-    expected.judge(
-        "numpy", results, f"after {stage}: ", hint or f"leave it out with --disable-pass {stage}", bool(excused)
-    )
+    hint = hint or f"leave it out with --disable-pass {stage}"
+    expected.judge("numpy", results, f"after {stage}: ", hint, bool(excused))

@@ -88,12 +88,9 @@ class Alignment:
 
     def _align(self) -> None:
         back_a, back_b = self.of_a.backward, self.of_b.backward
-        by_use: list[tuple[Key, Key]] = [
-            (lambda n: (back_a[n], _result(n)), lambda n: (back_b[n], _result(n))),
-            (lambda n: (back_a[n], n.name), lambda n: (back_b[n], n.name)),
-            (lambda n: back_a[n], lambda n: back_b[n]),
-        ]
-        in_order: list[tuple[Key, Key]] = [(_result, _result), (lambda n: None, lambda n: None)]
+        back = back_a | back_b
+        by_use: list[Key] = [lambda n: (back[n], _result(n)), lambda n: (back[n], n.name), lambda n: back[n]]
+        in_order: list[Key] = [_result, lambda n: None]
         self._unique(self.of_a.forward, self.of_b.forward)
         self._by_color(self.of_a.forward, self.of_b.forward, by_use)
         self._unique(back_a, back_b)
@@ -112,11 +109,11 @@ class Alignment:
         self._back[theirs] = ours
         self._new.append(ours)
 
-    def _by_color(self, of_a: Mapping[Node, int], of_b: Mapping[Node, int], keys: Sequence[tuple[Key, Key]]) -> None:
+    def _by_color(self, of_a: Mapping[Node, int], of_b: Mapping[Node, int], keys: Sequence[Key]) -> None:
         """Pair the nodes of equal colors: those with equal keys first, each time in order."""
         for ours, theirs in _groups(of_a, of_b):
             for key in keys:
-                self._by_key(ours, theirs, *key)
+                self._by_key(ours, theirs, key)
 
     def _unique(self, of_a: Mapping[Node, int], of_b: Mapping[Node, int]) -> None:
         """Pair the only node of a with some color and the only one of b."""
@@ -124,16 +121,14 @@ class Alignment:
             if len(ours) == len(theirs) == 1 and ours[0] not in self.pairs and theirs[0] not in self._back:
                 self._pair(ours[0], theirs[0])
 
-    def _by_key(self, ours: Iterable[Node], theirs: Iterable[Node], key_a: Key, key_b: Key) -> None:
-        waiting: dict[Hashable, list[Node]] = defaultdict(list)
+    def _by_key(self, ours: Iterable[Node], theirs: Iterable[Node], key: Key) -> None:
+        waiting: dict[Hashable, deque[Node]] = defaultdict(deque)
         for node in theirs:
             if node not in self._back:
-                waiting[key_b(node)].append(node)
-        for nodes in waiting.values():
-            nodes.reverse()
+                waiting[key(node)].append(node)
         for node in ours:
-            if node not in self.pairs and (found := waiting.get(key_a(node))):
-                self._pair(node, found.pop())
+            if node not in self.pairs and (found := waiting.get(key(node))):
+                self._pair(node, found.popleft())
 
     # ------------------------------------------------------------------ names
 

@@ -29,6 +29,11 @@ Kind = Literal[
 
 ABSENT = "none"
 
+PORT_CHANGES: Mapping[str, tuple[Kind, Kind, Kind]] = {
+    "input": ("input removed", "input added", "input renamed"),
+    "output": ("output removed", "output added", "output renamed"),
+}
+
 MOST_BEHIND = 1000
 """Limit on the unpaired producers that are searched for each consumer."""
 
@@ -123,55 +128,42 @@ class GraphChanges:
     # ------------------------------------------------------------------ inputs and outputs
 
     def _interface(self) -> Iterator[Change]:
-        alignment = self.alignment
-        is_main = alignment.a.owner is None
-        for value in alignment.a.inputs:
-            twin = alignment.inputs.get(value)
-            if twin is None:
-                yield self._change("input removed", value.name, str(value.type), ABSENT)
-            else:
-                yield from self._of_input(value, twin, is_main)
-        for value in alignment.b.inputs:
-            if alignment.is_new(value):
-                yield self._change("input added", value.name, ABSENT, str(value.type))
-        yield from self._order("inputs", alignment.a.inputs, alignment.b.inputs, alignment.inputs)
-        outputs = alignment.outputs
-        for value in alignment.a.outputs:
-            if value in outputs:
-                yield from self._of_output(value, outputs[value], is_main)
-            else:
-                yield self._change("output removed", value.name, str(value.type), ABSENT)
-        paired = set(outputs.values())
-        for value in alignment.b.outputs:
-            if value not in paired:
-                yield self._change("output added", value.name, ABSENT, str(value.type))
-        yield from self._order("outputs", alignment.a.outputs, alignment.b.outputs, outputs)
+        a, b = self.alignment.a, self.alignment.b
+        yield from self._ports("input", a.inputs, b.inputs, self.alignment.inputs)
+        yield from self._ports("output", a.outputs, b.outputs, self.alignment.outputs)
 
-    def _of_input(self, ours: Value, theirs: Value, is_main: bool) -> Iterator[Change]:
-        if is_main and ours.name != theirs.name:
-            yield self._change("input renamed", ours.name, ours.name, theirs.name)
-        if is_main and ours.type != theirs.type:
-            yield self._change("type", ours.name, str(ours.type), str(theirs.type), "input")
+    def _ports(
+        self, what: str, ours: list[Value], theirs: list[Value], partners: Mapping[Value, Value]
+    ) -> Iterator[Change]:
+        """The changes of the inputs or outputs, and of their order. Those of subgraphs have no names and types of their own."""
+        removed, added, renamed = PORT_CHANGES[what]
+        is_main = self.alignment.a.owner is None
+        for value in ours:
+            twin = partners.get(value)
+            if twin is None:
+                yield self._change(removed, value.name, str(value.type), ABSENT)
+                continue
+            if is_main and value.name != twin.name:
+                yield self._change(renamed, value.name, value.name, twin.name)
+            if is_main and value.type != twin.type:
+                yield self._change("type", value.name, str(value.type), str(twin.type), what)
+            if what == "input":
+                yield from self._of_defaults(value, twin)
+            else:
+                yield from self._of_reads(value, twin, f"output {value.name}", "")
+        paired = set(partners.values())
+        for value in theirs:
+            if value not in paired:
+                yield self._change(added, value.name, ABSENT, str(value.type))
+        mapped, kept = [partners[v] for v in ours if v in partners], [v for v in theirs if v in paired]
+        if mapped != kept:
+            yield self._change("order", f"{what}s", ", ".join(v.name for v in mapped), ", ".join(v.name for v in kept))
+
+    def _of_defaults(self, ours: Value, theirs: Value) -> Iterator[Change]:
         if (ours.const is None) != (theirs.const is None):
             yield self._change("constant", ours.name, tensor_text(ours.const), tensor_text(theirs.const), "default")
         elif ours.const is not None and theirs.const is not None and content(ours.const) != content(theirs.const):
             yield self._of_constants(ours, theirs)
-
-    def _of_output(self, ours: Value, theirs: Value, is_main: bool) -> Iterator[Change]:
-        if is_main and ours.name != theirs.name:
-            yield self._change("output renamed", ours.name, ours.name, theirs.name)
-        if is_main and ours.type != theirs.type:
-            yield self._change("type", ours.name, str(ours.type), str(theirs.type), "output")
-        yield from self._of_reads(ours, theirs, f"output {ours.name}", "")
-
-    def _order(
-        self, what: str, ours: list[Value], theirs: list[Value], partners: Mapping[Value, Value]
-    ) -> Iterator[Change]:
-        mapped = [partners[v] for v in ours if v in partners]
-        kept = set(mapped)
-        others = [v for v in theirs if v in kept]
-        if mapped != others:
-            yield self._change("order", what, ", ".join(v.name for v in mapped), ", ".join(v.name for v in others))
 
     # ------------------------------------------------------------------ nodes
 

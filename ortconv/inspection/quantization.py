@@ -150,9 +150,8 @@ def _is_float(value: Value) -> bool:
 
 def _tensors(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
     """The DequantizeLinear nodes of constants, and the QuantizeLinear nodes of activations."""
-    weights = [
-        n for n in nodes if n.op == "DequantizeLinear" and n.inputs[0] is not None and n.inputs[0].const is not None
-    ]
+    dequantizers = ((n, n.inputs[0]) for n in nodes if n.op == "DequantizeLinear")
+    weights = [n for n, value in dequantizers if value is not None and value.const is not None]
     return weights, [n for n in nodes if n.op == "QuantizeLinear"]
 
 

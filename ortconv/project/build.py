@@ -18,7 +18,6 @@ from ortconv.documents import Document
 from ortconv.errors import BatchError, GateError, OrtconvError, UsageError
 from ortconv.files import write_text
 from ortconv.ortformat.opconfig import RequiredOperators
-from ortconv.partition import Target
 from ortconv.pipeline.config import beside
 from ortconv.pipeline.manifest import ENDING, read_manifest
 from ortconv.pipeline.result import Result
@@ -224,19 +223,16 @@ def check_artifact(item: CheckItem) -> Check:
     gates, options = item.artifact.gates, item.artifact.options
     assert gates is not None
     if not item.update and not gates.baseline.exists():
-        raise UsageError(
-            f"there is no baseline {gates.baseline} yet", hint="ortconv build --update accepts the artifacts"
-        )
-    target = next(iter(options.targets()), Target())
-    runs = RunSettings(seed=gates.seed, custom_op_library=options.custom_op_library, measure=gates.measure)
+        hint = "ortconv build --update accepts the artifacts"
+        raise UsageError(f"there is no baseline {gates.baseline} yet", hint=hint)
     return check(
         item.file,
         gates.baseline,
-        target=target,
+        target=next(iter(options.targets()), None),
         fail_on=gates.fail_on,
         update=item.update,
         app_config=gates.app_config,
-        runs=runs,
+        runs=RunSettings(seed=gates.seed, custom_op_library=options.custom_op_library, measure=gates.measure),
     )
 
 

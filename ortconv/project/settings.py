@@ -28,16 +28,12 @@ def options_of_table(table: Table, folder: Path) -> Options:
     for key, value in table.items():
         name = KEYS[key]
         try:
-            given[name] = READERS.get(name, _same)(value, folder)
+            given[name] = READERS[name](value, folder) if name in READERS else value
         except OrtconvError:
             raise
         except (TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"{key} is {value!r}: {error}") from None
     return Options.of(given | {"write_config": False, "manifest": True})
-
-
-def _same(value: Any, folder: Path) -> Any:
-    return value
 
 
 def _list(value: Any, folder: Path) -> Any:

@@ -232,9 +232,8 @@ def _condition(part: str, verb: str) -> GateCondition:
         raise UsageError(f"--fail-on does not understand the limit of '{part.strip()}'", hint=hint) from None
     if relation != "value" and metric.name not in BASELINES.get(verb, ()):
         hint = f"give a value, such as {metric.name}{match[2]}{metric.notation.example}; check compares with a baseline"
-        raise UsageError(
-            f"--fail-on: '{part.strip()}' needs a baseline, and {verb} has none of {metric.name}", hint=hint
-        )
+        message = f"'{part.strip()}' needs a baseline, and {verb} has none of {metric.name}"
+        raise UsageError(f"--fail-on: {message}", hint=hint)
     signed = -limit if match[3] == "-" else limit
     return GateCondition(metric, match[2], signed, relation, "".join(part.split()))
 

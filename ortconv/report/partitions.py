@@ -41,9 +41,8 @@ def refusals(partitioning: Partitioning) -> list[Refusal]:
     for node, verdict in partitioning.verdicts.items():
         seen = set()
         for o in verdict.objections:
-            row = found.setdefault(
-                (node.operator, o.rule), Refusal(node.operator, o.rule, 0, node_name(node), o.message)
-            )
+            key = node.operator, o.rule
+            row = found.setdefault(key, Refusal(*key, 0, node_name(node), o.message))
             if o.rule not in seen:
                 row.nodes += 1
                 seen.add(o.rule)
