@@ -114,11 +114,10 @@ class Reasons:
         return accepts(found.tolerance, ours) or (is_as_near and self._source_varies_there(found, truth))
 
     def _is_as_rounded(self, found: Deviation) -> bool:
-        """True if a result is as near as the source on the engine to the computation that rounds each value to its type, as the
-        model says.
+        """True if a result is as near to the computation that rounds each value to its type as the source on the engine is.
 
-        Engines round fewer values, but constants that are computed from others are rounded. An integer that is made of a value
-        just below it shows the difference.
+        The model demands these roundings. Engines round fewer values, but they round constants that are computed from others. The
+        difference shows when a value just below an integer is converted to an integer.
         """
         if not self._source.is_narrow:
             return False

@@ -64,12 +64,12 @@ def _are_possible(problem: Problem, sizes: Sizes) -> bool:
 
 
 def _always_empty(problem: Problem, starts: Sequence[Sizes]) -> set[DemandKey]:
-    """The demands that values are not empty of which no start meets one: their nodes have empty results with all sizes."""
+    """The demands for results that are not empty which no start meets: these results are empty with all sizes."""
+    demands = (demands_for(problem, sizes) for sizes in starts)
     unmet = [
-        {key for key, demand in demands_for(problem, sizes) if demand.kind == "at least" and not demand.is_met}
-        for sizes in starts
+        {key for key, one in found if key[1] < 0 and one.kind == "at least" and not one.is_met} for found in demands
     ]
-    return {key for key in set.intersection(*unmet) if key[1] < 0} if unmet else set()
+    return set.intersection(*unmet) if unmet else set()
 
 
 def _first_unmet(

@@ -91,11 +91,9 @@ def find_project(start: Path) -> Path:
     folder = start
     while not (folder / NAME).is_file():
         if folder.resolve() == folder.resolve().parent:
-            break
+            raise UsageError(f"there is no {NAME} here or above", file=start, hint="ortconv init writes one")
         folder = folder / ".."
-    else:
-        return folder / NAME
-    raise UsageError(f"there is no {NAME} here or above", file=start, hint="ortconv init writes one")
+    return folder / NAME
 
 
 def read_project(path: Path) -> Project:

@@ -270,7 +270,7 @@ def failed_gates(
 ) -> list[FailedGate]:
     """The conditions that hold. None holds for NaN, a value without meaning. `notes` explain values.
 
-    UsageError for a metric without a value: a gate that nobody looks at must not pass.
+    UsageError for a metric without a value: a gate that cannot be checked must not pass.
     """
     found, known = [], baseline or {}
     for condition in conditions:
