@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ortconv.compare.feeds import Outputs
 from ortconv.compare.gap import TIMES, Gap, gap_of_all
 from ortconv.compare.tolerance import largest_scale
-from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Array, Tensor
@@ -71,24 +68,6 @@ class Perturbation:
     def seed(self) -> float:
         """A seed for numbers that a node of the graph draws."""
         return float(self._rng.integers(1 << 20))
-
-
-class PerturbedRuns:
-    """The outputs of a model under rounding errors, from `run(perturbation, inputs)`. The inputs have errors, too."""
-
-    def __init__(self, run: Callable[[Perturbation, dict[str, Any]], Outputs]) -> None:
-        self._run = run
-        self._made: dict[int, list[Outputs]] = {}
-
-    def of(self, i: int, feeds: Mapping[str, Any]) -> Iterator[Outputs]:
-        """Up to MOST_RUNS outputs for set `i` of inputs, computed when needed. The first failure ends the iteration."""
-        made = self._made.setdefault(i, [])
-        with suppress(OrtconvError):
-            for n in range(MOST_RUNS):
-                if n == len(made):
-                    inputs = {name: perturbed(value, Perturbation(n)) for name, value in feeds.items()}
-                    made.append(self._run(Perturbation(n), inputs))
-                yield made[n]
 
 
 def explains(found: Gap, want: Any, moved: Iterable[Any], others: Sequence[Any] = ()) -> bool:

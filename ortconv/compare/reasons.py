@@ -25,7 +25,7 @@ from ortconv.compare.gap import (
     near_overflow,
     widest,
 )
-from ortconv.compare.perturbation import Perturbation, PerturbedRuns, explains, near_poles, perturb
+from ortconv.compare.perturbation import MOST_RUNS, Perturbation, explains, near_poles, perturb, perturbed
 from ortconv.compare.source_runs import SourceRuns
 from ortconv.compare.tolerance import OutputTolerance
 from ortconv.compare.undefined import flip_zeros, replace_undefined
@@ -57,7 +57,7 @@ class Reasons:
 
     def __init__(self, source: SourceRuns) -> None:
         self._source = source
-        self._perturbed_runs = PerturbedRuns(self._run_perturbed)
+        self._perturbed_runs: dict[int, list[Outputs]] = {}
         self._changed: dict[tuple[str, int], Outputs | None] = {}
         self.unstable: set[int] = set()
         """Indices of outputs accepted because rounding alone moves the source's own outputs as far."""
@@ -221,7 +221,13 @@ class Reasons:
         return (None, None) if own is None else (plain, own[found.k])
 
     def _perturbed(self, found: Deviation) -> Iterator[Any]:
-        return (outputs[found.k] for outputs in self._perturbed_runs.of(found.i, self._source.trials[found.i].feeds))
+        """Up to MOST_RUNS outputs under rounding errors, computed when they are needed. The first failure ends the iteration."""
+        made = self._perturbed_runs.setdefault(found.i, [])
+        with suppress(OrtconvError):
+            for n in range(MOST_RUNS):
+                if n == len(made):
+                    made.append(self._run_perturbed(found.i, n))
+                yield made[n][found.k]
 
     def _left_open(self, found: Deviation) -> Array:
         """The errors of an output's elements that the model permits: infinite if they depend on an undefined result, the distance
@@ -260,14 +266,15 @@ class Reasons:
                     self._changed[name, i] = session.run(None, feeds or self._source.trials[i].feeds)
         return self._changed[name, i]
 
-    def _run_perturbed(self, perturbation: Perturbation, feeds: Feeds) -> Outputs:
-        """The source's outputs for moved inputs; on numpy, constants have rounding errors as well."""
+    def _run_perturbed(self, i: int, number: int) -> Outputs:
+        """The source's outputs for set `i` of inputs with rounding errors; on numpy, constants have such errors as well."""
         source = self._source
+        feeds = {name: perturbed(value, Perturbation(number)) for name, value in source.trials[i].feeds.items()}
         if "numpy" not in source.outputs:
             run = source.open_file(source.source, default=False).run
         else:
             model = source.loaded()
-            perturb(model.graph, perturbation, source.settings.fixed_point)
+            perturb(model.graph, Perturbation(number), source.settings.fixed_point)
             run = partial(Session(model, [source.settings.numpy]).run, None)
         with within(source.clock.left / 2):
             return run(feeds)
