@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ortconv.differences.changes import Change, between
+from ortconv.documents import read_as
 from ortconv.errors import OrtconvError
 from ortconv.ir.model import Model
 from ortconv.ir.types import DType
@@ -66,8 +67,8 @@ def _recorded(stamp: str | None) -> Options | None:
     if stamp is None:
         return None
     try:
-        return read_arguments(json.loads(stamp)["options"])
-    except (ValueError, TypeError, KeyError):
+        return read_arguments(read_as(list[str], json.loads(stamp)["options"]))
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
