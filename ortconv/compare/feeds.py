@@ -73,7 +73,10 @@ def free_problem(graph: Graph, arrays: Mapping[str, Any], draws: Mapping[str, Dr
     """
     if arrays:
         from_arrays(graph, arrays, draws)
-    given = _given_shapes(arrays, draws)
+    given: dict[str, tuple[int, ...]] = {name: draw.shape for name, draw in draws.items() if draw.shape is not None}
+    given |= {name: np.shape(array) for name, array in arrays.items()}
+    pairs = (pair for v in graph.inputs if v.name in given for pair in zip(v.shape or (), given[v.name]))
+    fixed = {dim: size for dim, size in pairs if isinstance(dim, str)}
     others = [v for v in graph.inputs if v.name not in arrays]
     made = [v for v in others if v.const is None or v.name in draws]
     for value in made:  # before a search for sizes with many dimensions
@@ -81,14 +84,8 @@ def free_problem(graph: Graph, arrays: Mapping[str, Any], draws: Mapping[str, Dr
             raise UnsupportedError(f"input '{value.name}' has rank {value.rank}, numpy's limit is {LARGEST_RANK}")
     shaped = tuple(v for v in made if v.name in given)
     defaults = frozenset(others).difference(made)
-    problem = Problem(graph, [v for v in made if v not in shaped], _fixed(graph, given), shaped, defaults)
+    problem = Problem(graph, [v for v in made if v not in shaped], fixed, shaped, defaults)
     return _with_implied_lengths(problem) if problem.open_lengths else problem
-
-
-def _given_shapes(arrays: Mapping[str, Any], draws: Mapping[str, Draw]) -> dict[str, tuple[int, ...]]:
-    """The shapes of inputs that the caller determines."""
-    drawn = {name: draw.shape for name, draw in draws.items() if draw.shape is not None}
-    return drawn | {name: np.shape(array) for name, array in arrays.items()}
 
 
 def _with_implied_lengths(problem: Problem) -> Problem:
@@ -96,12 +93,6 @@ def _with_implied_lengths(problem: Problem) -> Problem:
     found = solve(problem, problem.first(FREE_SIZES[0], 1))
     known = {n: found.sizes[n] for n, least in problem.open_lengths.items() if found.sizes[n] >= least}
     return replace(problem, fixed=problem.fixed | {n: size for n, size in known.items() if n in found.implied})
-
-
-def _fixed(graph: Graph, given: Mapping[str, tuple[int, ...]]) -> Sizes:
-    """The sizes of symbols that given shapes fix."""
-    pairs = (pair for v in graph.inputs if v.name in given for pair in zip(v.shape or (), given[v.name]))
-    return {dim: size for dim, size in pairs if isinstance(dim, str)}
 
 
 def sizes_to_try(problem: Problem, batch: int, *, keep_batch: bool = False) -> Iterator[tuple[Sizes, int]]:

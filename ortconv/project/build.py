@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from ortconv.batch.conversions import KINDS, Failure
 from ortconv.batch.crew import crew_of
 from ortconv.batch.engine import Engine
-from ortconv.batch.journal import BatchJournal
+from ortconv.batch.journal import BatchJournal, FinishedModel
 from ortconv.batch.work import Conversion, Journaling, convert_one
 from ortconv.checking.check import Check, RunSettings, check
 from ortconv.documents import Document
@@ -112,7 +112,6 @@ class Building(Iterator[Event]):
         self.build.artifacts = list(self._built.values())
         self._types = any(a.options.enable_type_reduction for a in artifacts)
         self._required = RequiredOperators(types=self._types)
-        self._resources = ExitStack()
         self._engine: Engine[Any, Any] | None = None
         self._events = self._run()
 
@@ -129,19 +128,16 @@ class Building(Iterator[Event]):
         self._events.close()
 
     def _run(self) -> Generator[Event, None, None]:
-        with self._resources:
-            yield from self._convert()
+        with closing(BatchJournal(self._project.output_dir)) as journal:  # no other build can write to the folder
+            yield from self._convert({} if self._force else journal.records())
             self._write_config()
             yield from self._check()
 
     # ------------------------------------------------------------------ converting
 
-    def _convert(self) -> Iterator[Event]:
+    def _convert(self, known: Mapping[str, FinishedModel]) -> Iterator[Event]:
         """Convert the outdated artifacts."""
         folder = self._project.output_dir
-        journal = BatchJournal(folder)
-        self._resources.callback(journal.close)
-        known = {} if self._force else journal.records()
         items = [
             Conversion(a.source, folder, a.output, a.options, Journaling.WORKER, known.get(a.output))
             for a in self._artifacts.values()
@@ -161,9 +157,7 @@ class Building(Iterator[Event]):
         return result
 
     def _write_config(self) -> None:
-        """Write the operator config of all artifacts; None if an artifact is missing, since a build with that config would lack
-        operators.
-        """
+        """Write the operator config of all artifacts, unless one is missing: a build with that config would lack operators."""
         done = [a for a in self.build.artifacts if a.file]
         if len(done) < len(self._project.artifacts):
             return

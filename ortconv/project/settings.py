@@ -59,18 +59,10 @@ def _bytes(value: Any, folder: Path) -> int:
     return byte_count(value) if isinstance(value, str) else value
 
 
-def _path(value: Any, folder: Path) -> Path:
-    return folder / str(value)
-
-
 def _device(value: Any, folder: Path) -> Any:
     from ortconv.partition.profile import read_device
 
     return read_device(folder / value)
-
-
-def _text(value: Any, folder: Path) -> str:
-    return read_text(folder / value)
 
 
 def _arrays(value: Any, folder: Path) -> Any:
@@ -84,9 +76,9 @@ READERS: Mapping[str, Callable[[Any, Path], Any]] = {
     "fix_dims": _sizes,
     "fold_limit": _bytes,
     "device": _device,
-    "pipeline": _text,
+    "pipeline": lambda value, folder: read_text(folder / value),
     "validate_with": _arrays,
-    "custom_op_library": _path,
+    "custom_op_library": lambda value, folder: folder / str(value),
     **dict.fromkeys(("enable_passes", "disable_passes", "only_passes", "keep_float32", "fail_on"), _list),
 }
 """Fields whose value in the file has another form. A list with one text may be given as the text."""

@@ -131,17 +131,15 @@ class _Layers:
 
     def order(self) -> None:
         """Reorder the layers by barycenters, down and up in turn, and keep the order with the fewest crossings."""
-        best = [list(layer) for layer in self.layers]
-        fewest = self.crossings()
+        best, fewest = [list(layer) for layer in self.layers], self.crossings()
+        down, up = range(1, len(self.layers)), range(len(self.layers) - 2, -1, -1)
         for sweep in range(SWEEPS):
             if not fewest:
                 break
-            going_down = sweep % 2 == 0
             place = self._places()
-            indices = range(1, len(self.layers)) if going_down else range(len(self.layers) - 2, -1, -1)
-            for i in indices:
+            for i in up if sweep % 2 else down:
                 if i not in self.frozen:
-                    self._sort(i, self.up if going_down else self.down, place)
+                    self._sort(i, self.down if sweep % 2 else self.up, place)
             count = self.crossings()
             if count < fewest:
                 best, fewest = [list(layer) for layer in self.layers], count
@@ -171,7 +169,7 @@ class _Layers:
             ends: list[int] = []
             for item in layer:
                 targets = sorted(place[t] for t in self.down[item])
-                total += sum(_above(ends, t) for t in targets)
+                total += sum(len(ends) - bisect_right(ends, t) for t in targets)
                 for t in targets:
                     insort(ends, t)
         return total
@@ -183,8 +181,8 @@ class _Layers:
         for layer in self.layers:
             self._fit(layer, [0.0] * len(layer), [1.0] * len(layer))
         for sweep in range(FITS):
-            wish = self._wish_below if sweep % 2 == 0 else self._wish_above
-            for layer in self.layers if sweep % 2 == 0 else reversed(self.layers):
+            wish = self._wish_above if sweep % 2 else self._wish_below
+            for layer in reversed(self.layers) if sweep % 2 else self.layers:
                 wishes = [wish(item) for item in layer]
                 self._fit(layer, [at for at, _ in wishes], [weight for _, weight in wishes])
 
@@ -241,18 +239,15 @@ class _Layers:
     # ------------------------------------------------------------------ result
 
     def layout(self) -> Layout:
-        left = min((self.x[i] - self.sizes[i][0] / 2 for i in range(len(self.sizes))), default=0.0)
+        left = min((x - width / 2 for x, (width, _) in zip(self.x, self.sizes)), default=0.0)
         self.x = [x - left for x in self.x]
-        right = max((self.x[i] + self.sizes[i][0] / 2 for i in range(len(self.sizes))), default=0.0)
+        right = max((x + width / 2 for x, (width, _) in zip(self.x, self.sizes)), default=0.0)
         tops, heights = self._rows()
-        corners = []
-        for i in range(self.boxes):
-            layer = self.layer_of[i]
-            corners.append((self.x[i] - self.sizes[i][0] / 2, tops[layer] + (heights[layer] - self.sizes[i][1]) / 2))
+        sizes, corners = self.sizes[: self.boxes], []
+        for x, (width, height), layer in zip(self.x, sizes, self.layer_of):
+            corners.append((x - width / 2, tops[layer] + (heights[layer] - height) / 2))
         bottom = tops[-1] + heights[-1] if tops else 0.0
-        return Layout(
-            right, bottom, tuple(self.sizes[: self.boxes]), tuple(corners), tuple(self._routes(tops, heights))
-        )
+        return Layout(right, bottom, tuple(sizes), tuple(corners), tuple(self._routes(tops, heights)))
 
     def _rows(self) -> tuple[list[float], list[float]]:
         """Top and height of the layers. The more lines run sideways between two layers, the farther they are apart."""
@@ -300,11 +295,6 @@ def _spread(nets: list[tuple[int, int]]) -> Iterator[tuple[int, float]]:
     """The nets of a box, given as (place, net), with positions at equal distances."""
     for i, (_, n) in enumerate(sorted(nets), 1):
         yield n, i / (len(nets) + 1)
-
-
-def _above(ends: list[int], value: int) -> int:
-    """How many of the sorted numbers are greater."""
-    return len(ends) - bisect_right(ends, value)
 
 
 def assign_layers(

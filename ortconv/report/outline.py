@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -210,7 +210,11 @@ class _Drawer:
     def repeats(self, parts: Sequence[Part]) -> list[Repeat]:
         symbols, sizes = tuple(_symbols(parts)), tuple(len(p.nodes) for p in parts)
         if (symbols, sizes) not in self.known:
-            self.known[symbols, sizes] = repeats(symbols, sizes, _crossings(parts), _together(parts))
+
+            def together(low: int, high: int) -> float:
+                return cohesion([n.name for part in parts[low:high] for n in part.nodes])
+
+            self.known[symbols, sizes] = repeats(symbols, sizes, _crossings(parts), together)
         return self.known[symbols, sizes]
 
     def scoped(self, parts: list[Part]) -> list[Part]:
@@ -298,10 +302,6 @@ def _crossings(parts: Sequence[Part]) -> list[int]:
         change[maker[value] + 1] += 1
         change[reader + 1] -= 1
     return list(accumulate(change[: len(parts) + 1]))
-
-
-def _together(parts: Sequence[Part]) -> Callable[[int, int], float]:
-    return lambda low, high: cohesion([n.name for part in parts[low:high] for n in part.nodes])
 
 
 def _block_names(blocks: Sequence[Sequence[Node]]) -> tuple[str, list[str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from ortconv.ir.graph import Value
 from ortconv.report.labels import FONT, SMALL, text_width
 from ortconv.report.layout import Layout, Point
 from ortconv.report.outline import ACCELERATOR, CPU, INPUT, MIXED, OUTPUT, PORT, Box, Part
@@ -121,8 +120,9 @@ def _inside(scene: Scene, part: Part, layouts: dict[Part, Layout], left: float, 
     inside, layout = scene.insides[part], layouts[part]
     for route in layout.routes:
         line = [(x + left, y + top) for x, y in layout.line(route)]
-        copy = inside.is_copy(route.source, route.target)
-        yield line_svg(line, tensor(inside.values[route.net]), copy=copy, head=inside.part(route.target) not in layouts)
+        copy, value = inside.is_copy(route.source, route.target), inside.values[route.net]
+        head = inside.part(route.target) not in layouts
+        yield line_svg(line, f"{value.name}: {value.type}", copy=copy, head=head)
     for i, (box, (x, y), (w, h)) in enumerate(zip(inside.boxes, layout.corners, layout.sizes, strict=True)):
         inner = inside.part(i)
         if inner is None or inner not in layouts:
@@ -158,11 +158,6 @@ def stubs(
     for i, share in enumerate(inside.ports_out, len(inside.boxes) - len(inside.ports_out)):
         (x, y), (w, h) = layout.corners[i], layout.sizes[i]
         yield (x + left + w / 2, y + top + h), (share * width, height)
-
-
-def tensor(value: Value) -> str:
-    """The name and type of a line's value."""
-    return f"{value.name}: {value.type}"
 
 
 def _legend(scene: Scene) -> tuple[str, float, float]:
