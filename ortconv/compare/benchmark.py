@@ -106,8 +106,6 @@ def contenders(
 
 
 class _Runner:
-    """A contender and its row."""
-
     def __init__(self, contender: Contender, model: Model) -> None:
         self.row, self._model = BenchmarkRow(contender), model
         self._backend: TimedPartitions | None = None

@@ -48,7 +48,11 @@ class Measure:
 def measure(want: Any, got: Any) -> Measure:
     """The distances between two values: arrays, None, lists or maps, of which the worst pair counts."""
     if not are_single(want, got):
-        return _of_lists(want, got)
+        each = paired(want, got)
+        found = [Measure(mismatch=OTHER_FORM)] if each is None else [measure(a, b) for a, b in each]
+        return max(
+            found, key=lambda m: (m.mismatch is not None, np.nan_to_num(m.scaled, nan=-1)), default=Measure(0.0, 0.0)
+        )
     a, b = np.asarray(want), np.asarray(got)
     about = Measure(dtype=str(a.dtype), shape=a.shape)
     mismatch = changed_form(a, b)
@@ -63,16 +67,6 @@ def measure(want: Any, got: Any) -> Measure:
     if not a.size:
         return replace(about, max_abs=0.0, scaled=0.0)
     return sums.added_to(about)
-
-
-def _of_lists(want: Any, got: Any) -> Measure:
-    each = paired(want, got)
-    if each is None:
-        return Measure(mismatch=OTHER_FORM)
-    found = [measure(a, b) for a, b in each]
-    return max(
-        found, key=lambda m: (m.mismatch is not None, np.nan_to_num(m.scaled, nan=-1.0)), default=Measure(0.0, 0.0)
-    )
 
 
 class _Sums:

@@ -63,7 +63,6 @@ def symbols(graph: Graph) -> list[str]:
 
 
 def notes(model: Model, quantized: ModelQuantization) -> list[Note]:
-    """The notes on a model."""
     graph = model.graph
     return [
         *_shapes(graph),

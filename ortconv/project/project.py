@@ -109,8 +109,6 @@ def read_project(path: Path) -> Project:
 
 
 class _TableReader:
-    """Reads the tables of a file."""
-
     def __init__(self, path: Path, document: Table) -> None:
         self.path, self.folder, self.document = path, path.parent, document
         self._only(document, TOP, "")

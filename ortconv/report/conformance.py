@@ -47,5 +47,4 @@ def _cell(one: OperationCount) -> str:
 
 
 def conformance_page(found: Conformance) -> str:
-    """The result as a page."""
     return page(found.device, headline(found), [*sections(found), about({})], kind="NNAPI conformance")

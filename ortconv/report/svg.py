@@ -143,12 +143,12 @@ def _area(scene: Scene, part: Part, layouts: dict[Part, Layout], width: float, h
         place = f'transform="translate(17 {num(height * (i + 0.5) / labels)}) rotate(-90)"'
         yield f'<text class="label {kind}" {place}>{escape(clean(part.box.lines[0]))}</text>'
     left, top = GUTTER, (height - layout.height) / 2
-    for start, end in stubs(inside, layout, left, top, width, height):
+    for start, end in _stubs(inside, layout, left, top, width, height):
         yield line_svg([start, end], "", copy=part.partition is not None, head=False)
     yield from _inside(scene, part, layouts, left, top)
 
 
-def stubs(
+def _stubs(
     inside: Inside, layout: Layout, left: float, top: float, width: float, height: float
 ) -> Iterator[tuple[Point, Point]]:
     """The lines between the border of an open group and its ports."""
