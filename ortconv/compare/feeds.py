@@ -73,10 +73,7 @@ def free_problem(graph: Graph, arrays: Mapping[str, Any], draws: Mapping[str, Dr
     """
     if arrays:
         from_arrays(graph, arrays, draws)
-    given: dict[str, tuple[int, ...]] = {name: draw.shape for name, draw in draws.items() if draw.shape is not None}
-    given |= {name: np.shape(array) for name, array in arrays.items()}
-    pairs = (pair for v in graph.inputs if v.name in given for pair in zip(v.shape or (), given[v.name]))
-    fixed = {dim: size for dim, size in pairs if isinstance(dim, str)}
+    given = _given_shapes(arrays, draws)
     others = [v for v in graph.inputs if v.name not in arrays]
     made = [v for v in others if v.const is None or v.name in draws]
     for value in made:  # before a search for sizes with many dimensions
@@ -84,8 +81,20 @@ def free_problem(graph: Graph, arrays: Mapping[str, Any], draws: Mapping[str, Dr
             raise UnsupportedError(f"input '{value.name}' has rank {value.rank}, numpy's limit is {LARGEST_RANK}")
     shaped = tuple(v for v in made if v.name in given)
     defaults = frozenset(others).difference(made)
-    problem = Problem(graph, [v for v in made if v not in shaped], fixed, shaped, defaults)
+    problem = Problem(graph, [v for v in made if v not in shaped], _fixed(graph, given), shaped, defaults)
     return _with_implied_lengths(problem) if problem.open_lengths else problem
+
+
+def _given_shapes(arrays: Mapping[str, Any], draws: Mapping[str, Draw]) -> dict[str, tuple[int, ...]]:
+    """The shapes of inputs that the caller determines."""
+    drawn = {name: draw.shape for name, draw in draws.items() if draw.shape is not None}
+    return drawn | {name: np.shape(array) for name, array in arrays.items()}
+
+
+def _fixed(graph: Graph, given: Mapping[str, tuple[int, ...]]) -> Sizes:
+    """The sizes of symbols that given shapes fix."""
+    pairs = (pair for v in graph.inputs if v.name in given for pair in zip(v.shape or (), given[v.name]))
+    return {dim: size for dim, size in pairs if isinstance(dim, str)}
 
 
 def _with_implied_lengths(problem: Problem) -> Problem:

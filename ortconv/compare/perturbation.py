@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -115,13 +114,18 @@ def perturb(graph: Graph, perturbation: Perturbation, fixed_point: bool = False)
     kept = {node.input(1) for node in graph.walk() if node.is_op("Pow")} | _of_shapes(graph)
     for part in graph.graphs():
         for value in part.initializers.values():
-            const = value.constant
-            if value not in kept and const is not None and const.dtype in UNITS:
-                value.const = _perturbed_tensor(const, perturbation)
+            if value not in kept:
+                _perturb_constant(value, perturbation)
         for node in list(part):
             if node.is_op("ConstantOfShape") and node.out not in kept:
                 _perturb_filled(part, node, perturbation)
             _perturb_node(part, node, perturbation, fixed_point)
+
+
+def _perturb_constant(value: Value, perturbation: Perturbation) -> None:
+    const = value.constant
+    if const is not None and const.dtype in UNITS:
+        value.const = _perturbed_tensor(const, perturbation)
 
 
 def _perturbed_tensor(const: Tensor, perturbation: Perturbation) -> Tensor:
@@ -209,9 +213,13 @@ def _sum_unit(value: Value) -> float:
         node = None if before is None else before.producer
     if node is None or node.op not in PRODUCTS:
         return 0.0
-    factors = (None if value is None else value.producer for value in (node.input(0), node.input(1)))
-    scales = [largest_scale(one) if one is not None and one.is_op("DequantizeLinear") else None for one in factors]
-    return math.prod(scale or 0.0 for scale in scales)
+    return _scale(node.input(0)) * _scale(node.input(1))
+
+
+def _scale(value: Value | None) -> float:
+    """The largest scale of a dequantized value; 0 for other values, or if the scale is not constant."""
+    node = None if value is None else value.producer
+    return (largest_scale(node) if node is not None and node.is_op("DequantizeLinear") else None) or 0.0
 
 
 def near_poles(runs: Sequence[Array]) -> Array:

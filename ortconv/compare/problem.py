@@ -51,10 +51,13 @@ class Problem:
         self.fixed = self.fixed | {dim: count for dim, count in named if isinstance(dim, str)}
         self.targets = {value: shape_inputs.elements(value, count) for value, count in lengths.items()}
         self._named = {out: tuple(self.targets[v]) for out, v in shape_inputs.outputs(self.targets).items()}
-        names = chain(*self.shapes.values(), *self.targets.values())
-        self.free = [n for n in dict.fromkeys(names) if isinstance(n, str) and n not in self.fixed]
-        """The names of all sizes to choose: dimensions, then elements of targets."""
+        self.free = self._free_names()
         self.batches = {s[0] for s in self.shapes.values() if len(s) > 1 and isinstance(s[0], str)}
+
+    def _free_names(self) -> list[str]:
+        """The names of all sizes to choose: dimensions, then elements of targets."""
+        names = dict.fromkeys(chain(*self.shapes.values(), *self.targets.values()))
+        return [n for n in names if isinstance(n, str) and n not in self.fixed]
 
     def _target_lengths(self) -> dict[Value, int]:
         """The number of elements of each target. A free length is fixed, unless another input has the same one."""

@@ -71,11 +71,16 @@ def _model_with_sizes(problem: Problem, sizes: Mapping[str, int], fed: Mapping[V
     if not problem.messages:
         problem.messages += (_without_declared_shapes(_standard_equivalent(node) or node_proto(node)) for node in graph)
     message.graph.node.extend(problem.messages)
-    others = (node for node in graph if node.domain not in ("", "ai.onnx.ml"))  # onnx infers no types for these
-    for made in (value for node in others for value in node.present_outputs if value.type is not None):
+    for made in _not_inferred(graph):
         _declare(message.graph.value_info.add(), made, _shape_with(made, sizes))
     message.graph.output.extend(value_info(v) for v in graph.outputs if v.producer is None)
     return message
+
+
+def _not_inferred(graph: Graph) -> Iterator[Value]:
+    """The values of known types that nodes make for which onnx infers none."""
+    others = (node for node in graph if node.domain not in ("", "ai.onnx.ml"))
+    return (value for node in others for value in node.present_outputs if value.type is not None)
 
 
 def _known_tensors(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Tensor]:

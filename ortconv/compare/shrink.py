@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ortconv.ir.graph import Graph
-from ortconv.ir.types import TensorType
+from ortconv.ir.types import Shape, TensorType
 
 LONG = 64
 """Input dimensions above this size are made free."""
@@ -23,12 +23,14 @@ def shrink(graph: Graph) -> None:
     """Make long input dimensions free, in place. Declared dimensions of inner values are removed."""
     for value in graph.inputs:
         if isinstance(value.type, TensorType) and value.type.shape is not None and value.const is None:
-            names = ((f"{value.name}[{axis}]", dim) for axis, dim in enumerate(value.type.shape))
-            dims = (name if isinstance(dim, int) and dim > LONG else dim for name, dim in names)
-            value.type = TensorType(value.type.dtype, tuple(dims))
+            value.type = TensorType(value.type.dtype, _with_free_dims(value.name, value.type.shape))
     for value in (v for node in graph.walk() for v in node.present_outputs):
         if isinstance(value.type, TensorType) and value.type.shape is not None:
             value.type = TensorType(value.type.dtype, (None,) * len(value.type.shape))
+
+
+def _with_free_dims(name: str, shape: Shape) -> Shape:
+    return tuple(f"{name}[{axis}]" if isinstance(d, int) and d > LONG else d for axis, d in enumerate(shape))
 
 
 @contextmanager

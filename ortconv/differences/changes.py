@@ -135,22 +135,13 @@ class GraphChanges:
     def _ports(
         self, what: str, ours: list[Value], theirs: list[Value], partners: Mapping[Value, Value]
     ) -> Iterator[Change]:
-        """The changes of the inputs or outputs, and of their order. Those of subgraphs have no names and types of their own."""
-        removed, added, renamed = PORT_CHANGES[what]
-        is_main = self.alignment.a.owner is None
+        """The changes of the inputs or outputs, and of their order."""
+        removed, added, _ = PORT_CHANGES[what]
         for value in ours:
-            twin = partners.get(value)
-            if twin is None:
-                yield self._change(removed, value.name, str(value.type), ABSENT)
-                continue
-            if is_main and value.name != twin.name:
-                yield self._change(renamed, value.name, value.name, twin.name)
-            if is_main and value.type != twin.type:
-                yield self._change("type", value.name, str(value.type), str(twin.type), what)
-            if what == "input":
-                yield from self._of_defaults(value, twin)
+            if value in partners:
+                yield from self._of_port(what, value, partners[value])
             else:
-                yield from self._of_reads(value, twin, f"output {value.name}", "")
+                yield self._change(removed, value.name, str(value.type), ABSENT)
         paired = set(partners.values())
         for value in theirs:
             if value not in paired:
@@ -159,8 +150,16 @@ class GraphChanges:
         if mapped != kept:
             yield self._change("order", f"{what}s", ", ".join(v.name for v in mapped), ", ".join(v.name for v in kept))
 
-    def _of_defaults(self, ours: Value, theirs: Value) -> Iterator[Change]:
-        if (ours.const is None) != (theirs.const is None):
+    def _of_port(self, what: str, ours: Value, theirs: Value) -> Iterator[Change]:
+        """The changes of an input or output. Names and types count in the main graph alone."""
+        is_main = self.alignment.a.owner is None
+        if is_main and ours.name != theirs.name:
+            yield self._change(PORT_CHANGES[what][2], ours.name, ours.name, theirs.name)
+        if is_main and ours.type != theirs.type:
+            yield self._change("type", ours.name, str(ours.type), str(theirs.type), what)
+        if what == "output":
+            yield from self._of_reads(ours, theirs, f"output {ours.name}", "")
+        elif (ours.const is None) != (theirs.const is None):
             yield self._change("constant", ours.name, tensor_text(ours.const), tensor_text(theirs.const), "default")
         elif ours.const is not None and theirs.const is not None and content(ours.const) != content(theirs.const):
             yield self._of_constants(ours, theirs)

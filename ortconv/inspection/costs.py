@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -49,11 +50,14 @@ def operator_rows(graph: Graph) -> list[OperatorRow]:
     total = sum(seconds.values()) or 1.0
     rows = []
     for name, nodes in groups.items():
-        values = (value for node in nodes for value in (*node.present_inputs, *node.present_outputs))
-        types = sorted({value.dtype.name.lower() for value in values if value.dtype is not None})
         sums = sum(map(cost.multiply_adds, costly[name])), sum(map(cost.touched, costly[name]))
-        rows.append(OperatorRow(name, len(nodes), types, *sums, seconds[name] / total))
+        rows.append(OperatorRow(name, len(nodes), _types(nodes), *sums, seconds[name] / total))
     return sorted(rows, key=lambda row: (-row.time_share, -row.count, row.operator))
+
+
+def _types(nodes: Sequence[Node]) -> list[str]:
+    values = (value for node in nodes for value in (*node.present_inputs, *node.present_outputs))
+    return sorted({value.dtype.name.lower() for value in values if value.dtype is not None})
 
 
 def _has_cost(node: Node) -> bool:

@@ -67,9 +67,13 @@ def _measure(found: Measure) -> dict[str, Any]:
 def metrics(found: Sequence[Comparison]) -> dict[str, float]:
     """The worst value of each measure over all outputs, and the number of outputs and inner values that differ."""
     outputs = [o for one in found for o in one.outputs]
-    known = {name: [v for o in outputs if not math.isnan(v := getattr(o.found, name))] for name in WORST}
     return {
-        **{name: float(WORST[name](values)) if values else math.nan for name, values in known.items()},
+        **{name: _worst(name, [getattr(o.found, name) for o in outputs]) for name in WORST},
         "outputs": sum(not o.same for o in outputs),
         "layers": sum(not layer.same for one in found for layer in one.layers or ()),
     }
+
+
+def _worst(name: str, values: Sequence[float]) -> float:
+    known = [v for v in values if not math.isnan(v)]
+    return float(WORST[name](known)) if known else math.nan

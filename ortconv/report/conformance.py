@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ortconv.nnapi.conformance.run import Conformance, OperationCount
+from collections.abc import Sequence
+
+from ortconv.nnapi.conformance.run import Conformance, FailedRecord, OperationCount
 from ortconv.report.page import about, page
 from ortconv.report.sections import Section
 
@@ -25,14 +27,18 @@ def sections(found: Conformance) -> list[Section]:
     names = dict.fromkeys(name for name, _ in cells)
     header = (f">{'experimental' if level is None else f'level {level}'}" for level in levels)
     rows = [(name, *(cells.get((name, level), "") for level in levels)) for name in names]
-    failures = [(one.spec, one.record, one.mode, one.reason) for one in found.failures]
-    more = len(failures) - SHOWN_FAILURES
-    left_out = [f"{more} more are in the JSON document"] if more > 0 else []
     return [
         Section("Modes", header=("mode", ">passed", ">failed", ">skipped"), rows=modes),
         Section("Operations", [EXPLANATION], ("operation", *header), rows),
-        Section("Failures", left_out, ("file", "record", "mode", "why"), failures[:SHOWN_FAILURES]),
+        _failures(found.failures),
     ]
+
+
+def _failures(failures: Sequence[FailedRecord]) -> Section:
+    rows = [(one.spec, one.record, one.mode, one.reason) for one in failures[:SHOWN_FAILURES]]
+    more = len(failures) - len(rows)
+    left_out = [f"{more} more are in the JSON document"] if more else []
+    return Section("Failures", left_out, ("file", "record", "mode", "why"), rows)
 
 
 EXPLANATION = (
